@@ -1,23 +1,24 @@
-//! What of a session is lost.
+//! Lost events of a session.
 
 use std::fmt;
 
 use agent_core::Seq;
 
-/// Events that could not be read.
+/// Range of events that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Gap {
-    /// The first of them.
+#[doc(alias = "Gap")]
+pub struct LostRange {
+    /// First lost event.
     pub first: Seq,
-    /// The last of them.
+    /// Last lost event.
     pub last: Seq,
-    /// What is wrong with the first, in words.
+    /// Description of the damage to the first lost event.
     pub reason: String,
 }
 
-impl Gap {
-    /// Which events are lost, without the reason.
+impl LostRange {
+    /// Returns the numbers of the lost events, without the reason.
     pub(super) fn place(&self) -> String {
         match self.first == self.last {
             true => format!("event {} could not be read", self.first),
@@ -26,7 +27,7 @@ impl Gap {
     }
 }
 
-impl fmt::Display for Gap {
+impl fmt::Display for LostRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.first == self.last {
             true => write!(f, "event {}: {}", self.first, self.reason),

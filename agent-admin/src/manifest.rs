@@ -1,4 +1,4 @@
-//! One session as one document: exported from any store, imported into any other, the same to the byte.
+//! Export and import of a session as one document that is identical in every store, to the byte.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -15,18 +15,24 @@
 //!
 //! let document = Manifest::export(&here, session.id).await?.to_json();
 //! let imported = Manifest::parse(&document)?.import(&there).await?;
-//! assert_eq!(imported, SessionStore::load(&here, session.id).await?);
+//! assert_eq!(imported.session, SessionStore::load(&here, session.id).await?);
 //! assert_eq!(Manifest::export(&there, session.id).await?.to_json(), document);
 //! # Ok(()) }
 //! ```
 //!
 //! # The document
 //!
-//! One JSON object with the fields `format` (1), `kind` (`session`), `session` (the record), `events` (all of the session's
-//! own events, one a line), `ancestors` where the session was made from others (of each its `session` and as many of its
-//! `events` as those made from it share, parents first), and last `crc32c`: eight lower-case hexadecimal digits, of the
-//! bytes before `,"crc32c":`. The events are the truth: what is imported is their fold. `docs/schemas/session.json` is its
-//! JSON Schema.
+//! One JSON object with these fields, in this order:
+//!
+//! - `format`: 2;
+//! - `kind`: `session`;
+//! - `session`: the record;
+//! - `events`: all of the session's own events, one on each line;
+//! - `ancestors`, if the session was made from others: for each, parents first, its `session` and its shared `events`;
+//! - `crc32c`: eight lower-case hexadecimal digits, computed over the bytes before `,"crc32c":`.
+//!
+//! The events are authoritative: the imported record is computed from them. `docs/schemas/session.json` is the JSON
+//! Schema of the document.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -41,41 +47,85 @@ use agent_core::json::{JsonFault, RawJson, check_document};
 use agent_core::model::{Lineage, Origin};
 use agent_core::session::Session;
 use agent_core::state::SessionState;
-use agent_core::store::{Shelf, own_events};
+use agent_core::store::{HiddenSession, own_events};
 use agent_core::{
     Error, ErrorKind, EventId, Plan, Result, Seq, SessionId, SessionStore, SessionStoreExt, plan,
 };
 
-/// The version of the document that is written.
-pub const MANIFEST_FORMAT: u64 = 1;
+/// Version of the document format that is written, and the only one that is read. Format 1 was never released.
+pub const MANIFEST_FORMAT: u64 = 2;
 
 const KIND: &str = "session";
-/// Before the checksum, and behind it.
+/// Text before the checksum, and after it.
 const CRC_OPEN: &str = ",\"crc32c\":\"";
 const CRC_CLOSE: &str = "\"}\n";
 const CRC_LEN: usize = CRC_OPEN.len() + 8 + CRC_CLOSE.len();
 
-/// A session with its whole log, apart from any store.
+/// Session with its whole log, independent of any store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Manifest {
-    /// The record.
+    /// Record of the session.
     pub session: Arc<Session>,
-    /// Its own events, from the first to the record's head.
+    /// Own events of the session, from the first to the record's head.
     pub events: Vec<Event>,
-    /// The sessions that it was made from, parents first.
+    /// Sessions from which the session was made, parents first.
     pub ancestors: Vec<Ancestor>,
 }
 
-/// A session from which another was made, by a fork or as a child, as far as that one needs it.
+/// Session from which another was made, by a fork or as a child, with the events that the other one needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ancestor {
-    /// The ancestor.
+    /// Id of the ancestor.
     pub session: SessionId,
-    /// Its own events, from the first to the end of the commit that holds the last one that the session, or another of its
-    /// ancestors, shares; its first commit where none does.
+    /// Own events of the ancestor, as many as its descendants in the document need.
+    ///
+    /// The last one is the end of the commit with the last event that the session, or another of its ancestors, shares;
+    /// the end of the first commit if none is shared.
     pub events: Vec<Event>,
+}
+
+/// Result of an import.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Imported {
+    /// Record of the session in the store.
+    pub session: Arc<Session>,
+    /// Effect of the import.
+    pub outcome: ImportOutcome,
+    /// Number of events that were written, including those of ancestors.
+    pub events: u64,
+}
+
+/// Effect of an import.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ImportOutcome {
+    /// The session did not exist, and was created.
+    New,
+    /// The session or an ancestor existed in part, and was completed.
+    Completed,
+    /// The session existed with all events of the document; nothing was written.
+    Present,
+}
+
+impl ImportOutcome {
+    /// Returns the stable name of the outcome: `new`, `completed`, `present`.
+    ///
+    /// ```
+    /// use agent_admin::manifest::ImportOutcome;
+    ///
+    /// let outcomes = [ImportOutcome::New, ImportOutcome::Completed, ImportOutcome::Present];
+    /// assert_eq!(outcomes.map(ImportOutcome::name), ["new", "completed", "present"]);
+    /// ```
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Completed => "completed",
+            Self::Present => "present",
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -92,7 +142,7 @@ struct Shared {
     events: Vec<RawJson>,
 }
 
-/// Of the record, what the events do not tell.
+/// Fields of the record that the events do not contain.
 #[derive(Deserialize)]
 struct Named {
     id: SessionId,
@@ -100,14 +150,31 @@ struct Named {
 }
 
 impl Manifest {
-    /// Reads a session from a store: its record, all of its own events up to the record's head, and the sessions that it was
-    /// made from, as far as it and they need them: of a fork's parent also what the parent shares with its own, so that each
-    /// of them is whole where it is imported. Holds them all in memory.
+    /// Exports a session from a store: its record, its own events up to the record's head, and its ancestors.
+    ///
+    /// Ancestors are the sessions from which it was made, each up to the last event that a descendant shares, so that
+    /// each is usable after an import. Holds all events in memory.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// # chat.prompt("Hello").await?.finish().await?;
+    /// use agent_admin::manifest::Manifest;
+    ///
+    /// let manifest = Manifest::export(&*agent.storage().sessions, chat.id()).await?;
+    /// assert_eq!(manifest.session.counts.messages(), 2);
+    /// assert_eq!(manifest.events.last().map(|event| event.seq), Some(manifest.session.head));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// `Deleted`, also where an ancestor was deleted and purged in the middle of a commit that the session shares;
-    /// `NotFound`; `Corrupt` where a part of a log cannot be read: then there is no whole session to export.
+    /// `Deleted`, also if an ancestor was deleted and purged in the middle of a commit that the session shares;
+    /// `NotFound`; `Corrupt` if a part of a log cannot be read, because then there is no complete session to export.
     pub async fn export<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Self> {
         let session = store.load(id).await?;
         if session.status.state == SessionState::Deleted {
@@ -120,7 +187,7 @@ impl Manifest {
         let events: Vec<_> = own_events(store, id, after, Some(session.head)).try_collect().await?;
         if events.last().map(|event| event.seq) != Some(session.head) {
             return Err(Error::corrupt(format!(
-                "session {id} has events up to {}, its record says {}",
+                "session {id} has events up to {}, but its record says {}; run `verify`, then `salvage`",
                 events.last().map_or(after, |event| event.seq),
                 session.head
             )));
@@ -129,57 +196,116 @@ impl Manifest {
         Ok(Self { session, events, ancestors })
     }
 
-    /// Stores the session as it is, commit by commit, if there is none of its id yet. If an earlier import was cut
-    /// off, it is finished; if all is there, nothing is written. Nothing is ever merged.
+    /// Imports the session unchanged, commit by commit, if none with its id exists. Sessions are never merged.
     ///
-    /// An ancestor that is not there is stored first, as far as the document has it. Importing the ancestor's own document
-    /// later completes it. One that was in the middle of its work at that point, or a child whose parent was not told of it
-    /// yet, is not stored: whoever looks after sessions there would do that again.
+    /// An interrupted import is completed; if everything exists, nothing is written. The
+    /// [outcome](Imported::outcome) distinguishes these cases.
     ///
-    /// The document is taken for a stranger's: it writes to its own session, and to no other that is there already; the
-    /// numbers in it are checked as well as what it says of its ancestors; and it holds no [shelf](agent_core::store::Shelf).
+    /// Missing ancestors are stored first, as far as the document contains them. An import of an ancestor's own document
+    /// completes it later. An ancestor with unfinished work at that point, or with an unreported result, is not stored,
+    /// because a scheduler would do that work again.
+    ///
+    /// The document is treated as untrusted. It writes to its own session and to no other existing session; its numbers
+    /// and its statements on ancestors are checked. A [hidden session](agent_core::store::HiddenSession) and a
+    /// [conversation by a key](agent_core::session::ConversationKey) are refused, because others would open the session
+    /// by its name.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # use agent_core::model::Patch;
+    /// # let id = agent.workspaces().default_workspace().await?.id;
+    /// # let chat = agent.new_session(id, &Patch::new()).await?;
+    /// # chat.prompt("Hello").await?.finish().await?;
+    /// use agent_admin::manifest::{ImportOutcome, Manifest};
+    ///
+    /// let manifest = Manifest::export(&*agent.storage().sessions, chat.id()).await?;
+    /// let there = MemoryStore::new();
+    /// let imported = manifest.import(&there).await?;
+    /// assert_eq!((imported.outcome, imported.events), (ImportOutcome::New, imported.session.head.get()));
+    /// assert_eq!(manifest.import(&there).await?.outcome, ImportOutcome::Present);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, a part may be imported; call it again.
     ///
     /// # Errors
     ///
-    /// Before anything is written: `Conflict` if the store has another history under this id or an ancestor's, or of an
-    /// ancestor only a part of what the session shares; `Deleted` if it was deleted there; `NotFound` if an ancestor is not
-    /// there, and had something left to do, or is not in the document either: import its own document first; `Corrupt` if its
-    /// ancestors cannot be what the document says; `Denied` for an id of version 8, which only shelves have; `InvalidInput` for
-    /// an event that no log has; `LimitExceeded` for a commit that is larger than any that is stored; `Unsupported` for what
-    /// only a newer version of this library understands.
+    /// Before anything is written: `Conflict` if the store has another history under this id or an ancestor's, or only
+    /// a part of the events of an ancestor that the session shares; `Deleted` if the session was deleted in the store;
+    /// `NotFound` if an ancestor is missing and had work left, or is not in the document either: import its own
+    /// document first; `Corrupt` if its ancestors cannot be as the document says; `Denied` for an id of version 8,
+    /// which is derived from a name; `InvalidInput` for an event that cannot occur in a log; `LimitExceeded` for a
+    /// commit that is larger than a store accepts; `Unsupported` for data that only a newer version of this library
+    /// understands.
     ///
-    /// Later: `Conflict` if somebody wrote to it meanwhile; `Deleted` if its parent was deleted there; those of
-    /// [`SessionStoreExt::settle`].
-    pub async fn import<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Arc<Session>> {
+    /// During the writes: `Conflict` if another process wrote to the session meanwhile; `Deleted` if its parent was deleted in the
+    /// store; errors of [`SessionStoreExt::commit_with_retry`].
+    pub async fn import<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Imported> {
         self.import_to(store, false).await
     }
 
-    /// As [`import`](Self::import), and takes shelves, and completes an ancestor of which only a part is there: what an import
-    /// that was cut off leaves. To be called by who knows that it was that, or trusts whoever made the document.
+    /// Imports like [`import`](Self::import), but also accepts hidden sessions and conversations by a key, and
+    /// completes ancestors that exist in part.
+    ///
+    /// Ancestors exist in part after an interrupted import. Call this only if that is the cause, or if the author of the
+    /// document is trusted.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::ErrorKind;
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// # chat.prompt("Hello").await?.finish().await?;
+    /// use agent_admin::manifest::Manifest;
+    ///
+    /// // Others open a conversation by its key, so an untrusted document must not create one.
+    /// let manifest = Manifest::export(&*agent.storage().sessions, chat.id()).await?;
+    /// let there = MemoryStore::new();
+    /// assert_eq!(*manifest.import(&there).await.unwrap_err().kind(), ErrorKind::Denied);
+    /// assert_eq!(manifest.import_with_ancestors(&there).await?.session.id, chat.id());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, a part may be imported; call it again.
     ///
     /// # Errors
     ///
-    /// As for [`import`](Self::import), but for the `Conflict` that this call is for.
-    pub async fn import_with_ancestors<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Arc<Session>> {
+    /// Errors of [`import`](Self::import), except for the `Conflict` that this call resolves.
+    pub async fn import_with_ancestors<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Imported> {
         self.import_to(store, true).await
     }
 
-    async fn import_to<S: SessionStore + ?Sized>(&self, store: &S, completes: bool) -> Result<Arc<Session>> {
+    async fn import_to<S: SessionStore + ?Sized>(&self, store: &S, completes: bool) -> Result<Imported> {
         let id = self.session.id;
         let members = self.check_family(store).await?;
-        if let Some(shelf) = members.iter().find(|member| !completes && Shelf::may_have(member.id)) {
+        if let Some(hidden) = members.iter().find(|member| !completes && HiddenSession::may_have(member.id)) {
             return Err(Error::new(
                 ErrorKind::Denied,
                 format!(
-                    "session {} has an id of a shelf, on which others keep what they share; copy the store instead, or, if \
-                     whoever made the document is trusted, import it with import_with_ancestors",
-                    shelf.id
+                    "session {} has an id that is derived from a name, as that of a hidden session or of a conversation by its key, and others would \
+                     open it by that name; copy the store instead, or, if you trust the author of the document, import it with \
+                     import_with_ancestors",
+                    hidden.id
                 ),
             ));
         }
         let mut missing = self.missing_ancestors(store, &members, completes).await?;
-        missing.push(self.missing_events(store).await?);
-        // All of it is decided before any of it is stored, so that nothing of a document that is refused stays behind.
+        let own = self.missing_events(store).await?;
+        let existed = own.there.is_some();
+        missing.push(own);
+        let events = missing.iter().map(|missing| missing.rest.len() as u64).sum();
+        // Everything is planned before anything is stored, so that a refused document leaves nothing behind.
         for Missing { id, there, rest } in &mut missing {
             for commit in commits(*id, rest) {
                 if let Plan::Write { after, .. } = plan(there.as_deref(), &commit?)? {
@@ -189,7 +315,7 @@ impl Manifest {
         }
         for Missing { id, rest, .. } in missing {
             for commit in commits(id, rest) {
-                store.settle(commit?).await?;
+                store.commit_with_retry(commit?).await?;
             }
         }
         let imported = store.load(id).await?;
@@ -197,15 +323,20 @@ impl Manifest {
             return Err(Error::new(
                 ErrorKind::Conflict { head: Some(imported.head) },
                 format!(
-                    "session {id} is at event {}, not at {}; somebody writes to it",
+                    "session {id} is at event {}, not at {}; another process is writing to it",
                     imported.head, self.session.head
                 ),
             ));
         }
-        Ok(imported)
+        let outcome = match (existed, events) {
+            (false, _) => ImportOutcome::New,
+            (true, 0) => ImportOutcome::Present,
+            (true, _) => ImportOutcome::Completed,
+        };
+        Ok(Imported { session: imported, outcome, events })
     }
 
-    /// What the store lacks of the sessions that this one was made from, whose records are the first of `members`.
+    /// Returns the missing parts of the session's ancestors, whose records are the first of `members`.
     async fn missing_ancestors<S: SessionStore + ?Sized>(
         &self,
         store: &S,
@@ -216,7 +347,7 @@ impl Manifest {
         let mut missing = Vec::with_capacity(members.len());
         for (Ancestor { session, events }, record) in self.ancestors.iter().zip(members) {
             let there = find(store, *session).await?;
-            // What a session that was deleted there still shares is for the store to say.
+            // The store decides which events a deleted session shares.
             if there.as_ref().is_some_and(|there| there.status.state == SessionState::Deleted) {
                 continue;
             }
@@ -225,9 +356,9 @@ impl Manifest {
                 return Err(Error::new(
                     ErrorKind::Conflict { head: Some(there.head) },
                     format!(
-                        "session {id} was made from {session} at a later event than {}, at which that session is in \
-                         this store; import that session's own document first, or, if an import of this one was \
-                         cut off, finish it with import_with_ancestors",
+                        "session {id} was made from session {session} after its event {}, but this store has only the events \
+                         up to there; import that session's own document first, or, to finish an interrupted \
+                         import of this document, repeat it with import_with_ancestors",
                         there.head
                     ),
                 ));
@@ -236,9 +367,8 @@ impl Manifest {
                 return Err(Error::new(
                     ErrorKind::NotFound,
                     format!(
-                        "session {id} was made from {session} in the middle of a run, with work before it, or \
-                         before its parent was told, and this store does not have that session; import its own \
-                         document first"
+                        "session {id} was made from session {session}, which had unfinished work at that point and is \
+                         not in this store; import that session's own document first"
                     ),
                 ));
             }
@@ -247,22 +377,23 @@ impl Manifest {
         Ok(missing)
     }
 
-    /// What the store lacks of the session itself.
+    /// Returns the missing part of the session itself.
     async fn missing_events<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Missing<'_>> {
         let id = self.session.id;
         let there = find(store, id).await?;
         if there.as_ref().is_some_and(|there| there.status.state == SessionState::Deleted) {
             return Err(Error::new(
                 ErrorKind::Deleted,
-                format!("session {id} was deleted in this store; its id is not used again"),
+                format!("session {id} was deleted in this store, and a deleted id cannot be used again"),
             ));
         }
         let rest = not_there(store, id, there.as_deref(), &self.events, true).await?;
         Ok(Missing { id, there, rest })
     }
 
-    /// The records that the document's events make, the session's own last. Refuses those that cannot have come to be as it
-    /// says: each after the one that it was made from, one level deeper, and with that one's lineage.
+    /// Returns the records that the document's events produce, the session's own last. Refuses records that contradict
+    /// the document: each must follow the one that it was made from, be one level deeper, and have the lineage of that
+    /// one.
     async fn check_family<S: SessionStore + ?Sized>(&self, store: &S) -> Result<Vec<Arc<Session>>> {
         let ancestors = self.ancestors.iter().map(|ancestor| (ancestor.session, &ancestor.events));
         let mut members = Vec::with_capacity(self.ancestors.len() + 1);
@@ -273,11 +404,11 @@ impl Manifest {
             let (before, behind) = members.split_at(n);
             let no = |what: &str| Err(Error::corrupt(format!("the document's session {} {what}", record.id)));
             if before.iter().any(|other| other.id == record.id) {
-                return no("stands in it twice");
+                return no("is listed twice");
             }
             let Some(parent) = record.origin.parent() else { continue };
             if behind.iter().any(|other| other.id == parent) {
-                return no("stands before the one that it was made from");
+                return no("is listed before the session that it was made from");
             }
             let fits = match before.iter().find(|other| other.id == parent) {
                 Some(parent) => is_made_from(record, parent),
@@ -297,15 +428,28 @@ impl Manifest {
                 },
             };
             if !fits {
-                return no(&format!(
-                    "says another depth or lineage than one that was made from {parent} has"
-                ));
+                return no(&format!("has a depth or lineage that does not match its parent {parent}"));
             }
         }
         Ok(members)
     }
 
-    /// The document.
+    /// Returns the session as a JSON document with a checksum, identical for every store.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// # chat.prompt("Hello").await?.finish().await?;
+    /// use agent_admin::manifest::Manifest;
+    ///
+    /// let document = Manifest::export(&*agent.storage().sessions, chat.id()).await?.to_json();
+    /// assert!(document.starts_with(r#"{"format":2,"kind":"session","session":{"#));
+    /// # Ok(()) }
+    /// ```
     pub fn to_json(&self) -> String {
         let mut out = format!(
             "{{\"format\":{MANIFEST_FORMAT},\"kind\":\"{KIND}\",\"session\":{},\n\"events\":[",
@@ -326,28 +470,50 @@ impl Manifest {
         out
     }
 
-    /// Reads a document; the record is made of its events.
+    /// Parses a JSON document, and computes the record from its events.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// # chat.prompt("Hello").await?.finish().await?;
+    /// use agent_admin::manifest::Manifest;
+    ///
+    /// let manifest = Manifest::export(&*agent.storage().sessions, chat.id()).await?;
+    /// let document = manifest.to_json();
+    /// assert_eq!(Manifest::parse(&document)?, manifest);
+    /// // The checksum covers every byte.
+    /// assert!(Manifest::parse(&document.replace("Hello", "Hallo")).is_err());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// `Corrupt` where it is not as it was written; `Unsupported` where it is of a newer version, or of another kind.
+    /// `Corrupt` if the checksum does not match, or the content is contradictory; `Unsupported` if the document has
+    /// another format or kind.
     pub fn parse(text: &str) -> Result<Self> {
         let whole = checked(text);
-        // What a newer version says of itself comes first: it may be framed otherwise.
-        let format = check_document(text, KIND, MANIFEST_FORMAT)?;
-        if !whole || format != MANIFEST_FORMAT {
+        // The format is checked first: another format may frame the document differently.
+        check_document(text, KIND, MANIFEST_FORMAT)?;
+        if !whole {
             return Err(Error::corrupt(
-                "the manifest's checksum does not fit; export it again, or take another copy",
+                "the document is damaged: its checksum does not match; export the session again, or use another copy",
             ));
         }
         let Document { session: named, events, ancestors } =
             serde_json::from_str(text).map_err(|source| {
-                Error::corrupt("the manifest lacks its parts").with_source(JsonFault::from(source))
+                Error::corrupt(
+                    "the document is not a session document: a field is missing or has the wrong type; export the session again",
+                )
+                .with_source(JsonFault::from(source))
             })?;
         let (session, events) = read_session(named.id, &events)?;
         if session.head != named.head {
             return Err(Error::corrupt(format!(
-                "the manifest of session {} has events up to {}, its record says {}",
+                "the document of session {} has events up to {}, but its record says {}; export the session again",
                 named.id, session.head, named.head
             )));
         }
@@ -358,15 +524,16 @@ impl Manifest {
     }
 }
 
-/// What a store lacks of a session of the document.
+/// Missing part of a session of the document.
 struct Missing<'a> {
     id: SessionId,
-    /// The record that it goes behind; nothing where all of the session is missing.
+    /// Record after which the events follow; `None` if the whole session is missing.
     there: Option<Arc<Session>>,
     rest: &'a [Event],
 }
 
-/// The sessions that another was made from, parents first: each whole as far as one that was made from it shares it.
+/// Returns the ancestors of a session, parents first: each complete as far as a session that was made from it shares
+/// it.
 async fn ancestors_of<S: SessionStore + ?Sized>(store: &S, session: &Session) -> Result<Vec<Ancestor>> {
     let mut found: HashMap<SessionId, (Arc<Session>, Seq)> = HashMap::new();
     let mut wanted = shared_by(session);
@@ -390,7 +557,7 @@ async fn ancestors_of<S: SessionStore + ?Sized>(store: &S, session: &Session) ->
         let (id, base) = (record.id, record.lineage.base());
         let mut events: Vec<_> =
             own_events(store, id, base, Some(until.max(base.next()))).try_collect().await?;
-        // Of one that was deleted, and shares nothing, nothing may be left.
+        // A deleted session without shared events may have no events left.
         let Some(last) = events.last() else { continue };
         if last.n < last.of {
             let end = Seq::new(last.seq.get() + u64::from(last.of - last.n));
@@ -401,7 +568,7 @@ async fn ancestors_of<S: SessionStore + ?Sized>(store: &S, session: &Session) ->
             return Err(Error::new(
                 ErrorKind::Deleted,
                 format!(
-                    "session {}: what it shares with {id}, which was deleted, ends within a commit; \
+                    "session {}: the events that it shares with the deleted session {id} end within a commit; \
                      copy the store instead",
                     session.id
                 ),
@@ -412,13 +579,13 @@ async fn ancestors_of<S: SessionStore + ?Sized>(store: &S, session: &Session) ->
     Ok(ancestors)
 }
 
-/// The sessions that another was made from, and up to where it shares their events.
+/// Returns the ids of the ancestors of a session, each with its last shared event.
 fn shared_by(session: &Session) -> Vec<(SessionId, Seq)> {
     let segments = session.lineage.segments.iter().map(|segment| (segment.session, segment.until));
     segments.chain(session.origin.parent().map(|parent| (parent, Seq::ZERO))).collect()
 }
 
-/// The session of this id, if there is one.
+/// Returns the session with this id, if there is one.
 async fn find<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Option<Arc<Session>>> {
     match store.load(id).await {
         Ok(session) => Ok(Some(session)),
@@ -427,8 +594,8 @@ async fn find<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Opti
     }
 }
 
-/// The events that are not there yet, after comparing those that are. There may be more of them where these are not the
-/// whole log.
+/// Returns the events that the store lacks, after comparing the existing ones. If `events` is not the whole log, the
+/// store may contain more of them.
 async fn not_there<'a, S: SessionStore + ?Sized>(
     store: &S,
     id: SessionId,
@@ -442,7 +609,7 @@ async fn not_there<'a, S: SessionStore + ?Sized>(
             Error::new(
                 ErrorKind::Conflict { head: Some(there.head) },
                 format!(
-                    "session {id} is in this store already, with another event {seq}; nothing was written"
+                    "session {id} exists in this store with a different event {seq}; nothing was written; use another store"
                 ),
             )
         };
@@ -457,19 +624,19 @@ async fn not_there<'a, S: SessionStore + ?Sized>(
             }
         }
         if rest.len() == events.len() {
-            // It begins elsewhere.
+            // The existing log begins at another event.
             return Err(conflict(first.seq));
         }
     }
     Ok(rest)
 }
 
-/// Events of one session as the commits by which they are stored.
+/// Returns the events of one session as the commits with which they are stored.
 fn commits(id: SessionId, events: &[Event]) -> impl Iterator<Item = Result<Commit>> {
     events.chunk_by(|a, b| a.commit == b.commit).map(move |commit| Commit::restore(id, commit.to_vec()))
 }
 
-/// Whether a session has the depth and the lineage that one made from `parent` has.
+/// Returns whether a session has the depth and the lineage of one made from `parent`.
 fn is_made_from(session: &Session, parent: &Session) -> bool {
     let lineage = match session.origin {
         Origin::Fork { at, .. } if at <= parent.head => parent.lineage.forked(parent.id, at),
@@ -479,12 +646,12 @@ fn is_made_from(session: &Session, parent: &Session) -> bool {
     session.depth == parent.depth.saturating_add(1) && session.lineage == lineage
 }
 
-/// Whether nobody who looks after sessions would find anything to do in this one.
+/// Returns whether a scheduler would find no work in this session.
 fn is_at_rest(session: &Session) -> bool {
     use SessionState::{Archived, Failed, Idle, Suspended, Terminated};
 
     let rests = matches!(session.status.state, Idle | Suspended | Archived | Failed | Terminated);
-    let is_done = session.pending == 0 && session.wakes.is_empty() && session.open_calls.is_empty();
+    let is_done = session.inputs_open == 0 && session.timers.is_empty() && session.open_calls.is_empty();
     rests && is_done && session.to_report().is_none()
 }
 
@@ -496,13 +663,13 @@ fn push_events(out: &mut String, events: &[Event]) {
     out.push_str("\n]");
 }
 
-/// The events as they are written, and the record that they make.
+/// Returns the events as they are written, and the record that they produce.
 fn read_session(id: SessionId, events: &[RawJson]) -> Result<(Session, Vec<Event>)> {
     let events: Vec<_> = events.iter().map(|event| read_event(id, event)).collect::<Result<_>>()?;
     Ok((folded(id, &events)?, events))
 }
 
-/// An event as it is written, whose id is that of its place.
+/// Parses an event as it is written, and checks that its id matches its position.
 fn read_event(session: SessionId, json: &RawJson) -> Result<Event> {
     #[derive(Deserialize)]
     struct Identified {
@@ -512,22 +679,24 @@ fn read_event(session: SessionId, json: &RawJson) -> Result<Event> {
     match json.to::<Identified>() {
         Ok(Identified { id }) if id == event.id() => Ok(event),
         _ => Err(Error::corrupt(format!(
-            "event {} of session {session} has another id than follows from its commit",
+            "event {} of session {session} has an id that does not match its commit",
             event.seq
         ))),
     }
 }
 
-/// The record that the events make.
+/// Returns the record that the events produce.
 fn folded(id: SessionId, events: &[Event]) -> Result<Session> {
     let mut session = None;
     for event in events {
         apply_untrusted(&mut session, id, event)?;
     }
-    session.ok_or_else(|| Error::corrupt(format!("the manifest of session {id} has no events")))
+    session.ok_or_else(|| {
+        Error::corrupt(format!("the document of session {id} has no events; export the session again"))
+    })
 }
 
-/// Whether a document ends with the checksum of what comes before.
+/// Returns whether a document ends with the checksum of the preceding bytes.
 fn checked(text: &str) -> bool {
     let Some(at) = text.len().checked_sub(CRC_LEN).filter(|at| text.is_char_boundary(*at)) else {
         return false;

@@ -1,4 +1,4 @@
-//! A new session of what can be read of a damaged one.
+//! Salvage: a new session from the readable part of a damaged one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,51 +7,72 @@ use tracing::instrument;
 
 use crate::walk::{Step, Walk};
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, Trigger};
-use agent_core::event::{Body, DocumentWritten, Event, NewEvent, SystemMessage, ToolResult};
+use agent_core::commit::{Commit, Precondition, Trigger};
+use agent_core::event::{DocumentWritten, Event, EventPayload, NewEvent, SystemMessage, ToolResult};
 use agent_core::model::{Actor, CallId};
 use agent_core::session::{NewSession, OPEN_CALLS_MAX, Session};
 use agent_core::state::SessionState;
 use agent_core::store::ReadEvents;
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, Storage, WorkspaceId};
 
-pub use crate::gap::Gap;
+pub use crate::gap::LostRange;
 
-/// The label of a salvaged session; its value is the id of the damaged one.
+/// Label of a salvaged session; its value is the id of the damaged session.
 pub const SALVAGED_LABEL: &str = "salvage.of";
 
-/// How many events go into one commit, and how many bytes of payload, at most.
+/// Maximum number of events in one commit, and of bytes of payload.
 const EVENTS: usize = 500;
 const BYTES: usize = 4 << 20;
 
-/// The result of a salvage: the session that was made, and what could not be read.
+/// Result of a salvage: the new session, and the events that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Salvaged {
-    /// The new session.
+    /// New session.
     pub session: Arc<Session>,
-    /// How many events of the damaged one could be read.
+    /// Number of events of the damaged session that could be read.
     pub read: u64,
-    /// What could not be read.
-    pub gaps: Vec<Gap>,
+    /// Events that could not be read.
+    pub lost: Vec<LostRange>,
 }
 
-/// Makes a new session in the workspace `into`, or else in that of the damaged one, of all that can be read of the
-/// conversation in the session `id`: messages, thoughts, tool calls with their results, events of the host's own types,
-/// and the last version of each document. What was cleared stays cleared. For each stretch that cannot be read a message
-/// of the system says so; what is wrong there stands in [`Salvaged::gaps`] only. Nothing in the new session waits for a
-/// run. The damaged one stays as it is.
+/// Creates a new session from the readable part of the conversation in the damaged session `id`.
 ///
-/// What belongs to runs (states, usage, questions, wakes) is not taken over. A call whose result is lost gets one that
-/// says it was interrupted; a result whose call is lost is left out.
+/// The new session is created in the workspace `into`, or by default in that of the damaged session. It receives
+/// messages, thoughts, tool calls with their results, events of the host's own types, and the last version of each
+/// document. Cleared history stays cleared. A system message marks each range that cannot be read; the cause is only in
+/// [`Salvaged::lost`]. No input in the new session waits for a run. The damaged session is not changed.
 ///
-/// After an error or a crash the new session may be there in part; delete it, and salvage again. If the damaged one is
-/// the main session of its workspace, make the new one that.
+/// Data of runs (states, usage, questions, timers) is not copied. If the result of a call is lost, the call gets the
+/// result `interrupted`; if the call of a result is lost, the result is left out.
+///
+/// After an error or a crash, or if the future is dropped, the new session may exist in part; delete it, and salvage
+/// again. If the damaged session is the main session of its workspace, make the new one the main session by
+/// `WorkspaceManager::set_main_session`. The cost is one read of the history and one write of the readable part.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::MemoryStore;
+/// # use agent_runtime::{AgentBuilder, EchoProvider};
+/// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+/// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+/// # let chat = agent.conversation("support/4711").await?;
+/// # chat.prompt("Hello").await?.finish().await?;
+/// use agent_admin::salvage::{SALVAGED_LABEL, salvage};
+///
+/// // A session that is not damaged is salvaged completely.
+/// let salvaged = salvage(agent.storage(), agent.effects(), chat.id(), None).await?;
+/// assert!(salvaged.lost.is_empty());
+/// assert_eq!(salvaged.session.counts.messages(), 2);
+/// assert_eq!(salvaged.session.attributes.labels[SALVAGED_LABEL], chat.id().to_string());
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 ///
-/// `NotFound`; `Deleted`; `Corrupt` where nothing can be read, or, without `into`, where the workspace cannot; those of
-/// [`SessionStore::commit`](agent_core::SessionStore::commit), `Conflict` too: somebody else wrote to the new session.
+/// `NotFound`; `Deleted`; `Corrupt` if no event can be read or, without `into`, if the workspace cannot be read; errors
+/// of [`SessionStore::commit`](agent_core::SessionStore::commit), including `Conflict` if another process wrote to the
+/// new session.
 #[instrument(name = "salvage", skip(storage, effects))]
 pub async fn salvage(
     storage: &Storage,
@@ -65,11 +86,14 @@ pub async fn salvage(
         record => Some(record?),
     };
     if record.as_ref().is_some_and(|record| record.status.state == SessionState::Deleted) {
-        return Err(Error::new(ErrorKind::Deleted, format!("session {id} was deleted")));
+        return Err(Error::new(
+            ErrorKind::Deleted,
+            format!("session {id} was deleted; there is nothing to salvage"),
+        ));
     }
     let workspace = into.or(record.as_ref().map(|record| record.workspace)).ok_or_else(|| {
         Error::corrupt(format!(
-            "the workspace of session {id} cannot be read; say into which one to salvage it"
+            "the workspace of session {id} cannot be read; name a workspace for the salvaged session (`--workspace ID`)"
         ))
     })?;
     let mut walk = match &record {
@@ -78,7 +102,7 @@ pub async fn salvage(
     };
     let mut new = NewSession::new(effects.new_session_id(), workspace);
     if let Some(record) = &record {
-        new.created.attributes = record.attributes.clone();
+        new.created.attributes = record.attributes.inherited();
     }
     new.created.attributes.labels.insert(SALVAGED_LABEL.to_owned(), id.to_string());
     let session = storage.sessions.create(effects, new).await?;
@@ -99,19 +123,19 @@ pub async fn salvage(
                 read += 1;
                 saved.take(&event).await?;
             }
-            Step::Gap(gap) => {
-                // What is wrong is for the operator: it names files of the server.
+            Step::LostRange(gap) => {
+                // The reason may name files of the server; it is not written to the conversation.
                 let lost = SystemMessage::injected(format!("[Lost: {}]", gap.place()));
-                saved.add(NewEvent::of(&Body::SystemMessage(lost))).await?;
+                saved.add(NewEvent::of(&EventPayload::SystemMessage(lost))).await?;
                 gaps.push(gap);
             }
         }
     }
-    Ok(Salvaged { session: saved.finish().await?, read, gaps })
+    Ok(Salvaged { session: saved.finish().await?, read, lost: gaps })
 }
 
-/// A session without a readable record, as its first event and the number of its last tell: where its history lies,
-/// and how far it goes. `None` where the first cannot be read either.
+/// Reconstructs a session without a readable record from its first event and the number of its last: its lineage and
+/// its head. `None` if the first event cannot be read either.
 async fn outline(storage: &Storage, id: SessionId) -> Result<Option<Arc<Session>>> {
     let first = match storage.sessions.read(id, ReadEvents::first(1)).await {
         Err(error) if *error.kind() == ErrorKind::Corrupt => return Ok(None),
@@ -124,41 +148,41 @@ async fn outline(storage: &Storage, id: SessionId) -> Result<Option<Arc<Session>
     Ok(Some(Arc::new(session)))
 }
 
-/// The last event that can be read.
+/// Returns the number of the last event that can be read.
 async fn last(storage: &Storage, id: SessionId) -> Result<Seq> {
     let last = storage.sessions.read(id, ReadEvents::last(1)).await?.events.pop();
     Ok(last.map_or(Seq::ZERO, |event| event.seq))
 }
 
-/// The new session, and what is to be added to it next.
+/// New session, and the events that are to be added next.
 struct Saved<'a> {
     storage: &'a Storage,
     effects: &'a Effects,
     session: Arc<Session>,
-    /// What was said up to here in the damaged one was cleared.
+    /// Sequence number up to which the history of the damaged session was cleared.
     visible_from: Seq,
     ready: Vec<NewEvent>,
     bytes: usize,
     /// Calls without a result so far, in order.
     open: Vec<CallId>,
-    /// The last version of each document, and who wrote it.
+    /// Last version of each document, with its author.
     documents: BTreeMap<String, (DocumentWritten, Actor)>,
 }
 
 impl Saved<'_> {
     async fn take(&mut self, event: &Event) -> Result<()> {
-        // What was read and is not understood is no damage: a later version may have written it.
-        let Ok(body) = event.body() else { return Ok(()) };
+        // An event that cannot be decoded is not damaged: a later version may have written it.
+        let Ok(body) = event.decode() else { return Ok(()) };
         let visible = event.seq > self.visible_from;
         match body {
-            Body::SessionDocumentWritten(written) => {
+            EventPayload::SessionDocumentWritten(written) => {
                 self.documents.insert(written.name.clone(), (written, event.actor.clone()));
                 return Ok(());
             }
             _ if !visible => return Ok(()),
-            Body::AgentToolUse(call) | Body::AgentCustomToolUse(call) => {
+            EventPayload::AgentToolUse(call) | EventPayload::AgentCustomToolUse(call) => {
                 if self.open.len() == OPEN_CALLS_MAX {
-                    // Only where results are lost.
+                    // This happens only if results are lost.
                     self.close_calls().await?;
                 }
                 if self.open.contains(&call.call) {
@@ -166,26 +190,27 @@ impl Saved<'_> {
                 }
                 self.open.push(call.call);
             }
-            Body::AgentToolResult(result) => {
+            EventPayload::AgentToolResult(result) => {
                 let Some(at) = self.open.iter().position(|open| *open == result.call) else { return Ok(()) };
                 self.open.remove(at);
             }
-            Body::UserMessage(_)
-            | Body::UserDefineOutcome(_)
-            | Body::AgentMessage(_)
-            | Body::AgentThinking(_)
-            | Body::SystemMessage(_)
-            | Body::SessionHistoryCleared(_) => {}
-            Body::Other(kind, _) if !kind.is_of("session") => {}
+            EventPayload::UserMessage(_)
+            | EventPayload::UserDefineOutcome(_)
+            | EventPayload::AgentMessage(_)
+            | EventPayload::AgentThinking(_)
+            | EventPayload::SystemMessage(_)
+            | EventPayload::SessionHistoryCleared(_) => {}
+            EventPayload::Other(kind, _) if !kind.is_of("session") => {}
             _ => return Ok(()),
         }
-        let mut new = NewEvent::new(event.kind.clone(), event.data.clone()).with_actor(event.actor.clone());
+        let mut new =
+            NewEvent::new(event.kind.clone(), event.payload.clone()).with_actor(event.actor.clone());
         new.extra = event.extra.clone();
         self.add(new).await
     }
 
     async fn add(&mut self, event: NewEvent) -> Result<()> {
-        self.bytes += event.data.get().len();
+        self.bytes += event.payload.get().len();
         self.ready.push(event);
         if self.ready.len() >= EVENTS || self.bytes >= BYTES {
             self.store().await?;
@@ -193,10 +218,10 @@ impl Saved<'_> {
         Ok(())
     }
 
-    /// Gives every open call a result that says what is known of it.
+    /// Adds a result to every open call, which says that it was interrupted.
     async fn close_calls(&mut self) -> Result<()> {
         for call in std::mem::take(&mut self.open) {
-            let result = Body::AgentToolResult(ToolResult::interrupted(call));
+            let result = EventPayload::AgentToolResult(ToolResult::interrupted(call));
             self.add(NewEvent::of(&result).with_actor(Actor::SYSTEM)).await?;
         }
         Ok(())
@@ -220,9 +245,10 @@ impl Saved<'_> {
             return Ok(());
         }
         let now = &self.session;
-        let commit = Commit::seal(self.effects, now.id, now.head).expect(Expect::Is(now.head));
-        let commit = commit.trigger(Trigger::Adopt(events));
-        self.session = self.storage.sessions.settle(commit).await?.session;
+        let commit =
+            Commit::seal(self.effects, now.id, now.head).with_precondition(Precondition::Matches(now.head));
+        let commit = commit.with_trigger(Trigger::ImportEvents(events));
+        self.session = self.storage.sessions.commit_with_retry(commit).await?.session;
         Ok(())
     }
 }

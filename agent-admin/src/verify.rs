@@ -1,4 +1,4 @@
-//! Reading all that a tenant has, and saying what is wrong with it.
+//! Verification: reads all data of a tenant, and reports what is wrong.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,28 +11,34 @@ use agent_core::event::Event;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::state::SessionState;
 use agent_core::store::{
-    BindingQuery, Damaged, PAGE_MAX, ReadEvents, SessionQuery, Shelf, WorkspaceQuery, pages,
+    BindingQuery, Damaged, HiddenSession, PAGE_MAX, ReadEvents, SessionQuery, WorkspaceQuery, pages,
 };
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId, Storage, WorkspaceId};
 
-/// The result of a verification: counts of what was read, and the findings.
+/// Result of a verification: counts of what was read, and the findings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verification {
-    /// How many workspaces there are.
+    /// Number of workspaces.
     pub workspaces: u64,
-    /// How many sessions there are, the deleted ones too.
+    /// Number of sessions, including deleted ones.
     pub sessions: u64,
-    /// How many of their events could be read.
+    /// Number of their events that could be read.
     pub events: u64,
-    /// How many devices are bound.
+    /// Number of devices that are bound.
     pub bindings: u64,
-    /// What is wrong, in the order in which it was found.
+    /// Findings, in the order in which they were found.
     pub findings: Vec<Finding>,
 }
 
 impl Verification {
-    /// Returns whether nothing is wrong.
+    /// Returns true if the verification found no problem.
+    ///
+    /// ```
+    /// use agent_admin::verify::Verification;
+    ///
+    /// assert!(Verification::default().is_sound());
+    /// ```
     pub fn is_sound(&self) -> bool {
         self.findings.is_empty()
     }
@@ -48,15 +54,15 @@ impl Verification {
     }
 }
 
-/// One thing that is wrong.
+/// One finding of a verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// In which way.
+    /// Kind of the finding.
     pub kind: FindingKind,
-    /// What it is wrong with, by its name.
+    /// Name of the affected object.
     pub object: String,
-    /// What is wrong, in words.
+    /// Description of the problem.
     pub detail: String,
 }
 
@@ -70,22 +76,31 @@ impl fmt::Display for Finding {
     }
 }
 
-/// In which way something is wrong.
+/// Kind of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FindingKind {
-    /// It cannot be read: its bytes are not what was written. [`salvage`](crate::salvage::salvage()) saves what can be read of a session.
+    /// The object cannot be read, because its bytes differ from those that were written.
+    ///
+    /// [`salvage`](crate::salvage::salvage()) recovers the readable part of a session.
     Damaged,
-    /// What is derived from a log is not what the log says.
-    /// [`SessionStore::rebuild`](agent_core::SessionStore::rebuild) makes it anew.
+    /// Derived data differs from the log. [`SessionStore::rebuild`](agent_core::SessionStore::rebuild) recomputes it.
     Differs,
-    /// It names something that is not there: a session whose workspace is gone, a device that is bound to none.
-    /// `WorkspaceManager::gc` removes what a deleted workspace left.
+    /// The object refers to an object that does not exist: a session to its workspace, a device to a workspace.
+    ///
+    /// `WorkspaceManager::gc` removes the remains of a deleted workspace.
     Dangling,
 }
 
 impl FindingKind {
-    /// The stable name of the kind: `damaged`, `differs`, `dangling`.
+    /// Returns the stable name of the kind: `damaged`, `differs`, `dangling`.
+    ///
+    /// ```
+    /// use agent_admin::verify::FindingKind;
+    ///
+    /// let kinds = [FindingKind::Damaged, FindingKind::Differs, FindingKind::Dangling];
+    /// assert_eq!(kinds.map(FindingKind::name), ["damaged", "differs", "dangling"]);
+    /// ```
     pub const fn name(self) -> &'static str {
         match self {
             Self::Damaged => "damaged",
@@ -95,23 +110,51 @@ impl FindingKind {
     }
 }
 
-/// Reads all that the tenant has, and says what is wrong with it. Writes nothing.
+/// Verifies all data of the tenant, and returns counts and findings. Writes nothing.
 ///
-/// Every record, configuration and event is read, so that each of the store's own checksums is checked; every
-/// session's record and its place in the list are compared with what its log folds into; what is named must be there;
-/// and the store [checks](agent_core::SessionStore::check) its own structures. Others may write meanwhile: what they change is no finding. `progress` is called after each object.
+/// The function reads every record, configuration and event, so that each checksum of the store is checked. It compares
+/// every session's record and its entry in the list with the fold of its log, and checks that every referenced object
+/// exists. The store also [checks](agent_core::SessionStore::check) its own structures. Other processes may write
+/// meanwhile: their changes are not findings. `progress` is called after each object with the result so far.
 ///
-/// A page of events is in memory at a time, and one finding for each thing that is wrong.
+/// The cost is one read of all data. One page of events at a time, and all findings, are in memory. The future may be
+/// dropped at any point.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::MemoryStore;
+/// # use agent_runtime::{AgentBuilder, EchoProvider};
+/// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+/// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+/// use agent_admin::verify::{FindingKind, verify};
+/// use agent_core::DeviceId;
+/// use agent_core::commit::Precondition;
+///
+/// let chat = agent.conversation("support/4711").await?;
+/// chat.prompt("Hello").await?.finish().await?;
+/// let mut objects = 0;
+/// let found = verify(agent.storage(), |_| objects += 1).await?;
+/// assert!(found.is_sound());
+/// assert_eq!((found.workspaces, found.sessions, objects), (1, 1, 2));
+///
+/// // A device that is bound to a workspace that does not exist.
+/// let (device, missing): (DeviceId, _) = ("laptop".parse()?, agent.effects().new_workspace_id());
+/// agent.storage().bindings.bind(&device, missing, Precondition::None).await?;
+/// let found = verify(agent.storage(), |_| {}).await?;
+/// assert_eq!(found.findings[0].kind, FindingKind::Dangling);
+/// assert!(found.findings[0].to_string().starts_with("dangling: device laptop: its workspace"));
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 ///
-/// What keeps it from reading on: `Unavailable`, `Denied`. Damage is a finding.
+/// Errors that prevent further reading: `Unavailable`, `Denied`. Damage is a finding.
 #[instrument(name = "verify", skip_all)]
 pub async fn verify(storage: &Storage, progress: impl FnMut(&Verification) + Send) -> Result<Verification> {
     let mut verifier =
         Verifier { storage, workspaces: HashMap::new(), so_far: Verification::default(), progress };
     let own = storage.sessions.check().await;
-    if let Some(own) = verifier.readable_list("the store's own structures", own.map(Some))? {
+    if let Some(own) = verifier.readable_list("the internal structures of the store", own.map(Some))? {
         verifier.so_far.damaged(&own);
     }
     verifier.all_workspaces().await?;
@@ -120,7 +163,7 @@ pub async fn verify(storage: &Storage, progress: impl FnMut(&Verification) + Sen
     Ok(verifier.so_far)
 }
 
-/// What is known of a workspace that something belongs to.
+/// State of a workspace to which an object belongs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Home {
     There,
@@ -138,7 +181,7 @@ struct Verifier<'a, P> {
 impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
     async fn all_workspaces(&mut self) -> Result<()> {
         let storage = self.storage;
-        let mut pages = pages(WorkspaceQuery::new().with_deleting().limit(PAGE_MAX), |query| {
+        let mut pages = pages(WorkspaceQuery::new().with_deleting().with_limit(PAGE_MAX), |query| {
             storage.workspaces.list(query)
         });
         while let Some(page) = self.readable_list("the list of workspaces", pages.try_next().await)? {
@@ -157,7 +200,7 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
 
     async fn all_bindings(&mut self) -> Result<()> {
         let storage = self.storage;
-        let mut pages = pages(BindingQuery::new().limit(PAGE_MAX), |query| storage.bindings.list(query));
+        let mut pages = pages(BindingQuery::new().with_limit(PAGE_MAX), |query| storage.bindings.list(query));
         while let Some(page) = self.readable_list("bindings", pages.try_next().await)? {
             self.so_far.damaged(&page.damaged);
             for binding in &page.items {
@@ -172,8 +215,9 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
 
     async fn all_sessions(&mut self) -> Result<()> {
         let storage = self.storage;
-        let mut pages =
-            pages(SessionQuery::new().with_hidden().limit(PAGE_MAX), |query| storage.sessions.list(query));
+        let mut pages = pages(SessionQuery::new().with_hidden().with_limit(PAGE_MAX), |query| {
+            storage.sessions.list(query)
+        });
         while let Some(page) = self.readable_list("the list of sessions", pages.try_next().await)? {
             self.so_far.damaged(&page.damaged);
             for item in &page.items {
@@ -193,10 +237,14 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
             return self.what_is_left(&name, &record).await;
         }
         if item.head == record.head && *item != SessionSummary::from(&*record) {
-            self.so_far.found(FindingKind::Differs, &name, "the list shows another state than its record");
+            self.so_far.found(
+                FindingKind::Differs,
+                &name,
+                "its entry in the list of sessions differs from its record",
+            );
         }
-        // What belongs to the tenant lies in a workspace that nobody need have made.
-        if ![Shelf::Tenant.id(), Shelf::Audit.id()].contains(&record.id) {
+        // Sessions of the tenant belong to the workspace default, which need not exist.
+        if ![HiddenSession::Tenant.id(), HiddenSession::Audit.id()].contains(&record.id) {
             self.belongs(&name, record.workspace).await?;
         }
         if let Some(parent) = record.origin.parent() {
@@ -208,7 +256,7 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
         self.log(&name, &record).await
     }
 
-    /// A session's log, read whole and folded.
+    /// Reads a session's whole log and folds it.
     async fn log(&mut self, name: &str, record: &Session) -> Result<()> {
         let mut walk = Walk::own(&*self.storage.sessions, record.id, record.lineage.base(), record.head);
         let (mut folded, mut whole) = (None, true);
@@ -222,8 +270,8 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
                         self.so_far.found(FindingKind::Damaged, name, error);
                     }
                 }
-                Ok(Some(Step::Gap(gap))) => {
-                    // What is missing may have been purged meanwhile.
+                Ok(Some(Step::LostRange(gap))) => {
+                    // The missing events may have been purged meanwhile.
                     if self.is_deleted(record.id).await? {
                         return Ok(());
                     }
@@ -239,14 +287,14 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
             }
         }
         if whole && folded.as_ref() != Some(record) {
-            self.so_far.found(FindingKind::Differs, name, "its record is not what its log folds into");
+            self.so_far.found(FindingKind::Differs, name, "its record differs from its log");
         }
         Ok(())
     }
 
-    /// What is kept of a deleted session's log is whole.
+    /// Checks that the remaining log of a deleted session is intact.
     async fn what_is_left(&mut self, name: &str, record: &Session) -> Result<()> {
-        let mut next = Some(ReadEvents::first(PAGE_MAX).after(record.lineage.base()));
+        let mut next = Some(ReadEvents::first(PAGE_MAX).with_after(record.lineage.base()));
         while let Some(read) = next {
             let page = match self.storage.sessions.read(record.id, read).await {
                 Err(error) if *error.kind() == ErrorKind::Corrupt => {
@@ -262,17 +310,18 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
         Ok(())
     }
 
-    /// Whether the event `until` of an ancestor, which a history needs, is there.
+    /// Checks that the event `until` of an ancestor, which a history needs, exists.
     async fn readable(&mut self, name: &str, ancestor: SessionId, until: Seq) -> Result<()> {
-        let last = ReadEvents::first(1).after(Seq::new(until.get().saturating_sub(1)));
+        let last = ReadEvents::first(1).with_after(Seq::new(until.get().saturating_sub(1)));
         let found = match self.storage.sessions.read(ancestor, last).await {
             Err(error) if *error.kind() == ErrorKind::Corrupt => return Ok(()),
             Err(error) if is_gone(&error) => None,
             page => page?.events.pop(),
         };
         if found.is_none_or(|event| event.seq != until) {
-            let detail =
-                format!("its history up to event {until} lies in session {ancestor}, and is not there");
+            let detail = format!(
+                "its history up to event {until} is missing in session {ancestor}, from which it was forked"
+            );
             self.so_far.found(FindingKind::Dangling, name, detail);
         }
         Ok(())
@@ -281,10 +330,14 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
     async fn there(&mut self, name: &str, what: &str, id: SessionId) -> Result<()> {
         match self.storage.sessions.load(id).await {
             Err(error) if *error.kind() == ErrorKind::NotFound => {
-                self.so_far.found(FindingKind::Dangling, name, format!("{what}, session {id}, is not there"));
+                self.so_far.found(
+                    FindingKind::Dangling,
+                    name,
+                    format!("{what}, session {id}, does not exist"),
+                );
                 Ok(())
             }
-            // Its own damage is named where it is.
+            // Damage of the other session is a finding of its own.
             Err(error) if *error.kind() != ErrorKind::Corrupt => Err(error),
             _ => Ok(()),
         }
@@ -307,7 +360,7 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
         let detail = match home {
             Home::There => return Ok(()),
             Home::Deleted => format!("its workspace {workspace} was deleted"),
-            Home::Absent => format!("its workspace {workspace} is not there"),
+            Home::Absent => format!("its workspace {workspace} does not exist"),
         };
         self.so_far.found(FindingKind::Dangling, name, detail);
         Ok(())
@@ -320,8 +373,8 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
         }
     }
 
-    /// Notes that a list cannot be read, so that nobody can tell what stands in the rest of it; what else there is can still
-    /// be looked at.
+    /// Reports a list that cannot be read, because the rest of its content is unknown; other objects can still be
+    /// verified.
     fn readable_list<T>(&mut self, what: &str, found: Result<Option<T>>) -> Result<Option<T>> {
         match found {
             Err(error) if *error.kind() == ErrorKind::Corrupt => {
@@ -332,7 +385,7 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
         }
     }
 
-    /// Notes damage; what was deleted since it was listed is no finding.
+    /// Reports damage; an object that was deleted since it was listed is not a finding.
     fn note<T>(&mut self, what: &str, id: impl fmt::Display, found: Result<T>) -> Result<Option<T>> {
         match found {
             Ok(found) => Ok(Some(found)),

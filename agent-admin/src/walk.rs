@@ -1,43 +1,43 @@
-//! A walk through a session's events that steps over what cannot be read.
+//! Iteration over a session's events that skips those that cannot be read.
 
 use std::collections::VecDeque;
 
-use crate::gap::Gap;
+use crate::gap::LostRange;
 use agent_core::event::Event;
 use agent_core::session::Session;
 use agent_core::store::{Damaged, EventPage, ReadEvents};
 use agent_core::{ErrorKind, Result, Seq, SessionId, SessionStore, SessionStoreExt};
 
-/// How many events are in memory at once, and how many bytes of them.
+/// Maximum number of events in memory at once, and of their bytes.
 const PAGE: usize = 500;
 const PAGE_BYTES: usize = 1 << 20;
 
-/// The next of a walk.
+/// Next item of an iteration.
 pub(super) enum Step {
     Event(Event),
-    Gap(Gap),
+    LostRange(LostRange),
 }
 
-/// Reads forward, up to an end that is known.
+/// Forward iteration up to a known end.
 pub(super) struct Walk<'a> {
     store: &'a dyn SessionStore,
     id: SessionId,
-    /// For a walk through the ancestors, too.
+    /// Record of the session, for an iteration that includes its ancestors.
     history: Option<&'a Session>,
-    /// All up to here was read, or is in a gap.
+    /// Sequence number up to which all events were read, or are in a gap.
     after: Seq,
     end: Seq,
     read: VecDeque<Event>,
-    gap: Option<Gap>,
+    gap: Option<LostRange>,
 }
 
 impl<'a> Walk<'a> {
-    /// Through a session's own log, behind `after`.
+    /// Creates an iteration over a session's own log, after `after`.
     pub(super) fn own(store: &'a dyn SessionStore, id: SessionId, after: Seq, end: Seq) -> Self {
         Self { store, id, history: None, after, end, read: VecDeque::new(), gap: None }
     }
 
-    /// Through a session's whole history.
+    /// Creates an iteration over a session's whole history.
     pub(super) fn history(store: &'a dyn SessionStore, session: &'a Session) -> Self {
         Self { history: Some(session), ..Self::own(store, session.id, Seq::ZERO, session.head) }
     }
@@ -45,21 +45,23 @@ impl<'a> Walk<'a> {
     pub(super) async fn next(&mut self) -> Result<Option<Step>> {
         loop {
             if let Some(next) = self.read.front().map(|event| event.seq) {
-                // What stands where another was expected leaves a gap, too.
+                // A later event than the expected one leaves a gap, too.
                 if next > self.after.next() {
                     self.skip(Seq::new(next.get() - 1), "is missing");
                 }
                 if let Some(gap) = self.gap.take() {
-                    return Ok(Some(Step::Gap(gap)));
+                    return Ok(Some(Step::LostRange(gap)));
                 }
                 self.after = self.after.max(next);
                 return Ok(self.read.pop_front().map(Step::Event));
             }
             if self.after >= self.end {
-                return Ok(self.gap.take().map(Step::Gap));
+                return Ok(self.gap.take().map(Step::LostRange));
             }
-            let asked =
-                ReadEvents::first(PAGE).max_bytes(PAGE_BYTES).after(self.after).before(self.end.next());
+            let asked = ReadEvents::first(PAGE)
+                .with_max_bytes(PAGE_BYTES)
+                .with_after(self.after)
+                .with_before(self.end.next());
             match self.page(asked).await {
                 Err(error) if *error.kind() == ErrorKind::Corrupt => {
                     self.skip(self.after.next(), &error.to_string());
@@ -81,10 +83,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Adds what lies up to `until` to the gap.
+    /// Adds the events up to `until` to the gap.
     fn skip(&mut self, until: Seq, reason: &str) {
         let first = self.after.next();
-        let gap = self.gap.get_or_insert_with(|| Gap { first, last: first, reason: reason.to_owned() });
+        let gap = self.gap.get_or_insert_with(|| LostRange { first, last: first, reason: reason.to_owned() });
         gap.last = until;
         self.after = until;
     }

@@ -1,4 +1,4 @@
-//! The options of the command line.
+//! Options of the command line.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,49 +10,51 @@ use agent_storage_fs::FsConfig;
 use crate::failure::Failure;
 use crate::stores::{Address, address};
 
-/// What a conversation and every command may be told.
+/// Heading of the global options in the help.
+const GLOBAL: &str = "Global options";
+
+/// Options of the conversation; most of them also apply to every command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Keep the data in this folder [default: the user's data folder]
-    #[arg(long, value_name = "DIR", global = true, conflicts_with = "store")]
+    /// Data folder, same as --store files:DIR (default: the data folder of the user)
+    #[arg(long, value_name = "DIR", global = true, conflicts_with = "store", help_heading = GLOBAL)]
     pub(crate) data_dir: Option<PathBuf>,
 
-    /// Act as this device [default: the name of this host]
-    #[arg(long, value_name = "NAME", global = true)]
+    /// Device name (default: the host name)
+    #[arg(long, value_name = "NAME", global = true, help_heading = GLOBAL)]
     pub(crate) device: Option<DeviceId>,
 
-    /// Keep the data in files (files:PATH), in one database file (sqlite:PATH), in a bucket that many machines may share
-    /// (s3://BUCKET/PREFIX), or in memory and only until the end (memory:)
-    #[arg(long, value_name = "STORE", value_parser = address, global = true)]
+    /// Store: files:PATH, sqlite:PATH, s3://BUCKET/PREFIX, or memory: (lost when the program ends)
+    #[arg(long, value_name = "STORE", value_parser = address, global = true, help_heading = GLOBAL)]
     pub(crate) store: Option<Address>,
 
-    /// Act for this tenant of the store [default: the tenant `default`]
-    #[arg(long, value_name = "NAME", global = true)]
+    /// Tenant of the store (default: the tenant `default`)
+    #[arg(long, value_name = "NAME", global = true, help_heading = GLOBAL)]
     pub(crate) tenant: Option<TenantId>,
 
-    /// Take the host's configuration from this file [default: config.toml beside the data]
-    #[arg(long, value_name = "FILE", global = true)]
+    /// Configuration file of the host (default: config.toml in the data folder)
+    #[arg(long, value_name = "FILE", global = true, help_heading = GLOBAL)]
     pub(crate) config: Option<PathBuf>,
 
-    /// Print JSON for programs; errors too, on standard error
-    #[arg(long, global = true)]
+    /// Print JSON, one object on one line, and errors as JSON on standard error
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
 
-    /// Open this session rather than the one that was used last
+    /// Id of the session to open (default: the most recently used one)
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<SessionId>,
 
-    /// Wait so long before each word of an answer
+    /// Delay before each word of an answer
     #[arg(long, value_name = "MS", value_parser = millis, default_value = "0", hide = true)]
     pub(crate) echo_delay_ms: Duration,
 
-    /// Take over from a chat that gave no sign of life for so long
+    /// Time without a heartbeat after which another chat takes a session over
     #[arg(long, value_name = "MS", value_parser = millis, hide = true)]
     pub(crate) lease_ttl_ms: Option<Duration>,
 }
 
 impl Args {
-    /// The store that the options name.
+    /// Returns the address of the store.
     pub(crate) fn address(&self) -> Result<Address, Failure> {
         Ok(match (&self.store, &self.data_dir) {
             (Some(store), _) => store.clone(),
@@ -61,7 +63,8 @@ impl Args {
         })
     }
 
-    /// The host's own configuration file: beside the data where these are files, else in the user's data folder.
+    /// Returns the path of the host's configuration file: in the data folder if the store is a folder, else in the data
+    /// folder of the user.
     pub(crate) fn config_file(&self) -> Result<PathBuf, Failure> {
         if let Some(file) = &self.config {
             return Ok(file.clone());
@@ -73,23 +76,23 @@ impl Args {
         Ok(folder.join("config.toml"))
     }
 
-    /// The device as which the program acts.
+    /// Returns the name of the device.
     pub(crate) fn device(&self) -> agent_core::Result<DeviceId> {
         self.device.clone().map_or_else(host_name, Ok)
     }
 
-    /// Who does what commands do.
+    /// Returns the actor that the audit log records for commands.
     pub(crate) fn actor(&self) -> agent_core::Result<Actor> {
         Actor::named(Role::User, short(&self.device()?))
     }
 }
 
-/// A device's name may be longer than that of a holder or an actor.
+/// Returns the beginning of a device's name. The names of holders, actors and workspaces have a lower limit.
 pub(crate) fn short(device: &DeviceId) -> &str {
     &device.as_str()[..device.as_str().floor_char_boundary(200)]
 }
 
-/// The host's name as a device; `cli` where it has none that will do.
+/// Returns the host name as a device name; `cli` if the host has none that is valid.
 fn host_name() -> agent_core::Result<DeviceId> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     Ok(name.parse().or_else(|_| "cli".parse())?)

@@ -1,5 +1,4 @@
-//! Files that are read whole: never more of one than it may have, and nothing that is no file and no pipe, as a device is, which
-//! may have no end.
+//! Reading of whole files, up to a limit. Device files are refused, because they may have no end.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
@@ -7,30 +6,29 @@ use std::path::Path;
 
 use crate::failure::Failure;
 
-/// The most bytes of a configuration.
+/// Maximum number of bytes of a configuration.
 pub(crate) const CONFIG_MAX: u64 = agent_core::store::ContentHash::CONFIG_MAX_BYTES as u64;
-/// The most bytes of what is put into an area: no event holds more.
+/// Maximum number of bytes of a file that is put into an area; an event holds no more.
 pub(crate) const BLOB_MAX: u64 = 16 << 20;
-/// The most bytes of the document of a session.
+/// Maximum number of bytes of a session document.
 pub(crate) const DOCUMENT_MAX: u64 = 1 << 30;
 
-/// Reads a file, or a pipe, of at most `most` bytes; `-` is standard input.
+/// Reads a file or a pipe of at most `most` bytes; `-` is standard input.
 pub(crate) fn read(path: &Path, most: u64) -> Result<Vec<u8>, Failure> {
     let is_input = path == Path::new("-");
     let name = if is_input { "standard input".to_owned() } else { path.display().to_string() };
     let failed = |error: &io::Error| Failure::of_file("read", Path::new(&name), error);
-    let too_large = || {
-        Failure::new(1, "limit_exceeded", format!("{name} is too large: at most {most} bytes of it are read"))
-    };
+    let too_large =
+        || Failure::new(1, "limit_exceeded", format!("{name} is too large: the maximum is {most} bytes"));
     let mut bytes = Vec::new();
     let read = if is_input {
         io::stdin().lock().take(most + 1).read_to_end(&mut bytes)
     } else {
-        // Looked at before it is opened, too: opening a device may do something.
+        // The type is checked before the file is opened, because opening a device may have an effect.
         let file = fs::metadata(path)
             .and_then(|meta| if is_read(&meta) { File::open(path).map(Some) } else { Ok(None) });
         let Some(file) = file.map_err(|error| failed(&error))? else {
-            let text = format!("{name} is no file, and no pipe; name a file");
+            let text = format!("{name} is not a regular file or pipe; name a file");
             return Err(Failure::new(1, "invalid_input", text));
         };
         if file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() > most) {
@@ -42,7 +40,7 @@ pub(crate) fn read(path: &Path, most: u64) -> Result<Vec<u8>, Failure> {
     if bytes.len() as u64 > most { Err(too_large()) } else { Ok(bytes) }
 }
 
-/// The same for text.
+/// Reads a file like [`read`], and checks that it is UTF-8 text.
 pub(crate) fn read_text(path: &Path, most: u64) -> Result<String, Failure> {
     String::from_utf8(read(path, most)?).map_err(|_| {
         Failure::new(1, "failed", format!("cannot read {}: it is not UTF-8 text", path.display()))

@@ -1,14 +1,14 @@
-//! The conversation: what is typed goes to the session, what happens in the session goes to the screen.
+//! Loop of a conversation: sends input lines to the session, and prints the events of the session.
 
 use std::collections::{HashSet, VecDeque};
 use std::error::Error;
 use std::time::Duration;
 
-use agent_core::event::{Body, Event};
+use agent_core::event::{Event, EventPayload};
 use agent_core::model::{Actor, Role, Workspace};
 use agent_core::state::{Reason, SessionState};
 use agent_core::{DeviceId, RunId, Seq};
-use agent_runtime::{AgentRuntime, Input as Said, Run, RunOutcome, SessionHandle, Stored, Update};
+use agent_runtime::{AgentRuntime, Conversation, Input as Said, Queued, Run, RunOutcome, Update};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -18,55 +18,55 @@ use crate::input::{Input, Reader};
 use crate::screen::{Screen, called, gave, spoken};
 use crate::stdout;
 
-/// How long it waits for events that are known to be there.
+/// Maximum time to wait for events that are known to exist.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is said to the first Ctrl-C at the prompt.
-const AGAIN: &str = "(Ctrl-C again, or Ctrl-D, ends the program)";
+/// Notice after the first Ctrl-C at the prompt.
+const AGAIN: &str = "(press Ctrl-C again, or Ctrl-D, to end the program)";
 
-/// What the program works on.
-pub(crate) struct Place {
+/// Agent, workspace and device of the conversation.
+pub(crate) struct ChatContext {
     pub(crate) agent: AgentRuntime,
     pub(crate) workspace: Workspace,
     pub(crate) device: DeviceId,
-    /// Where the data is, for a person.
+    /// Address of the store, for messages.
     pub(crate) data: String,
 }
 
-/// The program while it runs.
+/// State of the conversation.
 pub(crate) struct Chat {
-    pub(crate) place: Place,
-    pub(crate) handle: SessionHandle,
+    pub(crate) place: ChatContext,
+    pub(crate) handle: Conversation,
     pub(crate) screen: Screen,
     reader: Reader,
     events: BoxStream<'static, agent_core::Result<Event>>,
-    /// The last event that was shown, or that needed no showing.
+    /// Last event that was shown, or did not have to be.
     seen: Seq,
-    /// What this program did itself, and so need not show again.
+    /// Runs and events of this program, which are not shown again.
     own: Own,
-    /// The input that was only stored, and whose answer is awaited.
+    /// Input that was only queued, and whose answer is awaited.
     awaited: Option<Seq>,
     interrupts: Signal,
     terminations: Signal,
-    /// Whether something failed.
+    /// Whether anything failed.
     failed: bool,
-    /// The exit code with which to end.
+    /// Exit code, if the program is to end.
     end: Option<u8>,
 }
 
-/// What this program did itself.
+/// Runs and events of this program.
 #[derive(Default)]
 pub(crate) struct Own {
     runs: HashSet<RunId>,
     pub(crate) events: HashSet<Seq>,
-    /// What was said here, until it comes back as an event.
+    /// Messages that were sent, until they arrive as events.
     said: VecDeque<String>,
 }
 
 impl Own {
     fn has(&mut self, event: &Event) -> bool {
-        // In a take-over the input is stored before the run begins, and does not name it.
-        if let (Some(said), Ok(Body::UserMessage(message))) = (self.said.front(), event.body())
+        // In a takeover the input is stored before the run begins, and does not name the run.
+        if let (Some(said), Ok(EventPayload::UserMessage(message))) = (self.said.front(), event.decode())
             && *said == message.text
         {
             self.said.pop_front();
@@ -80,12 +80,12 @@ impl Own {
 
 impl Chat {
     pub(crate) fn new(
-        place: Place,
-        handle: SessionHandle,
+        place: ChatContext,
+        handle: Conversation,
         reader: Reader,
         screen: Screen,
     ) -> std::io::Result<Self> {
-        let seen = handle.snapshot().head;
+        let seen = handle.record().head;
         Ok(Self {
             events: handle.follow(seen),
             place,
@@ -102,7 +102,7 @@ impl Chat {
         })
     }
 
-    /// Runs to the end of the input. Returns the exit code.
+    /// Runs until the end of the input. Returns the exit code.
     pub(crate) async fn run(mut self) -> u8 {
         self.announce().await;
         let mut interrupted = false;
@@ -126,7 +126,7 @@ impl Chat {
                     }
                 },
                 event = self.events.next() => self.follow(event, true),
-                // Pressed while something was done that cannot be cancelled, or a moment after an answer has ended.
+                // Pressed during an operation that cannot be cancelled, or just after the end of an answer.
                 _ = self.interrupts.recv() => if self.screen.is_terminal() {
                     interrupted = true;
                     self.screen.note_above(AGAIN);
@@ -143,9 +143,9 @@ impl Chat {
         self.end.unwrap_or(u8::from(self.failed))
     }
 
-    /// Says where all of it is.
+    /// Prints the workspace, the session and the store, and whether messages are pending.
     pub(crate) async fn announce(&mut self) {
-        let now = self.handle.snapshot();
+        let now = self.handle.record();
         let title = match &now.attributes.title {
             Some(title) => format!(" ({})", title.text),
             None if now.id == self.place.workspace.main_session => " (main)".to_owned(),
@@ -158,40 +158,41 @@ impl Chat {
             counted(now.counts.messages(), "message"),
             self.place.data,
         ));
-        let waiting = match (&now.lease, now.pending) {
+        let waiting = match (&now.lease, now.inputs_open) {
             (Some(lease), _) => {
-                let pulse = self.place.agent.storage().sessions.pulse(now.id, lease.epoch).await;
-                if pulse.is_ok_and(|pulse| pulse.dead) {
-                    "An answer was cut short when its program ended. It is given with your next message, or now with /wake."
+                let lease_status =
+                    self.place.agent.storage().sessions.lease_status(now.id, lease.epoch).await;
+                if lease_status.is_ok_and(|lease_status| lease_status.holder_proven_dead) {
+                    "The last answer was interrupted when its program ended. It is repeated with your next message, or now with /run."
                         .to_owned()
                 } else {
-                    format!("{} answers here at the moment.", lease.holder)
+                    format!("{} is answering in this session now.", lease.holder)
                 }
             }
             (None, 0) => return,
             (None, pending) => format!(
-                "{} without an answer: given with your next message, or now with /wake.",
+                "{} without an answer; answered with your next message, or now with /run.",
                 counted(pending, "message")
             ),
         };
         self.screen.note(&waiting);
     }
 
-    /// Goes on with another session.
-    pub(crate) async fn go_to(&mut self, handle: SessionHandle) {
-        self.seen = handle.snapshot().head;
+    /// Switches to another session.
+    pub(crate) async fn go_to(&mut self, handle: Conversation) {
+        self.seen = handle.record().head;
         self.events = handle.follow(self.seen);
         self.own = Own::default();
         self.handle = handle;
         self.announce().await;
     }
 
-    /// Says what failed.
+    /// Prints an error.
     pub(crate) fn fail(&mut self, error: &(dyn Error + 'static)) {
         self.refuse(&told(error));
     }
 
-    /// Says why something was not done.
+    /// Prints the reason for a failure.
     pub(crate) fn refuse(&mut self, why: &str) {
         self.failed = true;
         self.screen.note(&format!("error: {why}"));
@@ -202,9 +203,9 @@ impl Chat {
         self.end = Some(u8::from(self.failed));
     }
 
-    /// Notes that the last event is this program's own, and shown.
+    /// Records that the last event is of this program, so that it is not shown again.
     pub(crate) fn own_head(&mut self) {
-        self.own.events.insert(self.handle.snapshot().head);
+        self.own.events.insert(self.handle.record().head);
     }
 
     async fn line(&mut self, line: String) {
@@ -218,12 +219,12 @@ impl Chat {
         }
     }
 
-    /// Says something, and shows the answer.
+    /// Sends a message, and shows the answer.
     async fn say(&mut self, text: String) {
         let actor = Actor::named(Role::User, self.place.device.as_str()).unwrap_or(Actor::USER);
-        match self.handle.prompt(Said::from(text.as_str()).by(actor)).await {
-            Ok(run) => match run.stored().cloned() {
-                Some(stored) => self.wait(stored).await,
+        match self.handle.prompt(Said::from(text.as_str()).with_actor(actor)).await {
+            Ok(run) => match run.queued().cloned() {
+                Some(queued) => self.wait(queued).await,
                 None => {
                     self.own.said.push_back(text);
                     self.show(run).await;
@@ -233,13 +234,16 @@ impl Chat {
         }
     }
 
-    /// Answers what waits, where nobody else does.
-    pub(crate) async fn wake(&mut self) -> agent_core::Result<()> {
+    /// Answers the pending messages, unless another process is answering.
+    pub(crate) async fn run_pending(&mut self) -> agent_core::Result<()> {
         let handle = self.handle.clone();
-        let woken = tokio::select! {
-            woken = handle.wake() => woken?,
+        if handle.refresh().await?.status.state == SessionState::Suspended {
+            handle.resume().await?;
+        }
+        let run = tokio::select! {
+            run = handle.run_pending() => run?,
             _ = self.interrupts.recv() => {
-                self.screen.note("(not waiting any longer)");
+                self.screen.note("(stopped waiting)");
                 return Ok(());
             }
             _ = self.terminations.recv() => {
@@ -247,14 +251,14 @@ impl Chat {
                 return Ok(());
             }
         };
-        match woken {
+        match run {
             Some(run) => self.show(run).await,
-            None => self.screen.note("(nothing waits, or another is at it)"),
+            None => self.screen.note("(no message waits for an answer, or another process is answering)"),
         }
         Ok(())
     }
 
-    /// Shows a run of this program's own as it goes on.
+    /// Shows a run of this program while it runs.
     pub(crate) async fn show(&mut self, mut run: Run) {
         self.own.runs.extend(run.id());
         loop {
@@ -264,7 +268,7 @@ impl Chat {
                     Some(Err(error)) => self.fail(&error),
                     None => break,
                 },
-                // What was said so far is stored, then the run ends; the stream says when.
+                // The answer so far is stored, then the run ends, and its stream with it.
                 _ = self.interrupts.recv() => run.cancel(),
                 _ = self.terminations.recv() => {
                     self.end = Some(143);
@@ -282,46 +286,46 @@ impl Chat {
             Update::ToolDone(result) => self.screen.note(&gave(result.outcome, result.output.get())),
             Update::NotStored(error) => self.fail(&error),
             Update::Failed(failure) => {
-                self.refuse(&format!("the model failed: {}", failure.text));
+                self.refuse(&format!("model error: {}", failure.text));
             }
             Update::Skipped { updates, .. } => {
                 self.screen.note(&format!(
-                    "({updates} updates are not shown; `chat session show` has what is stored)"
+                    "({updates} updates were not shown; `chat session show ID` shows the stored messages)"
                 ));
             }
             Update::Ended(report) if report.outcome == RunOutcome::Interrupted => {
                 self.screen.note("(interrupted)");
             }
             Update::Ended(report) if report.outcome == RunOutcome::Completed(Reason::MaxOutput) => {
-                self.screen.note("(the answer met a limit of bytes, and was cut there)");
+                self.screen.note("(the answer reached the size limit and was cut)");
             }
             _ => {}
         }
     }
 
-    /// Waits until an input that was only stored is answered, by whoever it may be.
-    async fn wait(&mut self, stored: Stored) {
-        self.own.events.insert(stored.seq);
-        let Some(holder) = stored.holder.filter(|_| stored.state == SessionState::Running) else {
+    /// Waits until an input that was only queued is answered, by any process.
+    async fn wait(&mut self, queued: Queued) {
+        self.own.events.insert(queued.seq);
+        let Some(holder) = queued.holder.filter(|_| queued.state == SessionState::Running) else {
             self.screen.note(&format!(
-                "stored as event {}; the session is {} and answers nothing at the moment",
-                stored.seq, stored.state
+                "stored as event {}; the session is {} and cannot answer now",
+                queued.seq, queued.state
             ));
             return;
         };
         self.screen.note(&format!(
-            "stored as event {}; {holder} is answering at the moment, this is answered next",
-            stored.seq
+            "stored as event {}; {holder} is answering, and this message is answered next",
+            queued.seq
         ));
-        self.awaited = Some(stored.seq);
+        self.awaited = Some(queued.seq);
         let handle = self.handle.clone();
-        let mut turn = std::pin::pin!(async move { handle.wait_turn().await });
+        let mut turn = std::pin::pin!(async move { handle.run_when_free().await });
         let answered = loop {
             tokio::select! {
                 answered = &mut turn => break Some(answered),
                 event = self.events.next() => self.follow(event, false),
                 _ = self.interrupts.recv() => {
-                    self.screen.note("(not waiting any longer; the message stays, and the next run answers it)");
+                    self.screen.note("(stopped waiting; the message is stored, and the next run answers it)");
                     break None;
                 }
                 _ = self.terminations.recv() => {
@@ -343,9 +347,9 @@ impl Chat {
         self.awaited = None;
     }
 
-    /// Shows the events that are known to be there.
+    /// Shows the events up to the known end of the log.
     async fn catch_up(&mut self) {
-        let head = self.handle.snapshot().head;
+        let head = self.handle.record().head;
         while self.seen < head {
             match tokio::time::timeout(PATIENCE, self.events.next()).await {
                 Ok(event) => self.follow(event, false),
@@ -354,7 +358,7 @@ impl Chat {
         }
     }
 
-    /// Shows what another did to the session.
+    /// Shows an event of another process.
     fn follow(&mut self, event: Option<agent_core::Result<Event>>, at_prompt: bool) {
         let event = match event {
             Some(Ok(event)) => event,
@@ -374,8 +378,8 @@ impl Chat {
             return;
         }
         let answers = self.awaited.is_some_and(|awaited| awaited < event.seq);
-        match (event.body(), spoken(&event)) {
-            (Ok(Body::AgentMessage(message)), _) if answers => {
+        match (event.decode(), spoken(&event)) {
+            (Ok(EventPayload::AgentMessage(message)), _) if answers => {
                 self.screen.answer(&message.text);
                 self.screen.end_answer();
             }
@@ -386,7 +390,7 @@ impl Chat {
     }
 }
 
-/// So many of them, in words.
+/// Returns a count with its noun, in the plural unless the count is 1.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
     match count {
         1 => format!("1 {noun}"),

@@ -1,4 +1,4 @@
-//! The command line: options, and what is to be done.
+//! The command line.
 
 use clap::Parser;
 
@@ -6,15 +6,15 @@ use crate::args::Args;
 use crate::command::Command;
 use crate::help::AFTER_HELP;
 
-/// A conversation that is there again when you come back; and a look after what it leaves.
+/// Chat with an agent in durable sessions, and administer the stores
 ///
-/// Without a command it is the conversation. What you type goes to the active session of the workspace that your device is
-/// bound to; the first start makes both. Everything is stored before it is answered, so you can end the program in any
-/// way and go on later. Several chats may be open on the same data at once: one of them answers at a time, and all see
-/// what is said.
+/// Without a command, `chat` opens a conversation: each line that you type is sent to the most recently used session of
+/// the device's workspace. The first start creates both. Every message is stored before it is answered, so the program
+/// can be stopped at any time, and the next start continues the conversation. Several instances can use the same data
+/// at once: one of them answers at a time, and all show every message.
 ///
-/// The model is an offline one that repeats what you say. `!time` makes it call a tool that tells the time, `!sleep 5`
-/// one that waits five seconds.
+/// The model is an offline model that repeats each message. `!time` makes it call a tool that returns the time, `!sleep
+/// 5` one that waits five seconds.
 #[derive(Debug, Parser)]
 #[command(name = "chat", version, max_term_width = 100, after_help = AFTER_HELP)]
 pub(crate) struct Cli {

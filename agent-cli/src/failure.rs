@@ -1,4 +1,4 @@
-//! Why the program could not do what was asked.
+//! Failures of a command, with their exit codes.
 
 use std::error::Error as StdError;
 use std::io;
@@ -6,11 +6,11 @@ use std::path::Path;
 
 use agent_core::{Error, ErrorKind};
 
-/// Why a command did not do all that was asked, and the exit code for that.
+/// Failure of a command: message and exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
-    /// In one word, for programs.
+    /// Kind in one word, for programs.
     pub(crate) kind: &'static str,
     pub(crate) text: String,
 }
@@ -24,38 +24,36 @@ impl Failure {
         &self.text
     }
 
-    /// Whatever else went wrong, and why.
+    /// Returns the failure for an error without a kind.
     pub(crate) fn other(error: impl StdError + 'static) -> Self {
         Self::new(1, "failed", told(&error))
     }
 
-    /// What was named is not there.
+    /// Returns the failure for a named object that does not exist.
     pub(crate) fn absent(text: impl Into<String>) -> Self {
         Self::new(3, "not_found", text)
     }
 
-    /// What the system says of a file that the user named, and what to do.
+    /// Returns the failure for an I/O error on a file that the user named, with a remedy.
     pub(crate) fn of_file(doing: &str, file: &Path, error: &io::Error) -> Self {
         use io::ErrorKind as Is;
         let (code, kind, remedy) = match error.kind() {
-            Is::AlreadyExists => {
-                (4, "exists", "something has that name already; name another file, or move that away")
-            }
-            Is::NotFound if doing == "read" => (3, "failed", "there is no such file; check the path"),
-            Is::NotFound => (1, "failed", "there is no such folder; check the path, or make the folder"),
-            Is::NotADirectory => (1, "failed", "a file stands where a folder should be; check the path"),
+            Is::AlreadyExists => (4, "exists", "it exists already; name another file, or move it away"),
+            Is::NotFound if doing == "read" => (3, "failed", "file not found; check the path"),
+            Is::NotFound => (1, "failed", "folder not found; check the path, or create the folder"),
+            Is::NotADirectory => (1, "failed", "a part of the path is a file, not a folder; check the path"),
             Is::IsADirectory => (1, "failed", "it is a folder; name a file"),
-            Is::PermissionDenied => (1, "failed", "permission denied; give this user the right to it"),
+            Is::PermissionDenied => (1, "failed", "permission denied; check its owner and mode"),
             Is::StorageFull | Is::QuotaExceeded | Is::FileTooLarge => {
-                (1, "failed", "no space is left; make room")
+                (1, "failed", "no space left; free space, or name another file")
             }
-            Is::InvalidData => (1, "failed", "it is no UTF-8 text; name another file"),
-            _ => (1, "failed", "the system reported an error; look at the file and its disk"),
+            Is::InvalidData => (1, "failed", "it is not UTF-8 text; name another file"),
+            _ => (1, "failed", "I/O error; check the file and its disk"),
         };
         Self::new(code, kind, format!("cannot {doing} {}: {remedy} ({error})", file.display()))
     }
 
-    /// What is stored is damaged, or was not copied; the report has said what.
+    /// Returns the failure for stored data that is damaged, or was not copied or erased; the report has named it.
     pub(crate) fn incomplete(text: impl Into<String>) -> Self {
         Self::new(5, "incomplete", text)
     }
@@ -70,7 +68,18 @@ impl From<Error> for Failure {
             Corrupt => 5,
             _ => 1,
         };
-        Self::new(code, error.kind().name(), told(&error))
+        Self::new(code, error.kind().name(), told(&error) + next_command(&error))
+    }
+}
+
+/// Returns the command that lists the objects, for an error that one of them does not exist.
+fn next_command(error: &Error) -> &'static str {
+    let text = error.to_string();
+    match text.split_once(' ') {
+        Some(_) if !text.ends_with("does not exist") => "",
+        Some(("session", _)) => "; `chat session list --all` lists the sessions",
+        Some(("workspace", _)) => "; `chat workspace list` lists the workspaces",
+        _ => "",
     }
 }
 
@@ -83,7 +92,7 @@ impl From<Box<dyn StdError>> for Failure {
     }
 }
 
-/// An error and what caused it, in one line.
+/// Returns an error and its causes, in one line.
 pub(crate) fn told(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

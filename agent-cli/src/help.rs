@@ -1,34 +1,35 @@
-//! What `--help` and `/help` say.
+//! Text of `--help` and `/help`. Lines of lists fit into 80 columns; paragraphs are wrapped by clap.
 
-macro_rules! commands {
+macro_rules! slash_commands {
     () => {
-        "  /workspace    where you are: the workspace, its id, the model, how much was said
-  /context      how much a model is given
-  /history [N]  what was said in this session
-  /sessions     the sessions of this workspace
-  /new [TITLE]  begin a session
-  /switch N     go to session N of /sessions; an id, or its beginning, will do
-  /fork         go on in a copy of this session, and leave this one as it is
-  /clear        start this session's history anew
-  /wake         answer what waits for an answer
-  /help         this list
-  /quit         end the program, as Ctrl-D does
+        "  /workspace    show the workspace, its id, the model and the session
+  /context      show how many messages the model is given
+  /history [N]  show the last N messages (default: 50)
+  /sessions     list the sessions of this workspace
+  /new [TITLE]  create a session, and switch to it
+  /switch N     switch to session N of /sessions, or to an id or its beginning
+  /fork         copy this session, and switch to the copy
+  /clear        clear the history of this session; the log still contains it
+  /run          answer the pending messages now
+  /help         show this list
+  /quit         end the program, like Ctrl-D
 
-Ctrl-C ends the answer, not the program. A text that begins with / is sent with another / before it."
+Ctrl-C interrupts the answer; the program continues.
+To send a message that begins with a slash, type two slashes."
     };
 }
 
-/// The commands, as `/help` lists them.
-pub(crate) const COMMANDS: &str = commands!();
+/// Commands of a conversation, as `/help` lists them.
+pub(crate) const SLASH_COMMANDS: &str = slash_commands!();
 
-/// What `--help` says after the options.
+/// Text of `--help` after the options.
 pub(crate) const AFTER_HELP: &str = concat!(
-    "In a conversation:\n",
-    commands!(),
+    "Commands in a conversation:\n",
+    slash_commands!(),
     "
 
-Where the input is no terminal, each line of it is sent and answered in turn. Answers go to standard output, all
-else to standard error.
+If standard input is not a terminal, each line of it is sent and answered in turn. Answers go to standard output, \
+     everything else to standard error.
 
 Examples:
   chat
@@ -39,27 +40,44 @@ Examples:
   chat copy files:./notes sqlite:./notes.db
   chat backup ./notes-backup.db --store sqlite:./notes.db
   chat verify --all-tenants
+  chat tenant export acme ./acme-export
+  chat tenant delete acme --dry-run
   AWS_REGION=eu-central-1 chat --store s3://my-bucket/notes
   printf 'hello\\n' | chat
 
-For s3://, the environment says where and who: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT_URL
-with AWS_ALLOW_HTTP=true for a server of your own.
+Stores in S3 take credentials and region from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and \
+     AWS_REGION; for other servers than AWS also AWS_ENDPOINT_URL, and AWS_ALLOW_HTTP=true for plain HTTP.
 
 Exit codes:
-  0         all went well
-  1         something failed, or standard output took only a part (a full disk); standard error says what, and what to do
-  2         the command line is wrong, lacks --yes, or would copy a store into itself
-  130, 143  ended by a signal
-and of the commands:
-  3         what was named is not there, or was deleted; the store, too: only what writes makes one
-  4         it is not as it must be for that: somebody is at work on it, or has changed it; nothing was changed
-  5         something stored is damaged, or was not copied or made anew; the report names it
+  0    success
+  1    failure, or the output could not be written completely
+  2    wrong command line, --yes is missing, or a store copied into itself
+  130  interrupted by SIGINT (Ctrl-C)
+  143  terminated by SIGTERM
+Exit codes of commands only (a conversation returns 1):
+  3    the named object or the store does not exist, or was deleted
+  4    not possible now: the object is in use, in another state, was changed
+       meanwhile, or exists already; or you answered no; nothing was changed
+  5    stored data is damaged, or was not copied, rebuilt or erased; the output names it
 
-A reader of standard output that has seen enough, as `head`, is no failure: nothing is said, and the code is that of the
-command. Standard output that is closed (>&-) counts as one that nobody reads.
+Standard output that its reader closes, as `head` does, is not an error; neither is closed standard output (>&-).
 
-Files that are named, or come from a pipe, may have so many bytes at most: 1 MiB a configuration, 16 MiB what is put into an area,
-1 GiB the document of a session. Devices are not read.
+Maximum sizes of input files: 1 MiB for a configuration, 16 MiB for a file that is put into an area, 1 GiB for a session \
+     document. Device files are refused.
 
-With --all-tenants and --json there is one line of JSON for each tenant, with its name in `tenant`."
+With --all-tenants and --json, the output is one JSON object on one line for each tenant, with its name in the field \
+     `tenant`."
 );
+
+/// Builds the end of a command's help: its examples, and the exit codes.
+macro_rules! examples {
+    ($($example:literal),+ $(,)?) => {
+        concat!(
+            "Examples:\n",
+            $("  ", $example, "\n",)+
+            "\nExit codes: 0 success, 1 failure, 2 wrong command line, 3 not found, 4 not possible now, 5 damaged or \
+             incomplete data. `chat --help` describes them."
+        )
+    };
+}
+pub(crate) use examples;

@@ -1,4 +1,4 @@
-//! Where the lines come from: a terminal with line editing, or a pipe.
+//! Input lines, from a terminal with line editing or from a pipe.
 
 use std::io::{BufRead, Read};
 use std::sync::mpsc as threads;
@@ -8,44 +8,44 @@ use rustyline::error::ReadlineError;
 use rustyline::{Config, DefaultEditor, ExternalPrinter};
 use tokio::sync::mpsc;
 
-/// What came in.
+/// One input.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// A line, without its end.
+    /// Line, without its end.
     Line(String),
     /// Ctrl-C at the prompt.
     Interrupt,
-    /// The end of the input.
+    /// End of the input.
     End,
-    /// Input that cannot be used, and why. More may follow.
+    /// Line that cannot be used, and the reason. More lines may follow.
     Bad(String),
-    /// The input cannot be read any more, and why.
+    /// Reason for which the input cannot be read any more.
     Broken(String),
 }
 
-/// Reads lines in a thread of its own, one at a time, each when it is asked for.
+/// Reader of lines, in its own thread; it reads a line only when one is requested.
 pub(crate) struct Reader {
     asks: threads::Sender<()>,
     lines: mpsc::Receiver<Input>,
     waiting: bool,
 }
 
-/// Prints above the prompt while a line is edited.
+/// Function that prints above the prompt while a line is being edited.
 pub(crate) type Printer = Box<dyn FnMut(String) + Send>;
 
 const PROMPT: &str = "> ";
-/// The most bytes of a line: no event holds more.
+/// Maximum number of bytes of a line; an event holds no more.
 const LINE_MAX: usize = 16 << 20;
 
 impl Reader {
-    /// Reads from the terminal. `history` is what the arrow keys bring back, oldest first.
+    /// Creates a reader of the terminal. `history` contains the lines that the arrow keys recall, oldest first.
     pub(crate) fn terminal(history: Vec<String>) -> Result<(Self, Option<Printer>), ReadlineError> {
         let config = Config::builder().auto_add_history(true).build();
         let mut editor = DefaultEditor::with_config(config)?;
         for line in history {
             editor.add_history_entry(line)?;
         }
-        // A terminal that cannot do it gets plain output.
+        // If the terminal does not support it, plain output is used.
         let printer = editor.create_external_printer().ok().map(|mut printer| -> Printer {
             Box::new(move |text| {
                 let _ = printer.print(text);
@@ -55,12 +55,12 @@ impl Reader {
             Ok(line) => Input::Line(line),
             Err(ReadlineError::Interrupted) => Input::Interrupt,
             Err(ReadlineError::Eof) => Input::End,
-            Err(error) => Input::Broken(format!("the terminal cannot be read: {error}")),
+            Err(error) => Input::Broken(format!("cannot read the terminal: {error}")),
         });
         Ok((reader, printer))
     }
 
-    /// Reads from a pipe or a file.
+    /// Creates a reader of standard input, if that is a pipe or a file.
     pub(crate) fn pipe() -> Self {
         let mut number = 0u64;
         Self::spawn(move || {
@@ -68,7 +68,7 @@ impl Reader {
             let mut line = match read_line(&mut std::io::stdin().lock()) {
                 Ok(Some(line)) => line,
                 Ok(None) => return Input::End,
-                Err(error) => return Input::Broken(format!("standard input cannot be read: {error}")),
+                Err(error) => return Input::Broken(format!("cannot read standard input: {error}")),
             };
             if line.last() == Some(&b'\n') {
                 line.pop();
@@ -78,12 +78,12 @@ impl Reader {
             }
             if line.len() > LINE_MAX {
                 return Input::Bad(format!(
-                    "line {number} is too long: at most {LINE_MAX} fit; it was left out"
+                    "line {number} is too long and was skipped: the maximum is {LINE_MAX} bytes"
                 ));
             }
             match String::from_utf8(line) {
                 Ok(line) => Input::Line(line),
-                Err(_) => Input::Bad(format!("line {number} is not UTF-8 text; it was left out")),
+                Err(_) => Input::Bad(format!("line {number} is not UTF-8 text and was skipped")),
             }
         })
     }
@@ -91,7 +91,7 @@ impl Reader {
     fn spawn(mut read: impl FnMut() -> Input + Send + 'static) -> Self {
         let (asks, asked) = threads::channel();
         let (sender, lines) = mpsc::channel(1);
-        // Not joined: a thread that waits for the keyboard ends with the process.
+        // The thread is not joined: it may be waiting for the keyboard, and ends with the process.
         thread::spawn(move || {
             while asked.recv().is_ok() {
                 if sender.blocking_send(read()).is_err() {
@@ -102,7 +102,7 @@ impl Reader {
         Self { asks, lines, waiting: false }
     }
 
-    /// The next line. May be dropped and called again; no line is lost.
+    /// Returns the next input. If the future is dropped, no line is lost: the next call returns it.
     pub(crate) async fn next(&mut self) -> Input {
         if !self.waiting && self.asks.send(()).is_ok() {
             self.waiting = true;
@@ -113,7 +113,7 @@ impl Reader {
     }
 }
 
-/// A line with its end; of one that is too long the beginning, and no more than that is ever held.
+/// Reads a line with its end. Of a line that is too long only the beginning is returned and held in memory.
 fn read_line(input: &mut impl BufRead) -> std::io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     let most = LINE_MAX as u64 + 2;

@@ -1,4 +1,4 @@
-//! A conversation that survives anything: the main job of the library, on its offline model.
+//! The program `chat`: durable conversations with an offline model, and commands that administer the stores.
 
 mod args;
 mod bounded;
@@ -22,14 +22,14 @@ use clap::{CommandFactory, Parser};
 
 use cli::Cli;
 
-/// How many threads read and write files for a command: each that takes part in a copy keeps memory of its own.
+/// Number of threads that read and write files for a command. Each thread that takes part in a copy has its own buffers.
 const FILE_THREADS: usize = 4;
 
-/// Runs the program on the arguments of the process, and returns its exit code: 0, or what went wrong.
+/// Runs the program with the arguments of the process, and returns its exit code.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return told(&error),
+        Err(error) => return print_usage(&error),
     };
     let mut runtime = match cli.command {
         Some(_) => tokio::runtime::Builder::new_current_thread(),
@@ -41,7 +41,7 @@ pub fn main() -> ExitCode {
     match runtime.enable_all().build() {
         Ok(runtime) => runtime.block_on(run(cli)),
         Err(error) => {
-            say(&format!("the system gives no threads to work with: {error}"));
+            print_error(&format!("cannot start the async runtime: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -49,7 +49,7 @@ pub fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> ExitCode {
     let Cli { args, command } = cli;
-    // What the store had to set aside, and whatever else goes wrong behind the scenes, is said on standard error.
+    // Warnings of the library, for example on recovered data, go to standard error.
     tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
         .with_writer(|| screen::Visible(std::io::stderr()))
@@ -68,26 +68,26 @@ async fn run(cli: Cli) -> ExitCode {
     let code = match opened {
         Ok(chat) => chat.run().await,
         Err(failure) => {
-            say(failure.text());
+            print_error(failure.text());
             1
         }
     };
-    ExitCode::from(stdout::exit_code(code, say))
+    ExitCode::from(stdout::exit_code(code, print_error))
 }
 
-/// Why it failed. Where standard error is gone there is nobody to tell.
-fn say(why: &str) {
+/// Prints an error to standard error. A failure to write there is ignored.
+fn print_error(why: &str) {
     let _ = writeln!(std::io::stderr(), "chat: {}", screen::visible(why));
 }
 
-/// Says what is wrong with the command line; or the help, if that was asked for.
-fn told(error: &clap::Error) -> ExitCode {
+/// Prints the help or the version, if that was requested, or else the error in the command line.
+fn print_usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
-        // It repeats what was typed. Where standard error is gone there is nobody to tell.
+        // The error quotes the arguments. A failure to write it is ignored.
         let _ = write!(std::io::stderr(), "{}", screen::visible(&error.render().to_string()));
     } else {
         stdout::note(error.print().and_then(|()| std::io::stdout().flush()));
     }
     let code = u8::try_from(error.exit_code()).unwrap_or(2);
-    ExitCode::from(stdout::exit_code(code, say))
+    ExitCode::from(stdout::exit_code(code, print_error))
 }

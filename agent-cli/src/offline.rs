@@ -1,4 +1,4 @@
-//! The model and the tools of this example: all offline, so that the first run needs no key.
+//! Model and tools of the program. They work offline, so that the first start needs no API key.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use agent_runtime::{
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 
-/// Repeats what the person says; of `!time` and `!sleep SECONDS` it makes a tool call instead.
+/// Model that repeats each message, and turns `!time` and `!sleep SECONDS` into tool calls.
 #[derive(Debug)]
 pub(crate) struct OfflineModel(EchoProvider);
 
 impl OfflineModel {
-    /// The name by which workspaces and sessions choose it.
+    /// Name by which workspaces and sessions choose the model.
     pub(crate) const NAME: &'static str = "offline";
 
-    /// Waits so long before each word.
+    /// Creates a model that waits for `delay` before each word.
     pub(crate) fn new(delay: Duration) -> Self {
-        Self(EchoProvider::new().delay(delay))
+        Self(EchoProvider::new().with_delay(delay))
     }
 }
 
@@ -45,8 +45,8 @@ impl LlmProvider for OfflineModel {
                 None => return self.0.generate(request).await,
             },
             Some(ModelMessage::ToolResults(results)) => {
-                let told: Vec<_> = results.iter().map(|result| result.output.as_str()).collect();
-                ModelEvent::Text(format!("The tool says {}.", told.join(", ")))
+                let outputs: Vec<_> = results.iter().map(|result| result.output.as_str()).collect();
+                ModelEvent::Text(format!("The tool returned {}.", outputs.join(", ")))
             }
             _ => return self.0.generate(request).await,
         };
@@ -55,7 +55,7 @@ impl LlmProvider for OfflineModel {
     }
 }
 
-/// The tool call that a text asks for.
+/// Returns the tool call that a message requests.
 fn tool_call(text: &str) -> Result<Option<ModelCall>> {
     let mut words = text.split_whitespace();
     Ok(match (words.next(), words.next().map(str::parse::<f64>)) {
@@ -67,13 +67,13 @@ fn tool_call(text: &str) -> Result<Option<ModelCall>> {
     })
 }
 
-/// What the tool `sleep` is given.
+/// Input of the tool `sleep`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Sleep {
     seconds: f64,
 }
 
-/// Tells the time, and waits.
+/// Tools that return the time, and wait.
 #[derive(Debug)]
 pub(crate) struct Tools(pub(crate) Effects);
 
@@ -85,8 +85,8 @@ impl Plugin for Tools {
 
     fn tools(&self) -> Vec<ToolSpec> {
         vec![
-            ToolSpec::new("clock", "Tells the time in UTC."),
-            ToolSpec::new("sleep", "Waits so many seconds, `seconds`."),
+            ToolSpec::new("clock", "Returns the time in UTC."),
+            ToolSpec::new("sleep", "Waits for `seconds` seconds."),
         ]
     }
 
@@ -102,7 +102,7 @@ impl Plugin for Tools {
                 tokio::time::sleep(time).await;
                 RawJson::of(&format!("waited {seconds} s"))
             }
-            _ => Err(Error::new(ErrorKind::Provider, format!("there is no tool {tool}"))),
+            _ => Err(Error::new(ErrorKind::Provider, format!("unknown tool {tool}"))),
         }
     }
 }

@@ -1,37 +1,38 @@
-//! From the command line to an open session.
-
-use std::sync::Arc;
+//! Opening of the store, the agent and the session for a conversation.
 
 use agent_core::DeviceId;
 use agent_core::clock::Effects;
-use agent_core::event::{Body, EventType};
+use agent_core::event::{EventPayload, EventType};
 use agent_core::store::{ReadEvents, SessionQuery};
-use agent_runtime::{AgentBuilder, AgentRuntime, Config, SessionHandle};
+use agent_runtime::{AgentBuilder, AgentRuntime, Config, Conversation, NewWorkspace};
 
 use crate::args::{Args, short};
-use crate::chat::{Chat, Place};
+use crate::chat::{Chat, ChatContext};
 use crate::failure::Failure;
 use crate::input::Reader;
 use crate::offline::{OfflineModel, Tools};
 use crate::screen::Screen;
 
-/// How many of one's own lines the arrow keys bring back.
+/// Number of earlier inputs that the arrow keys recall.
 const LINES: usize = 200;
 
-/// Opens the stores, the agent and the session, and says where it all is.
+/// Opens the store, the agent and the session that the options name.
 pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Failure> {
     let device = args.device()?;
     let address = args.address()?;
     let (storage, data) = (address.open(args.tenant.as_ref()).await?, address.shown());
     let effects = Effects::default();
     let name = short(&device);
-    let mut config = Config::default().holder(format!("chat on {name}, process {}", std::process::id()));
+    let mut config = Config::default()
+        .with_resume_on_prompt(true)
+        .with_holder(format!("chat on {name}, process {}", std::process::id()));
     if let Some(ttl) = args.lease_ttl_ms {
-        config = config.lease_ttl(ttl);
+        config = config.with_lease_ttl(ttl);
     }
-    let agent = AgentBuilder::new(config)
-        .with_llm(Arc::new(OfflineModel::new(args.echo_delay_ms)))
-        .with_plugin(Arc::new(Tools(effects.clone())))
+    let agent = AgentBuilder::new()
+        .with_config(config)
+        .with_llm(OfflineModel::new(args.echo_delay_ms))
+        .with_plugin(Tools(effects.clone()))
         .with_storage(storage)
         .with_effects(effects)
         .build()?;
@@ -41,32 +42,34 @@ pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Failure> {
     } else {
         (Reader::pipe(), None)
     };
-    let workspace = agent.workspaces().load(handle.snapshot().workspace).await?;
-    let place = Place { agent, workspace, device, data };
+    let workspace = agent.workspaces().load(handle.record().workspace).await?;
+    let place = ChatContext { agent, workspace, device, data };
     Chat::new(place, handle, reader, Screen::new(terminal, printer)).map_err(Failure::other)
 }
 
-/// The session that was asked for; else the one of the device's workspace that was used last.
-async fn session(agent: &AgentRuntime, device: &DeviceId, args: &Args) -> agent_core::Result<SessionHandle> {
+/// Returns the session that `--session` names, or else the most recently used one of the device's workspace. A new
+/// workspace gets the device's name.
+async fn session(agent: &AgentRuntime, device: &DeviceId, args: &Args) -> agent_core::Result<Conversation> {
     if let Some(id) = args.session {
         return agent.session(id).await;
     }
+    agent.workspaces().resolve_or_create(device, &NewWorkspace::new(short(device))).await?;
     let main = agent.open(device).await?;
-    let query = SessionQuery::new().workspace(main.snapshot().workspace).limit(1);
+    let query = SessionQuery::new().with_workspace(main.record().workspace).with_limit(1);
     match agent.storage().sessions.list(query).await?.items.first() {
         Some(last) if last.id != main.id() => agent.session(last.id).await,
         _ => Ok(main),
     }
 }
 
-/// What people said in the session, for the arrow keys.
-async fn own_lines(handle: &SessionHandle) -> agent_core::Result<Vec<String>> {
-    let after = handle.snapshot().visible_from;
-    let read = ReadEvents::last(LINES).after(after).kinds([EventType::USER_MESSAGE]);
+/// Returns the user messages of the session, for the arrow keys.
+async fn own_lines(handle: &Conversation) -> agent_core::Result<Vec<String>> {
+    let after = handle.record().visible_from;
+    let read = ReadEvents::last(LINES).with_after(after).with_types([EventType::USER_MESSAGE]);
     let page = handle.history(read).await?;
     let text = |body| match body {
-        Body::UserMessage(message) => Some(message.text),
+        EventPayload::UserMessage(message) => Some(message.text),
         _ => None,
     };
-    Ok(page.events.iter().filter_map(|event| event.body().ok().and_then(text)).collect())
+    Ok(page.events.iter().filter_map(|event| event.decode().ok().and_then(text)).collect())
 }

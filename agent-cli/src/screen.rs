@@ -1,21 +1,21 @@
-//! What the program prints, and where: answers to standard output, all else to standard error unless a person reads
-//! both.
+//! Output of a conversation: answers go to standard output, everything else to standard error, or on a terminal to
+//! standard output, too.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use agent_core::event::{Body, Event, ToolOutcome};
+use agent_core::event::{Event, EventPayload, ToolOutcome};
 use agent_core::model::Role;
 
 use crate::input::Printer;
 use crate::stdout;
 
-/// The two outputs.
+/// Standard output and standard error.
 pub(crate) struct Screen {
-    /// Whether a person reads it on a terminal.
+    /// Whether input and output are a terminal.
     terminal: bool,
     printer: Option<Printer>,
-    /// Whether the last line of the answer is not ended yet.
+    /// Whether the last line of the answer has no line end yet.
     open: bool,
 }
 
@@ -24,12 +24,12 @@ impl Screen {
         Self { terminal, printer, open: false }
     }
 
-    /// Whether a person reads it on a terminal.
+    /// Returns whether input and output are a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// A piece of an answer.
+    /// Prints a piece of an answer.
     pub(crate) fn answer(&mut self, piece: &str) {
         let Some(last) = piece.chars().last() else { return };
         let piece = if self.terminal { visible(piece) } else { piece.into() };
@@ -37,38 +37,38 @@ impl Screen {
         self.open = last != '\n';
     }
 
-    /// Ends the line that an answer has begun.
+    /// Ends the last line of an answer, if it has no line end yet.
     pub(crate) fn end_answer(&mut self) {
         if std::mem::take(&mut self.open) {
             self.put("\n");
         }
     }
 
-    /// A line of the conversation: to a pipe as it is stored, as an answer is.
+    /// Prints a message of the conversation; unchanged, if the output is not a terminal.
     pub(crate) fn said(&mut self, text: &str) {
         self.end_answer();
         let text = if self.terminal { visible(text) } else { text.into() };
         self.put(&format!("{text}\n"));
     }
 
-    /// A line that a command was asked for.
+    /// Prints a line of the output of a command.
     pub(crate) fn line(&mut self, text: &str) {
         self.end_answer();
         self.put(&format!("{}\n", visible(text)));
     }
 
-    /// A line about what goes on.
+    /// Prints a notice.
     pub(crate) fn note(&mut self, text: &str) {
         self.end_answer();
         if self.terminal {
             self.put(&format!("{}\n", visible(text)));
         } else {
-            // Where standard error is gone there is nobody to tell.
+            // A failure to write to standard error is ignored.
             let _ = writeln!(io::stderr(), "{}", visible(text));
         }
     }
 
-    /// A line about what goes on, while a line may be being edited.
+    /// Prints a notice above the prompt, if a line may be being edited.
     pub(crate) fn note_above(&mut self, text: &str) {
         match &mut self.printer {
             Some(printer) => printer(format!("{}\n", visible(text))),
@@ -81,19 +81,19 @@ impl Screen {
     }
 }
 
-/// Whether a character steers a terminal, or turns the order in which text is shown.
+/// Returns whether a character controls a terminal, or changes the direction of text.
 fn steers(c: char) -> bool {
     let turns =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     turns || (c.is_control() && c != '\n' && c != '\t')
 }
 
-/// The text, with what would steer the terminal, or turn the order in which text is shown, made visible.
+/// Returns the text with escapes in place of characters that control a terminal or change the direction of text.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     shown(text, |c| c.escape_unicode().collect())
 }
 
-/// The same for JSON, which stays the same JSON.
+/// Returns JSON with such characters as JSON escapes; its value does not change.
 pub(crate) fn visible_json(text: &str) -> Cow<'_, str> {
     shown(text, |c| format!("\\u{:04x}", u32::from(c)))
 }
@@ -113,7 +113,7 @@ fn shown(text: &str, escape: impl Fn(char) -> String) -> Cow<'_, str> {
     out.into()
 }
 
-/// Writes text made [visible].
+/// Writer that escapes text with [`visible`].
 pub(crate) struct Visible<W>(pub(crate) W);
 
 impl<W: Write> Write for Visible<W> {
@@ -127,10 +127,10 @@ impl<W: Write> Write for Visible<W> {
     }
 }
 
-/// An event as a line of the conversation; `None` for what is no part of it.
+/// Returns an event as a line of the conversation; `None` if it is not a part of it.
 pub(crate) fn spoken(event: &Event) -> Option<String> {
-    // A payload that cannot be read is shown as that, not left out.
-    let body = match event.body() {
+    // For a payload that cannot be read, the error is shown.
+    let body = match event.decode() {
         Ok(body) => body,
         Err(error) => return Some(format!("({error})")),
     };
@@ -141,27 +141,31 @@ pub(crate) fn spoken(event: &Event) -> Option<String> {
         _ => "system",
     };
     Some(match body {
-        Body::UserMessage(message) | Body::UserDefineOutcome(message) | Body::AgentMessage(message) => {
+        EventPayload::UserMessage(message)
+        | EventPayload::UserDefineOutcome(message)
+        | EventPayload::AgentMessage(message) => {
             format!("{who}: {}", message.text)
         }
-        Body::SystemMessage(message) => format!("system: {}", message.text),
-        Body::UserInterrupt(_) => format!("{who} interrupts"),
-        Body::AgentToolUse(call) | Body::AgentCustomToolUse(call) => called(&call.name, call.input.get()),
-        Body::AgentToolResult(result) | Body::UserCustomToolResult(result) => {
+        EventPayload::SystemMessage(message) => format!("system: {}", message.text),
+        EventPayload::UserInterrupt(_) => format!("{who} interrupts"),
+        EventPayload::AgentToolUse(call) | EventPayload::AgentCustomToolUse(call) => {
+            called(&call.name, call.input.get())
+        }
+        EventPayload::AgentToolResult(result) | EventPayload::UserCustomToolResult(result) => {
             gave(result.outcome, result.output.get())
         }
-        Body::SessionHistoryCleared(_) => "(the history was cleared)".to_owned(),
+        EventPayload::SessionHistoryCleared(_) => "(history cleared)".to_owned(),
         _ => return None,
     })
 }
 
-/// A tool call as a line.
+/// Returns a tool call as a line.
 pub(crate) fn called(name: &str, input: &str) -> String {
     let input = if input == "{}" { String::new() } else { format!(" {}", cut(input)) };
     format!("  [{name}{input}]")
 }
 
-/// A tool's result as a line.
+/// Returns the result of a tool as a line.
 pub(crate) fn gave(outcome: ToolOutcome, output: &str) -> String {
     match outcome {
         ToolOutcome::Ok => format!("  [-> {}]", cut(output)),
@@ -169,7 +173,7 @@ pub(crate) fn gave(outcome: ToolOutcome, output: &str) -> String {
     }
 }
 
-/// The text, shortened to what fits a line.
+/// Returns the text, shortened to fit on a line.
 pub(crate) fn cut(text: &str) -> Cow<'_, str> {
     const MOST: usize = 100;
     match text.char_indices().nth(MOST) {

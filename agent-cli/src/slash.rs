@@ -1,4 +1,4 @@
-//! The commands that begin with a slash.
+//! Commands of a conversation, which begin with a slash.
 
 use agent_core::event::EventType;
 use agent_core::model::{Patch, Title};
@@ -7,15 +7,15 @@ use agent_core::store::{ReadEvents, SessionQuery};
 use agent_core::{Seq, Timestamp};
 
 use crate::chat::{Chat, counted};
-use crate::help::COMMANDS;
+use crate::help::SLASH_COMMANDS;
 use crate::screen::{cut, spoken};
 
-/// How much of the conversation `/history` shows.
+/// Default number of messages of `/history`.
 const HISTORY: usize = 50;
-/// How many sessions are listed, and looked through for the beginning of an id.
+/// Number of sessions that are listed, and searched for the beginning of an id.
 const SESSIONS: usize = 100;
 
-/// What `/history` shows.
+/// Types of the events that `/history` shows.
 pub(crate) const SHOWN: [EventType; 9] = [
     EventType::USER_MESSAGE,
     EventType::USER_INTERRUPT,
@@ -29,7 +29,7 @@ pub(crate) const SHOWN: [EventType; 9] = [
 ];
 
 impl Chat {
-    /// Does what a line asks for, here without its slash.
+    /// Executes a command line, given without its slash.
     pub(crate) async fn command(&mut self, line: &str) {
         let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         let done = match (name, rest.trim()) {
@@ -44,9 +44,9 @@ impl Chat {
             ("switch", which) if !which.is_empty() => self.switch(which).await,
             ("fork", "") => self.fork().await,
             ("clear", "") => self.clear().await,
-            ("wake", "") => self.wake().await,
+            ("run", "") => self.run_pending().await,
             ("help", "") => {
-                self.screen.line(COMMANDS);
+                self.screen.line(SLASH_COMMANDS);
                 Ok(())
             }
             ("quit" | "exit", "") => {
@@ -55,7 +55,7 @@ impl Chat {
             }
             _ => {
                 let text = format!(
-                    "/{} is no command; /help lists them, and //{} is sent as a text",
+                    "unknown command /{}; type /help for a list, or //{} to send it as a message",
                     cut(line),
                     cut(line)
                 );
@@ -70,7 +70,7 @@ impl Chat {
 
     async fn workspace(&mut self) -> agent_core::Result<()> {
         let workspace = self.place.agent.workspaces().load(self.place.workspace.id).await?;
-        let counts = self.handle.context().await?.counts;
+        let counts = self.handle.stats().await?.counts;
         for (name, value) in [
             ("workspace", workspace.name.as_str()),
             ("id", &workspace.id.to_string()),
@@ -88,26 +88,23 @@ impl Chat {
     }
 
     async fn context(&mut self) -> agent_core::Result<()> {
-        let now = self.handle.context().await?;
-        let summary = if self.handle.snapshot().summary > Seq::ZERO {
-            ", and a summary of what was before"
-        } else {
-            ""
-        };
+        let now = self.handle.stats().await?;
+        let summary =
+            if self.handle.record().summary > Seq::ZERO { " and a summary of earlier ones" } else { "" };
         self.screen.line(&format!(
-            "{} in the context window{summary}, {} without an answer",
+            "{}{summary} in the context window, {} without an answer",
             counted(now.counts.messages(), "message"),
-            counted(now.pending, "message"),
+            counted(now.inputs_open, "message"),
         ));
         Ok(())
     }
 
     async fn history(&mut self, count: usize) -> agent_core::Result<()> {
         let now = self.handle.refresh().await?;
-        let read = ReadEvents::last(count).after(now.visible_from).kinds(SHOWN);
+        let read = ReadEvents::last(count).with_after(now.visible_from).with_types(SHOWN);
         let page = self.handle.history(read).await?;
         if page.next.is_some() {
-            self.screen.line(&format!("(what is older is shown by /history {})", count.saturating_mul(10)));
+            self.screen.line(&format!("(older messages: type /history {})", count.saturating_mul(10)));
         }
         for damage in &page.damaged {
             self.screen.line(&format!("({damage})"));
@@ -116,13 +113,13 @@ impl Chat {
             self.screen.said(&line);
         }
         if page.events.is_empty() {
-            self.screen.line("(nothing was said yet)");
+            self.screen.line("(no messages yet)");
         }
         Ok(())
     }
 
     async fn list(&self) -> agent_core::Result<agent_core::store::Page<SessionSummary>> {
-        let query = SessionQuery::new().workspace(self.place.workspace.id).limit(SESSIONS);
+        let query = SessionQuery::new().with_workspace(self.place.workspace.id).with_limit(SESSIONS);
         self.place.agent.storage().sessions.list(query).await
     }
 
@@ -147,7 +144,7 @@ impl Chat {
             self.screen.line(&format!("  !  {damage}"));
         }
         if page.next.is_some() {
-            self.screen.line(&format!("(the {SESSIONS} that were used last)"));
+            self.screen.line(&format!("(only the {SESSIONS} most recently used sessions are listed)"));
         }
         Ok(())
     }
@@ -155,7 +152,7 @@ impl Chat {
     async fn new_session(&mut self, title: &str) -> agent_core::Result<()> {
         let mut patch = Patch::new();
         if !title.is_empty() {
-            patch = patch.title(Title::by_user(title));
+            patch = patch.with_title(Title::by_user(title));
         }
         let handle = self.place.agent.new_session(self.place.workspace.id, &patch).await?;
         self.go_to(handle).await;
@@ -172,8 +169,12 @@ impl Chat {
         match (found.as_slice(), which.parse()) {
             ([id], _) => self.go_to(self.place.agent.session(*id).await?).await,
             (_, Ok(id)) => self.go_to(self.place.agent.session(id).await?).await,
-            ([], _) => self.refuse(&format!("there is no session {}; /sessions lists them", cut(which))),
-            _ => self.refuse(&format!("several sessions begin with {}; give more of the id", cut(which))),
+            ([], _) => self
+                .refuse(&format!("no session {} in this workspace; type /sessions for a list", cut(which))),
+            _ => self.refuse(&format!(
+                "the ids of several sessions begin with {}; type more of the id",
+                cut(which)
+            )),
         }
         Ok(())
     }
@@ -187,12 +188,12 @@ impl Chat {
     async fn clear(&mut self) -> agent_core::Result<()> {
         self.handle.clear().await?;
         self.own_head();
-        self.screen.note("(the history was cleared; the log keeps it)");
+        self.screen.note("(history cleared; the log still contains it)");
         Ok(())
     }
 }
 
-/// A time, to the minute.
+/// Returns a time to the minute, in UTC.
 pub(crate) fn minute(at: Timestamp) -> String {
     at.to_string().chars().take(16).map(|c| if c == 'T' { ' ' } else { c }).collect()
 }

@@ -1,13 +1,13 @@
-//! Standard output: each write is checked and flushed. After the first that fails nothing more is written, so that what came
-//! through is a whole beginning, and the program ends with an error; see [`exit_code`].
+//! Standard output. Each write is checked and flushed. After the first failed write nothing more is written, so that the
+//! output so far is an unbroken beginning, and the program ends with an error; see [`exit_code`].
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
 
-/// Why it takes no more.
+/// Error of the first failed write.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 
-/// Writes what a command or the conversation came to.
+/// Writes to standard output.
 pub(crate) fn put(bytes: &[u8]) {
     if !is_closed() {
         let mut out = io::stdout().lock();
@@ -15,25 +15,27 @@ pub(crate) fn put(bytes: &[u8]) {
     }
 }
 
-/// Notes how a write to it went.
+/// Records the result of a write to standard output.
 pub(crate) fn note(written: io::Result<()>) {
     if let Err(error) = written {
-        // The first is the one that counts.
+        // Only the first error is kept.
         let _ = FAILED.set(error);
     }
 }
 
-/// Whether it takes no more.
+/// Returns whether a write has failed, so that nothing more is written.
 pub(crate) fn is_closed() -> bool {
     FAILED.get().is_some()
 }
 
-/// The exit code for what came to `code`: 1 if output is missing, and then `tell` says why. Who does not read any longer, as
-/// `head`, has seen enough, so that a closed pipe is no failure.
+/// Returns the exit code: 1 if output is missing, and `tell` is then called with the reason; otherwise `code`. A reader
+/// that closes the pipe, as `head` does, is not an error.
 pub(crate) fn exit_code(code: u8, tell: impl FnOnce(&str)) -> u8 {
     match FAILED.get() {
         Some(error) if error.kind() != ErrorKind::BrokenPipe => {
-            tell(&format!("standard output took only a part of the result: {error}; make room there"));
+            tell(&format!(
+                "the output is incomplete: writing to standard output failed: {error}; redirect it to a file with enough space"
+            ));
             1
         }
         _ => code,

@@ -1,25 +1,23 @@
-//! From addresses to stores.
+//! Store addresses of the command line.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-#[cfg(not(feature = "s3"))]
-use agent_core::ErrorKind;
-use agent_core::store::{Registry, StoreAddress};
-use agent_core::{Storage, TenantId, Tenants};
+use agent_core::store::{BackendConfig, Registry};
+use agent_core::{Backend, Storage, TenantId};
 use agent_storage_fs::FsConfig;
 use agent_storage_sqlite::SqliteConfig;
 
-/// Where a store is: checked, and not opened yet.
+/// Address of a store, checked but not opened yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
-    address: Arc<dyn StoreAddress>,
-    /// The same, but it is not made if it is not there.
-    existing: Arc<dyn StoreAddress>,
+    address: Arc<dyn BackendConfig>,
+    /// Same address, with an option that fails if the store does not exist.
+    existing: Arc<dyn BackendConfig>,
     kind: Kind,
 }
 
-/// What commands need to know of some kinds.
+/// Kind of a store, with what commands need to know of it.
 #[derive(Clone, Debug)]
 enum Kind {
     /// Files in this folder.
@@ -29,43 +27,20 @@ enum Kind {
     Other,
 }
 
-/// How much of a file of SQLite each connection keeps in memory during a copy, which comes to each page once or twice.
+/// SQLite cache of each connection during a copy, which reads each page once or twice.
 const COPY_CACHE_KIB: u32 = 1024;
-
-/// The kinds of stores that this program knows.
-pub(crate) fn registry() -> Registry {
-    let mut registry = Registry::new();
-    FsConfig::register(&mut registry);
-    SqliteConfig::register(&mut registry);
-    register_s3(&mut registry);
-    registry
-}
-
-#[cfg(feature = "s3")]
-fn register_s3(registry: &mut Registry) {
-    agent_storage_s3::S3Config::register(registry);
-}
-
-/// Says what is missing.
-#[cfg(not(feature = "s3"))]
-fn register_s3(registry: &mut Registry) {
-    registry.register("s3", "s3://BUCKET/PREFIX", |_| -> agent_core::Result<FsConfig> {
-        let text = "this chat was built without S3; build it with `--features agent-cli/s3`";
-        Err(agent_core::Error::new(ErrorKind::Unsupported, text))
-    });
-}
 
 /// Checks an address; for the command line.
 pub(crate) fn address(text: &str) -> Result<Address, String> {
-    checked(text, &registry())
+    checked(text, &agent::registry())
 }
 
-/// Checks an address of a store that is copied, or copied to.
+/// Parses an address of the source or target of a copy.
 pub(crate) fn copy_address(text: &str) -> Result<Address, String> {
-    let mut registry = registry();
+    let mut registry = agent::registry();
     registry.register("sqlite", "sqlite:PATH", |url| {
         let config = SqliteConfig::from_url(url)?;
-        // What was asked for is asked for.
+        // A cache size in the address takes precedence.
         let asked = url.split_once('?').is_some_and(|(_, options)| options.contains("cache_kib="));
         Ok(if asked { config } else { config.with_cache_kib(COPY_CACHE_KIB) })
     });
@@ -78,9 +53,9 @@ fn checked(text: &str, registry: &Registry) -> Result<Address, String> {
         "fs" | "files" => "files:",
         url => url,
     };
-    let parsed = |url: &str| registry.address(url).map_err(|error| error.to_string());
+    let parsed = |url: &str| registry.parse(url).map_err(|error| error.to_string());
     let address = parsed(url)?;
-    // A store in memory is made by whoever opens it, and what the address says itself counts.
+    // A store in memory never exists before it is opened; an option in the address takes precedence.
     let existing = match url.split_once('?') {
         _ if url == "memory:" => address.clone(),
         Some((_, options)) if options.split('&').any(|option| option.starts_with("create=")) => {
@@ -100,24 +75,24 @@ fn checked(text: &str, registry: &Registry) -> Result<Address, String> {
 }
 
 impl Address {
-    /// Files as configured.
+    /// Returns the address of a folder.
     pub(crate) fn files(config: FsConfig) -> Self {
         let kind = Kind::Files(config.root().to_owned());
         let existing = Arc::new(config.clone().with_create(false));
         Self { address: Arc::new(config), existing, kind }
     }
 
-    /// Opens it for a tenant.
+    /// Opens the store for a tenant; creates it if it does not exist.
     pub(crate) async fn open(&self, tenant: Option<&TenantId>) -> agent_core::Result<Storage> {
-        Ok(self.tenants().await?.storage(tenant.unwrap_or(&TenantId::default())))
+        Ok(self.tenants().await?.tenant(tenant.unwrap_or(&TenantId::default())))
     }
 
-    /// Opens it for all of its tenants, if it is there; makes nothing.
-    pub(crate) async fn existing(&self) -> agent_core::Result<Arc<dyn Tenants>> {
+    /// Opens an existing store with all tenants; creates nothing.
+    pub(crate) async fn existing(&self) -> agent_core::Result<Arc<dyn Backend>> {
         self.existing.open().await
     }
 
-    /// The folder, if it is files.
+    /// Returns the folder of a file store.
     pub(crate) fn folder(&self) -> Option<&Path> {
         match &self.kind {
             Kind::Files(folder) => Some(folder),
@@ -125,7 +100,7 @@ impl Address {
         }
     }
 
-    /// The database file, if it is one.
+    /// Returns the configuration of a SQLite store.
     pub(crate) fn database(&self) -> Option<&SqliteConfig> {
         match &self.kind {
             Kind::Sqlite(config) => Some(config),
@@ -133,7 +108,7 @@ impl Address {
         }
     }
 
-    /// Whether one of the two lies in the other, by whatever names.
+    /// Returns whether the stores are the same, or one contains the other; resolves links.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         match (&self.kind, &other.kind) {
             (Kind::Sqlite(one), Kind::Sqlite(other)) => real(one.path()) == real(other.path()),
@@ -151,24 +126,24 @@ impl Address {
         }
     }
 
-    /// Opens it for all of its tenants, and makes it if it is not there.
-    pub(crate) async fn tenants(&self) -> agent_core::Result<Arc<dyn Tenants>> {
+    /// Opens the store with all tenants; creates it if it does not exist.
+    pub(crate) async fn tenants(&self) -> agent_core::Result<Arc<dyn Backend>> {
         self.address.open().await
     }
 
-    /// Where the data is, for a person.
+    /// Returns the address as text, for messages.
     pub(crate) fn shown(&self) -> String {
         self.address.to_string()
     }
 }
 
-/// A path without links and dots, also of what is not there yet.
+/// Returns a path without links and dots, even if a part of it does not exist yet.
 fn real(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let (mut there, mut rest) = (PathBuf::new(), false);
     for part in absolute.components() {
         match part {
-            // Of what is not there nothing can be a link.
+            // A part that does not exist cannot be a link.
             Component::ParentDir => drop(there.pop()),
             part => there.push(part),
         }

@@ -1,4 +1,4 @@
-//! A database file can be taken elsewhere as soon as whoever used it says that it is done, or has ended.
+//! A database file is complete without its side files as soon as the programs that used it have closed it or ended.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -7,14 +7,13 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
 use agent_core::store::SessionQuery;
-use agent_runtime::{AgentBuilder, Config, EchoProvider};
+use agent_runtime::{AgentBuilder, EchoProvider};
 use agent_storage_sqlite::SqliteStore;
 use tempfile::TempDir;
 
-/// How often each program is tried: where it leaves something open, that shows most of the time.
+/// Number of attempts with each program: if a file is left open, most attempts show it.
 const ROUNDS: usize = 40;
 
 /// Runs a program to its end, with `input`.
@@ -32,7 +31,7 @@ fn chat(store: &Path) -> Command {
     command
 }
 
-/// The file lies alone, and a copy of it alone holds a sound session of so many events.
+/// Checks that the file has no side files, and that a copy of it contains an intact session with this number of events.
 async fn taken_elsewhere(file: &Path, events: u64) {
     let name = file.file_name().unwrap().to_str().unwrap();
     let beside: Vec<_> = fs::read_dir(file.parent().unwrap())
@@ -81,13 +80,13 @@ async fn a_copy_leaves_one_file() {
     }
 }
 
-/// A host's `close`; and if it forgets that, dropping what it has.
+/// A host that calls `close`, or drops everything.
 #[tokio::test]
 async fn a_closed_host_leaves_one_file() {
     for round in 0..ROUNDS {
         let (_folder, file) = folder();
-        let agent = AgentBuilder::new(Config::default())
-            .with_llm(Arc::new(EchoProvider::new()))
+        let agent = AgentBuilder::new()
+            .with_llm(EchoProvider::new())
             .with_storage(SqliteStore::open(&file).await.unwrap())
             .build()
             .unwrap();
@@ -103,7 +102,7 @@ async fn a_closed_host_leaves_one_file() {
     }
 }
 
-/// Two programs that end at the same moment, each of which may take the other for the last.
+/// Two programs that end at the same moment, of which neither may rely on the other.
 #[tokio::test]
 async fn two_chats_that_end_at_once_leave_one_file() {
     for _ in 0..ROUNDS {

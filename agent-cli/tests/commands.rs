@@ -1,4 +1,4 @@
-//! What a person does at the prompt, and what is there on the next start.
+//! Commands of a conversation, and the state after the next start.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use common::{Chat, found};
 
-/// What a chat prints for these lines.
+/// Returns the output of a chat for these lines.
 #[track_caller]
 fn printed(folder: &Path, lines: &[&str]) -> (String, String) {
     let mut chat = Chat::start(folder, &[]);
@@ -20,9 +20,9 @@ fn printed(folder: &Path, lines: &[&str]) -> (String, String) {
     (chat.out.text(), chat.err.text())
 }
 
-/// Several sessions in a workspace; the next start goes on with the one that was used last.
+/// Several sessions in a workspace; the next start opens the most recently used one.
 #[test]
-fn sessions_are_begun_listed_and_switched() {
+fn sessions_are_started_listed_and_switched() {
     let folder = tempfile::tempdir().unwrap();
     let (out, _) = printed(folder.path(), &["in main", "/new second one", "in second", "/sessions"]);
     let rows: Vec<_> = out.lines().filter(|line| line.contains("messages")).collect();
@@ -37,9 +37,9 @@ fn sessions_are_begun_listed_and_switched() {
     assert!(err.contains("(main), 4 messages"), "{err}");
 }
 
-/// A fork goes on by itself, and leaves the first as it was.
+/// A fork continues on its own, and does not change its parent.
 #[test]
-fn a_fork_goes_on_by_itself() {
+fn fork_leaves_the_original_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let lines = ["shared", "/fork", "in the fork", "/history", "/switch 2", "/history"];
     let (out, _) = printed(folder.path(), &lines);
@@ -48,20 +48,20 @@ fn a_fork_goes_on_by_itself() {
     assert_eq!(out, format!("{fork}{shared}"));
 }
 
-/// The history starts anew, and the log keeps it.
+/// `/clear` empties the history; the log still contains it.
 #[tokio::test]
-async fn clear_starts_the_history_anew() {
+async fn clear_starts_a_new_history_and_keeps_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let (out, _) = printed(folder.path(), &["before", "/clear", "/history", "after", "/history"]);
-    assert_eq!(out, "before\n(nothing was said yet)\nafter\nlaptop: after\nagent: after\n");
+    assert_eq!(out, "before\n(no messages yet)\nafter\nlaptop: after\nagent: after\n");
     let (_, err) = printed(folder.path(), &[]);
     assert!(err.contains("2 messages"), "{err}");
     assert_eq!(found(folder.path()).await.said(), ["before", "after"], "nothing is removed from the log");
 }
 
-/// What is no command is said to be none, and is not sent.
+/// An unknown command is refused, and is not sent as a message.
 #[tokio::test]
-async fn what_is_no_command_is_refused_and_can_be_sent_as_text() {
+async fn unknown_slash_command_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &[]);
     for line in ["/nope", "/switch 99", "//etc/passwd", "   ", ""] {
@@ -69,12 +69,12 @@ async fn what_is_no_command_is_refused_and_can_be_sent_as_text() {
     }
     assert_eq!(chat.finish(), 1);
     let err = chat.err.text();
-    assert!(err.contains("/nope is no command") && err.contains("no session 99"), "{err}");
+    assert!(err.contains("unknown command /nope") && err.contains("no session 99"), "{err}");
     assert_eq!(chat.out.text(), "/etc/passwd\n");
     assert_eq!(found(folder.path()).await.said(), ["/etc/passwd"]);
 }
 
-/// Devices have workspaces of their own.
+/// Each device has its own workspace.
 #[test]
 fn devices_have_workspaces_of_their_own() {
     let folder = tempfile::tempdir().unwrap();
@@ -84,17 +84,18 @@ fn devices_have_workspaces_of_their_own() {
     let mut phone = Chat::spawn(phone);
     phone.say("/history");
     assert_eq!(phone.finish(), 0, "{}", phone.err.text());
-    assert_eq!(phone.out.text(), "(nothing was said yet)\n");
+    assert_eq!(phone.out.text(), "(no messages yet)\n");
 }
 
-/// Where one is, and how much is in the context, in one line each; the help names every command of the seed.
+/// `/workspace` and `/context` print one line for each value; `/help` lists the commands.
 #[test]
-fn workspace_and_context_tell_where_one_is() {
+fn workspace_and_context_commands_show_the_status() {
     let folder = tempfile::tempdir().unwrap();
     let (out, err) =
         printed(folder.path(), &["one", "two", "/workspace", "/context", "/clear", "/context", "/help"]);
     let id = err.split("workspace ").nth(1).unwrap().split(',').next().unwrap();
     assert!(out.contains(&format!("id         {id}\n")) && out.contains("messages   4\n"), "{out}");
+    assert!(out.contains("workspace  laptop\n"), "the workspace is named after the device: {out}");
     assert!(out.contains("model      echo\n") && out.contains(folder.path().to_str().unwrap()), "{out}");
     let counts: Vec<_> = out.lines().filter(|line| line.contains("in the context window")).collect();
     assert_eq!(counts[0], "4 messages in the context window, 0 messages without an answer");

@@ -1,16 +1,14 @@
-//! Whatever is said comes back byte for byte after a restart.
+//! Any message is the same, byte for byte, after a restart.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
 
-use std::sync::Arc;
-
 use agent_runtime::context::ContextLimits;
 use agent_runtime::{AgentBuilder, Config, EchoProvider};
 use common::{Chat, found, storage};
 
-/// Texts that have broken other systems.
+/// Returns texts that have broken other systems.
 fn texts() -> Vec<String> {
     vec![
         "   \t x ".to_owned(),
@@ -32,23 +30,24 @@ fn texts() -> Vec<String> {
     ]
 }
 
-/// Ten mebibytes.
+/// Returns 10 MiB of text.
 fn large() -> String {
     "한".repeat((10 << 20) / 3)
 }
 
-/// Through the library, in a process that said it and one that reads it.
+/// Through the library: written by one process, read by another.
 #[tokio::test]
 async fn every_text_is_byte_equal_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     for text in texts() {
-        // So much that the model is shown the largest text whole.
+        // Limits with which the model receives the largest text whole.
         let config = Config::default()
-            .context(ContextLimits::new(200, 32 << 20))
-            .max_text_bytes(15 << 20)
-            .max_answer_bytes(32 << 20);
-        let agent = AgentBuilder::new(config)
-            .with_llm(Arc::new(EchoProvider::new()))
+            .with_context_limits(ContextLimits::new(200, 32 << 20))
+            .with_max_text_bytes(15 << 20)
+            .with_max_answer_bytes(32 << 20);
+        let agent = AgentBuilder::new()
+            .with_config(config)
+            .with_llm(EchoProvider::new())
             .with_storage(storage(folder.path()).await)
             .build()
             .unwrap();
@@ -64,9 +63,9 @@ async fn every_text_is_byte_equal_after_a_restart() {
     assert!(found.answered() == texts());
 }
 
-/// Through the program, whose lines carry all but line ends.
+/// Through the program, whose lines can contain everything but line ends.
 #[tokio::test]
-async fn every_line_is_byte_equal_through_the_program() {
+async fn every_line_round_trips_through_the_program() {
     let folder = tempfile::tempdir().unwrap();
     let in_a_line =
         |text: &String| !text.contains(['\n', '\r']) && !text.trim().is_empty() && *text != large();
@@ -88,7 +87,7 @@ async fn every_line_is_byte_equal_through_the_program() {
     assert!(chat.out.all() == history.as_bytes(), "and so after a restart");
 }
 
-/// A line of ten mebibytes is stored whole, though the model is shown a part of it.
+/// A line of 10 MiB is stored whole, although the model receives only a part of it.
 #[tokio::test]
 async fn a_line_of_ten_mebibytes_is_stored_whole() {
     let folder = tempfile::tempdir().unwrap();
@@ -100,7 +99,7 @@ async fn a_line_of_ten_mebibytes_is_stored_whole() {
     assert!(found.answered()[0].starts_with("한한") && found.answered()[0].len() < large().len());
 }
 
-/// A text that is too large is refused with its size and the limit, and the session goes on.
+/// A line that is too large is refused with the limit, and the session stays usable.
 #[tokio::test]
 async fn a_text_over_the_limit_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -108,14 +107,14 @@ async fn a_text_over_the_limit_is_refused() {
     chat.say(&"x".repeat(17 << 20));
     chat.say("small");
     assert_eq!(chat.finish(), 1);
-    assert!(chat.err.text().contains("at most 16777216 fit"), "{}", chat.err.text());
+    assert!(chat.err.text().contains("the maximum is 16777216 bytes"), "{}", chat.err.text());
     assert_eq!(chat.out.text(), "small\n");
     assert_eq!(found(folder.path()).await.said(), ["small"]);
 }
 
-/// A line of any length is refused as it comes, and not held in memory.
+/// A line of any length is refused without being held in memory.
 #[test]
-fn a_line_without_end_is_not_held_in_memory() {
+fn endless_line_is_refused_in_bounded_memory() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &[]);
     for _ in 0..20 {
@@ -132,9 +131,9 @@ fn a_line_without_end_is_not_held_in_memory() {
     assert!(chat.err.text().contains("line 1 is too long"), "{}", chat.err.text());
 }
 
-/// A device may have the longest of names.
+/// A device may have the longest valid name.
 #[test]
-fn a_device_with_the_longest_name() {
+fn longest_device_name_is_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let name = "🙂".repeat(128);
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_chat"));

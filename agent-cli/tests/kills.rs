@@ -1,5 +1,5 @@
-//! `kill -9`, at chosen and at random moments, and processes that are stopped and go on later: what was acknowledged is
-//! there, nothing is doubled, and nobody writes for a run that is another's by now.
+//! Processes that are killed with SIGKILL, at chosen and random moments, or stopped and continued: acknowledged data is
+//! stored, nothing is stored twice, and a holder whose run was taken over cannot write.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,10 +29,10 @@ use futures::TryStreamExt;
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 
-/// A chat is killed while its answer streams. The message is there; the run is
-/// closed when the next one begins; nothing is doubled.
+/// A chat is killed while its answer streams. The message is stored; the run is closed when the next one begins;
+/// nothing is stored twice.
 #[tokio::test]
-async fn killed_while_an_answer_streams() {
+async fn kill_during_streaming_keeps_the_message() {
     for folder in homes() {
         let long = (0..200).map(|n| format!("word{n}")).collect::<Vec<_>>().join(" ");
         let mut chat = Chat::start(folder.path(), &["--echo-delay-ms", "20"]);
@@ -47,7 +47,7 @@ async fn killed_while_an_answer_streams() {
         assert_eq!(left.session.status.state, SessionState::Running, "nobody has cleaned up yet");
 
         let mut chat = Chat::start(folder.path(), &[]);
-        chat.err.wait_for("An answer was cut short");
+        chat.err.wait_for("The last answer was interrupted");
         assert_eq!(found(folder.path()).await.events, left.events, "opening it starts and writes nothing");
         chat.say("and now?");
         assert_eq!(chat.finish(), 0);
@@ -60,13 +60,13 @@ async fn killed_while_an_answer_streams() {
         assert_eq!(after.take_overs().len(), 1, "the broken run is closed once");
         assert_eq!(after.triggers(TriggerKind::BeginRun).len(), 2);
         assert_eq!(after.session.epoch.get(), 2);
-        assert_eq!((after.session.status.state, after.session.pending), (SessionState::Idle, 0));
+        assert_eq!((after.session.status.state, after.session.inputs_open), (SessionState::Idle, 0));
     }
 }
 
-/// A chat is killed while a tool runs. The call gets one result, which says that nobody knows.
+/// A chat is killed while a tool runs. The call gets one result, `interrupted`.
 #[tokio::test]
-async fn killed_while_a_tool_runs() {
+async fn kill_during_a_tool_leaves_one_unknown_result() {
     for folder in homes() {
         let mut chat = Chat::start(folder.path(), &[]);
         chat.say("!sleep 600");
@@ -85,9 +85,9 @@ async fn killed_while_a_tool_runs() {
     }
 }
 
-/// What was cut short is also answered without a new message.
+/// An interrupted answer can be repeated without a new message.
 #[tokio::test]
-async fn what_was_cut_short_is_answered_on_a_wake() {
+async fn run_command_answers_an_interrupted_prompt() {
     for folder in homes() {
         let mut chat = Chat::start(folder.path(), &["--echo-delay-ms", "1000"]);
         chat.say("one two three");
@@ -95,8 +95,8 @@ async fn what_was_cut_short_is_answered_on_a_wake() {
         chat.kill();
 
         let mut chat = Chat::start(folder.path(), &[]);
-        chat.say("/wake");
-        chat.say("/wake");
+        chat.say("/run");
+        chat.say("/run");
         assert_eq!(chat.finish(), 0);
         let after = found(folder.path()).await;
         assert_eq!(
@@ -106,9 +106,9 @@ async fn what_was_cut_short_is_answered_on_a_wake() {
     }
 }
 
-/// A program that is told to end closes its run first, and says by which signal it ended.
+/// A program that receives SIGTERM or SIGINT closes its run first; the exit code shows the signal.
 #[tokio::test]
-async fn a_program_that_is_told_to_end_closes_its_run() {
+async fn terminating_signal_closes_the_run_first() {
     for folder in homes() {
         let mut chat = Chat::start(folder.path(), &[]);
         chat.say("!sleep 600");
@@ -118,7 +118,7 @@ async fn a_program_that_is_told_to_end_closes_its_run() {
         let after = found(folder.path()).await;
         assert_eq!(after.outcomes(), [ToolOutcome::Interrupted]);
         assert_eq!(after.triggers(TriggerKind::EndInterrupted).len(), 1);
-        assert_eq!((after.session.status.state, after.session.pending), (SessionState::Idle, 0));
+        assert_eq!((after.session.status.state, after.session.inputs_open), (SessionState::Idle, 0));
 
         let mut chat = Chat::start(folder.path(), &[]);
         chat.err.wait_for("data in ");
@@ -127,10 +127,9 @@ async fn a_program_that_is_told_to_end_closes_its_run() {
     }
 }
 
-/// Chats are killed at random moments. Whatever was answered was stored; nothing is doubled, and the
-/// order is that in which it was said.
+/// Chats are killed at random moments. Every answered message is stored, once and in order.
 #[tokio::test]
-async fn chats_killed_at_random_moments() {
+async fn chats_killed_at_random_lose_no_answer() {
     for folder in homes() {
         let mut dice = Dice::new();
         let (mut sent, mut answered) = (Vec::new(), HashSet::new());
@@ -159,13 +158,13 @@ async fn chats_killed_at_random_moments() {
         for text in &answered {
             assert!(said.contains(text), "{text} was answered, and is not there");
         }
-        assert_eq!(after.session.pending, 0);
+        assert_eq!(after.session.inputs_open, 0);
     }
 }
 
 const WRITER: &str = "AGENT_TEST_WRITER";
 
-/// The process that is killed: commits as fast as it can, and says of each commit that it was acknowledged.
+/// Process that is killed: commits as fast as it can, and prints each acknowledged commit.
 #[tokio::test]
 async fn writer() {
     let Ok(job) = std::env::var(WRITER) else { return };
@@ -182,8 +181,7 @@ async fn writer() {
     }
 }
 
-/// Fifty kills at random moments. Every acknowledged commit is there, whole and once; of what was
-/// not acknowledged, at most one commit.
+/// Fifty kills at random moments. Every acknowledged commit is stored, whole and once; of the others, at most one.
 #[tokio::test]
 async fn fifty_kills_lose_nothing_acknowledged() {
     for folder in homes() {
@@ -202,13 +200,13 @@ async fn fifty_kills_lose_nothing_acknowledged() {
             writer.kill();
 
             let out = String::from_utf8(writer.out.all()).unwrap();
-            // The last line may be cut; it was not acknowledged then.
+            // The last line may be incomplete; its commit does not count as acknowledged.
             let whole = &out[..out.rfind('\n').unwrap()];
             let acks: Vec<_> = whole.lines().filter_map(|line| line.split("acknowledged ").nth(1)).collect();
             let (last, last_seq) = acks.last().unwrap().split_once(' ').unwrap();
             let (last, last_seq): (u64, u64) = (last.parse().unwrap(), last_seq.parse().unwrap());
 
-            // Read by a store that has just been opened, as after a restart.
+            // A newly opened store reads as after a restart.
             let sessions = storage(folder.path()).await.sessions;
             let events: Vec<_> = sessions.events(session.id, head).try_collect().await.unwrap();
             let commits: Vec<_> = events.chunk_by(|a, b| a.commit == b.commit).collect();
@@ -233,7 +231,7 @@ async fn fifty_kills_lose_nothing_acknowledged() {
 
 const HOLDER: &str = "AGENT_TEST_HOLDER";
 
-/// The process that is stopped and goes on: commits within a run as fast as it can, until it hears that the run is over.
+/// Process that is stopped and continued: commits within a run as fast as it can, until it is fenced.
 #[tokio::test]
 async fn holder() {
     let Ok(job) = std::env::var(HOLDER) else { return };
@@ -242,13 +240,13 @@ async fn holder() {
     let (sessions, effects) = (storage(folder.as_ref()).await.sessions, Effects::default());
     let (before, run) = (sessions.load(session).await.unwrap(), effects.new_run_id());
     let begin = Commit::seal(&effects, session, before.head)
-        .event(NewEvent::user_message("go"))
-        .trigger(Trigger::BeginRun(LeaseRequest::new("holder", run)));
+        .with_event(NewEvent::user_message("go"))
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("holder", run)));
     let mut now = sessions.commit(begin).await.unwrap().session;
     println!("runs {run}");
     for n in 0u64.. {
         let said = NewEvent::agent_message(n.to_string());
-        let said = Commit::seal(&effects, session, now.head).fence(run, now.epoch).event(said);
+        let said = Commit::seal(&effects, session, now.head).with_fence(run, now.epoch).with_event(said);
         match sessions.commit(said).await {
             Ok(done) => now = done.session,
             Err(error) => {
@@ -260,10 +258,10 @@ async fn holder() {
     }
 }
 
-/// Twenty processes are stopped at random moments, each in the middle of its run, which another takes over; then
-/// they go on. Whatever they write late is refused as `Fenced`; what was acknowledged before is there, once, and nothing
-/// else of theirs; the log has one end. One that was stopped within a commit may hold the store's lock: whoever waits for it
-/// is told so in time, and takes over as soon as the process goes on.
+/// Twenty processes are stopped at random moments in the middle of a run, which another process takes over; then they
+/// continue. Their late writes are refused as `Fenced`; their acknowledged events are stored, once, and nothing else. A
+/// process that was stopped within a commit may hold the store's lock: others get a timeout, and take over when the
+/// process continues.
 #[tokio::test]
 async fn twenty_paused_writers_are_fenced() {
     for folder in homes() {
@@ -286,11 +284,11 @@ async fn twenty_paused_writers_are_fenced() {
             let taken = loop {
                 let now = sessions.load(id).await.unwrap();
                 let take_over = Commit::seal(&effects, id, now.head)
-                    .trigger(Trigger::LeaseExpired(now.epoch))
-                    .trigger(Trigger::BeginRun(LeaseRequest::new("second", second)));
+                    .with_trigger(Trigger::LeaseExpired(now.epoch))
+                    .with_trigger(Trigger::BeginRun(LeaseRequest::new("second", second)));
                 match sessions.commit(take_over).await {
                     Ok(taken) => break taken,
-                    // Once it goes on, it may be the first to have the lock again.
+                    // After it continues, the process may be the first to get the lock again.
                     Err(error) if *error.kind() == ErrorKind::Unavailable && Instant::now() < deadline => {
                         assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{error}");
                         if stopped {
@@ -322,8 +320,8 @@ async fn twenty_paused_writers_are_fenced() {
             assert_eq!(said.iter().map(|event| text(event)).collect::<Vec<_>>(), acknowledged);
             assert!(said.iter().all(|event| event.seq < taken.first), "nothing comes after the take-over");
             let end = Commit::seal(&effects, id, taken.last)
-                .fence(second, taken.session.epoch)
-                .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+                .with_fence(second, taken.session.epoch)
+                .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
             let end = sessions.commit(end).await.unwrap();
             let events: Vec<_> = sessions.events(id, Seq::ZERO).try_collect().await.unwrap();
             check(&end.session, &events);
@@ -333,7 +331,7 @@ async fn twenty_paused_writers_are_fenced() {
     }
 }
 
-/// The stores in `folder`, for whoever does not wait long for a lock.
+/// Opens the store in `folder` with a short timeout for locks.
 async fn impatient(folder: &Path) -> Storage {
     let wait = Duration::from_millis(200);
     if let Some(path) = database(folder) {
@@ -343,8 +341,8 @@ async fn impatient(folder: &Path) -> Storage {
 }
 
 fn text(event: &Event) -> String {
-    match event.body().unwrap() {
-        agent_core::event::Body::AgentMessage(message) => message.text,
+    match event.decode().unwrap() {
+        agent_core::event::EventPayload::AgentMessage(message) => message.text,
         other => panic!("{other:?}"),
     }
 }

@@ -1,4 +1,4 @@
-//! What goes wrong is said in words that name the object and the remedy, with an exit code; nothing is overwritten.
+//! Error messages name the object and the remedy, with an exit code; nothing is overwritten.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -13,10 +13,10 @@ use std::process::Command;
 use agent_core::store::ReadEvents;
 use common::{Chat, storage};
 
-/// Nobody, to whom no folder is writable that is not made so. The tests may run as root, to whom all are.
+/// User without write permission. The tests may run as root, who can write everything.
 const NOBODY: u32 = 65_534;
 
-/// A chat that is run by nobody.
+/// Starts a chat as the user `nobody`.
 fn as_nobody(program: &Path, data: &Path) -> Chat {
     let mut command = Command::new(program);
     command.arg("--data-dir").arg(data).args(["--device", "laptop"]).current_dir("/");
@@ -26,13 +26,13 @@ fn as_nobody(program: &Path, data: &Path) -> Chat {
     Chat::spawn(command)
 }
 
-/// Copies the program to where nobody can reach it. In a process of its own: a file that this one had open for writing
-/// could not be run while another test's child has inherited it.
+/// Copies the program to a place that `nobody` can read. A separate process does it: a file that this process has open
+/// for writing cannot be executed while a child of another test has inherited it.
 fn copy_program(to: &Path) {
     assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_chat")).arg(to).status().unwrap().success());
 }
 
-/// The message of a chat that cannot go on, after its checks.
+/// Checks the error of a chat that cannot start, and returns it.
 #[track_caller]
 fn refused(chat: &mut Chat, names: &Path) -> String {
     chat.say("hello");
@@ -46,9 +46,9 @@ fn refused(chat: &mut Chat, names: &Path) -> String {
     said
 }
 
-/// A folder that must not be written to.
+/// A read-only folder.
 #[test]
-fn a_folder_that_is_read_only() {
+fn read_only_folder_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let (program, data) = (folder.path().join("chat"), folder.path().join("data"));
     copy_program(&program);
@@ -60,9 +60,9 @@ fn a_folder_that_is_read_only() {
     assert_eq!(fs::read_dir(&data).unwrap().count(), 0, "nothing was written");
 }
 
-/// A folder of somebody else's.
+/// A folder without read permission.
 #[test]
-fn a_folder_that_is_not_readable() {
+fn unreadable_folder_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let (program, data) = (folder.path().join("chat"), folder.path().join("data"));
     copy_program(&program);
@@ -76,9 +76,9 @@ fn a_folder_that_is_not_readable() {
     assert!(said.to_lowercase().contains("permission"), "{said}");
 }
 
-/// A file where the folder should be, or one of its folders.
+/// A file in place of the data folder, or of one of its subfolders.
 #[test]
-fn a_file_where_a_folder_should_be() {
+fn file_in_place_of_a_folder_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     fs::write(&data, "precious").unwrap();
@@ -92,7 +92,7 @@ fn a_file_where_a_folder_should_be() {
     assert_eq!(fs::read_to_string(data.join("workspaces")).unwrap(), "precious");
 }
 
-/// A file of bindings that was cut short is reported, and not overwritten.
+/// A truncated bindings file is reported, and not overwritten.
 #[test]
 fn damaged_bindings_are_reported_and_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -110,7 +110,7 @@ fn damaged_bindings_are_reported_and_kept() {
     assert_eq!(fs::read_to_string(&file).unwrap(), cut, "the damaged file is as it was");
 }
 
-/// Damage in the middle of a log is reported; the damaged bytes are kept, and what is before them can be read.
+/// Damage in the middle of a log is reported; the damaged bytes are kept, and the events before them can be read.
 #[tokio::test]
 async fn damage_in_a_log_is_reported_and_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -132,13 +132,13 @@ async fn damage_in_a_log_is_reported_and_kept() {
     let id = log.parent().and_then(Path::file_name).and_then(|name| name.to_str()).unwrap();
     let sessions = storage(folder.path()).await.sessions;
     let page = sessions.read(id.parse().unwrap(), ReadEvents::first(100)).await.unwrap();
-    let texts: Vec<_> = page.events.iter().map(|event| event.data.get().to_owned()).collect();
+    let texts: Vec<_> = page.events.iter().map(|event| event.payload.get().to_owned()).collect();
     assert!(texts.iter().any(|text| text.contains("first")), "what is before the damage is there: {texts:?}");
     assert!(!texts.iter().any(|text| text.contains("Second")), "what is damaged is not: {texts:?}");
     assert_eq!(page.damaged.len(), 1);
 }
 
-/// The one file of this name below a folder.
+/// Returns the only file with this name below a folder.
 fn find(folder: &Path, name: &str) -> std::path::PathBuf {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -154,7 +154,7 @@ fn find(folder: &Path, name: &str) -> std::path::PathBuf {
     panic!("no {name}");
 }
 
-/// The exit codes that `--help` tells.
+/// A wrong command line returns exit code 2; a session that does not exist, 1.
 #[test]
 fn a_wrong_command_line_ends_with_2_and_a_hint() {
     let folder = tempfile::tempdir().unwrap();
@@ -168,9 +168,9 @@ fn a_wrong_command_line_ends_with_2_and_a_hint() {
     assert!(absent.err.text().contains("019c60d9-9c41-715c-8289-ec2d0a9167ec does not exist"));
 }
 
-/// An input that cannot be read is said to be so, once.
+/// Input that cannot be read is reported once.
 #[test]
-fn an_input_that_cannot_be_read_ends_the_program() {
+fn unreadable_input_ends_the_program() {
     let folder = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_chat"))
         .arg("--data-dir")
@@ -181,26 +181,26 @@ fn an_input_that_cannot_be_read_ends_the_program() {
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(said.matches("standard input cannot be read").count(), 1, "{said}");
+    assert_eq!(said.matches("cannot read standard input").count(), 1, "{said}");
 }
 
-/// What `/history` is asked for is a number, or said to be none.
+/// `/history` refuses an argument that is not a positive number.
 #[test]
-fn a_history_of_no_number_is_refused() {
+fn history_with_a_bad_number_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &[]);
     for line in ["hello", "/history 0", "/history all", "/history 1"] {
         chat.say(line);
     }
     assert_eq!(chat.finish(), 1);
-    assert_eq!(chat.err.text().matches("is no command").count(), 2, "{}", chat.err.text());
+    assert_eq!(chat.err.text().matches("unknown command").count(), 2, "{}", chat.err.text());
     assert!(chat.out.text().ends_with("agent: hello\n"), "{}", chat.out.text());
 }
 
-/// Where the last commit of a log is damaged, it is set aside under a name that the person is told; nothing is
-/// dropped without a word, and what came before is there.
+/// If the last commit of a log is damaged, its bytes are kept in a file that a warning names, and the events before it
+/// are intact.
 #[test]
-fn a_lost_end_is_told() {
+fn damaged_last_commit_is_kept_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &["--lease-ttl-ms", "500"]);
     for line in ["one", "three"] {
@@ -226,7 +226,7 @@ fn a_lost_end_is_told() {
     assert!(whole.contains("\"text\":\"one\"") && whole.contains("\"text\":\"hi\""), "{whole}");
 }
 
-/// The one entry of a folder.
+/// Returns the only entry of a folder.
 fn only(folder: &Path) -> std::path::PathBuf {
     let mut entries = fs::read_dir(folder).unwrap();
     entries.next().unwrap().unwrap().path()

@@ -1,7 +1,6 @@
-//! Everything at once, for as long as one likes: writers in processes that are killed, stopped and limited, other programs
-//! at the files, damage, forged documents. At the end every acknowledged event is there once, and nothing is left over.
-//!
-//! `AGENT_SOAK_SECONDS=600` makes it longer than usual.
+//! Soak test: writers in processes that are killed, stopped and limited, other programs that change the files, damage,
+//! and forged documents. At the end every acknowledged event is stored once, and nothing is left over.
+//! `AGENT_SOAK_SECONDS=600` makes it longer than by default.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -26,10 +25,10 @@ use futures::TryStreamExt;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::Instant;
 
-/// How many sessions are written to, by how many processes.
+/// Number of sessions, and of processes that write to them.
 const SESSIONS: usize = 6;
 const WRITERS: usize = 3;
-/// By how much the memory of a process that goes on may differ between a third of the time and the end.
+/// Maximum growth of the memory of the process between a third of the time and the end.
 const MEMORY_KIB: u64 = 32 << 10;
 
 fn seconds() -> u64 {
@@ -41,14 +40,13 @@ fn note(text: &str) -> NewEvent {
     NewEvent::new("x.soak.note".parse().unwrap(), RawJson::of(&text).unwrap())
 }
 
-/// Adds one note, and says whether it is acknowledged. Sent until it is known: the id of the commit makes it one.
+/// Adds one note, and returns whether it was acknowledged. The commit is repeated until its outcome is known.
 async fn write(storage: &Storage, effects: &Effects, id: SessionId, text: &str) -> Result<(), Error> {
     storage.sessions.append(effects, id, Seq::ZERO, vec![note(text)]).await.map(drop)
 }
 
-/// A writer: a process of its own, which the soak starts. Writes down what was acknowledged before it goes on.
-///
-/// In the soak's own process it is begun beside it and opens nothing, or its descriptors would be counted there.
+/// Writer in its own process, which the soak test starts. Records each acknowledged note before the next one. In the
+/// process of the soak test it does nothing, because its descriptors would be counted there.
 #[test]
 fn a_writer() {
     let Ok(folder) = std::env::var("AGENT_SOAK_FOLDER") else { return };
@@ -66,7 +64,7 @@ async fn write_on(folder: PathBuf) {
     let effects = Effects::default();
     let mut dice = Dice::new();
     let mut n = 0_u64;
-    // Nobody may be left to say stop: the soak may have been killed itself.
+    // The soak test may have been killed, and would then never stop the writer.
     let end = Instant::now() + Duration::from_secs(2 * seconds() + 60);
     let goes_on = || !folder.join("stop").exists() && Instant::now() < end;
     while goes_on() {
@@ -83,7 +81,7 @@ async fn write_on(folder: PathBuf) {
             n += 1;
             let text = format!("{me}-{n}{}", "x".repeat(usize::try_from(dice.below(2_000)).unwrap()));
             match write(&store, &effects, id, &text).await {
-                // One call, so that a kill leaves a whole line or none.
+                // A single call, so that a kill leaves a whole line or none.
                 Ok(()) => drop(acks.write_all(format!("{id} {me}-{n}\n").as_bytes())),
                 Err(error) => {
                     eprintln!("{error}");
@@ -107,11 +105,11 @@ async fn open(folder: &Path) -> Result<Storage, Error> {
     }
 }
 
-/// A writer's process; killed when dropped.
+/// Process of a writer; killed when dropped.
 struct Writer(Child);
 
 impl Writer {
-    /// `blocks` of 512 bytes are the most that a file may have.
+    /// Starts a writer; `blocks` of 512 bytes are the maximum size of a file.
     fn start(folder: &Path, blocks: Option<u64>) -> Self {
         let program = std::env::current_exe().unwrap();
         let limit = blocks.map_or_else(String::new, |blocks| format!("trap '' XFSZ; ulimit -f {blocks}; "));
@@ -140,7 +138,7 @@ impl Drop for Writer {
     }
 }
 
-/// The memory that this process has, in KiB, and how many files it has open.
+/// Returns the memory of this process in KiB, and its number of open files.
 fn used() -> (u64, usize) {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -148,7 +146,7 @@ fn used() -> (u64, usize) {
     (memory, fs::read_dir("/proc/self/fd").unwrap().count())
 }
 
-/// All files below a folder.
+/// Collects all files below a folder.
 fn files(folder: &Path, out: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -159,7 +157,7 @@ fn files(folder: &Path, out: &mut Vec<PathBuf>) {
     }
 }
 
-/// Those of a session.
+/// Returns the files of a session.
 fn files_of(home: &Path, id: SessionId) -> Vec<PathBuf> {
     let mut all = Vec::new();
     files(home, &mut all);
@@ -167,12 +165,12 @@ fn files_of(home: &Path, id: SessionId) -> Vec<PathBuf> {
     all
 }
 
-/// The document of a session, as somebody else would have it.
+/// Returns a forged document of a session, with a valid checksum.
 async fn forge(storage: &Storage, id: SessionId) -> Option<Manifest> {
     let document = Manifest::export(&*storage.sessions, id).await.ok()?.to_json();
     let body = document.get(..document.len().checked_sub(22)?)?;
     if !body.contains("x.soak.note") {
-        // Nothing was written to it yet, so that there is nothing to lie about.
+        // The session has no note yet that could be forged.
         return None;
     }
     let body = body.replace("x.soak.note", "x.soak.lies");
@@ -180,8 +178,8 @@ async fn forge(storage: &Storage, id: SessionId) -> Option<Manifest> {
     Manifest::parse(&format!("{body},\"crc32c\":\"{crc:08x}\"}}\n")).ok()
 }
 
-/// Another program, or a person, does something that nobody should. Never to what is looked at in the end, but to its
-/// surroundings, to what may be lost without a loss, and to the victim.
+/// Changes the store from outside: only derived data, lock files, and the session `victim`, which is not checked at the
+/// end.
 fn meddle(home: &Path, victim: SessionId, ids: &[SessionId], dice: &mut Dice) -> &'static str {
     let id = ids[usize::try_from(dice.below(ids.len() as u64)).unwrap()];
     if let Some(path) = database(home) {
@@ -245,9 +243,10 @@ fn meddle(home: &Path, victim: SessionId, ids: &[SessionId], dice: &mut Dice) ->
     }
 }
 
-/// Whatever happens at the same time, what was acknowledged is there once, memory stays flat, and nothing is left.
+/// Whatever happens at the same time, acknowledged events are stored once, memory does not grow, and nothing is left
+/// over.
 #[tokio::test]
-async fn all_at_once() {
+async fn soak_loses_no_acknowledged_event() {
     for home in homes() {
         let is_database = database(home.path()).is_some();
         let kind = if is_database { "SQLite" } else { "files" };
@@ -263,7 +262,7 @@ async fn all_at_once() {
             ids.push(own.sessions.create(&effects, new).await.unwrap().id);
         }
         let victim = ids.pop().unwrap();
-        // A document holds a whole session in memory: of one that does not grow it is as large at the end as at first.
+        // A document holds a whole session in memory, so it is taken from a session that does not grow.
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
         let small = own.sessions.create(&effects, new).await.unwrap().id;
         for n in 0..20 {
@@ -271,7 +270,7 @@ async fn all_at_once() {
         }
         let text: String = ids.iter().map(|id| format!("{id}\n")).collect();
         fs::write(folder.path().join("ids"), text).unwrap();
-        // What this process writes itself.
+        // Notes of this process.
         let mut mine = Vec::new();
 
         let mut writers: Vec<_> = (0..WRITERS).map(|_| Writer::start(folder.path(), None)).collect();
@@ -348,7 +347,7 @@ async fn all_at_once() {
         for id in &ids {
             let events: Vec<_> = store.sessions.events(*id, Seq::ZERO).try_collect().await.unwrap();
             for event in events.iter().filter(|event| event.kind.as_str() == "x.soak.note") {
-                let text: String = event.data.to().unwrap();
+                let text: String = event.payload.to().unwrap();
                 *found.entry(format!("{id} {}", text.trim_end_matches('x'))).or_default() += 1;
             }
         }

@@ -1,4 +1,4 @@
-//! The chat on one database file. That it is as on files, the tests of kills and of two chats show.
+//! Chat on a database file. The tests of kills and of two chats run on both kinds of stores.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -19,9 +19,9 @@ fn start(file: &Path, options: &[&str]) -> Chat {
     Chat::spawn(command)
 }
 
-/// A wrong option, and a file that is no database, are said to be so.
+/// A wrong option, and a file that is not a database, are refused.
 #[test]
-fn what_is_no_database_is_refused() {
+fn non_database_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("notes.txt");
     std::fs::write(&file, "these are my notes, and no database\n".repeat(40)).unwrap();

@@ -1,4 +1,4 @@
-//! Two chats in one folder, as one device: one answers at a time, both see everything, and a dead or hanging one is
+//! Two chats in one folder, as one device: one answers at a time, both show everything, and a dead or stopped one is
 //! replaced.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
@@ -13,9 +13,9 @@ use agent_core::state::{SessionState, TriggerKind};
 use common::{Chat, found, homes, storage};
 use rustix::process::Signal;
 
-/// Each sees what the other says, and what the agent answers it; in files and in one database file.
+/// Each shows the messages of the other, and their answers.
 #[tokio::test]
-async fn each_sees_what_the_other_wrote() {
+async fn both_chats_see_each_others_messages() {
     for folder in homes() {
         let (mut one, mut two) = (Chat::start(folder.path(), &[]), Chat::start(folder.path(), &[]));
         one.err.wait_for("data in ");
@@ -36,9 +36,9 @@ async fn each_sees_what_the_other_wrote() {
     }
 }
 
-/// Eight chats that start at the same moment on nothing come to one workspace and one session.
+/// Eight chats that start at the same moment on an empty folder use one workspace and one session.
 #[tokio::test]
-async fn first_starts_at_the_same_moment_meet() {
+async fn concurrent_first_starts_share_one_session() {
     for folder in homes() {
         let mut chats: Vec<_> = (0..8).map(|_| Chat::start(folder.path(), &[])).collect();
         for (n, chat) in chats.iter_mut().enumerate() {
@@ -59,10 +59,10 @@ async fn first_starts_at_the_same_moment_meet() {
     }
 }
 
-/// While one answers, the other's text is stored and waits, the holder is named, and no second run starts. A
-/// holder that is killed is replaced at once: long before its lease has expired.
+/// While one answers, the message of the other is stored and waits, the holder is named, and no second run starts. A
+/// killed holder is replaced at once, long before its lease has expired.
 #[tokio::test]
-async fn a_second_text_waits_and_takes_over_from_the_dead() {
+async fn queued_prompt_takes_over_from_a_killed_holder() {
     for folder in homes() {
         let ten_minutes = ["--lease-ttl-ms", "600000"];
         let mut one = Chat::start(folder.path(), &ten_minutes);
@@ -70,12 +70,15 @@ async fn a_second_text_waits_and_takes_over_from_the_dead() {
         one.err.wait_for("[sleep");
         let mut two = Chat::start(folder.path(), &ten_minutes);
         two.say("from two");
-        two.err.wait_for("this is answered next");
+        two.err.wait_for("this message is answered next");
         assert!(two.err.text().contains(&format!("process {} is answering", one.id())), "{}", two.err.text());
 
         let meanwhile = found(folder.path()).await;
         assert_eq!(meanwhile.said(), ["!sleep 600", "from two"]);
-        assert_eq!((meanwhile.session.status.state, meanwhile.session.pending), (SessionState::Running, 2));
+        assert_eq!(
+            (meanwhile.session.status.state, meanwhile.session.inputs_open),
+            (SessionState::Running, 2)
+        );
         assert_eq!(meanwhile.triggers(TriggerKind::BeginRun).len(), 1, "no second run");
 
         one.kill();
@@ -84,32 +87,32 @@ async fn a_second_text_waits_and_takes_over_from_the_dead() {
         let after = found(folder.path()).await;
         assert_eq!(after.take_overs().len(), 1);
         assert_eq!(after.outcomes(), [agent_core::event::ToolOutcome::Interrupted]);
-        assert_eq!((after.session.status.state, after.session.pending), (SessionState::Idle, 0));
+        assert_eq!((after.session.status.state, after.session.inputs_open), (SessionState::Idle, 0));
     }
 }
 
-/// The text that waited is answered when the holder has ended its run by itself.
+/// A waiting message is answered when the holder has ended its run.
 #[tokio::test]
-async fn a_second_text_is_answered_when_the_first_is() {
+async fn queued_prompt_is_answered_after_the_first() {
     for folder in homes() {
         let (mut one, mut two) = (Chat::start(folder.path(), &[]), Chat::start(folder.path(), &[]));
         one.say("!sleep 1");
         one.err.wait_for("[sleep");
         two.say("from two");
-        two.err.wait_for("this is answered next");
+        two.err.wait_for("this message is answered next");
         assert_eq!(two.finish(), 0);
         assert_eq!(one.finish(), 0);
         assert!(two.out.text().contains("from two\n"), "{}", two.out.text());
         let after = found(folder.path()).await;
         assert!(after.take_overs().is_empty());
-        assert_eq!((after.session.status.state, after.session.pending), (SessionState::Idle, 0));
+        assert_eq!((after.session.status.state, after.session.inputs_open), (SessionState::Idle, 0));
     }
 }
 
-/// A holder that hangs is replaced when its lease has run out without a sign of life. When it wakes up, it
-/// can write nothing more, says so, and goes on as any other.
+/// A stopped holder is replaced when its lease has expired without a heartbeat. After it continues, it cannot write for
+/// its run, reports that, and stays usable.
 #[tokio::test]
-async fn a_sleeper_is_replaced_and_fenced() {
+async fn hung_holder_is_replaced_and_fenced() {
     for folder in homes() {
         let mut one = Chat::start(folder.path(), &["--lease-ttl-ms", "1000"]);
         one.say("!sleep 0.5");
@@ -120,15 +123,15 @@ async fn a_sleeper_is_replaced_and_fenced() {
 
         let mut two = Chat::start(folder.path(), &[]);
         two.say("from two");
-        two.err.wait_for("this is answered next");
+        two.err.wait_for("this message is answered next");
         two.out.wait_for("from two\n");
 
         one.signal(Signal::CONT);
         one.err.wait_for("lease of epoch 1 has ended");
         let sessions = storage(folder.path()).await.sessions;
         let late = Commit::seal(&Effects::default(), before.session.id, before.session.head)
-            .fence(lease.run, lease.epoch)
-            .event(NewEvent::agent_message("late"));
+            .with_fence(lease.run, lease.epoch)
+            .with_event(NewEvent::agent_message("late"));
         let refused = sessions.commit(late).await.unwrap_err();
         assert!(matches!(refused.kind(), ErrorKind::Fenced { .. }), "{refused:?}");
 
@@ -145,7 +148,7 @@ async fn a_sleeper_is_replaced_and_fenced() {
     }
 }
 
-/// Ctrl-C ends the answer and not the program; what was said so far is kept.
+/// Ctrl-C interrupts the answer, not the program; the answer so far is stored.
 #[tokio::test]
 async fn ctrl_c_ends_the_answer_and_not_the_program() {
     for folder in homes() {
@@ -164,9 +167,9 @@ async fn ctrl_c_ends_the_answer_and_not_the_program() {
     }
 }
 
-/// What is said in a take-over is one's own, and not shown as another's.
+/// A message that was sent in a takeover is not shown again as another's.
 #[tokio::test]
-async fn ones_own_text_is_not_shown_again_after_a_take_over() {
+async fn own_prompt_is_not_shown_again_after_takeover() {
     for folder in homes() {
         let mut one = Chat::start(folder.path(), &[]);
         one.say("first");

@@ -1,4 +1,4 @@
-//! What a session holds, apart from its log: taken out of one session, put into another in place of what is there.
+//! State of a session without its log: exported from one session, and imported into another to replace its state.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -23,8 +23,8 @@
 //! # The document
 //!
 //! One JSON object: `format` (1), `kind` (`state`), and four parts, of which any may be missing, `null` or empty:
-//! `history`, a list of `{"role", "text"}`; `core_memory` and `documents`, objects of `{"text", "format", "limit"}` by name;
-//! `runtime`, `{"version", "state"}`. The parts are those of fleet-rlm's session manifest.
+//! `history`, a list of `{"role", "text"}`; `core_memory` and `documents`, objects of `{"text", "format", "limit"}` by
+//! name; `runtime`, `{"version", "state"}`. The parts are those of fleet-rlm's session manifest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,9 +32,9 @@ use std::sync::Arc;
 use futures::TryStreamExt;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::holdings::{Document, Documents};
+use crate::documents::{Document, Documents};
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, Trigger};
+use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::{DocumentWritten, NewEvent};
 use agent_core::json::{JsonFault, RawJson, check_document, to_text};
 use agent_core::model::Actor;
@@ -43,46 +43,46 @@ use agent_core::state::SessionState;
 use agent_core::{Error, ErrorKind, Result, SessionId, SessionStore, SessionStoreExt};
 use agent_transcript::{Speaker, TranscriptMessage};
 
-/// The version of the document that is written.
+/// Version of the document format that is written.
 pub const STATE_FORMAT: u64 = 1;
 
 const KIND: &str = "state";
 
-/// The state of a session, in four parts.
+/// State of a session, in four parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StatePayload {
-    /// The visible messages, oldest first. Tool calls and their results stay in the log.
+    /// Visible messages, oldest first. Tool calls and their results stay in the log.
     pub history: Vec<TranscriptMessage>,
-    /// The memory blocks: documents with a limit.
+    /// Memory blocks: documents with a limit.
     pub core_memory: BTreeMap<String, StateText>,
-    /// All other documents.
+    /// Documents without a limit, and the state of the user interface.
     pub documents: BTreeMap<String, StateText>,
-    /// Where the agent was in its work: its checkpoint, where that is JSON. The library never looks into it.
+    /// Position of the agent in its work: its checkpoint, if that is JSON. The library never interprets it.
     pub runtime: Option<RuntimeState>,
 }
 
-/// A named text of a [`StatePayload`].
+/// Named text of a [`StatePayload`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct StateText {
-    /// The whole text.
+    /// Whole text.
     pub text: String,
-    /// The version of the text's own format.
+    /// Version of the text's own format; default 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub format: u32,
-    /// The most bytes that it may have.
+    /// Maximum bytes of the text; `None` (the default) for the general limit of 1 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
 }
 
-/// The state of whoever runs the session.
+/// State of the program that runs the session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RuntimeState {
-    /// The version of its format.
+    /// Version of the state's own format.
     pub version: u32,
-    /// Any JSON, kept as it is written but for the spaces between its parts.
+    /// Any JSON, kept as it is written except for white space between its tokens.
     pub state: RawJson,
 }
 
@@ -126,12 +126,19 @@ fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
 }
 
 impl StateText {
-    /// A text without a limit.
+    /// Creates a text of format 0 without a limit of its own.
+    ///
+    /// ```
+    /// use agent_runtime::state_payload::StateText;
+    ///
+    /// let persona = StateText::new("Brief and kind.").with_limit(2000);
+    /// assert_eq!((persona.text.as_str(), persona.format, persona.limit), ("Brief and kind.", 0, Some(2000)));
+    /// ```
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// Sets the most bytes that it may have.
+    /// Sets the maximum bytes of the text; by default the text has no limit of its own.
     #[must_use]
     pub const fn with_limit(mut self, bytes: u64) -> Self {
         self.limit = Some(bytes);
@@ -140,23 +147,58 @@ impl StateText {
 }
 
 impl RuntimeState {
-    /// A state of a version of its own format.
+    /// Creates a state with the version of its own format.
+    ///
+    /// ```
+    /// use agent_core::json::RawJson;
+    /// use agent_runtime::state_payload::RuntimeState;
+    ///
+    /// let state = RuntimeState::new(1, RawJson::parse(r#"{"step":7}"#)?);
+    /// assert_eq!((state.version, state.state.get()), (1, r#"{"step":7}"#));
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     pub const fn new(version: u32, state: RawJson) -> Self {
         Self { version, state }
     }
 }
 
 impl StatePayload {
-    /// A state with nothing in it.
+    /// Creates an empty state.
+    ///
+    /// ```
+    /// use agent_runtime::state_payload::{StatePayload, StateText};
+    ///
+    /// let mut state = StatePayload::new();
+    /// state.core_memory.insert("persona".to_owned(), StateText::new("Brief and kind.").with_limit(2000));
+    /// assert!(state.history.is_empty() && state.documents.is_empty() && state.runtime.is_none());
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads the state of a session, as it is at one moment. Holds it in memory.
+    /// Exports the state of a session at one moment: its visible history and its documents. Holds the state in memory.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::model::Actor;
+    /// # use agent_runtime::documents::DocumentWrite;
+    /// # use agent_runtime::state_payload::StatePayload;
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// chat.prompt("Hello").await?.finish().await?;
+    /// chat.documents().put(DocumentWrite::new("plan", "1. Greet", Actor::AGENT)).await?;
+    ///
+    /// let state = StatePayload::export(&*agent.storage().sessions, chat.id()).await?;
+    /// assert_eq!((state.history.len(), state.documents["plan"].text.as_str()), (2, "1. Greet"));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// `Deleted`, `NotFound`; `Corrupt` where a part of it cannot be read.
+    /// `Deleted`, `NotFound`; `Corrupt` if a part of the session cannot be read.
     pub async fn export<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Self> {
         let session = store.load(id).await?;
         if session.status.state == SessionState::Deleted {
@@ -171,7 +213,7 @@ impl StatePayload {
             if event.seq > session.head {
                 break;
             }
-            state.history.extend(TranscriptMessage::of(event.body()?));
+            state.history.extend(TranscriptMessage::of(event.decode()?));
         }
         for head in &session.documents {
             let Document { name, text, format, .. } = Document::at(store, &session, head.seq).await?;
@@ -188,15 +230,39 @@ impl StatePayload {
         Ok(state)
     }
 
-    /// Puts this state in place of what the session holds: all of it or nothing, in one commit. A part that is empty here
-    /// is empty there, and no document has a version of what was there before. The log keeps everything; title, labels
-    /// and metadata stay. None of the messages waits for a run.
+    /// Replaces the state of a session by this state, in one commit. Returns the session's new record.
+    ///
+    /// An empty part of this state empties that part of the session, and no document keeps its earlier versions. The log
+    /// keeps all events; title, labels and metadata stay. None of the imported messages waits for a run.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::model::Actor;
+    /// # use agent_runtime::state_payload::StatePayload;
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// chat.prompt("Hello").await?.finish().await?;
+    /// let sessions = &agent.storage().sessions;
+    /// let state = StatePayload::export(&**sessions, chat.id()).await?;
+    ///
+    /// let copy = agent.conversation("support/4712").await?;
+    /// let record = state.import(&**sessions, agent.effects(), copy.id(), Actor::USER).await?;
+    /// assert_eq!((record.counts.messages(), record.inputs_open), (2, 0));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the state was replaced wholly or not at all.
     ///
     /// # Errors
     ///
-    /// `InvalidTransition` while the session runs or waits for an answer; `Conflict` where it changed meanwhile;
-    /// `LimitExceeded` for more than one commit holds, which is 1,024 events: the messages, and two for each document;
-    /// those of [`SessionStoreExt::settle`].
+    /// `InvalidTransition` while the session runs or waits for an answer; `Conflict` if the session changed meanwhile;
+    /// `LimitExceeded` if one commit cannot hold the change, which is limited to 1,024 events: the messages, and two
+    /// for each document; errors of [`SessionStoreExt::commit_with_retry`].
     pub async fn import<S: SessionStore + ?Sized>(
         &self,
         store: &S,
@@ -207,11 +273,11 @@ impl StatePayload {
         let now = store.load(id).await?;
         let history = self.history.iter().map(TranscriptMessage::to_event).collect();
         let mut commit = Commit::seal(effects, id, now.head)
-            .expect(Expect::Is(now.head))
-            .trigger(Trigger::Replace(history));
+            .with_precondition(Precondition::Matches(now.head))
+            .with_trigger(Trigger::Replace(history));
         let event = |written| NewEvent::document_written(written).with_actor(actor.clone());
         for head in &now.documents {
-            commit = commit.event(event(DocumentWritten::after(Some(head), &head.name, None)));
+            commit = commit.with_event(event(DocumentWritten::after(Some(head), &head.name, None)));
         }
         let runtime = self.runtime.as_ref().map(|runtime| {
             let text = runtime.state.get().to_owned();
@@ -220,12 +286,19 @@ impl StatePayload {
         let texts = self.core_memory.iter().chain(&self.documents);
         for (name, text) in texts.map(|(name, text)| (name.clone(), text.clone())).chain(runtime) {
             let written = DocumentWritten::after(None, name, Some(text.text));
-            commit = commit.event(event(written.with_format(text.format).with_limit(text.limit)));
+            commit = commit.with_event(event(written.with_format(text.format).with_limit(text.limit)));
         }
-        Ok(store.settle(commit).await?.session)
+        Ok(store.commit_with_retry(commit).await?.session)
     }
 
-    /// The document.
+    /// Returns the state as a JSON document.
+    ///
+    /// ```
+    /// use agent_runtime::state_payload::StatePayload;
+    ///
+    /// let text = StatePayload::new().to_json();
+    /// assert!(text.starts_with(r#"{"format":1,"kind":"state""#));
+    /// ```
     pub fn to_json(&self) -> String {
         let message =
             |message: &TranscriptMessage| Message { role: message.speaker, text: message.text.clone() };
@@ -240,22 +313,36 @@ impl StatePayload {
         to_text(&written)
     }
 
-    /// Reads a document.
+    /// Parses a JSON document.
+    ///
+    /// ```
+    /// use agent_runtime::state_payload::StatePayload;
+    ///
+    /// let text = r#"{"format":1,"kind":"state","history":[{"role":"user","text":"Hello"}]}"#;
+    /// let state = StatePayload::parse(text)?;
+    /// assert_eq!((state.history[0].text.as_str(), state.documents.len()), ("Hello", 0));
+    /// assert!(StatePayload::parse("{}").is_err());
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// `Corrupt` where it is no state; `Unsupported` where it is of a newer version, or of another kind.
+    /// `Corrupt` if the text is not a state document; `Unsupported` if the document has another format or kind.
     pub fn parse(text: &str) -> Result<Self> {
         check_document(text, KIND, STATE_FORMAT)?;
         let parts: Parts = serde_json::from_str(text).map_err(|source| {
-            Error::corrupt("a part of the state is not what it should be")
+            Error::corrupt(
+                "the state document is damaged: a part is missing or has the wrong type; export the state again",
+            )
                 .with_source(JsonFault::from(source))
         })?;
         let named = |name: &String| parts.core_memory.contains_key(name);
         let twice = parts.documents.keys().find(|name| named(name) || is_checkpoint(name, &parts));
         let twice = twice.or_else(|| parts.core_memory.keys().find(|name| is_checkpoint(name, &parts)));
         if let Some(name) = twice {
-            return Err(Error::corrupt(format!("document {name:?} stands in two parts of the state")));
+            return Err(Error::corrupt(format!(
+                "the state document has the document {name:?} in two parts; remove it from one of them"
+            )));
         }
         let message = |Message { role, text }| TranscriptMessage::new(role, text);
         Ok(Self {
@@ -267,7 +354,7 @@ impl StatePayload {
     }
 }
 
-/// Whether a document has the name under which the state of the runtime is kept.
+/// Returns whether a document has the name of the runtime state, and the document has a runtime state.
 fn is_checkpoint(name: &str, parts: &Parts) -> bool {
     name == Documents::CHECKPOINT && parts.runtime.is_some()
 }

@@ -1,101 +1,141 @@
-//! Workspaces across the stores: which one a device belongs to, and which session is its main one.
+//! Workspaces across the stores: the workspace of a device, and the main session of a workspace.
 
 use std::sync::Arc;
 
 use tracing::warn;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, Trigger};
+use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::json::RawFields;
 use agent_core::model::{Actor, Patch, Workspace, WorkspaceStatus};
 use agent_core::session::{NewSession, Session};
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{Binding, BindingQuery, Page, Purge, Shelf, WorkspaceQuery};
+use agent_core::store::{Binding, BindingQuery, HiddenSession, Page, Purge, WorkspaceQuery};
 use agent_core::{
     DeviceId, Error, ErrorKind, Result, SessionId, SessionStoreExt, Storage, Timestamp, WorkspaceId,
     WorkspaceStoreExt,
 };
 
-/// How often a change that somebody else was quicker with is tried again.
+/// Maximum number of attempts of a change, if other writers interfere.
 pub(crate) const ATTEMPTS: usize = 8;
 
-/// Finds, creates and changes workspaces. Cheap to clone.
+/// Manager of the workspaces of one tenant: finds, creates, changes and removes workspaces and their sessions.
+///
+/// Cloning is cheap. An agent returns its manager by [`AgentRuntime::workspaces`](crate::AgentRuntime::workspaces). Every
+/// method may be dropped at any point; a dropped step was applied wholly or not at all, and the call can be repeated.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use agent_core::clock::Effects;
+/// use agent_core::{DeviceId, MemoryStore};
+/// use agent_runtime::WorkspaceManager;
+///
+/// let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+/// let laptop: DeviceId = "laptop".parse()?;
+/// let home = manager.resolve(&laptop).await?.workspace;
+/// let main = manager.main_session(&home).await?;
+///
+/// // Another device of the same person shares the workspace and its main session.
+/// let phone: DeviceId = "phone".parse()?;
+/// manager.bind(&phone, home.id).await?;
+/// let shared = manager.resolve(&phone).await?.workspace;
+/// assert_eq!(manager.main_session(&shared).await?.id, main.id);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct WorkspaceManager {
     pub(crate) storage: Storage,
     pub(crate) effects: Effects,
 }
 
-/// The workspace of a device, and how it was found.
+/// Workspace of a device, and how it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Resolved {
-    /// The workspace.
+    /// Record of the workspace.
     pub workspace: Workspace,
-    /// How it was found.
+    /// Way in which the workspace was found.
     pub how: Resolution,
 }
 
-/// How the workspace of a device was found.
+/// Way in which the workspace of a device was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Resolution {
-    /// The device was bound to it, and it was there.
+    /// The device was bound to the workspace, and the workspace existed.
     Found,
-    /// The device was bound to none; now it is bound to this one, which is there.
+    /// The device was not bound; it is now bound to this workspace, which exists.
     Created,
-    /// The device was bound to it, but it was not there: it was created under the id that was bound.
+    /// The device was bound to the workspace, but the workspace did not exist: it was created under the bound id.
     Recreated,
-    /// The device was bound to one that was deleted, and is now bound to a new one.
+    /// The device was bound to a workspace that was deleted, and is now bound to a new one.
     Rebound(WorkspaceId),
 }
 
-/// A workspace that is to be created.
+/// Workspace that is to be created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NewWorkspace {
-    /// Its id; a new one unless given.
+    /// Id; default a new one.
     pub id: Option<WorkspaceId>,
-    /// What people call it; `workspace` unless given.
+    /// Display name; default `workspace-` and the last 8 characters of the id, or `default` for the workspace `default`.
     pub name: Option<String>,
-    /// The provider that its sessions ask, by its name.
+    /// Name of the provider that its sessions use; default the provider of the host's configuration.
     pub provider: Option<String>,
-    /// What it is for.
+    /// Purpose of the workspace, at most 4,096 bytes; default none.
     pub description: Option<String>,
-    /// Who creates it.
+    /// Creator of the workspace; default none.
     pub creator: Option<Actor>,
-    /// The host's own.
+    /// Settings of the host, never interpreted; default empty.
     pub settings: RawFields,
 }
 
 impl NewWorkspace {
-    /// A workspace of this name.
+    /// Creates the description of a workspace with this name: 1 to 256 bytes without control characters.
+    ///
+    /// ```
+    /// use agent_core::WorkspaceId;
+    /// use agent_core::model::Actor;
+    /// use agent_runtime::NewWorkspace;
+    ///
+    /// let id: WorkspaceId = "018f4e9a-7a2b-7c3d-8e4f-0123456789ab".parse()?;
+    /// let new = NewWorkspace::new("Support")
+    ///     .with_id(id)
+    ///     .with_provider("openai")
+    ///     .with_description("Questions of customers")
+    ///     .with_creator(Actor::USER);
+    /// assert_eq!((new.id, new.provider.as_deref()), (Some(id), Some("openai")));
+    ///
+    /// let unnamed = NewWorkspace::default();
+    /// assert_eq!((unnamed.id, unnamed.name), (None, None));
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), ..Self::default() }
     }
 
-    /// Sets its id.
+    /// Sets the id; default a new one.
     #[must_use]
     pub fn with_id(mut self, id: WorkspaceId) -> Self {
         self.id = Some(id);
         self
     }
 
-    /// Sets the provider.
+    /// Sets the name of the provider that the workspace's sessions use; default that of the host's configuration.
     #[must_use]
     pub fn with_provider(mut self, provider: impl Into<String>) -> Self {
         self.provider = Some(provider.into());
         self
     }
 
-    /// Sets what it is for.
+    /// Sets the description; default none.
     #[must_use]
     pub fn with_description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
     }
 
-    /// Sets who creates it.
+    /// Sets the creator; default none.
     #[must_use]
     pub fn with_creator(mut self, creator: Actor) -> Self {
         self.creator = Some(creator);
@@ -104,28 +144,86 @@ impl NewWorkspace {
 }
 
 impl WorkspaceManager {
-    /// Manages the workspaces of these stores.
+    /// Creates a manager for the workspaces of these stores. No I/O.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::MemoryStore;
+    /// use agent_core::clock::Effects;
+    /// use agent_runtime::WorkspaceManager;
+    ///
+    /// let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// assert_eq!(manager.default_workspace().await?.name, "default");
+    /// # Ok(()) }
+    /// ```
     pub const fn new(storage: Storage, effects: Effects) -> Self {
         Self { storage, effects }
     }
 
-    /// The workspace of a device; of a device that is bound to none, a new one.
+    /// Returns the workspace of a device; creates one if the device is not bound.
     ///
-    /// It binds first, then makes sure that the bound workspace exists. So of any number of first contacts there is
-    /// one winner and no orphan, and after a crash in between the next call finishes the work. A device whose
-    /// workspace was deleted is bound anew.
+    /// The device is bound first; then the bound workspace is created if it does not exist. If a device is resolved by
+    /// several callers at once, one of them creates the workspace and all get it; after a crash in between, the next call
+    /// completes the work. A device whose workspace was deleted is bound to a new one.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_runtime::WorkspaceManager;
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// use agent_core::DeviceId;
+    /// use agent_runtime::Resolution;
+    ///
+    /// let laptop: DeviceId = "laptop".parse()?;
+    /// let first = manager.resolve(&laptop).await?;
+    /// let again = manager.resolve(&laptop).await?;
+    /// assert_eq!((first.how, again.how), (Resolution::Created, Resolution::Found));
+    /// assert_eq!(first.workspace.id, again.workspace.id);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// Any error of the stores, as it is: only a proven absence leads to a new workspace. `Busy` while the workspace
-    /// is being deleted.
+    /// Errors of the stores, unchanged: a new workspace is created only if the absence of one is proven. `Busy` while the
+    /// workspace is being deleted.
     pub async fn resolve(&self, device: &DeviceId) -> Result<Resolved> {
+        self.resolve_or_create(device, &NewWorkspace::default()).await
+    }
+
+    /// Returns the workspace of a device like [`resolve`](Self::resolve), but creates a missing workspace from `new`.
+    ///
+    /// An id in `new` is ignored.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// let (laptop, phone) = ("laptop".parse()?, "phone".parse()?);
+    /// let found = manager.resolve_or_create(&laptop, &NewWorkspace::new("Ann's laptop")).await?;
+    /// assert_eq!(found.workspace.name, "Ann's laptop");
+    /// let again = manager.resolve_or_create(&laptop, &NewWorkspace::new("another name")).await?;
+    /// assert_eq!(again.workspace, found.workspace);
+    /// assert!(manager.resolve(&phone).await?.workspace.name.starts_with("workspace-"));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`resolve`](Self::resolve); `InvalidInput` or `LimitExceeded` for an invalid field of `new`, if a
+    /// workspace is to be created. The device is then bound, and the next call creates the workspace.
+    pub async fn resolve_or_create(&self, device: &DeviceId, new: &NewWorkspace) -> Result<Resolved> {
         let bound = self.storage.bindings.resolve(device).await?;
         let (mut id, mut how) = match bound {
             Some(id) => (id, Resolution::Found),
             None => {
                 let id = self.effects.new_workspace_id();
-                (self.storage.bindings.bind(device, id, Expect::Absent).await?, Resolution::Created)
+                (
+                    self.storage.bindings.bind(device, id, Precondition::MustNotExist).await?,
+                    Resolution::Created,
+                )
             }
         };
         for _ in 0..ATTEMPTS {
@@ -136,19 +234,19 @@ impl WorkspaceManager {
                 Ok(workspace) => return Ok(Resolved { workspace, how }),
                 Err(error) if *error.kind() == ErrorKind::NotFound => {
                     if how == Resolution::Found {
-                        warn!(%device, workspace = %id, "the bound workspace was not there; it is created again");
+                        warn!(%device, workspace = %id, "the bound workspace does not exist; it is created again");
                         how = Resolution::Recreated;
                     }
-                    self.create_if_absent(NewWorkspace::default().with_id(id)).await?;
+                    self.create_if_absent(new.clone().with_id(id)).await?;
                 }
                 Err(error) if *error.kind() == ErrorKind::Deleted => {
-                    let (old, new) = (id, self.effects.new_workspace_id());
-                    warn!(%device, workspace = %old, "the bound workspace was deleted; the device is bound anew");
+                    let (old, next) = (id, self.effects.new_workspace_id());
+                    warn!(%device, workspace = %old, "the bound workspace was deleted; the device is bound to a new one");
                     how = Resolution::Rebound(old);
-                    id = match self.storage.bindings.bind(device, new, Expect::Is(old)).await {
+                    id = match self.storage.bindings.bind(device, next, Precondition::Matches(old)).await {
                         Ok(id) => id,
                         Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {
-                            self.storage.bindings.bind(device, new, Expect::Absent).await?
+                            self.storage.bindings.bind(device, next, Precondition::MustNotExist).await?
                         }
                         Err(error) => return Err(error),
                     };
@@ -162,11 +260,23 @@ impl WorkspaceManager {
         ))
     }
 
-    /// The workspace `default`, created where it is not there.
+    /// Returns the workspace `default`; creates it if it does not exist.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::WorkspaceId;
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_runtime::WorkspaceManager;
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// let workspace = manager.default_workspace().await?;
+    /// assert_eq!((workspace.id, workspace.name.as_str()), (WorkspaceId::DEFAULT, "default"));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// Those of the store; `Deleted` where it was deleted.
+    /// Errors of the store; `Deleted` if it was deleted.
     pub async fn default_workspace(&self) -> Result<Workspace> {
         match self.storage.workspaces.load(WorkspaceId::DEFAULT).await {
             Err(error) if *error.kind() == ErrorKind::NotFound => {
@@ -177,14 +287,34 @@ impl WorkspaceManager {
         }
     }
 
-    /// Creates a workspace.
+    /// Creates a workspace. Returns its record, which is durable.
+    ///
+    /// The main session is created when it is first opened.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::ErrorKind;
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// let new = NewWorkspace::new("Support").with_description("Questions of customers");
+    /// let workspace = manager.create(new.clone()).await?;
+    /// assert_eq!((workspace.name.as_str(), workspace.revision.get()), ("Support", 1));
+    ///
+    /// // Ids are unique; names need not be.
+    /// let error = manager.create(new.with_id(workspace.id)).await.unwrap_err();
+    /// assert!(matches!(error.kind(), ErrorKind::Conflict { .. }));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// `Conflict` where its id exists, and nothing is changed; `Deleted` where it did.
+    /// `Conflict` if a workspace with this id exists, which is not changed; `Deleted` if one was deleted;
+    /// `InvalidInput` and `LimitExceeded` for an invalid field.
     pub async fn create(&self, new: NewWorkspace) -> Result<Workspace> {
         let id = new.id.unwrap_or_else(|| self.effects.new_workspace_id());
-        let name = new.name.unwrap_or_else(|| "workspace".to_owned());
+        let name = new.name.unwrap_or_else(|| default_name(id));
         let mut workspace = Workspace::new(id, name, self.effects.new_session_id(), self.effects.now());
         workspace.provider = new.provider;
         workspace.description = new.description;
@@ -200,16 +330,43 @@ impl WorkspaceManager {
         }
     }
 
-    /// The record of a workspace.
+    /// Loads the record of a workspace.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// let workspace = manager.create(NewWorkspace::new("Support")).await?;
+    /// assert_eq!(manager.load(workspace.id).await?, workspace);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// `NotFound`, `Deleted`, `Corrupt`.
+    /// `NotFound`; `Deleted`; `Corrupt` if the record cannot be read.
     pub async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
         self.storage.workspaces.load(id).await
     }
 
-    /// Workspaces by last access, the latest first.
+    /// Lists workspaces by last access, latest first, a page at a time.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::store::WorkspaceQuery;
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// for name in ["Support", "Sales", "Office"] {
+    ///     manager.create(NewWorkspace::new(name)).await?;
+    /// }
+    /// let page = manager.list(WorkspaceQuery::new().with_limit(2)).await?;
+    /// let rest = manager.list(WorkspaceQuery::new().with_limit(2).with_cursor(page.next)).await?;
+    /// assert_eq!((page.items.len(), rest.items.len(), rest.next), (2, 1, None));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
@@ -218,7 +375,21 @@ impl WorkspaceManager {
         self.storage.workspaces.list(query).await
     }
 
-    /// Notes that a workspace is used now.
+    /// Records the present time as the last access of a workspace, which [`gc`](Self::gc) compares with its age.
+    ///
+    /// Prompts and sends of a conversation call this by themselves. The time never steps back.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::seeded(1, "2026-11-23T10:00:00Z".parse()?));
+    /// let workspace = manager.create(NewWorkspace::new("Support")).await?;
+    /// manager.touch(workspace.id).await?;
+    /// assert!(manager.load(workspace.id).await?.last_accessed > workspace.last_accessed);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
@@ -228,12 +399,26 @@ impl WorkspaceManager {
         self.storage.workspaces.touch(id, now).await
     }
 
-    /// Changes a workspace's record. Where somebody else changes it at the same time, `change` is applied again to
-    /// what they left. Its id, its status, its main session and its times stay as they are.
+    /// Updates a workspace's record with `change`. Returns the new record, which is durable.
+    ///
+    /// If another writer changes the record at the same time, `change` is applied again to the result of that writer, so
+    /// it may be called several times. The id, the status, the main session and the times of the workspace cannot be changed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// let id = manager.create(NewWorkspace::new("Support")).await?.id;
+    /// let changed = manager.update(id, |workspace| workspace.provider = Some("openai".to_owned())).await?;
+    /// assert_eq!((changed.provider.as_deref(), changed.revision.get()), (Some("openai"), 2));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// `NotFound`, `Deleted`; `InvalidInput`, `LimitExceeded` for what the change comes to.
+    /// `NotFound`, `Deleted`; `InvalidInput`, `LimitExceeded` for the result of the change.
     pub async fn update(
         &self,
         id: WorkspaceId,
@@ -269,35 +454,98 @@ impl WorkspaceManager {
         Err(last.unwrap_or_else(|| Error::invalid(format!("workspace {id} was not changed; try again"))))
     }
 
-    /// Changes what people call a workspace.
+    /// Changes the display name of a workspace. Returns the new record.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// let id = manager.create(NewWorkspace::new("Support")).await?.id;
+    /// assert_eq!(manager.rename(id, "Customer support").await?.name, "Customer support");
+    /// assert!(manager.rename(id, "").await.is_err());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// As for [`update`](Self::update).
+    /// Errors of [`update`](Self::update).
     pub async fn rename(&self, id: WorkspaceId, name: &str) -> Result<Workspace> {
         self.update(id, |workspace| name.clone_into(&mut workspace.name)).await
     }
 
-    /// Binds a device to a workspace that exists, whatever it was bound to.
+    /// Binds a device to an existing workspace, also if it is bound to another one.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// use agent_core::DeviceId;
+    ///
+    /// let home = manager.create(NewWorkspace::new("Home")).await?;
+    /// let phone: DeviceId = "telegram:4711".parse()?;
+    /// manager.bind(&phone, home.id).await?;
+    /// assert_eq!(manager.resolve(&phone).await?.workspace.id, home.id);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
     /// `NotFound`, `Deleted` for the workspace; `Busy` while it is being deleted.
     pub async fn bind(&self, device: &DeviceId, to: WorkspaceId) -> Result<()> {
         self.load_in_use(to).await?;
-        self.storage.bindings.bind(device, to, Expect::Any).await.map(drop)
+        self.storage.bindings.bind(device, to, Precondition::None).await.map(drop)
     }
 
-    /// Unbinds a device; returns whether it was bound.
+    /// Unbinds a device. Returns whether it was bound.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_runtime::WorkspaceManager;
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// use agent_core::DeviceId;
+    ///
+    /// let phone: DeviceId = "telegram:4711".parse()?;
+    /// let first = manager.resolve(&phone).await?.workspace;
+    /// assert!(manager.unbind(&phone).await?);
+    /// assert!(!manager.unbind(&phone).await?);
+    /// // The next contact creates another workspace; the first one stays.
+    /// assert_ne!(manager.resolve(&phone).await?.workspace.id, first.id);
+    /// assert_eq!(manager.load(first.id).await?.id, first.id);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn unbind(&self, device: &DeviceId) -> Result<bool> {
         self.storage.bindings.unbind(device).await
     }
 
-    /// Bindings in the order of the devices' bytes; of one workspace, where the query names one.
+    /// Lists device bindings in the byte order of the devices' names, a page at a time.
+    ///
+    /// If the query names a workspace, only the bindings of that workspace are listed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_runtime::WorkspaceManager;
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// use agent_core::store::BindingQuery;
+    ///
+    /// let home = manager.resolve(&"laptop".parse()?).await?.workspace;
+    /// manager.bind(&"phone".parse()?, home.id).await?;
+    /// let page = manager.bindings(BindingQuery::new().with_workspace(home.id)).await?;
+    /// let devices: Vec<_> = page.items.iter().map(|binding| binding.device.as_str()).collect();
+    /// assert_eq!(devices, ["laptop", "phone"]);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
@@ -306,21 +554,35 @@ impl WorkspaceManager {
         self.storage.bindings.list(query).await
     }
 
-    /// The main session of a workspace, created where it is not there yet. Where it was deleted, a new one takes its
-    /// place, so that the workspace stays of use.
+    /// Returns the main session of a workspace; creates it if it does not exist.
+    ///
+    /// If the main session was deleted, a new session replaces it, so that the workspace stays usable.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// let workspace = manager.create(NewWorkspace::new("Support")).await?;
+    /// let session = manager.main_session(&workspace).await?;
+    /// assert_eq!((session.id, session.workspace), (workspace.main_session, workspace.id));
+    /// assert_eq!(manager.main_session(&workspace).await?.id, session.id);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// Those of the store; `Deleted` or `Busy` where the workspace was deleted, or is being deleted, and the session
-    /// would have been new; `Corrupt` if it is damaged: `agent-admin` salvages what can be read of it, and
-    /// [`set_main_session`](Self::set_main_session) puts that in its place.
+    /// `Deleted` or `Busy` if a new session is needed and the workspace was deleted or is being deleted; `Corrupt` if the
+    /// main session is damaged: `agent_admin::salvage` creates a session from its readable part, and
+    /// [`set_main_session`](Self::set_main_session) makes that session the main one. Errors of the store.
     pub async fn main_session(&self, workspace: &Workspace) -> Result<Arc<Session>> {
         let (id, mut main) = (workspace.id, workspace.main_session);
         for _ in 0..ATTEMPTS {
             let session = match self.session_or_new(NewSession::new(main, id)).await {
                 Err(error) if *error.kind() == ErrorKind::Corrupt => {
                     return Err(Error::corrupt(format!(
-                        "the main session {main} of workspace {id} is damaged; run `session salvage {main} --main` (`agent_admin::salvage`, then `set_main_session`), or make another session the main one"
+                        "the main session {main} of workspace {id} is damaged; run `chat session salvage {main} --main` (in code: `agent_admin::salvage`, then `set_main_session`), or set another session as the main session"
                     ))
                     .with_source(error));
                 }
@@ -329,7 +591,7 @@ impl WorkspaceManager {
             if session.status.state != SessionState::Deleted {
                 return Ok(session);
             }
-            warn!(workspace = %id, session = %main, "the main session was deleted; a new one takes its place");
+            warn!(workspace = %id, session = %main, "the main session was deleted; a new one replaces it");
             let next = self.effects.new_session_id();
             let replace = |workspace: &mut Workspace| {
                 if workspace.main_session == main {
@@ -358,18 +620,24 @@ impl WorkspaceManager {
         }
     }
 
-    /// Creates a session, then looks whether its workspace is still in use. A deletion marks the workspace, then looks
-    /// for sessions: so one of the two sees the other, and nothing new stays in a workspace that is deleted.
-    async fn create_session(&self, new: NewSession) -> Result<Arc<Session>> {
-        let workspace = new.created.workspace;
+    /// Creates a session, then checks that its workspace is still in use.
+    pub(crate) async fn create_session(&self, new: NewSession) -> Result<Arc<Session>> {
         let session = self.storage.sessions.create(&self.effects, new).await?;
-        match self.load_in_use(workspace).await {
+        self.confirm_created(&session).await?;
+        Ok(session)
+    }
+
+    /// Checks that the workspace of a session that was just created is still in use, and deletes the session if it is
+    /// not. A deletion marks the workspace, then looks for sessions: one of the two therefore sees the other, and no
+    /// new session stays in a deleted workspace.
+    pub(crate) async fn confirm_created(&self, session: &Session) -> Result<()> {
+        match self.load_in_use(session.workspace).await {
             Err(error) if matches!(error.kind(), ErrorKind::Deleted | ErrorKind::Busy { .. }) => {
                 let delete = Commit::seal(&self.effects, session.id, session.head)
-                    .expect(Expect::Is(session.head))
-                    .trigger(Trigger::Delete(Reason::Collected));
-                // Where somebody writes to it already, it is the deletion's to decide.
-                let deleted = self.storage.sessions.settle(delete).await;
+                    .with_precondition(Precondition::Matches(session.head))
+                    .with_trigger(Trigger::Delete(Reason::Collected));
+                // If another writer was faster, the deletion of the workspace deletes the session.
+                let deleted = self.storage.sessions.commit_with_retry(delete).await;
                 let purged = match deleted {
                     Ok(done) => {
                         let purge = Purge::new(session.id, done.session.head);
@@ -384,12 +652,12 @@ impl WorkspaceManager {
             }
             // A host may keep sessions of workspaces that it never stored.
             Err(error) if *error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(session),
+            _ => Ok(()),
         }
     }
 
-    /// The record of a workspace that is not being deleted.
-    async fn load_in_use(&self, id: WorkspaceId) -> Result<Workspace> {
+    /// Loads the record of a workspace that is not being deleted.
+    pub(crate) async fn load_in_use(&self, id: WorkspaceId) -> Result<Workspace> {
         let workspace = self.storage.workspaces.load(id).await?;
         if workspace.status == WorkspaceStatus::Deleting {
             return Err(being_deleted(id));
@@ -397,15 +665,34 @@ impl WorkspaceManager {
         Ok(workspace)
     }
 
-    /// Makes another session of a workspace its main one.
+    /// Sets another session of a workspace as its main session. Returns the workspace's new record.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// use agent_core::model::Patch;
+    ///
+    /// let workspace = manager.create(NewWorkspace::new("Support")).await?;
+    /// let session = manager.new_session(workspace.id, &Patch::new()).await?;
+    /// let changed = manager.set_main_session(workspace.id, session.id).await?;
+    /// assert_eq!(manager.main_session(&changed).await?.id, session.id);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// `NotFound`, `Deleted`; `InvalidInput` for a session of another workspace, and for a [shelf](agent_core::store::Shelf).
+    /// `NotFound` and `Deleted` for the session or the workspace; `InvalidInput` for a session of another workspace, and
+    /// for a [hidden session](agent_core::store::HiddenSession).
     pub async fn set_main_session(&self, id: WorkspaceId, session: SessionId) -> Result<Workspace> {
         let record = self.storage.sessions.load(session).await?;
         if record.status.state == SessionState::Deleted {
-            return Err(Error::new(ErrorKind::Deleted, format!("session {session} was deleted")));
+            return Err(Error::new(
+                ErrorKind::Deleted,
+                format!("session {session} was deleted; choose another main session"),
+            ));
         }
         if record.workspace != id {
             return Err(Error::invalid(format!(
@@ -413,26 +700,50 @@ impl WorkspaceManager {
                 record.workspace
             )));
         }
-        Shelf::refuse(&record, "is no conversation")?;
+        HiddenSession::refuse(&record, "cannot be a main session")?;
         self.change(id, |workspace| workspace.main_session = session).await
     }
 
-    /// A further session in a workspace that exists.
+    /// Creates another session in an existing workspace, with the attributes of `patch`. Returns its record.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// use agent_core::model::{Patch, Title};
+    ///
+    /// let workspace = manager.create(NewWorkspace::new("Support")).await?;
+    /// let patch = Patch::new().with_title(Title::by_user("Refund for order 17")).with_label("team", "sales");
+    /// let session = manager.new_session(workspace.id, &patch).await?;
+    /// assert_eq!(session.attributes.labels["team"], "sales");
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
     /// `NotFound`, `Deleted` for the workspace; `Busy` while it is being deleted.
     pub async fn new_session(&self, workspace: WorkspaceId, patch: &Patch) -> Result<Arc<Session>> {
         self.load_in_use(workspace).await?;
-        self.create_session(NewSession::new(self.effects.new_session_id(), workspace).with(patch)).await
+        self.create_session(NewSession::new(self.effects.new_session_id(), workspace).with_patch(patch)).await
     }
+}
+
+/// Returns the name of a workspace that is created without one, from the random end of its id.
+fn default_name(id: WorkspaceId) -> String {
+    if id == WorkspaceId::DEFAULT {
+        return "default".to_owned();
+    }
+    let id = id.to_string();
+    format!("workspace-{}", &id[id.floor_char_boundary(id.len().saturating_sub(8))..])
 }
 
 fn being_deleted(id: WorkspaceId) -> Error {
     Error::new(
         ErrorKind::Busy { holder: "deletion".to_owned() },
         format!(
-            "workspace {id} is being deleted; try again when it is gone, or finish a deletion that was cut off by deleting it again or by gc"
+            "workspace {id} is being deleted; try again after its deletion, or delete it again (or run gc) to finish an interrupted deletion"
         ),
     )
 }

@@ -1,5 +1,5 @@
-//! What errors of commits claimed, held against the logs when a clause has ended: `NotApplied` means not now, and not
-//! later.
+//! Claims that errors made about commits, checked against the logs when a clause has ended. `NotApplied` must be true
+//! then, and stay true.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use agent_core::{CommitId, Result, SessionId, SessionStore, TenantId, WriteOutco
 
 use crate::failure::{Checked, Failure};
 
-/// The commits that were sent to one store. Clones share it.
+/// Commits that were sent to one store. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Claims(Arc<Mutex<BTreeMap<(TenantId, CommitId), Claim>>>);
 
@@ -18,7 +18,7 @@ pub(crate) struct Claims(Arc<Mutex<BTreeMap<(TenantId, CommitId), Claim>>>);
 struct Claim {
     session: SessionId,
     sent: usize,
-    /// What an error said, if it claimed that nothing was applied.
+    /// Text of the error, if it claimed that nothing was applied.
     not_applied: Option<String>,
 }
 
@@ -27,13 +27,13 @@ impl Claims {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a commit is sent.
+    /// Records that a commit is sent.
     pub(crate) fn sent(&self, tenant: &TenantId, commit: &Commit) {
         let new = Claim { session: commit.session, sent: 0, not_applied: None };
         self.all().entry((tenant.clone(), commit.id)).or_insert(new).sent += 1;
     }
 
-    /// Notes what came of it.
+    /// Records the answer to a commit.
     pub(crate) fn answered(&self, tenant: &TenantId, commit: CommitId, answer: &Result<Committed>) {
         let Err(error) = answer else { return };
         if error.write_outcome() == WriteOutcome::NotApplied
@@ -43,13 +43,13 @@ impl Claims {
         }
     }
 
-    /// The tenants of commits of which an error claimed that they were not applied.
+    /// Returns the tenants with commits for which an error claimed that they were not applied.
     pub(crate) fn tenants(&self) -> BTreeSet<TenantId> {
         self.claimed().into_keys().map(|(tenant, _)| tenant).collect()
     }
 
-    /// The commits that were sent once and said not to be applied, by session. Of those that were sent more than once
-    /// each answer is about one of several calls.
+    /// Returns the commits that were sent once and claimed not to be applied, by session. Commits that were sent more
+    /// than once are left out, because each answer is about only one of the calls.
     fn claimed(&self) -> BTreeMap<(TenantId, SessionId), BTreeMap<CommitId, String>> {
         let mut claimed = BTreeMap::<_, BTreeMap<_, _>>::new();
         for ((tenant, commit), claim) in &*self.all() {
@@ -78,7 +78,8 @@ impl Claims {
     }
 }
 
-/// The commits that a session's record and log show. What cannot be read shows none: the clause says what is readable.
+/// Returns the commits that a session's record and log contain. Unreadable parts count as empty; what must be readable
+/// is checked by the clauses.
 async fn applied(store: &dyn SessionStore, session: SessionId) -> BTreeSet<CommitId> {
     let mut found = BTreeSet::new();
     if let Ok(record) = store.load(session).await {

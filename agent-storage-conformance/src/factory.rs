@@ -1,14 +1,14 @@
-//! What a backend's author writes: how to make a fresh store, and how to open it.
+//! Interface that a backend's author implements: how to create a fresh store, and how to open it.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
 use agent_core::{
-    Error, ErrorKind, Result, Seq, SessionId, Storage, TenantId, Tenants, WorkspaceId, async_trait,
+    Backend, Error, ErrorKind, Result, Seq, SessionId, Storage, TenantId, WorkspaceId, async_trait,
 };
 
-/// Makes fresh stores of one backend and opens handles on them.
+/// Creates fresh stores of one backend and opens handles on them.
 ///
 /// ```
 /// use agent_core::{MemoryStore, Result, Storage, TenantId, async_trait};
@@ -25,67 +25,70 @@ use agent_core::{
 ///     }
 ///
 ///     async fn open(&self, site: &MemoryStore, tenant: &TenantId) -> Result<Storage> {
-///         Ok(site.tenant(tenant).into())
+///         Ok(site.for_tenant(tenant).into())
 ///     }
 /// }
 /// ```
 #[async_trait]
 pub trait Factory: Send + Sync + 'static {
-    /// Where one store lies: a temporary folder, the name of a schema, a prefix in a bucket. What it holds is removed
-    /// when it is dropped.
+    /// Location of one store: a temporary folder, the name of a schema, a prefix in a bucket. Dropping it removes the
+    /// store's contents.
     type Site: Send + Sync + 'static;
 
-    /// A site with nothing in it, that no other call returns.
+    /// Returns an empty site that no other call returns.
     ///
     /// # Errors
     ///
-    /// Those of the backend; every clause fails then.
+    /// The errors of the backend; every clause fails then.
     async fn fresh(&self) -> Result<Self::Site>;
 
-    /// As [`fresh`](Self::fresh), for hundreds of rounds of a race or of random sequences: handles on it may leave out
-    /// what only a loss of power would show, such as waiting for the disk, which no clause can tell apart.
+    /// Like [`fresh`](Self::fresh), for hundreds of rounds of a race or of random sequences. Handles on the site may
+    /// skip work whose absence only power loss would show, such as waiting for the disk. No clause can detect that.
     ///
     /// # Errors
     ///
-    /// As for [`fresh`](Self::fresh).
+    /// The errors of [`fresh`](Self::fresh).
     async fn fresh_for_rounds(&self) -> Result<Self::Site> {
         self.fresh().await
     }
 
-    /// Another handle on the store at `site`, for `tenant`.
+    /// Opens another handle on the store at `site`, for `tenant`.
     ///
-    /// Opened anew each time, and sharing nothing with an earlier handle that one in another process would not share:
-    /// the suite races several handles, and reopens a store by dropping all of them and opening another.
+    /// Each call opens the store again. The handle shares nothing with an earlier one that a handle in another process
+    /// would not share: the suite races several handles, and reopens a store by dropping all of them and opening
+    /// another.
     ///
     /// # Errors
     ///
-    /// Those of the backend; the clause fails then.
+    /// The errors of the backend; the clause fails then.
     async fn open(&self, site: &Self::Site, tenant: &TenantId) -> Result<Storage>;
 
-    /// The store at `site` as a server or a scheduler sees it, where the backend lists its tenants.
+    /// Returns the store at `site` as a server or a scheduler uses it; `None` if the backend does not list its
+    /// tenants.
     ///
     /// # Errors
     ///
-    /// Those of the backend.
-    async fn tenants(&self, site: &Self::Site) -> Result<Option<Arc<dyn Tenants>>> {
+    /// The errors of the backend.
+    async fn tenants(&self, site: &Self::Site) -> Result<Option<Arc<dyn Backend>>> {
         let _ = site;
         Ok(None)
     }
 
-    /// Where another process finds the store, once this one has closed it; `None` if the store ends with its process.
+    /// Returns the address at which another process finds the store, after this process has closed it. Returns `None`
+    /// if the store ends with its process.
     ///
-    /// A store whose scope is one process is killed too: the suite drops its handles, starts a process that opens the
-    /// store, kills it, and opens the store again.
+    /// A store whose scope is one process is also tested with kills: the suite drops its handles, starts a process
+    /// that opens the store, kills it, and opens the store again.
     fn address(&self, site: &Self::Site) -> Option<String> {
         let _ = site;
         None
     }
 
-    /// The site at an [`address`](Self::address) that another process made. Dropping it removes nothing.
+    /// Returns the site at an [`address`](Self::address) from another process. Dropping it removes nothing.
     ///
     /// # Errors
     ///
-    /// `Unsupported` where there are no addresses.
+    /// `Unsupported` if the factory has no addresses.
     async fn attach(&self, address: &str) -> Result<Self::Site> {
         Err(Error::new(
             ErrorKind::Unsupported,
@@ -93,23 +96,24 @@ pub trait Factory: Send + Sync + 'static {
         ))
     }
 
-    /// A site as [`fresh`](Self::fresh) makes it, on a medium that [`lose_power`](Self::lose_power) and
-    /// [`fail`](Self::fail) can make fail: a model of a disk, a server that is part of the test.
+    /// Returns a site like [`fresh`](Self::fresh), on a medium that [`lose_power`](Self::lose_power) and
+    /// [`fail`](Self::fail) can make fail: a model of a disk, or a server that is part of the test.
     ///
     /// # Errors
     ///
-    /// As for [`fresh`](Self::fresh).
+    /// The errors of [`fresh`](Self::fresh).
     async fn fresh_for_faults(&self) -> Result<Self::Site> {
         self.fresh().await
     }
 
-    /// Cuts the power of a site that [`fresh_for_faults`](Self::fresh_for_faults) made: returns a site with what its
-    /// medium holds afterwards, without anything that was not synced.
+    /// Cuts the power of a site from [`fresh_for_faults`](Self::fresh_for_faults). Returns a site with what its medium
+    /// holds afterwards, without anything that was not synced.
     ///
-    /// Handles are open at that moment, or none has been opened yet. They are dropped later and not used again; nothing
-    /// that they still write may reach the new site.
+    /// At that moment handles are open, or none has been opened yet. They are dropped later and not used again;
+    /// nothing that they still write may reach the new site.
     ///
-    /// Without it the report says that nothing has shown a claim of [`Durability::PowerLoss`](agent_core::store::Durability).
+    /// Without this method the report states that nothing has tested a claim of
+    /// [`Durability::PowerLoss`](agent_core::store::Durability).
     ///
     /// # Errors
     ///
@@ -119,11 +123,10 @@ pub trait Factory: Send + Sync + 'static {
         Err(Error::new(ErrorKind::Unsupported, "this factory cuts no power; implement Factory::lose_power"))
     }
 
-    /// Makes a call fail that a store makes to the medium of a site from
-    /// [`fresh_for_faults`](Self::fresh_for_faults): that one of the calls from now on, once. With `None` none fails any
-    /// more. Returns whether the call that was to fail before has been made.
+    /// Makes one future call of a store to the medium of a site from [`fresh_for_faults`](Self::fresh_for_faults)
+    /// fail, once. `None` clears the planned failure. Returns whether the call that was planned before has been made.
     ///
-    /// Without it the report says that nothing has shown what failed writes say of themselves.
+    /// Without this method the report states that nothing has tested the outcomes that failed writes report.
     ///
     /// # Errors
     ///
@@ -133,59 +136,59 @@ pub trait Factory: Send + Sync + 'static {
         Err(Error::new(ErrorKind::Unsupported, "this factory fails no calls; implement Factory::fail"))
     }
 
-    /// The kinds of [`Damage`] that [`damage`](Self::damage) can do. Clauses that need others are left out, and listed
-    /// as such.
+    /// Returns the kinds of [`Damage`] that [`damage`](Self::damage) supports. Clauses that need other kinds are
+    /// skipped, and listed as skipped.
     fn damages(&self) -> &[DamageKind] {
         &[]
     }
 
-    /// Damages what is stored at `site` for the tenant `default`, behind the back of every handle.
+    /// Damages the data that is stored at `site` for the tenant `default`, without using a handle.
     ///
     /// # Errors
     ///
-    /// `Unsupported` for a kind that is not among [`damages`](Self::damages).
+    /// `Unsupported` for a kind that is not in [`damages`](Self::damages).
     async fn damage(&self, site: &Self::Site, damage: Damage) -> Result<()> {
         let _ = site;
         Err(Error::new(ErrorKind::Unsupported, format!("this backend offers no {}", damage.kind())))
     }
 }
 
-/// A call of a store to its medium that fails.
+/// Call of a store to its medium that is to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FailingCall {
-    /// How many calls succeed before it.
+    /// Number of calls that succeed before it.
     pub skip: usize,
-    /// Whether it does its work before it fails, as when only the answer of a server is lost.
+    /// True if the call does its work before it fails, as when only the answer of a server is lost.
     pub done: bool,
 }
 
 impl FailingCall {
-    /// The call after `skip` others, with or without its effect.
+    /// Returns the call after `skip` others, with or without its effect.
     pub const fn new(skip: usize, done: bool) -> Self {
         Self { skip, done }
     }
 }
 
-/// What to damage.
+/// Damage to stored data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Damage {
-    /// Flip a byte of a stored event, so that it no longer is what was written.
+    /// Flips a byte of a stored event, so that it differs from what was written.
     Event(SessionId, Seq),
-    /// Cut the record of a workspace short.
+    /// Truncates the record of a workspace.
     Workspace(WorkspaceId),
-    /// Cut the bindings short; all of them, where they are stored as one.
+    /// Truncates the bindings; all of them, if they are stored as one object.
     Bindings,
-    /// Remove everything that is derived from the logs: records kept beside them, indexes, pointers.
+    /// Removes everything that is derived from the logs: records beside them, indexes, pointers.
     Derived,
-    /// Move the store from where it is found to another place on the same medium, as a person does who renames a file.
+    /// Moves the store from its location to another one on the same medium, like a person who renames a file.
     MovedAway,
-    /// Move it back.
+    /// Moves the store back to its location.
     MovedBack,
 }
 
-/// The kind of a [`Damage`].
+/// Kind of a [`Damage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DamageKind {
@@ -202,7 +205,7 @@ pub enum DamageKind {
 }
 
 impl Damage {
-    /// Its kind.
+    /// Returns the kind of this damage.
     pub const fn kind(&self) -> DamageKind {
         match self {
             Self::Event(..) => DamageKind::Event,
@@ -228,13 +231,13 @@ impl fmt::Display for DamageKind {
 
 pub(crate) type AnySite = Box<dyn Any + Send + Sync>;
 
-/// A [`Factory`] of any backend, so that clauses need no type parameter.
+/// Object-safe [`Factory`] of any backend, so that clauses need no type parameter.
 #[async_trait]
 pub(crate) trait AnyFactory: Send + Sync {
     async fn fresh(&self) -> Result<AnySite>;
     async fn fresh_for_rounds(&self) -> Result<AnySite>;
     async fn open(&self, site: &AnySite, tenant: &TenantId) -> Result<Storage>;
-    async fn tenants(&self, site: &AnySite) -> Result<Option<Arc<dyn Tenants>>>;
+    async fn tenants(&self, site: &AnySite) -> Result<Option<Arc<dyn Backend>>>;
     fn address(&self, site: &AnySite) -> Option<String>;
     async fn attach(&self, address: &str) -> Result<AnySite>;
     async fn fresh_for_faults(&self) -> Result<AnySite>;
@@ -264,7 +267,7 @@ impl<F: Factory> AnyFactory for F {
         Factory::open(self, site::<F>(at)?, tenant).await
     }
 
-    async fn tenants(&self, at: &AnySite) -> Result<Option<Arc<dyn Tenants>>> {
+    async fn tenants(&self, at: &AnySite) -> Result<Option<Arc<dyn Backend>>> {
         Factory::tenants(self, site::<F>(at)?).await
     }
 

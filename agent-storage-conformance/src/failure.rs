@@ -1,19 +1,19 @@
-//! How a clause fails: what was looked at, what was expected, what was seen.
+//! Failure of a clause: what was checked, what was expected, what was observed.
 
 use std::fmt::{self, Debug, Display};
 
 use agent_core::{Error, ParseError, WriteOutcome};
 
-/// Why a clause failed.
+/// Reason for which a clause failed.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// What was looked at.
+    /// Object or operation that was checked.
     pub what: String,
-    /// What the contract promises.
+    /// Behaviour that the contract promises.
     pub expected: String,
-    /// What the backend did.
+    /// Behaviour of the backend.
     pub seen: String,
-    /// The error of the backend, if that is why.
+    /// Error of the backend, if it caused the failure.
     error: Option<String>,
 }
 
@@ -25,13 +25,14 @@ impl Failure {
         Self { what: what.to_string(), expected, seen, error: None }
     }
 
-    /// An operation gave another error than the contract says, or any at all.
+    /// Failure of an operation that returned another error than the contract states, or an unexpected error.
     pub(crate) fn of(what: impl Display, expected: impl Display, error: &Error) -> Self {
         let error = brief(error);
         Self { error: Some(error.clone()), ..Self::new(what, expected, error) }
     }
 
-    /// Why it failed, in words that are the same for all clauses that fail for that reason: without ids and numbers.
+    /// Returns the cause in words that are the same for all clauses that fail for the same reason: without ids and
+    /// numbers.
     pub(crate) fn cause(&self) -> String {
         let cause = match &self.error {
             Some(error) => error.clone(),
@@ -43,7 +44,7 @@ impl Failure {
     }
 }
 
-/// An error in a line: its kind, its text, what it says of the write, and what caused it.
+/// Returns an error in one line: its kind, its text, the outcome of the write, and its causes.
 pub(crate) fn brief(error: &Error) -> String {
     let outcome = match error.write_outcome() {
         WriteOutcome::Unknown => " (it may have been applied)",
@@ -58,7 +59,7 @@ pub(crate) fn brief(error: &Error) -> String {
     text
 }
 
-/// The text with `…` for each word that has a digit in it: ids, numbers, times, paths.
+/// Returns the text with `…` in place of each word that has a digit in it: ids, numbers, times, paths.
 fn without_ids(text: &str) -> String {
     let mut words = String::new();
     for word in text.split_inclusive(|c: char| !(c.is_alphanumeric() || "-_./".contains(c))) {
@@ -81,20 +82,20 @@ impl Display for Failure {
 }
 
 impl From<Error> for Failure {
-    /// An operation failed that the clause depends on.
+    /// Converts the error of an operation that the clause depends on.
     fn from(error: Error) -> Self {
         Self::of("an operation that must succeed", "success", &error)
     }
 }
 
 impl From<ParseError> for Failure {
-    /// A name or an id that the clause makes is none.
+    /// Converts the error of a name or an id that the clause made.
     fn from(error: ParseError) -> Self {
         Error::from(error).into()
     }
 }
 
-/// Shortens what would fill the screen: both ends say most.
+/// Shortens a long text to its two ends.
 fn cut(text: &str) -> String {
     const MOST: usize = 300;
     if text.len() <= 2 * MOST {
@@ -105,7 +106,7 @@ fn cut(text: &str) -> String {
     format!("{head} … {} bytes … {tail}", text.len() - head.len() - tail.len())
 }
 
-/// Checks that what was seen is what was expected.
+/// Checks that the observed value is the expected one.
 pub(crate) fn same<T: PartialEq + Debug + ?Sized>(what: impl Display, seen: &T, expected: &T) -> Checked {
     if seen == expected {
         return Ok(());
@@ -120,10 +121,10 @@ pub(crate) fn same<T: PartialEq + Debug + ?Sized>(what: impl Display, seen: &T, 
     Err(Failure::new(what, around(&expected, at), around(&seen, at)))
 }
 
-/// The longest value that is shown whole.
+/// Length of the longest value that is shown whole.
 const WHOLE: usize = 200;
 
-/// The part of a long text around a place.
+/// Returns the part of a long text around a position.
 fn around(text: &str, at: usize) -> String {
     let start = text.floor_char_boundary(at.min(text.len()).saturating_sub(WHOLE / 3));
     let end = text.ceil_char_boundary((start + WHOLE).min(text.len()));
@@ -132,7 +133,7 @@ fn around(text: &str, at: usize) -> String {
     format!("{before}{}{after}", &text[start..end])
 }
 
-/// A value in a line: whole if it is short, else its start and how long it is.
+/// Returns a value in one line: whole if it is short, else its start and its length.
 pub(crate) fn shown(value: &impl Debug) -> String {
     let text = format!("{value:?}");
     if text.len() <= 2 * WHOLE {
@@ -141,7 +142,7 @@ pub(crate) fn shown(value: &impl Debug) -> String {
     format!("{} … ({} bytes)", &text[..text.floor_char_boundary(2 * WHOLE)], text.len())
 }
 
-/// An answer in a line.
+/// Returns an answer in one line.
 pub(crate) fn answer<T: Debug>(result: &Result<T, Error>) -> String {
     match result {
         Ok(value) => format!("success: {}", shown(value)),
@@ -149,7 +150,7 @@ pub(crate) fn answer<T: Debug>(result: &Result<T, Error>) -> String {
     }
 }
 
-/// Checks a condition on what was seen; `expected` says it in words.
+/// Checks a condition on an observed value; `expected` is its description.
 pub(crate) fn holds_for(expected: impl Display, seen: &impl Debug, holds: bool) -> Checked {
     if holds { Ok(()) } else { Err(Failure::new("a condition", expected, shown(seen))) }
 }
@@ -174,7 +175,8 @@ macro_rules! refused {
 }
 pub(crate) use refused;
 
-/// The kind of error that a pattern means, in words: `ErrorKind::Conflict { .. }` is `the error Conflict`.
+/// Returns the kind of error that a pattern matches, in words: `ErrorKind::Conflict { .. }` becomes `the error
+/// Conflict`.
 pub(crate) fn kind_of(pattern: &str, guard: &str) -> String {
     let name: String =
         pattern.trim_start_matches("ErrorKind::").chars().take_while(char::is_ascii_alphanumeric).collect();

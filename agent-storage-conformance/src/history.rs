@@ -1,9 +1,9 @@
-//! What the clients of a session asked and were told, and the judge of it.
+//! History of a session's calls and answers, and a check that they are consistent.
 //!
-//! A session is a log, and what a commit does to it is the pure function [`plan`]. So the log that is there in the end
-//! gives the order in which the commits took effect, and the rest follows: each must be what `plan` makes of the log
-//! before it; every answer must be one that the log gave at some point between its question and its answer; and those
-//! points must be in an order that agrees with real time. That is linearizability; for a log the check needs no search.
+//! A session is a log, and the effect of a commit on it is the pure function [`plan`]. So the final log gives the
+//! order in which the commits took effect, and the rest follows. Each commit must be the result of `plan` on the log
+//! before it. Every answer must be one that the log gave at some point between the call and its answer. These points
+//! must be in an order that agrees with real time. That is linearizability; for a log the check needs no search.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,12 +17,12 @@ use agent_core::{CommitId, Error, ErrorKind, Plan, Result, SessionId, SessionSto
 
 use crate::failure::{brief, shown};
 
-/// What was asked, and the answer.
+/// Call, and its answer.
 #[derive(Debug)]
 enum Answer {
     Commit(CommitId, Result<Box<Committed>>),
     Load(Result<Arc<Session>>),
-    /// Of the newest events.
+    /// Read of the newest events.
     Read(Result<EventPage>),
 }
 
@@ -35,7 +35,7 @@ struct Call {
     answer: Answer,
 }
 
-/// Notes calls as they happen. Clones note into the same history.
+/// Recorder of calls and their answers. Clones share one history.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     steps: Arc<AtomicU64>,
@@ -48,7 +48,7 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl History {
-    /// A moment that is after all earlier ones.
+    /// Returns a time that is after all earlier ones.
     fn moment(&self) -> u64 {
         self.steps.fetch_add(1, Ordering::SeqCst) + 1
     }
@@ -58,11 +58,11 @@ impl History {
         held(&self.calls).push(Call { client: client.to_owned(), session, asked, told, answer });
     }
 
-    /// Sends a commit, and notes that `client` did and what it was told.
+    /// Sends a commit, and records the call of `client` and its answer.
     ///
     /// # Errors
     ///
-    /// Those of [`SessionStore::commit`].
+    /// The errors of [`SessionStore::commit`].
     pub async fn commit(&self, client: &str, store: &dyn SessionStore, commit: Commit) -> Result<Committed> {
         let (id, session) = (commit.id, commit.session);
         held(&self.commits).insert(id, commit.clone());
@@ -72,11 +72,11 @@ impl History {
         done
     }
 
-    /// Loads a session, and notes it.
+    /// Loads a session, and records the call and its answer.
     ///
     /// # Errors
     ///
-    /// Those of [`SessionStore::load`].
+    /// The errors of [`SessionStore::load`].
     pub async fn load(&self, client: &str, store: &dyn SessionStore, id: SessionId) -> Result<Arc<Session>> {
         let asked = self.moment();
         let done = store.load(id).await;
@@ -84,11 +84,11 @@ impl History {
         done
     }
 
-    /// Reads a session's newest events, and notes it.
+    /// Reads a session's newest events, and records the call and its answer.
     ///
     /// # Errors
     ///
-    /// Those of [`SessionStore::read`].
+    /// The errors of [`SessionStore::read`].
     pub async fn read(&self, client: &str, store: &dyn SessionStore, id: SessionId) -> Result<EventPage> {
         let asked = self.moment();
         let done = store.read(id, ReadEvents::last(50)).await;
@@ -96,22 +96,22 @@ impl History {
         done
     }
 
-    /// How many calls there were.
+    /// Returns the number of recorded calls.
     pub fn calls(&self) -> usize {
         held(&self.calls).len()
     }
 
-    /// How many answers said that nobody knows.
+    /// Returns the number of answers with an unknown outcome.
     pub fn unknown(&self) -> usize {
         let in_doubt = |call: &&Call| matches!(&call.answer, Answer::Commit(_, Err(error)) if error.write_outcome() == WriteOutcome::Unknown);
         held(&self.calls).iter().filter(in_doubt).count()
     }
 
-    /// Judges all that was said of a session by the log that is there in the end: all of its own events.
+    /// Checks all recorded calls on a session against its final log, which must have all of the session's own events.
     ///
     /// # Errors
     ///
-    /// What was wrong, in words.
+    /// A description of the first inconsistency.
     pub fn judge(&self, session: SessionId, log: &[Event]) -> Result<(), String> {
         let commits = held(&self.commits);
         let calls = held(&self.calls);
@@ -120,10 +120,10 @@ impl History {
     }
 }
 
-/// A place in the order: `2 k` is the `k`th commit, `2 k + 1` whatever saw the log as it was after it.
+/// Position in the order: `2 k` is the `k`th commit, `2 k + 1` is everything that saw the log after it.
 type Place = usize;
 
-/// What was somewhere in the order between two moments.
+/// Call with a known position in the order, made between two times.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     place: Place,
@@ -134,13 +134,13 @@ struct Mark {
 struct Judge<'a> {
     commits: &'a BTreeMap<CommitId, Commit>,
     log: &'a [Event],
-    /// After each commit, from the first on.
+    /// Records after each commit, from the first on.
     states: Vec<Arc<Session>>,
     ids: Vec<CommitId>,
 }
 
 impl<'a> Judge<'a> {
-    /// Replays the log: every commit in it is what `plan` makes of what was before.
+    /// Replays the log. Fails unless every commit in it is the result of `plan` on the log before it.
     fn new(commits: &'a BTreeMap<CommitId, Commit>, log: &'a [Event]) -> Result<Self, String> {
         let (mut states, mut ids) = (Vec::<Arc<Session>>::new(), Vec::new());
         for events in log.chunk_by(|a, b| a.commit == b.commit) {
@@ -164,7 +164,7 @@ impl<'a> Judge<'a> {
         Ok(Self { commits, log, states, ids })
     }
 
-    /// Which commit led to this record.
+    /// Returns the position of the commit that led to this record.
     fn place_of(&self, seen: &Session) -> Result<Place, String> {
         let at = self.states.iter().position(|state| state.head == seen.head);
         let at = at.ok_or_else(|| format!("a record at event {} that is no commit's end", seen.head))?;
@@ -248,8 +248,8 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// A refusal is right where the log gave it at some point between question and answer; for a commit that is in the
-    /// log, behind that, unless it was sent again later.
+    /// Checks a refusal: `plan` must refuse the commit on the log of some point between call and answer. For a commit
+    /// that is in the log, that point must be after it, unless it was sent again later.
     fn refused(
         &self,
         call: &Call,
@@ -282,11 +282,11 @@ impl<'a> Judge<'a> {
 
 #[derive(Clone, Copy, Debug)]
 struct Write {
-    /// When it was first sent.
+    /// Time at which it was first sent.
     asked: u64,
-    /// When it was first acknowledged.
+    /// Time at which it was first acknowledged.
     told: u64,
-    /// Whether an answer said that it may have happened.
+    /// True if an answer had an unknown outcome.
     open: bool,
 }
 
@@ -294,12 +294,12 @@ impl Write {
     const NEW: Self = Self { asked: 0, told: u64::MAX, open: false };
 }
 
-/// Whether an error says nothing of the session.
+/// Returns whether an error is unrelated to the session's state.
 fn is_trouble(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Denied)
 }
 
-/// Whether nothing that was over before something else began comes after it in the order.
+/// Checks that no call which ended before another began comes after it in the order.
 fn in_real_time(marks: &[Mark]) -> Result<(), String> {
     let mut marks = marks.to_vec();
     marks.sort_by_key(|mark| mark.place);
@@ -321,9 +321,9 @@ mod tests {
 
     use super::*;
 
-    /// The judge is judged: small histories that are right, and the same with one thing wrong.
+    /// Small correct histories are accepted, and the same histories with one error are not.
     #[test]
-    fn the_judge_sees_what_is_wrong() {
+    fn checker_rejects_histories_with_one_error() {
         let mark = |place, asked, told| Mark { place, asked, told };
         // A write, a read of it that overlaps, a second write of which nobody knows, a read of that.
         let fine = [mark(2, 1, 4), mark(3, 2, 3), mark(4, 5, u64::MAX), mark(5, 8, 9), mark(3, 6, 7)];

@@ -1,15 +1,15 @@
-//! What a clause did, step by step: every call on every handle and what came of it, for the report of a failure.
+//! Steps of a clause: every call on every handle with its result, for the report of a failure.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Display};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_core::commit::{Commit, Committed, Expect, Step};
+use agent_core::commit::{Commit, Committed, Precondition, Step};
 use agent_core::model::Workspace;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::state::Reason;
 use agent_core::store::{
-    Binding, BindingQuery, Capabilities, ContentHash, Damaged, EventPage, Page, Pulse, Purge, Purged,
+    Binding, BindingQuery, Capabilities, ContentHash, Damaged, EventPage, LeaseStatus, Page, Purge, Purged,
     ReadEvents, Rebuilt, SessionQuery, WorkspaceQuery,
 };
 use agent_core::{
@@ -20,10 +20,10 @@ use agent_core::{
 use crate::claims::Claims;
 use crate::failure::brief;
 
-/// How many of the last steps a failure shows.
+/// Number of last steps that a failure shows.
 const KEPT: usize = 40;
 
-/// The last steps of one clause. Clones share it.
+/// Last steps of one clause. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Journal(Arc<Mutex<Steps>>);
 
@@ -38,7 +38,7 @@ impl Journal {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that something begins.
+    /// Records that a step begins.
     fn begin(&self, what: String) -> usize {
         let mut steps = self.steps();
         steps.count += 1;
@@ -56,7 +56,7 @@ impl Journal {
         }
     }
 
-    /// Notes something that is no call.
+    /// Records a step that is not a call.
     pub(crate) fn note(&self, what: impl Display) {
         let number = self.begin(what.to_string());
         self.end(number, String::new());
@@ -83,7 +83,7 @@ impl Display for Journal {
     }
 }
 
-/// One handle of a store, whose calls are noted.
+/// Handle of a store that records its calls.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     inner: Storage,
@@ -152,11 +152,12 @@ fn ids<T>(items: &[T], id: impl Fn(&T) -> String) -> String {
     if more > 0 { format!("[{} and {more} more]", shown.join(" ")) } else { format!("[{}]", shown.join(" ")) }
 }
 
-fn expect<T: fmt::Debug>(expect: &Expect<T>) -> String {
+fn expect<T: fmt::Debug>(expect: &Precondition<T>) -> String {
     match expect {
-        Expect::Absent => "absent".to_owned(),
-        Expect::Is(value) => format!("is {value:?}"),
-        Expect::Any => "any".to_owned(),
+        Precondition::MustNotExist => "must not exist".to_owned(),
+        Precondition::Matches(value) => format!("matches {value:?}"),
+        Precondition::MustExist => "must exist".to_owned(),
+        Precondition::None => "none".to_owned(),
     }
 }
 
@@ -169,7 +170,7 @@ impl SessionStore for Recorded {
             short(commit.id),
             short(commit.session),
             steps(&commit),
-            expect(&commit.expect),
+            expect(&commit.precondition),
             commit.seen,
         );
         self.claims.sent(&self.tenant, &commit);
@@ -216,18 +217,22 @@ impl SessionStore for Recorded {
     }
 
     async fn purge(&self, purge: Purge) -> Result<Purged> {
-        let what = format!("purge session {} at {} keep {}", short(purge.session), purge.head, purge.keep);
+        let what =
+            format!("purge session {} at {} keep {}", short(purge.session), purge.head, purge.keep_through);
         self.call(what, self.inner.sessions.purge(purge), |purged| format!("{} events", purged.events)).await
     }
 
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        let what = format!("beat session {} epoch {epoch}", short(id));
-        self.call(what, self.inner.sessions.beat(id, epoch), ok).await
+    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        let what = format!("heartbeat of session {} epoch {epoch}", short(id));
+        self.call(what, self.inner.sessions.heartbeat(id, epoch), ok).await
     }
 
-    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
-        let what = format!("pulse session {} epoch {epoch}", short(id));
-        self.call(what, self.inner.sessions.pulse(id, epoch), |pulse| format!("{pulse:?}")).await
+    async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
+        let what = format!("lease status of session {} epoch {epoch}", short(id));
+        self.call(what, self.inner.sessions.lease_status(id, epoch), |lease_status| {
+            format!("{lease_status:?}")
+        })
+        .await
     }
 
     async fn check(&self) -> Result<Vec<Damaged>> {
@@ -284,7 +289,7 @@ impl WorkspaceStore for Recorded {
         self.call(what, self.inner.workspaces.load(id), |w| format!("revision {}", w.revision)).await
     }
 
-    async fn put(&self, workspace: Workspace, wanted: Expect<Revision>) -> Result<Workspace> {
+    async fn put(&self, workspace: Workspace, wanted: Precondition<Revision>) -> Result<Workspace> {
         let what = format!("put workspace {} (expect {})", short(workspace.id), expect(&wanted));
         let call = self.inner.workspaces.put(workspace, wanted);
         self.call(what, call, |workspace| format!("revision {}", workspace.revision)).await
@@ -316,7 +321,7 @@ impl WorkspaceStore for Recorded {
         &self,
         id: WorkspaceId,
         text: Option<String>,
-        wanted: Expect<ContentHash>,
+        wanted: Precondition<ContentHash>,
     ) -> Result<()> {
         let what = format!("save the configuration of workspace {} (expect {})", short(id), expect(&wanted));
         self.call(what, self.inner.workspaces.save_config(id, text, wanted), ok).await
@@ -338,7 +343,7 @@ impl BindingStore for Recorded {
         &self,
         device: &DeviceId,
         to: WorkspaceId,
-        wanted: Expect<WorkspaceId>,
+        wanted: Precondition<WorkspaceId>,
     ) -> Result<WorkspaceId> {
         let what = format!("bind {:.40?} to {} (expect {})", device.as_str(), short(to), expect(&wanted));
         self.call(what, self.inner.bindings.bind(device, to, wanted), |bound| short(bound)).await

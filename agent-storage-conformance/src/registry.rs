@@ -1,4 +1,4 @@
-//! What a clause is, and which contract it checks.
+//! Clauses, and the contracts that they check.
 
 use std::fmt;
 
@@ -9,38 +9,38 @@ use crate::factory::DamageKind;
 use crate::failure::Checked;
 use crate::stage::Stage;
 
-/// The promises that the clauses check: the eight contracts, and what the traits' documentation says besides.
+/// Contracts that the clauses check: the eight numbered ones, and the other promises in the traits' documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Contract {
-    /// 1: what was acknowledged is there again, whatever happened.
+    /// Contract 1: acknowledged writes are never lost.
     Durable,
-    /// 2: a commit is seen whole or not at all.
+    /// Contract 2: a commit is seen whole or not at all.
     Atomic,
-    /// 3: of several with one expectation, one succeeds.
+    /// Contract 3: of several writes with the same precondition, exactly one succeeds.
     OneWinner,
-    /// 4: a commit that is sent twice is applied once.
+    /// Contract 4: a commit that is sent twice is applied once.
     NoDouble,
-    /// 5: a run writes only while it holds the lease.
+    /// Contract 5: a run writes only while it holds the lease.
     Fenced,
-    /// 6: absent, deleted, damaged and refused are told apart.
+    /// Contract 6: absent, deleted, damaged and refused are different answers.
     NothingHides,
-    /// 7: a failed write says whether it may have happened.
+    /// Contract 7: a failed write reports whether it may have been applied.
     Outcomes,
-    /// 8: what is asked for is what is read; limits hold.
+    /// Contract 8: a read returns what was requested; limits hold.
     Bounded,
-    /// The state machine and the record.
+    /// State machine and session record.
     Machine,
-    /// What is stored comes back byte for byte.
+    /// Stored data is returned byte for byte.
     Content,
-    /// Random sequences of operations give what the in-memory reference gives.
+    /// Random sequences of operations give the same results as the in-memory reference.
     Sequences,
     /// Lists: order, filters, pages.
     Lists,
     /// Forks, children, and the history across them.
     Lineage,
     /// Tenants do not see each other.
-    Tenants,
+    Backend,
     /// Workspaces and their configuration.
     Workspaces,
     /// Devices and their bindings.
@@ -48,7 +48,7 @@ pub enum Contract {
 }
 
 impl Contract {
-    /// Its number, where it has one.
+    /// Returns the number of the contract, if it has one.
     pub const fn number(self) -> Option<u8> {
         match self {
             Self::Durable => Some(1),
@@ -63,7 +63,7 @@ impl Contract {
         }
     }
 
-    /// What it promises, in a line.
+    /// Returns the promise of the contract in one line.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Durable => "acknowledged means durable",
@@ -79,13 +79,13 @@ impl Contract {
             Self::Sequences => "random sequences",
             Self::Lists => "lists",
             Self::Lineage => "lineage",
-            Self::Tenants => "tenants",
+            Self::Backend => "tenants",
             Self::Workspaces => "workspaces",
             Self::Bindings => "bindings",
         }
     }
 
-    /// The first part of its clauses' names.
+    /// Returns the first part of the names of the contract's clauses.
     pub const fn room(self) -> &'static str {
         match self {
             Self::Durable => "durable",
@@ -101,7 +101,7 @@ impl Contract {
             Self::Sequences => "sequences",
             Self::Lists => "lists",
             Self::Lineage => "lineage",
-            Self::Tenants => "tenants",
+            Self::Backend => "tenants",
             Self::Workspaces => "workspaces",
             Self::Bindings => "bindings",
         }
@@ -117,31 +117,35 @@ impl fmt::Display for Contract {
     }
 }
 
-/// What a backend must offer for a clause to say anything about it.
+/// Feature that a backend must offer for a clause to apply to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Needs {
-    /// Nothing: every backend passes it.
+    /// No requirement: every backend must pass the clause.
     Nothing,
     /// Lists that show a write as soon as it is acknowledged.
     ImmediateLists,
     /// Lists in the exact order of recency.
     ExactRecency,
-    /// An [`address`](crate::Factory::address), and a scope beyond the process.
+    /// Factory with an [`address`](crate::Factory::address), and a scope beyond the process.
     Processes,
-    /// An [`address`](crate::Factory::address), and writes that outlive the process.
+    /// Factory with an [`address`](crate::Factory::address), and writes that survive the end of the process.
     Crash,
-    /// A [`Factory`](crate::Factory) that cuts the power, and writes that outlive it.
+    /// [`Factory`](crate::Factory) that can cut the power, and writes that survive it.
     PowerLoss,
-    /// A [`Factory`](crate::Factory) that makes calls to the medium fail.
+    /// [`Factory`](crate::Factory) that can make calls to the medium fail.
     Faults,
-    /// A [`Factory`](crate::Factory) that lists its tenants.
+    /// [`Factory`](crate::Factory) that lists its tenants.
     TenantList,
-    /// A [`Factory`](crate::Factory) that can do this damage.
+    /// [`Factory`](crate::Factory) that lists its tenants, and can make calls to the medium fail.
+    TenantFaults,
+    /// [`Factory`](crate::Factory) that lists its tenants and can cut the power, and writes that survive it.
+    TenantPowerLoss,
+    /// [`Factory`](crate::Factory) that can do this damage.
     Damage(DamageKind),
 }
 
-/// What a factory and its store offer.
+/// Features of a factory and its store.
 #[derive(Clone, Debug)]
 pub(crate) struct Offers {
     pub(crate) capabilities: Capabilities,
@@ -153,7 +157,7 @@ pub(crate) struct Offers {
 }
 
 impl Needs {
-    /// Why a backend is not asked; `None` where it is.
+    /// Returns the reason for which a clause is skipped for a backend; `None` if it runs.
     pub(crate) fn missing(self, offers: &Offers) -> Option<String> {
         let capabilities = &offers.capabilities;
         match self {
@@ -177,6 +181,10 @@ impl Needs {
             }
             Self::PowerLoss => (!offers.power).then(|| "its factory cuts no power".to_owned()),
             Self::Faults => (!offers.faults).then(|| "its factory makes no call fail".to_owned()),
+            Self::TenantFaults => Self::TenantList.missing(offers).or_else(|| Self::Faults.missing(offers)),
+            Self::TenantPowerLoss => {
+                Self::TenantList.missing(offers).or_else(|| Self::PowerLoss.missing(offers))
+            }
             Self::TenantList => (!offers.tenants).then(|| "its factory lists no tenants".to_owned()),
             Self::Damage(kind) => {
                 (!offers.damages.contains(&kind)).then(|| format!("its factory offers no {kind}"))
@@ -186,7 +194,7 @@ impl Needs {
 }
 
 impl Offers {
-    /// What the store claims and no clause can show, each with the hook that is missing.
+    /// Returns the claims of the store that no clause can test, each with the missing hook.
     pub(crate) fn not_shown(&self) -> Vec<String> {
         let Capabilities { durability, scope, .. } = self.capabilities;
         let missing = [
@@ -211,21 +219,21 @@ impl Offers {
     }
 }
 
-/// One clause of the suite: a named promise, and the code that puts a backend to it.
+/// Clause of the suite: a named promise, and the code that tests a backend for it.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Clause {
-    /// The promise that it belongs to.
+    /// Contract that the clause belongs to.
     pub contract: Contract,
-    /// Its name.
+    /// Name of the clause, without its contract.
     pub name: &'static str,
-    /// What it needs of a backend.
+    /// Requirement of the clause on a backend.
     pub needs: Needs,
     pub(crate) run: for<'a> fn(&'a Stage) -> BoxFuture<'a, Checked>,
 }
 
 impl Clause {
-    /// Its name with its contract's room: how it is selected on the command line.
+    /// Returns the name with the prefix of its contract, by which the clause is selected on the command line.
     pub fn path(&self) -> String {
         format!("{}::{}", self.contract.room(), self.name)
     }
@@ -237,7 +245,7 @@ impl fmt::Debug for Clause {
     }
 }
 
-/// The table of a room's clauses: the name of each, and what it needs where it needs something.
+/// Table of a contract's clauses: the name of each, and its requirement if it has one.
 macro_rules! table {
     ($contract:ident: $($name:ident $(($needs:expr))?,)*) => {
         vec![$($crate::registry::Clause {

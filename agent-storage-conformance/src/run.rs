@@ -18,24 +18,24 @@ use crate::runtime::on_runtime;
 use crate::stage::{Settings, Stage};
 use crate::worker;
 
-/// A clause that has not ended after this for each round is stuck. No clause measures time.
+/// Time per round after which a clause that has not ended counts as stuck. No clause measures time.
 const STUCK: Duration = Duration::from_millis(1500);
-/// Where there are few rounds: a list that asks a server for each session takes its time on a busy machine.
+/// Smallest such time, for few rounds: a list that asks a server for each session may be slow on a busy machine.
 const STUCK_AT_LEAST: Duration = Duration::from_secs(60);
-/// At the usual count of rounds a clause that takes longer is named as slow in the report. It does not fail.
+/// Time after which the report names a clause as slow, at the default number of rounds. The clause does not fail.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Every clause of the suite, by contract.
+/// Returns every clause of the suite, by contract.
 pub fn clauses() -> Vec<Clause> {
     all()
 }
 
-/// Puts a backend to the whole suite, as a test program: call it from the `main` of a test with `harness = false`.
+/// Runs the whole suite on a backend, as a test program: call it from the `main` of a test with `harness = false`.
 ///
-/// Each clause is a test of its own, named `room::clause`; the usual arguments of a test program select among them.
-/// What the backend's [capabilities](agent_core::store::Capabilities) or its factory leave out is shown as ignored, and
-/// listed at the end with the reason. Failures are reported at the end, those of one cause together; before the counts
-/// stands what the store claims and nothing has shown, as `NOT SHOWN`.
+/// Each clause is a separate test, named `contract::clause`; the usual arguments of a test program select among them.
+/// Clauses that the backend's [capabilities](agent_core::store::Capabilities) or its factory do not support are shown
+/// as ignored, and listed at the end with the reason. Failures are reported at the end, those with the same cause
+/// together. Before the counts, the report lists the store's claims that nothing has tested, as `NOT SHOWN`.
 pub fn main<F: Factory>(factory: F) -> ExitCode {
     let factory: Arc<dyn AnyFactory> = Arc::new(factory);
     if let Some(code) = worker::obey(&factory) {
@@ -77,20 +77,21 @@ pub fn main<F: Factory>(factory: F) -> ExitCode {
     conclusion.exit_code()
 }
 
-/// Does what the suite in another process ordered, where this process was started for that; `None` where it was not.
+/// Executes the order of a suite in another process, if this process was started for that; `None` if it was not.
 ///
-/// [`main`] does so by itself. A test program that calls [`check`] from a `main` of its own, on a factory with an
-/// [`address`](Factory::address), calls this first: clauses of several processes start the program again.
+/// [`main`] calls this by itself. A test program that calls [`check`] from its own `main`, on a factory with an
+/// [`address`](Factory::address), must call this first, because clauses with several processes start the program
+/// again.
 pub fn obey<F: Factory>(factory: F) -> Option<ExitCode> {
     let factory: Arc<dyn AnyFactory> = Arc::new(factory);
     worker::obey(&factory)
 }
 
-/// Puts a backend to one clause.
+/// Runs one clause on a backend.
 ///
 /// # Errors
 ///
-/// The report of the failure: the contract, the steps taken, what was expected and what was seen. Also where the
+/// The report of the failure: the contract, the steps, what was expected and what was observed. Also fails if the
 /// backend lacks what the clause needs.
 pub fn check<F: Factory>(factory: F, clause: &Clause, settings: Settings) -> Result<(), String> {
     let factory: Arc<dyn AnyFactory> = Arc::new(factory);
@@ -100,12 +101,12 @@ pub fn check<F: Factory>(factory: F, clause: &Clause, settings: Settings) -> Res
     run_one(factory, *clause, settings).map_err(|broken| broken.report)
 }
 
-/// A clause that failed.
+/// Clause that failed.
 #[derive(Debug)]
 struct Broken {
-    /// Why, in words that clauses that fail for the same reason share.
+    /// Cause, in words that are the same for clauses that fail for the same reason.
     cause: String,
-    /// All that a person needs to see why.
+    /// Full report of the failure, for people.
     report: String,
 }
 
@@ -153,7 +154,7 @@ fn offers(factory: &Arc<dyn AnyFactory>) -> Checked<Offers> {
 
 type Tallied = (Clause, Option<Broken>, Duration);
 
-/// How each clause ended, and how long it took.
+/// Result and duration of each clause.
 #[derive(Clone, Default)]
 struct Tally(Arc<Mutex<Vec<Tallied>>>);
 
@@ -166,7 +167,7 @@ impl Tally {
         self.all().push((clause, broken, took));
     }
 
-    /// The failures, those of most clauses first; of clauses that fail for one cause the report of one.
+    /// Returns the failures, those of most clauses first. Of clauses that fail for the same cause, returns one report.
     fn failures(&self) -> String {
         let mut tallied = self.all();
         tallied.sort_by_key(|(clause, ..)| (clause.contract, clause.name));
@@ -193,7 +194,7 @@ impl Tally {
         text
     }
 
-    /// For each contract how many passed and failed.
+    /// Returns the number of passed and failed clauses for each contract.
     fn counts(&self) -> BTreeMap<Contract, (usize, usize)> {
         let mut counts = BTreeMap::<Contract, (usize, usize)>::new();
         for (clause, broken, _) in &*self.all() {
@@ -203,7 +204,7 @@ impl Tally {
         counts
     }
 
-    /// The clauses that took longest: all that are slow, and five at least. Shown, and never judged by.
+    /// Returns the clauses that took longest: all slow ones, and at least five. For information only.
     fn slowest(&self) -> Vec<(Clause, Duration)> {
         let mut slowest: Vec<_> = self.all().iter().map(|(clause, _, took)| (*clause, *took)).collect();
         slowest.sort_by_key(|(_, took)| std::cmp::Reverse(*took));

@@ -1,11 +1,11 @@
-//! A runtime for each clause and each worker.
+//! Separate runtime for each clause and each worker.
 
 use std::time::Duration;
 
 use crate::failure::{Checked, Failure};
 
-/// Runs a future on a runtime of its own, where a panic is a failure, and so is a standstill: not to have ended when
-/// `stuck` has passed.
+/// Runs a future on a runtime of its own. A panic is a failure, and so is a future that has not completed after
+/// `stuck`.
 pub(crate) fn on_runtime<T: Send + 'static>(
     stuck: Duration,
     future: impl Future<Output = Checked<T>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! What a clause works with: one fresh store, as many handles on it as it likes, and the usual objects.
+//! Environment of a clause: one fresh store, any number of handles on it, and common objects.
 
 use std::future::Future;
 use std::ops::Range;
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Committed, Expect, LeaseRequest, Trigger};
+use agent_core::commit::{Commit, Committed, LeaseRequest, Precondition, Trigger};
 use agent_core::event::{Event, NewEvent};
 use agent_core::model::Workspace;
 use agent_core::session::{NewSession, Session};
 use agent_core::store::{Consistency, ReadEvents};
-use agent_core::{DeviceId, RunId, Seq, SessionId, Storage, TenantId, Tenants, Timestamp};
+use agent_core::{Backend, DeviceId, RunId, Seq, SessionId, Storage, TenantId, Timestamp};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
@@ -22,28 +22,29 @@ use crate::factory::{AnyFactory, AnySite, Damage, FailingCall};
 use crate::failure::{Checked, Failure};
 use crate::journal::{Journal, Recorded};
 
-/// How hard the suite tries.
+/// Settings of the suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// How often each race is run; 200 unless set.
+    /// Number of times that each race is run. Default: 200.
     pub rounds: usize,
-    /// What ids, times and random sequences follow from.
+    /// Seed of ids, times and random sequences.
     pub seed: u64,
 }
 
 impl Settings {
-    /// The variable that sets [`rounds`](Self::rounds).
+    /// Environment variable that sets [`rounds`](Self::rounds).
     pub const ROUNDS: &'static str = "AGENT_STORAGE_ROUNDS";
-    /// The variable that sets [`seed`](Self::seed).
+    /// Environment variable that sets [`seed`](Self::seed).
     pub const SEED: &'static str = "AGENT_STORAGE_SEED";
 
-    /// So many rounds of each race, with ids, times and sequences that follow from `seed`.
+    /// Returns settings with this number of rounds of each race, and with ids, times and sequences that follow from
+    /// `seed`.
     pub const fn new(rounds: usize, seed: u64) -> Self {
         Self { rounds, seed }
     }
 
-    /// From the environment; a random seed where none is given.
+    /// Returns settings from the environment, with a random seed if none is given.
     pub fn from_env() -> Self {
         fn number<T: std::str::FromStr>(name: &str) -> Option<T> {
             std::env::var(name).ok()?.parse().ok()
@@ -56,7 +57,7 @@ impl Settings {
     }
 }
 
-/// One fresh store, for one clause.
+/// Fresh store for one clause.
 pub(crate) struct Stage {
     /// Clock, ids and randomness, which follow from the seed.
     pub(crate) effects: Effects,
@@ -68,7 +69,7 @@ pub(crate) struct Stage {
     opened: AtomicUsize,
 }
 
-/// 2026-02-15T10:30:00Z: the suite's clock starts here, far from any edge.
+/// Start of the suite's clock, 2026-02-15T10:30:00Z, far from any limit.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_771_151_400_000_000);
 
 impl Stage {
@@ -93,15 +94,15 @@ impl Stage {
         Self { effects, settings, journal, factory, site, claims, opened }
     }
 
-    /// As this one, on a fresh store for many rounds, with ids and randomness of its own.
+    /// Returns a stage on a fresh store for many rounds, with its own ids and randomness.
     pub(crate) async fn another(&self, journal: Journal) -> Checked<Self> {
         let site = self.factory.fresh_for_rounds().await?;
         let effects = Effects::seeded(self.effects.random_u64(), START);
         Ok(Self::at(self.factory.clone(), site, effects, self.settings, journal))
     }
 
-    /// The rounds of a race, in parts of which each is run on a store of its own: what is there already slows some
-    /// stores down, and each round is about what it makes itself.
+    /// Runs the rounds of a race in parts, each on a fresh store. Existing data slows some stores down, and each round
+    /// depends only on what it creates itself.
     pub(crate) async fn in_parts<F>(&self, run: impl Fn(Arc<Self>, Range<usize>) -> F) -> Checked
     where
         F: Future<Output = Checked>,
@@ -109,7 +110,7 @@ impl Stage {
         self.in_parts_of(200, self.settings.rounds, run).await
     }
 
-    /// The same for a number of rounds of its own, and so many of them on one store.
+    /// Like [`in_parts`](Self::in_parts), with a given number of rounds, and of rounds on one store.
     pub(crate) async fn in_parts_of<F>(
         &self,
         part: usize,
@@ -127,12 +128,12 @@ impl Stage {
         Ok(())
     }
 
-    /// Another handle on the store, for the tenant `default`.
+    /// Opens another handle on the store, for the tenant `default`.
     pub(crate) async fn open(&self) -> Checked<Storage> {
         self.open_for(&TenantId::default()).await
     }
 
-    /// Another handle on the store, for a tenant.
+    /// Opens another handle on the store, for a tenant.
     pub(crate) async fn open_for(&self, tenant: &TenantId) -> Checked<Storage> {
         let number = self.opened.fetch_add(1, Ordering::Relaxed) + 1;
         let whose =
@@ -144,7 +145,7 @@ impl Stage {
         Ok(Recorded::new(storage, journal, claims, tenant.clone(), name).into())
     }
 
-    /// Checks that no commit was applied of which an error claimed that it was not.
+    /// Checks that no commit was applied for which an error claimed that it was not.
     pub(crate) async fn outcomes_hold(&self) -> Checked {
         for tenant in self.claims.tenants() {
             // A clause may have left the store in a state in which it cannot be opened.
@@ -155,14 +156,14 @@ impl Stage {
         Ok(())
     }
 
-    /// As this one, on a fresh store whose medium can fail.
+    /// Returns a stage on a fresh store whose medium can fail.
     pub(crate) async fn for_faults(&self) -> Checked<Self> {
         let site = self.factory.fresh_for_faults().await?;
         let effects = Effects::seeded(self.effects.random_u64(), START);
         Ok(Self::at(self.factory.clone(), site, effects, self.settings, self.journal.clone()))
     }
 
-    /// Cuts the power: what is left of this one, with no handle open.
+    /// Cuts the power. Returns a stage on what is left of the store, with no handle open.
     pub(crate) async fn lose_power(self, storage: Storage) -> Checked<Self> {
         self.note("the power goes");
         let site = self.factory.lose_power(&self.site).await?;
@@ -170,7 +171,8 @@ impl Stage {
         Ok(Self::at(self.factory.clone(), site, self.effects.clone(), self.settings, self.journal.clone()))
     }
 
-    /// Makes a call to the medium fail, or none any more; whether the one before was made.
+    /// Makes a call to the medium fail, or clears the planned failure; returns whether the call planned before was
+    /// made.
     pub(crate) async fn fail(&self, call: Option<FailingCall>) -> Checked<bool> {
         if let Some(FailingCall { skip, done }) = call {
             let how = if done { "after its work" } else { "without its work" };
@@ -179,7 +181,7 @@ impl Stage {
         Ok(self.factory.fail(&self.site, call).await?)
     }
 
-    /// Several handles on the store.
+    /// Opens several handles on the store.
     pub(crate) async fn handles(&self, count: usize) -> Checked<Vec<Storage>> {
         let mut handles = Vec::new();
         for _ in 0..count {
@@ -194,7 +196,7 @@ impl Stage {
         self.open().await
     }
 
-    pub(crate) async fn tenants(&self) -> Checked<Arc<dyn Tenants>> {
+    pub(crate) async fn tenants(&self) -> Checked<Arc<dyn Backend>> {
         let tenants = self.factory.tenants(&self.site).await?;
         tenants.ok_or_else(|| Failure::new("the factory's tenants", "a list of tenants", "none"))
     }
@@ -208,7 +210,7 @@ impl Stage {
         Ok(self.factory.damage(&self.site, damage).await?)
     }
 
-    /// Whether lists show a write as soon as it is acknowledged.
+    /// Returns whether lists show a write as soon as it is acknowledged.
     pub(crate) fn lists_at_once(&self, storage: &Storage) -> bool {
         storage.sessions.capabilities().listing == Consistency::Immediate
     }
@@ -220,24 +222,24 @@ impl Stage {
 
     // --- the usual objects --------------------------------------------------------------------------------------
 
-    /// A workspace that is not stored yet.
+    /// Returns a workspace that is not stored yet.
     pub(crate) fn workspace(&self, name: &str) -> Workspace {
         let effects = &self.effects;
         Workspace::new(effects.new_workspace_id(), name, effects.new_session_id(), effects.now())
     }
 
-    /// A stored workspace.
+    /// Creates and stores a workspace.
     pub(crate) async fn new_workspace(&self, storage: &Storage) -> Checked<Workspace> {
-        Ok(storage.workspaces.put(self.workspace("project"), Expect::Absent).await?)
+        Ok(storage.workspaces.put(self.workspace("project"), Precondition::MustNotExist).await?)
     }
 
-    /// A session that is not stored yet, in a workspace that is.
+    /// Returns a session that is not stored yet, in a stored workspace.
     pub(crate) async fn session(&self, storage: &Storage) -> Checked<NewSession> {
         let workspace = self.new_workspace(storage).await?;
         Ok(NewSession::new(self.effects.new_session_id(), workspace.id))
     }
 
-    /// A stored session, idle.
+    /// Creates and stores an idle session.
     pub(crate) async fn new_session(&self, storage: &Storage) -> Checked<Arc<Session>> {
         let new = self.session(storage).await?;
         self.create(storage, new).await
@@ -248,7 +250,7 @@ impl Stage {
         Ok(storage.sessions.commit(Commit::create(&self.effects, new)).await?.session)
     }
 
-    /// A commit for a session, without steps.
+    /// Returns a commit for a session, without steps.
     pub(crate) fn seal(&self, session: &Session) -> Commit {
         self.seal_at(session.id, session.head)
     }
@@ -259,7 +261,7 @@ impl Stage {
 
     /// Commits one message of a person.
     pub(crate) async fn say(&self, storage: &Storage, session: &Session, text: &str) -> Checked<Committed> {
-        let commit = self.seal(session).event(NewEvent::user_message(text));
+        let commit = self.seal(session).with_event(NewEvent::user_message(text));
         Ok(storage.sessions.commit(commit).await?)
     }
 
@@ -275,7 +277,7 @@ impl Stage {
         while done < count {
             let part = (count - done).min(1000);
             let events = (done..done + part).map(|n| NewEvent::user_message(format!("message {n}")));
-            session = storage.sessions.commit(self.seal(&session).events(events)).await?.session;
+            session = storage.sessions.commit(self.seal(&session).with_events(events)).await?.session;
             done += part;
         }
         Ok(session)
@@ -291,14 +293,14 @@ impl Stage {
         let run = self.effects.new_run_id();
         let commit = self
             .seal(session)
-            .event(NewEvent::user_message(text))
-            .trigger(Trigger::BeginRun(LeaseRequest::new("holder", run)));
+            .with_event(NewEvent::user_message(text))
+            .with_trigger(Trigger::BeginRun(LeaseRequest::new("holder", run)));
         Ok((storage.sessions.commit(commit).await?.session, run))
     }
 
-    /// A commit of the run `run`, under the session's present epoch.
+    /// Returns a commit of the run `run`, under the session's current epoch.
     pub(crate) fn seal_run(&self, session: &Session, run: RunId) -> Commit {
-        self.seal(session).fence(run, session.epoch)
+        self.seal(session).with_fence(run, session.epoch)
     }
 
     pub(crate) fn device(&self, name: &str) -> Checked<DeviceId> {
@@ -306,12 +308,12 @@ impl Stage {
     }
 }
 
-/// All of a session's own events, by pages of the given size.
+/// Returns all of a session's own events, read by pages of the given size.
 pub(crate) async fn own_events(storage: &Storage, id: SessionId, page: usize) -> Checked<Vec<Event>> {
     walk(storage, id, ReadEvents::first(page)).await
 }
 
-/// The events of a read and of all pages after it.
+/// Returns the events of a read and of all pages after it.
 pub(crate) async fn walk(storage: &Storage, id: SessionId, read: ReadEvents) -> Checked<Vec<Event>> {
     let newest = read.newest;
     let (mut pages, mut next) = (Vec::new(), Some(read));
@@ -337,7 +339,7 @@ pub(crate) async fn walk(storage: &Storage, id: SessionId, read: ReadEvents) -> 
     Ok(pages.into_iter().flatten().collect())
 }
 
-/// Checks that a page lies behind those before it, in the direction of the read: paging comes to an end.
+/// Checks that a page comes after the earlier pages, in the direction of the read, so that paging ends.
 pub(crate) fn goes_on(pages: &[Vec<Event>], page: &[Event], newest: bool) -> Checked {
     let (Some(before), Some(first), Some(last)) = (pages.last(), page.first(), page.last()) else {
         return Ok(());
@@ -356,7 +358,7 @@ pub(crate) fn goes_on(pages: &[Vec<Event>], page: &[Event], newest: bool) -> Che
     }
 }
 
-/// Checks that a list that the clause made itself comes to an end.
+/// Checks that a list which the clause created itself ends.
 pub(crate) fn ends(listed: usize) -> Checked {
     const MOST: usize = 10_000;
     if listed <= MOST {
@@ -366,10 +368,10 @@ pub(crate) fn ends(listed: usize) -> Checked {
     }
 }
 
-/// What was done to each task's result: those that succeeded, and those that failed.
+/// Results of several tasks: the successes, and the errors.
 pub(crate) type Split<T> = (Vec<T>, Vec<agent_core::Error>);
 
-/// Sorts results into successes and failures.
+/// Splits results into successes and errors.
 pub(crate) fn split<T>(results: Vec<agent_core::Result<T>>) -> Split<T> {
     let mut split = (Vec::new(), Vec::new());
     for result in results {
@@ -381,7 +383,7 @@ pub(crate) fn split<T>(results: Vec<agent_core::Result<T>>) -> Split<T> {
     split
 }
 
-/// Runs futures in tasks of their own, which start together; returns what each returned, in order.
+/// Runs futures in separate tasks that start together; returns their results, in order.
 pub(crate) async fn race<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
     futures: impl IntoIterator<Item = F>,
 ) -> Checked<Vec<T>> {
@@ -405,7 +407,7 @@ pub(crate) async fn race<T: Send + 'static, F: Future<Output = T> + Send + 'stat
     Ok(results.into_iter().flatten().collect())
 }
 
-/// Polls a future at most `polls` times, each time it asks for it, and then drops it; `None` where it was dropped.
+/// Polls a future at most `polls` times, each time that it is woken, and then drops it; returns `None` if it was dropped.
 pub(crate) async fn dropped_after<F: Future>(future: F, polls: usize) -> Option<F::Output> {
     struct Limited<F> {
         future: Option<Pin<Box<F>>>,

@@ -1,4 +1,4 @@
-//! The suite in another process: the test program starts itself again, with an order in the environment.
+//! Worker process of the suite: the test program starts itself again, with an order in the environment.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect};
+use agent_core::commit::{Commit, Precondition};
 use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
 use agent_core::session::NewSession;
@@ -15,32 +15,34 @@ use agent_core::{DeviceId, Seq, SessionId, SessionStoreExt, Storage, TenantId, W
 use crate::factory::{AnyFactory, AnySite};
 use crate::failure::{Checked, Failure};
 
-/// The variable that holds the order.
+/// Environment variable with the order.
 const ORDER: &str = "AGENT_STORAGE_CONFORMANCE_ORDER";
 
-/// How often a process tries to open a store that another has just closed, and how long it waits between.
+/// Number of attempts to open a store that another process has just closed; `MOMENT` is the pause between them.
 const OPENINGS: usize = 100;
 const MOMENT: Duration = Duration::from_millis(50);
 
-/// More than a process does before it is killed.
+/// Number of steps that a process never reaches before it is killed.
 const ENDLESS: usize = 100_000;
 
-/// What another process is to do.
+/// Work of another process.
 #[derive(Clone, Debug)]
 pub(crate) enum Order {
-    /// Append so many messages to a session, one a commit; say the number of each once it is acknowledged.
+    /// Append a number of messages to a session, one per commit; print the sequence number of each once it is
+    /// acknowledged.
     Append(SessionId, String, u64),
-    /// Bind a device to a workspace unless it is bound; say what is bound then.
+    /// Bind a device to a workspace unless it is bound; print the workspace that it is bound to then.
     Contact(DeviceId, WorkspaceId),
-    /// Create sessions in a workspace, each with three messages, until killed; say the id of each.
+    /// Create sessions in a workspace, each with three messages, until killed; print the id of each.
     CreateSessions(WorkspaceId),
-    /// Create workspaces of this name, each with a configuration, until killed; say the id of each once it has both.
+    /// Create workspaces with this name, each with a configuration, until killed; print the id of each once it has
+    /// both.
     CreateWorkspaces(String),
-    /// Bind devices `<name> 0`, `<name> 1` and so on to a workspace, until killed; say each.
+    /// Bind devices `<name> 0`, `<name> 1` and so on to a workspace, until killed; print each.
     BindDevices(String, WorkspaceId),
 }
 
-/// The configuration of each workspace that another process makes.
+/// Configuration of each workspace that another process creates.
 pub(crate) const CONFIG: &str = "made = \"by another process\"\n";
 
 impl Order {
@@ -71,7 +73,7 @@ impl Order {
     }
 }
 
-/// Does what an order in the environment says, where there is one.
+/// Executes the order in the environment, if there is one.
 pub(crate) fn obey(factory: &Arc<dyn AnyFactory>) -> Option<ExitCode> {
     let order = std::env::var(ORDER).ok()?;
     let factory = factory.clone();
@@ -113,13 +115,14 @@ async fn carry_out(storage: &Storage, order: Order) -> Checked {
             }
         }
         Order::Contact(device, workspace) => {
-            answer(storage.bindings.bind(&device, workspace, Expect::Absent).await?)?;
+            answer(storage.bindings.bind(&device, workspace, Precondition::MustNotExist).await?)?;
         }
         Order::CreateSessions(workspace) => {
             for _ in 0..ENDLESS {
                 let new = NewSession::new(effects.new_session_id(), workspace);
                 let messages = (0..3).map(|n| NewEvent::user_message(format!("message {n}")));
-                let done = storage.sessions.commit(Commit::create(&effects, new).events(messages)).await?;
+                let done =
+                    storage.sessions.commit(Commit::create(&effects, new).with_events(messages)).await?;
                 answer(done.session.id)?;
             }
         }
@@ -127,15 +130,18 @@ async fn carry_out(storage: &Storage, order: Order) -> Checked {
             for _ in 0..ENDLESS {
                 let (id, main) = (effects.new_workspace_id(), effects.new_session_id());
                 let new = Workspace::new(id, &*name, main, effects.now());
-                storage.workspaces.put(new, Expect::Absent).await?;
-                storage.workspaces.save_config(id, Some(CONFIG.to_owned()), Expect::Absent).await?;
+                storage.workspaces.put(new, Precondition::MustNotExist).await?;
+                storage
+                    .workspaces
+                    .save_config(id, Some(CONFIG.to_owned()), Precondition::MustNotExist)
+                    .await?;
                 answer(id)?;
             }
         }
         Order::BindDevices(name, workspace) => {
             for n in 0..ENDLESS {
                 let device: DeviceId = format!("{name} {n}").parse()?;
-                storage.bindings.bind(&device, workspace, Expect::Absent).await?;
+                storage.bindings.bind(&device, workspace, Precondition::MustNotExist).await?;
                 answer(device)?;
             }
         }
@@ -143,7 +149,7 @@ async fn carry_out(storage: &Storage, order: Order) -> Checked {
     Ok(())
 }
 
-/// One line for the process that gave the order, on its way before anything else happens.
+/// Prints one line for the process that gave the order, and flushes it before anything else happens.
 fn answer(what: impl std::fmt::Display) -> Checked {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{what}")
@@ -151,7 +157,7 @@ fn answer(what: impl std::fmt::Display) -> Checked {
         .map_err(|error| Failure::new("an answer to another process", "success", error))
 }
 
-/// Another process at work. It is killed, at the latest, when this is dropped.
+/// Running worker process. It is killed, at the latest, when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Worker {
     child: Child,
@@ -159,7 +165,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts this program again, to do as ordered with the store at `address`.
+    /// Starts this program again, to execute the order on the store at `address`.
     pub(crate) fn start(order: &Order, address: &str) -> Checked<Self> {
         let failed = |error| Failure::new("starting another process", "success", error);
         let program = std::env::current_exe().map_err(failed)?;
@@ -175,7 +181,7 @@ impl Worker {
         Ok(Self { child, lines: BufReader::new(out).lines() })
     }
 
-    /// Its next answer; `None` where it has ended.
+    /// Returns the next answer; `None` if the process has ended.
     pub(crate) fn next(&mut self) -> Checked<Option<String>> {
         match self.lines.next() {
             None => Ok(None),
@@ -187,13 +193,13 @@ impl Worker {
         }
     }
 
-    /// Its next answer, as a sequence number.
+    /// Returns the next answer as a sequence number.
     pub(crate) fn next_seq(&mut self) -> Checked<Option<Seq>> {
         self.next()?.as_deref().map(seq).transpose()
     }
 
-    /// Waits for so many answers and `delay` more, ends it in the middle of whatever it does (`kill -9` where there is
-    /// such a thing), and returns all that it answered.
+    /// Waits for a number of answers and `delay` more, kills the process in the middle of its work (with `kill -9` if
+    /// the system has it), and returns all its answers.
     pub(crate) fn kill_after(mut self, answers: u64, delay: Duration) -> Checked<Vec<String>> {
         let mut answered = Vec::new();
         for _ in 0..answers {
@@ -210,7 +216,7 @@ impl Worker {
     }
 }
 
-/// An answer that is a sequence number.
+/// Parses an answer that is a sequence number.
 pub(crate) fn seq(answer: &str) -> Checked<Seq> {
     answer.parse().map(Seq::new).map_err(|_| Failure::new("another process", "a number", answer))
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use agent_core::{MemoryStore, Result, Storage, TenantId, Tenants, async_trait};
+use agent_core::{Backend, MemoryStore, Result, Storage, TenantId, async_trait};
 use agent_storage_conformance::Factory;
 
 struct Memory;
@@ -17,10 +17,10 @@ impl Factory for Memory {
     }
 
     async fn open(&self, site: &MemoryStore, tenant: &TenantId) -> Result<Storage> {
-        Ok(site.tenant(tenant).into())
+        Ok(site.for_tenant(tenant).into())
     }
 
-    async fn tenants(&self, site: &MemoryStore) -> Result<Option<Arc<dyn Tenants>>> {
+    async fn tenants(&self, site: &MemoryStore) -> Result<Option<Arc<dyn Backend>>> {
         Ok(Some(Arc::new(site.clone())))
     }
 }

@@ -1,10 +1,10 @@
-//! Bindings: the synchronous core of `bindings.toml`, which people edit too. The file is the truth, read anew for
-//! every answer and under the lock for every change.
+//! Device bindings: the synchronous core of `bindings.toml`, which people also edit. The file is the only source: it
+//! is read for every answer, and changed only under the lock of its folder.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_core::commit::Expect;
+use agent_core::commit::Precondition;
 use agent_core::store::{Binding, BindingQuery, Damaged, Page, decide_bind};
 use agent_core::{DeviceId, Error, ErrorKind, Result, WorkspaceId};
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
@@ -16,9 +16,10 @@ use crate::lock::{self, Attempt, Locked};
 use crate::tenant::Tenant;
 use crate::toml;
 
-/// The newest format that this version reads, and the one that it writes. A file without one is the seed's.
+/// Newest format that this version reads, and the one that it writes. A file without a format number was written by
+/// the Aptove agent.
 const FORMAT: i64 = 1;
-/// The last line of a file of ours: where it is missing, the file was cut short.
+/// Last line of a file that this crate wrote. If it is missing, the file was cut short.
 const LAST_LINE: &str = "# end of bindings";
 
 fn parse(tenant: &Tenant, path: &Path, bytes: &[u8]) -> Result<DocumentMut> {
@@ -33,7 +34,7 @@ fn parse(tenant: &Tenant, path: &Path, bytes: &[u8]) -> Result<DocumentMut> {
         Some(format) if format > FORMAT => return Err(newer(path, format)),
         Some(_) if !toml::is_whole(text, LAST_LINE) => return Err(toml::cut_short(path, LAST_LINE)),
         None if document.get("bindings").is_none() => {
-            return Err(corrupt(path, "holds no bindings, as nobody leaves it; it may have been cut short"));
+            return Err(corrupt(path, "holds no bindings and no last line; it may have been cut short"));
         }
         _ => {}
     }
@@ -61,6 +62,11 @@ fn read(tenant: &Tenant) -> Result<Arc<Bindings>> {
     Ok(bindings)
 }
 
+/// Returns the number of readable bindings.
+pub(crate) fn count(tenant: &Tenant) -> u64 {
+    read(tenant).map_or(0, |bindings| bindings.bound.len() as u64)
+}
+
 pub(crate) fn resolve(tenant: &Tenant, device: &DeviceId) -> Result<Option<WorkspaceId>> {
     read(tenant)?.get(device, &tenant.layout.bindings())
 }
@@ -81,7 +87,7 @@ pub(crate) fn list(tenant: &Tenant, query: &BindingQuery) -> Result<Page<Binding
     Ok(page.with_damaged(damaged.collect()))
 }
 
-/// Changes the file under the lock of its folder. `change` says what it did, and whether there is anything to write.
+/// Changes the file under the lock of its folder. `change` returns its result, and whether there is anything to write.
 fn mutate<T>(
     tenant: &Tenant,
     change: impl FnOnce(&Bindings, &mut dyn TableLike, &Path) -> Result<(T, bool)>,
@@ -119,14 +125,14 @@ fn mutate_locked<T>(
         env.replace(folder, &path, &text)?;
         held(&tenant.bindings).durable = Some(text);
     } else if bytes.is_some() && held(&tenant.bindings).durable != bytes {
-        // Somebody else may have written it and died before its name was durable.
+        // Another process may have written the file and ended before its name was durable.
         env.sync_name(&path)?;
         held(&tenant.bindings).durable = bytes;
     }
     Ok(answer)
 }
 
-/// The text as it is stored, with its first and last line.
+/// Returns the text to store, with its first and last line.
 fn finish(tenant: &Tenant, mut document: DocumentMut) -> String {
     if document.get("format").is_none() {
         document.insert("format", value(FORMAT));
@@ -137,7 +143,7 @@ fn finish(tenant: &Tenant, mut document: DocumentMut) -> String {
     toml::finish(&document, LAST_LINE)
 }
 
-/// Keeps a copy of a file that cannot be read; the same bytes once only.
+/// Keeps a copy of an unreadable file. The same bytes are kept only once.
 fn keep(env: &Env, folder: Locked<'_>, path: &Path, bytes: &[u8], error: Error) -> Error {
     if *error.kind() != ErrorKind::Corrupt {
         return error;
@@ -163,7 +169,7 @@ pub(crate) fn bind(
     tenant: &Tenant,
     device: &DeviceId,
     to: WorkspaceId,
-    expect: Expect<WorkspaceId>,
+    expect: Precondition<WorkspaceId>,
 ) -> Result<Attempt<WorkspaceId>> {
     mutate(tenant, |bindings, table, path| {
         let now = bindings.get(device, path)?;

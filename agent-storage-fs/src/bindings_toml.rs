@@ -1,4 +1,4 @@
-//! What `bindings.toml` says, and what is remembered of it.
+//! Contents of `bindings.toml`, and a cache of them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,19 +9,19 @@ use toml_edit::{DocumentMut, Item, TableLike};
 
 use crate::error::corrupt;
 
-/// What is remembered of the file, so that it is read, but not always parsed.
+/// Cache of the file's contents. The file is always read, but parsed only if its bytes changed.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    /// The bytes that were read last, and what they came to.
+    /// Bytes that were read last, and the bindings parsed from them.
     pub(crate) parsed: Option<(Vec<u8>, Arc<Bindings>)>,
-    /// The bytes that this process last saw to be durable.
+    /// Bytes that this process last knew to be durable.
     pub(crate) durable: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Bindings {
     pub(crate) bound: BTreeMap<DeviceId, WorkspaceId>,
-    /// Entries that cannot be read, by their keys.
+    /// Unreadable entries, by their keys.
     pub(crate) damaged: BTreeMap<String, &'static str>,
 }
 
@@ -40,7 +40,7 @@ impl Bindings {
         bindings
     }
 
-    /// What a device is bound to. An entry that cannot be read is not the same as none.
+    /// Returns the workspace that a device is bound to. An unreadable entry is an error, not a missing binding.
     pub(crate) fn get(&self, device: &DeviceId, path: &Path) -> Result<Option<WorkspaceId>> {
         if self.damaged.contains_key(device.as_str()) {
             return Err(corrupt(path, &format!("binds device {device} to what is no workspace id")));

@@ -1,4 +1,4 @@
-//! What this process remembers of a session.
+//! Cache of one session in this process.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use agent_core::session::Session;
 
 use crate::io::FileId;
 
-/// A record, and the log that it is the fold of.
+/// Session record, and the state of the log that it was folded from.
 #[derive(Clone, Debug)]
 pub(crate) struct Cached {
     pub(crate) record: Arc<Session>,
-    /// The offset behind its last commit.
+    /// Offset after the last whole commit.
     pub(crate) end: u64,
-    /// The log's length when it was looked at; more than `end` where a commit was being written.
+    /// Length of the log when it was last checked. Larger than `end` if a commit was being written then.
     pub(crate) len: u64,
-    /// How much of it this process has seen under the session's lock: no writer takes that back.
+    /// Length of the log that this process has seen under the session's lock. No writer undoes anything before it.
     pub(crate) sure: u64,
     pub(crate) id: FileId,
     pub(crate) purged: bool,

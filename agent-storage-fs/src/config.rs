@@ -1,4 +1,4 @@
-//! Where the store lies and how it behaves.
+//! Location and options of a store.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,22 +6,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Effects;
-use agent_core::store::{Registry, decoded, parts};
+use agent_core::store::{Registry, percent_decode, split_address};
 use agent_core::{Error, ErrorKind, Result};
 use etcetera::BaseStrategy;
 
 use crate::io::{Io, RealIo};
 
-/// When a write counts as done.
+/// Durability that a write has when it returns.
+///
+/// ```
+/// use agent_storage_fs::Sync;
+///
+/// assert_eq!(Sync::default(), Sync::Full);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sync {
-    /// When the disk has it. What was acknowledged survives `kill -9` and the loss of power.
+    /// Writes return when the disk has the data. Acknowledged writes survive `kill -9` and power loss.
     #[default]
     Full,
-    /// When the operating system has it. What was acknowledged survives `kill -9`; the loss of power, or a crash of
-    /// the system, may take the last half minute or so, and may leave a session's log damaged in its middle
-    /// (reported, never hidden). For tests, and for what can be made again.
+    /// Writes return when the operating system has the data. Acknowledged writes survive `kill -9`. Power loss or a
+    /// crash of the system may lose about the last half minute of writes, and may leave damage in the middle of a
+    /// session's log; such damage is reported, never hidden. For tests, and for data that can be created again.
     Off,
 }
 
@@ -49,16 +55,38 @@ pub struct FsConfig {
 }
 
 impl FsConfig {
-    /// The name of the data directory on each platform, unless another is asked for.
+    /// Default name of the data directory on each platform: `agent-sessions`.
     pub const DEFAULT_APP: &'static str = "agent-sessions";
-    /// How long a write waits for other processes, unless set.
+    /// Default limit on how long a write waits for other processes: 30 seconds.
     pub const DEFAULT_LOCK_WAIT: Duration = Duration::from_secs(30);
-    /// How many sessions are kept open for writing, unless set. Each takes two open files.
+    /// Default number of sessions that are kept open for writing: 128. Each takes two open files.
     pub const DEFAULT_OPEN_SESSIONS: usize = 128;
 
     const OPTIONS: &'static str = "sync=full|off, lock_wait_ms=NUMBER, open_sessions=NUMBER, transcripts=true|false, create=true|false, app=NAME";
 
-    /// A store in the directory `root`, which is made, for its owner only, by the first write.
+    /// Returns options for a store in the directory `root`. The first write creates the directory, accessible to its
+    /// owner only.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// use std::time::Duration;
+    /// use agent_core::ErrorKind;
+    /// use agent_storage_fs::{FsConfig, Sync};
+    ///
+    /// let config = FsConfig::new(folder.path().join("agents"))
+    ///     .with_sync(Sync::Off)
+    ///     .with_lock_wait(Duration::from_secs(5))
+    ///     .with_open_sessions(16)
+    ///     .with_transcripts(false)
+    ///     .with_create(false);
+    /// let error = config.clone().open().await.unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::NotFound, "there is no store, and none is created");
+    ///
+    /// let store = config.with_create(true).open().await?;
+    /// assert!(store.root().ends_with("agents"));
+    /// # Ok(()) }
+    /// ```
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self {
             root: root.into(),
@@ -72,13 +100,22 @@ impl FsConfig {
         }
     }
 
-    /// A store in the platform's data directory, under the name `app`: `~/.local/share/<app>` (or
+    /// Returns options for a store in the platform's data directory, under the name `app`: `~/.local/share/<app>` (or
     /// `$XDG_DATA_HOME/<app>`) on Linux, `~/Library/Application Support/<app>` on macOS, `%LOCALAPPDATA%\<app>` on
-    /// Windows. `Aptove` opens the directory of that program.
+    /// Windows. The name `Aptove` opens the directory of the Aptove agent.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where `app` is no plain file name; `Unavailable` where the platform tells no home directory.
+    /// `InvalidInput` if `app` is not a plain file name; `Unavailable` if the platform reports no home directory.
+    ///
+    /// ```
+    /// use agent_storage_fs::FsConfig;
+    ///
+    /// let config = FsConfig::platform("my-agent")?;
+    /// assert!(config.root().ends_with("my-agent"));
+    /// assert!(FsConfig::platform("../my-agent").is_err());
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     pub fn platform(app: &str) -> Result<Self> {
         let plain = !app.is_empty()
             && app.len() <= 64
@@ -101,9 +138,10 @@ impl FsConfig {
         Ok(Self::new(data.join(app)))
     }
 
-    /// Options from a URL: `files:PATH?sync=full|off&lock_wait_ms=NUMBER&open_sessions=NUMBER&transcripts=true|false&create=true|false`.
-    /// In the path, `%` and two hexadecimal digits stand for a byte. Without a path it is the platform's data directory, of
-    /// [`DEFAULT_APP`](Self::DEFAULT_APP) or of another program: `files:?app=Aptove`.
+    /// Parses options from a URL:
+    /// `files:PATH?sync=full|off&lock_wait_ms=NUMBER&open_sessions=NUMBER&transcripts=true|false&create=true|false`.
+    /// In the path, `%` and two hexadecimal digits stand for a byte. `files:?app=NAME` is the store in the
+    /// platform's data directory, under that name; see [`platform`](Self::platform).
     ///
     /// ```
     /// use agent_storage_fs::FsConfig;
@@ -117,16 +155,21 @@ impl FsConfig {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where it is no such URL, or names an option that there is not; those of
+    /// `InvalidInput` if the text is not such a URL, has neither a path nor `app`, or names an unknown option; the errors of
     /// [`platform`](Self::platform).
     pub fn from_url(url: &str) -> Result<Self> {
         let rest = url
             .strip_prefix("files:")
             .ok_or_else(|| invalid("this is no address of a store in files; write files:PATH".to_owned()))?;
-        let (path, mut options) = parts(rest.strip_prefix("//").unwrap_or(rest))?;
+        let (path, mut options) = split_address(rest.strip_prefix("//").unwrap_or(rest))?;
         let app = options.iter().position(|(name, _)| name == "app").map(|at| options.swap_remove(at).1);
-        let mut config = match (decoded(path)?, app) {
-            (path, None) if path.is_empty() => Self::platform(Self::DEFAULT_APP)?,
+        let mut config = match (percent_decode(path)?, app) {
+            (path, None) if path.is_empty() => {
+                return Err(invalid(
+                    "the address files: names no folder; write files:PATH, or files:?app=NAME for the data folder of the user"
+                        .to_owned(),
+                ));
+            }
             (path, Some(app)) if path.is_empty() => Self::platform(&app)?,
             (_, Some(_)) => {
                 return Err(invalid(
@@ -141,7 +184,21 @@ impl FsConfig {
         Ok(config)
     }
 
-    /// Makes `files:PATH` known.
+    /// Registers the addresses `files:PATH` in the registry.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let address = format!("files:{}", folder.path().display());
+    /// use agent_core::store::{Registry, SessionQuery};
+    /// use agent_storage_fs::FsConfig;
+    ///
+    /// let mut registry = Registry::new();
+    /// FsConfig::register(&mut registry);
+    /// let storage = registry.open(&address).await?;
+    /// assert!(storage.sessions.list(SessionQuery::new()).await?.items.is_empty());
+    /// # Ok(()) }
+    /// ```
     pub fn register(registry: &mut Registry) {
         registry.register("files", "files:PATH", Self::from_url);
     }
@@ -150,9 +207,19 @@ impl FsConfig {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where there is no such option, or the value is none of its.
+    /// `InvalidInput` if the option is unknown or its value is invalid.
+    ///
+    /// ```
+    /// use agent_storage_fs::FsConfig;
+    ///
+    /// let config = FsConfig::new("/var/lib/agent").with_option("lock_wait_ms", "5000")?;
+    /// let error = config.with_option("lock_wait_ms", "soon").unwrap_err();
+    /// assert!(error.to_string().starts_with("invalid value \"soon\" for option lock_wait_ms"));
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     pub fn with_option(self, name: &str, value: &str) -> Result<Self> {
-        let bad = || invalid(format!("{value:?} is no value of {name}; known are {}", Self::OPTIONS));
+        let bad =
+            || invalid(format!("invalid value {value:?} for option {name}; supported: {}", Self::OPTIONS));
         match (name, value) {
             ("sync", "full") => Ok(self.with_sync(Sync::Full)),
             ("sync", "off") => Ok(self.with_sync(Sync::Off)),
@@ -167,61 +234,89 @@ impl FsConfig {
                 Ok(self.with_open_sessions(usize::from(count)))
             }
             ("sync", _) => Err(bad()),
-            _ => Err(invalid(format!("there is no option {name:?}; known are {}", Self::OPTIONS))),
+            _ => Err(invalid(format!("unknown option {name:?}; supported: {}", Self::OPTIONS))),
         }
     }
 
-    /// Sets when a write counts as done.
+    /// Sets the durability that a write has when it returns. Default: [`Sync::Full`].
     #[must_use]
     pub fn with_sync(mut self, sync: Sync) -> Self {
         self.sync = sync;
         self
     }
 
-    /// Sets how long a write waits for other processes before it fails with `Unavailable`.
+    /// Sets how long a write waits for other processes before it fails with `Unavailable`. Default: 30 seconds.
     #[must_use]
     pub fn with_lock_wait(mut self, wait: Duration) -> Self {
         self.lock_wait = wait;
         self
     }
 
-    /// Sets how many sessions are kept open for writing; at least one. Each takes two open files.
+    /// Sets how many sessions are kept open for writing; at least one. Each takes two open files. Default: 128.
     #[must_use]
     pub fn with_open_sessions(mut self, count: usize) -> Self {
         self.open_sessions = count.max(1);
         self
     }
 
-    /// Sets where the time and randomness come from.
+    /// Sets the source of time and randomness. Default: the system clock and the system's randomness.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// use agent_core::Timestamp;
+    /// use agent_core::clock::Effects;
+    /// use agent_storage_fs::FsConfig;
+    ///
+    /// // A test gives the store the same clock and randomness each time.
+    /// let effects = Effects::seeded(7, Timestamp::UNIX_EPOCH);
+    /// let store = FsConfig::new(folder.path()).with_effects(effects).open().await?;
+    /// # store.close().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_effects(mut self, effects: Effects) -> Self {
         self.effects = effects;
         self
     }
 
-    /// Sets whether the main sessions' `session.md` are kept; they are, unless set.
+    /// Sets whether the store keeps a `session.md` for each main session. Default: `true`.
     #[must_use]
     pub fn with_transcripts(mut self, kept: bool) -> Self {
         self.transcripts = kept;
         self
     }
 
-    /// Sets whether a store is made if there is none; it is, unless set to `false`. Then [`open`](Self::open) fails with
-    /// `NotFound` if the directory holds no store, so that a mistyped path is not taken for an empty store.
+    /// Sets whether the store is created if it does not exist. Default: `true`. With `false`, [`open`](Self::open)
+    /// fails with `NotFound` if the directory holds no store, so that a mistyped path is not mistaken for an empty
+    /// store.
     #[must_use]
     pub fn with_create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
 
-    /// Sets through what files are reached; for tests.
+    /// Sets the I/O implementation that all file operations go through; for tests. Default:
+    /// [`RealIo`](crate::io::RealIo).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// use std::sync::Arc;
+    /// use agent_storage_fs::FsConfig;
+    /// use agent_storage_fs::io::RealIo;
+    ///
+    /// let store = FsConfig::new(folder.path()).with_io(Arc::new(RealIo)).open().await?;
+    /// # store.close().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_io(mut self, io: Arc<dyn Io>) -> Self {
         self.io = io;
         self
     }
 
-    /// The directory.
+    /// Returns the directory of the store.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -241,9 +336,9 @@ fn invalid(message: String) -> Error {
 mod tests {
     use super::*;
 
-    /// Every option of an address has its effect, and a value that is none of its is refused.
+    /// Every option of an address has an effect, and an invalid value is refused.
     #[test]
-    fn options_of_an_address_have_their_effect() {
+    fn address_options_take_effect() {
         let config =
             FsConfig::from_url("files:/a%20b?sync=off&lock_wait_ms=7&open_sessions=3&transcripts=false");
         let config = config.unwrap();
@@ -254,24 +349,26 @@ mod tests {
         assert_eq!((config.sync, config.transcripts), (Sync::Full, true));
         assert!(config.create && !config.with_option("create", "false").unwrap().create);
         for (option, said) in [
-            ("sync=maybe", "\"maybe\" is no value of sync"),
-            ("lock_wait_ms=soon", "\"soon\" is no value of lock_wait_ms"),
-            ("open_sessions=0", "\"0\" is no value of open_sessions"),
-            ("transcripts=1", "\"1\" is no value of transcripts"),
-            ("create=no", "\"no\" is no value of create"),
-            ("synch=full", "there is no option \"synch\""),
+            ("sync=maybe", "invalid value \"maybe\" for option sync"),
+            ("lock_wait_ms=soon", "invalid value \"soon\" for option lock_wait_ms"),
+            ("open_sessions=0", "invalid value \"0\" for option open_sessions"),
+            ("transcripts=1", "invalid value \"1\" for option transcripts"),
+            ("create=no", "invalid value \"no\" for option create"),
+            ("synch=full", "unknown option \"synch\""),
             ("app=notes", "names a path and a program"),
         ] {
             let error = FsConfig::from_url(&format!("files:/notes?{option}")).unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::InvalidInput);
             assert!(error.to_string().contains(said), "{error}");
         }
-        let platform = FsConfig::platform(FsConfig::DEFAULT_APP).unwrap();
-        assert_eq!(FsConfig::from_url("files:").unwrap().root(), platform.root());
+        for nowhere in ["files:", "files://", "files:?sync=off"] {
+            let error = FsConfig::from_url(nowhere).unwrap_err();
+            assert!(error.to_string().contains("names no folder"), "{error}");
+        }
         let other = FsConfig::from_url("files:?app=notes").unwrap();
         assert_eq!(other.root(), FsConfig::platform("notes").unwrap().root());
         let mut registry = Registry::new();
         FsConfig::register(&mut registry);
-        assert!(registry.address("files:/notes").is_ok());
+        assert!(registry.parse("files:/notes").is_ok());
     }
 }

@@ -1,5 +1,6 @@
-//! The deletion of a session whose log no commit can be added to: a tombstone is written, and the damaged bytes stay until
-//! the session is purged. Every step can be repeated: a crash before the tombstone leaves the session damaged.
+//! Deletes a session whose log accepts no more commits: writes a tombstone, and keeps the damaged bytes until the
+//! session is purged. Every step can be repeated. After a crash before the tombstone is written, the session is still
+//! damaged.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,32 +17,32 @@ use crate::layout::{self, id_of};
 use crate::lock::{self, Attempt, Locked};
 use crate::log::Backward;
 use crate::owner::Owner;
-use crate::place::{self, Place};
+use crate::place::{self, SessionFolder};
 use crate::purge::copy;
 use crate::record::{self, write_tombstone};
 use crate::sessions::not_found;
-use crate::slot::Slot;
-use crate::tenant::{Cell, Tenant};
+use crate::slot::WriterState;
+use crate::tenant::{SharedSession, Tenant};
 
-/// Deletes a damaged session, if nobody else is at work on it.
+/// Deletes a damaged session, unless another process or handle has it locked.
 pub(crate) fn delete_damaged(
     tenant: &Tenant,
-    cell: &Cell,
-    slot: &mut Slot,
+    cell: &SharedSession,
+    slot: &mut WriterState,
     id: SessionId,
     (at, reason): (Timestamp, Reason),
 ) -> Result<Attempt<Arc<Session>>> {
     slot.check_poison(id)?;
     let env = &tenant.env;
     let place = place::locate(tenant, id)?;
-    if let Place::Nowhere = place {
+    if let SessionFolder::Nowhere = place {
         return Err(not_found(id));
     }
     tenant.prepare()?;
     slot.open = None;
     let folder = match place {
-        Place::At(folder, _) if is_link(tenant, &folder)? && is_damaged(tenant, &folder, id)? => {
-            // What it leads to may be another session.
+        SessionFolder::At(folder, _) if is_link(tenant, &folder)? && is_damaged(tenant, &folder, id)? => {
+            // The link may lead to another session.
             let kept = folder.with_file_name(format!(
                 "{id}{}{:016x}",
                 layout::LINK_DAMAGED,
@@ -50,15 +51,15 @@ pub(crate) fn delete_damaged(
             env.io.rename(&folder, &kept).map_err(|e| failed("keep aside", &folder, e))?;
             empty(tenant, id, folder)?
         }
-        Place::At(folder, _) => Some(folder),
-        Place::Missing(workspace) => empty(tenant, id, tenant.layout.session(workspace, id))?,
-        Place::Nowhere => None,
+        SessionFolder::At(folder, _) => Some(folder),
+        SessionFolder::Missing(workspace) => empty(tenant, id, tenant.layout.session(workspace, id))?,
+        SessionFolder::Nowhere => None,
     };
     let Some(folder) = folder else { return Ok(Attempt::Busy) };
     lock::under(env, &folder, |folder| delete_locked(tenant, cell, id, folder, (at, reason)))
 }
 
-/// Whether a session's folder is a link to one.
+/// Returns whether a session's folder is a symbolic link.
 fn is_link(tenant: &Tenant, folder: &Path) -> Result<bool> {
     let names = tenant.env.list(parent(folder))?;
     Ok(names.iter().any(|(name, kind)| folder.file_name() == Some(name) && *kind == Kind::Other))
@@ -72,8 +73,8 @@ fn is_damaged(tenant: &Tenant, folder: &Path, id: SessionId) -> Result<bool> {
     }
 }
 
-/// Makes the folder of a session that has none, with an empty log: damaged, so that it can be deleted. `None` if somebody is
-/// at work on such ids.
+/// Creates the folder of a session that has none, with an empty log. The session is then damaged, and can be deleted.
+/// Returns `None` if the creation lock for such ids is held.
 fn empty(tenant: &Tenant, id: SessionId, folder: PathBuf) -> Result<Option<PathBuf>> {
     let env = &tenant.env;
     let (lock, sessions) = (tenant.layout.create_lock(id), parent(&folder));
@@ -98,7 +99,7 @@ fn empty(tenant: &Tenant, id: SessionId, folder: PathBuf) -> Result<Option<PathB
 
 fn delete_locked(
     tenant: &Tenant,
-    cell: &Cell,
+    cell: &SharedSession,
     id: SessionId,
     locked: Locked<'_>,
     (at, reason): (Timestamp, Reason),
@@ -136,7 +137,7 @@ fn delete_locked(
     Ok(Attempt::Done(Arc::new(tombstone)))
 }
 
-/// The last event of which the header can be read.
+/// Returns the sequence number of the last event with a readable header; zero if there is none.
 fn last_event(env: &Env, log: &Path, owner: Owner) -> Result<Seq> {
     let file = match env.io.open(log, OpenMode::Read) {
         Ok(file) => file,
@@ -153,8 +154,8 @@ fn last_event(env: &Env, log: &Path, owner: Owner) -> Result<Seq> {
     Ok(Seq::ZERO)
 }
 
-/// Puts a copy of the log in its place, byte for byte: by another file other handles know that what they remember of the
-/// session is no longer so. A log that is missing becomes an empty one; so does what is no file, which is kept aside.
+/// Replaces the log by a copy, byte for byte. Other handles see the new file and discard what they have cached of the
+/// session. A missing log becomes an empty one. So does anything that is not a file, which is moved to a new name.
 fn renew_log(env: &Env, folder: Locked<'_>, log: &Path) -> Result<()> {
     let old = match env.io.open(log, OpenMode::Read) {
         Ok(file) => Some(file),
@@ -177,7 +178,7 @@ fn renew_log(env: &Env, folder: Locked<'_>, log: &Path) -> Result<()> {
     env.publish(folder, &temp, log)
 }
 
-/// Moves a tombstone that cannot be read aside.
+/// Moves the old tombstone, if any, to a new name.
 fn keep_tombstone(env: &Env, folder: Locked<'_>) -> Result<()> {
     let path = folder.path.join(layout::TOMBSTONE);
     match env.kind(&path)? {
@@ -186,7 +187,7 @@ fn keep_tombstone(env: &Env, folder: Locked<'_>) -> Result<()> {
     }
 }
 
-/// Moves what cannot be read out of the way, under a name that begins with `prefix`.
+/// Moves a damaged file to a new name that begins with `prefix`.
 fn keep_aside(env: &Env, folder: Locked<'_>, path: &Path, prefix: &str) -> Result<()> {
     let kept = folder.path.join(format!("{prefix}{:016x}", env.effects.random_u64()));
     folder.check(env)?;

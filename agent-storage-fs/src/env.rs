@@ -1,4 +1,5 @@
-//! What every room works with: the seam, the effects, the options; and the ways in which files come to be.
+//! Environment that all modules share: the I/O implementation, the effects and the options; and how files are created
+//! and replaced.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -14,7 +15,7 @@ use crate::error::{corrupt, failed, in_doubt, poisoned, vanished};
 use crate::io::{FileId, Io, IoFile, Kind, OpenMode, not_a_file, read_full, write_full};
 use crate::layout;
 
-/// Shared by all tenants of a store.
+/// State shared by all tenants of a store.
 #[derive(Debug)]
 pub(crate) struct Env {
     pub(crate) root: PathBuf,
@@ -23,19 +24,19 @@ pub(crate) struct Env {
     pub(crate) sync: Sync,
     pub(crate) lock_wait: std::time::Duration,
     pub(crate) open_sessions: usize,
-    /// Whether `session.md` is kept.
+    /// True if the store keeps `session.md` files.
     pub(crate) transcripts: bool,
-    /// Folders whose names this process has made durable, and which these were, as far as that is known.
+    /// Folders whose names this process has made durable, each with its file id if known.
     durable: Mutex<HashMap<PathBuf, Option<FileId>>>,
-    /// Folders that were there and must not be taken for ones that never were: the root, those of workspaces.
+    /// Folders that existed and must not be treated as never created: the root and the folders of workspaces.
     seen: Mutex<HashSet<PathBuf>>,
-    /// Files of which a failure left in doubt what is durable.
+    /// Files whose durability is in doubt after a failure.
     poisoned: Mutex<HashSet<PathBuf>>,
-    /// Folders in which this process has cleared away what crashes left.
+    /// Folders in which this process has removed the leftovers of crashes.
     swept: Mutex<HashSet<PathBuf>>,
-    /// Whether locks were seen to work.
+    /// True if locks are known to work.
     pub(crate) probed: AtomicBool,
-    /// Whether the store is open, and what it is at work on.
+    /// State of the store: open or closed, and the running operations.
     pub(crate) open: OpenState,
 }
 
@@ -58,7 +59,7 @@ impl Env {
         }
     }
 
-    /// Makes something under a name in `folder` that nobody else has.
+    /// Creates an object in `folder` under a name that is not in use.
     pub(crate) fn fresh<T>(
         &self,
         folder: &Path,
@@ -77,8 +78,8 @@ impl Env {
         }
     }
 
-    /// Removes what crashes left in a folder: once in the life of this process, and nothing that is younger than an
-    /// hour, since it may be in the making.
+    /// Removes the leftovers of crashes in a folder, once per process. Keeps anything younger than an hour, which
+    /// another process may still be creating.
     pub(crate) fn sweep(&self, folder: &Path) {
         const HOUR: i128 = 3_600_000_000_000;
         if !held(&self.swept).insert(folder.to_owned()) {
@@ -94,7 +95,7 @@ impl Env {
         }
     }
 
-    /// Removes what could not be finished, a folder with what is in it.
+    /// Removes an unfinished file, or an unfinished folder with its contents.
     pub(crate) fn discard_all(&self, path: &Path, kind: Kind) {
         if kind != Kind::Folder {
             return self.discard(path);
@@ -117,9 +118,9 @@ impl Env {
 
     // --- folders ------------------------------------------------------------------------------------------------
 
-    /// Makes sure that a folder is there, and that its name and those above it are durable. One that was made a
-    /// moment ago, by another process or by a call that failed, may not be, so the root and each folder below it is
-    /// synced once by this process too.
+    /// Ensures that a folder exists, and that its name and those of the folders above it are durable. A folder that
+    /// another process or a failed call has just created may not be durable yet, so this process also syncs the root
+    /// and each folder below it once.
     pub(crate) fn ensure_dir(&self, path: &Path) -> Result<()> {
         let ours = path.starts_with(&self.root);
         let made = match self.io.stat(path) {
@@ -149,11 +150,11 @@ impl Env {
         };
         match self.sync_dir(parent(path)) {
             Ok(()) => {}
-            // A root in a folder that we may not read was there before we came.
+            // A root in a folder that this process may not read existed before.
             Err(error) if path == self.root && !made && error.kind() == io::ErrorKind::PermissionDenied => {}
             Err(error) => {
                 if made && !ours {
-                    // Nobody syncs it again if it stays. Whoever needs it makes it anew.
+                    // No process would sync it again if it stayed. The next writer creates it again.
                     let _ = self.io.remove_dir(path);
                 }
                 return Err(failed("make durable the folder", path, error));
@@ -166,7 +167,7 @@ impl Env {
         Ok(())
     }
 
-    /// Whether this process has made the name of a folder durable, and it is that folder.
+    /// Returns whether this process has made the name of a folder durable, and the folder is still the same.
     fn is_durable(&self, path: &Path, id: FileId) -> bool {
         match held(&self.durable).get_mut(path) {
             Some(known) => *known.get_or_insert(id) == id,
@@ -174,12 +175,12 @@ impl Env {
         }
     }
 
-    /// Remembers that a folder is there: without it the store is not empty, but gone.
+    /// Records that a folder exists. If it is missing later, the store is not empty: the folder was removed.
     pub(crate) fn saw(&self, path: &Path) {
         held(&self.seen).insert(path.to_owned());
     }
 
-    /// Before something in one of these folders is said to be absent: whether one that was there is gone.
+    /// Fails if one of these folders existed and is now missing. Call it before reporting anything in them as absent.
     pub(crate) fn check_seen(&self, folders: &[&Path]) -> Result<()> {
         for folder in folders {
             let gone = || self.io.stat(folder).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
@@ -190,7 +191,7 @@ impl Env {
         Ok(())
     }
 
-    /// Makes sure that folders are there in a folder that is, and that their names are durable: one sync for all.
+    /// Ensures that folders exist in an existing folder, and that their names are durable, with one sync for all.
     pub(crate) fn ensure_dirs(&self, folder: &Path, names: &[&str]) -> Result<()> {
         for name in names {
             let path = folder.join(name);
@@ -206,7 +207,7 @@ impl Env {
         self.sync_dir(folder).map_err(|error| failed("make durable", folder, error))
     }
 
-    /// Whether a file is there. Something else of that name is an error.
+    /// Returns whether a file exists. Anything else with that name is an error.
     pub(crate) fn has_file(&self, path: &Path) -> Result<bool> {
         match self.kind(path)? {
             Some(Kind::File) => Ok(true),
@@ -215,7 +216,7 @@ impl Env {
         }
     }
 
-    /// What stands under a name, if anything does.
+    /// Returns the kind of the object at `path`; `None` if there is none.
     pub(crate) fn kind(&self, path: &Path) -> Result<Option<Kind>> {
         match self.io.stat(path) {
             Ok(stat) => Ok(Some(stat.kind)),
@@ -224,7 +225,7 @@ impl Env {
         }
     }
 
-    /// Removes something with all that is in it; no link is followed. No error if it is not there.
+    /// Removes an object with all its contents, following no link. A missing object is not an error.
     pub(crate) fn remove_tree(&self, path: &Path, kind: Kind) -> Result<()> {
         let removed = if kind == Kind::Folder {
             for (name, kind) in self.list(path)? {
@@ -240,7 +241,7 @@ impl Env {
         }
     }
 
-    /// The names in a folder; none where there is no such folder.
+    /// Returns the names in a folder; an empty list if the folder does not exist.
     pub(crate) fn list(&self, path: &Path) -> Result<Vec<(std::ffi::OsString, Kind)>> {
         match self.io.list(path) {
             Ok(names) => Ok(names),
@@ -251,9 +252,9 @@ impl Env {
 
     // --- files --------------------------------------------------------------------------------------------------
 
-    /// The bytes of a file; `None` where there is none.
+    /// Returns the bytes of a file; `None` if it does not exist.
     pub(crate) fn read_file(&self, path: &Path) -> Result<Option<Vec<u8>>> {
-        /// Far more than any file that is read whole ever holds.
+        /// Limit in bytes on a file that is read whole; far more than any valid one has.
         const MOST: u64 = 64 << 20;
         let file = match self.io.open(path, OpenMode::Read) {
             Ok(file) => file,
@@ -270,7 +271,7 @@ impl Env {
         Ok(Some(bytes))
     }
 
-    /// The text of a file; `None` where there is none.
+    /// Returns the text of a file; `None` if it does not exist.
     pub(crate) fn read_text(&self, path: &Path) -> Result<Option<String>> {
         let Some(bytes) = self.read_file(path)? else { return Ok(None) };
         let text = String::from_utf8(bytes)
@@ -278,7 +279,7 @@ impl Env {
         Ok(Some(text))
     }
 
-    /// Writes a new file of a free name beside `path`, synced, and returns the name.
+    /// Writes a new, synced file under an unused name beside `path`, and returns its path.
     pub(crate) fn write_temp(&self, path: &Path, bytes: &[u8], durable: bool) -> Result<PathBuf> {
         let (temp, file) = self.create_temp(path)?;
         let written = write_full(&*file, bytes, 0)
@@ -291,21 +292,21 @@ impl Env {
         Ok(temp)
     }
 
-    /// Opens a new file of a free name beside `path`.
+    /// Opens a new file under an unused name beside `path`.
     pub(crate) fn create_temp(&self, path: &Path) -> Result<(PathBuf, Box<dyn IoFile>)> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         self.fresh(parent(path), &name, |temp| self.io.open(temp, OpenMode::CreateNew))
             .map_err(|e| failed("write", path, e))
     }
 
-    /// Removes what could not be finished; left behind, it is only in the way.
+    /// Removes an unfinished file. A failure is ignored, since a leftover does no harm.
     pub(crate) fn discard(&self, temp: &Path) {
         if let Err(error) = self.io.remove_file(temp) {
             tracing::debug!(path = %temp.display(), %error, "a temporary file stays behind");
         }
     }
 
-    /// Replaces a file that can be made again from others: whole at every moment, durable some time.
+    /// Replaces a file that can be derived again from others. It is whole at every moment, but not durable on return.
     pub(crate) fn replace_cache(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         let temp = self.write_temp(path, bytes, false)?;
         self.io.rename(&temp, path).map_err(|e| {
@@ -314,7 +315,7 @@ impl Env {
         })
     }
 
-    /// Removes a file and makes that durable; no error where there is none.
+    /// Removes a file and makes the removal durable. A missing file is not an error.
     pub(crate) fn remove(&self, path: &Path) -> Result<()> {
         match self.io.remove_file(path) {
             Ok(()) => self.sync_name(path),
@@ -323,7 +324,7 @@ impl Env {
         }
     }
 
-    /// Makes durable that `path` has its name, or has it no more.
+    /// Makes the presence or absence of the name `path` durable.
     pub(crate) fn sync_name(&self, path: &Path) -> Result<()> {
         self.sync_dir(parent(path)).map_err(|error| {
             held(&self.poisoned).insert(path.to_owned());
@@ -339,7 +340,8 @@ impl Env {
     }
 }
 
-/// A change of names that failed: most errors prove that it did not happen, but an I/O error may come after it did.
+/// Sets the outcome of a failed change of names. Most errors prove that it did not happen, but an I/O error may come
+/// after it did.
 pub(crate) fn unsure(error: Error) -> Error {
     if *error.kind() == ErrorKind::Unavailable {
         return error.with_outcome(agent_core::WriteOutcome::Unknown);
@@ -347,12 +349,12 @@ pub(crate) fn unsure(error: Error) -> Error {
     error
 }
 
-/// The folder that a path lies in.
+/// Returns the folder that contains a path.
 pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(path)
 }
 
-/// Takes a mutex. A panic while it is held leaves no half change: each is changed by one call.
+/// Locks a mutex. A panic while it is held leaves no partial change, because each change is a single call.
 pub(crate) fn held<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What the system reports, as errors of this library: the one place that maps them.
+//! Maps errors of the operating system to errors of this library. No other module does this.
 
 use std::io;
 use std::path::Path;
@@ -6,14 +6,15 @@ use std::path::Path;
 use agent_core::{Error, ErrorKind, SessionId, WorkspaceId, WriteOutcome};
 
 use crate::io::is_no_file;
+use crate::owner::FORMAT;
 
-/// The error for an operation that the system refused: `cannot <doing> <path>: <what to do>`.
+/// Error for an operation that the system refused: `cannot <doing> <path>: <what to do>`.
 pub(crate) fn failed(doing: &str, path: &Path, source: io::Error) -> Error {
     let (kind, remedy) = judge(&source);
     Error::new(kind, format!("cannot {doing} {}: {remedy}", path.display())).with_source(source)
 }
 
-/// As [`failed`], for a write that may have happened all the same.
+/// Like [`failed`], for a write that may have happened anyway.
 pub(crate) fn in_doubt(doing: &str, path: &Path, source: io::Error) -> Error {
     failed(doing, path, source).with_outcome(WriteOutcome::Unknown)
 }
@@ -28,7 +29,7 @@ fn judge(error: &io::Error) -> (ErrorKind, &'static str) {
     }
     match error.kind() {
         Is::NotFound => {
-            (ErrorKind::Unavailable, "it vanished while in use; look whether somebody moves files")
+            (ErrorKind::Unavailable, "it vanished while in use; check whether another program moves files")
         }
         Is::PermissionDenied => {
             (ErrorKind::Denied, "permission denied; give this user the right to read and write there")
@@ -63,15 +64,15 @@ fn judge(error: &io::Error) -> (ErrorKind, &'static str) {
     }
 }
 
-/// The error for stored bytes that are not what they should be.
+/// Error for damaged stored bytes.
 pub(crate) fn corrupt(path: &Path, what: &str) -> Error {
     Error::new(
         ErrorKind::Corrupt,
-        format!("{} {what}; nothing was overwritten, mend it or restore it from a backup", path.display()),
+        format!("{} {what}; nothing was overwritten; repair it or restore it from a backup", path.display()),
     )
 }
 
-/// The error for a file of a newer version of this library.
+/// Error for a file that a newer version of this library wrote.
 pub(crate) fn newer(path: &Path, format: i64) -> Error {
     Error::new(
         ErrorKind::Unsupported,
@@ -82,70 +83,73 @@ pub(crate) fn newer(path: &Path, format: i64) -> Error {
     )
 }
 
-/// The error for a file of a version before the first release.
-pub(crate) fn former(path: &Path) -> Error {
+/// Error for a log, or a file that is derived from one, that another version of this library wrote.
+pub(crate) fn other_format(path: &Path, format: i64) -> Error {
+    if format > FORMAT {
+        return newer(path, format);
+    }
     Error::new(
         ErrorKind::Unsupported,
         format!(
-            "{} has format 1, which was never released and which this version does not read; read it with the version that wrote it, and copy the store with that",
+            "{} has format {format}, which was never released; this version reads format {FORMAT}: use the version that wrote it, or another folder",
             path.display()
         ),
     )
 }
 
-/// The error for a log that lacks events which this process has seen acknowledged.
+/// Error for a log that lacks events which this process has seen acknowledged.
 pub(crate) fn cut_off(path: &Path, known: u64, left: u64) -> Error {
     let what = format!(
-        "was cut by another program while it was open: {left} bytes are left of {known}, and events that were acknowledged are gone (who opens the store anew goes on without them)"
+        "was cut by another program while it was open: {left} bytes are left of {known}, and acknowledged events are lost; restore it from a backup (a store that is opened again continues without them)"
     );
     corrupt(path, &what)
 }
 
-/// The error for a session that is known, and has no folder.
+/// Error for a session that is known but has no folder.
 pub(crate) fn missing(folder: &Path, id: SessionId) -> Error {
     Error::new(
         ErrorKind::Corrupt,
         format!(
-            "session {id} is missing: its folder {} was moved or removed; put it back or restore it from a backup, or delete the session for good",
+            "session {id} is missing: its folder {} was moved or removed; put it back or restore it from a backup, or delete the session",
             folder.display()
         ),
     )
 }
 
-/// The error for a workspace that is known, and has no record.
+/// Error for a workspace that is known but has no record.
 pub(crate) fn missing_workspace(record: &Path, id: WorkspaceId) -> Error {
     Error::new(
         ErrorKind::Corrupt,
         format!(
-            "workspace {id} is missing: {} was moved or removed; put it back with its folder or restore it from a backup, or delete the workspace for good",
+            "workspace {id} is missing: {} was moved or removed; put it back with its folder or restore it from a backup, or delete the workspace",
             record.display()
         ),
     )
 }
 
-/// The error for a folder that was there, and is not.
+/// Error for a folder that existed and is missing.
 pub(crate) fn vanished(path: &Path) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "the folder {} was moved or removed while the store was open; put it back and try again, or open the store anew",
+            "the folder {} was moved or removed while the store was open; put it back and try again, or open the store again",
             path.display()
         ),
     )
 }
 
-/// The error for what another took the place of while it was changed.
+/// Error for an object that was replaced by another while it was changed.
 pub(crate) fn replaced(path: &Path) -> Error {
     Error::new(
         ErrorKind::Unavailable,
         format!(
-            "{} was moved or replaced by somebody while it was changed, and nothing was written; try again",
+            "{} was moved or replaced by another program while it was changed, and nothing was written; try again",
             path.display()
         ),
     )
 }
 
-/// The error for an object whose durability an earlier failure left in doubt.
+/// Error for an object whose durability is in doubt after an earlier failure.
 pub(crate) fn poisoned(what: &str) -> Error {
     Error::new(
         ErrorKind::Poisoned,
@@ -158,9 +162,9 @@ mod tests {
     use super::*;
     use crate::io::{Kind, not_a_file};
 
-    /// Whatever the system says comes out as a kind, and with what to do.
+    /// Every system error becomes an error kind with a remedy.
     #[test]
-    fn whatever_the_system_says_has_a_kind_and_a_remedy() {
+    fn every_system_error_has_a_kind_and_a_remedy() {
         use io::ErrorKind as Is;
         for (said, kind, remedy) in [
             (Is::NotFound, ErrorKind::Unavailable, "vanished while in use"),

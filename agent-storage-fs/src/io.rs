@@ -1,4 +1,5 @@
-//! The seam: every file operation of this crate goes through [`Io`], so that a test can count, fail or cut each.
+//! I/O interface: every file operation of this crate goes through [`Io`], so that a test can count, fail or interrupt
+//! each.
 
 use std::ffi::OsString;
 use std::fmt::{self, Debug};
@@ -11,185 +12,192 @@ use rustix::fs::OFlags;
 #[cfg(unix)]
 use rustix::process::{Resource, getrlimit};
 
-/// The lock of a folder on systems that lock no folders.
+/// Name of the file that stands for the lock of a folder on systems that cannot lock folders.
 pub(crate) const LOCK: &str = "lock";
 
-/// How a file is opened.
+/// Mode in which a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
-    /// An existing file, to read.
+    /// Opens an existing file for reading.
     Read,
-    /// An existing file, to read and write.
+    /// Opens an existing file for reading and writing.
     Write,
-    /// To read and write; made, empty and private, where there is none.
+    /// Opens a file for reading and writing. If it does not exist, it is created, empty and accessible to its owner
+    /// only.
     Create,
-    /// To read and write; must not exist yet.
+    /// Creates a file and opens it for reading and writing. Fails if it exists.
     CreateNew,
 }
 
-/// What kind of thing a name stands for.
+/// Kind of the object that a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A file.
+    /// Regular file.
     File,
-    /// A folder.
+    /// Folder.
     Folder,
-    /// Anything else, links among them.
+    /// Anything else, such as a link.
     Other,
 }
 
-/// What the system says of a file without reading it.
+/// Metadata of a file or folder, read without opening its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// What it is.
+    /// Kind of the object.
     pub kind: Kind,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// When it was last written, in nanoseconds since 1970; zero where the system does not say.
+    /// Time of the last write, in nanoseconds since 1970; zero if the system does not report it.
     pub modified: i128,
-    /// Tells it from another file of the same name.
+    /// Id that distinguishes this file from another one with the same name.
     pub id: FileId,
 }
 
-/// What tells a file, or a folder, from every other that there is at the same time, whatever their names.
+/// Id of a file or folder. No two that exist at the same time have the same id; names do not matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileId {
-    /// The file system; zero if the system does not say.
+    /// Id of the file system; zero if the system does not report it.
     pub device: u64,
-    /// Its number there; zero if the system does not say.
+    /// Number of the file within its file system; zero if the system does not report it.
     pub inode: u64,
+    /// Time at which the file was created, in nanoseconds since 1970; zero if the system does not report it. A later
+    /// file may get the number of a removed one.
+    pub born: i128,
 }
 
 /// Operations on names. Paths are absolute.
 pub trait Io: Debug + Send + Sync + 'static {
-    /// Opens a file, and only that: of a link, a pipe, a socket or a device nothing is followed, waited for or read. A file
-    /// that is made is readable and writable for its owner only.
+    /// Opens a regular file, and nothing else: links are not followed; pipes, sockets and devices are neither waited
+    /// for nor read. A file that is created is readable and writable by its owner only.
     ///
     /// # Errors
     ///
-    /// Those of the system; `IsADirectory`, and [`NotAFile`] for what is neither file nor folder.
+    /// The errors of the system; `IsADirectory` for a folder; [`NotAFile`] for what is neither file nor folder.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn IoFile>>;
 
-    /// Opens what stands for a folder in locks: the folder itself, which nobody can remove while there is something in it.
-    /// If the system locks no folders it is the file `lock` in it, which is made.
+    /// Opens the object that stands for a folder in locks. This is the folder itself, which nobody can remove while it
+    /// is not empty. If the system cannot lock folders, it is the file `lock` in the folder, which is created if
+    /// missing.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// The errors of the system.
     fn open_lock(&self, folder: &Path) -> io::Result<Box<dyn IoFile>>;
 
-    /// What stands under a name. A link to a folder is that folder; any other link is [`Kind::Other`].
+    /// Returns the metadata of the object at `path`. A link to a folder counts as that folder; any other link is
+    /// [`Kind::Other`].
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// The errors of the system.
     fn stat(&self, path: &Path) -> io::Result<Stat>;
 
-    /// The names in a folder with their kinds, in any order; links are not followed.
+    /// Returns the names in a folder with their kinds, in any order. Links are not followed.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// The errors of the system.
     fn list(&self, path: &Path) -> io::Result<Vec<(OsString, Kind)>>;
 
-    /// Makes a folder that only its owner can enter.
+    /// Creates a folder that only its owner can access.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// The errors of the system.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Renames; replaces a file, or an empty folder, that has the new name.
+    /// Renames a file or folder, and replaces a file or an empty folder that has the new name.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// The errors of the system.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Gives a file a second name, which must be free.
+    /// Gives a file a second name, which must not be in use.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// The errors of the system.
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// The errors of the system.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 
     /// Removes an empty folder.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// The errors of the system.
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
 
     /// Makes the names in a folder durable.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// The errors of the system.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 }
 
 /// Operations on an open file.
 pub trait IoFile: Debug + Send + Sync {
-    /// What the system says of it.
+    /// Returns the metadata of the file.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// The errors of the system.
     fn stat(&self) -> io::Result<Stat>;
 
-    /// Reads at an offset; fewer bytes than asked for are no error, zero is the end.
+    /// Reads at an offset, and returns the number of bytes read. This may be fewer than the buffer holds; zero means
+    /// the end of the file.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// The errors of the system.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Writes at an offset, and says how many bytes were taken.
+    /// Writes at an offset, and returns the number of bytes written.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// The errors of the system.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
 
-    /// Sets the length.
+    /// Sets the length in bytes.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// The errors of the system.
     fn truncate(&self, len: u64) -> io::Result<()>;
 
-    /// Makes what was written durable. After an error it is not called again on the same open file: the system may
-    /// have forgotten what it could not write.
+    /// Makes written data durable. After an error it is not called again on the same open file: the system may have
+    /// discarded the data that it could not write.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// The errors of the system.
     fn sync(&self) -> io::Result<()>;
 
-    /// Takes the exclusive lock if nobody else has it, and says whether it did. Never waits. The lock ends with
-    /// [`unlock`](IoFile::unlock), with the open file, or with the process.
+    /// Takes the exclusive lock if it is free, and returns whether it did. Never waits. The lock ends with
+    /// [`unlock`](IoFile::unlock), when the open file is closed, or with the process.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// The errors of the system.
     fn try_lock(&self) -> io::Result<bool>;
 
-    /// Gives the lock back.
+    /// Releases the lock.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// The errors of the system.
     fn unlock(&self) -> io::Result<()>;
 }
 
-/// The file system of the machine.
+/// File system of the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealIo;
 
@@ -210,7 +218,7 @@ impl Io for RealIo {
         }
         let file = options.open(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists | io::ErrorKind::PermissionDenied => error,
-            // What the system says of links and sockets differs.
+            // The errors for links and sockets differ between systems.
             _ => match fs::symlink_metadata(path).map(|metadata| kind_of(metadata.file_type())) {
                 Ok(kind) if kind != Kind::File => not_a_file(kind),
                 _ => error,
@@ -282,7 +290,7 @@ impl Io for RealIo {
         open_folder(path)?.sync_all()
     }
 
-    /// Other systems have no such call; names are as durable as their file system makes them.
+    /// Other systems have no such call; names are as durable as the file system makes them.
     #[cfg(not(unix))]
     fn sync_dir(&self, _: &Path) -> io::Result<()> {
         Ok(())
@@ -309,7 +317,7 @@ impl IoFile for RealFile {
 
     #[cfg(unix)]
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        // Not left to the system, which ends the process by a signal unless that is ignored.
+        // Checked here, since the system would end the process by a signal unless that is ignored.
         let limit = getrlimit(Resource::Fsize).current;
         if limit.is_some_and(|limit| offset.saturating_add(bytes.len() as u64) > limit) {
             return Err(io::ErrorKind::FileTooLarge.into());
@@ -354,7 +362,7 @@ fn open_folder(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags(OFlags::DIRECTORY | OFlags::NONBLOCK)).open(path)
 }
 
-/// Something that is neither file nor folder stands where a file should be.
+/// Error source for an object that is neither file nor folder and stands in place of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct NotAFile;
 
@@ -366,7 +374,7 @@ impl fmt::Display for NotAFile {
 
 impl std::error::Error for NotAFile {}
 
-/// The error for something that is no file.
+/// Error for an object that is not a file.
 pub(crate) fn not_a_file(kind: Kind) -> io::Error {
     match kind {
         Kind::Folder => io::ErrorKind::IsADirectory.into(),
@@ -374,7 +382,7 @@ pub(crate) fn not_a_file(kind: Kind) -> io::Error {
     }
 }
 
-/// Whether the error says that something is no file.
+/// Returns whether the error means that an object is not a file.
 pub(crate) fn is_no_file(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::IsADirectory
         || error.get_ref().and_then(|inner| inner.downcast_ref::<NotAFile>()).is_some()
@@ -397,27 +405,36 @@ fn stat(metadata: &fs::Metadata) -> Stat {
         kind: kind_of(metadata.file_type()),
         len: metadata.len(),
         modified: i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()),
-        id: FileId { device: metadata.dev(), inode: metadata.ino() },
+        id: FileId { device: metadata.dev(), inode: metadata.ino(), born: born(metadata) },
     }
+}
+
+fn born(metadata: &fs::Metadata) -> i128 {
+    nanos(metadata.created())
+}
+
+fn nanos(at: io::Result<std::time::SystemTime>) -> i128 {
+    let at = at.ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+    at.map_or(0, |at| i128::try_from(at.as_nanos()).unwrap_or(0))
 }
 
 #[cfg(not(unix))]
 fn stat(metadata: &fs::Metadata) -> Stat {
-    let modified = metadata.modified().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
     Stat {
         kind: kind_of(metadata.file_type()),
         len: metadata.len(),
-        modified: modified.map_or(0, |at| i128::try_from(at.as_nanos()).unwrap_or(0)),
-        id: FileId::default(),
+        modified: nanos(metadata.modified()),
+        id: FileId { born: born(metadata), ..FileId::default() },
     }
 }
 
-/// What stands under a name, if it is still the file or folder that was opened as `id`; `None` if nothing, or another,
-/// has the name now.
+/// Returns the metadata of the object at `path`, if it is still the one that was opened as `id`.
+///
+/// Returns `None` if the name is unused or stands for another object.
 pub(crate) fn still_ours(io: &dyn Io, id: FileId, path: &Path) -> io::Result<Option<Stat>> {
     match io.stat(path) {
         Ok(stat) => Ok((stat.id == id).then_some(stat)),
-        // A file may stand where a folder above it was.
+        // A file may have replaced a folder above it.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             Ok(None)
         }
@@ -425,7 +442,7 @@ pub(crate) fn still_ours(io: &dyn Io, id: FileId, path: &Path) -> io::Result<Opt
     }
 }
 
-/// Reads at `offset` until the buffer is full or the file ends, and says how many bytes there were.
+/// Reads at `offset` until the buffer is full or the file ends, and returns the number of bytes read.
 pub(crate) fn read_full(file: &dyn IoFile, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0;
     while done < buffer.len() {
@@ -458,9 +475,9 @@ mod tests {
     use super::*;
     use std::time::{Duration, UNIX_EPOCH};
 
-    /// When a file was last written is told in nanoseconds, by its name and by the open file.
+    /// The time of the last write has nanosecond precision, by name and by open file.
     #[test]
-    fn a_moment_is_told_in_nanoseconds() {
+    fn modification_time_has_nanosecond_precision() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         fs::write(&path, "text").unwrap();

@@ -1,4 +1,4 @@
-//! Where everything lies. Only ids that were checked become names.
+//! Paths of all files of a store. Only validated ids become names.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,12 @@ use crate::owner::Owner;
 pub(crate) const LOG: &str = "events.jsonl";
 pub(crate) const SNAPSHOT: &str = "session.json";
 pub(crate) const TOMBSTONE: &str = "tombstone.json";
-/// What stood in the place of a log and is no file, kept when an empty log took its place.
+/// Name prefix of an object that was not a file and stood in place of a log. It is kept when an empty log replaces it.
 pub(crate) const LOG_DAMAGED: &str = "events.damaged-";
-/// Behind a session's id: a link in the place of its folder, kept when a folder took its place.
+/// Name suffix, after a session's id, of a link that stood in place of the session's folder. It is kept when a folder
+/// replaces it.
 pub(crate) const LINK_DAMAGED: &str = ".damaged-";
-/// A tombstone that could not be read, kept when another took its place.
+/// Name prefix of an old or unreadable tombstone, kept when a new one replaces it.
 pub(crate) const TOMBSTONE_DAMAGED: &str = "tombstone.damaged-";
 pub(crate) const SUSPECT: &str = "suspect";
 pub(crate) const LEASE_PREFIX: &str = "lease-";
@@ -23,22 +24,26 @@ pub(crate) const CONFIG: &str = "config.toml";
 pub(crate) const ACCESSED: &str = "accessed";
 pub(crate) const DELETED: &str = "deleted";
 pub(crate) const WORKSPACES: &str = "workspaces";
+pub(crate) const INDEX: &str = "index";
+pub(crate) const BINDINGS: &str = "bindings.toml";
+/// Empty file that is in the folder of a tenant while the tenant is deleted.
+pub(crate) const DELETION: &str = "deletion";
 pub(crate) const SESSIONS: &str = "sessions";
 pub(crate) const TRANSCRIPT: &str = "session.md";
 pub(crate) const TRANSCRIPT_LOCK: &str = "session.md.lock";
-/// What a transcript is named after when it is kept aside: a person changed it; it cannot be read; it is damaged; what
-/// a person changed, or another program left, is in the log now.
+/// Name prefixes of transcripts that are kept under a new name. In order: a person edited it; it cannot be read; it is
+/// damaged; its text, edited by a person or left by another program, has been imported into the log.
 pub(crate) const EDITED: &str = "session.edited-";
 pub(crate) const UNREADABLE: &str = "session.unreadable-";
 pub(crate) const DAMAGED: &str = "session.damaged-";
 pub(crate) const IMPORTED: &str = "session.imported-";
 pub(crate) const KEPT: [&str; 4] = [EDITED, UNREADABLE, DAMAGED, IMPORTED];
-/// What is being made has a name with this in it; whoever lists a folder passes over it.
+/// Part of every temporary name. Readers of a folder skip such names.
 pub(crate) const NEW: &str = ".new-";
-/// The folders that every workspace has for its host.
+/// Folders that every workspace has for its host.
 pub(crate) const AREAS: [&str; 3] = ["mcp", "skills", "memory"];
 
-/// The folder of one tenant.
+/// Paths of one tenant.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     root: PathBuf,
@@ -47,7 +52,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The tenant `default` is the root itself; others lie below.
+    /// Returns the paths of a tenant. The tenant `default` uses the root itself; others have folders below it.
     pub(crate) fn new(root: &Path, tenant: &TenantId) -> Self {
         let root = match *tenant == TenantId::default() {
             true => root.to_owned(),
@@ -68,7 +73,7 @@ impl Layout {
         &self.tenant
     }
 
-    /// Whose a session's lines are.
+    /// Returns the owner of a session's lines.
     pub(crate) fn owner(&self, id: SessionId) -> Owner {
         Owner::new(self.seed, id)
     }
@@ -78,7 +83,17 @@ impl Layout {
     }
 
     pub(crate) fn bindings(&self) -> PathBuf {
-        self.root.join("bindings.toml")
+        self.root.join(BINDINGS)
+    }
+
+    /// Returns the path of the file that marks a tenant whose deletion has begun.
+    pub(crate) fn deletion(&self) -> PathBuf {
+        self.root.join(DELETION)
+    }
+
+    /// Returns the folder of all index files.
+    pub(crate) fn index(&self) -> PathBuf {
+        self.root.join(INDEX)
     }
 
     pub(crate) fn workspaces(&self) -> PathBuf {
@@ -97,30 +112,30 @@ impl Layout {
         self.sessions(workspace).join(id.to_string())
     }
 
-    /// The derived file that says in which workspace a session lies. Fanned out by the last digits of the id: the
-    /// first ones are the time, and the same for years.
+    /// Returns the path of the index file that names the workspace of a session. The index folders are named by the
+    /// last digits of the id, because the first digits are a time and stay the same for years.
     pub(crate) fn pointer(&self, id: SessionId) -> PathBuf {
         self.pointers().join(last_digits(id)).join(id.to_string())
     }
 
-    /// The folder of these files.
+    /// Returns the folder of the sessions' index files.
     pub(crate) fn pointers(&self) -> PathBuf {
-        self.root.join("index").join("sessions")
+        self.index().join("sessions")
     }
 
-    /// The derived file that says that there is a workspace.
+    /// Returns the path of the index file that records that a workspace exists.
     pub(crate) fn workspace_pointer(&self, id: WorkspaceId) -> PathBuf {
         self.workspace_pointers().join(id.to_string())
     }
 
-    /// The folder of these files.
+    /// Returns the folder of the workspaces' index files.
     pub(crate) fn workspace_pointers(&self) -> PathBuf {
-        self.root.join("index").join(WORKSPACES)
+        self.index().join(WORKSPACES)
     }
 
-    /// The lock under which sessions of such ids come to be.
+    /// Returns the path of the lock under which sessions with such ids are created.
     pub(crate) fn create_lock(&self, id: SessionId) -> PathBuf {
-        self.root.join("index").join("locks").join(last_digits(id))
+        self.index().join("locks").join(last_digits(id))
     }
 }
 
@@ -132,7 +147,7 @@ pub(crate) fn lease(session: &Path, epoch: Epoch) -> PathBuf {
     session.join(format!("{LEASE_PREFIX}{epoch}"))
 }
 
-/// The id that a folder is named after. Only the one spelling that this crate writes counts.
+/// Parses the id from the name of a folder. Only the spelling that this crate writes is accepted.
 pub(crate) fn id_of<T: std::str::FromStr + ToString>(name: &std::ffi::OsStr) -> Option<T> {
     let name = name.to_str()?;
     let id: T = name.parse().ok()?;

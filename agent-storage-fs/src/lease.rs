@@ -1,10 +1,10 @@
-//! Leases on this machine: a locked file for each, so that a holder's death shows at once, with a count of its signs
-//! of life.
+//! Leases on one machine: a locked file per lease, so that the death of a holder shows at once. The file holds a
+//! heartbeat counter.
 
 use std::io;
 use std::path::Path;
 
-use agent_core::store::Pulse;
+use agent_core::store::LeaseStatus;
 use agent_core::{Epoch, Result};
 
 use crate::env::Env;
@@ -12,10 +12,10 @@ use crate::error::failed;
 use crate::io::{IoFile, OpenMode, is_no_file, read_full, write_full};
 use crate::{layout, lock};
 
-/// How many digits a count has, so that a reader never sees half of two.
+/// Number of digits of a heartbeat count. It is fixed, so that a reader never sees parts of two counts.
 const DIGITS: usize = 20;
 
-/// A lease that this process holds. Dropping it gives the lock back, which to others is the holder's death.
+/// Lease that this process holds. Dropping it releases the lock, which other processes take for the holder's death.
 #[derive(Debug)]
 pub(crate) struct Mine {
     pub(crate) epoch: Epoch,
@@ -28,8 +28,8 @@ impl Drop for Mine {
     }
 }
 
-/// Makes and locks the file of a lease, before the lease is written into the log. It gets its name with its lock on,
-/// so that nobody ever sees it free while the holder lives.
+/// Creates and locks the file of a lease, before the lease is written to the log. The file gets its name when it is
+/// already locked, so that no process sees it unlocked while the holder is alive.
 pub(crate) fn take(env: &Env, folder: &Path, epoch: Epoch) -> Result<Mine> {
     let path = layout::lease(folder, epoch);
     let (temp, file) = env.create_temp(&path)?;
@@ -47,7 +47,7 @@ pub(crate) fn take(env: &Env, folder: &Path, epoch: Epoch) -> Result<Mine> {
     }
 }
 
-/// Removes the file of a lease that has ended. Left behind it would do no harm: its epoch is never used again.
+/// Removes the file of a lease that has ended. A leftover would do no harm, because an epoch is never reused.
 pub(crate) fn forget(env: &Env, folder: &Path, epoch: Epoch) {
     let path = layout::lease(folder, epoch);
     match env.io.remove_file(&path) {
@@ -58,39 +58,39 @@ pub(crate) fn forget(env: &Env, folder: &Path, epoch: Epoch) {
     }
 }
 
-/// Leaves a sign of life; none where the lease has no file, since it has ended then.
-pub(crate) fn beat(env: &Env, folder: &Path, epoch: Epoch) -> Result<()> {
+/// Writes a heartbeat. Does nothing if the lease has no file, because the lease has ended then.
+pub(crate) fn heartbeat(env: &Env, folder: &Path, epoch: Epoch) -> Result<()> {
     let path = layout::lease(folder, epoch);
     let Some(file) = open(env, &path, OpenMode::Write)? else { return Ok(()) };
     let next = read(&*file, &path)?.wrapping_add(1);
     write_full(&*file, &count(next), 0).map_err(|e| failed("write", &path, e))
 }
 
-/// Looks for signs of life. The holder is dead where its file is there and its lock is not.
-pub(crate) fn pulse(env: &Env, folder: &Path, epoch: Epoch) -> Result<Pulse> {
+/// Reads the heartbeat. The holder is dead if the file exists and is not locked.
+pub(crate) fn lease_status(env: &Env, folder: &Path, epoch: Epoch) -> Result<LeaseStatus> {
     let path = layout::lease(folder, epoch);
-    let Some(file) = open(env, &path, OpenMode::Read)? else { return Ok(Pulse::default()) };
+    let Some(file) = open(env, &path, OpenMode::Read)? else { return Ok(LeaseStatus::default()) };
     let dead = lock::try_lock(&*file, &path)?;
     if dead {
         file.unlock().map_err(|e| failed("unlock", &path, e))?;
     }
-    Ok(Pulse::new(read(&*file, &path)?, dead))
+    Ok(LeaseStatus::new(read(&*file, &path)?, dead))
 }
 
 fn open(env: &Env, path: &Path, mode: OpenMode) -> Result<Option<Box<dyn IoFile>>> {
     match env.io.open(path, mode) {
         Ok(file) => Ok(Some(file)),
-        // What is no file says nothing, as if none was there.
+        // An object that is no file counts as missing.
         Err(error) if error.kind() == io::ErrorKind::NotFound || is_no_file(&error) => Ok(None),
         Err(error) => Err(failed("open", path, error)),
     }
 }
 
-fn count(beats: u64) -> Vec<u8> {
-    format!("{beats:0DIGITS$}\n").into_bytes()
+fn count(heartbeats: u64) -> Vec<u8> {
+    format!("{heartbeats:0DIGITS$}\n").into_bytes()
 }
 
-/// Zero where it cannot be read: a sign of life is advice, not truth.
+/// Reads the heartbeat count; zero if it is unreadable, because a heartbeat is only advisory.
 fn read(file: &dyn IoFile, path: &Path) -> Result<u64> {
     let mut digits = [0; DIGITS];
     read_full(file, &mut digits, 0).map_err(|e| failed("read", path, e))?;

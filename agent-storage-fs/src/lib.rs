@@ -1,4 +1,4 @@
-//! Agent workspaces, sessions and device bindings as files that a person can read, on one machine.
+//! Stores agent workspaces, sessions and device bindings as human-readable files on one machine.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -12,68 +12,81 @@
 //!
 //! let (store, effects) = (FsStore::open(folder.path()).await?, Effects::default());
 //! let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-//! let session = SessionStoreExt::create(&store, &effects, new).await?;
-//! store.append(&effects, session.id, session.head, vec![NewEvent::user_message("hello")]).await?;
-//! drop(store);
+//! let session = store.create(&effects, new).await?;
+//! store.append(&effects, session.id, session.head, vec![NewEvent::user_message("Hello")]).await?;
+//! store.close().await?;
 //!
-//! // Another process, another day.
+//! // Later, in another process.
 //! let store = FsStore::open(folder.path()).await?;
 //! let page = store.read(session.id, ReadEvents::last(50)).await?;
 //! assert_eq!(page.events.len(), 2);
 //! # Ok(()) }
 //! ```
 //!
+//! Events are stored as lines of text, one file for each session. A commit locks the session's folder, reads what
+//! other processes appended, and appends its own lines with one write and one sync. Everything else is derived.
+//!
 //! # Layout
 //!
 //! ```text
 //! <root>/config.toml                              global configuration, the host's
 //! <root>/bindings.toml                            device -> workspace
-//! <root>/workspaces/<id>/workspace.toml           record; a workspace is there from the moment that this file is
+//! <root>/workspaces/<id>/workspace.toml           record; a workspace exists if this file exists
 //! <root>/workspaces/<id>/config.toml              the workspace's own configuration, optional
-//! <root>/workspaces/<id>/session.md               what was said in the main session, for people; derived
-//! <root>/workspaces/<id>/{mcp,skills,memory}/     the host's own; `chat area import` takes them into the areas
+//! <root>/workspaces/<id>/session.md               messages of the main session, for people; derived
+//! <root>/workspaces/<id>/{mcp,skills,memory}/     the host's own; `chat area import` copies them into the areas
 //! <root>/workspaces/<id>/sessions/<sid>/
-//!     events.jsonl                                the truth: one event a line, a checksum in each
+//!     events.jsonl                                the log, the source of everything else: one event a line
 //!     session.json                                the record up to a stated offset; a cache
-//! <root>/index/                                   derived; `rebuild` makes it anew, without what was moved away
-//! <root>/tenants/<tenant>/                        the same again for every other tenant
+//! <root>/index/                                   derived; `rebuild` creates it again
+//! <root>/tenants/<tenant>/                        the same for every other tenant
 //! ```
 //!
-//! [`format`](mod@format) gives every byte, and what a crash at each step leaves. Files are readable and writable for their owner
-//! only. A directory of the Aptove agent opens as it is; files that this crate does not know are left alone.
+//! [`format`](mod@format) specifies every byte, and the state that a crash at each step leaves. Files are readable and
+//! writable by their owner only. A directory of the Aptove agent opens as it is. The store does not touch files that
+//! it does not know.
 //!
 //! # Guarantees
 //!
-//! - What was acknowledged survives `kill -9` and the loss of power ([`Sync::Full`], the default), or `kill -9` only
+//! - Acknowledged writes survive `kill -9` and power loss ([`Sync::Full`], the default), or `kill -9` only
 //!   ([`Sync::Off`]).
-//! - A commit is seen whole or not at all, by every reader, after any crash. Readers take no locks and wait for
-//!   nobody.
-//! - Several processes on one machine behave like one. Network file systems are not for this crate; one without
-//!   working locks is refused.
-//! - A commit costs one write and one sync, however long the session is. Opening a session reads its snapshot and at
-//!   most some 16 KiB of its log; reading the last events reads these.
-//! - Every file that could come under another's name says whose it is, and is damage there. A session or workspace that a
-//!   person moved away is damage, and is not begun anew. Who only looks writes nothing.
-//! - Damage is reported as such, and damaged bytes are kept. A commit at the end of a log that is not whole was never
-//!   acknowledged, or is damaged: the next writer moves it aside into `events.tail-<offset>`, and warns.
+//! - Every reader sees a commit whole or not at all, after any crash. Readers take no locks and never wait.
+//! - Several processes on one machine may use the same store, as if they were one. Network file systems are not
+//!   supported; a file system without working locks is refused.
+//! - A commit costs one write and one sync, regardless of the length of the session. Opening a session reads its
+//!   snapshot and at most about 16 KiB of its log. Reading the last events reads only these.
+//! - Every file that could be mistaken for another's if renamed names its owner; under another owner's name it is
+//!   damaged. A session or workspace that a person moved away is damaged, and is not created again. Reading writes
+//!   nothing.
+//! - Damage is reported as such, and damaged bytes are kept. An incomplete commit at the end of a log was either never
+//!   acknowledged or damaged: the next writer moves it to `events.tail-<offset>`, and logs a warning.
 //!
 //! # Costs that grow
 //!
-//! Binding a device rewrites `bindings.toml`, and every answer reads it. A list looks at the length of each session's
-//! log, a list of workspaces reads each record. Creating a session, or looking for one that is not there, looks
-//! into each workspace's folder. A purge, a list by parent, one of all sessions and one that counts (`with_total`) read the 256
-//! folders of the index, to name the sessions that a person moved away.
+//! Binding a device rewrites `bindings.toml`, and every lookup of a binding reads it. Listing sessions checks the
+//! length of each session's log; listing workspaces reads each record. Creating a session, or looking up one that does
+//! not exist, checks each workspace's folder. Four operations read the 256 folders of the index, to report sessions
+//! that a person moved away: a purge, a list by parent, a list of all sessions, and a list that counts (`with_total`).
 //!
-//! # Platforms
+//! # Runtime and platforms
 //!
-//! Tested on Linux. Written for macOS and Windows too, and not verified there; on Windows names are as durable as
-//! the file system makes them, since there is no call to sync a folder.
+//! Needs a tokio runtime with time enabled. File operations run on its blocking threads. The crate has no features.
+//!
+//! Tested on Linux. Written for macOS and Windows too, but not verified there. On Windows, names are as durable as the
+//! file system makes them, because there is no call to sync a folder.
+//!
+//! # Where to go next
+//!
+//! - [`FsConfig`]: durability, waiting times, transcripts.
+//! - [`FsStore`]: the store, and what only files have: [`FsStore::transcript_edits`], [`FsStore::load_global_config`].
+//! - [`SessionStoreExt`](agent_core::SessionStoreExt): create, append, fork, follow.
 
 mod bindings;
 mod bindings_toml;
 mod cached;
 mod config;
 mod delete_damaged;
+mod delete_tenant;
 mod env;
 mod error;
 pub mod io;

@@ -1,4 +1,4 @@
-//! Lists of sessions. Looks at each log's length, and reads only what changed since it looked last.
+//! Lists of sessions. Checks each log's length, and reads only what changed since the last check.
 
 use std::io;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::sessions::load_folder;
 use crate::tenant::Tenant;
 use crate::{place, record, workspaces as records};
 
-/// One page.
+/// Returns one page of sessions.
 pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<SessionSummary>> {
     let workspaces = match query.workspace {
         Some(id) => vec![id],
@@ -29,7 +29,7 @@ pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<Ses
         let folder = tenant.layout.sessions(workspace);
         let names = match tenant.env.list(&folder) {
             Ok(names) => names,
-            // One workspace that cannot be looked into hides nothing of the others.
+            // An unreadable workspace hides nothing of the others.
             Err(error) if query.workspace.is_none() && is_own(&error) => {
                 closed.push(Damaged::new(folder.display().to_string(), error.to_string()));
                 Vec::new()
@@ -44,7 +44,7 @@ pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<Ses
     let found = each.flatten().filter_map(|(folder, id)| {
         let id = id?;
         summary(tenant, &folder, id).unwrap_or_else(|error| {
-            // Of a session whose beginning can be read it is known that it is no child of another.
+            // A session whose beginning can be read is known not to be a child of the parent.
             let other = query.parent.is_some_and(|parent| {
                 origin(tenant, &folder, id).is_some_and(|origin| origin.parent() != Some(parent))
             });
@@ -60,14 +60,14 @@ pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<Ses
     }
     let whole = query.parent.is_some() || query.states.contains(&SessionState::Archived);
     if query.cursor.is_none() && (query.with_total || (whole && query.workspace.is_none())) {
-        // What is not there may be a child, and in any state.
+        // A missing session may be a child, and in any state.
         let missing = missing(tenant)?.into_iter();
         let is_elsewhere =
             |it: &Damaged| query.workspace.is_some_and(|id| it.workspace.is_some_and(|of| of != id));
         damaged.extend(missing.filter(|it| !is_elsewhere(it)));
     }
     damaged.append(&mut closed);
-    // Each is named once, on the first page.
+    // Each is listed once, on the first page.
     if query.cursor.is_some() {
         damaged.clear();
     }
@@ -75,8 +75,8 @@ pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<Ses
     Ok(page.with_damaged(damaged))
 }
 
-/// All sessions that have a folder, each with the workspace that it lies in.
-/// What cannot be looked into is added to `damaged`.
+/// Returns all sessions that have a folder, each with the workspace that contains it. Adds unreadable folders to
+/// `damaged`.
 pub(crate) fn all(tenant: &Tenant, damaged: &mut Vec<Damaged>) -> Result<Vec<(WorkspaceId, SessionId)>> {
     let mut all = Vec::new();
     for workspace in place::workspaces(tenant)? {
@@ -94,37 +94,39 @@ pub(crate) fn all(tenant: &Tenant, damaged: &mut Vec<Damaged>) -> Result<Vec<(Wo
     Ok(all)
 }
 
-/// The sessions that are known and not there.
+/// Returns the sessions that are known but missing.
 pub(crate) fn missing(tenant: &Tenant) -> Result<Vec<Damaged>> {
-    // What cannot be looked into is named where that is looked into.
+    // Unreadable folders are reported by the search of these folders.
     let there = all(tenant, &mut Vec::new())?.into_iter().map(|(_, id)| id).collect();
     Ok(place::all_missing(tenant, &there))
 }
 
-/// What is wrong with where things are, and lists do not name: workspaces that are known and not there, and sessions that a
-/// person moved into another workspace's folder, whom no list of a workspace shows.
+/// Returns the damage that lists do not show: workspaces that are known but missing, and sessions that a person moved
+/// into another workspace's folder, which no list of a workspace shows.
 pub(crate) fn check(tenant: &Tenant) -> Result<Vec<Damaged>> {
     let mut damaged = records::missing(tenant);
     for (workspace, id) in all(tenant, &mut Vec::new())? {
         let folder = tenant.layout.session(workspace, id);
-        // What cannot be read is named by lists.
+        // Lists report unreadable sessions.
         let Ok(Some(summary)) = summary(tenant, &folder, id) else { continue };
         if summary.workspace != workspace {
             let home = tenant.layout.session(summary.workspace, id);
-            let why =
-                format!("lies in workspace {workspace}, and no list shows it; move it to {}", home.display());
+            let why = format!(
+                "is in the folder of workspace {workspace}, and no list shows it; move it to {}",
+                home.display()
+            );
             damaged.push(Damaged::new(folder.display().to_string(), why));
         }
     }
     Ok(damaged)
 }
 
-/// Whether something is wrong with the object itself, and not with the machine.
+/// Returns whether the error concerns the object itself, rather than the machine.
 fn is_own(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Denied)
 }
 
-/// Where a session comes from, as far as its tombstone or its beginning can be read.
+/// Returns the origin of a session, if its tombstone or the beginning of its log is readable.
 fn origin(tenant: &Tenant, folder: &Path, id: SessionId) -> Option<Origin> {
     let owner = tenant.layout.owner(id);
     if let Ok(Some(tombstone)) = record::read_tombstone(&tenant.env, folder, owner) {
@@ -150,7 +152,7 @@ fn summary(tenant: &Tenant, folder: &Path, id: SessionId) -> Result<Option<Sessi
     }
     let Some(cached) = load_folder(tenant, folder, id)? else { return Ok(None) };
     let summary = SessionSummary::from(&*cached.record);
-    // What grew between the two looks is looked at again next time.
+    // A log that grew between the two checks is checked again next time.
     held(&tenant.summaries).insert(id, (stat, summary.clone()));
     Ok(Some(summary))
 }

@@ -1,5 +1,5 @@
-//! Locks between processes: on folders, which nobody can remove while they hold something, and on side files of what is
-//! derived. Never waited for here.
+//! Locks between processes: on folders, which nobody can remove while they are not empty, and on lock files beside
+//! derived files. Nothing here waits for a lock.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,16 +11,16 @@ use crate::env::Env;
 use crate::error::{failed, replaced};
 use crate::io::{FileId, IoFile, LOCK, OpenMode, still_ours};
 
-/// What came of an attempt: the shell waits and tries again where a lock was held.
+/// Result of an attempt. The async caller waits and tries again if a lock was held.
 #[derive(Debug)]
 pub(crate) enum Attempt<T> {
-    /// It was done.
+    /// The work was done.
     Done(T),
-    /// Somebody else holds a lock that it needs; nothing was done.
+    /// Another process or handle holds a required lock; nothing was done.
     Busy,
 }
 
-/// What is locked, by its name and by what it is.
+/// Locked object, by its name and its file id.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Locked<'a> {
     pub(crate) path: &'a Path,
@@ -28,54 +28,56 @@ pub(crate) struct Locked<'a> {
 }
 
 impl Locked<'_> {
-    /// Whether what is locked still has its name. If not, others lock what has it now.
+    /// Returns whether the locked object still has its name. If not, other processes lock the object that has the name
+    /// now.
     pub(crate) fn still_ours(self, env: &Env) -> Result<bool> {
         let named = still_ours(&*env.io, self.id, self.path);
         Ok(named.map_err(|e| failed("look at", self.path, e))?.is_some())
     }
 
-    /// Before something in it gets a name: fails if another folder has this one's name by now. What was made beside the
-    /// new name before this cannot come into that folder after it, since it is not there.
+    /// Fails if the locked folder has been replaced under its name. Call it before a file in the folder gets its name.
+    /// A temporary file created before this check cannot be renamed into the other folder after it, because it is not
+    /// there.
     pub(crate) fn check(self, env: &Env) -> Result<()> {
         if self.still_ours(env)? { Ok(()) } else { Err(replaced(self.path)) }
     }
 }
 
-/// A lock that is held until this is dropped.
+/// Lock that is held until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldLock {
     file: Box<dyn IoFile>,
     id: FileId,
     path: PathBuf,
 }
 
-impl Held {
+impl HeldLock {
     pub(crate) fn locked(&self) -> Locked<'_> {
         Locked { path: &self.path, id: self.id }
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldLock {
     fn drop(&mut self) {
         // By name, not by closing: a child process that is being started may share the open file for a moment.
         let _ = self.file.unlock();
     }
 }
 
-/// Takes the lock on the side file at `path` if it is free.
-pub(crate) fn take(env: &Env, path: &Path) -> Result<Option<Held>> {
+/// Takes the lock on the lock file at `path` if it is free.
+pub(crate) fn take(env: &Env, path: &Path) -> Result<Option<HeldLock>> {
     hold(env, env.io.open(path, OpenMode::Create), path)
 }
 
 /// Takes the lock of a folder if it is free.
-pub(crate) fn take_folder(env: &Env, folder: &Path) -> Result<Option<Held>> {
+pub(crate) fn take_folder(env: &Env, folder: &Path) -> Result<Option<HeldLock>> {
     hold(env, env.io.open_lock(folder), folder)
 }
 
-fn hold(env: &Env, opened: io::Result<Box<dyn IoFile>>, path: &Path) -> Result<Option<Held>> {
+fn hold(env: &Env, opened: io::Result<Box<dyn IoFile>>, path: &Path) -> Result<Option<HeldLock>> {
     let file = match opened {
         Ok(file) => file,
-        // Somebody moved the folder away just now. Who tries again sees what is there.
+        // The folder was moved meanwhile. The next attempt sees the current state.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed("open the lock", path, error)),
     };
@@ -83,13 +85,13 @@ fn hold(env: &Env, opened: io::Result<Box<dyn IoFile>>, path: &Path) -> Result<O
         return Ok(None);
     }
     let id = file.stat().map_err(|e| failed("look at", path, e))?.id;
-    let held = Held { file, id, path: path.to_owned() };
-    // It may have been replaced before it was locked.
+    let held = HeldLock { file, id, path: path.to_owned() };
+    // The object may have been replaced before it was locked.
     Ok(held.locked().still_ours(env)?.then_some(held))
 }
 
-/// Does `work` under the lock of a folder, if that is free. What it did counts if the folder still has its name at the
-/// end; if another has it, the work is to be done again there.
+/// Runs `work` under the lock of a folder, if that is free. The result counts only if the folder still has its name at
+/// the end; if another folder has the name, the result is `Busy`, and the caller repeats the work there.
 pub(crate) fn under<T>(
     env: &Env,
     folder: &Path,
@@ -117,7 +119,7 @@ pub(crate) fn try_lock(file: &dyn IoFile, path: &Path) -> Result<bool> {
     })
 }
 
-/// Makes sure, once in the life of a store, that locks in `folder` keep others out.
+/// Checks, once per store, that locks in `folder` are exclusive.
 pub(crate) fn probe_once(env: &Env, folder: &Path) -> Result<()> {
     if !env.probed.load(Ordering::Relaxed) {
         probe(env, folder)?;
@@ -126,8 +128,8 @@ pub(crate) fn probe_once(env: &Env, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes sure that locks on this file system keep others out; some network and user-space file systems accept every
-/// lock and keep out nobody.
+/// Checks that locks on this file system are exclusive. Some network and user-space file systems accept every lock and
+/// exclude no process.
 fn probe(env: &Env, folder: &Path) -> Result<()> {
     let (path, ()) = env
         .fresh(folder, "lock-probe", |path| env.io.create_dir(path))

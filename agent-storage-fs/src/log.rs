@@ -1,4 +1,4 @@
-//! The lines of `events.jsonl`: how an event is framed, and how a log is walked in either direction.
+//! Lines of `events.jsonl`: how an event is framed, and how a log is read in either direction.
 
 use std::{fmt, io};
 
@@ -10,21 +10,21 @@ use serde::{Deserialize, Serialize};
 use crate::io::{IoFile, read_full};
 use crate::owner::Owner;
 
-/// How much is read at a time.
+/// Number of bytes read at a time.
 const CHUNK: usize = 16 << 10;
-/// The longest line that can be an event: a payload of 16 MiB, and its header.
+/// Length limit of a line with an event, in bytes: a payload of 16 MiB and its header.
 const LINE_MAX: usize = 18 << 20;
-/// `,"crc":"` before the checksum, `"}` after it.
+/// Text before the checksum: `,"crc":"`. After the checksum comes `"}`.
 const CRC_OPEN: &[u8] = b",\"crc\":\"";
 const CRC_CLOSE: &[u8] = b"\"}";
 const CRC_LEN: usize = CRC_OPEN.len() + 8 + CRC_CLOSE.len();
 
-/// Appends the JSON of `value`, which is an object, as a line that ends with the checksum of its owner and the bytes
-/// before it. Errors say that it is `what`.
+/// Appends the JSON object `value` as a line that ends with a checksum over its owner and the bytes before it. Error
+/// texts name the object `what`.
 ///
 /// # Errors
 ///
-/// As for [`seal`]; `InvalidInput` where it has no JSON form.
+/// The errors of [`seal`]; `InvalidInput` if the value cannot be written as JSON.
 pub(crate) fn frame(
     owner: Owner,
     what: &dyn fmt::Display,
@@ -38,11 +38,11 @@ pub(crate) fn frame(
     seal(owner, what, start, out)
 }
 
-/// Ends the line of which the JSON object stands in `out`, from `start` on.
+/// Completes the line whose JSON object starts at `start` in `out`.
 ///
 /// # Errors
 ///
-/// `InvalidInput` if the JSON is not an object on one line: nobody could read it back.
+/// `InvalidInput` if the JSON is not an object on one line, which could not be read back.
 fn seal(owner: Owner, what: &dyn fmt::Display, start: usize, out: &mut Vec<u8>) -> Result<()> {
     let is_line = out.len() > start && out.ends_with(b"}") && memchr(b'\n', &out[start..]).is_none();
     if !is_line {
@@ -63,7 +63,7 @@ fn seal(owner: Owner, what: &dyn fmt::Display, start: usize, out: &mut Vec<u8>) 
     Ok(())
 }
 
-/// The lines of a session's events.
+/// Returns the lines of a session's events.
 pub(crate) fn lines(owner: Owner, events: &[Event]) -> Result<Vec<u8>> {
     let mut lines = Vec::with_capacity(events.iter().map(|event| event.size_bytes() + 64).sum());
     for event in events {
@@ -72,19 +72,20 @@ pub(crate) fn lines(owner: Owner, events: &[Event]) -> Result<Vec<u8>> {
     Ok(lines)
 }
 
-/// A line (without its line break) whose checksum is right, as it stands, checksum and all: those who read the JSON look
-/// for the fields that they know.
+/// Returns the text of a line (without its line break) if its checksum is right. The text includes the checksum;
+/// parsers ignore fields that they do not know.
 pub(crate) fn unframe(owner: Owner, line: &[u8]) -> Option<&str> {
     checked(line, owner.seed)?;
     std::str::from_utf8(line).ok()
 }
 
-/// Whether a line is of the former form, whose checksum began with no owner.
-pub(crate) fn is_former(line: &[u8]) -> bool {
-    checked(line, 0).is_some()
+/// Returns the format of a line that is not of this version's format; `None` if it is damaged.
+pub(crate) fn other_format(owner: Owner, line: &[u8]) -> Option<i64> {
+    let (format, _) = owner.other_formats().find(|(_, seed)| checked(line, *seed).is_some())?;
+    Some(format)
 }
 
-/// The bytes before the checksum, where it is right.
+/// Returns the bytes before the checksum, if the checksum is right.
 fn checked(line: &[u8], seed: u32) -> Option<&[u8]> {
     let (body, tail) = line.split_at_checked(line.len().checked_sub(CRC_LEN)?)?;
     let digits = tail.strip_prefix(CRC_OPEN)?.strip_suffix(CRC_CLOSE)?;
@@ -94,14 +95,14 @@ fn checked(line: &[u8], seed: u32) -> Option<&[u8]> {
     (lower && fits).then_some(body)
 }
 
-/// The number that a line starts with, without a look at its checksum: for searching only.
+/// Returns the number that a line starts with, without verifying its checksum; for searching only.
 pub(crate) fn seq_of(line: &[u8]) -> Option<u64> {
     let digits = line.strip_prefix(b"{\"seq\":")?;
     let end = digits.iter().position(|b| !b.is_ascii_digit())?;
     std::str::from_utf8(&digits[..end]).ok()?.parse().ok().filter(|_| digits[end] == b',')
 }
 
-/// What the walk over a log needs of an event.
+/// Fields of an event that reading a log needs.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Header {
     pub(crate) seq: u64,
@@ -110,26 +111,26 @@ pub(crate) struct Header {
     pub(crate) of: u32,
 }
 
-/// A line as it was found: from `offset` to `end`, which is behind its line break.
+/// Line of a file, from `offset` to `end`, which is after its line break.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line<'a> {
     pub(crate) offset: u64,
     pub(crate) end: u64,
-    /// Without the line break; nothing where it is too long for an event.
+    /// Bytes without the line break; empty if the line is too long for an event.
     pub(crate) bytes: &'a [u8],
-    /// Whether it ends with a line break.
+    /// True if the line ends with a line break.
     pub(crate) whole: bool,
     owner: Owner,
 }
 
 impl Line<'_> {
-    /// The header of a line that is whole and whose checksum is right.
+    /// Returns the header of a line that is whole and has the right checksum.
     pub(crate) fn header(&self) -> Option<Header> {
         let header: Header = serde_json::from_str(self.json()?).ok()?;
         (header.n >= 1 && header.n <= header.of).then_some(header)
     }
 
-    /// The event of a line that is whole and whose checksum is right.
+    /// Returns the event of a line that is whole and has the right checksum.
     pub(crate) fn event(&self) -> Option<Event> {
         Event::from_json(self.json()?).ok().filter(|event| event.n >= 1 && event.n <= event.of)
     }
@@ -139,21 +140,21 @@ impl Line<'_> {
     }
 }
 
-/// The lines of a file from an offset on, in order.
+/// Lines of a file from an offset on, in order.
 #[derive(Debug)]
 pub(crate) struct Forward<'a> {
     file: &'a dyn IoFile,
     owner: Owner,
     end: u64,
-    /// The offset behind the buffer.
+    /// Offset after the buffer.
     read_to: u64,
     buffer: Vec<u8>,
-    /// Where in the buffer the next line starts.
+    /// Position in the buffer at which the next line starts.
     start: usize,
 }
 
 impl<'a> Forward<'a> {
-    /// The lines between `at`, where one starts, and `end`.
+    /// Returns the lines between `at`, at which a line starts, and `end`.
     pub(crate) fn new(owner: Owner, file: &'a dyn IoFile, at: u64, end: u64) -> Self {
         Self { file, owner, end, read_to: at, buffer: Vec::new(), start: 0 }
     }
@@ -187,13 +188,13 @@ impl<'a> Forward<'a> {
         }
     }
 
-    /// Reads on; `false` at the end.
+    /// Reads more; returns `false` at the end.
     fn fill(&mut self) -> io::Result<bool> {
         self.buffer.drain(..self.start);
         self.start = 0;
         let filled = self.buffer.len();
         let left = usize::try_from(self.end.saturating_sub(self.read_to)).unwrap_or(usize::MAX);
-        // More at a time where a line is long, so that the work stays in proportion to its length.
+        // More at a time if a line is long, so that the work stays proportional to its length.
         self.buffer.resize(filled + CHUNK.max(filled).min(left), 0);
         let count = read_full(self.file, &mut self.buffer[filled..], self.read_to)?;
         self.buffer.truncate(filled + count);
@@ -202,26 +203,26 @@ impl<'a> Forward<'a> {
     }
 }
 
-/// The lines of a file up to an offset, the last one first.
+/// Lines of a file up to an offset, the last one first.
 #[derive(Debug)]
 pub(crate) struct Backward<'a> {
     file: &'a dyn IoFile,
     owner: Owner,
-    /// The offset of the buffer's first byte.
+    /// Offset of the first byte of the buffer.
     base: u64,
     buffer: Vec<u8>,
-    /// How much of the buffer was not handed out yet.
+    /// Number of bytes in the buffer that were not returned yet.
     left: usize,
 }
 
 impl<'a> Backward<'a> {
-    /// The lines before `end`; the last of them may lack its line break.
+    /// Returns the lines before `end`; the last of them may lack its line break.
     pub(crate) fn new(owner: Owner, file: &'a dyn IoFile, end: u64) -> Self {
         Self { file, owner, base: end, buffer: Vec::new(), left: 0 }
     }
 
     pub(crate) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
-        // What of the buffer belongs to lines that were handed out is cut off here, since a line borrows it.
+        // The part of the buffer with lines that were returned is removed here, since a line borrows it.
         self.buffer.truncate(self.left);
         if self.buffer.is_empty() && !self.fill()? {
             return Ok(None);
@@ -250,7 +251,7 @@ impl<'a> Backward<'a> {
         Ok(Some(Line { offset: self.base + start as u64, end, bytes, whole, owner: self.owner }))
     }
 
-    /// Reads what lies before the buffer; `false` at the start of the file.
+    /// Reads the bytes before the buffer; returns `false` at the start of the file.
     fn fill(&mut self) -> io::Result<bool> {
         let before = usize::try_from(self.base).unwrap_or(usize::MAX);
         let mut fresh = vec![0; CHUNK.max(self.buffer.len()).min(before)];
@@ -286,7 +287,7 @@ mod tests {
         Owner::new(Owner::seed(&TenantId::default()), "019c60d9-9c46-853c-b6d7-6cec99e07585".parse().unwrap())
     }
 
-    /// Appends JSON as a line, as it is.
+    /// Appends JSON as a line, unchanged.
     fn line(json: &str, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         out.extend_from_slice(json.as_bytes());
@@ -339,9 +340,9 @@ mod tests {
         }
     }
 
-    /// A line without end takes bounded memory, and is no event; what follows it is found.
+    /// A line without end takes bounded memory, and is no event; the lines after it are found.
     #[test]
-    fn a_line_without_end_is_passed_over_in_bounded_memory() {
+    fn unterminated_line_is_skipped_in_bounded_memory() {
         let mut bytes = b"first\n".to_vec();
         bytes.resize(bytes.len() + LINE_MAX + 5 * CHUNK, 0);
         bytes.extend_from_slice(b"\nlast\n");
@@ -352,10 +353,10 @@ mod tests {
         assert_eq!(texts, [&b"first"[..], b"", b"last"]);
     }
 
-    /// A line as long as an event may be is read, and one that is longer is not, in both directions and also where it
-    /// lacks its end.
+    /// A line as long as the longest event is read, and a longer one is not, in both directions and also if it lacks
+    /// its end.
     #[test]
-    fn a_line_of_the_greatest_length_is_read_and_no_longer_one() {
+    fn longest_line_is_read_and_a_longer_one_is_not() {
         for (length, read) in [(LINE_MAX, LINE_MAX), (LINE_MAX + 1, 0)] {
             for (start, end) in [("first\n", "\n"), ("first\n", ""), ("", "\n")] {
                 let mut bytes = start.as_bytes().to_vec();
@@ -375,9 +376,9 @@ mod tests {
         assert!(forward(&*file, 0, bytes.len() as u64) == backward(&*file, bytes.len() as u64));
     }
 
-    /// Of a line without end no more is held than the longest event takes, however long it is.
+    /// A line without end takes no more memory than the longest event, however long it is.
     #[test]
-    fn a_line_without_end_is_not_held_in_memory() {
+    fn unterminated_line_takes_bounded_memory() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         let length = 6 * LINE_MAX as u64;
@@ -391,17 +392,17 @@ mod tests {
         assert!(lines.buffer.capacity() <= 3 * LINE_MAX, "{}", lines.buffer.capacity());
     }
 
-    /// A file that is cut while it is read backwards is an error, and not zeros.
+    /// A file that is cut while it is read backwards is an error, and does not yield zeros.
     #[test]
-    fn a_file_that_is_cut_while_it_is_read_backwards_is_an_error() {
+    fn file_truncated_during_reverse_read_is_an_error() {
         let (_folder, file) = file(b"first\nsecond\n");
         let error = Backward::new(owner(), &*file, 14).next().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 
-    /// The place of an event in its commit is between the first and the last.
+    /// An event's place in its commit is between the first and the last.
     #[test]
-    fn an_event_outside_its_commit_is_none() {
+    fn event_position_must_be_within_its_commit() {
         const EVENT: &str = r#"{"seq":1,"id":"019c60d9-9c46-853c-b6d7-6cec99e07585","commit":"019c60d9-9c46-753c-b6d7-6cec99e07585","n":1,"of":1,"at":"2026-02-15T10:30:00.007000Z","type":"session.created","actor":"system","transition":{"trigger":"ready","from":"initializing","to":"idle","reason":"fresh"},"data":{"workspace":"default"}}"#;
         for (n, of, there) in [(1, 1, true), (1, 2, true), (2, 2, true), (0, 1, false), (2, 1, false)] {
             let mut bytes = Vec::new();
@@ -414,7 +415,7 @@ mod tests {
         }
     }
 
-    /// What nobody could read back is refused by name, before anything is written.
+    /// JSON that could not be read back is refused with its name, before anything is written.
     #[test]
     fn json_that_is_not_one_line_is_refused() {
         for json in ["{\"seq\":1,\n\"data\":{}}", "{\"seq\":1}\n", "", "[]"] {
@@ -428,7 +429,7 @@ mod tests {
         }
     }
 
-    /// A line whose bytes are not those that were written is no line.
+    /// A line whose bytes differ from those that were written is not accepted.
     #[test]
     fn every_flipped_bit_of_a_line_is_found() {
         let mut line = Vec::new();

@@ -1,5 +1,5 @@
-//! Finds a session by its id alone: a derived file names its workspace, and where that is missing or wrong, the
-//! workspaces are looked through and the file is written anew.
+//! Finds a session by its id alone. An index file names its workspace. If that file is missing or wrong, all workspaces
+//! are searched. Looking writes nothing: the next commit or `rebuild` writes the index file again.
 
 use std::collections::{BTreeSet, HashSet};
 use std::io;
@@ -15,93 +15,98 @@ use crate::layout::id_of;
 use crate::tenant::Tenant;
 use crate::transcript::mark::session_of;
 
-/// What the derived file of a session says: nothing if there is none.
+/// Reads the index file of a session; `None` if there is none.
 ///
-/// Written after the session's folder was made durable, and no folder of a session is ever removed: who finds the one and
-/// not the other knows that a person moved it.
+/// The index file is written after the session's folder was made durable, and a session's folder is never removed. If
+/// the file exists and the folder does not, a person moved the folder.
 fn pointer(tenant: &Tenant, id: SessionId) -> Result<Option<Pointer>> {
     match tenant.env.read_text(&tenant.layout.pointer(id)) {
         Ok(text) => Ok(text.map(|text| Pointer { workspace: text.trim_end().parse().ok() })),
-        // Whatever else has that name, a session had it first.
+        // Even if another object has that name now, a session had it first.
         Err(error) if *error.kind() == ErrorKind::Corrupt => Ok(Some(Pointer { workspace: None })),
         Err(error) => Err(error),
     }
 }
 
 struct Pointer {
-    /// Nothing if that cannot be read. It shows all the same that there was a session.
+    /// Workspace of the session; `None` if the file is unreadable. Even then it proves that the session existed.
     workspace: Option<WorkspaceId>,
 }
 
-/// Where a session is.
+/// Result of looking for a session.
 #[derive(Debug)]
-pub(crate) enum Place {
-    /// Here, as the derived file says, or not.
+pub(crate) enum SessionFolder {
+    /// Folder of the session, and whether the index file names it.
     At(PathBuf, bool),
-    /// It was in this workspace, as far as is known, and is not there.
+    /// The session was in this workspace, as far as is known, and is missing.
     Missing(WorkspaceId),
     Nowhere,
 }
 
-pub(crate) fn locate(tenant: &Tenant, id: SessionId) -> Result<Place> {
+pub(crate) fn locate(tenant: &Tenant, id: SessionId) -> Result<SessionFolder> {
     let known = pointer(tenant, id);
     if let Ok(Some(Pointer { workspace: Some(workspace) })) = known {
         let folder = tenant.layout.session(workspace, id);
         if is_folder(tenant, &folder)? {
-            return Ok(Place::At(folder, true));
+            return Ok(SessionFolder::At(folder, true));
         }
     }
     match look(tenant, id)? {
-        (Some(found), _) => return Ok(Place::At(found, false)),
+        (Some(found), _) => return Ok(SessionFolder::At(found, false)),
         (None, Some(refused)) => return Err(refused),
         (None, None) => {}
     }
-    // Who cannot ask does not know that there was none.
-    if let Some(pointer) = known? {
-        return Ok(Place::Missing(pointer.workspace.unwrap_or(WorkspaceId::DEFAULT)));
+    // An unreadable index proves nothing. The tenant may have been deleted since the index was first read, and the
+    // session may have been created since the workspaces were searched.
+    if known?.is_some()
+        && !is_being_deleted(tenant)
+        && let Some(pointer) = pointer(tenant, id)?
+    {
+        let missing = SessionFolder::Missing(pointer.workspace.unwrap_or(WorkspaceId::DEFAULT));
+        return Ok(look(tenant, id)?.0.map_or(missing, |folder| SessionFolder::At(folder, false)));
     }
-    // A main session has left its transcript, also if the derived file was removed.
+    // The transcript shows that a main session existed, also if the derived file was removed.
     let told = workspaces(tenant)?.find(|workspace| session_of(tenant, *workspace) == Some(id));
-    let Some(workspace) = told else { return Ok(Place::Nowhere) };
-    // Somebody may have made it since it was looked for.
+    let Some(workspace) = told else { return Ok(SessionFolder::Nowhere) };
+    // The session may have been created since the search.
     let (found, _) = look(tenant, id)?;
-    Ok(found.map_or(Place::Missing(workspace), |folder| Place::At(folder, false)))
+    Ok(found.map_or(SessionFolder::Missing(workspace), |folder| SessionFolder::At(folder, false)))
 }
 
-/// The session's folder, where there is one.
+/// Returns the session's folder, if there is one.
 pub(crate) fn find(tenant: &Tenant, id: SessionId) -> Result<Option<PathBuf>> {
     Ok(find_to_write(tenant, id)?.map(|(folder, _)| folder))
 }
 
-/// As [`find`], and whether the derived file says so.
+/// Like [`find`], and also returns whether the index file names the folder.
 pub(crate) fn find_to_write(tenant: &Tenant, id: SessionId) -> Result<Option<(PathBuf, bool)>> {
     match locate(tenant, id)? {
-        Place::At(folder, pointed) => Ok(Some((folder, pointed))),
-        Place::Missing(workspace) => Err(missing(&tenant.layout.session(workspace, id), id)),
-        Place::Nowhere => Ok(None),
+        SessionFolder::At(folder, pointed) => Ok(Some((folder, pointed))),
+        SessionFolder::Missing(workspace) => Err(missing(&tenant.layout.session(workspace, id), id)),
+        SessionFolder::Nowhere => Ok(None),
     }
 }
 
-/// The same for a session that is about to be made: looks through no workspace if the derived file is not there.
+/// Like [`find_to_write`], for a session that is about to be created: searches no workspace if there is no index file.
 pub(crate) fn find_to_make(tenant: &Tenant, id: SessionId) -> Result<Option<(PathBuf, bool)>> {
     if pointer(tenant, id)?.is_some() { find_to_write(tenant, id) } else { Ok(None) }
 }
 
-/// Looks through all workspaces that can be looked into.
+/// Searches all readable workspaces.
 pub(crate) fn search(tenant: &Tenant, id: SessionId) -> Result<Option<PathBuf>> {
     look(tenant, id).map(|(found, _)| found)
 }
 
-/// The session's folder; if there is none, what kept from looking everywhere.
+/// Returns the session's folder. If there is none, returns the error that prevented a complete search, if any.
 fn look(tenant: &Tenant, id: SessionId) -> Result<(Option<PathBuf>, Option<Error>)> {
     let mut refused = None;
     for (name, kind) in tenant.list_workspaces()? {
         let Some(workspace) = id_of::<WorkspaceId>(&name).filter(|_| kind != Kind::File) else { continue };
         let folder = tenant.layout.session(workspace, id);
         match tenant.env.io.stat(&folder) {
-            // No session is in what is no folder. A list names that; here it keeps nobody from the rest.
+            // An object that is no folder contains no session. Lists report it; the search continues.
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
-            // Whoever looks for a session is told that it may be there, at the end.
+            // The error is returned at the end, since the session may be there.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 refused.get_or_insert(failed("look at", &folder, error));
             }
@@ -115,8 +120,8 @@ fn look(tenant: &Tenant, id: SessionId) -> Result<(Option<PathBuf>, Option<Error
     Ok((None, refused))
 }
 
-/// The sessions that derived files know and that are not there, but those in `there`; for reports. What cannot be looked
-/// into is named, too.
+/// Returns the sessions that have index files, are missing, and are not in `there`; for reports. Unreadable index
+/// folders are reported too.
 pub(crate) fn all_missing(tenant: &Tenant, there: &HashSet<SessionId>) -> Vec<Damaged> {
     let mut damaged = Vec::new();
     let mut names = |folder: &Path| {
@@ -135,21 +140,21 @@ pub(crate) fn all_missing(tenant: &Tenant, there: &HashSet<SessionId>) -> Vec<Da
     for id in known.into_iter().filter(|id| !there.contains(id)) {
         let object = format!("session {id}");
         match locate(tenant, id) {
-            Ok(Place::Missing(workspace)) => {
+            Ok(SessionFolder::Missing(workspace)) => {
                 let error = missing(&tenant.layout.session(workspace, id), id);
-                damaged.push(Damaged::new(object, error.to_string()).in_workspace(workspace));
+                damaged.push(Damaged::new(object, error.to_string()).with_workspace(workspace));
             }
             Err(error) if *error.kind() == ErrorKind::Corrupt => {
                 damaged.push(Damaged::new(object, error.to_string()));
             }
-            // It may have been made since.
+            // The session may have been created meanwhile.
             _ => {}
         }
     }
     damaged
 }
 
-/// The workspaces of which there is a folder.
+/// Returns the workspaces that have a folder.
 pub(crate) fn workspaces(tenant: &Tenant) -> Result<impl Iterator<Item = WorkspaceId>> {
     Ok(tenant.list_workspaces()?.into_iter().filter_map(|(name, _)| id_of(&name)))
 }
@@ -167,20 +172,46 @@ fn judge(path: &Path, found: io::Result<Stat>) -> Result<bool> {
     }
 }
 
-/// Writes down in which workspace a session lies, when its folder is durable. Without it the session is found all the
-/// same, more slowly.
+/// Writes the index file of a session, once its folder is durable. Without that file the session is still found, but
+/// more slowly. The caller then checks that the folder has its name, or calls [`unpoint_if_gone`].
 pub(crate) fn point(tenant: &Tenant, id: SessionId, workspace: WorkspaceId) {
     note(tenant, &tenant.layout.pointer(id), &format!("{workspace}\n"));
 }
 
-/// Writes down that there is a workspace, when its record is durable: without its folder it is missing then.
+/// Removes the index file that was just written for a session if the session does not exist, because its tenant was
+/// deleted meanwhile: it is not missing then.
+pub(crate) fn unpoint_if_gone(tenant: &Tenant, id: SessionId, workspace: WorkspaceId) {
+    remove_if_gone(tenant, &tenant.layout.pointer(id), &tenant.layout.session(workspace, id));
+}
+
+fn remove_if_gone(tenant: &Tenant, path: &Path, object: &Path) {
+    if tenant.env.io.stat(object).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        tenant.env.discard(path);
+    }
+}
+
+/// Returns whether the tenant's deletion has begun and has not ended. Its index proves nothing then.
+fn is_being_deleted(tenant: &Tenant) -> bool {
+    matches!(tenant.env.kind(&tenant.layout.deletion()), Ok(Some(_)))
+}
+
+/// Writes the index file of a workspace, once its record is durable. If the workspace's folder disappears, it is then
+/// reported missing. The caller then checks that the folder has its name, or calls [`unpoint_workspace_if_gone`].
 pub(crate) fn point_workspace(tenant: &Tenant, id: WorkspaceId) {
     note(tenant, &tenant.layout.workspace_pointer(id), "");
 }
 
-/// Whether a workspace is known, though it may not be there. A folder of one is never removed.
+/// Like [`unpoint_if_gone`], for a workspace.
+pub(crate) fn unpoint_workspace_if_gone(tenant: &Tenant, id: WorkspaceId) {
+    remove_if_gone(tenant, &tenant.layout.workspace_pointer(id), &tenant.layout.workspace(id));
+}
+
+/// Returns whether a workspace has existed, even if it is missing now. A workspace's folder is never removed.
 pub(crate) fn knows_workspace(tenant: &Tenant, id: WorkspaceId) -> bool {
-    matches!(tenant.env.kind(&tenant.layout.workspace_pointer(id)), Ok(Some(Kind::File)))
+    let is_in_index =
+        || matches!(tenant.env.kind(&tenant.layout.workspace_pointer(id)), Ok(Some(Kind::File)));
+    // The tenant may have been deleted since the first look.
+    is_in_index() && !is_being_deleted(tenant) && is_in_index()
 }
 
 fn note(tenant: &Tenant, path: &Path, text: &str) {
@@ -194,7 +225,7 @@ fn note(tenant: &Tenant, path: &Path, text: &str) {
     }
 }
 
-/// Makes a folder and those above it, durable or not.
+/// Creates a folder and those above it, without making them durable.
 pub(crate) fn make_folders(tenant: &Tenant, path: &Path) -> io::Result<()> {
     let mut made = tenant.env.io.create_dir(path);
     if made.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)

@@ -1,4 +1,4 @@
-//! Files that come to be, or are replaced, in a folder that is locked.
+//! Creates and replaces files in a locked folder.
 
 use std::io;
 use std::path::Path;
@@ -10,14 +10,14 @@ use crate::error::failed;
 use crate::lock::Locked;
 
 impl Env {
-    /// Replaces a file, or makes it: durable on return, and whole at every moment.
+    /// Replaces or creates a file: durable on return, and whole at every moment.
     pub(crate) fn replace(&self, folder: Locked<'_>, path: &Path, bytes: &[u8]) -> Result<()> {
         self.check_poison(path)?;
         let temp = self.write_temp(path, bytes, true)?;
         self.publish(folder, &temp, path)
     }
 
-    /// Gives what was written and synced as `temp` its name, in a folder that is locked.
+    /// Renames the written and synced file `temp` to its name in a locked folder.
     pub(crate) fn publish(&self, folder: Locked<'_>, temp: &Path, path: &Path) -> Result<()> {
         folder.check(self).inspect_err(|_| self.discard(temp))?;
         if let Err(error) = self.io.rename(temp, path) {
@@ -27,13 +27,13 @@ impl Env {
         self.sync_name(path)
     }
 
-    /// Makes a file that must not exist yet, durable on return; `false` where it does.
+    /// Creates a file, durable on return; returns `false` if it exists already.
     pub(crate) fn create(&self, folder: Locked<'_>, path: &Path, bytes: &[u8]) -> Result<bool> {
         self.check_poison(path)?;
         let temp = self.write_temp(path, bytes, true)?;
         folder.check(self).inspect_err(|_| self.discard(&temp))?;
         let linked = match self.io.hard_link(&temp, path) {
-            // No such links here; the caller holds the lock, so that nobody of ours comes between.
+            // The file system has no hard links; the caller holds the lock, so that no other writer interferes.
             Err(error) if no_links(&error) => {
                 if self.has_file(path)? {
                     self.discard(&temp);
@@ -53,6 +53,6 @@ impl Env {
 }
 
 fn no_links(error: &io::Error) -> bool {
-    // EPERM: what Linux says of file systems without hard links.
+    // EPERM: the error of Linux on file systems without hard links.
     error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(1)
 }

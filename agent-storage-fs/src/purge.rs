@@ -1,5 +1,5 @@
-//! Removes the bytes of a deleted session. Every step can be repeated: a crash between two leaves a session that is
-//! deleted, and can be purged.
+//! Removes the bytes of a deleted session. Every step can be repeated. After a crash between two steps, the session is
+//! still deleted and can be purged.
 
 use std::path::Path;
 
@@ -14,32 +14,37 @@ use crate::log::Forward;
 use crate::owner::Owner;
 use crate::record::write_tombstone;
 use crate::sessions::not_found;
-use crate::slot::{Open, Slot};
-use crate::tenant::{Cell, Tenant};
+use crate::slot::{OpenFiles, WriterState};
+use crate::tenant::{SharedSession, Tenant};
 use crate::transcript::mark;
 use crate::{layout, place};
 
-/// Purges, if nobody else is at work on the session.
-pub(crate) fn purge(tenant: &Tenant, cell: &Cell, slot: &mut Slot, purge: &Purge) -> Result<Attempt<Purged>> {
+/// Purges a session, unless another process or handle has it locked.
+pub(crate) fn purge(
+    tenant: &Tenant,
+    cell: &SharedSession,
+    slot: &mut WriterState,
+    purge: &Purge,
+) -> Result<Attempt<Purged>> {
     let id = purge.session;
     slot.check_poison(id)?;
     if slot.open.is_none() {
         let folder = place::find(tenant, id)?.ok_or_else(|| not_found(id))?;
         tenant.prepare()?;
-        slot.open = Some(Open::existing(&tenant.env, folder, tenant.layout.owner(id))?);
+        slot.open = Some(OpenFiles::existing(&tenant.env, folder, tenant.layout.owner(id))?);
     }
     let Attempt::Done(done) = slot.under_lock(|open| purge_locked(tenant, open, purge))? else {
         return Ok(Attempt::Busy);
     };
     cell.forget();
     if done.is_ok() {
-        // Also if the names lead to other files now: those are to be purged then.
+        // If the names lead to other files now, those must be purged, too.
         slot.open = None;
     }
     Ok(done?.map_or(Attempt::Busy, Attempt::Done))
 }
 
-fn purge_locked(tenant: &Tenant, open: &mut Open, purge: &Purge) -> Result<Option<Purged>> {
+fn purge_locked(tenant: &Tenant, open: &mut OpenFiles, purge: &Purge) -> Result<Option<Purged>> {
     let (env, owner) = (&tenant.env, tenant.layout.owner(purge.session));
     let Some(state) = open.refresh()? else { return Ok(None) };
     purge.check(&state.record)?;
@@ -48,27 +53,27 @@ fn purge_locked(tenant: &Tenant, open: &mut Open, purge: &Purge) -> Result<Optio
     // The log will be another file.
     open.leave();
     let folder = open.locked();
-    // First what the session is, then its bytes: from here on the log no longer tells.
+    // The tombstone comes first, then the bytes: after that, the log no longer holds the record.
     let buried = if is_buried { Ok(()) } else { write_tombstone(env, folder, owner, &tombstone) };
     let removed = buried.and_then(|()| {
-        let removed = cut(env, (folder, owner), purge.keep.get(), is_buried).and_then(|removed| {
+        let removed = cut(env, (folder, owner), purge.keep_through.get(), is_buried).and_then(|removed| {
             sweep(env, folder.path)?;
             mark::remove(tenant, &tombstone)?;
             Ok(removed)
         });
-        // A part may be gone; doing it again removes the rest.
+        // A part may be removed; the next purge removes the rest.
         removed.map_err(|error| error.with_outcome(WriteOutcome::Unknown))
     });
     match folder.still_ours(env) {
         Ok(true) => removed.map(|removed| Some(Purged::new(removed))),
-        // The names lead elsewhere now, and what is there is to be purged.
+        // The names lead to other files now, which must be purged.
         Ok(false) => Ok(None),
         Err(error) => removed.and(Err(error.with_outcome(WriteOutcome::Unknown))),
     }
 }
 
-/// Replaces the log by its events up to `keep`; returns how many went. The first time also if none go: by the new file
-/// everybody who remembers the record notices that it is another.
+/// Replaces the log by its events up to `keep`; returns the number of removed events. The first purge replaces the
+/// file even if it removes none, so that all handles with a cached record see that the log has changed.
 fn cut(env: &Env, (folder, owner): (Locked<'_>, Owner), keep: u64, again: bool) -> Result<u64> {
     let log = folder.path.join(layout::LOG);
     let file = env.io.open(&log, OpenMode::Read).map_err(|e| failed("open", &log, e))?;
@@ -76,7 +81,7 @@ fn cut(env: &Env, (folder, owner): (Locked<'_>, Owner), keep: u64, again: bool) 
     let (mut kept, mut removed, mut before) = (0, 0, 0u64);
     let mut lines = Forward::new(owner, &*file, 0, len);
     while let Some(line) = lines.next().map_err(|e| failed("read", &log, e))? {
-        // A line that is damaged stands for the event that belongs there, and is kept with its neighbours.
+        // A damaged line counts as the event that belongs there, and is kept with its neighbours.
         let seq = line.header().map_or(before.saturating_add(1), |header| header.seq);
         before = seq;
         if removed == 0 && seq <= keep {
@@ -112,7 +117,7 @@ pub(crate) fn copy(from: &dyn IoFile, to: &dyn IoFile, len: u64) -> std::io::Res
     Ok(())
 }
 
-/// Removes everything else that was made of the log.
+/// Removes all other files that were derived from the log.
 fn sweep(env: &Env, folder: &Path) -> Result<()> {
     for (name, kind) in env.list(folder)? {
         let Some(name) = name.to_str() else { continue };

@@ -1,4 +1,4 @@
-//! Pages of events: found without reading the log from its start, checked line by line, never half a commit.
+//! Pages of events: found without reading the log from its start, verified line by line, never ending within a commit.
 
 use std::path::Path;
 
@@ -6,21 +6,26 @@ use agent_core::event::{Event, EventType};
 use agent_core::store::{Damaged, EventPage, ReadEvents};
 use agent_core::{CommitId, Error, ErrorKind, Result, SessionId};
 
-use crate::env::held;
+use crate::env::{held, parent};
 use crate::error::{corrupt, cut_off, failed};
 use crate::io::{IoFile, OpenMode};
 use crate::log::{Backward, Forward, Line, seq_of};
 use crate::owner::Owner;
-use crate::record::{Bad, holds_none};
+use crate::record::{Bad, holds_none, read_tombstone};
 use crate::sessions::not_found;
-use crate::tenant::{Cell, Tenant};
+use crate::tenant::{SharedSession, Tenant};
 use crate::{layout, place};
 
-/// A stretch of the log that is rather walked than searched.
+/// Length of log, in bytes, below which events are found by reading instead of searching.
 const WALK: u64 = 32 << 10;
 
-/// A page of a session's own events.
-pub(crate) fn read(tenant: &Tenant, cell: &Cell, id: SessionId, read: &ReadEvents) -> Result<EventPage> {
+/// Returns a page of a session's own events.
+pub(crate) fn read(
+    tenant: &Tenant,
+    cell: &SharedSession,
+    id: SessionId,
+    read: &ReadEvents,
+) -> Result<EventPage> {
     let mut page = attempt(tenant, cell, id, read);
     for _ in 0..2 {
         let again = match &page {
@@ -30,13 +35,13 @@ pub(crate) fn read(tenant: &Tenant, cell: &Cell, id: SessionId, read: &ReadEvent
         if !again {
             break;
         }
-        // A writer may have cut off a torn end and written on between two looks; damage stays.
+        // A writer may have removed a torn end and appended between two attempts; damage remains.
         page = attempt(tenant, cell, id, read);
     }
     page
 }
 
-fn attempt(tenant: &Tenant, cell: &Cell, id: SessionId, read: &ReadEvents) -> Result<EventPage> {
+fn attempt(tenant: &Tenant, cell: &SharedSession, id: SessionId, read: &ReadEvents) -> Result<EventPage> {
     let (known_folder, known) = {
         let known = held(&cell.known);
         (known.folder.clone(), known.record.clone())
@@ -67,9 +72,7 @@ fn attempt(tenant: &Tenant, cell: &Cell, id: SessionId, read: &ReadEvents) -> Re
         known.as_ref().filter(|known| known.id == stat.id && !known.purged).map_or(0, |known| known.sure);
     let end = match known {
         Some(known) if known.id == stat.id && known.len == stat.len => known.end,
-        _ => {
-            log.complete_end(stat.len, || tenant.env.has_file(&log.path.with_file_name(layout::TOMBSTONE)))?
-        }
+        _ => log.complete_end(stat.len, || is_purged(tenant, log.path, log.owner))?,
     };
     if end < sure && end < stat.len {
         return Err(cut_off(log.path, sure, end));
@@ -77,18 +80,32 @@ fn attempt(tenant: &Tenant, cell: &Cell, id: SessionId, read: &ReadEvents) -> Re
     if read.newest { log.newest(read, end) } else { log.oldest(read, end) }
 }
 
-/// An open log.
+/// Returns whether a session has a tombstone, also a damaged one.
+///
+/// # Errors
+///
+/// `Unsupported` if the tombstone has another format: its log has that format too.
+fn is_purged(tenant: &Tenant, log: &Path, owner: Owner) -> Result<bool> {
+    match read_tombstone(&tenant.env, parent(log), owner) {
+        Err(error) if *error.kind() == ErrorKind::Corrupt => {
+            tenant.env.has_file(&log.with_file_name(layout::TOMBSTONE))
+        }
+        read => read.map(|tombstone| tombstone.is_some()),
+    }
+}
+
+/// Open log of a session.
 struct Log<'a> {
     file: &'a dyn IoFile,
     path: &'a Path,
     owner: Owner,
 }
 
-/// A place between two lines.
+/// Position between two lines.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct LinePosition {
     offset: u64,
-    /// The event before it, where that is known.
+    /// Sequence number of the event before it, if known.
     before: Option<u64>,
 }
 
@@ -97,21 +114,22 @@ impl Log<'_> {
         failed("read", self.path, source)
     }
 
-    /// The offset behind the last commit that is whole. What comes after it is being written, or never was.
+    /// Returns the offset after the last whole commit. Later bytes are being written, or belong to a commit that never
+    /// completed.
     ///
-    /// `purged` says whether the log was cut at a place that need not be the end of a commit.
+    /// `purged` returns whether the log was cut at a point that may not be the end of a commit.
     fn complete_end(&self, len: u64, purged: impl FnOnce() -> Result<bool>) -> Result<u64> {
         let mut lines = Backward::new(self.owner, self.file, len);
-        // The commit that may be the last whole one: where it ends, and what must come before.
+        // Candidate for the last whole commit: its end, and the event that must come before.
         let mut candidate: Option<(u64, CommitId, u32)> = None;
-        // The line behind: its event, and where it ends.
+        // Following line: its event and its end.
         let mut behind: Option<(u64, u64)> = None;
         let mut another_began = false;
         let end = loop {
             let Some(line) = lines.next().map_err(|e| self.failed(e))? else { break 0 };
             let Some(header) = line.header() else {
                 if another_began {
-                    // Damage before a commit that began: it is met when it is read.
+                    // Damage before a commit that began: a read of that part reports it.
                     break line.end;
                 }
                 candidate = None;
@@ -122,7 +140,7 @@ impl Log<'_> {
                 && another_began
                 && header.seq.checked_add(1) != Some(seq)
             {
-                // Lines are missing before a commit that began: that is met when it is read, too.
+                // Lines are missing before a commit that began: a read of that part reports it, too.
                 break end;
             }
             behind = Some((header.seq, line.end));
@@ -144,8 +162,8 @@ impl Log<'_> {
             return Ok(len);
         }
         if end == 0 {
-            // Made whole before it got its name: nothing is not what it holds.
-            return Err(holds_none(self.file, self.path, len));
+            // A log gets its name when its first commit is complete, so an empty one is damaged.
+            return Err(holds_none(self.owner, self.file, self.path, len));
         }
         Ok(end)
     }
@@ -164,7 +182,7 @@ impl Log<'_> {
             };
             let expected = before.map(|seq| seq.saturating_add(1));
             match event_of(&line).filter(|event| expected.is_none_or(|seq| event.seq.get() == seq)) {
-                Some(event) if !read.wants_before(&event) => None,
+                Some(event) if !read.matches_before(&event) => None,
                 Some(event) => {
                     before = Some(event.seq.get());
                     Some(Ok(event))
@@ -181,7 +199,7 @@ impl Log<'_> {
 
     fn newest(&self, read: &ReadEvents, end: u64) -> Result<EventPage> {
         let place = match read.before {
-            None => Place { offset: end, before: None },
+            None => LinePosition { offset: end, before: None },
             Some(before) => self.before(before.get(), end)?,
         };
         let mut lines = Backward::new(self.owner, self.file, place.offset);
@@ -209,7 +227,8 @@ impl Log<'_> {
         self.finish(page, damage)
     }
 
-    /// A page that met damage ends before it and names it; one that starts with it is an error.
+    /// Returns the page. A page that met damage ends before it and reports it; damage at the start of a page is an
+    /// error.
     fn finish(&self, page: EventPage, damage: Option<Bad>) -> Result<EventPage> {
         match damage {
             Some(bad) if page.events.is_empty() => Err(bad.error(self.path)),
@@ -223,27 +242,27 @@ impl Log<'_> {
 
     // --- searching ----------------------------------------------------------------------------------------------
 
-    /// The place behind the last readable event that is not after `seq`.
-    fn behind(&self, seq: u64, end: u64) -> Result<Place> {
+    /// Returns the position after the last readable event that is not after `seq`.
+    fn behind(&self, seq: u64, end: u64) -> Result<LinePosition> {
         if seq == 0 {
-            return Ok(Place { offset: 0, before: None });
+            return Ok(LinePosition { offset: 0, before: None });
         }
         let start = self.search(seq, end)?;
         let found = match self.walk(start, seq, end)? {
-            // What the search went by was damaged, or all events are after `seq`.
+            // The lines that the search used were damaged, or all events are after `seq`.
             None => self.walk(0, seq, end)?,
             found => found,
         };
-        Ok(found.unwrap_or(Place { offset: 0, before: None }))
+        Ok(found.unwrap_or(LinePosition { offset: 0, before: None }))
     }
 
-    /// The place before the event `seq`, or behind the last where there is no such event yet.
-    fn before(&self, seq: u64, end: u64) -> Result<Place> {
+    /// Returns the position before the event `seq`, or after the last event if `seq` does not exist yet.
+    fn before(&self, seq: u64, end: u64) -> Result<LinePosition> {
         let wanted = seq.saturating_sub(1);
         let place = self.behind(wanted, end)?;
         let reached = match place.before {
             Some(found) => found == wanted || place.offset == end,
-            // All are later, or the first cannot be read.
+            // All events are later, or the first cannot be read.
             None => {
                 let mut lines = Forward::new(self.owner, self.file, 0, end);
                 lines.next().map_err(|e| self.failed(e))?.is_none_or(|line| line.header().is_some())
@@ -256,25 +275,25 @@ impl Log<'_> {
         Err(Bad { offset: place.offset, event, middle: true }.error(self.path))
     }
 
-    /// The start of a line of an event not after `seq`, near it; the log's start where there is none. Goes by what
-    /// the lines begin with, unchecked: numbers are dense and grow with the offset.
+    /// Returns the start of a line near `seq` with an event not after it; the log's start if there is none. Uses the
+    /// numbers at the start of lines, unverified: these have no gaps and grow with the offset.
     fn search(&self, seq: u64, end: u64) -> Result<u64> {
         let (mut low, mut high) = (0, end);
         while high - low > WALK {
             let middle = low + (high - low) / 2;
             match self.line_after(middle, high)? {
                 Some((offset, found)) if found <= seq => low = offset,
-                // Later than asked for, or no line starts there.
+                // The event is later than requested, or no line starts there.
                 _ => high = middle,
             }
         }
         Ok(low)
     }
 
-    /// The first line that starts behind `offset` and before `end`, and the number that it begins with.
+    /// Returns the first line that starts after `offset` and before `end`, and the number that it begins with.
     fn line_after(&self, offset: u64, end: u64) -> Result<Option<(u64, u64)>> {
         let mut lines = Forward::new(self.owner, self.file, offset, end);
-        // The first is the rest of the line that `offset` lies in.
+        // The first line is the rest of the one that contains `offset`.
         lines.next().map_err(|e| self.failed(e))?;
         while let Some(line) = lines.next().map_err(|e| self.failed(e))? {
             if let Some(seq) = seq_of(line.bytes) {
@@ -284,20 +303,20 @@ impl Log<'_> {
         Ok(None)
     }
 
-    /// Walks from the line at `start` to the place behind the last readable event not after `seq`.
-    fn walk(&self, start: u64, seq: u64, end: u64) -> Result<Option<Place>> {
+    /// Reads from the line at `start` to the position after the last readable event not after `seq`.
+    fn walk(&self, start: u64, seq: u64, end: u64) -> Result<Option<LinePosition>> {
         let mut lines = Forward::new(self.owner, self.file, start, end);
         let mut place = None;
         while let Some(line) = lines.next().map_err(|e| self.failed(e))? {
             match line.header() {
                 Some(header) if header.seq > seq => {
                     if seq.checked_add(1) == Some(header.seq) {
-                        // Whatever comes before it, this is where to go on.
-                        place = Some(Place { offset: line.offset, before: Some(seq) });
+                        // The search continues here, whatever comes before.
+                        place = Some(LinePosition { offset: line.offset, before: Some(seq) });
                     }
                     break;
                 }
-                Some(header) => place = Some(Place { offset: line.end, before: Some(header.seq) }),
+                Some(header) => place = Some(LinePosition { offset: line.end, before: Some(header.seq) }),
                 None => {}
             }
         }
@@ -305,7 +324,8 @@ impl Log<'_> {
     }
 }
 
-/// The event of a line. A log begins with what made its session: where it does not, something is missing before.
+/// Returns the event of a line. A log begins with the event that created its session; if it does not, its beginning is
+/// missing.
 fn event_of(line: &Line<'_>) -> Option<Event> {
     line.event().filter(|event| line.offset > 0 || event.kind == EventType::SESSION_CREATED)
 }

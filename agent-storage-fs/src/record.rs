@@ -1,4 +1,4 @@
-//! A session's record, from its folder: the snapshot, and what the log holds behind it.
+//! Record of a session, loaded from its folder: the snapshot, and the events that the log holds after it.
 
 use std::io;
 use std::path::Path;
@@ -10,46 +10,46 @@ use agent_core::{Error, Result, SessionId};
 use serde::{Deserialize, Serialize};
 
 use crate::env::Env;
-use crate::error::{corrupt, failed, former, newer};
+use crate::error::{self, corrupt, failed};
 use crate::io::{IoFile, Kind, OpenMode, Stat};
 use crate::layout;
 use crate::lock::Locked;
-use crate::log::{Backward, Forward, frame, is_former, unframe};
+use crate::log::{Backward, Forward, frame, other_format, unframe};
 use crate::owner::Owner;
 
-/// The format of what is derived from a log. Raised with every change of how events fold, too, so that no snapshot
-/// of another version is taken for what this one would make of the log.
-const SNAPSHOT_FORMAT: i64 = 2;
-/// The format of tombstones.
-const TOMBSTONE_FORMAT: i64 = 2;
+/// Format of the record in `session.json`. Raised with every change to how events are folded, so that a snapshot of
+/// another version is not used if this version would fold the log differently.
+const SNAPSHOT_FORMAT: i64 = 3;
+/// Format of the record in `tombstone.json`.
+const TOMBSTONE_FORMAT: i64 = 3;
 
-/// What is wrong with a log that has nothing in it.
-const NO_COMMIT: &str = "holds no whole commit of its session, though that has at least its first: it is damaged, or is the log of another";
+/// Error text for a log that holds no commit of its session.
+const NO_COMMIT: &str = "holds no complete commit of its session, though a session has at least one: it is damaged, or is the log of another session";
 
-/// A session as its folder shows it.
+/// Session as loaded from its folder.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) record: Arc<Session>,
-    /// The offset behind the last complete commit.
+    /// Offset after the last whole commit.
     pub(crate) end: u64,
-    /// The log as it was looked at.
+    /// Metadata of the log when it was read.
     pub(crate) stat: Stat,
-    /// How much of the log the snapshot covers.
+    /// Length of the log that the snapshot covers, in bytes.
     pub(crate) snapshot: u64,
-    /// What is wrong behind `end`.
+    /// Damage or an incomplete commit after `end`.
     pub(crate) bad: Option<Bad>,
-    /// Whether it was purged: then the tombstone, not the log, tells its record.
+    /// True if the session was purged. The record then comes from the tombstone, not from the log.
     pub(crate) purged: bool,
 }
 
-/// Where a log stops to be readable.
+/// Point at which a log stops being readable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bad {
-    /// The start of the commit that is not whole.
+    /// Start of the commit that is not whole.
     pub(crate) offset: u64,
-    /// The event that belongs there.
+    /// Sequence number of the event that belongs there.
     pub(crate) event: u64,
-    /// Whether another commit begins behind it: then this is damage, and not a write that never ended.
+    /// True if another commit begins after it. If so, this is damage, and not an incomplete write.
     pub(crate) middle: bool,
 }
 
@@ -63,7 +63,7 @@ impl Bad {
     }
 }
 
-/// What a walk over a log came to.
+/// Result of folding a log.
 #[derive(Debug)]
 pub(crate) struct Folded {
     pub(crate) record: Option<Arc<Session>>,
@@ -71,8 +71,8 @@ pub(crate) struct Folded {
     pub(crate) bad: Option<Bad>,
 }
 
-/// Applies the whole commits of a log between `from`, where `record` ends, and `len`. A record that others hold is copied
-/// if there are any.
+/// Applies the whole commits of a log between `from`, at which `record` ends, and `len`. Copies a shared record if
+/// there are any.
 pub(crate) fn fold(
     file: &dyn IoFile,
     log: &Path,
@@ -118,7 +118,7 @@ pub(crate) fn fold(
     Ok(folded)
 }
 
-/// Whether an event is the next one of its commit and its session.
+/// Returns whether an event is the next one of its commit and its session.
 fn fits(event: &Event, head: Option<u64>, commit: &[Event]) -> bool {
     let next = match (head, commit.last()) {
         (Some(head), _) => head.checked_add(1) == Some(event.seq.get()),
@@ -143,8 +143,8 @@ fn apply(
     Ok(())
 }
 
-/// Loads a session from its folder; `None` where there is no such folder. Takes no lock: what is being written at
-/// this moment is not seen.
+/// Loads a session from its folder; `None` if the folder does not exist. Takes no lock: a commit that is being written
+/// at this moment is not included.
 pub(crate) fn load(env: &Env, folder: &Path, owner: Owner) -> Result<Option<Loaded>> {
     let log = folder.join(layout::LOG);
     let file = match env.io.open(&log, OpenMode::Read) {
@@ -162,7 +162,7 @@ pub(crate) fn load(env: &Env, folder: &Path, owner: Owner) -> Result<Option<Load
     load_open(env, folder, owner, &*file).map(Some)
 }
 
-/// As [`load`], with the log open already.
+/// Like [`load`], with the log already open.
 pub(crate) fn load_open(env: &Env, folder: &Path, owner: Owner, file: &dyn IoFile) -> Result<Loaded> {
     let log = folder.join(layout::LOG);
     let stat = file.stat().map_err(|e| failed("look at", &log, e))?;
@@ -174,23 +174,20 @@ pub(crate) fn load_open(env: &Env, folder: &Path, owner: Owner, file: &dyn IoFil
     let (record, from) = start.map_or((None, 0), |(record, offset)| (Some(Arc::new(record)), offset));
     let folded = fold(file, &log, owner, record, from, stat.len)?;
     let Some(record) = folded.record else {
-        return Err(holds_none(file, &log, stat.len));
+        return Err(holds_none(owner, file, &log, stat.len));
     };
     Ok(Loaded { record, end: folded.end, stat, snapshot: from, bad: folded.bad, purged: false })
 }
 
-/// Why a log holds no commit of its session.
-pub(crate) fn holds_none(file: &dyn IoFile, log: &Path, len: u64) -> Error {
-    match first_is_former(file, len) {
-        Ok(true) => former(log),
-        Ok(false) => corrupt(log, NO_COMMIT),
+/// Returns the error for a log that holds no commit of its session.
+pub(crate) fn holds_none(owner: Owner, file: &dyn IoFile, log: &Path, len: u64) -> Error {
+    match Forward::new(owner, file, 0, len).next() {
+        Ok(first) => match first.and_then(|line| other_format(owner, line.bytes)) {
+            Some(format) => error::other_format(log, format),
+            None => corrupt(log, NO_COMMIT),
+        },
         Err(error) => failed("read", log, error),
     }
-}
-
-fn first_is_former(file: &dyn IoFile, len: u64) -> io::Result<bool> {
-    let mut lines = Forward::new(Owner::nobody(), file, 0, len);
-    Ok(lines.next()?.is_some_and(|line| is_former(line.bytes)))
 }
 
 // --- snapshot and tombstone ------------------------------------------------------------------------------------------
@@ -214,8 +211,8 @@ struct SnapshotIn {
     record: Session,
 }
 
-/// Keeps the record as it is at `offset`, so that the next reader need not fold all. A cache: neither synced nor
-/// missed.
+/// Saves the record as of `offset`, so that the next reader need not fold the whole log. The file is a cache: it is
+/// not synced, and may be missing.
 pub(crate) fn write_snapshot(
     env: &Env,
     folder: &Path,
@@ -228,7 +225,7 @@ pub(crate) fn write_snapshot(
     env.replace_cache(&path, &line)
 }
 
-/// The snapshot, where there is one and the log is still the one that it was made of.
+/// Returns the snapshot, if there is one and the log is still the one that it was derived from.
 fn read_snapshot(
     env: &Env,
     folder: &Path,
@@ -261,7 +258,7 @@ struct TombstoneIn {
     record: Session,
 }
 
-/// Keeps the record of a deleted session for good, before its log is cut.
+/// Saves the record of a deleted session durably, before its log is cut.
 pub(crate) fn write_tombstone(env: &Env, folder: Locked<'_>, owner: Owner, record: &Session) -> Result<()> {
     let path = folder.path.join(layout::TOMBSTONE);
     let line = to_line(owner, &path, &TombstoneOut { format: TOMBSTONE_FORMAT, record })?;
@@ -271,14 +268,15 @@ pub(crate) fn write_tombstone(env: &Env, folder: Locked<'_>, owner: Owner, recor
 pub(crate) fn read_tombstone(env: &Env, folder: &Path, owner: Owner) -> Result<Option<Session>> {
     let path = folder.join(layout::TOMBSTONE);
     let Some(bytes) = env.read_file(&path)? else { return Ok(None) };
-    let damaged = || corrupt(&path, "is damaged, or is that of another session");
+    let damaged = || corrupt(&path, "is damaged, or belongs to another session");
     let line = bytes.strip_suffix(b"\n").ok_or_else(damaged)?;
     let Some(json) = unframe(owner, line) else {
-        return Err(if is_former(line) { former(&path) } else { damaged() });
+        let format = other_format(owner, line);
+        return Err(format.map_or_else(damaged, |format| error::other_format(&path, format)));
     };
     let Format { format } = serde_json::from_str(json).map_err(|_| damaged())?;
     if format != TOMBSTONE_FORMAT {
-        return Err(newer(&path, format));
+        return Err(error::other_format(&path, format));
     }
     let TombstoneIn { record } = serde_json::from_str(json).map_err(|_| damaged())?;
     if record.id != owner.id {

@@ -5,21 +5,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use agent_core::commit::{Commit, Committed, Expect};
+use agent_core::commit::{Commit, Committed, Precondition};
 use agent_core::event::Event;
 use agent_core::session::Session;
 use agent_core::state::SessionState;
-use agent_core::store::Pulse;
+use agent_core::store::LeaseStatus;
 use agent_core::{Epoch, Error, ErrorKind, Plan, Result, Seq, SessionId, WorkspaceId};
 
 use crate::cached::Cached;
 use crate::env::{held, parent, unsure};
 use crate::error::{cut_off, failed, in_doubt, missing};
 use crate::io::{FileId, IoFile, Kind, OpenMode, Stat, still_ours, write_full};
-use crate::lock::{Attempt, Held};
+use crate::lock::{Attempt, HeldLock};
 use crate::record::{self, fold};
-use crate::slot::{Doubt, Open, Slot, State};
-use crate::tenant::{Cell, Tenant};
+use crate::slot::{Doubt, OpenFiles, State, WriterState};
+use crate::tenant::{SharedSession, Tenant};
 use crate::transcript::mark::session_of;
 use crate::{layout, lease, lock, log, place};
 
@@ -29,16 +29,16 @@ pub(crate) fn not_found(id: SessionId) -> Error {
 
 // --- commit ----------------------------------------------------------------------------------------------------------
 
-/// Applies a commit, if nobody else is at work on the session.
+/// Applies a commit, unless another process or handle has the session locked.
 pub(crate) fn commit(
     tenant: &Tenant,
-    cell: &Cell,
-    slot: &mut Slot,
+    cell: &SharedSession,
+    slot: &mut WriterState,
     commit: &Commit,
 ) -> Result<Attempt<Committed>> {
     let id = commit.session;
     slot.check_poison(id)?;
-    // Twice: the files may turn out to be another's, or the session to be there already.
+    // Twice, since the files may have been replaced, or the session may exist already.
     for _ in 0..2 {
         let pointed = match open_or_create(tenant, cell, slot, commit)? {
             Opened::There { pointed } => pointed,
@@ -52,6 +52,7 @@ pub(crate) fn commit(
             Ok(Some(committed)) => {
                 if !pointed {
                     place::point(tenant, id, committed.session.workspace);
+                    place::unpoint_if_gone(tenant, id, committed.session.workspace);
                 }
                 if let Some(open) = &mut slot.open {
                     open.refresh_snapshot();
@@ -72,28 +73,33 @@ pub(crate) fn commit(
     }
     Err(Error::new(
         ErrorKind::Unavailable,
-        format!("session {id} is moved or removed by somebody else while it is written; try again"),
+        format!("session {id} was moved or removed by another program while it was written; try again"),
     ))
 }
 
-/// What came of looking for the files that a commit goes to.
+/// Result of looking for the files that a commit is written to.
 enum Opened {
-    /// They are open; and whether the derived file says where they are.
+    /// The files are open. `pointed` is whether the index file names their folder.
     There {
         pointed: bool,
     },
-    /// There were none, and they were made with the commit in them.
+    /// There were no files; they were created with the commit in them.
     Created(Box<Committed>),
     Busy,
 }
 
-fn open_or_create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit) -> Result<Opened> {
+fn open_or_create(
+    tenant: &Tenant,
+    cell: &SharedSession,
+    slot: &mut WriterState,
+    commit: &Commit,
+) -> Result<Opened> {
     if slot.open.is_some() {
         return Ok(Opened::There { pointed: true });
     }
     let id = commit.session;
-    let found = match commit.expect {
-        Expect::Absent => place::find_to_make(tenant, id)?,
+    let found = match commit.precondition {
+        Precondition::MustNotExist => place::find_to_make(tenant, id)?,
         _ => place::find_to_write(tenant, id)?,
     };
     let (folder, pointed) = match found {
@@ -105,12 +111,20 @@ fn open_or_create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit
         },
     };
     tenant.prepare()?;
-    slot.open = Some(Open::existing(&tenant.env, folder, tenant.layout.owner(id))?);
+    match OpenFiles::existing(&tenant.env, folder.clone(), tenant.layout.owner(id)) {
+        // The tenant may have been deleted since it was found.
+        Err(_) if is_gone(tenant.env.io.stat(&folder)) => return Ok(Opened::Busy),
+        open => slot.open = Some(open?),
+    }
     Ok(Opened::There { pointed })
 }
 
-/// Under the lock. `None` where the files are no longer the session's.
-fn commit_locked(cell: &Cell, open: &mut Open, commit: &Commit) -> Result<Option<Committed>, Doubt> {
+/// Applies a commit under the lock. Returns `None` if the open files are no longer the session's.
+fn commit_locked(
+    cell: &SharedSession,
+    open: &mut OpenFiles,
+    commit: &Commit,
+) -> Result<Option<Committed>, Doubt> {
     let plain = |error| Doubt(error, false);
     let Some(state) = open.refresh().map_err(plain)? else { return Ok(None) };
     let planned = agent_core::plan(Some(&state.record), commit).map_err(plain)?;
@@ -120,15 +134,15 @@ fn commit_locked(cell: &Cell, open: &mut Open, commit: &Commit) -> Result<Option
                 return Ok(None);
             }
         }
-        // Somebody else may have written it and died before it was durable.
-        _ => open.settle()?,
+        // Another process may have written the commit and ended before it was durable.
+        _ => open.sync_pending()?,
     }
     learn(cell, open);
     Ok(Some(planned.committed()))
 }
 
-/// Tells the readers of this process what its writer has come to.
-fn learn(cell: &Cell, open: &Open) {
+/// Updates the readers of this process with the writer's latest state.
+fn learn(cell: &SharedSession, open: &OpenFiles) {
     if let Some(state) = open.state() {
         cell.learn(state.cached());
     }
@@ -136,19 +150,20 @@ fn learn(cell: &Cell, open: &Open) {
     cell.pinned.store(open.holds_lease(), Ordering::Relaxed);
 }
 
-/// Lets nobody write until the store is opened anew: a failure left in doubt what is durable.
-fn poison(cell: &Cell, slot: &mut Slot) {
-    *slot = Slot { open: None, poisoned: true };
+/// Refuses all writes until the store is opened again, because a failure left in doubt what is durable.
+fn poison(cell: &SharedSession, slot: &mut WriterState) {
+    *slot = WriterState { open: None, poisoned: true };
     cell.pinned.store(true, Ordering::Relaxed);
 }
 
 // --- rebuild ---------------------------------------------------------------------------------------------------------
 
-/// Makes anew what is derived from the log of a session that was found in a workspace; whether it is still there.
+/// Rebuilds the files that are derived from the log of a session, which was found in a workspace. Returns whether the
+/// session still exists.
 pub(crate) fn rebuild(
     tenant: &Tenant,
-    cell: &Cell,
-    slot: &mut Slot,
+    cell: &SharedSession,
+    slot: &mut WriterState,
     workspace: WorkspaceId,
     id: SessionId,
 ) -> Result<Attempt<bool>> {
@@ -157,17 +172,18 @@ pub(crate) fn rebuild(
         return Ok(Attempt::Done(false));
     }
     place::point(tenant, id, workspace);
+    place::unpoint_if_gone(tenant, id, workspace);
     held(&tenant.summaries).remove(&id);
     if slot.open.is_none() {
-        slot.open = Some(Open::existing(&tenant.env, folder, tenant.layout.owner(id))?);
+        slot.open = Some(OpenFiles::existing(&tenant.env, folder, tenant.layout.owner(id))?);
     }
-    let renew = |open: &mut Open| open.renew().map(|state| state.map(State::cached));
+    let renew = |open: &mut OpenFiles| open.renew().map(|state| state.map(State::cached));
     let Attempt::Done(renewed) = slot.under_lock(renew)? else { return Ok(Attempt::Busy) };
     if !matches!(&renewed, Ok(Some(_))) {
         slot.open = None;
     }
     let Some(cached) = renewed? else {
-        // The names lead to other files now, which are looked at next.
+        // The names lead to other files now, which the next attempt opens.
         cell.forget();
         return Ok(Attempt::Busy);
     };
@@ -180,25 +196,29 @@ pub(crate) fn rebuild(
 enum Created {
     Done(Box<Committed>),
     Busy,
-    /// Somebody was first, here.
+    /// Another process or handle created the session first, in this folder.
     Exists(PathBuf),
 }
 
-/// Applies a commit to a session that there is none of, as far as is known.
-fn create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit) -> Result<Created> {
+/// Applies a commit to a session that does not exist, as far as is known.
+fn create(tenant: &Tenant, cell: &SharedSession, slot: &mut WriterState, commit: &Commit) -> Result<Created> {
     let (env, id) = (&tenant.env, commit.session);
     let planned = match agent_core::plan(None, commit) {
         Ok(planned) => planned,
         Err(error) => {
-            // Where it exists after all, its own record decides.
-            let there = if commit.expect == Expect::Absent { place::search(tenant, id)? } else { None };
+            // If the session exists after all, its own record decides.
+            let there = if commit.precondition == Precondition::MustNotExist {
+                place::search(tenant, id)?
+            } else {
+                None
+            };
             return there.map(Created::Exists).ok_or(error);
         }
     };
     let Plan::Write { events, after, .. } = &planned else {
         return Ok(Created::Done(Box::new(planned.committed())));
     };
-    // A main session has left this, also if the derived file was removed.
+    // The transcript shows that a main session existed, also if the derived file was removed.
     if session_of(tenant, after.workspace) == Some(id) && place::search(tenant, id)?.is_none() {
         return Err(missing(&tenant.layout.session(after.workspace, id), id));
     }
@@ -222,27 +242,35 @@ fn create(tenant: &Tenant, cell: &Cell, slot: &mut Slot, commit: &Commit) -> Res
         return Ok(Created::Exists(folder));
     };
     if let Err(error) = env.sync_dir(parent(&folder)) {
+        if error.kind() == io::ErrorKind::NotFound {
+            // The folders above were removed meanwhile: the session is created in the current ones.
+            return Ok(Created::Busy);
+        }
         poison(cell, slot);
         return Err(in_doubt("make durable the name of", &folder, error));
     }
+    place::point(tenant, id, after.workspace);
     match still_ours(&*env.io, made.lock.1, &folder) {
         Ok(Some(_)) => {}
-        // The folders above were replaced meanwhile: it is to be made in those that are there now.
-        Ok(None) => return Ok(Created::Busy),
+        // The folders above were replaced meanwhile: the session is created in the current ones.
+        Ok(None) => {
+            place::unpoint_if_gone(tenant, id, after.workspace);
+            return Ok(Created::Busy);
+        }
         Err(error) => return Err(in_doubt("look at", &folder, error)),
     }
-    place::point(tenant, id, after.workspace);
     let Made { log, lock, lease } = made;
-    let open = Open::made(env, (folder, tenant.layout.owner(id)), log, lock, after.clone(), lease);
+    let open = OpenFiles::made(env, (folder, tenant.layout.owner(id)), log, lock, after.clone(), lease);
     learn(cell, &open);
     slot.open = Some(open);
     Ok(Created::Done(Box::new(planned.committed())))
 }
 
-/// Makes a session's folder and gives it its name, which is not durable yet; `None` where somebody was first.
+/// Creates a session's folder under its name. The name is not durable yet. Returns `None` if another process or handle
+/// created it first.
 fn make(
     tenant: &Tenant,
-    creating: &Held,
+    creating: &HeldLock,
     folder: &Path,
     events: &[Event],
     after: &Session,
@@ -254,7 +282,7 @@ fn make(
         .fresh(sessions, &after.id.to_string(), |temp| env.io.create_dir(temp))
         .map_err(|e| failed("create a folder in", sessions, e))?;
     let named = build(tenant, &temp, events, after).and_then(|made| {
-        // Somebody may have removed the lock's file meanwhile, and another made the same elsewhere.
+        // The lock's file may have been removed meanwhile, and another process may have created the session.
         if !creating.locked().still_ours(env)? && place::search(tenant, after.id)?.is_some() {
             return Ok(None);
         }
@@ -276,7 +304,7 @@ struct Made {
     lease: Option<lease::Mine>,
 }
 
-/// Makes a session's folder under another name: whole and durable before it gets its own.
+/// Creates a session's folder under a temporary name, whole and durable before it is renamed.
 fn build(tenant: &Tenant, temp: &Path, events: &[Event], after: &Session) -> Result<Made> {
     let env = &tenant.env;
     let lines = log::lines(tenant.layout.owner(after.id), events)?;
@@ -296,19 +324,23 @@ fn build(tenant: &Tenant, temp: &Path, events: &[Event], after: &Session) -> Res
     Ok(Made { log: (log, stat), lock: (lock, lock_id), lease })
 }
 
+fn is_gone(stat: io::Result<Stat>) -> bool {
+    stat.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
 fn is_taken(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::DirectoryNotEmpty)
 }
 
-/// The lock of a session that another is about to be made from; `None` where somebody has it.
-fn lock_parent(tenant: &Tenant, id: SessionId) -> Result<Option<Held>> {
+/// Locks the session that another session is about to be created from; `None` if the lock is held.
+fn lock_parent(tenant: &Tenant, id: SessionId) -> Result<Option<HeldLock>> {
     let folder = place::find(tenant, id)?.ok_or_else(|| not_found(id))?;
     let Some(lock) = lock::take_folder(&tenant.env, &folder)? else { return Ok(None) };
     let parent = load_folder(tenant, &folder, id)?.ok_or_else(|| not_found(id))?;
     if parent.record.status.state == SessionState::Deleted {
         return Err(Error::new(
             ErrorKind::Deleted,
-            format!("session {id} was deleted; nothing is made from it"),
+            format!("session {id} was deleted; it has no new forks or children"),
         ));
     }
     Ok(Some(lock))
@@ -316,13 +348,13 @@ fn lock_parent(tenant: &Tenant, id: SessionId) -> Result<Option<Held>> {
 
 // --- load ------------------------------------------------------------------------------------------------------------
 
-/// The record of a session, as the log stands at this moment. Waits for nobody.
-pub(crate) fn load(tenant: &Tenant, cell: &Cell, id: SessionId) -> Result<Arc<Session>> {
+/// Returns the record of a session, as of the current log. Waits for no lock.
+pub(crate) fn load(tenant: &Tenant, cell: &SharedSession, id: SessionId) -> Result<Arc<Session>> {
     current(tenant, cell, id).map(|cached| cached.record)
 }
 
-/// The record, and where its log ends.
-pub(crate) fn current(tenant: &Tenant, cell: &Cell, id: SessionId) -> Result<Cached> {
+/// Returns the record of a session, and the offset at which its log ends.
+pub(crate) fn current(tenant: &Tenant, cell: &SharedSession, id: SessionId) -> Result<Cached> {
     let (folder, known) = {
         let known = held(&cell.known);
         (known.folder.clone(), known.record.clone())
@@ -349,7 +381,7 @@ pub(crate) fn current(tenant: &Tenant, cell: &Cell, id: SessionId) -> Result<Cac
     Ok(cached)
 }
 
-/// What was known of a session, with what was appended since; `None` where its log is not what it was.
+/// Updates a cached session with what was appended since; `None` if its log is no longer the same file.
 fn catch_up(tenant: &Tenant, folder: &Path, id: SessionId, known: Cached) -> Result<Option<Cached>> {
     let log = folder.join(layout::LOG);
     let Ok(stat) = tenant.env.io.stat(&log) else { return Ok(None) };
@@ -374,8 +406,8 @@ fn catch_up(tenant: &Tenant, folder: &Path, id: SessionId, known: Cached) -> Res
             id: stat.id,
             purged: false,
         })),
-        // Damage, a commit that is being written, or a writer that took back what was read and wrote something else:
-        // the whole log tells.
+        // Damage, a commit that is being written, or a writer that undid what was read and wrote other events: the
+        // whole log is folded again.
         _ => Ok(None),
     }
 }
@@ -389,7 +421,7 @@ pub(crate) fn load_folder(tenant: &Tenant, folder: &Path, id: SessionId) -> Resu
         };
         match loaded.bad {
             Some(bad) if bad.middle => {
-                // A writer may have cut off a torn end and written on between two reads.
+                // A writer may have removed a torn end and appended between two reads.
                 if std::mem::take(&mut again) {
                     continue;
                 }
@@ -408,9 +440,9 @@ pub(crate) fn load_folder(tenant: &Tenant, folder: &Path, id: SessionId) -> Resu
     }
 }
 
-// --- signs of life ---------------------------------------------------------------------------------------------------
+// --- heartbeats ------------------------------------------------------------------------------------------------------
 
-fn folder(tenant: &Tenant, cell: &Cell, id: SessionId) -> Result<PathBuf> {
+fn folder(tenant: &Tenant, cell: &SharedSession, id: SessionId) -> Result<PathBuf> {
     let known = held(&cell.known).folder.clone();
     if let Some(folder) = known.filter(|folder| tenant.env.io.stat(folder).is_ok()) {
         return Ok(folder);
@@ -420,16 +452,26 @@ fn folder(tenant: &Tenant, cell: &Cell, id: SessionId) -> Result<PathBuf> {
     Ok(folder)
 }
 
-pub(crate) fn beat(tenant: &Tenant, cell: &Cell, id: SessionId, epoch: Epoch) -> Result<()> {
-    lease::beat(&tenant.env, &folder(tenant, cell, id)?, epoch)
+pub(crate) fn heartbeat(tenant: &Tenant, cell: &SharedSession, id: SessionId, epoch: Epoch) -> Result<()> {
+    lease::heartbeat(&tenant.env, &folder(tenant, cell, id)?, epoch)
 }
 
-pub(crate) fn pulse(tenant: &Tenant, cell: &Cell, id: SessionId, epoch: Epoch) -> Result<Pulse> {
-    lease::pulse(&tenant.env, &folder(tenant, cell, id)?, epoch)
+pub(crate) fn lease_status(
+    tenant: &Tenant,
+    cell: &SharedSession,
+    id: SessionId,
+    epoch: Epoch,
+) -> Result<LeaseStatus> {
+    lease::lease_status(&tenant.env, &folder(tenant, cell, id)?, epoch)
 }
 
-/// The head, where it is past `seen`.
-pub(crate) fn head_after(tenant: &Tenant, cell: &Cell, id: SessionId, seen: Seq) -> Result<Option<Seq>> {
+/// Returns the head, if it is after `seen`.
+pub(crate) fn head_after(
+    tenant: &Tenant,
+    cell: &SharedSession,
+    id: SessionId,
+    seen: Seq,
+) -> Result<Option<Seq>> {
     let head = load(tenant, cell, id)?.head;
     Ok((head > seen).then_some(head))
 }

@@ -1,11 +1,11 @@
-//! The async shell: runs the synchronous core where it may block.
+//! Async layer: runs the synchronous core on threads that may block.
 
 use std::future::Future;
 
 use agent_core::{Error, ErrorKind, OpenState, Result, WriteOutcome};
 use tracing::{Instrument, Span};
 
-/// Runs `work` to its end on a thread that may block, also where the caller is dropped.
+/// Runs `work` to its end on a thread that may block, even if the caller is dropped.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let span = Span::current();
     let done = tokio::task::spawn_blocking(move || span.in_scope(work)).await;
@@ -21,7 +21,7 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
     })
 }
 
-/// The same for work on a store, which is refused once the store is closed.
+/// Like [`blocking`], for work on a store, which is refused once the store is closed.
 pub(crate) async fn working<T: Send + 'static>(
     open: &OpenState,
     work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -34,7 +34,7 @@ pub(crate) async fn working<T: Send + 'static>(
     .await?
 }
 
-/// Runs an operation in its span, and notes there how it ended.
+/// Runs an operation in its span, and records its outcome there.
 pub(crate) async fn observed<T>(span: Span, work: impl Future<Output = Result<T>>) -> Result<T> {
     let done = work.instrument(span.clone()).await;
     span.record("outcome", done.as_ref().map_or_else(|error| error.kind().name(), |_| "ok"));

@@ -1,4 +1,4 @@
-//! A session that is open for writing: its files, its record, and the write itself.
+//! Session that is open for writing: its files, its record, and the write itself.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,64 +18,64 @@ use crate::owner::Owner;
 use crate::record::{Bad, Loaded, fold, load_open, write_snapshot};
 use crate::{layout, lock};
 
-/// After so much new log the snapshot is written again. Bounds what opening has to fold.
+/// Bytes of new log after which the snapshot is written again. Limits what opening a session has to fold.
 const SNAPSHOT_EVERY: u64 = 16 << 10;
-/// When a session is closed, so much log may be left for the next opening to fold.
+/// Bytes of log that may be left for the next opening to fold when a session is closed.
 const SNAPSHOT_SLACK: u64 = 4 << 10;
 
-/// A session's place for its writers of this process.
+/// State of one session, shared by the writers of this process.
 #[derive(Debug, Default)]
-pub(crate) struct Slot {
-    pub(crate) open: Option<Open>,
-    /// Whether a failure left in doubt what is durable.
+pub(crate) struct WriterState {
+    pub(crate) open: Option<OpenFiles>,
+    /// True if a failure left in doubt what is durable.
     pub(crate) poisoned: bool,
 }
 
-impl Slot {
-    /// Does `work` on the session's open files, under its lock between processes, if that is free.
-    pub(crate) fn under_lock<T>(&mut self, work: impl FnOnce(&mut Open) -> T) -> Result<Attempt<T>> {
+impl WriterState {
+    /// Runs `work` on the session's open files, under its lock between processes, if that is free.
+    pub(crate) fn under_lock<T>(&mut self, work: impl FnOnce(&mut OpenFiles) -> T) -> Result<Attempt<T>> {
         let Some(open) = &mut self.open else { return Ok(Attempt::Busy) };
         if !lock::try_lock(&*open.lock, &open.folder)? {
             return Ok(Attempt::Busy);
         }
         let done = work(open);
         if open.lock.unlock().is_err() {
-            // Closing it gives the lock back as well. What was written is written.
+            // Closing the file releases the lock as well, and the write is complete.
             self.open = None;
         }
         Ok(Attempt::Done(done))
     }
 
-    /// Before anything is written: fails where an earlier failure left in doubt what is durable.
+    /// Fails if an earlier failure left in doubt what is durable. Call it before writing anything.
     pub(crate) fn check_poison(&self, id: SessionId) -> Result<()> {
         if self.poisoned { Err(poisoned(&format!("session {id}"))) } else { Ok(()) }
     }
 }
 
-/// The files of a session.
+/// Open files of a session.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenFiles {
     env: Arc<Env>,
     pub(crate) folder: PathBuf,
     owner: Owner,
     log: Box<dyn IoFile>,
     log_id: FileId,
-    /// The folder, by which processes lock the session.
+    /// Folder, on which processes lock the session.
     lock: Box<dyn IoFile>,
     lock_id: FileId,
     state: Option<State>,
     pub(crate) lease: Option<lease::Mine>,
 }
 
-/// What is known of the log.
+/// Known state of the log.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) record: Arc<Session>,
-    /// Its length, which is where the next commit goes.
+    /// Length of the log, at which the next commit is written.
     end: u64,
-    /// How much of it this process knows to be durable.
+    /// Length of the log that this process knows to be durable.
     synced: u64,
-    /// How much of it the snapshot covers.
+    /// Length of the log that the snapshot covers.
     snapshot: u64,
     id: FileId,
     pub(crate) purged: bool,
@@ -94,8 +94,8 @@ impl State {
     }
 }
 
-impl Open {
-    /// Opens the files of a session that exists.
+impl OpenFiles {
+    /// Opens the files of an existing session.
     pub(crate) fn existing(env: &Arc<Env>, folder: PathBuf, owner: Owner) -> Result<Self> {
         let log_path = folder.join(layout::LOG);
         let lock = env.io.open_lock(&folder).map_err(|e| failed("open", &folder, e))?;
@@ -105,7 +105,7 @@ impl Open {
         Ok(Self { env: env.clone(), folder, owner, log, log_id, lock, lock_id, state: None, lease: None })
     }
 
-    /// Takes over the files of a session that was just made.
+    /// Takes over the files of a session that was just created.
     pub(crate) fn made(
         env: &Arc<Env>,
         (folder, owner): (PathBuf, Owner),
@@ -124,13 +124,14 @@ impl Open {
         self.folder.join(layout::LOG)
     }
 
-    /// The folder, by which the session is locked.
+    /// Returns the folder, on which the session is locked.
     pub(crate) fn locked(&self) -> Locked<'_> {
         Locked { path: &self.folder, id: self.lock_id }
     }
 
-    /// The log, if the names still lead to the files that are open here: otherwise nobody would find what is written to
-    /// them, and others lock and write what has the names now.
+    /// Returns the metadata of the log, if the names still lead to the files that are open here. If they do not,
+    /// no reader would find what is written to these files, and other processes lock and write the files that have the
+    /// names now.
     fn named(&self) -> Result<Option<Stat>> {
         if !self.locked().still_ours(&self.env)? {
             return Ok(None);
@@ -139,7 +140,7 @@ impl Open {
         still_ours(&*self.env.io, self.log_id, &path).map_err(|e| failed("look at", &path, e))
     }
 
-    /// Under the lock: brings the record up to date with what other processes wrote. `None` where the files are no
+    /// Updates the record with the commits of other processes, under the lock. Returns `None` if the files are no
     /// longer the session's.
     pub(crate) fn refresh(&mut self) -> Result<Option<&State>> {
         let Some(stat) = self.named()? else { return Ok(None) };
@@ -159,7 +160,7 @@ impl Open {
         let read = self.read_on(known.as_ref(), stat);
         let (state, done) = match read {
             Ok(state) => (Some(state), Ok(())),
-            // Of what is damaged by now no snapshot is written.
+            // No snapshot is written of a damaged log.
             Err(error) => (known.map(|state| State { snapshot: u64::MAX, ..state }), Err(error)),
         };
         self.state = state;
@@ -172,7 +173,7 @@ impl Open {
             Some(state) => {
                 let record = Some(state.record.clone());
                 let folded = fold(&*self.log, &log_path, self.owner, record, state.end, stat.len)?;
-                // What is wrong may be wrong before that, too; then the whole log tells.
+                // The damage may begin before that; folding the whole log finds it.
                 folded.record.filter(|_| folded.bad.is_none()).map(|record| {
                     let (end, snapshot) =
                         (folded.end, if state.snapshot > state.end { 0 } else { state.snapshot });
@@ -185,13 +186,13 @@ impl Open {
             Some(loaded) => loaded,
             None => load_open(&self.env, &self.folder, self.owner, &*self.log)?,
         };
-        // One that was put back to an earlier state, whole, is what the session is now.
+        // A log that was restored to an earlier state, complete, is the current state of the session.
         if let Some(known) = known.filter(|known| loaded.end < known.end && loaded.bad.is_some()) {
             return Err(cut_off(&log_path, known.end, loaded.end));
         }
         if loaded.record.recent.len() == 1 {
-            // Who made the session may have died before its name was durable. Everybody who finds nothing but the
-            // first commit sees to that, and so it was done wherever there are more.
+            // The process that created the session may have ended before its name was durable. Every writer that
+            // finds only the first commit makes it durable, so it is durable if there are more.
             let sessions = parent(&self.folder);
             self.env.ensure_dir(sessions)?;
             self.env.sync_dir(sessions).map_err(|e| failed("make durable", sessions, e))?;
@@ -211,8 +212,8 @@ impl Open {
         })
     }
 
-    /// Under the lock: folds the whole log anew, and writes the snapshot of that. `None` where the files are no longer the
-    /// session's. Where the log is damaged, what is known of the session stays.
+    /// Folds the whole log again and writes its snapshot, under the lock. Returns `None` if the files are no longer
+    /// the session's. If the log is damaged, the known state of the session stays.
     pub(crate) fn renew(&mut self) -> Result<Option<&State>> {
         if self.refresh()?.is_none() {
             return Ok(None);
@@ -230,7 +231,7 @@ impl Open {
         Ok(self.state())
     }
 
-    /// Moves the bytes of a commit that never ended out of the log.
+    /// Moves the bytes of an incomplete commit out of the log.
     fn set_aside(&self, bad: Bad, len: u64) -> Result<()> {
         let log_path = self.log_path();
         let kept = self.keep_tail(bad.offset, len)?;
@@ -241,7 +242,7 @@ impl Open {
             event = bad.event,
             bytes = len - bad.offset,
             kept = %kept.display(),
-            "the last commit of a session was not whole; it was moved aside"
+            "the last commit of a session was not complete; its bytes were moved to another file"
         );
         Ok(())
     }
@@ -274,10 +275,11 @@ impl Open {
         Ok(path)
     }
 
-    /// Where a failed write left the marker: the log is read anew, synced by a new descriptor, and only then trusted.
+    /// Checks for the marker of a failed write. If it exists, reads the log again and syncs it by a new file
+    /// descriptor before trusting it.
     fn honour_suspicion(&mut self) -> Result<()> {
         let marker = self.folder.join(layout::SUSPECT);
-        // Whatever has that name is the marker.
+        // Any object of that name is the marker.
         let Some(kind) = self.env.kind(&marker)? else { return Ok(()) };
         self.state = None;
         let path = self.log_path();
@@ -289,15 +291,15 @@ impl Open {
         self.env.sync_file(&*log).map_err(|e| failed("make durable", &path, e))?;
         self.log = log;
         if kind == Kind::Folder {
-            // It was honoured; whoever looks at the log anew does so again.
-            tracing::warn!(path = %marker.display(), "a folder stands for the mark on a doubtful log; move it away");
+            // The log was checked; the next process that opens it checks it again.
+            tracing::warn!(path = %marker.display(), "a folder is in the place of the mark on a doubtful log; move it away");
             return Ok(());
         }
         self.env.remove(&marker)
     }
 
-    /// Under the lock: makes durable what others wrote, before it is vouched for.
-    pub(crate) fn settle(&mut self) -> Result<(), Doubt> {
+    /// Syncs what other processes wrote, under the lock, before an answer relies on it.
+    pub(crate) fn sync_pending(&mut self) -> Result<(), Doubt> {
         let path = self.log_path();
         let Some(state) = &mut self.state else { return Ok(()) };
         if state.synced < state.end {
@@ -310,8 +312,8 @@ impl Open {
         Ok(())
     }
 
-    /// Under the lock: writes a commit at the end of the log, with one write and one sync. `false` if the log lost its name
-    /// meanwhile: then nothing was written.
+    /// Writes a commit at the end of the log, with one write and one sync, under the lock. Returns `false` if the log
+    /// lost its name meanwhile; then nothing was written.
     pub(crate) fn append(&mut self, events: &[Event], after: &Arc<Session>) -> Result<bool, Doubt> {
         let path = self.log_path();
         let Some(state) = &self.state else {
@@ -332,7 +334,7 @@ impl Open {
             }
             return Err(self.undo(before, failed("write", &path, source)));
         }
-        // Looked at once more, since a backup may have taken its place between the first look and the write.
+        // Checked once more, since a backup may have replaced the log between the first check and the write.
         match still_ours(&*self.env.io, self.log_id, &path) {
             Ok(Some(_)) => {}
             Ok(None) => return self.take_back(before).map(|()| false),
@@ -353,7 +355,7 @@ impl Open {
         Ok(true)
     }
 
-    /// Under the lock: cuts off what was written to a log that another has taken the name of.
+    /// Truncates a write to a log whose name another file has taken, under the lock.
     fn take_back(&mut self, before: u64) -> Result<(), Doubt> {
         self.log.truncate(before).and_then(|()| self.env.sync_file(&*self.log)).map_err(|source| {
             self.suspect();
@@ -361,13 +363,13 @@ impl Open {
         })
     }
 
-    /// Under the lock: takes back a write that failed. The descriptor that failed is not trusted any more: the system
-    /// reports a failed sync once, and forgets what it could not write.
+    /// Undoes a failed write, under the lock. The descriptor that failed is not used again, because the system reports
+    /// a failed sync only once, and discards what it could not write.
     fn undo(&mut self, before: u64, error: Error) -> Doubt {
         let path = self.log_path();
         let undone = self.env.io.open(&path, OpenMode::Write).and_then(|log| {
             if log.stat()?.id != self.log_id {
-                // Another has its name, and is not touched; whoever comes next opens that.
+                // Another file has its name, and is not touched; the next writer opens that file.
                 return self.log.truncate(before).map(|()| None);
             }
             log.truncate(before)?;
@@ -382,22 +384,22 @@ impl Open {
                 Doubt(error, false)
             }
             Err(second) => {
-                tracing::warn!(session = %self.owner.id, error = %second, "a failed write could not be taken back");
+                tracing::warn!(session = %self.owner.id, error = %second, "a failed write could not be undone");
                 self.suspect();
                 Doubt(error.with_outcome(WriteOutcome::Unknown), true)
             }
         }
     }
 
-    /// Leaves the marker that makes every opener look again.
+    /// Creates the marker, which makes every process that opens the session verify its log.
     fn suspect(&self) {
         let path = self.folder.join(layout::SUSPECT);
         if let Err(error) = self.env.io.open(&path, OpenMode::Create) {
-            tracing::warn!(path = %path.display(), %error, "the mark on a doubtful log could not be left");
+            tracing::warn!(path = %path.display(), %error, "the mark on a doubtful log could not be created");
         }
     }
 
-    /// Writes the snapshot where it has fallen behind.
+    /// Writes the snapshot if it has fallen behind.
     pub(crate) fn refresh_snapshot(&mut self) {
         self.snapshot_after(SNAPSHOT_EVERY);
     }
@@ -410,7 +412,7 @@ impl Open {
         match write_snapshot(&self.env, &self.folder, self.owner, &state.record, state.end) {
             Ok(()) => state.snapshot = state.end,
             Err(error) => {
-                // Not at once again: opening folds some more meanwhile.
+                // Not tried again at once; until then, opening folds a longer part of the log.
                 state.snapshot = state.end;
                 tracing::debug!(session = %self.owner.id, %error, "a snapshot could not be written");
             }
@@ -421,18 +423,19 @@ impl Open {
         self.state.as_ref()
     }
 
-    /// Whether this process would keep the session open though nobody uses it.
+    /// Returns whether this process must keep the session open although it is not in use.
     pub(crate) fn holds_lease(&self) -> bool {
         self.lease.is_some()
     }
 
-    /// The log is another file from now on: nothing that is known of this one is written any more.
+    /// Discards the known state, because the log has been replaced by another file. Nothing derived from the old log
+    /// is written any more.
     pub(crate) fn leave(&mut self) {
         self.state = None;
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenFiles {
     fn drop(&mut self) {
         if self.state.is_some() && self.named().is_ok_and(|log| log.is_some()) {
             self.snapshot_after(SNAPSHOT_SLACK);
@@ -440,7 +443,7 @@ impl Drop for Open {
     }
 }
 
-/// A failure, and whether it leaves in doubt what is durable.
+/// Failure, and whether it leaves in doubt what is durable.
 #[derive(Debug)]
 pub(crate) struct Doubt(pub(crate) Error, pub(crate) bool);
 

@@ -1,21 +1,22 @@
-//! The store: the three traits, each method an async shell over the synchronous core.
+//! Store: implements the three traits, each method an async layer over the synchronous core.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agent_core::commit::{Commit, Committed, Expect};
+use agent_core::commit::{Commit, Committed, Precondition};
 use agent_core::model::Workspace;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::state::Reason;
 use agent_core::store::{
-    Binding, BindingQuery, Capabilities, ContentHash, Damaged, Durability, EventPage, Page, Pulse, Purge,
-    Purged, ReadEvents, Rebuilt, Scope, SessionQuery, StoreAddress, WorkspaceQuery,
+    BackendConfig, Binding, BindingQuery, Capabilities, ContentHash, Damaged, DeletedTenant, Durability,
+    EventPage, LeaseStatus, Page, Purge, Purged, ReadEvents, Rebuilt, Scope, SessionQuery, WorkspaceQuery,
+    check_no_live_run,
 };
 use agent_core::{
-    BindingStore, DeviceId, Epoch, Error, ErrorKind, Result, Revision, Seq, SessionId, SessionStore,
-    SessionStoreExt, Storage, TenantId, Tenants, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
+    Backend, BindingStore, DeviceId, Epoch, Error, ErrorKind, Result, Revision, Seq, SessionId, SessionStore,
+    SessionStoreExt, Storage, TenantId, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
 };
 use agent_transcript::TranscriptMessage;
 use tracing::field::Empty;
@@ -27,21 +28,39 @@ use crate::error::failed;
 use crate::io::Kind;
 use crate::layout::{Layout, id_of};
 use crate::shell::{blocking, observed, working};
-use crate::tenant::{Cell, Tenant};
+use crate::tenant::{SharedSession, Tenant};
 use crate::transcript::{self, TranscriptEdit};
 use crate::writer::{SessionWriter, Target, Writer};
-use crate::{bindings, delete_damaged, listing, place, purge, reading, sessions, workspaces};
+use crate::{bindings, delete_damaged, delete_tenant, listing, place, purge, reading, sessions, workspaces};
 
-/// How often a session is looked at by those who wait for a change that another process makes.
+/// Interval at which a session is checked for changes by other processes while a caller waits for one.
 const LOOK: Duration = Duration::from_millis(50);
 const LOOK_MAX: Duration = Duration::from_millis(250);
 
-/// Keeps workspaces, sessions and bindings as files, for one tenant. Clones share what they know; other handles on
-/// the same directory, in this process or another, behave like this one.
+/// Store of workspaces, sessions and bindings as files, for one tenant. Clones share their caches. Other handles on
+/// the same directory, in this process or another, work on the same data.
 ///
-/// Needs a tokio runtime with time enabled. [`close`](Self::close) brings what is derived up to date and gives back locks;
-/// the leases that were taken through the store count then as those of a dead holder. If it was not called, dropping the
-/// last clone does the same, and blocks the thread that drops for as long as that takes.
+/// Needs a tokio runtime with time enabled. [`close`](Self::close) brings derived files up to date and releases locks;
+/// a lease that was taken through the store then counts as held by a dead holder. If `close` was not called, dropping
+/// the last clone does the same, and blocks the dropping thread until it is done.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// use agent_core::clock::Effects;
+/// use agent_core::session::NewSession;
+/// use agent_core::{SessionStore, SessionStoreExt, WorkspaceId};
+/// use agent_storage_fs::FsStore;
+///
+/// let (store, effects) = (FsStore::open(folder.path()).await?, Effects::default());
+/// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+/// let session = store.create(&effects, new).await?;
+///
+/// // Another handle on the same directory.
+/// let other = FsStore::open(folder.path()).await?;
+/// assert_eq!(other.load(session.id).await?, session);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct FsStore {
     shared: Arc<Shared>,
@@ -55,12 +74,23 @@ struct Shared {
 }
 
 impl FsStore {
-    /// Opens the store in the directory `root`, for the tenant `default`. Nothing is written, and the directory need
-    /// not exist yet.
+    /// Opens the store in the directory `root`, for the tenant `default`. Writes nothing; the directory need not exist
+    /// yet.
     ///
     /// # Errors
     ///
-    /// As for [`FsConfig::open`].
+    /// The errors of [`FsConfig::open`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// use agent_storage_fs::FsStore;
+    ///
+    /// let store = FsStore::open(folder.path()).await?;
+    /// assert_eq!(store.root(), folder.path());
+    /// assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "opening writes nothing");
+    /// # Ok(()) }
+    /// ```
     pub async fn open(root: impl Into<PathBuf>) -> Result<Self> {
         Self::with_config(FsConfig::new(root)).await
     }
@@ -69,7 +99,14 @@ impl FsStore {
     ///
     /// # Errors
     ///
-    /// As for [`FsConfig::platform`] and [`FsConfig::open`].
+    /// The errors of [`FsConfig::platform`] and [`FsConfig::open`].
+    ///
+    /// ```no_run
+    /// # async fn example() -> agent_core::Result<()> {
+    /// let store = agent_storage_fs::FsStore::open_default().await?;
+    /// println!("{}", store.root().display());
+    /// # Ok(()) }
+    /// ```
     pub async fn open_default() -> Result<Self> {
         Self::with_config(FsConfig::platform(FsConfig::DEFAULT_APP)?).await
     }
@@ -109,41 +146,96 @@ impl FsStore {
         Self { shared, tenant }
     }
 
-    /// The same store for another tenant. No I/O: a tenant that was never written to is empty.
+    /// Returns the same store for another tenant. Does no I/O: a tenant that was never written to is empty.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// use agent_core::commit::Precondition;
+    /// use agent_core::{BindingStore, WorkspaceId};
+    /// use agent_storage_fs::FsStore;
+    ///
+    /// let store = FsStore::open(folder.path()).await?;
+    /// let acme = store.for_tenant(&"acme".parse()?);
+    /// acme.bind(&"laptop".parse()?, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
+    /// assert_eq!(store.resolve(&"laptop".parse()?).await?, None);
+    /// assert!(folder.path().join("tenants/acme/bindings.toml").exists());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
-    pub fn tenant(&self, tenant: &TenantId) -> Self {
+    pub fn for_tenant(&self, tenant: &TenantId) -> Self {
         Self::of(self.shared.clone(), tenant)
     }
 
-    /// The directory of the store, with all tenants.
+    /// Returns the directory of the store, which holds all tenants.
     pub fn root(&self) -> &Path {
         &self.shared.env.root
     }
 
-    /// The tenant's global configuration, `config.toml`, as text; `None` where there is none.
+    /// Returns the tenant's global configuration, the text of `config.toml`; `None` if there is none.
     ///
     /// # Errors
     ///
-    /// `Denied`, `Corrupt` where it is not text.
+    /// `Denied`; `Corrupt` if the file is not text.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// use agent_storage_fs::FsStore;
+    ///
+    /// let store = FsStore::open(folder.path()).await?;
+    /// assert_eq!(store.load_global_config().await?, None);
+    /// std::fs::write(folder.path().join("config.toml"), "model = \"sonnet\"\n").unwrap();
+    /// assert_eq!(store.load_global_config().await?.as_deref(), Some("model = \"sonnet\"\n"));
+    /// # Ok(()) }
+    /// ```
     pub async fn load_global_config(&self) -> Result<Option<String>> {
         let span = info_span!("store.load_global_config", store = "fs", outcome = Empty);
         observed(span, self.look(|tenant| tenant.env.read_text(&tenant.layout.config()))).await
     }
 
-    /// The conversations that were found as files beside a workspace's log, and wait to be imported: what a person
-    /// made of `session.md`, which was kept when the file was made anew; what the Aptove agent left there.
+    /// Returns the conversations in files beside a workspace's log that have not been imported. Such a file is a
+    /// `session.md` that a person edited, kept when the store rendered it again, or a file that the Aptove agent left.
     ///
     /// # Errors
     ///
-    /// Those of [`WorkspaceStore::load`]; `Denied`.
+    /// The errors of [`WorkspaceStore::load`]; `Denied`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::commit::Precondition;
+    /// # use agent_core::event::NewEvent;
+    /// # use agent_core::model::Workspace;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::{SessionStoreExt, WorkspaceId, WorkspaceStore};
+    /// # use agent_storage_fs::FsStore;
+    /// # let (store, effects) = (FsStore::open(folder.path()).await?, Effects::default());
+    /// # let id = effects.new_session_id();
+    /// # let workspace = Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());
+    /// # store.put(workspace, Precondition::MustNotExist).await?;
+    /// # let session = SessionStoreExt::create(&store, &effects, NewSession::new(id, WorkspaceId::DEFAULT)).await?;
+    /// # let said = vec![NewEvent::user_message("Where to?"), NewEvent::agent_message("To Olso.")];
+    /// # let session = store.replace(&effects, id, session.head, said).await?.session;
+    /// # store.transcript_edits(WorkspaceId::DEFAULT).await?;
+    /// // A person corrects a word in the transcript.
+    /// let path = folder.path().join("workspaces/default/session.md");
+    /// let text = std::fs::read_to_string(&path).unwrap();
+    /// std::fs::write(&path, text.replace("Olso", "Oslo")).unwrap();
+    ///
+    /// let edits = store.transcript_edits(WorkspaceId::DEFAULT).await?;
+    /// assert_eq!(edits[0].transcript.messages[1].text, "To Oslo.");
+    /// # Ok(()) }
+    /// ```
     pub async fn transcript_edits(&self, workspace: WorkspaceId) -> Result<Vec<TranscriptEdit>> {
         let span =
             info_span!("store.transcript_edits", store = "fs", workspace = %workspace, outcome = Empty);
         let work = async {
             let main = WorkspaceStore::load(self, workspace).await?.main_session;
             let deadline = tokio::time::Instant::now() + self.shared.env.lock_wait;
-            // What a person saved a moment ago is noticed now.
-            let look = move |tenant: &Tenant, cell: &Cell| match sessions::load(tenant, cell, main) {
+            // Includes an edit that a person saved a moment ago.
+            let look = move |tenant: &Tenant, cell: &SharedSession| match sessions::load(tenant, cell, main) {
                 Ok(_) => Ok(transcript::bring_up_to_date(tenant, cell, main)),
                 Err(error) if error.is_absent() => Ok(false),
                 Err(error) => Err(error),
@@ -156,13 +248,47 @@ impl FsStore {
         observed(span, work).await
     }
 
-    /// Puts a conversation that was found as a file in place of the visible history of its session, which must be at
-    /// `expect`. The log keeps what was said before; the file is renamed, and not offered again. Where the session says
-    /// all that already, only the file is renamed.
+    /// Replaces the visible history of a session by a conversation from a file. The session's head must be at
+    /// `expect`. The log keeps the earlier events. The file is renamed, and not returned again by
+    /// [`transcript_edits`](Self::transcript_edits). If the session already has exactly these messages, only the file
+    /// is renamed.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it completes, the history may have been replaced although the file was not
+    /// renamed. Call it again with the new head to finish.
     ///
     /// # Errors
     ///
-    /// Those of [`SessionStoreExt::replace`](agent_core::SessionStoreExt::replace).
+    /// The errors of [`SessionStoreExt::replace`](agent_core::SessionStoreExt::replace).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::commit::Precondition;
+    /// # use agent_core::event::NewEvent;
+    /// # use agent_core::model::Workspace;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::{SessionStoreExt, WorkspaceId, WorkspaceStore};
+    /// # use agent_storage_fs::FsStore;
+    /// # let (store, effects) = (FsStore::open(folder.path()).await?, Effects::default());
+    /// # let id = effects.new_session_id();
+    /// # let workspace = Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());
+    /// # store.put(workspace, Precondition::MustNotExist).await?;
+    /// # let session = SessionStoreExt::create(&store, &effects, NewSession::new(id, WorkspaceId::DEFAULT)).await?;
+    /// # let said = vec![NewEvent::user_message("Where to?"), NewEvent::agent_message("To Olso.")];
+    /// # let session = store.replace(&effects, id, session.head, said).await?.session;
+    /// # store.transcript_edits(WorkspaceId::DEFAULT).await?;
+    /// # let path = folder.path().join("workspaces/default/session.md");
+    /// # let text = std::fs::read_to_string(&path).unwrap();
+    /// # std::fs::write(&path, text.replace("Olso", "Oslo")).unwrap();
+    /// let edits = store.transcript_edits(WorkspaceId::DEFAULT).await?;
+    /// let session = store.import_transcript(&edits[0], session.head).await?;
+    /// assert_eq!(session.counts.messages(), 2);
+    /// assert!(store.transcript_edits(WorkspaceId::DEFAULT).await?.is_empty());
+    /// # Ok(()) }
+    /// ```
     pub async fn import_transcript(&self, edit: &TranscriptEdit, expect: Seq) -> Result<Arc<Session>> {
         let id = edit.session;
         let span = info_span!("store.import_transcript", store = "fs", session = %id, outcome = Empty);
@@ -189,20 +315,25 @@ impl FsStore {
         observed(span, work).await
     }
 
-    /// Closes the store for all of its tenants and clones: finishes the writes that have begun, brings `session.md` and
-    /// `session.json` up to date, and gives back locks and open files. Calls after it fail with `Unavailable`.
+    /// Closes the store for all of its tenants and clones: finishes the writes that have begun, brings `session.md`
+    /// and `session.json` up to date, and releases locks and open files. Later calls fail with `Unavailable`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
     /// # let folder = tempfile::tempdir().unwrap();
+    /// use agent_core::ErrorKind;
+    ///
     /// let store = agent_storage_fs::FsStore::open(folder.path()).await?;
     /// store.close().await?;
+    /// let error = store.load_global_config().await.unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::Unavailable);
     /// # Ok(()) }
     /// ```
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it returns, the store is closed all the same; call it again to wait for the end.
+    /// If the future is dropped before it completes, the store is still closed. Call `close` again to wait for the
+    /// end.
     ///
     /// # Errors
     ///
@@ -225,7 +356,7 @@ impl FsStore {
         working(&self.shared.env.open, move || work(&tenant)).await
     }
 
-    fn cell(&self, id: SessionId) -> Arc<Cell> {
+    fn cell(&self, id: SessionId) -> Arc<SharedSession> {
         let (cell, gone) = self.tenant.cell(id);
         if !gone.is_empty() {
             // Closing a session may write its snapshot, and closing the store waits for that.
@@ -242,14 +373,14 @@ impl FsStore {
     async fn look_at<T: Send + 'static>(
         &self,
         id: SessionId,
-        work: impl FnOnce(&Tenant, &Cell) -> Result<T> + Send + 'static,
+        work: impl FnOnce(&Tenant, &SharedSession) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (tenant, cell) = (self.tenant.clone(), self.cell(id));
         working(&self.shared.env.open, move || work(&tenant, &cell)).await
     }
 
-    /// Who writes one session, whose cell it is.
-    fn writer(&self, id: SessionId, cell: &Cell) -> SessionWriter {
+    /// Returns the writer of the session that `cell` belongs to.
+    fn writer(&self, id: SessionId, cell: &SharedSession) -> SessionWriter {
         Writer { tenant: self.tenant.clone(), target: Target::Session(id), gate: cell.slot.clone() }
     }
 
@@ -265,20 +396,30 @@ impl FsStore {
 }
 
 impl FsConfig {
-    /// Opens the store. Nothing is written, and the directory need not exist yet.
+    /// Opens the store. Writes nothing; the directory need not exist yet.
     ///
     /// # Errors
     ///
-    /// `Corrupt` where the name stands for something that is no directory; `Denied`; `NotFound` if there is no store and
-    /// [none is to be made](Self::with_create).
+    /// `Corrupt` if the path is not a directory; `Denied`; `NotFound` if there is no store and [creation is
+    /// disabled](Self::with_create).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// use agent_storage_fs::FsConfig;
+    ///
+    /// let store = FsConfig::new(folder.path()).open().await?;
+    /// assert_eq!(store.root(), folder.path());
+    /// # Ok(()) }
+    /// ```
     pub async fn open(self) -> Result<FsStore> {
         FsStore::with_config(self).await
     }
 }
 
 #[async_trait]
-impl StoreAddress for FsConfig {
-    async fn open(&self) -> Result<Arc<dyn Tenants>> {
+impl BackendConfig for FsConfig {
+    async fn open(&self) -> Result<Arc<dyn Backend>> {
         Ok(Arc::new(self.clone().open().await?))
     }
 }
@@ -347,14 +488,16 @@ impl SessionStore for FsStore {
         observed(span, work).await
     }
 
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        let span = info_span!("store.beat", store = "fs", session = %id, outcome = Empty);
-        observed(span, self.look_at(id, move |tenant, cell| sessions::beat(tenant, cell, id, epoch))).await
+    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        let span = info_span!("store.heartbeat", store = "fs", session = %id, outcome = Empty);
+        observed(span, self.look_at(id, move |tenant, cell| sessions::heartbeat(tenant, cell, id, epoch)))
+            .await
     }
 
-    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
-        let span = info_span!("store.pulse", store = "fs", session = %id, outcome = Empty);
-        observed(span, self.look_at(id, move |tenant, cell| sessions::pulse(tenant, cell, id, epoch))).await
+    async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
+        let span = info_span!("store.lease_status", store = "fs", session = %id, outcome = Empty);
+        observed(span, self.look_at(id, move |tenant, cell| sessions::lease_status(tenant, cell, id, epoch)))
+            .await
     }
 
     async fn rebuild(&self) -> Result<Rebuilt> {
@@ -375,23 +518,23 @@ impl SessionStore for FsStore {
                     .with_lock(move |tenant, slot| sessions::rebuild(tenant, &cell, slot, workspace, id));
                 match rebuilt.await {
                     Ok(there) => done.sessions += u64::from(there),
-                    Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                    Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
                         done.damaged.push(Damaged::new(format!("session {id}"), error.to_string()));
                     }
                     Err(error) => return Err(error),
                 }
             }
-            // What lies where nobody can look is named by that place, above.
+            // Sessions in unreadable folders are covered by the reports on these folders, above.
             let missing = self.look(listing::missing).await?.into_iter();
             done.damaged.extend(missing.filter(|damage| damage.workspace.is_some()));
             for workspace in self.look(|tenant| Ok(place::workspaces(tenant)?.collect::<Vec<_>>())).await? {
-                // What is wrong with a workspace, or its main session, is named elsewhere.
+                // Damage of a workspace, or of its main session, is reported elsewhere.
                 let load = move |tenant: &Tenant| {
                     workspaces::load(tenant, workspace).inspect(|_| place::point_workspace(tenant, workspace))
                 };
                 let main = self.look(load).await;
                 let Ok(main) = main.map(|workspace| workspace.main_session) else { continue };
-                let render = move |tenant: &Tenant, cell: &Cell| {
+                let render = move |tenant: &Tenant, cell: &SharedSession| {
                     Ok(sessions::load(tenant, cell, main).is_ok()
                         && transcript::bring_up_to_date(tenant, cell, main))
                 };
@@ -427,7 +570,7 @@ impl SessionStore for FsStore {
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
         let span = info_span!("store.changed", store = "fs", session = %id, outcome = Empty);
         let work = async {
-            // What this store writes is told at once; what others write is looked for.
+            // Writes of this store are notified at once; those of other processes are found by checking.
             let mut told = self.cell(id).head.subscribe();
             let mut pause = LOOK;
             loop {
@@ -455,7 +598,7 @@ impl WorkspaceStore for FsStore {
         observed(span, self.look(move |tenant| workspaces::load(tenant, id))).await
     }
 
-    async fn put(&self, workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+    async fn put(&self, workspace: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
         let id = workspace.id;
         let span = info_span!("store.put_workspace", store = "fs", workspace = %id, outcome = Empty);
         let work = self
@@ -490,7 +633,7 @@ impl WorkspaceStore for FsStore {
         &self,
         id: WorkspaceId,
         text: Option<String>,
-        expect: Expect<ContentHash>,
+        expect: Precondition<ContentHash>,
     ) -> Result<()> {
         let span = info_span!("store.save_config", store = "fs", workspace = %id, outcome = Empty);
         let work = self
@@ -516,7 +659,7 @@ impl BindingStore for FsStore {
         &self,
         device: &DeviceId,
         to: WorkspaceId,
-        expect: Expect<WorkspaceId>,
+        expect: Precondition<WorkspaceId>,
     ) -> Result<WorkspaceId> {
         let device = device.clone();
         let span = info_span!("store.bind", store = "fs", workspace = %to, outcome = Empty);
@@ -549,16 +692,32 @@ impl BindingStore for FsStore {
 }
 
 #[async_trait]
-impl Tenants for FsStore {
-    fn storage(&self, tenant: &TenantId) -> Storage {
-        self.tenant(tenant).into()
+impl Backend for FsStore {
+    fn tenant(&self, tenant: &TenantId) -> Storage {
+        self.for_tenant(tenant).into()
     }
 
-    async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
+    async fn tenants(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
         let env = self.shared.env.clone();
         let span = info_span!("store.list_tenants", store = "fs", outcome = Empty);
         let open = env.open.clone();
         let work = working(&open, move || list_tenants(&env, after.as_ref()));
+        observed(span, work).await
+    }
+
+    /// Renames the folder of workspaces to `.workspaces.deleted-…` in one step, then removes the bindings and what was
+    /// renamed. Handles of all processes see the workspaces and sessions disappear at that step. Links are removed, and
+    /// what they lead to is left alone. The folders of the tenant stay, empty, as does the file `config.toml` of the
+    /// tenant `default`, which belongs to the host, and every file that is not of this store.
+    async fn delete_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant> {
+        let span = info_span!("store.delete_tenant", store = "fs", outcome = Empty);
+        let store = self.for_tenant(tenant);
+        let work = async {
+            check_no_live_run(&store).await?;
+            let bindings = store.binding_writer().with_lock(|tenant, ()| delete_tenant::hide(tenant)).await?;
+            let removed = store.look(delete_tenant::remove_hidden).await?;
+            Ok(DeletedTenant::new(removed.workspaces, removed.sessions, bindings))
+        };
         observed(span, work).await
     }
 
@@ -567,7 +726,7 @@ impl Tenants for FsStore {
     }
 }
 
-/// Whether something in the root was made by a store.
+/// Returns whether the root contains anything that a store created.
 fn holds_store(env: &Env) -> Result<bool> {
     let layout = Layout::new(&env.root, &TenantId::default());
     for path in [layout.bindings(), layout.workspaces(), layout.pointers(), Layout::tenants(&env.root)] {
@@ -597,8 +756,8 @@ fn list_tenants(env: &Env, after: Option<&TenantId>) -> Result<Page<TenantId>> {
     folders.dedup();
     for id in folders {
         let layout = Layout::new(&env.root, &id);
-        // What cannot be looked at holds something, as far as anybody can tell. What is wrong with it is said to whoever
-        // works on that tenant, and keeps nobody from the others.
+        // An unreadable folder counts as one with data. Its fault is reported by operations on that tenant, and does
+        // not affect other tenants.
         let holds = env.kind(&layout.bindings()).map_or(true, |kind| kind.is_some())
             || env.kind(&layout.pointers()).map_or(true, |kind| kind.is_some())
             || env.list(&layout.workspaces()).map_or(true, |names| !names.is_empty());

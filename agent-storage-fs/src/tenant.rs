@@ -1,4 +1,4 @@
-//! What one tenant's handles share in this process: the sessions that are open, and what was read of the rest.
+//! State that one tenant's handles share in this process: the open sessions, and a cache of the rest.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -19,7 +19,7 @@ use crate::error::failed;
 use crate::io::{Kind, Stat};
 use crate::layout::Layout;
 use crate::lock;
-use crate::slot::Slot;
+use crate::slot::WriterState;
 use crate::transcript::kept::{Keeping, Main};
 
 /// One tenant of a store.
@@ -28,41 +28,41 @@ pub(crate) struct Tenant {
     pub(crate) env: Arc<Env>,
     pub(crate) layout: Layout,
     cells: Mutex<Cells>,
-    /// What lists showed of a session, for as long as its log stays as it was.
+    /// Session summaries for lists. Each is valid while the log has the same metadata.
     pub(crate) summaries: Mutex<HashMap<SessionId, (Stat, SessionSummary)>>,
     pub(crate) bindings: Mutex<Cache>,
-    /// The main sessions of the workspaces that were loaded here.
+    /// Main sessions of the workspaces that were loaded by this process.
     pub(crate) mains: Mutex<HashMap<WorkspaceId, Main>>,
-    /// Writers of one process queue here, in order, before they try for the lock between processes.
+    /// Queue of the writers of one process, in order, before they try for the lock between processes.
     pub(crate) binding_gate: Gate,
     workspace_gates: [Gate; 16],
-    /// What is done with each session when the tenant is let go.
+    /// Function that is called for each session when the tenant is closed.
     closing: Closing,
 }
 
-pub(crate) type Closing = fn(&Tenant, &Cell, SessionId);
+pub(crate) type Closing = fn(&Tenant, &SharedSession, SessionId);
 
 pub(crate) type Gate = Arc<tokio::sync::Mutex<()>>;
 
 #[derive(Debug, Default)]
 struct Cells {
-    cells: HashMap<SessionId, (Arc<Cell>, u64)>,
-    /// Counts uses, to tell which was used longest ago.
+    cells: HashMap<SessionId, (Arc<SharedSession>, u64)>,
+    /// Counter of uses, for finding the least recently used cell.
     uses: u64,
 }
 
-/// What this process keeps of one session.
+/// State of one session in this process.
 #[derive(Debug)]
-pub(crate) struct Cell {
-    /// For its writers, one at a time.
-    pub(crate) slot: Arc<tokio::sync::Mutex<Slot>>,
-    /// For its readers, who wait for nobody.
+pub(crate) struct SharedSession {
+    /// State for writers, one at a time.
+    pub(crate) slot: Arc<tokio::sync::Mutex<WriterState>>,
+    /// Cache for readers, which wait for no writer.
     pub(crate) known: Mutex<Known>,
-    /// Its head, for those who wait for a change.
+    /// Head of the session, for callers that wait for a change.
     pub(crate) head: watch::Sender<u64>,
-    /// Its transcript, where it is a main session.
+    /// State of the transcript, if this is a main session.
     pub(crate) transcript: Mutex<Keeping>,
-    /// Whether it must stay: it holds a lease, or is poisoned.
+    /// True if the cell must stay: it holds a lease, or is poisoned.
     pub(crate) pinned: AtomicBool,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Known {
     pub(crate) record: Option<Cached>,
 }
 
-impl Cell {
+impl SharedSession {
     fn new() -> Self {
         Self {
             slot: Arc::default(),
@@ -119,13 +119,13 @@ impl Tenant {
         }
     }
 
-    /// Makes the tenant's folder, and sure that locks work there. Before the first write of this process.
+    /// Creates the tenant's folder, and checks that locks work there. Called before the first write of this process.
     pub(crate) fn prepare(&self) -> Result<()> {
         self.env.ensure_dir(self.layout.root())?;
         lock::probe_once(&self.env, self.layout.root())
     }
 
-    /// The names in the folder of workspaces; none if there never was one.
+    /// Returns the names in the folder of workspaces; an empty list if it was never created.
     pub(crate) fn list_workspaces(&self) -> Result<Vec<(OsString, Kind)>> {
         let folder = self.layout.workspaces();
         match self.env.io.list(&folder) {
@@ -138,8 +138,7 @@ impl Tenant {
         }
     }
 
-    /// Before something of the tenant is said to be absent: fails if the folders that it would be in were there and are
-    /// gone.
+    /// Fails if the tenant's folders existed and are now missing. Call it before reporting anything in them as absent.
     pub(crate) fn absent(&self) -> Result<()> {
         self.env.check_seen(&[&self.env.root, &self.layout.workspaces()])
     }
@@ -148,8 +147,9 @@ impl Tenant {
         self.workspace_gates[usize::from(id.as_uuid().as_bytes()[15] & 0x0f)].clone()
     }
 
-    /// What is kept of a session; and what had to go for it, to be dropped where files may be written.
-    pub(crate) fn cell(&self, id: SessionId) -> (Arc<Cell>, Vec<Arc<Cell>>) {
+    /// Returns the cell of a session, and the cells that were evicted for it. The caller drops these on a thread that
+    /// may write files.
+    pub(crate) fn cell(&self, id: SessionId) -> (Arc<SharedSession>, Vec<Arc<SharedSession>>) {
         let mut all = held(&self.cells);
         all.uses += 1;
         let uses = all.uses;
@@ -167,18 +167,18 @@ impl Tenant {
                 .map(|(id, (_, used))| (*used, *id))
                 .collect();
             idle.sort_unstable();
-            // Several at once, so that not every new one has to look through all.
+            // Several at once, so that not every new cell causes a search of all.
             let surplus = all.cells.len() + 1 - most + most / 8;
             for (_, id) in idle.into_iter().take(surplus) {
                 gone.extend(all.cells.remove(&id).map(|(cell, _)| cell));
             }
         }
-        let cell = Arc::new(Cell::new());
+        let cell = Arc::new(SharedSession::new());
         all.cells.insert(id, (cell.clone(), uses));
         (cell, gone)
     }
 
-    /// Remembers which session is a workspace's main one, and what its file says of it.
+    /// Remembers the main session of a workspace, and the provider that its record names.
     pub(crate) fn learn_main(&self, workspace: &Workspace) {
         if !self.env.transcripts {
             return;
@@ -187,14 +187,26 @@ impl Tenant {
         held(&self.mains).insert(workspace.id, known);
     }
 
-    /// Brings up to date what is behind, and lets go of all sessions, with their files and locks.
+    /// Drops everything that is cached of the tenant, since it was deleted.
+    pub(crate) fn forget(&self) {
+        let cells = std::mem::take(&mut *held(&self.cells)).cells;
+        for (cell, _) in cells.into_values() {
+            cell.forget();
+            held(&cell.transcript).scheduled = false;
+        }
+        held(&self.summaries).clear();
+        held(&self.mains).clear();
+        *held(&self.bindings) = Cache::default();
+    }
+
+    /// Brings derived files up to date, and drops all sessions with their files and locks.
     pub(crate) fn close(&self) {
         let cells = std::mem::take(&mut *held(&self.cells)).cells;
         for (id, (cell, _)) in cells {
             (self.closing)(self, &cell, id);
-            // A caller that is not polled any more may hold the rest of it.
+            // A caller that is not polled any more may hold the rest.
             if let Ok(mut slot) = cell.slot.try_lock() {
-                *slot = Slot::default();
+                *slot = WriterState::default();
             }
         }
     }

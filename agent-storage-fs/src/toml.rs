@@ -1,4 +1,4 @@
-//! What the two files in TOML have in common: people edit them, and a last line shows that they are whole.
+//! Common code for the two TOML files: people edit them, and a last line shows that they are whole.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use toml_edit::{DocumentMut, Item};
 
 use crate::error::corrupt;
 
-/// Parses a text, with all its comments.
+/// Parses a text, keeping all its comments.
 pub(crate) fn parse(path: &Path, text: &str) -> Result<DocumentMut> {
     text.parse().map_err(|error: toml_edit::TomlError| {
         // Not the error itself, which quotes the text.
@@ -15,8 +15,8 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<DocumentMut> {
     })
 }
 
-/// Fails for a file that says in `key` that it is another's. One that says nothing is believed: older ones, and those that
-/// people wrote, do not.
+/// Fails if the value of `key` names another owner. A file without that value is accepted: older files, and those that
+/// people wrote, do not have it.
 pub(crate) fn check_owner(path: &Path, text: &DocumentMut, key: &str, noun: &str, owner: &str) -> Result<()> {
     match text.get(key).map(Item::as_str) {
         None => Ok(()),
@@ -32,18 +32,18 @@ pub(crate) fn check_owner(path: &Path, text: &DocumentMut, key: &str, noun: &str
     }
 }
 
-/// Whether a text has the line that is written last. A text that is cut at the end of a line may be TOML all the
-/// same; without that line it would be taken for a whole one.
+/// Returns whether a text has the line that is written last. A text that was cut at the end of a line may still be
+/// valid TOML; without this check it would count as whole.
 pub(crate) fn is_whole(text: &str, last_line: &str) -> bool {
     text.lines().any(|line| line.trim_end() == last_line)
 }
 
-/// The error for a text without its last line.
+/// Error for a text without its last line.
 pub(crate) fn cut_short(path: &Path, last_line: &str) -> Error {
     corrupt(path, &format!("was cut short: its last line, `{last_line}`, is missing"))
 }
 
-/// A document as text, with its last line.
+/// Returns a document as text, with its last line.
 pub(crate) fn finish(document: &DocumentMut, last_line: &str) -> String {
     let mut text = document.to_string();
     if !is_whole(&text, last_line) {

@@ -1,4 +1,4 @@
-//! The text of `workspace.toml`: people edit it, so comments, order and unknown keys stay as they are.
+//! Text of `workspace.toml`. People edit it, so comments, order and unknown keys are preserved.
 
 use std::path::Path;
 
@@ -10,12 +10,13 @@ use toml_edit::{DocumentMut, Item, Value, value};
 use crate::error::{corrupt, newer};
 use crate::toml;
 
-/// The newest format that this version reads, and the one that it writes. A file without one is the seed's.
+/// Newest format that this version reads, and the one that it writes. A file without a format number was written by
+/// the Aptove agent.
 const FORMAT: i64 = 1;
-/// The last line of a file of ours: where it is missing, the file was cut short.
+/// Last line of a file that this crate wrote. If it is missing, the file was cut short.
 const LAST_LINE: &str = "# end of workspace";
 
-/// A `workspace.toml`: the text with all that people wrote into it, and the record that it holds.
+/// Contents of a `workspace.toml`: the text with everything that people wrote into it, and the record.
 #[derive(Debug)]
 pub(crate) struct Document {
     text: DocumentMut,
@@ -34,13 +35,13 @@ impl Document {
         Ok(Self { text, workspace })
     }
 
-    /// Notes a last access that is kept elsewhere.
+    /// Applies a later time of last access, which is stored in a separate file.
     pub(crate) fn accessed(&mut self, at: Option<Timestamp>) {
         let last = &mut self.workspace.last_accessed;
         *last = at.map_or(*last, |at| at.max(*last));
     }
 
-    /// The text that holds `workspace`, written into what was there.
+    /// Returns the text that holds `workspace`, based on the existing text.
     pub(crate) fn render(now: Option<&Self>, tenant: &TenantId, workspace: &Workspace) -> Result<String> {
         let mut text = now.map(|now| now.text.clone()).unwrap_or_default();
         let mut set = |key: &str, new: Option<Value>| match new {
@@ -75,12 +76,12 @@ impl Document {
     }
 }
 
-/// Whose file it is.
+/// Returns the name of the file's owner.
 fn owner(tenant: &TenantId, id: WorkspaceId) -> String {
     format!("{tenant}/{id}")
 }
 
-/// Sets a value and leaves alone what stands around it.
+/// Sets a value and leaves the text around it unchanged.
 fn put(text: &mut DocumentMut, key: &str, mut new: Value) {
     match text.get_mut(key) {
         Some(Item::Value(old)) => {
@@ -92,7 +93,7 @@ fn put(text: &mut DocumentMut, key: &str, mut new: Value) {
     }
 }
 
-/// Whether two values mean the same; times may be written in several ways.
+/// Returns whether two values mean the same; times may be written in several ways.
 fn is_same(old: &Value, new: &Value) -> bool {
     match (plain(old), plain(new)) {
         (Some(old), Some(new)) if old == new => true,
@@ -103,7 +104,7 @@ fn is_same(old: &Value, new: &Value) -> bool {
     }
 }
 
-/// A text, or a time as text.
+/// Returns a string value, or a time as text.
 fn plain(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.value().clone()),
@@ -112,7 +113,7 @@ fn plain(value: &Value) -> Option<String> {
     }
 }
 
-/// Host's fields as JSON text: TOML would change numbers.
+/// Returns the host's fields as JSON text, because TOML would change numbers.
 fn json(fields: &RawFields) -> Result<Option<Value>> {
     if fields.is_empty() {
         return Ok(None);
@@ -188,8 +189,8 @@ impl Reader<'_> {
     }
 }
 
-/// The main session of a workspace whose record names none, since the seed made it: always the same. Its bits, mixed
-/// with a constant, as a UUID of version 8 (RFC 9562, "custom").
+/// Returns the main session of a workspace whose record names none, because the Aptove agent wrote it. The id is
+/// always the same: the workspace id's bits, mixed with a constant, as a UUID of version 8 (RFC 9562, "custom").
 pub(crate) fn main_session_of(id: WorkspaceId) -> SessionId {
     const MIX: u128 = 0x6d61_696e_2073_6573_7369_6f6e_206f_6620;
     let mut bytes = (id.as_uuid().as_u128() ^ MIX).to_be_bytes();

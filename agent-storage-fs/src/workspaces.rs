@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agent_core::commit::Expect;
+use agent_core::commit::Precondition;
 use agent_core::model::Workspace;
 use agent_core::store::{ContentHash, Damaged, Page, WorkspaceQuery};
 use agent_core::{Error, ErrorKind, Result, Revision, Timestamp, WorkspaceId};
@@ -15,7 +15,7 @@ use crate::tenant::Tenant;
 use crate::workspace_toml::Document;
 use crate::{layout, lock, place};
 
-/// What stands under a workspace's id.
+/// State of a workspace's folder.
 enum Found {
     Nothing,
     Tombstone,
@@ -24,7 +24,7 @@ enum Found {
 
 fn find(tenant: &Tenant, folder: &Path, id: WorkspaceId) -> Result<Found> {
     let env = &tenant.env;
-    // The tombstone comes before the record goes, so it is looked for first.
+    // A deletion writes the tombstone before it removes the record, so the tombstone is checked first.
     if env.has_file(&folder.join(layout::DELETED))? {
         return Ok(Found::Tombstone);
     }
@@ -52,22 +52,26 @@ fn not_found(tenant: &Tenant, id: WorkspaceId) -> Error {
     tenant.absent().and_then(|()| check_known(tenant, id)).map_or_else(|gone| gone, |()| absent())
 }
 
-/// Before a workspace that is not there is said to be absent, or is made: fails if it was there.
+/// Fails if the workspace existed and is now missing. Call it before reporting the workspace as absent, or creating
+/// it.
 fn check_known(tenant: &Tenant, id: WorkspaceId) -> Result<()> {
     let folder = tenant.layout.workspace(id);
-    // Somebody may have made it since it was looked for.
+    // The workspace may have been created since the search.
     if place::knows_workspace(tenant, id) && matches!(find(tenant, &folder, id)?, Found::Nothing) {
         return Err(missing_workspace(&folder.join(layout::RECORD), id));
     }
     Ok(())
 }
 
-/// The workspaces that are known and not there.
+/// Returns the workspaces that are known but missing.
 pub(crate) fn missing(tenant: &Tenant) -> Vec<Damaged> {
     let names = tenant.env.io.list(&tenant.layout.workspace_pointers()).unwrap_or_default();
     let ids = names.iter().filter_map(|(name, _)| layout::id_of::<WorkspaceId>(name));
     let gone = ids.filter_map(|id| match load(tenant, id) {
-        Err(error) if matches!(find(tenant, &tenant.layout.workspace(id), id), Ok(Found::Nothing)) => {
+        Err(error)
+            if !error.is_absent()
+                && matches!(find(tenant, &tenant.layout.workspace(id), id), Ok(Found::Nothing)) =>
+        {
             Some(Damaged::new(format!("workspace {id}"), error.to_string()))
         }
         _ => None,
@@ -98,14 +102,14 @@ fn under<T>(
 pub(crate) fn put(
     tenant: &Tenant,
     mut workspace: Workspace,
-    expect: Expect<Revision>,
+    expect: Precondition<Revision>,
 ) -> Result<Attempt<Workspace>> {
     let (env, id) = (&tenant.env, workspace.id);
     let folder = tenant.layout.workspace(id);
     workspace.check()?;
-    // Nothing is made for what is to be refused.
+    // A refused write creates nothing.
     let there = match expect {
-        Expect::Absent => find(tenant, &folder, id)?,
+        Precondition::MustNotExist => find(tenant, &folder, id)?,
         _ => Found::Live(find_live(tenant, &folder, id)?),
     };
     if let Found::Nothing = there {
@@ -114,20 +118,19 @@ pub(crate) fn put(
     tenant.prepare()?;
     env.ensure_dir(&folder)?;
     let path = folder.join(layout::RECORD);
-    if expect == Expect::Absent
+    if expect == Precondition::MustNotExist
         && let Found::Live(there) = there
     {
-        // A refusal waits for no lock. Who is told that it exists goes on with it; and who made it may have died before
-        // its name was durable.
+        // A refusal waits for no lock. A caller that gets it relies on the workspace; the process that created it may
+        // have ended before its name was durable.
         env.sync_name(&path)?;
         workspace.prepare_put(Some(&there.workspace), expect)?;
     }
     let done = under(tenant, &folder, |locked| put_locked(tenant, locked, workspace, expect))?;
-    // Only when it is there for certain, and not in folders that were replaced meanwhile.
-    if expect == Expect::Absent
-        && let Attempt::Done(_) = done
+    if expect == Precondition::MustNotExist
+        && let Attempt::Busy = done
     {
-        place::point_workspace(tenant, id);
+        place::unpoint_workspace_if_gone(tenant, id);
     }
     Ok(done)
 }
@@ -136,7 +139,7 @@ fn put_locked(
     tenant: &Tenant,
     locked: Locked<'_>,
     mut workspace: Workspace,
-    expect: Expect<Revision>,
+    expect: Precondition<Revision>,
 ) -> Result<Attempt<Workspace>> {
     let (env, id) = (&tenant.env, workspace.id);
     let folder = tenant.layout.workspace(id);
@@ -146,7 +149,7 @@ fn put_locked(
         Found::Tombstone => return Err(deleted(id)),
         Found::Nothing => None,
     };
-    if expect == Expect::Absent && now.is_some() {
+    if expect == Precondition::MustNotExist && now.is_some() {
         env.sync_name(&path)?;
     }
     workspace.prepare_put(now.as_ref().map(|document| &document.workspace), expect)?;
@@ -158,12 +161,13 @@ fn put_locked(
         return Ok(Attempt::Done(workspace));
     }
     env.ensure_dirs(&folder, &layout::AREAS)?;
-    // Last, since a workspace is there from the moment that its record is.
+    // Last, since a workspace exists from the moment that its record exists.
     if !env.create(locked, &path, text.as_bytes())? {
-        // By somebody who takes no locks: look again.
+        // Created by a program that takes no locks: check again.
         return Ok(Attempt::Busy);
     }
     tenant.learn_main(&workspace);
+    place::point_workspace(tenant, id);
     Ok(Attempt::Done(workspace))
 }
 
@@ -180,7 +184,7 @@ pub(crate) fn list(tenant: &Tenant, query: &WorkspaceQuery) -> Result<Page<Works
             }
         }
     }
-    // Each is named once, on the first page.
+    // Each is listed once, on the first page.
     if query.cursor.is_some() {
         damaged.clear();
     }
@@ -190,8 +194,8 @@ pub(crate) fn list(tenant: &Tenant, query: &WorkspaceQuery) -> Result<Page<Works
 
 // --- last access -----------------------------------------------------------------------------------------------------
 
-/// The length of a moment as this library prints it, and a line break: the same for every moment, so that it is
-/// written over itself and no reader finds half.
+/// Length in bytes of a time as this library prints it, with a line break. It is the same for every time, so that the
+/// file is overwritten in place and no reader sees half of a time.
 const ACCESSED_LEN: usize = "2026-02-15T10:30:00.000000Z\n".len();
 
 fn last_access(env: &Env, folder: &Path) -> Option<Timestamp> {
@@ -224,18 +228,19 @@ pub(crate) fn delete(tenant: &Tenant, id: WorkspaceId) -> Result<Attempt<()>> {
     let folder = tenant.layout.workspace(id);
     let marker = folder.join(layout::DELETED);
     let record = folder.join(layout::RECORD);
-    // What cannot be read can be deleted all the same, and so can what is no file.
+    // An unreadable record can be deleted too, and so can an object that is no file.
     let exists = || Ok::<_, Error>((env.kind(&marker)?, env.kind(&record)?));
     if exists()? == (None, None) {
         if !place::knows_workspace(tenant, id) {
             return Err(not_found(tenant, id));
         }
-        // One that is missing has no folder for the marker.
+        // A missing workspace has no folder for the marker.
         env.ensure_dir(&folder)?;
     }
     under(tenant, &folder, |locked| {
         match exists()? {
-            // Whoever made it may have died before it was durable, and what follows must not be so first.
+            // The process that created it may have ended before it was durable, and later steps must not be durable
+            // first.
             (Some(Kind::File), _) => env.sync_name(&marker)?,
             (Some(odd), _) => {
                 env.remove_tree(&marker, odd)?;
@@ -245,7 +250,7 @@ pub(crate) fn delete(tenant: &Tenant, id: WorkspaceId) -> Result<Attempt<()>> {
             (None, None) if place::knows_workspace(tenant, id) => env.replace(locked, &marker, b"")?,
             (None, None) => return Err(not_found(tenant, id)),
         }
-        // From here on it is deleted; what follows can be repeated.
+        // From here on the workspace is deleted; the following steps can be repeated.
         let gone = match env.kind(&record) {
             Ok(Some(Kind::Folder)) => {
                 env.remove_tree(&record, Kind::Folder).and_then(|()| env.sync_name(&record))
@@ -259,7 +264,7 @@ pub(crate) fn delete(tenant: &Tenant, id: WorkspaceId) -> Result<Attempt<()>> {
     })
 }
 
-/// Removes what was in a workspace, except its sessions, which keep their own tombstones.
+/// Removes the contents of a workspace, except its sessions, which keep their own tombstones.
 fn clean(env: &Env, folder: &Path) -> Result<()> {
     for (name, kind) in env.list(folder)? {
         let keep = [layout::DELETED, LOCK, layout::SESSIONS];
@@ -282,7 +287,7 @@ pub(crate) fn save_config(
     tenant: &Tenant,
     id: WorkspaceId,
     text: Option<&str>,
-    expect: Expect<ContentHash>,
+    expect: Precondition<ContentHash>,
 ) -> Result<Attempt<()>> {
     let env = &tenant.env;
     ContentHash::check_size(text)
@@ -295,7 +300,7 @@ pub(crate) fn save_config(
         let now = env.read_text(&path)?;
         ContentHash::check(expect, now.as_deref(), &format_args!("the configuration of workspace {id}"))?;
         match text {
-            // Whoever wrote it may have died before it was durable.
+            // The process that wrote it may have ended before it was durable.
             Some(text) if now.as_deref() == Some(text) => env.sync_name(&path)?,
             Some(text) => env.replace(locked, &path, text.as_bytes())?,
             None => env.remove(&path)?,

@@ -1,5 +1,5 @@
-//! The way to every write: behind the other writers of this process, on a thread that may block, under the locks that
-//! keep out those of other processes.
+//! Runs every write: queued behind the other writers of this process, on a thread that may block, under the locks that
+//! exclude other processes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::lock::Attempt;
 use crate::shell::blocking;
-use crate::slot::Slot;
+use crate::slot::WriterState;
 use crate::tenant::Tenant;
 
-/// Most holders are done after one sync of the disk: so long, so often, an attempt is repeated where it stands. A timer
-/// of the runtime would wait a multiple of that.
+/// Pause between the first attempts, which repeat on the same thread, `LINGERS` times. Most lock holders are done
+/// after one sync of the disk, and a timer of the runtime would wait many times as long.
 const LINGER: Duration = Duration::from_micros(100);
 const LINGERS: usize = 20;
-/// The first and the longest pause after that.
+/// First and longest pause of the later attempts.
 const PAUSE: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(32);
 
-/// What is written.
+/// Object that is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
     Session(SessionId),
@@ -40,20 +40,20 @@ impl fmt::Display for Target {
     }
 }
 
-/// A write of one tenant that is about to begin.
+/// Write of one tenant that is about to begin.
 #[derive(Debug)]
 pub(crate) struct Writer<G> {
     pub(crate) tenant: Arc<Tenant>,
     pub(crate) target: Target,
-    /// Where the writers of this process queue, in order, and what the one that is through works on.
+    /// Queue of the writers of this process, in order, with the state that the current writer works on.
     pub(crate) gate: Arc<Mutex<G>>,
 }
 
-pub(crate) type SessionWriter = Writer<Slot>;
+pub(crate) type SessionWriter = Writer<WriterState>;
 
 impl<G: Send + 'static> Writer<G> {
-    /// Runs `work`, which takes the locks between processes, until these are free or too much time has passed. Once it
-    /// is on its thread it ends, also where the caller is dropped.
+    /// Runs `work`, which takes the locks between processes, and repeats it until they are free or the wait limit has
+    /// passed. Once `work` runs on its thread it completes, even if the caller is dropped.
     pub(crate) async fn with_lock<T: Send + 'static>(
         self,
         work: impl Fn(&Tenant, &mut G) -> Result<Attempt<T>> + Send + Sync + 'static,
@@ -89,7 +89,7 @@ impl<G: Send + 'static> Writer<G> {
                 return Err(self.late());
             }
             turn = back;
-            // Jitter, so that those who wait do not all come at once.
+            // Jitter, so that waiting callers do not all try at once.
             let half = u32::try_from(pause.as_micros() / 2).unwrap_or(u32::MAX);
             let jitter = u32::try_from(env.effects.random_u64() % u64::from(half.max(1))).unwrap_or(0);
             sleep(Duration::from_micros(u64::from(half + jitter))).await;
@@ -102,7 +102,7 @@ impl<G: Send + 'static> Writer<G> {
         Error::new(
             ErrorKind::Unavailable,
             format!(
-                "{target} is locked by another for {waited:?}; look which process holds it, or try again"
+                "{target} is locked by another for {waited:?}; find the process that holds it, or try again"
             ),
         )
         .timed_out()

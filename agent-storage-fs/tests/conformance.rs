@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use agent_core::{ErrorKind, Result, Seq, Storage, TenantId, Tenants, async_trait};
+use agent_core::{Backend, ErrorKind, Result, Seq, Storage, TenantId, async_trait};
 use agent_storage_conformance::{Damage, DamageKind, Factory, FailingCall};
 use agent_storage_fs::{FsConfig, FsStore, Sync as SyncLevel};
 use fault::{EIO, Fault};
@@ -76,10 +76,10 @@ impl Factory for Files {
     }
 
     async fn open(&self, site: &Site, tenant: &TenantId) -> Result<Storage> {
-        Ok(site.open().await?.tenant(tenant).into())
+        Ok(site.open().await?.for_tenant(tenant).into())
     }
 
-    async fn tenants(&self, site: &Site) -> Result<Option<Arc<dyn Tenants>>> {
+    async fn tenants(&self, site: &Site) -> Result<Option<Arc<dyn Backend>>> {
         Ok(Some(Arc::new(site.open().await?)))
     }
 

@@ -4,7 +4,7 @@
 mod support;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Expect, Trigger};
+use agent_core::commit::{Precondition, Trigger};
 use agent_core::model::Workspace;
 use agent_core::state::Reason;
 use agent_core::store::{Purge, ReadEvents, SessionQuery};
@@ -39,7 +39,7 @@ async fn a_commit_is_one_write_and_one_sync() {
 
 /// What is made is durable before it has its name, and its name before it is acknowledged.
 #[tokio::test]
-async fn what_is_made_is_durable_before_it_is_acknowledged() {
+async fn new_files_are_durable_before_acknowledgement() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("root");
     let effects = Effects::default();
@@ -63,17 +63,17 @@ async fn what_is_made_is_durable_before_it_is_acknowledged() {
         assert!(calls.iter().any(synced), "{name}");
     }
     let record = Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());
-    let record = store.put(record, Expect::Absent).await.unwrap();
+    let record = store.put(record, Precondition::MustNotExist).await.unwrap();
     durable(&spy.take(), "hard_link", "workspace.toml");
-    store.put(record, Expect::Any).await.unwrap();
+    store.put(record, Precondition::MustExist).await.unwrap();
     durable(&spy.take(), "rename", "workspace.toml");
-    store.save_config(WorkspaceId::DEFAULT, Some("a = 1".into()), Expect::Any).await.unwrap();
+    store.save_config(WorkspaceId::DEFAULT, Some("a = 1".into()), Precondition::MustNotExist).await.unwrap();
     durable(&spy.take(), "rename", "config.toml");
-    store.bind(&"laptop".parse().unwrap(), WorkspaceId::DEFAULT, Expect::Any).await.unwrap();
+    store.bind(&"laptop".parse().unwrap(), WorkspaceId::DEFAULT, Precondition::None).await.unwrap();
     durable(&spy.take(), "rename", "bindings.toml");
     let deleted = store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
     spy.take();
-    store.purge(Purge::new(id, deleted.head).keep(Seq::new(1))).await.unwrap();
+    store.purge(Purge::new(id, deleted.head).with_keep_through(Seq::new(1))).await.unwrap();
     let calls = spy.take();
     durable(&calls, "rename", "tombstone.json");
     let tombstone = calls.iter().position(|call| call.name == "rename" && call.file() == "tombstone.json");
@@ -105,7 +105,7 @@ async fn an_append_costs_the_same_at_any_length() {
 /// Opening a session of 100,000 events and reading the last 50 reads at most 64 KiB beyond these, also
 /// after a crash; a page from the middle is found without reading up to it.
 #[tokio::test]
-async fn opening_and_reading_the_last_events_does_not_read_the_log() {
+async fn opening_reads_only_the_end_of_the_log() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -128,9 +128,9 @@ async fn opening_and_reading_the_last_events_does_not_read_the_log() {
         let read = bytes(&spy.take(), "read");
         assert!(read <= (64 << 10) + own, "{store}: {read} bytes read, {own} of them asked for");
 
-        let page = handle.read(id, ReadEvents::first(50).after(Seq::new(43_210))).await.unwrap();
+        let page = handle.read(id, ReadEvents::first(50).with_after(Seq::new(43_210))).await.unwrap();
         assert_eq!((page.events.len(), page.events[0].seq), (50, Seq::new(43_211)));
-        let page = handle.read(id, ReadEvents::last(50).before(Seq::new(43_211))).await.unwrap();
+        let page = handle.read(id, ReadEvents::last(50).with_before(Seq::new(43_211))).await.unwrap();
         assert_eq!((page.events.len(), page.events[49].seq), (50, Seq::new(43_210)));
         let read = bytes(&spy.take(), "read");
         assert!(read <= 1 << 20, "{store}: {read} bytes read of a log of 30 MB");
@@ -139,7 +139,7 @@ async fn opening_and_reading_the_last_events_does_not_read_the_log() {
 
 /// A fork at 10,000 events writes what one at 10 events writes.
 #[tokio::test]
-async fn a_fork_writes_the_same_at_any_length() {
+async fn fork_cost_is_independent_of_history_length() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let mut costs = Vec::new();

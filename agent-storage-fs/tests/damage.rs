@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, Trigger};
+use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::{Event, NewEvent};
 use agent_core::model::Workspace;
 use agent_core::session::{NewSession, Session};
@@ -63,7 +63,7 @@ fn line_ends(bytes: &[u8]) -> Vec<usize> {
 /// A log cut at any byte of its last commit is the log before that commit, for readers and writers; the
 /// bytes are kept, and the session goes on.
 #[tokio::test]
-async fn a_torn_last_commit_did_not_happen_and_is_kept() {
+async fn torn_last_commit_is_kept_but_not_applied() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let effects = Effects::default();
@@ -102,7 +102,7 @@ async fn a_torn_last_commit_did_not_happen_and_is_kept() {
 
 /// A second torn end at the same place does not overwrite the first.
 #[tokio::test]
-async fn what_was_moved_aside_is_never_overwritten() {
+async fn saved_torn_ends_are_never_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let effects = Effects::default();
@@ -125,7 +125,7 @@ async fn what_was_moved_aside_is_never_overwritten() {
 /// Blocks of one write may reach the disk in any order: a commit of which any line is bad did not happen,
 /// also where its last line is good.
 #[tokio::test]
-async fn a_last_commit_with_any_bad_line_did_not_happen() {
+async fn last_commit_with_a_bad_line_is_not_applied() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let (id, before, events) = small(root).await;
@@ -147,7 +147,7 @@ async fn a_last_commit_with_any_bad_line_did_not_happen() {
 
 /// Damage in the middle is named, and everything around it can be read; nothing is written there.
 #[tokio::test]
-async fn damage_in_the_middle_is_named_and_nothing_is_written() {
+async fn damage_in_the_middle_is_named_and_blocks_writes() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let effects = Effects::default();
@@ -179,13 +179,13 @@ async fn damage_in_the_middle_is_named_and_nothing_is_written() {
         // Where the line break went, the next line is gone with it.
         let first = if at + 1 == ends[4] { 6 } else { 5 };
         assert_eq!((page.events.as_slice(), page.damaged.len()), (&events[first..], 1), "byte {at}");
-        let error = store.read(id, ReadEvents::first(10).after(Seq::new(4))).await.unwrap_err();
+        let error = store.read(id, ReadEvents::first(10).with_after(Seq::new(4))).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Corrupt);
-        let error = store.read(id, ReadEvents::last(10).before(Seq::new(6))).await.unwrap_err();
+        let error = store.read(id, ReadEvents::last(10).with_before(Seq::new(6))).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Corrupt);
-        let page = store.read(id, ReadEvents::first(10).after(Seq::new(6))).await.unwrap();
+        let page = store.read(id, ReadEvents::first(10).with_after(Seq::new(6))).await.unwrap();
         assert_eq!(page.events, events[6..]);
-        let commit = Commit::seal(&effects, id, Seq::new(9)).event(NewEvent::user_message("x"));
+        let commit = Commit::seal(&effects, id, Seq::new(9)).with_event(NewEvent::user_message("x"));
         assert_eq!(*store.commit(commit).await.unwrap_err().kind(), ErrorKind::Corrupt);
         let listed = SessionStore::list(&store, SessionQuery::new()).await.unwrap();
         assert_eq!((listed.items.len(), listed.damaged.len()), (0, 1));
@@ -196,7 +196,7 @@ async fn damage_in_the_middle_is_named_and_nothing_is_written() {
 /// Every kind of rubbish in place of a log is an error with a name, or what could still be read; never a panic,
 /// never another text.
 #[tokio::test]
-async fn no_flipped_byte_shows_another_text() {
+async fn damaged_log_never_yields_other_text() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let (id, _, events) = small(root).await;
@@ -219,7 +219,8 @@ async fn no_flipped_byte_shows_another_text() {
         fs::write(&log, bytes).unwrap();
         let store = open(root).await;
         assert_eq!(*SessionStore::load(&store, id).await.unwrap_err().kind(), ErrorKind::Corrupt);
-        let commit = Commit::seal(&Effects::default(), id, Seq::new(1)).event(NewEvent::user_message("x"));
+        let commit =
+            Commit::seal(&Effects::default(), id, Seq::new(1)).with_event(NewEvent::user_message("x"));
         assert_eq!(*store.commit(commit).await.unwrap_err().kind(), ErrorKind::Corrupt);
         assert_eq!(fs::read(&log).unwrap(), bytes);
     }
@@ -230,7 +231,7 @@ async fn no_flipped_byte_shows_another_text() {
 
 /// What is derived can be cut, damaged or deleted: the same record comes of the log.
 #[tokio::test]
-async fn whatever_is_derived_can_go() {
+async fn derived_files_can_be_lost_or_damaged() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let effects = Effects::default();
@@ -243,7 +244,7 @@ async fn whatever_is_derived_can_go() {
     drop(store);
     let snapshot = folder_of(root, id).join("session.json");
     let whole = fs::read(&snapshot).unwrap();
-    assert!(whole.starts_with(b"{\"format\":2,\"offset\":"));
+    assert!(whole.starts_with(b"{\"format\":3,\"offset\":"));
     let mut damaged: Vec<Vec<u8>> = (0..whole.len()).step_by(97).map(|cut| whole[..cut].to_vec()).collect();
     for at in (0..whole.len()).step_by(53) {
         let mut bytes = whole.clone();
@@ -274,7 +275,7 @@ async fn whatever_is_derived_can_go() {
 
 /// A snapshot of a log that was since replaced by another is not believed.
 #[tokio::test]
-async fn a_snapshot_of_another_log_is_not_believed() {
+async fn snapshot_of_another_log_is_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let effects = Effects::default();
@@ -312,13 +313,13 @@ async fn a_snapshot_of_another_log_is_not_believed() {
 /// How much of the log the snapshot in a folder covers.
 fn offset_of(folder: &Path) -> u64 {
     let text = fs::read_to_string(folder.join("session.json")).unwrap();
-    let text = text.strip_prefix("{\"format\":2,\"offset\":").unwrap();
+    let text = text.strip_prefix("{\"format\":3,\"offset\":").unwrap();
     text.split_once(',').unwrap().0.parse().unwrap()
 }
 
 /// A purged session is its tombstone; a damaged tombstone is damage, and a newer one is not guessed at.
 #[tokio::test]
-async fn a_purged_session_is_its_tombstone() {
+async fn purged_session_is_read_from_its_tombstone() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let effects = Effects::default();
@@ -327,7 +328,7 @@ async fn a_purged_session_is_its_tombstone() {
     fill(&store, &effects, id, 300).await;
     let deleted = store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
     // Keeps a part that ends inside a commit.
-    let purge = Purge::new(id, deleted.head).keep(Seq::new(20));
+    let purge = Purge::new(id, deleted.head).with_keep_through(Seq::new(20));
     assert_eq!(store.purge(purge.clone()).await.unwrap().events, 281);
     assert_eq!(store.purge(purge).await.unwrap().events, 0);
     for store in [store, open(root).await] {
@@ -352,7 +353,7 @@ async fn a_purged_session_is_its_tombstone() {
     let error = SessionStore::load(&open(root).await, id).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains("tombstone.json"), "{error}");
-    let newer = format!("{{\"format\":3{}}}", &whole["{\"format\":2".len()..whole.len() - 19]);
+    let newer = format!("{{\"format\":4{}}}", &whole["{\"format\":3".len()..whole.len() - 19]);
     fs::write(&tombstone, framed(id, &newer)).unwrap();
     let error = SessionStore::load(&open(root).await, id).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
@@ -360,14 +361,14 @@ async fn a_purged_session_is_its_tombstone() {
 
 /// `bindings.toml` cut short at any byte is damage; a copy is kept, and no bind erases anything.
 #[tokio::test]
-async fn bindings_cut_short_are_damage_and_are_not_erased() {
+async fn truncated_bindings_are_damage_and_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let effects = Effects::default();
     let store = hasty(root).await;
     for n in 0..3 {
         let device = format!("device {n}").parse().unwrap();
-        store.bind(&device, effects.new_workspace_id(), Expect::Absent).await.unwrap();
+        store.bind(&device, effects.new_workspace_id(), Precondition::MustNotExist).await.unwrap();
     }
     let path = root.join("bindings.toml");
     // A comment of a person's, before all that is ours, is no sign of a whole file.
@@ -379,7 +380,7 @@ async fn bindings_cut_short_are_damage_and_are_not_erased() {
             let error = store.resolve(&new).await.unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::Corrupt, "cut at {cut}: {error}");
             assert!(error.to_string().contains("bindings.toml"), "{error}");
-            let error = store.bind(&new, WorkspaceId::DEFAULT, Expect::Absent).await.unwrap_err();
+            let error = store.bind(&new, WorkspaceId::DEFAULT, Precondition::MustNotExist).await.unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::Corrupt, "cut at {cut}");
             assert_eq!(*store.unbind(&new).await.unwrap_err().kind(), ErrorKind::Corrupt);
             assert_eq!(
@@ -398,13 +399,13 @@ async fn bindings_cut_short_are_damage_and_are_not_erased() {
     }
     fs::write(&path, &whole).unwrap();
     assert_eq!(BindingStore::list(&store, BindingQuery::new()).await.unwrap().items.len(), 3);
-    store.bind(&new, WorkspaceId::DEFAULT, Expect::Absent).await.unwrap();
+    store.bind(&new, WorkspaceId::DEFAULT, Precondition::MustNotExist).await.unwrap();
 }
 
 /// What people wrote into the bindings stays; one entry that cannot be read harms no other, and is not the
 /// same as none.
 #[tokio::test]
-async fn one_bad_entry_harms_no_other() {
+async fn one_bad_binding_affects_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let text = "# mine\n[bindings]\n\"b\" = \"default\" # home\n\"a\" = \"no id\"\n\"c\\n\" = \"default\"\n\n[other]\nx = 1\n";
@@ -415,14 +416,14 @@ async fn one_bad_entry_harms_no_other() {
     assert_eq!(store.resolve(&d).await.unwrap(), None);
     assert_eq!(*store.resolve(&a).await.unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(
-        *store.bind(&a, WorkspaceId::DEFAULT, Expect::Any).await.unwrap_err().kind(),
+        *store.bind(&a, WorkspaceId::DEFAULT, Precondition::None).await.unwrap_err().kind(),
         ErrorKind::Corrupt
     );
-    store.bind(&b, WorkspaceId::DEFAULT, Expect::Absent).await.unwrap();
+    store.bind(&b, WorkspaceId::DEFAULT, Precondition::MustNotExist).await.unwrap();
     assert_eq!(fs::read_to_string(root.join("bindings.toml")).unwrap(), text, "nothing to write");
     let page = BindingStore::list(&store, BindingQuery::new()).await.unwrap();
     assert_eq!((page.items.len(), page.damaged.len()), (1, 2));
-    store.bind(&d, WorkspaceId::DEFAULT, Expect::Absent).await.unwrap();
+    store.bind(&d, WorkspaceId::DEFAULT, Precondition::MustNotExist).await.unwrap();
     let now = fs::read_to_string(root.join("bindings.toml")).unwrap();
     for line in text.lines() {
         assert!(now.contains(line), "{line:?} is gone from\n{now}");
@@ -431,7 +432,7 @@ async fn one_bad_entry_harms_no_other() {
     let newer = now.replace("format = 1", "format = 2");
     fs::write(root.join("bindings.toml"), &newer).unwrap();
     assert_eq!(
-        *store.bind(&d, WorkspaceId::DEFAULT, Expect::Any).await.unwrap_err().kind(),
+        *store.bind(&d, WorkspaceId::DEFAULT, Precondition::None).await.unwrap_err().kind(),
         ErrorKind::Unsupported
     );
     assert_eq!(fs::read_to_string(root.join("bindings.toml")).unwrap(), newer);
@@ -439,16 +440,16 @@ async fn one_bad_entry_harms_no_other() {
 
 /// A workspace's record that cannot be read, or is newer, is listed as damaged and left alone.
 #[tokio::test]
-async fn a_damaged_workspace_is_listed_as_damaged_and_left_alone() {
+async fn damaged_workspace_is_listed_and_left_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let effects = Effects::default();
     let store = hasty(root).await;
     let id = effects.new_workspace_id();
     let good = Workspace::new(WorkspaceId::DEFAULT, "good", effects.new_session_id(), effects.now());
-    let good = store.put(good, Expect::Absent).await.unwrap();
+    let good = store.put(good, Precondition::MustNotExist).await.unwrap();
     let record = Workspace::new(id, "bad", effects.new_session_id(), effects.now());
-    let record = store.put(record, Expect::Absent).await.unwrap();
+    let record = store.put(record, Precondition::MustNotExist).await.unwrap();
     let path = root.join("workspaces").join(id.to_string()).join("workspace.toml");
     let whole = fs::read_to_string(&path).unwrap();
     let newer = whole.replace("format = 1", "format = 2");
@@ -463,10 +464,10 @@ async fn a_damaged_workspace_is_listed_as_damaged_and_left_alone() {
         fs::write(&path, text).unwrap();
         for error in [
             WorkspaceStore::load(&store, id).await.unwrap_err(),
-            store.put(record.clone(), Expect::Absent).await.unwrap_err(),
-            store.put(record.clone(), Expect::Any).await.unwrap_err(),
+            store.put(record.clone(), Precondition::MustNotExist).await.unwrap_err(),
+            store.put(record.clone(), Precondition::MustExist).await.unwrap_err(),
             store.touch(id, effects.now()).await.unwrap_err(),
-            store.save_config(id, None, Expect::Any).await.unwrap_err(),
+            store.save_config(id, None, Precondition::MustExist).await.unwrap_err(),
         ] {
             assert_eq!(*error.kind(), kind, "{error}");
             assert!(error.to_string().contains("workspace.toml"), "{error}");
@@ -483,7 +484,7 @@ async fn a_damaged_workspace_is_listed_as_damaged_and_left_alone() {
 /// A log that somebody made up, its checksums right, its numbers as large as can be, is read or refused; so is a
 /// request of any numbers.
 #[tokio::test]
-async fn no_number_is_too_large() {
+async fn extreme_numbers_are_read_or_refused() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     let (id, _, events) = small(root).await;
@@ -491,11 +492,11 @@ async fn no_number_is_too_large() {
     for number in [0, 1, 5, 6, u64::MAX - 1, u64::MAX] {
         let seq = Seq::new(number);
         for read in [ReadEvents::first(10), ReadEvents::last(10)] {
-            let page = store.read(id, read.clone().after(seq)).await.unwrap();
+            let page = store.read(id, read.clone().with_after(seq)).await.unwrap();
             assert!(page.events.iter().all(|event| event.seq > seq));
-            let page = store.read(id, read.clone().before(seq)).await.unwrap();
+            let page = store.read(id, read.clone().with_before(seq)).await.unwrap();
             assert!(page.events.iter().all(|event| event.seq < seq));
-            store.read(id, read.after(seq).before(seq).max_bytes(0)).await.unwrap();
+            store.read(id, read.with_after(seq).with_before(seq).with_max_bytes(0)).await.unwrap();
         }
     }
     let log = log_of(root, id);
@@ -522,8 +523,8 @@ async fn no_number_is_too_large() {
             SessionStore::load(&store, id).await.err(),
             store.read(id, ReadEvents::first(10)).await.err(),
             store.read(id, ReadEvents::last(10)).await.err(),
-            store.read(id, ReadEvents::first(10).after(Seq::new(u64::MAX - 1))).await.err(),
-            store.read(id, ReadEvents::last(10).before(Seq::new(u64::MAX))).await.err(),
+            store.read(id, ReadEvents::first(10).with_after(Seq::new(u64::MAX - 1))).await.err(),
+            store.read(id, ReadEvents::last(10).with_before(Seq::new(u64::MAX))).await.err(),
         ] {
             assert!(error.is_none_or(|error| *error.kind() == ErrorKind::Corrupt), "{from} -> {to}");
         }
@@ -534,7 +535,7 @@ async fn no_number_is_too_large() {
 
 /// While ends are torn and cut off again, no reader fails, and none sees more or less than whole commits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_reader_fails_while_ends_are_cut_off() {
+async fn readers_never_fail_during_torn_end_repair() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().to_owned();
     let (id, _, _) = small(&root).await;
@@ -567,7 +568,7 @@ async fn no_reader_fails_while_ends_are_cut_off() {
 
 /// Rebuilding makes anew what is derived from each log that can be read, says of how many, and leaves the others.
 #[tokio::test]
-async fn a_rebuild_goes_by_what_is_damaged() {
+async fn rebuild_skips_damaged_sessions() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let ids = {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, Trigger};
+use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
 use agent_core::model::{Patch, Title, Workspace};
@@ -28,12 +28,12 @@ fn with_word(root: &Path) -> Vec<std::path::PathBuf> {
 async fn wordy(store: &FsStore, effects: &Effects) -> Arc<Session> {
     let main = effects.new_session_id();
     let home = Workspace::new(WorkspaceId::DEFAULT, "home", main, effects.now());
-    store.put(home, Expect::Absent).await.unwrap();
+    store.put(home, Precondition::MustNotExist).await.unwrap();
     let said = Patch::new()
-        .title(Title::by_user("my password"))
-        .label("login", "my password")
-        .metadata("login", RawJson::of(&"my password").unwrap());
-    let new = NewSession::new(main, WorkspaceId::DEFAULT).with(&said);
+        .with_title(Title::by_user("my password"))
+        .with_label("login", "my password")
+        .with_metadata("login", RawJson::of(&"my password").unwrap());
+    let new = NewSession::new(main, WorkspaceId::DEFAULT).with_patch(&said);
     let session = SessionStoreExt::create(store, effects, new).await.unwrap();
     // Enough for a snapshot.
     let mut seen = session.head;
@@ -45,13 +45,13 @@ async fn wordy(store: &FsStore, effects: &Effects) -> Arc<Session> {
 
 async fn delete(store: &FsStore, effects: &Effects, session: &Session) -> Arc<Session> {
     let delete =
-        Commit::seal(effects, session.id, session.head).trigger(Trigger::Delete(Reason::UserDeleted));
+        Commit::seal(effects, session.id, session.head).with_trigger(Trigger::Delete(Reason::UserDeleted));
     store.commit(delete).await.unwrap().session
 }
 
 /// After a deletion and a purge no file has a word of what was said in the session or of it.
 #[tokio::test]
-async fn purge_leaves_no_word_in_any_file() {
+async fn purge_leaves_no_text_in_any_file() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -79,7 +79,7 @@ async fn purge_leaves_no_word_in_any_file() {
 
 /// What another handle remembers of the record is noticed to be old, also if the purge removes no event.
 #[tokio::test]
-async fn purge_that_keeps_all_events_is_noticed() {
+async fn purge_keeping_all_events_is_seen_by_all_handles() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, other) = (hasty(folder.path()).await, hasty(folder.path()).await);
@@ -91,7 +91,7 @@ async fn purge_that_keeps_all_events_is_noticed() {
         let listed = SessionStore::list(handle, all.clone()).await.unwrap().items;
         assert_eq!(listed[0].attributes, deleted.attributes);
     }
-    let purge = Purge::new(session.id, deleted.head).keep(deleted.head);
+    let purge = Purge::new(session.id, deleted.head).with_keep_through(deleted.head);
     assert_eq!(store.purge(purge.clone()).await.unwrap().events, 0);
     for handle in [&store, &other] {
         assert_eq!(SessionStore::load(handle, session.id).await.unwrap(), deleted.tombstone().into());
@@ -108,7 +108,7 @@ async fn purge_that_keeps_all_events_is_noticed() {
 
 /// While a session is damaged that may be a fork of it, a purge takes nothing and says why; then it goes on.
 #[tokio::test]
-async fn purge_beside_damage_is_refused() {
+async fn purge_is_refused_if_a_damaged_fork_may_exist() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect};
+use agent_core::commit::{Commit, Precondition};
 use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
 use agent_core::session::NewSession;
@@ -62,15 +62,15 @@ impl Script {
             Err(error) => Step::Failed(error),
         };
         let record = Workspace::new(self.workspace, "work", self.session, self.effects.now());
-        told.workspace = Some(step(store.put(record, Expect::Absent).await.map(drop)));
-        let bound = store.bind(&self.device(), self.workspace, Expect::Absent).await;
+        told.workspace = Some(step(store.put(record, Precondition::MustNotExist).await.map(drop)));
+        let bound = store.bind(&self.device(), self.workspace, Precondition::MustNotExist).await;
         told.bound = Some(step(bound.map(drop)));
         let create = Commit::create(&self.effects, NewSession::new(self.session, self.workspace));
         told.commits.push((Vec::new(), step(store.commit(create).await.map(drop))));
         for n in 0..3 {
             let texts: Vec<_> = (0..=n).map(|part| format!("commit {n} part {part}")).collect();
             let commit = Commit::seal(&self.effects, self.session, Seq::new(1))
-                .events(texts.iter().map(NewEvent::user_message));
+                .with_events(texts.iter().map(NewEvent::user_message));
             told.commits.push((texts, step(store.commit(commit).await.map(drop))));
         }
         let _ = store.read(self.session, ReadEvents::last(2)).await;
@@ -156,13 +156,13 @@ async fn run_with_fault(persistent: bool, errno: i32) {
 
 /// Each call of a script fails once.
 #[tokio::test]
-async fn any_one_call_may_fail() {
+async fn failure_of_any_call_loses_nothing() {
     run_with_fault(false, EIO).await;
 }
 
 /// The disk fills up at any call.
 #[tokio::test]
-async fn any_call_may_be_the_last() {
+async fn disk_full_at_any_call_loses_nothing() {
     run_with_fault(true, ENOSPC).await;
 }
 
@@ -171,13 +171,13 @@ fn on(name: &'static str, file: &'static str, errno: i32) -> impl Fn(usize, &Cal
 }
 
 async fn try_say(store: &FsStore, effects: &Effects, id: SessionId, seen: Seq, text: &str) -> Result<()> {
-    let commit = Commit::seal(effects, id, seen).event(NewEvent::user_message(text));
+    let commit = Commit::seal(effects, id, seen).with_event(NewEvent::user_message(text));
     store.commit(commit).await.map(drop)
 }
 
 /// A sync that fails is taken back through another descriptor, and did not happen; the session goes on.
 #[tokio::test]
-async fn a_failed_sync_is_taken_back() {
+async fn failed_sync_is_rolled_back() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -205,14 +205,14 @@ async fn a_failed_sync_is_taken_back() {
 /// A sync that fails and cannot be taken back poisons the session for this store and leaves a mark, which the
 /// next one honours.
 #[tokio::test]
-async fn a_sync_that_cannot_be_taken_back_poisons() {
+async fn unrecoverable_sync_failure_poisons_the_session() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
     let id = session(&store, &effects).await.id;
     let other = session(&store, &effects).await.id;
     spy.fail(on("sync", "events.jsonl", EIO));
-    let commit = Commit::seal(&effects, id, Seq::new(1)).event(NewEvent::user_message("in doubt"));
+    let commit = Commit::seal(&effects, id, Seq::new(1)).with_event(NewEvent::user_message("in doubt"));
     let error = store.commit(commit.clone()).await.unwrap_err();
     assert_eq!(error.write_outcome(), WriteOutcome::Unknown, "{error:?}");
     spy.heal();
@@ -238,7 +238,7 @@ async fn a_sync_that_cannot_be_taken_back_poisons() {
 /// Who sends a commit until it is settled is told that it may have landed, where the first attempt left
 /// that open and the later ones were refused without a look.
 #[tokio::test]
-async fn a_doubt_stays_a_doubt() {
+async fn unknown_outcome_stays_unknown_after_retries() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -252,7 +252,7 @@ async fn a_doubt_stays_a_doubt() {
 
 /// A reader that saw a write which was then taken back forgets it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_forgets_what_was_taken_back() {
+async fn reader_drops_a_rolled_back_write() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -268,11 +268,12 @@ async fn a_reader_forgets_what_was_taken_back() {
         assert_eq!(runtime.block_on(SessionStore::load(&early, id)).unwrap().head, Seq::new(2));
         Some(EIO)
     });
-    let commit = Commit::seal(&effects, id, Seq::new(1)).event(NewEvent::user_message("taken back"));
+    let commit = Commit::seal(&effects, id, Seq::new(1)).with_event(NewEvent::user_message("taken back"));
     let error = store.commit(commit).await.unwrap_err();
     assert_eq!(error.write_outcome(), WriteOutcome::NotApplied);
     assert_eq!(spy.heal(), 1);
-    let commit = Commit::seal(&effects, id, Seq::new(1)).event(NewEvent::user_message("written instead"));
+    let commit =
+        Commit::seal(&effects, id, Seq::new(1)).with_event(NewEvent::user_message("written instead"));
     let done = store.commit(commit).await.unwrap();
     assert_eq!(SessionStore::load(&reader, id).await.unwrap(), done.session);
 }
@@ -285,7 +286,7 @@ async fn a_replay_is_durable_before_it_is_answered() {
     // What a process leaves that dies between its write and its sync looks like this, to everybody else.
     let writer = hasty(folder.path()).await;
     let id = session(&writer, &effects).await.id;
-    let commit = Commit::seal(&effects, id, Seq::new(1)).event(NewEvent::user_message("hello"));
+    let commit = Commit::seal(&effects, id, Seq::new(1)).with_event(NewEvent::user_message("hello"));
     writer.commit(commit.clone()).await.unwrap();
     let (store, spy) = watched(folder.path()).await;
     assert!(store.commit(commit.clone()).await.unwrap().replayed);
@@ -297,7 +298,7 @@ async fn a_replay_is_durable_before_it_is_answered() {
 
 /// What the system says comes out as a kind, with the name of the object and what to do.
 #[tokio::test]
-async fn each_refusal_of_the_system_is_typed_and_names_object_and_remedy() {
+async fn system_errors_name_the_object_and_the_remedy() {
     for (errno, kind, remedy) in [
         (EACCES, ErrorKind::Denied, "permission"),
         (EROFS, ErrorKind::Denied, "read-only"),
@@ -310,25 +311,27 @@ async fn each_refusal_of_the_system_is_typed_and_names_object_and_remedy() {
         let (store, spy) = watched(folder.path()).await;
         let id = session(&store, &effects).await.id;
         let device = "laptop".parse().unwrap();
-        store.bind(&device, WorkspaceId::DEFAULT, Expect::Any).await.unwrap();
+        store.bind(&device, WorkspaceId::DEFAULT, Precondition::None).await.unwrap();
         let record = Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());
-        store.put(record, Expect::Absent).await.unwrap();
+        store.put(record, Precondition::MustNotExist).await.unwrap();
         let before = files(folder.path());
 
         spy.fail(move |_, call| call.writes().then_some(errno));
         let error = try_say(&store, &effects, id, Seq::new(1), "x").await.unwrap_err();
         assert_eq!(*error.kind(), kind);
         assert!(error.to_string().contains("events.jsonl") && error.to_string().contains(remedy), "{error}");
-        let error = store.bind(&device, effects.new_workspace_id(), Expect::Any).await.unwrap_err();
+        let error = store.bind(&device, effects.new_workspace_id(), Precondition::None).await.unwrap_err();
         assert_eq!(*error.kind(), kind);
         assert!(error.to_string().contains("bindings."), "{error}");
         let other = Workspace::new(effects.new_workspace_id(), "x", id, effects.now());
-        let error = store.put(other, Expect::Absent).await.unwrap_err();
+        let error = store.put(other, Precondition::MustNotExist).await.unwrap_err();
         assert_eq!(*error.kind(), kind);
         let error = store.touch(WorkspaceId::DEFAULT, Timestamp::MAX).await.unwrap_err();
         assert_eq!(*error.kind(), kind);
-        let error =
-            store.save_config(WorkspaceId::DEFAULT, Some("a = 1".into()), Expect::Any).await.unwrap_err();
+        let error = store
+            .save_config(WorkspaceId::DEFAULT, Some("a = 1".into()), Precondition::MustNotExist)
+            .await
+            .unwrap_err();
         assert_eq!(*error.kind(), kind);
         assert!(error.to_string().contains("workspaces/default"), "{error}");
 
@@ -358,7 +361,7 @@ async fn each_refusal_of_the_system_is_typed_and_names_object_and_remedy() {
 
 /// A file where a folder should be, and a folder where a file should be, are named and left alone.
 #[tokio::test]
-async fn a_file_where_a_folder_should_be_is_named_and_left_alone() {
+async fn misplaced_files_and_folders_are_left_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let file = folder.path().join("file");
@@ -380,9 +383,9 @@ async fn a_file_where_a_folder_should_be_is_named_and_left_alone() {
         store.commit(new).await.unwrap_err(),
         SessionStore::load(&store, id).await.unwrap_err(),
         SessionStore::list(&store, SessionQuery::new()).await.unwrap_err(),
-        store.put(record, Expect::Absent).await.unwrap_err(),
+        store.put(record, Precondition::MustNotExist).await.unwrap_err(),
         store.resolve(&device).await.unwrap_err(),
-        store.bind(&device, WorkspaceId::DEFAULT, Expect::Any).await.unwrap_err(),
+        store.bind(&device, WorkspaceId::DEFAULT, Precondition::None).await.unwrap_err(),
     ] {
         assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
         assert!(error.to_string().contains("move it away"), "{error}");
@@ -393,7 +396,7 @@ async fn a_file_where_a_folder_should_be_is_named_and_left_alone() {
 
 /// A file system whose locks keep nobody out is refused; nothing is written there.
 #[tokio::test]
-async fn locks_that_keep_nobody_out_are_refused() {
+async fn file_system_with_ineffective_locks_is_refused() {
     #[derive(Debug)]
     struct Lax(agent_storage_fs::io::RealIo);
     #[derive(Debug)]
@@ -469,7 +472,7 @@ async fn locks_that_keep_nobody_out_are_refused() {
 /// A session whose maker died before its name was durable gets that before anything is acknowledged in it; one
 /// with more commits has it.
 #[tokio::test]
-async fn a_session_found_with_one_commit_is_made_durable_first() {
+async fn new_session_of_a_killed_writer_is_synced_first() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let maker = hasty(folder.path()).await;
@@ -491,7 +494,7 @@ async fn a_session_found_with_one_commit_is_made_durable_first() {
 
 /// What crashes left half made is passed over, and cleared away when it is old.
 #[tokio::test]
-async fn what_crashes_left_is_passed_over_and_cleared_away() {
+async fn crash_leftovers_are_ignored_and_removed() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;

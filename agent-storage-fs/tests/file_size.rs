@@ -47,7 +47,7 @@ fn limited() {
 
 /// Under a limit on the size of files a write is `Full` and did not happen; the process lives.
 #[tokio::test]
-async fn a_limit_on_file_sizes_is_full() {
+async fn file_size_limit_is_reported_as_full() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("store");
     let (store, effects) = (hasty(&root).await, Effects::default());

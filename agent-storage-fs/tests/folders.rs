@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect};
+use agent_core::commit::{Commit, Precondition};
 use agent_core::model::Workspace;
 use agent_core::session::NewSession;
 use agent_core::{
@@ -31,7 +31,7 @@ fn laptop() -> DeviceId {
 }
 
 async fn bind(store: &FsStore, effects: &Effects) -> Result<WorkspaceId> {
-    store.bind(&laptop(), effects.new_workspace_id(), Expect::Any).await
+    store.bind(&laptop(), effects.new_workspace_id(), Precondition::None).await
 }
 
 async fn create(store: &FsStore, effects: &Effects) -> Result<SessionId> {
@@ -41,7 +41,7 @@ async fn create(store: &FsStore, effects: &Effects) -> Result<SessionId> {
 
 async fn put(store: &FsStore, effects: &Effects) -> Result<Workspace> {
     let record = Workspace::new(WorkspaceId::DEFAULT, "home", effects.new_session_id(), effects.now());
-    store.put(record, Expect::Absent).await
+    store.put(record, Precondition::MustNotExist).await
 }
 
 /// Fails the calls of a name on a path.
@@ -61,7 +61,7 @@ fn assert_says(error: &Error, kind: &ErrorKind, doing: &str, path: &Path) {
 /// Folders that another process made a moment ago may not be durable yet: each name from the root down is made so,
 /// once, before anything in them is acknowledged.
 #[tokio::test]
-async fn folders_of_another_process_are_made_durable_from_the_root_down() {
+async fn folders_of_another_process_are_synced_first() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("store");
     let effects = Effects::default();
@@ -84,7 +84,7 @@ async fn folders_of_another_process_are_made_durable_from_the_root_down() {
 
 /// A folder that another process makes first is as good as one's own; one that cannot be made is named.
 #[tokio::test]
-async fn a_folder_that_somebody_makes_first_is_used() {
+async fn concurrently_created_folder_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("store");
     let effects = Effects::default();
@@ -105,7 +105,7 @@ async fn a_folder_that_somebody_makes_first_is_used() {
 /// The areas of a workspace: one that is there is used, a file in its place is named, and what cannot be made
 /// leaves no workspace behind.
 #[tokio::test]
-async fn areas_are_made_or_the_workspace_is_not() {
+async fn workspace_is_created_only_with_its_areas() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -127,7 +127,7 @@ async fn areas_are_made_or_the_workspace_is_not() {
 
 /// A root that was there before lies in a folder that may be closed to us; any other sync that fails is an error.
 #[tokio::test]
-async fn a_root_in_a_folder_that_may_not_be_read_is_used() {
+async fn root_in_an_unreadable_folder_is_used() {
     let effects = Effects::default();
     for (made, synced, errno, works) in [
         (true, "", EACCES, true),
@@ -153,7 +153,7 @@ async fn a_root_in_a_folder_that_may_not_be_read_is_used() {
 /// A folder above the root whose name could not be made durable does not stay, since nobody would sync it again; one
 /// in the root stays, and is synced by the next who needs it.
 #[tokio::test]
-async fn a_folder_above_the_root_that_is_not_durable_does_not_stay() {
+async fn unsynced_folder_above_the_root_is_removed() {
     let folder = tempfile::tempdir().unwrap();
     let above = folder.path().join("above");
     let root = above.join("store");
@@ -175,7 +175,7 @@ async fn a_folder_above_the_root_that_is_not_durable_does_not_stay() {
 
 /// Two processes with the same seed draw the same names: a name that is taken is passed over, but not for ever.
 #[tokio::test]
-async fn a_name_that_is_taken_is_passed_over() {
+async fn taken_temporary_name_is_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -201,7 +201,7 @@ async fn a_name_that_is_taken_is_passed_over() {
 /// What crashes left is cleared away when it is an hour old, and only that: a name that starts with a dot, or one
 /// that has our mark somewhere, may be a person's.
 #[tokio::test]
-async fn only_what_is_ours_and_an_hour_old_is_cleared_away() {
+async fn only_own_leftovers_over_an_hour_old_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let now = Duration::from_micros(u64::try_from(effects.now().as_micros()).unwrap());
@@ -227,7 +227,7 @@ async fn only_what_is_ours_and_an_hour_old_is_cleared_away() {
 
 /// Without syncs there is not one; and what can be made again from others is never waited for.
 #[tokio::test]
-async fn what_need_not_be_durable_is_not_synced() {
+async fn derived_files_are_never_synced() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     for sync in [Sync::Off, Sync::Full] {
@@ -251,7 +251,7 @@ async fn what_need_not_be_durable_is_not_synced() {
 /// Where the file system has no hard links, a file that must not exist yet is made all the same; any other refusal
 /// is an error, and says whether the file may be there.
 #[tokio::test]
-async fn without_hard_links_a_workspace_is_made_all_the_same() {
+async fn workspace_is_created_without_hard_links() {
     let left = |root: &Path| fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     let check = async |errno: i32, works: bool, outcome: WriteOutcome| {
         let folder = tempfile::tempdir().unwrap();
@@ -283,7 +283,7 @@ async fn without_hard_links_a_workspace_is_made_all_the_same() {
 /// A record that somebody who takes no locks puts there at the last moment is not overwritten, with hard links
 /// and without.
 #[tokio::test]
-async fn a_record_that_appears_at_the_last_moment_stays() {
+async fn concurrently_created_record_is_not_overwritten() {
     let effects = Effects::default();
     let other = tempfile::tempdir().unwrap();
     put(&hasty(other.path()).await, &effects).await.unwrap();
@@ -310,7 +310,7 @@ async fn a_record_that_appears_at_the_last_moment_stays() {
 /// A change of a name that failed says whether it may have happened: not where it was refused, perhaps after an
 /// I/O error; and what is gone already need not be removed.
 #[tokio::test]
-async fn a_refused_name_did_not_change_and_after_an_error_it_may_have() {
+async fn rename_error_reports_whether_it_was_applied() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -321,9 +321,9 @@ async fn a_refused_name_did_not_change_and_after_an_error_it_may_have() {
         (EACCES, ErrorKind::Denied, WriteOutcome::NotApplied),
         (EIO, ErrorKind::Unavailable, WriteOutcome::Unknown),
     ] {
-        store.save_config(WorkspaceId::DEFAULT, Some("a = 1".into()), Expect::Any).await.unwrap();
+        set(&store).await;
         spy.fail(on("remove_file", &config, errno));
-        let error = store.save_config(WorkspaceId::DEFAULT, None, Expect::Any).await.unwrap_err();
+        let error = store.save_config(WorkspaceId::DEFAULT, None, Precondition::MustExist).await.unwrap_err();
         assert_says(&error, &kind, "remove", &config);
         assert_eq!(error.write_outcome(), outcome);
         let bindings = folder.path().join("bindings.toml");
@@ -333,45 +333,54 @@ async fn a_refused_name_did_not_change_and_after_an_error_it_may_have() {
         assert_eq!(error.write_outcome(), outcome);
         spy.heal();
     }
-    for _ in 0..2 {
-        store.save_config(WorkspaceId::DEFAULT, None, Expect::Any).await.unwrap();
-        assert_eq!(store.load_config(WorkspaceId::DEFAULT).await.unwrap(), None);
-    }
+    store.save_config(WorkspaceId::DEFAULT, None, Precondition::MustExist).await.unwrap();
+    assert_eq!(store.load_config(WorkspaceId::DEFAULT).await.unwrap(), None);
+    set(&store).await;
     spy.fail(on("remove_file", &config, ENOENT));
-    store.save_config(WorkspaceId::DEFAULT, None, Expect::Any).await.unwrap();
+    store.save_config(WorkspaceId::DEFAULT, None, Precondition::MustExist).await.unwrap();
+}
+
+/// Writes a configuration, whether there is one or not.
+async fn set(store: &FsStore) {
+    let expect = match store.load_config(WorkspaceId::DEFAULT).await.unwrap() {
+        Some(_) => Precondition::MustExist,
+        None => Precondition::MustNotExist,
+    };
+    store.save_config(WorkspaceId::DEFAULT, Some("a = 1".into()), expect).await.unwrap();
 }
 
 /// Where it is in doubt whether a file's new name is durable, this store changes that file no more; the next does.
 #[tokio::test]
-async fn a_name_in_doubt_is_not_changed_again() {
+async fn file_with_an_unknown_rename_is_poisoned() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
     put(&store, &effects).await.unwrap();
     bind(&store, &effects).await.unwrap();
     let home = folder.path().join("workspaces").join("default");
+    set(&store).await;
     let save = |store: FsStore, text: &'static str| async move {
-        store.save_config(WorkspaceId::DEFAULT, Some(text.into()), Expect::Any).await
+        store.save_config(WorkspaceId::DEFAULT, Some(text.into()), Precondition::MustExist).await
     };
     spy.fail(|_, call| (call.name == "sync_dir").then_some(EIO));
-    for error in [bind(&store, &effects).await.unwrap_err(), save(store.clone(), "a = 1").await.unwrap_err()]
+    for error in [bind(&store, &effects).await.unwrap_err(), save(store.clone(), "a = 2").await.unwrap_err()]
     {
         assert_eq!(error.write_outcome(), WriteOutcome::Unknown, "{error}");
     }
     spy.heal();
-    for error in [bind(&store, &effects).await.unwrap_err(), save(store.clone(), "a = 2").await.unwrap_err()]
+    for error in [bind(&store, &effects).await.unwrap_err(), save(store.clone(), "a = 3").await.unwrap_err()]
     {
         assert_eq!(*error.kind(), ErrorKind::Poisoned, "{error}");
     }
-    assert_eq!(fs::read_to_string(home.join("config.toml")).unwrap(), "a = 1");
+    assert_eq!(fs::read_to_string(home.join("config.toml")).unwrap(), "a = 2");
     let store = hasty(folder.path()).await;
     bind(&store, &effects).await.unwrap();
-    save(store, "a = 3").await.unwrap();
+    save(store, "a = 4").await.unwrap();
 }
 
 /// A session that goes away while it is looked for is absent, and one that cannot be looked at is not.
 #[tokio::test]
-async fn a_session_that_goes_while_it_is_looked_for_is_absent() {
+async fn session_removed_during_lookup_is_absent() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let id = session(&hasty(folder.path()).await, &effects).await.id;
@@ -395,7 +404,7 @@ async fn a_session_that_goes_while_it_is_looked_for_is_absent() {
 
 /// A folder where a file should be is neither that file nor none; nor is a file that cannot be looked at.
 #[tokio::test]
-async fn what_is_no_file_is_not_taken_for_one() {
+async fn folder_is_not_mistaken_for_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -414,7 +423,7 @@ async fn what_is_no_file_is_not_taken_for_one() {
 
 /// A file that is far too long is not read into memory; one of the length that is just allowed is.
 #[tokio::test]
-async fn a_file_that_is_far_too_long_is_not_read() {
+async fn oversized_file_is_not_read_into_memory() {
     let folder = tempfile::tempdir().unwrap();
     let (store, spy) = watched(folder.path()).await;
     let most = 64 << 20;

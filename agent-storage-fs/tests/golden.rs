@@ -8,7 +8,7 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
 use agent_core::model::{Actor, Workspace};
@@ -20,7 +20,7 @@ use agent_storage_fs::FsStore;
 use support::{files, texts};
 
 fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("2")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("3")
 }
 
 /// A workspace, a binding, a session with two turns, one that was purged, one that is running.
@@ -33,34 +33,37 @@ async fn write(root: &Path) -> [SessionId; 3] {
         .with_description("two\nlines")
         .with_creator(Actor::USER)
         .with_setting("number", RawJson::parse("12345678901234567890.10").unwrap());
-    store.put(record, Expect::Absent).await.unwrap();
+    store.put(record, Precondition::MustNotExist).await.unwrap();
     store
-        .save_config(WorkspaceId::DEFAULT, Some("provider = \"gemini\"\n".into()), Expect::Absent)
+        .save_config(WorkspaceId::DEFAULT, Some("provider = \"gemini\"\n".into()), Precondition::MustNotExist)
         .await
         .unwrap();
     store.touch(WorkspaceId::DEFAULT, effects.now()).await.unwrap();
-    store.bind(&"laptop \"2\"".parse().unwrap(), WorkspaceId::DEFAULT, Expect::Absent).await.unwrap();
+    store
+        .bind(&"laptop \"2\"".parse().unwrap(), WorkspaceId::DEFAULT, Precondition::MustNotExist)
+        .await
+        .unwrap();
     for id in ids {
         let new = NewSession::new(id, WorkspaceId::DEFAULT);
         let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
         let run = effects.new_run_id();
         let begin = Commit::seal(&effects, id, session.head)
-            .event(NewEvent::user_message("안녕"))
-            .trigger(Trigger::BeginRun(LeaseRequest::new("golden", run)));
+            .with_event(NewEvent::user_message("안녕"))
+            .with_trigger(Trigger::BeginRun(LeaseRequest::new("golden", run)));
         let begun = store.commit(begin).await.unwrap();
         if id == ids[2] {
-            store.beat(id, begun.epoch.unwrap()).await.unwrap();
+            store.heartbeat(id, begun.epoch.unwrap()).await.unwrap();
             continue;
         }
         let end = Commit::seal(&effects, id, begun.last)
-            .fence(run, begun.epoch.unwrap())
-            .event(NewEvent::agent_message("Hello.\n"))
-            .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+            .with_fence(run, begun.epoch.unwrap())
+            .with_event(NewEvent::agent_message("Hello.\n"))
+            .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
         store.commit(end).await.unwrap();
     }
     let deleted =
         store.trigger(&effects, ids[1], Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
-    store.purge(Purge::new(ids[1], deleted.head).keep(agent_core::Seq::new(1))).await.unwrap();
+    store.purge(Purge::new(ids[1], deleted.head).with_keep_through(agent_core::Seq::new(1))).await.unwrap();
     // As it is in the end, not as it was on the way.
     store.transcript_edits(WorkspaceId::DEFAULT).await.unwrap();
     ids
@@ -69,7 +72,7 @@ async fn write(root: &Path) -> [SessionId; 3] {
 /// The files are those of the format, byte for byte. `AGENT_STORAGE_FS_BLESS=1` writes them anew, for a
 /// format that was not released.
 #[tokio::test]
-async fn the_files_are_those_of_the_format() {
+async fn written_files_match_the_golden_files() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path()).await;
     let mut written = files(folder.path());
@@ -102,7 +105,7 @@ async fn the_files_are_those_of_the_format() {
 
 /// What was written in this format is read.
 #[tokio::test]
-async fn what_was_written_is_read() {
+async fn golden_files_are_read() {
     let folder = tempfile::tempdir().unwrap();
     for (path, bytes) in files(&golden()) {
         let path = folder.path().join(path);
@@ -124,8 +127,12 @@ async fn what_was_written_is_read() {
             SessionState::Idle => assert_eq!(texts(&store, record.id).await, ["안녕"]),
             SessionState::Deleted => assert_eq!(texts(&store, record.id).await, [""; 0]),
             _ => {
-                let pulse = store.pulse(record.id, record.epoch).await.unwrap();
-                assert_eq!((pulse.beat, pulse.dead), (1, true), "its process is gone");
+                let lease_status = store.lease_status(record.id, record.epoch).await.unwrap();
+                assert_eq!(
+                    (lease_status.heartbeat, lease_status.holder_proven_dead),
+                    (1, true),
+                    "its process is gone"
+                );
             }
         }
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::session::NewSession;
 use agent_core::state::Reason;
@@ -45,7 +45,7 @@ fn read(calls: &[Call]) -> (usize, Vec<&str>) {
 /// Of a session that a store knows, a load reads nothing; and what another appended is all that is read, by readers
 /// and by writers.
 #[tokio::test]
-async fn of_a_session_that_is_known_only_what_is_new_is_read() {
+async fn reopened_session_reads_only_new_events() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let other = hasty(folder.path()).await;
@@ -75,7 +75,7 @@ async fn of_a_session_that_is_known_only_what_is_new_is_read() {
 /// A log that was put back to an earlier state, where it lies, is what the session is now: for readers and writers
 /// that knew more.
 #[tokio::test]
-async fn a_log_that_was_put_back_is_believed() {
+async fn log_restored_to_an_earlier_state_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (reader, writer) = (hasty(folder.path()).await, hasty(folder.path()).await);
@@ -86,15 +86,15 @@ async fn a_log_that_was_put_back_is_believed() {
     assert_eq!(head(&reader, id).await, Seq::new(3));
     fs::write(log_of(folder.path(), id), &early).unwrap();
     assert_eq!(head(&reader, id).await, Seq::new(2));
-    let commit = Commit::seal(&effects, id, seen).expect(Expect::Is(seen));
-    writer.commit(commit.event(NewEvent::user_message("instead"))).await.unwrap();
+    let commit = Commit::seal(&effects, id, seen).with_precondition(Precondition::Matches(seen));
+    writer.commit(commit.with_event(NewEvent::user_message("instead"))).await.unwrap();
     assert_eq!(texts(&reader, id).await, ["first", "instead"]);
 }
 
 /// A log in whose place another was put, of the same length and with lines of the same lengths, is read anew, also
 /// where that happens between two looks at it.
 #[tokio::test]
-async fn a_log_in_place_of_another_is_read_anew() {
+async fn replaced_log_is_read_again() {
     let effects = Effects::default();
     for between in [false, true] {
         let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
@@ -134,7 +134,7 @@ async fn a_log_in_place_of_another_is_read_anew() {
 
 /// A write that is taken back between two looks at the log is not seen.
 #[tokio::test]
-async fn a_log_that_is_cut_between_two_looks_is_read_anew() {
+async fn write_rolled_back_between_reads_is_not_seen() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let other = hasty(folder.path()).await;
@@ -157,7 +157,7 @@ async fn a_log_that_is_cut_between_two_looks_is_read_anew() {
 /// A session whose folder was moved to another workspace is found there; one without a log is damaged, and one
 /// without a folder absent: also for who knew it elsewhere, and for every way to ask.
 #[tokio::test]
-async fn a_session_that_moves_is_found_where_it_is() {
+async fn session_moved_to_another_workspace_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let other = hasty(folder.path()).await;
@@ -177,7 +177,7 @@ async fn a_session_that_moves_is_found_where_it_is() {
     fs::remove_dir_all(elsewhere.join("sessions").join(second.to_string())).unwrap();
     for store in [&loads, &reads, &hasty(folder.path()).await] {
         for id in [first, second] {
-            let commit = Commit::seal(&effects, id, Seq::new(1)).event(NewEvent::user_message("lost"));
+            let commit = Commit::seal(&effects, id, Seq::new(1)).with_event(NewEvent::user_message("lost"));
             for error in [
                 SessionStore::load(store, id).await.unwrap_err(),
                 store.read(id, ReadEvents::first(1)).await.unwrap_err(),
@@ -192,13 +192,13 @@ async fn a_session_that_moves_is_found_where_it_is() {
 
 /// A log that this user may not open is refused as that, to whoever reads and whoever writes.
 #[tokio::test]
-async fn a_log_that_may_not_be_opened_is_not_called_missing() {
+async fn unreadable_log_is_not_reported_as_missing() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let id = session(&hasty(folder.path()).await, &effects).await.id;
     let (store, spy) = watched(folder.path()).await;
     spy.fail(on("open", "events.jsonl", EACCES));
-    let commit = Commit::seal(&effects, id, Seq::new(1)).event(NewEvent::user_message("refused"));
+    let commit = Commit::seal(&effects, id, Seq::new(1)).with_event(NewEvent::user_message("refused"));
     for error in [
         store.commit(commit).await.unwrap_err(),
         store.read(id, ReadEvents::first(1)).await.unwrap_err(),
@@ -212,7 +212,7 @@ async fn a_log_that_may_not_be_opened_is_not_called_missing() {
 
 /// What was never there is looked for once.
 #[tokio::test]
-async fn a_new_session_is_looked_for_once() {
+async fn new_session_is_searched_only_once() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -227,7 +227,7 @@ async fn a_new_session_is_looked_for_once() {
 
 /// What is wrong with a commit to a session that exists is told by its own record, also where nothing points to it.
 #[tokio::test]
-async fn a_session_to_which_nothing_points_exists() {
+async fn session_without_an_index_entry_exists() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let id = session(&hasty(folder.path()).await, &effects).await.id;
@@ -235,8 +235,8 @@ async fn a_session_to_which_nothing_points_exists() {
         if !pointed {
             fs::remove_dir_all(folder.path().join("index")).unwrap();
         }
-        let commit = Commit::seal(&effects, id, Seq::ZERO).expect(Expect::Absent);
-        let commit = commit.event(NewEvent::user_message("no beginning"));
+        let commit = Commit::seal(&effects, id, Seq::ZERO).with_precondition(Precondition::MustNotExist);
+        let commit = commit.with_event(NewEvent::user_message("no beginning"));
         let error = hasty(folder.path()).await.commit(commit).await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{pointed}: {error:?}");
     }
@@ -245,7 +245,7 @@ async fn a_session_to_which_nothing_points_exists() {
 /// A session that somebody who takes no locks puts there at the last moment is the session; any other refusal
 /// of its name is an error, and leaves nothing behind.
 #[tokio::test]
-async fn a_session_that_appears_at_the_last_moment_stays() {
+async fn concurrently_created_session_is_kept() {
     let effects = Effects::default();
     let id = effects.new_session_id();
     let create = || Commit::create(&effects, NewSession::new(id, WorkspaceId::DEFAULT));
@@ -283,30 +283,30 @@ async fn a_session_that_appears_at_the_last_moment_stays() {
 
 /// Who holds a lease is alive while it writes, is read and is rebuilt: its lock goes with the lease and not before.
 #[tokio::test]
-async fn a_holder_is_alive_for_as_long_as_the_lease() {
+async fn holder_lock_lasts_as_long_as_the_lease() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = FsStore::open(folder.path()).await.unwrap();
     let id = session(&store, &effects).await.id;
     let commit = Commit::seal(&effects, id, Seq::new(1))
-        .event(NewEvent::user_message("hello"))
-        .trigger(Trigger::BeginRun(LeaseRequest::new("me", effects.new_run_id())));
+        .with_event(NewEvent::user_message("hello"))
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("me", effects.new_run_id())));
     let done = store.commit(commit).await.unwrap();
     let (epoch, mut seen) = (done.epoch.unwrap(), done.last);
     let elsewhere = hasty(folder.path()).await;
     for _ in 0..2 {
         seen = say(&store, &effects, id, seen, "more").await;
-        assert!(!elsewhere.pulse(id, epoch).await.unwrap().dead);
+        assert!(!elsewhere.lease_status(id, epoch).await.unwrap().holder_proven_dead);
         seen = say(&elsewhere, &effects, id, seen, "theirs").await;
         assert_eq!(store.rebuild().await.unwrap().sessions, 1);
-        assert!(!elsewhere.pulse(id, epoch).await.unwrap().dead);
+        assert!(!elsewhere.lease_status(id, epoch).await.unwrap().holder_proven_dead);
     }
 }
 
 /// A lock that could not be given back goes when the files are closed, so that others can write: after a commit,
 /// after one that was refused, and after a rebuild.
 #[tokio::test]
-async fn a_lock_that_could_not_be_given_back_is_not_kept() {
+async fn failed_unlock_still_frees_the_lock() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -322,8 +322,9 @@ async fn a_lock_that_could_not_be_given_back_is_not_kept() {
         match step {
             0 => seen = say(&store, &effects, id, seen, "mine").await,
             1 => {
-                let commit = Commit::seal(&effects, id, seen).expect(Expect::Is(Seq::new(1)));
-                store.commit(commit.event(NewEvent::user_message("refused"))).await.unwrap_err();
+                let commit =
+                    Commit::seal(&effects, id, seen).with_precondition(Precondition::Matches(Seq::new(1)));
+                store.commit(commit.with_event(NewEvent::user_message("refused"))).await.unwrap_err();
             }
             _ => assert!(store.rebuild().await.is_ok()),
         }
@@ -335,7 +336,7 @@ async fn a_lock_that_could_not_be_given_back_is_not_kept() {
 /// Who waits for a lock in vain is told so in a way that nobody waits anew for, also behind others of the same process.
 #[tokio::test]
 #[allow(clippy::print_stdout, reason = "what was measured is printed")]
-async fn a_crowd_behind_a_lock_waits_once() {
+async fn callers_behind_a_lock_wait_only_once() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let wait = Duration::from_secs(1);
@@ -349,8 +350,8 @@ async fn a_crowd_behind_a_lock_waits_once() {
         let mut tasks = tokio::task::JoinSet::new();
         for n in 0..count {
             let said = NewEvent::user_message(format!("one of {count}: {n}"));
-            let (store, commit) = (store.clone(), Commit::seal(&effects, id, Seq::new(1)).event(said));
-            tasks.spawn(async move { store.settle(commit).await });
+            let (store, commit) = (store.clone(), Commit::seal(&effects, id, Seq::new(1)).with_event(said));
+            tasks.spawn(async move { store.commit_with_retry(commit).await });
         }
         for done in tasks.join_all().await {
             let error = done.unwrap_err();
@@ -369,18 +370,18 @@ async fn a_crowd_behind_a_lock_waits_once() {
 /// A store that was closed has brought its files up to date and given back its lease, at once, and refuses whatever comes
 /// through its clones and tenants.
 #[tokio::test]
-async fn a_closed_store_has_let_go_of_everything() {
+async fn closed_store_releases_its_files_and_lease() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = FsConfig::new(folder.path()).with_transcripts(true).open().await.unwrap();
     let id = session(&store, &effects).await.id;
     let record = agent_core::model::Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());
-    agent_core::WorkspaceStore::put(&store, record, Expect::Absent).await.unwrap();
+    agent_core::WorkspaceStore::put(&store, record, Precondition::MustNotExist).await.unwrap();
     let commit = Commit::seal(&effects, id, Seq::new(1))
-        .event(NewEvent::user_message("what was said last"))
-        .trigger(Trigger::BeginRun(LeaseRequest::new("me", effects.new_run_id())));
+        .with_event(NewEvent::user_message("what was said last"))
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("me", effects.new_run_id())));
     let done = store.commit(commit).await.unwrap();
-    let (clone, other) = (store.clone(), store.tenant(&"other".parse().unwrap()));
+    let (clone, other) = (store.clone(), store.for_tenant(&"other".parse().unwrap()));
     let waiting = tokio::spawn({
         let store = store.clone();
         async move { store.changed(id, done.last).await }
@@ -390,8 +391,8 @@ async fn a_closed_store_has_let_go_of_everything() {
     let text = fs::read_to_string(folder_of(folder.path(), id).join("../../session.md")).unwrap();
     assert!(text.contains("what was said last"));
     let elsewhere = hasty(folder.path()).await;
-    assert!(elsewhere.pulse(id, done.epoch.unwrap()).await.unwrap().dead);
-    let late = Commit::seal(&effects, id, done.last).event(NewEvent::user_message("late"));
+    assert!(elsewhere.lease_status(id, done.epoch.unwrap()).await.unwrap().holder_proven_dead);
+    let late = Commit::seal(&effects, id, done.last).with_event(NewEvent::user_message("late"));
     let errors = [
         clone.commit(late).await.unwrap_err(),
         SessionStore::load(&clone, id).await.unwrap_err(),
@@ -414,7 +415,7 @@ async fn a_closed_store_has_let_go_of_everything() {
 /// No more sessions are kept open than may be.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn no_more_sessions_are_kept_open_than_may_be() {
+async fn open_sessions_stay_within_the_limit() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = FsConfig::new(folder.path()).with_open_sessions(4).open().await.unwrap();
@@ -440,7 +441,7 @@ async fn no_more_sessions_are_kept_open_than_may_be() {
 /// A session that is closed leaves little to fold for the next who opens it; where its log was replaced meanwhile,
 /// it leaves nothing.
 #[tokio::test]
-async fn a_session_leaves_a_snapshot_of_its_own_log_only() {
+async fn closing_writes_no_snapshot_of_a_replaced_log() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     for purged in [false, true] {
@@ -453,7 +454,7 @@ async fn a_session_leaves_a_snapshot_of_its_own_log_only() {
         if purged {
             let other = hasty(folder.path()).await;
             let head = other.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().last;
-            other.purge(Purge::new(id, head).keep(Seq::new(1))).await.unwrap();
+            other.purge(Purge::new(id, head).with_keep_through(Seq::new(1))).await.unwrap();
             assert!(!snapshot.exists());
         }
         drop(store);
@@ -469,7 +470,7 @@ async fn a_session_leaves_a_snapshot_of_its_own_log_only() {
 
 /// A purge that fails half way leaves nothing new that is made of the log, and a rebuild goes by what was purged.
 #[tokio::test]
-async fn a_purge_that_fails_leaves_nothing_new() {
+async fn failed_purge_leaves_no_new_files() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
@@ -492,7 +493,7 @@ async fn a_purge_that_fails_leaves_nothing_new() {
 
 /// Of a long log a purge keeps what is asked for, and not one byte more.
 #[tokio::test]
-async fn a_purge_of_a_long_log_keeps_what_is_asked_for() {
+async fn purge_of_a_long_log_keeps_exactly_the_request() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -501,7 +502,7 @@ async fn a_purge_of_a_long_log_keeps_what_is_asked_for() {
     let log = log_of(folder.path(), id);
     let whole = fs::read(&log).unwrap();
     let head = store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().last;
-    store.purge(Purge::new(id, head).keep(Seq::new(500))).await.unwrap();
+    store.purge(Purge::new(id, head).with_keep_through(Seq::new(500))).await.unwrap();
     let kept: Vec<_> = whole.split_inclusive(|byte| *byte == b'\n').take(500).collect();
     assert!(kept.concat().len() > 100_000);
     assert!(fs::read(&log).unwrap() == kept.concat());
@@ -509,7 +510,7 @@ async fn a_purge_of_a_long_log_keeps_what_is_asked_for() {
 
 /// A rebuild makes the snapshot anew, whatever was there.
 #[tokio::test]
-async fn a_rebuild_makes_the_snapshot_anew() {
+async fn rebuild_recreates_the_snapshot() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -517,12 +518,12 @@ async fn a_rebuild_makes_the_snapshot_anew() {
     let snapshot = folder_of(folder.path(), id).join("session.json");
     fs::write(&snapshot, "rubbish").unwrap();
     assert_eq!(store.rebuild().await.unwrap().sessions, 1);
-    assert!(fs::read_to_string(&snapshot).unwrap().starts_with("{\"format\":2,\"offset\":"));
+    assert!(fs::read_to_string(&snapshot).unwrap().starts_with("{\"format\":3,\"offset\":"));
 }
 
 /// Who waits for a change through the same store is told at once, and not at the next look.
 #[tokio::test(start_paused = true)]
-async fn a_change_through_the_same_store_is_told_at_once() {
+async fn change_through_the_same_store_notifies_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -544,7 +545,7 @@ async fn a_change_through_the_same_store_is_told_at_once() {
 /// A log that somebody cut within its last commit, under a handle that saw that commit acknowledged, is damage to
 /// whoever writes, loads, reads or waits there, at once; nothing is cut off or written. With the rest back all goes on.
 #[tokio::test]
-async fn a_log_cut_under_a_handle_is_damage() {
+async fn log_truncated_under_a_handle_is_damage() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;

@@ -42,9 +42,9 @@ fn judge<T>(what: &str, done: Result<T>) {
 async fn use_all(store: &FsStore, id: SessionId, what: &str) {
     judge(what, SessionStore::load(store, id).await);
     for seq in [Seq::ZERO, Seq::new(1), Seq::new(u64::MAX - 1), Seq::new(u64::MAX)] {
-        judge(what, store.read(id, ReadEvents::first(10).after(seq)).await);
-        judge(what, store.read(id, ReadEvents::last(10).before(seq)).await);
-        judge(what, store.history(id, ReadEvents::last(10).before(seq)).await);
+        judge(what, store.read(id, ReadEvents::first(10).with_after(seq)).await);
+        judge(what, store.read(id, ReadEvents::last(10).with_before(seq)).await);
+        judge(what, store.history(id, ReadEvents::last(10).with_before(seq)).await);
     }
     judge(what, SessionStore::list(store, SessionQuery::new()).await);
     for _ in 0..2 {
@@ -57,7 +57,7 @@ async fn use_all(store: &FsStore, id: SessionId, what: &str) {
 
 /// Any number may stand in a log.
 #[tokio::test]
-async fn any_number_in_a_log() {
+async fn any_number_in_a_log_is_read_or_refused() {
     const MOST: u64 = u64::MAX;
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
@@ -72,7 +72,7 @@ async fn any_number_in_a_log() {
             framed(id, &with(&lineage).replace("\"seq\":1,", &format!("\"seq\":{},", until + 1)))
         };
         let inherited = format!(
-            r#""inherited":{{"counts":{{"user":{MOST},"agent":{MOST},"system":{MOST},"tool_calls":{MOST},"runs":{MOST}}},"last_input":0,"handled":0,"pending":{MOST},"visible_from":0,"system_prompt":0}}"#
+            r#""inherited":{{"counts":{{"user":{MOST},"agent":{MOST},"system":{MOST},"tool_calls":{MOST},"runs":{MOST}}},"last_input":0,"inputs_done_through":0,"inputs_open":{MOST},"visible_from":0,"system_prompt":0}}"#
         );
         let log = match case {
             0 => framed(id, &created) + &said(id, MOST, 1, 1),
@@ -90,7 +90,7 @@ async fn any_number_in_a_log() {
 
 /// A payload as deep as any may be comes back as it was; a deeper one is refused before anything is written.
 #[tokio::test]
-async fn a_payload_of_any_depth() {
+async fn payload_depth_is_kept_or_refused() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -105,7 +105,7 @@ async fn a_payload_of_any_depth() {
     drop(store);
     let store = hasty(folder.path()).await;
     assert_eq!(SessionStore::load(&store, made.id).await.unwrap(), done.session);
-    assert_eq!(store.read(made.id, ReadEvents::last(1)).await.unwrap().events[0].data, deep);
+    assert_eq!(store.read(made.id, ReadEvents::last(1)).await.unwrap().events[0].payload, deep);
 }
 
 /// A session of 40 messages of 1 KiB, the snapshot far behind the `damaged`-th of them, in which one byte is flipped.
@@ -126,33 +126,33 @@ async fn damaged_before_the_snapshot(root: &Path, id: SessionId, damaged: u64) -
 
 /// A commit that may lie in the damaged part of a log is not taken for one that did not land.
 #[tokio::test]
-async fn what_may_lie_in_damage_is_not_written_again() {
+async fn commit_possibly_in_damage_is_not_written_again() {
     let folder = tempfile::tempdir().unwrap();
     let (store, effects) = (hasty(folder.path()).await, Effects::default());
     let made = session(&store, &effects).await;
-    let old = Commit::seal(&effects, made.id, made.head).event(NewEvent::user_message("number 3."));
+    let old = Commit::seal(&effects, made.id, made.head).with_event(NewEvent::user_message("number 3."));
     say(&store, &effects, made.id, made.head, "before").await;
     store.commit(old.clone()).await.unwrap();
     drop(store);
     let store = damaged_before_the_snapshot(folder.path(), made.id, 3).await;
     let head = SessionStore::load(&store, made.id).await.unwrap().head;
-    let error = store.settle(old).await.unwrap_err();
+    let error = store.commit_with_retry(old).await.unwrap_err();
     assert_eq!((error.kind(), error.write_outcome()), (&ErrorKind::Corrupt, WriteOutcome::Unknown));
     assert_eq!(SessionStore::load(&store, made.id).await.unwrap().head, head);
 }
 
 /// A purge keeps what descendants need also behind damage, and the damaged bytes with it.
 #[tokio::test]
-async fn a_purge_keeps_damage_and_what_is_behind_it() {
+async fn purge_keeps_damage_and_the_events_behind_it() {
     let folder = tempfile::tempdir().unwrap();
     let (store, effects) = (hasty(folder.path()).await, Effects::default());
     let id = session(&store, &effects).await.id;
     drop(store);
     let store = damaged_before_the_snapshot(folder.path(), id, 5).await;
     let deleted = store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
-    let purged = store.purge(Purge::new(id, deleted.last).keep(Seq::new(30))).await.unwrap();
+    let purged = store.purge(Purge::new(id, deleted.last).with_keep_through(Seq::new(30))).await.unwrap();
     assert_eq!(purged.events, 11);
-    let page = store.read(id, ReadEvents::first(100).after(Seq::new(5))).await.unwrap();
+    let page = store.read(id, ReadEvents::first(100).with_after(Seq::new(5))).await.unwrap();
     assert_eq!(page.events.len(), 25);
     assert!(fs::read_to_string(log_of(folder.path(), id)).unwrap().contains("Number 5."));
     let purged = store.purge(Purge::new(id, deleted.last)).await.unwrap();

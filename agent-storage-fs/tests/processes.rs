@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::store::ReadEvents;
 use agent_core::{BindingStore, Epoch, Seq, SessionId, SessionStore, SessionStoreExt};
@@ -92,7 +92,10 @@ fn worker() {
             "bind" => {
                 for n in 0..50 {
                     let device = format!("{} {n}", std::process::id()).parse().unwrap();
-                    store.bind(&device, effects.new_workspace_id(), Expect::Absent).await.unwrap();
+                    store
+                        .bind(&device, effects.new_workspace_id(), Precondition::MustNotExist)
+                        .await
+                        .unwrap();
                     tell(device);
                 }
             }
@@ -100,10 +103,10 @@ fn worker() {
                 let id: SessionId = session.parse().unwrap();
                 let head = SessionStore::load(&store, id).await.unwrap().head;
                 let commit = Commit::seal(&effects, id, head)
-                    .event(NewEvent::user_message("hello"))
-                    .trigger(Trigger::BeginRun(LeaseRequest::new("worker", effects.new_run_id())));
+                    .with_event(NewEvent::user_message("hello"))
+                    .with_trigger(Trigger::BeginRun(LeaseRequest::new("worker", effects.new_run_id())));
                 let epoch = store.commit(commit).await.unwrap().epoch.unwrap();
-                store.beat(id, epoch).await.unwrap();
+                store.heartbeat(id, epoch).await.unwrap();
                 tell(epoch.get());
                 std::future::pending::<()>().await;
             }
@@ -152,7 +155,7 @@ async fn processes_that_append_at_once_lose_nothing() {
 /// What is no part of a log may be removed while processes write, the files of locks above all: nothing that was
 /// acknowledged is lost or doubled.
 #[tokio::test]
-async fn removed_locks_lose_no_commit() {
+async fn removed_lock_files_lose_no_commit() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = FsStore::open(folder.path()).await.unwrap();
@@ -211,7 +214,7 @@ async fn processes_that_bind_at_once_lose_no_bind() {
 /// 50 kills at random moments: every acknowledged event is there, at most one commit more, and none
 /// in part.
 #[tokio::test]
-async fn after_fifty_kills_every_acknowledged_event_is_there() {
+async fn fifty_kills_lose_no_acknowledged_event() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = FsStore::open(folder.path()).await.unwrap();
@@ -253,7 +256,7 @@ async fn after_fifty_kills_every_acknowledged_event_is_there() {
 /// While the holder of a lease lives it is not taken for dead, however long; when it is killed that shows at
 /// once.
 #[tokio::test]
-async fn the_death_of_a_holder_shows_at_once() {
+async fn death_of_a_holder_is_detected_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = FsStore::open(folder.path()).await.unwrap();
@@ -261,23 +264,23 @@ async fn the_death_of_a_holder_shows_at_once() {
     let mut worker = Worker::start("hold", folder.path(), Some(id));
     let epoch = Epoch::new(worker.lines().next().unwrap().parse().unwrap());
     for _ in 0..3 {
-        let pulse = store.pulse(id, epoch).await.unwrap();
-        assert_eq!((pulse.beat, pulse.dead), (1, false));
+        let lease_status = store.lease_status(id, epoch).await.unwrap();
+        assert_eq!((lease_status.heartbeat, lease_status.holder_proven_dead), (1, false));
     }
     worker.kill();
-    let pulse = store.pulse(id, epoch).await.unwrap();
-    assert_eq!((pulse.beat, pulse.dead), (1, true));
+    let lease_status = store.lease_status(id, epoch).await.unwrap();
+    assert_eq!((lease_status.heartbeat, lease_status.holder_proven_dead), (1, true));
     // Taken over, the next holder is alive, and the dead one's file is gone.
     let head = SessionStore::load(&store, id).await.unwrap().head;
     let commit = Commit::seal(&effects, id, head)
-        .trigger(Trigger::LeaseExpired(epoch))
-        .trigger(Trigger::BeginRun(LeaseRequest::new("me", effects.new_run_id())));
+        .with_trigger(Trigger::LeaseExpired(epoch))
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("me", effects.new_run_id())));
     let next = store.commit(commit).await.unwrap().epoch.unwrap();
-    assert!(!store.pulse(id, next).await.unwrap().dead);
+    assert!(!store.lease_status(id, next).await.unwrap().holder_proven_dead);
     let folder_of = support::folder_of(folder.path(), id);
     assert!(!folder_of.join(format!("lease-{epoch}")).exists());
     // A handle that is dropped gives its leases up as a process does that dies.
     drop(store);
     let store = FsStore::open(folder.path()).await.unwrap();
-    assert!(store.pulse(id, next).await.unwrap().dead);
+    assert!(store.lease_status(id, next).await.unwrap().holder_proven_dead);
 }

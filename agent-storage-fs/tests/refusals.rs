@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
 use agent_core::session::{NewSession, Session};
@@ -42,42 +42,42 @@ fn on(name: &'static str, file: &'static str, errno: i32) -> impl Fn(usize, &Cal
 /// A bind that another process wrote and did not make durable is made so before it is acknowledged again;
 /// once is enough.
 #[tokio::test]
-async fn a_bind_of_another_process_is_durable_before_it_is_answered() {
+async fn bind_of_another_process_is_synced_first() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let to = effects.new_workspace_id();
-    hasty(folder.path()).await.bind(&laptop(), to, Expect::Any).await.unwrap();
+    hasty(folder.path()).await.bind(&laptop(), to, Precondition::None).await.unwrap();
     let (store, spy) = watched(folder.path()).await;
     let synced = |calls: Vec<Call>| {
         calls.iter().filter(|call| call.name == "sync_dir" && call.path == folder.path()).count()
     };
     for expected in [1, 0] {
-        store.bind(&laptop(), to, Expect::Any).await.unwrap();
+        store.bind(&laptop(), to, Precondition::None).await.unwrap();
         assert_eq!(synced(spy.take()), expected);
     }
 }
 
 /// A rebind changes the id and nothing else of its line.
 #[tokio::test]
-async fn a_rebind_keeps_what_a_person_wrote_beside_it() {
+async fn rebind_changes_only_the_id_on_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
     let [from, to] = [effects.new_workspace_id(), effects.new_workspace_id()];
-    store.bind(&laptop(), from, Expect::Any).await.unwrap();
+    store.bind(&laptop(), from, Precondition::None).await.unwrap();
     let path = folder.path().join("bindings.toml");
     let line = format!("laptop = \"{from}\"");
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.contains(&line), "{text}");
     let text = text.replace(&line, &format!("{line}   # the old one"));
     fs::write(&path, &text).unwrap();
-    store.bind(&laptop(), to, Expect::Any).await.unwrap();
+    store.bind(&laptop(), to, Precondition::None).await.unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), text.replace(&from.to_string(), &to.to_string()));
 }
 
 /// Bindings that are no table are damage, for readers too, and stay as they are.
 #[tokio::test]
-async fn bindings_that_are_no_table_are_damage() {
+async fn bindings_without_a_table_are_damage() {
     let folder = tempfile::tempdir().unwrap();
     let store = hasty(folder.path()).await;
     let path = folder.path().join("bindings.toml");
@@ -86,7 +86,7 @@ async fn bindings_that_are_no_table_are_damage() {
     for error in [
         store.resolve(&laptop()).await.unwrap_err(),
         BindingStore::list(&store, BindingQuery::new()).await.unwrap_err(),
-        store.bind(&laptop(), HOME, Expect::Any).await.unwrap_err(),
+        store.bind(&laptop(), HOME, Precondition::None).await.unwrap_err(),
         store.unbind(&laptop()).await.unwrap_err(),
     ] {
         assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
@@ -100,18 +100,18 @@ async fn bindings_that_are_no_table_are_damage() {
 /// A sign of life that cannot be looked for is not said to be missing; and the lock of a lease is given back
 /// by name, since a child process may share the open file.
 #[tokio::test]
-async fn a_lease_that_cannot_be_looked_at_is_an_error() {
+async fn unreadable_lease_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
     let id = session(&store, &effects).await.id;
     let commit = Commit::seal(&effects, id, Seq::new(1))
-        .event(NewEvent::user_message("hello"))
-        .trigger(Trigger::BeginRun(LeaseRequest::new("me", effects.new_run_id())));
+        .with_event(NewEvent::user_message("hello"))
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("me", effects.new_run_id())));
     let epoch = store.commit(commit).await.unwrap().epoch.unwrap();
     spy.fail(on("open", "lease-", EACCES));
-    assert_eq!(*store.pulse(id, epoch).await.unwrap_err().kind(), ErrorKind::Denied);
-    assert_eq!(*store.beat(id, epoch).await.unwrap_err().kind(), ErrorKind::Denied);
+    assert_eq!(*store.lease_status(id, epoch).await.unwrap_err().kind(), ErrorKind::Denied);
+    assert_eq!(*store.heartbeat(id, epoch).await.unwrap_err().kind(), ErrorKind::Denied);
     spy.heal();
     spy.take();
     drop(store);
@@ -121,7 +121,7 @@ async fn a_lease_that_cannot_be_looked_at_is_an_error() {
 
 /// A lock that fails is not called a file system without locks, and one that is not there is.
 #[tokio::test]
-async fn a_lock_that_fails_is_told_from_none() {
+async fn lock_error_differs_from_missing_lock_support() {
     const ENOSYS: i32 = if cfg!(target_os = "linux") { 38 } else { 78 };
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
@@ -131,7 +131,7 @@ async fn a_lock_that_fails_is_told_from_none() {
     ] {
         let (store, spy) = watched(folder.path()).await;
         spy.fail(on("lock", "", errno));
-        let error = store.bind(&laptop(), effects.new_workspace_id(), Expect::Any).await.unwrap_err();
+        let error = store.bind(&laptop(), effects.new_workspace_id(), Precondition::None).await.unwrap_err();
         assert_eq!(*error.kind(), kind, "{error}");
         assert!(error.to_string().contains(said), "{error}");
     }
@@ -141,7 +141,7 @@ async fn a_lock_that_fails_is_told_from_none() {
 
 /// A store whose folder cannot be looked at is not opened as an empty one.
 #[tokio::test]
-async fn a_store_that_cannot_be_looked_at_is_not_empty() {
+async fn unreadable_store_is_not_opened_as_empty() {
     let folder = tempfile::tempdir().unwrap();
     let spy = Spy::new();
     spy.fail(on("stat", "", EACCES));
@@ -152,7 +152,7 @@ async fn a_store_that_cannot_be_looked_at_is_not_empty() {
 /// A list names a session without a log as such, and one that cannot be looked at as that; a rebuild that
 /// cannot look at one fails.
 #[tokio::test]
-async fn a_list_says_what_is_wrong_with_each() {
+async fn list_reports_the_damage_of_each_session() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let id = session(&hasty(folder.path()).await, &effects).await.id;
@@ -173,7 +173,7 @@ async fn a_list_says_what_is_wrong_with_each() {
 
 /// A file where a session's folder should be is named as that.
 #[tokio::test]
-async fn a_file_in_place_of_a_session_is_named() {
+async fn file_in_place_of_a_session_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -191,7 +191,7 @@ async fn a_file_in_place_of_a_session_is_named() {
 async fn rendered(root: &Path, effects: &Effects) -> (Arc<Session>, String) {
     let store = hasty(root).await;
     let id = effects.new_session_id();
-    store.put(Workspace::new(HOME, "home", id, effects.now()), Expect::Absent).await.unwrap();
+    store.put(Workspace::new(HOME, "home", id, effects.now()), Precondition::MustNotExist).await.unwrap();
     let session = SessionStoreExt::create(&store, effects, NewSession::new(id, HOME)).await.unwrap();
     let said = vec![NewEvent::user_message("hello"), NewEvent::agent_message("hi")];
     let session = store.append(effects, id, session.head, said).await.unwrap().session;
@@ -211,7 +211,7 @@ fn kept(root: &Path) -> Vec<String> {
 /// What a person wrote is not rendered over where it could not be looked at, or where no free name for it was
 /// found; and what is no file is not opened.
 #[tokio::test]
-async fn an_edit_that_cannot_be_kept_stays_where_it_is() {
+async fn unsaved_edit_is_never_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (_, text) = rendered(folder.path(), &effects).await;
@@ -244,7 +244,7 @@ async fn an_edit_that_cannot_be_kept_stays_where_it_is() {
 
 /// A file that is far too long to be a conversation is kept, and not read as one.
 #[tokio::test]
-async fn a_file_that_is_far_too_long_is_kept() {
+async fn oversized_transcript_is_kept_unread() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (_, text) = rendered(folder.path(), &effects).await;
@@ -263,7 +263,7 @@ async fn a_file_that_is_far_too_long_is_kept() {
 
 /// What was kept and is far too long to be a conversation is passed over; the others are offered.
 #[tokio::test]
-async fn what_was_kept_and_is_far_too_long_is_passed_over() {
+async fn oversized_saved_edit_is_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (_, text) = rendered(folder.path(), &effects).await;
@@ -280,7 +280,7 @@ async fn what_was_kept_and_is_far_too_long_is_passed_over() {
 /// Who asks for edits while another is at the file waits for as long as for any lock, and then says what was
 /// kept so far: the file itself is not taken for an edit.
 #[tokio::test]
-async fn edits_are_told_while_another_is_at_the_file() {
+async fn edits_are_listed_while_the_file_is_locked() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (_, text) = rendered(folder.path(), &effects).await;
@@ -298,12 +298,12 @@ async fn edits_are_told_while_another_is_at_the_file() {
 
 /// A workspace whose main session was not made yet has no edits; of one that is damaged it is not said.
 #[tokio::test]
-async fn no_session_has_no_edits_and_a_damaged_one_is_an_error() {
+async fn edits_of_a_damaged_session_are_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
     let id = effects.new_session_id();
-    store.put(Workspace::new(HOME, "home", id, effects.now()), Expect::Absent).await.unwrap();
+    store.put(Workspace::new(HOME, "home", id, effects.now()), Precondition::MustNotExist).await.unwrap();
     assert_eq!(store.transcript_edits(HOME).await.unwrap(), []);
     SessionStoreExt::create(&store, &effects, NewSession::new(id, HOME)).await.unwrap();
     drop(store);
@@ -314,7 +314,7 @@ async fn no_session_has_no_edits_and_a_damaged_one_is_an_error() {
 
 /// What is said later comes into the file by itself, too.
 #[tokio::test]
-async fn what_is_said_later_comes_by_itself() {
+async fn later_messages_are_added_to_the_transcript() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (session, _) = rendered(folder.path(), &effects).await;
@@ -338,13 +338,13 @@ async fn what_is_said_later_comes_by_itself() {
 
 /// Who is told that a workspace exists is told so when its name is durable.
 #[tokio::test]
-async fn a_workspace_of_another_process_is_durable_before_it_is_said_to_exist() {
+async fn workspace_of_another_process_is_synced_first() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let record = || Workspace::new(HOME, "home", effects.new_session_id(), effects.now());
-    hasty(folder.path()).await.put(record(), Expect::Absent).await.unwrap();
+    hasty(folder.path()).await.put(record(), Precondition::MustNotExist).await.unwrap();
     let (store, spy) = watched(folder.path()).await;
-    let error = store.put(record(), Expect::Absent).await.unwrap_err();
+    let error = store.put(record(), Precondition::MustNotExist).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{error}");
     let place = home(folder.path());
     let synced = |spy: &Spy| spy.take().iter().any(|call| call.name == "sync_dir" && call.path == place);
@@ -361,19 +361,22 @@ async fn a_workspace_of_another_process_is_durable_before_it_is_said_to_exist() 
         }
         None
     });
-    let error = store.put(record(), Expect::Absent).await.unwrap_err();
+    let error = store.put(record(), Precondition::MustNotExist).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{error}");
     assert!(synced(&spy));
 }
 
 /// A workspace of which a file could not be removed is deleted, and says that there is more to do; again, it is done.
 #[tokio::test]
-async fn a_deletion_that_could_not_be_finished_is_not_done() {
+async fn unfinished_deletion_is_reported_and_resumable() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
     store
-        .put(Workspace::new(HOME, "home", effects.new_session_id(), effects.now()), Expect::Absent)
+        .put(
+            Workspace::new(HOME, "home", effects.new_session_id(), effects.now()),
+            Precondition::MustNotExist,
+        )
         .await
         .unwrap();
     let note = home(folder.path()).join("memory").join("note.md");
@@ -389,13 +392,13 @@ async fn a_deletion_that_could_not_be_finished_is_not_done() {
 
 /// What a person wrote in another form that TOML has for it stays as it is written.
 #[tokio::test]
-async fn what_a_person_wrote_in_another_form_stays() {
+async fn other_toml_syntax_is_preserved() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
     let record =
         Workspace::new(HOME, "home", effects.new_session_id(), "2026-02-15T10:30:00Z".parse().unwrap());
-    let record = store.put(record, Expect::Absent).await.unwrap();
+    let record = store.put(record, Precondition::MustNotExist).await.unwrap();
     let path = home(folder.path()).join("workspace.toml");
     let text = fs::read_to_string(&path).unwrap();
     let line = text.lines().find(|line| line.starts_with("created_at")).unwrap();
@@ -403,7 +406,7 @@ async fn what_a_person_wrote_in_another_form_stays() {
     assert!(text.contains("name = \"home\""), "{text}");
     fs::write(&path, text.replace("name = \"home\"", "name = 'home'")).unwrap();
     assert_eq!(WorkspaceStore::load(&store, HOME).await.unwrap().created_at, record.created_at);
-    store.put(record.with_provider("claude"), Expect::Any).await.unwrap();
+    store.put(record.with_provider("claude"), Precondition::MustExist).await.unwrap();
     let text = fs::read_to_string(&path).unwrap();
     for line in ["created_at = 2026-02-15T10:30:00Z # a Sunday", "name = 'home'", "provider = \"claude\""] {
         assert!(text.contains(&format!("{line}\n")), "{text}");
@@ -412,18 +415,18 @@ async fn what_a_person_wrote_in_another_form_stays() {
 
 /// Who is told that a workspace exists does not wait for whoever changes it.
 #[tokio::test]
-async fn that_a_workspace_exists_is_told_without_a_lock() {
+async fn existing_workspace_is_reported_without_a_lock() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let config = FsConfig::new(folder.path()).with_lock_wait(Duration::from_millis(50));
     let store = config.open().await.unwrap();
     let record = || Workspace::new(HOME, "home", effects.new_session_id(), effects.now());
-    let there = store.put(record(), Expect::Absent).await.unwrap();
+    let there = store.put(record(), Precondition::MustNotExist).await.unwrap();
     let other = fs::File::open(home(folder.path())).unwrap();
     other.try_lock().unwrap();
-    let error = store.put(record(), Expect::Absent).await.unwrap_err();
+    let error = store.put(record(), Precondition::MustNotExist).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{error}");
-    let error = store.put(there, Expect::Any).await.unwrap_err();
+    let error = store.put(there, Precondition::MustExist).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
@@ -431,7 +434,7 @@ async fn that_a_workspace_exists_is_told_without_a_lock() {
 
 /// A file that is whole but for its last line is damage, and no edit of a person's.
 #[tokio::test]
-async fn a_file_with_a_last_line_that_does_not_fit_is_damage() {
+async fn transcript_with_a_bad_last_line_is_damage() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (_, text) = rendered(folder.path(), &effects).await;
@@ -447,7 +450,7 @@ async fn a_file_with_a_last_line_that_does_not_fit_is_damage() {
 
 /// What was cleared while nobody kept the file is not shown by who finds it.
 #[tokio::test]
-async fn a_file_from_before_a_clear_is_made_anew() {
+async fn transcript_from_before_a_clear_is_rewritten() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (session, text) = rendered(folder.path(), &effects).await;
@@ -466,7 +469,7 @@ async fn a_file_from_before_a_clear_is_made_anew() {
 
 /// A long file is known again by its last line, and goes on.
 #[tokio::test]
-async fn a_long_file_is_gone_on_with() {
+async fn long_transcript_is_continued() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (session, _) = rendered(folder.path(), &effects).await;
@@ -485,7 +488,7 @@ async fn a_long_file_is_gone_on_with() {
 
 /// A purge removes what was rendered and kept of the session, and nothing of another's or of a person's.
 #[tokio::test]
-async fn a_purge_removes_the_transcripts_of_its_session_only() {
+async fn purge_removes_only_its_sessions_transcripts() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (session, text) = rendered(folder.path(), &effects).await;

@@ -59,14 +59,14 @@ async fn every_handle_sees_the_deletion() {
     let deleted = manager(&store, &effects).delete_session(now.id).await.unwrap();
     assert_eq!((deleted.status.state, deleted.head), (SessionState::Deleted, now.head));
     assert_eq!(SessionStore::load(&old, now.id).await.unwrap(), deleted);
-    let said = Commit::seal(&effects, now.id, now.head).event(NewEvent::user_message("on"));
+    let said = Commit::seal(&effects, now.id, now.head).with_event(NewEvent::user_message("on"));
     assert_eq!(*old.commit(said).await.unwrap_err().kind(), ErrorKind::Deleted);
     assert_eq!(fs::read(log_of(folder.path(), now.id)).unwrap(), bytes, "the damaged bytes are kept");
 }
 
 /// What can be read is deleted by a commit, and by nothing else; of what is not there nothing is deleted.
 #[tokio::test]
-async fn only_damage_is_deleted_as_damage() {
+async fn delete_damaged_refuses_readable_sessions() {
     let (folder, effects) = (tempfile::tempdir().unwrap(), Effects::default());
     let store = hasty(folder.path()).await;
     let now = three(&store, &effects).await;
@@ -79,7 +79,7 @@ async fn only_damage_is_deleted_as_damage() {
 
 /// A living fork of a damaged session keeps what it reads, also when that session is deleted and purged.
 #[tokio::test]
-async fn a_fork_keeps_what_it_reads_of_it() {
+async fn fork_of_a_damaged_session_keeps_its_history() {
     let (folder, effects) = (tempfile::tempdir().unwrap(), Effects::default());
     let store = hasty(folder.path()).await;
     let now = three(&store, &effects).await;
@@ -127,7 +127,7 @@ async fn a_damaged_tombstone_is_replaced() {
 
 /// A store that is not to be made is opened where one is, and nothing is made elsewhere.
 #[tokio::test]
-async fn a_store_that_is_not_there_is_not_made() {
+async fn missing_store_is_not_created() {
     let (folder, effects) = (tempfile::tempdir().unwrap(), Effects::default());
     let root = folder.path().join("data");
     let refused = FsConfig::new(&root).with_create(false).open().await.unwrap_err();
@@ -140,8 +140,8 @@ async fn a_store_that_is_not_there_is_not_made() {
     assert_eq!(*refused.kind(), ErrorKind::NotFound);
 
     let store = FsConfig::new(&root).open().await.unwrap();
-    let bob = store.tenant(&"bob".parse().unwrap());
+    let bob = store.for_tenant(&"bob".parse().unwrap());
     let now = three(&bob, &effects).await;
     let store = FsConfig::new(&root).with_create(false).open().await.unwrap();
-    assert_eq!(texts(&store.tenant(&"bob".parse().unwrap()), now.id).await, ["first", "second", "third"]);
+    assert_eq!(texts(&store.for_tenant(&"bob".parse().unwrap()), now.id).await, ["first", "second", "third"]);
 }

@@ -7,20 +7,20 @@ use std::path::Path;
 use std::time::Duration;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
 use agent_core::session::NewSession;
 use agent_core::store::{ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{
-    BindingStore, ErrorKind, Seq, SessionStore, SessionStoreExt, Tenants, WorkspaceId, WorkspaceStore,
+    Backend, BindingStore, ErrorKind, Seq, SessionStore, SessionStoreExt, WorkspaceId, WorkspaceStore,
 };
 use agent_storage_fs::{FsConfig, FsStore};
 use support::{hasty, say, session, texts, watched};
 
 /// A text that looks like the end of a line of the log, and the beginning of another, is text.
 #[tokio::test]
-async fn a_text_like_lines_of_the_log_is_a_text() {
+async fn text_that_looks_like_log_lines_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
@@ -38,7 +38,7 @@ async fn a_text_like_lines_of_the_log_is_a_text() {
 /// What is private is private, whatever the umask.
 #[cfg(unix)]
 #[tokio::test]
-async fn files_are_their_owners_only() {
+async fn files_are_private_to_their_owner() {
     use std::os::unix::fs::PermissionsExt;
     fn check(folder: &Path) -> usize {
         let mut count = 0;
@@ -60,14 +60,14 @@ async fn files_are_their_owners_only() {
     let effects = Effects::default();
     let store = FsStore::open(&root).await.unwrap();
     let record = Workspace::new(WorkspaceId::DEFAULT, "home", effects.new_session_id(), effects.now());
-    store.put(record, Expect::Absent).await.unwrap();
-    store.save_config(WorkspaceId::DEFAULT, Some("a = 1".into()), Expect::Absent).await.unwrap();
+    store.put(record, Precondition::MustNotExist).await.unwrap();
+    store.save_config(WorkspaceId::DEFAULT, Some("a = 1".into()), Precondition::MustNotExist).await.unwrap();
     store.touch(WorkspaceId::DEFAULT, effects.now()).await.unwrap();
-    store.bind(&"laptop".parse().unwrap(), WorkspaceId::DEFAULT, Expect::Any).await.unwrap();
+    store.bind(&"laptop".parse().unwrap(), WorkspaceId::DEFAULT, Precondition::None).await.unwrap();
     let id = session(&store, &effects).await.id;
     support::fill(&store, &effects, id, 100).await;
     let request = LeaseRequest::new("me", effects.new_run_id());
-    let commit = Commit::seal(&effects, id, Seq::new(100)).trigger(Trigger::BeginRun(request));
+    let commit = Commit::seal(&effects, id, Seq::new(100)).with_trigger(Trigger::BeginRun(request));
     store.commit(commit).await.unwrap();
     let found = check(folder.path());
     assert!(found > 20, "{found} names");
@@ -83,7 +83,7 @@ async fn two_handles_never_lose_each_others_binds() {
         tasks.push(tokio::spawn(async move {
             for n in 0..100 {
                 let device = format!("{handle} {n}").parse().unwrap();
-                store.bind(&device, WorkspaceId::DEFAULT, Expect::Absent).await.unwrap();
+                store.bind(&device, WorkspaceId::DEFAULT, Precondition::MustNotExist).await.unwrap();
             }
         }));
     }
@@ -91,7 +91,8 @@ async fn two_handles_never_lose_each_others_binds() {
         task.await.unwrap();
     }
     let store = hasty(folder.path()).await;
-    let page = BindingStore::list(&store, agent_core::store::BindingQuery::new().limit(1000)).await.unwrap();
+    let page =
+        BindingStore::list(&store, agent_core::store::BindingQuery::new().with_limit(1000)).await.unwrap();
     assert_eq!(page.items.len(), 200);
 }
 
@@ -104,7 +105,7 @@ async fn no_load_fails_while_others_touch() {
     let store = FsStore::open(folder.path()).await.unwrap();
     let id = effects.new_workspace_id();
     let record = Workspace::new(id, "work", effects.new_session_id(), effects.now());
-    store.put(record, Expect::Absent).await.unwrap();
+    store.put(record, Precondition::MustNotExist).await.unwrap();
     let mut tasks = Vec::new();
     for _ in 0..8 {
         let (store, effects) = (FsStore::open(folder.path()).await.unwrap(), effects.clone());
@@ -118,7 +119,7 @@ async fn no_load_fails_while_others_touch() {
     tasks.push(tokio::spawn(async move {
         for n in 0..20 {
             let now = WorkspaceStore::load(&names, id).await.unwrap();
-            writer.put(now.with_name(format!("work {n}")), Expect::Any).await.unwrap();
+            writer.put(now.with_name(format!("work {n}")), Precondition::MustExist).await.unwrap();
         }
     }));
     let mut last = agent_core::Timestamp::MIN;
@@ -142,28 +143,28 @@ async fn tenants_with_equal_ids_do_not_see_each_other() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
-    assert_eq!(Tenants::list(&store, None).await.unwrap().items, []);
+    assert_eq!(Backend::tenants(&store, None).await.unwrap().items, []);
     let id = effects.new_session_id();
     for name in ["alice", "default", "bob"] {
-        let tenant = store.tenant(&name.parse().unwrap());
+        let tenant = store.for_tenant(&name.parse().unwrap());
         let new = NewSession::new(id, WorkspaceId::DEFAULT);
         SessionStoreExt::create(&tenant, &effects, new).await.unwrap();
         say(&tenant, &effects, id, Seq::new(1), name).await;
     }
     for name in ["alice", "default", "bob"] {
-        assert_eq!(texts(&store.tenant(&name.parse().unwrap()), id).await, [name]);
+        assert_eq!(texts(&store.for_tenant(&name.parse().unwrap()), id).await, [name]);
     }
     let names: Vec<_> =
-        Tenants::list(&store, None).await.unwrap().items.iter().map(ToString::to_string).collect();
+        Backend::tenants(&store, None).await.unwrap().items.iter().map(ToString::to_string).collect();
     assert_eq!(names, ["alice", "bob", "default"]);
-    let stranger = store.tenant(&"carol".parse().unwrap());
+    let stranger = store.for_tenant(&"carol".parse().unwrap());
     assert_eq!(*SessionStore::load(&stranger, id).await.unwrap_err().kind(), ErrorKind::NotFound);
     assert!(!folder.path().join("tenants").join("carol").exists(), "looking makes nothing");
 }
 
 /// An id that is in use in one workspace is not created in another, also where both happen at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn one_id_is_one_session_in_all_workspaces() {
+async fn session_id_is_unique_across_workspaces() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     for round in 0..20 {
@@ -191,13 +192,13 @@ async fn one_id_is_one_session_in_all_workspaces() {
         assert_eq!(won, 1);
     }
     let store = hasty(folder.path()).await;
-    let page = SessionStore::list(&store, SessionQuery::new().limit(1000)).await.unwrap();
+    let page = SessionStore::list(&store, SessionQuery::new().with_limit(1000)).await.unwrap();
     assert_eq!((page.items.len(), page.damaged.len()), (20, 0));
 }
 
 /// A session that another process holds locked is waited for, and not for ever.
 #[tokio::test]
-async fn a_lock_is_waited_for_and_not_for_ever() {
+async fn waiting_for_a_lock_times_out() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let config = FsConfig::new(folder.path()).with_lock_wait(Duration::from_millis(50));
@@ -206,7 +207,7 @@ async fn a_lock_is_waited_for_and_not_for_ever() {
     let path = support::folder_of(folder.path(), id);
     let other = std::fs::File::open(path).unwrap();
     other.lock().unwrap();
-    let commit = Commit::seal(&effects, id, Seq::new(1)).event(NewEvent::user_message("x"));
+    let commit = Commit::seal(&effects, id, Seq::new(1)).with_event(NewEvent::user_message("x"));
     let error = store.commit(commit.clone()).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Unavailable);
     assert!(error.is_retryable() && error.to_string().contains(&id.to_string()), "{error}");
@@ -217,14 +218,14 @@ async fn a_lock_is_waited_for_and_not_for_ever() {
 
 /// More sessions than are kept open, written in turn; leases survive it, since they are held.
 #[tokio::test]
-async fn more_sessions_than_are_kept_open() {
+async fn sessions_beyond_the_open_limit_keep_their_leases() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = FsConfig::new(folder.path()).with_open_sessions(4).open().await.unwrap();
     let leased = session(&store, &effects).await.id;
     let commit = Commit::seal(&effects, leased, Seq::new(1))
-        .event(NewEvent::user_message("hello"))
-        .trigger(Trigger::BeginRun(LeaseRequest::new("me", effects.new_run_id())));
+        .with_event(NewEvent::user_message("hello"))
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("me", effects.new_run_id())));
     let epoch = store.commit(commit).await.unwrap().epoch.unwrap();
     let mut ids = Vec::new();
     for _ in 0..12 {
@@ -239,7 +240,7 @@ async fn more_sessions_than_are_kept_open() {
         assert_eq!(SessionStore::load(&store, *id).await.unwrap().counts.user, 5);
     }
     let elsewhere = FsStore::open(folder.path()).await.unwrap();
-    assert!(!elsewhere.pulse(leased, epoch).await.unwrap().dead);
+    assert!(!elsewhere.lease_status(leased, epoch).await.unwrap().holder_proven_dead);
 }
 
 /// Whoever waits for a change is told of one that is made through another handle.
@@ -267,7 +268,7 @@ async fn a_change_through_another_handle_is_noticed() {
 
 /// The platform's directory is asked for by a plain name only.
 #[test]
-fn the_platforms_directory_has_a_plain_name() {
+fn platform_directory_name_must_be_plain() {
     for name in ["", ".", "..", "../x", "a/b", "a\\b", ".hidden", "a\0b"] {
         assert_eq!(*FsConfig::platform(name).unwrap_err().kind(), ErrorKind::InvalidInput, "{name:?}");
     }
@@ -288,11 +289,11 @@ async fn no_file_is_touched_on_the_callers_thread() {
         assert_eq!(here, None, "{what}");
     };
     let workspace = Workspace::new(effects.new_workspace_id(), "a", effects.new_session_id(), effects.now());
-    let workspace = store.put(workspace, Expect::Absent).await.unwrap().id;
+    let workspace = store.put(workspace, Precondition::MustNotExist).await.unwrap().id;
     elsewhere("opening, and a new workspace");
     let session = session(&store, &effects).await;
     elsewhere("a new session");
-    let say = Commit::seal(&effects, session.id, session.head).event(NewEvent::user_message("on"));
+    let say = Commit::seal(&effects, session.id, session.head).with_event(NewEvent::user_message("on"));
     let head = store.commit(say).await.unwrap().session.head;
     elsewhere("a commit");
     SessionStore::load(&store, session.id).await.unwrap();
@@ -301,9 +302,9 @@ async fn no_file_is_touched_on_the_callers_thread() {
     elsewhere("events");
     SessionStore::list(&store, SessionQuery::new()).await.unwrap();
     elsewhere("a list");
-    store.beat(session.id, session.epoch).await.unwrap();
+    store.heartbeat(session.id, session.epoch).await.unwrap();
     elsewhere("a sign of life");
-    store.pulse(session.id, session.epoch).await.unwrap();
+    store.lease_status(session.id, session.epoch).await.unwrap();
     elsewhere("the look for a sign of life");
     tokio::select! {
         _ = store.changed(session.id, head) => panic!("nobody changed it"),
@@ -316,7 +317,7 @@ async fn no_file_is_touched_on_the_callers_thread() {
     elsewhere("the workspaces");
     store.touch(workspace, effects.now()).await.unwrap();
     elsewhere("an access");
-    store.bind(&"laptop".parse().unwrap(), workspace, Expect::Any).await.unwrap();
+    store.bind(&"laptop".parse().unwrap(), workspace, Precondition::None).await.unwrap();
     elsewhere("a bind");
     store.resolve(&"laptop".parse().unwrap()).await.unwrap();
     elsewhere("a binding");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Expect, Trigger};
+use agent_core::commit::{Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
 use agent_core::session::{NewSession, Session};
@@ -53,7 +53,7 @@ fn messages(text: &str) -> Vec<(Speaker, String)> {
 async fn home(store: &FsStore, effects: &Effects) -> Arc<Session> {
     let id = effects.new_session_id();
     let record = Workspace::new(HOME, "home", id, effects.now());
-    store.put(record, Expect::Absent).await.unwrap();
+    store.put(record, Precondition::MustNotExist).await.unwrap();
     SessionStoreExt::create(store, effects, NewSession::new(id, HOME)).await.unwrap()
 }
 
@@ -76,7 +76,7 @@ async fn settle(store: &FsStore) {
 /// It follows the log by itself; it holds the main session's texts, byte for byte, and nothing else;
 /// made anew, it is the same.
 #[tokio::test]
-async fn the_file_follows_the_log() {
+async fn transcript_follows_the_log() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();
@@ -115,7 +115,7 @@ async fn the_file_follows_the_log() {
 
 /// Who closes the store leaves it up to date; another process goes on with it.
 #[tokio::test]
-async fn closing_leaves_it_up_to_date_and_others_go_on() {
+async fn closing_brings_the_transcript_up_to_date() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();
@@ -136,7 +136,7 @@ async fn closing_leaves_it_up_to_date_and_others_go_on() {
 
 /// It costs no sync, and a commit's answer does not wait for it; what is added is written, not the whole.
 #[tokio::test]
-async fn keeping_it_costs_no_sync_and_writes_what_is_new() {
+async fn transcript_update_appends_without_a_sync() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();
@@ -174,7 +174,7 @@ async fn keeping_it_costs_no_sync_and_writes_what_is_new() {
 
 /// Where the file cannot be written, a commit tries once; reading goes on, and never tries.
 #[tokio::test(start_paused = true)]
-async fn a_file_that_cannot_be_written_is_tried_once_for_each_head() {
+async fn unwritable_transcript_is_tried_once_per_commit() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();
@@ -208,7 +208,7 @@ async fn a_file_that_cannot_be_written_is_tried_once_for_each_head() {
 /// Cut anywhere, as by a crash while it is written, it is damage: kept, and made again from the log. The
 /// older state, whole, is simply brought up to date.
 #[tokio::test]
-async fn a_file_cut_anywhere_is_made_again() {
+async fn truncated_transcript_is_rewritten() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();
@@ -294,13 +294,13 @@ async fn an_edit_is_kept_and_imported() {
     assert_eq!(store.transcript_edits(HOME).await.unwrap(), edits);
 
     let imported = store.import_transcript(edit, session.head).await.unwrap();
-    assert_eq!((imported.counts.user, imported.counts.agent, imported.pending), (3, 2, 0));
+    assert_eq!((imported.counts.user, imported.counts.agent, imported.inputs_open), (3, 2, 0));
     settle(&store).await;
     assert_eq!(messages(&text(root)), expected);
     assert_eq!(store.transcript_edits(HOME).await.unwrap(), []);
     assert_eq!(kept(root, "session.imported-"), [edited.into_bytes()]);
     let all = store.read(session.id, ReadEvents::first(100)).await.unwrap().events;
-    assert_eq!(all.iter().filter(|event| event.data.get().contains("\"one\"")).count(), 1);
+    assert_eq!(all.iter().filter(|event| event.payload.get().contains("\"one\"")).count(), 1);
 
     // A crash between the commit and the new name: importing again changes nothing.
     let left = folder(root).join("session.edited-00000000.md");
@@ -320,7 +320,7 @@ async fn an_edit_is_kept_and_imported() {
 
 /// A file that is gone is made anew with every message, also where few messages hold more than is read at a time.
 #[tokio::test]
-async fn a_few_long_messages_are_all_in_it() {
+async fn recreated_transcript_holds_long_messages() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();
@@ -346,7 +346,7 @@ async fn a_few_long_messages_are_all_in_it() {
 /// What is not of the grammar is kept, and never an empty conversation; what is of a newer version is left
 /// alone.
 #[tokio::test]
-async fn what_cannot_be_read_is_kept() {
+async fn unreadable_transcript_is_kept() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();
@@ -373,7 +373,7 @@ async fn what_cannot_be_read_is_kept() {
 
 /// What the Aptove agent left is never rewritten, is offered, and is imported once.
 #[tokio::test]
-async fn the_older_form_is_imported_once() {
+async fn old_format_transcript_is_imported_once() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();
@@ -397,7 +397,7 @@ async fn the_older_form_is_imported_once() {
 
 /// What was cleared is not shown; what was purged is gone from the file, and from what was kept of it.
 #[tokio::test]
-async fn a_cleared_or_purged_session_leaves_nothing_in_it() {
+async fn transcript_drops_cleared_and_purged_text() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();
@@ -422,7 +422,7 @@ async fn a_cleared_or_purged_session_leaves_nothing_in_it() {
 
 /// Of a fork that is a workspace's main session, the ancestors' part is shown too.
 #[tokio::test]
-async fn a_fork_shows_what_it_shares() {
+async fn transcript_of_a_fork_shows_shared_history() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let effects = Effects::default();
@@ -434,7 +434,7 @@ async fn a_fork_shows_what_it_shares() {
         session = store.fork(&effects, session.id, None).await.unwrap();
     }
     let record = Workspace::new(HOME, "home", session.id, effects.now());
-    store.put(record, Expect::Absent).await.unwrap();
+    store.put(record, Precondition::MustNotExist).await.unwrap();
     settle(&store).await;
     let texts: Vec<_> = texts.iter().map(String::as_str).collect();
     assert_eq!(messages(&text(root)), said(&texts));

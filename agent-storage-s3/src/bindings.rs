@@ -1,8 +1,8 @@
-//! Bindings: one object for each device that was ever bound, under the hash of its id.
+//! Device bindings: one object for each device that was ever bound, named by the hash of its id.
 
 use std::sync::Arc;
 
-use agent_core::commit::Expect;
+use agent_core::commit::Precondition;
 use agent_core::json::to_text;
 use agent_core::store::{Binding, BindingQuery, Page, decide_bind};
 use agent_core::{DeviceId, Result, WorkspaceId, WriteOutcome};
@@ -14,14 +14,14 @@ use crate::line::{Line, Tag, push};
 use crate::object::{AT_ONCE, Bucket};
 use crate::replaced::{Content, Decision};
 
-/// A device as it is stored. It stays when the device is unbound, so that no late write binds it again.
+/// Device as it is stored. The object stays when the device is unbound, so that no late write binds it again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Stored {
+pub(crate) struct StoredBinding {
     pub(crate) device: DeviceId,
     pub(crate) workspace: Option<WorkspaceId>,
 }
 
-impl Content for Stored {
+impl Content for StoredBinding {
     const KIND: &'static str = "binding";
 
     fn write(&self, out: &mut Vec<u8>) {
@@ -30,13 +30,13 @@ impl Content for Stored {
     }
 
     fn read(lines: &[Line]) -> Result<Self, &'static str> {
-        let [line] = lines else { return Err("has another number of lines than it should") };
+        let [line] = lines else { return Err("has a wrong number of lines") };
         let json = line.json(Tag::Record).ok_or("is damaged")?;
         serde_json::from_str(json).map_err(|_| "cannot be read")
     }
 }
 
-/// One tenant's bindings.
+/// Bindings of one tenant.
 #[derive(Debug)]
 pub(crate) struct Bindings {
     bucket: Arc<Bucket>,
@@ -50,58 +50,66 @@ impl Bindings {
 
     pub(crate) async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
         let key = self.keys.binding(device);
-        let stored = self.bucket.load::<Stored>(&key, self.bucket.deadline()).await?;
+        let stored = self.bucket.load::<StoredBinding>(&key, self.bucket.deadline()).await?;
         Ok(stored.and_then(|stored| stored.workspace))
     }
 
+    /// Binds a device. Also returns whether that created its object.
     pub(crate) async fn bind(
         &self,
         device: &DeviceId,
         to: WorkspaceId,
-        expect: Expect<WorkspaceId>,
-    ) -> Result<WorkspaceId> {
-        let decide = |stored: Option<&Stored>| {
+        expect: Precondition<WorkspaceId>,
+    ) -> Result<(WorkspaceId, bool)> {
+        let decide = |stored: Option<&StoredBinding>| {
             let now = stored.and_then(|stored| stored.workspace);
             let bound = decide_bind(device, now, to, expect)?;
             if now == Some(bound) {
-                return Ok(Decision::Leave(bound));
+                return Ok(Decision::Leave((bound, false)));
             }
-            Ok(Decision::Write(Stored { device: device.clone(), workspace: Some(bound) }, bound))
+            let new = StoredBinding { device: device.clone(), workspace: Some(bound) };
+            Ok(Decision::Write(new, (bound, stored.is_none())))
         };
         self.bucket.replace(&self.keys.binding(device), self.bucket.deadline(), decide).await
+    }
+
+    /// Removes the object of a device, in a generation that is not current any more.
+    pub(crate) async fn remove(&self, device: &DeviceId) -> Result<()> {
+        self.bucket.delete(&self.keys.binding(device), self.bucket.deadline()).await
     }
 
     pub(crate) async fn unbind(&self, device: &DeviceId) -> Result<bool> {
         self.unbind_from(&self.keys.binding(device), None).await
     }
 
-    /// Unbinds a device, where `from` says so only from that workspace; whether it was bound.
+    /// Unbinds a device; if `from` is given, only from that workspace. Returns whether it was bound.
     async fn unbind_from(&self, key: &str, from: Option<WorkspaceId>) -> Result<bool> {
-        let decide = |stored: Option<&Stored>| {
+        let decide = |stored: Option<&StoredBinding>| {
             let bound =
                 stored.filter(|stored| stored.workspace.is_some_and(|to| from.is_none_or(|from| from == to)));
             Ok(match bound {
-                Some(stored) => Decision::Write(Stored { workspace: None, ..stored.clone() }, true),
+                Some(stored) => Decision::Write(StoredBinding { workspace: None, ..stored.clone() }, true),
                 None => Decision::Leave(false),
             })
         };
         self.bucket.replace(key, self.bucket.deadline(), decide).await
     }
 
-    /// Device by device: each is unbound or not at every moment, and all are when this returns. Where it fails, some may
-    /// be; the same again unbinds the rest.
+    /// Unbinds the devices of a workspace one by one, and returns their number. Each is bound or unbound at every
+    /// moment, and all are unbound when this returns. After a failure some may be unbound; the same call again unbinds
+    /// the rest.
     pub(crate) async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
         let keys = self.bucket.list_all(&self.keys.bindings(), false, self.bucket.deadline()).await?;
         let unbind = |key: String| async move { self.unbind_from(&key, Some(id)).await };
         let done = futures::stream::iter(keys).map(unbind).buffer_unordered(AT_ONCE);
         let count = done.try_fold(0, |count, was| async move { Ok(count + u64::from(was)) }).await;
-        // What is known of the one that failed says nothing of the others.
+        // The outcome of the failed one says nothing about the others.
         count.map_err(|error| error.with_outcome(WriteOutcome::Unknown))
     }
 
     pub(crate) async fn list(&self, query: &BindingQuery) -> Result<Page<Binding>> {
         let keys = self.bucket.list_all(&self.keys.bindings(), false, self.bucket.deadline()).await?;
-        let bound = |stored: Stored| Some(Binding::new(stored.device, stored.workspace?));
+        let bound = |stored: StoredBinding| Some(Binding::new(stored.device, stored.workspace?));
         let (bindings, damaged) = self.bucket.load_each(keys, bound, str::to_owned).await?;
         Ok(query.page(bindings)?.with_damaged(damaged))
     }

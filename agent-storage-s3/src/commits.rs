@@ -1,8 +1,8 @@
-//! The commit protocol: a commit is one object in one slot, which only one writer can win; see `docs/decisions/0008`.
+//! Commit protocol: a commit is one object in one slot, which only one writer can win; see `docs/decisions/0008`.
 
 use std::sync::Arc;
 
-use agent_core::commit::{Commit, Committed, Expect};
+use agent_core::commit::{Commit, Committed, Precondition};
 use agent_core::{Error, ErrorKind, Plan, Result, SessionId, WriteOutcome, plan};
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use crate::object::{Condition, Object, Put};
 use crate::slot::{Entry, Kind, Slot};
 use crate::slots::{Slots, record};
 
-/// Applies a commit. The only write of events.
+/// Applies a commit. Events are written nowhere else.
 pub(crate) async fn commit(slots: &Slots, commit: Commit) -> Result<Committed> {
     let mut attempts = Attempts::new(slots, commit).await?;
     loop {
@@ -23,25 +23,25 @@ pub(crate) async fn commit(slots: &Slots, commit: Commit) -> Result<Committed> {
     }
 }
 
-/// A commit that is tried until it is known what came of it.
+/// Commit that is tried until its outcome is known.
 struct Attempts<'a> {
     slots: &'a Slots,
     commit: Commit,
     id: SessionId,
     until: Instant,
-    /// The newest commit that is known.
+    /// Newest known commit.
     known: Option<Arc<Entry>>,
-    /// Whether `known` was read during this call. A refusal, or an answer without a write, needs that.
+    /// True if `known` was read during this call. A refusal, or an answer without a write, requires that.
     confirmed: bool,
-    /// How often others were faster.
+    /// Number of times that another writer won the slot.
     lost: u32,
 }
 
-/// Whose a slot is that could not be won.
+/// Owner of a slot that could not be won.
 enum Whose {
     Mine,
     Other(Arc<Entry>),
-    /// It was emptied: the head is far ahead.
+    /// The slot was emptied: the head is far ahead.
     Gone,
     Void,
 }
@@ -51,28 +51,28 @@ impl<'a> Attempts<'a> {
         let (id, until) = (commit.session, slots.bucket.deadline());
         let mut attempts =
             Self { slots, id, until, known: slots.heads.get(id), confirmed: false, lost: 0, commit };
-        if attempts.known.is_none() && attempts.commit.expect != Expect::Absent {
+        if attempts.known.is_none() && attempts.commit.precondition != Precondition::MustNotExist {
             attempts.look_anew().await?;
         }
         Ok(attempts)
     }
 
-    /// Looks whether what is known is still the newest.
+    /// Checks whether the known commit is still the newest.
     async fn look(&mut self) -> Result<()> {
         self.known = self.slots.newest(self.id, self.until).await?;
         self.confirmed = true;
         Ok(())
     }
 
-    /// Looks for the newest, whatever is known.
+    /// Finds the newest commit without using what is known.
     async fn look_anew(&mut self) -> Result<()> {
         self.known = self.slots.newest_cold(self.id, self.until).await?;
         self.confirmed = true;
         Ok(())
     }
 
-    /// Plans on what is known, and asks for the slot behind it. `None` where more is known now, so that another attempt
-    /// is to be made.
+    /// Plans on the known commit, and tries to win the slot after it. Returns `None` if a newer commit became known,
+    /// so that the caller tries again.
     async fn attempt(&mut self) -> Result<Option<Committed>> {
         let now = self.known.as_deref().map(record).transpose()?;
         let planned = plan(now.map(Arc::as_ref), &self.commit);
@@ -91,7 +91,7 @@ impl<'a> Attempts<'a> {
         }
         if let (None, Some(parent)) = (&self.known, after.origin.parent()) {
             if !self.confirmed {
-                // It may have come to be already, and its parent may be gone since.
+                // The session may exist already, and its parent may have been deleted since.
                 self.look().await?;
                 return Ok(None);
             }
@@ -106,27 +106,27 @@ impl<'a> Attempts<'a> {
         replayed.map(|replayed| planned.map(|plan| landed(plan, replayed))).transpose()
     }
 
-    /// Closes the first slot, since the parent is gone.
+    /// Takes the first slot so that the session cannot be created, because the parent was deleted.
     ///
     /// # Errors
     ///
-    /// `Deleted`, unless an earlier attempt has made the session.
+    /// `Deleted`, unless an earlier attempt has created the session.
     async fn close_orphan(&self, parent: SessionId) -> Result<()> {
-        // Sent earlier, it may yet land; not after this.
+        // A commit that was sent earlier may still arrive, but cannot win any more after this.
         void(self.slots, self.id, self.until).await?;
         let first = self.slots.get(self.id, Slot::FIRST, self.until).await?;
         let made = first.is_some_and(|first| first.head.commit == self.commit.id);
         if made { Ok(()) } else { Err(parent_deleted(parent)) }
     }
 
-    /// Asks for a slot. `None` where another has it; else it is this commit's, and says whether it was before.
+    /// Tries to win a slot. Returns `None` if another commit has it, else whether this commit had it already.
     async fn win(&mut self, slot: Slot, body: &Bytes) -> Result<Option<bool>> {
         let Slots { bucket, keys, heads } = self.slots;
         let put = bucket.put(&keys.slot(self.id, slot), body, &Condition::Absent, self.until).await?;
         let replayed = match put {
             Put::Stored(_) => false,
             Put::Refused { now, doubt } => match self.whose(slot, now.as_ref(), doubt)? {
-                // Where no attempt of this call was in doubt, another call's was the one that landed.
+                // If no attempt of this call was in doubt, an attempt of another call was stored.
                 Whose::Mine => !doubt,
                 Whose::Other(winner) => return self.give_way(Some(winner)).await.map(|()| None),
                 Whose::Gone => return self.give_way(None).await.map(|()| None),
@@ -137,9 +137,9 @@ impl<'a> Attempts<'a> {
         Ok(Some(replayed))
     }
 
-    /// Whose a taken slot is: the commit id in there says it.
+    /// Returns the owner of a taken slot, by the commit id in it.
     fn whose(&self, slot: Slot, now: Option<&Object>, doubt: bool) -> Result<Whose> {
-        // A slot in doubt that cannot be read may be this commit's own.
+        // A slot in doubt that cannot be read may belong to this commit.
         let outcome = if doubt { WriteOutcome::Unknown } else { WriteOutcome::NotApplied };
         let Some(now) = now else { return Ok(Whose::Gone) };
         let entry = Entry::parse(&now.bytes, self.id, slot).map_err(|error| error.with_outcome(outcome))?;
@@ -151,30 +151,36 @@ impl<'a> Attempts<'a> {
         })
     }
 
-    /// Another was faster: learns what is the newest now, and rests where that happens again.
+    /// Handles a lost slot: learns the newest commit, and pauses if this happens repeatedly.
     async fn give_way(&mut self, winner: Option<Arc<Entry>>) -> Result<()> {
         match winner {
             Some(winner) if self.lost == 0 => {
                 self.slots.heads.note(self.id, &winner);
                 (self.known, self.confirmed) = (Some(winner), false);
             }
-            // Who loses twice may be far behind, and does not walk there slot by slot.
+            // A caller that loses twice may be far behind, so it searches the head instead of trying slot by slot.
             _ => {
                 self.slots.heads.forget(self.id);
                 self.look_anew().await?;
+                if self.known.is_none() {
+                    // The slot is taken, but the session does not exist: its tenant was deleted.
+                    return Err(voided(self.id));
+                }
             }
         }
         self.lost += 1;
         if self.lost > 1 && !self.slots.bucket.pause(self.lost - 2, self.until).await {
-            let text =
-                format!("cannot commit to session {}: others were faster each time; try again", self.id);
+            let text = format!(
+                "cannot commit to session {}: other commits were faster each time; try again",
+                self.id
+            );
             return Err(Error::new(ErrorKind::Unavailable, text).timed_out());
         }
         Ok(())
     }
 }
 
-/// The answer for a commit that is stored.
+/// Returns the result for a commit that is stored.
 fn landed(planned: Plan, replayed: bool) -> Committed {
     let mut done = planned.committed();
     done.replayed = replayed;
@@ -182,12 +188,12 @@ fn landed(planned: Plan, replayed: bool) -> Committed {
 }
 
 fn parent_deleted(parent: SessionId) -> Error {
-    Error::new(ErrorKind::Deleted, format!("session {parent} was deleted; nothing is made from it"))
+    Error::new(ErrorKind::Deleted, format!("session {parent} was deleted; it has no new forks or children"))
 }
 
 fn voided(id: SessionId) -> Error {
     Error::new(
         ErrorKind::Deleted,
-        format!("session {id} was not made, since what it was to be made from was deleted meanwhile"),
+        format!("session {id} was not created, since its parent was deleted meanwhile"),
     )
 }

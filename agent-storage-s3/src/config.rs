@@ -1,11 +1,11 @@
-//! Where the bucket lies and how the store behaves.
+//! Location of the bucket and options of a store.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Effects;
-use agent_core::store::{Registry, decoded, parts};
+use agent_core::store::{Registry, percent_decode, split_address};
 use agent_core::{Error, ErrorKind, Result};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::client::{HttpClient, HttpConnector};
@@ -13,8 +13,8 @@ use object_store::{ClientConfigKey, ClientOptions, RetryConfig};
 
 /// Options of an [`S3Store`](crate::S3Store).
 ///
-/// What the environment says is the base, as users of `object_store` expect (`AWS_ACCESS_KEY_ID`, `AWS_REGION`,
-/// `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP` and the others); the address and the options given here come on top.
+/// The environment is read first, as users of `object_store` expect (`AWS_ACCESS_KEY_ID`, `AWS_REGION`,
+/// `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP` and the others). The address and the options given here override it.
 ///
 /// ```
 /// use agent_storage_s3::S3Config;
@@ -39,18 +39,41 @@ pub struct S3Config {
 }
 
 impl S3Config {
-    /// How long an operation is tried before it fails with `Unavailable`, unless set.
+    /// Default time for which an operation is tried before it fails with `Unavailable`: 60 seconds.
     pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
-    /// How long one request may take, for each started MiB that it sends or may get, unless set.
+    /// Default time limit of one request, for each started MiB that it sends or may receive: 10 seconds.
     pub const DEFAULT_ATTEMPT: Duration = Duration::from_secs(10);
-    /// How many requests may be under way at once, unless set.
+    /// Default limit on concurrent requests: 32.
     pub const DEFAULT_CONCURRENCY: usize = 32;
+
+    /// Longest time for which an operation is tried: a day.
+    pub const MAX_DEADLINE: Duration = Duration::from_secs(24 * 3600);
+    /// Longest time limit of one request, for each started MiB: an hour.
+    pub const MAX_ATTEMPT: Duration = Duration::from_secs(3600);
+    /// Largest limit on concurrent requests.
+    pub const MAX_CONCURRENCY: usize = 1000;
 
     const OPTIONS: &'static str = "deadline_ms, attempt_ms, concurrency, create, and those of object_store's AmazonS3 \
         (region, endpoint, access_key_id, secret_access_key, session_token, allow_http, virtual_hosted_style_request, \
         ...)";
 
-    /// A store in a bucket that is there already.
+    /// Returns options for a store in an existing bucket.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use agent_storage_s3::S3Config;
+    ///
+    /// let config = S3Config::new("my-bucket")
+    ///     .with_prefix("agents/production")?
+    ///     .with_option("region", "eu-central-1")?
+    ///     .with_deadline(Duration::from_secs(30))
+    ///     .with_attempt(Duration::from_secs(5))
+    ///     .with_concurrency(16)
+    ///     .with_create(false);
+    /// assert_eq!((config.bucket(), config.prefix()), ("my-bucket", "agents/production"));
+    /// assert_eq!(config.to_string(), "s3://my-bucket/agents/production");
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     pub fn new(bucket: impl Into<String>) -> Self {
         Self {
             bucket: bucket.into(),
@@ -65,20 +88,29 @@ impl S3Config {
         }
     }
 
-    /// Options from a URL: `s3://BUCKET[/PREFIX][?OPTION=VALUE&…]`. In values, `%` and two hexadecimal digits stand for
-    /// a byte.
+    /// Parses options from a URL: `s3://BUCKET[/PREFIX][?OPTION=VALUE&…]`. In values, `%` and two hexadecimal digits
+    /// stand for a byte.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where it is no such URL, or names an option that there is not.
+    /// `InvalidInput` if the text is not such a URL, or names an unknown option.
+    ///
+    /// ```
+    /// use agent_storage_s3::S3Config;
+    ///
+    /// let config = S3Config::from_url("s3://my-bucket/agents?endpoint=http://localhost:9000&allow_http=true")?;
+    /// assert_eq!(config.bucket(), "my-bucket");
+    /// assert!(S3Config::from_url("https://my-bucket.example.com").is_err());
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     pub fn from_url(url: &str) -> Result<Self> {
         let rest = url.strip_prefix("s3://").ok_or_else(|| {
             // The whole URL may hold a secret.
             invalid("this is no address of an S3 store; write s3://BUCKET/PREFIX?OPTION=VALUE")
         })?;
-        let (place, options) = parts(rest)?;
+        let (place, options) = split_address(rest)?;
         let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
-        let mut config = Self::new(decoded(bucket)?).with_prefix(decoded(prefix)?)?;
+        let mut config = Self::new(percent_decode(bucket)?).with_prefix(percent_decode(prefix)?)?;
         if config.bucket.is_empty() {
             return Err(invalid("the address names no bucket; write s3://BUCKET/PREFIX?OPTION=VALUE"));
         }
@@ -88,16 +120,37 @@ impl S3Config {
         Ok(config)
     }
 
-    /// Makes `s3://BUCKET/PREFIX` known.
+    /// Registers the addresses `s3://BUCKET/PREFIX` in the registry.
+    ///
+    /// ```
+    /// use agent_core::store::Registry;
+    /// use agent_storage_s3::S3Config;
+    ///
+    /// let mut registry = Registry::new();
+    /// S3Config::register(&mut registry);
+    /// let config = registry.parse("s3://my-bucket/agents?secret_access_key=hidden")?;
+    /// assert_eq!(config.to_string(), "s3://my-bucket/agents");
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     pub fn register(registry: &mut Registry) {
         registry.register("s3", "s3://BUCKET/PREFIX", Self::from_url);
     }
 
-    /// Sets the folder in the bucket below which everything lies.
+    /// Sets the key prefix, a folder in the bucket that contains all of the store's objects. Default: empty, the whole
+    /// bucket.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where it holds an empty part, `.` or `..`, or characters other than letters, digits and `-_.=/`.
+    /// `InvalidInput` if the prefix has an empty part, `.` or `..`, or characters other than letters, digits and
+    /// `-_.=/`.
+    ///
+    /// ```
+    /// use agent_storage_s3::S3Config;
+    ///
+    /// assert_eq!(S3Config::new("my-bucket").with_prefix("/agents/")?.prefix(), "agents");
+    /// assert!(S3Config::new("my-bucket").with_prefix("../agents").is_err());
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Result<Self> {
         let prefix = prefix.into();
         let prefix = prefix.trim_matches('/');
@@ -113,31 +166,43 @@ impl S3Config {
         Ok(self)
     }
 
-    /// Sets an option by its name in a URL: of this store (`deadline_ms`, `attempt_ms`, `concurrency`, `create`), or of
-    /// `object_store`'s `AmazonS3`.
+    /// Sets an option by its name in a URL: of this store (`deadline_ms`, `attempt_ms`, `concurrency`, `create`), or
+    /// of `object_store`'s `AmazonS3`.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where there is no such option, or the value is none of its.
+    /// `InvalidInput` if the option is unknown or its value is invalid.
+    ///
+    /// ```
+    /// use agent_storage_s3::S3Config;
+    ///
+    /// let config = S3Config::new("my-bucket").with_option("deadline_ms", "30000")?;
+    /// let error = config.with_option("regoin", "eu-central-1").unwrap_err();
+    /// assert!(error.to_string().starts_with("unknown option \"regoin\""));
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     pub fn with_option(mut self, name: &str, value: &str) -> Result<Self> {
-        let number = || {
-            let number = value.parse::<u32>().ok().filter(|number| *number > 0);
-            number.ok_or_else(|| invalid(format!("the value of {name} is no number above zero")))
+        let number = |most: u128| {
+            let number = value.parse::<u64>().ok().filter(|number| (1..=most).contains(&u128::from(*number)));
+            number.ok_or_else(|| invalid(format!("the value of {name} is no number from 1 to {most}")))
         };
-        let millis = || number().map(|millis| Duration::from_millis(u64::from(millis)));
+        let millis = |most: Duration| number(most.as_millis()).map(Duration::from_millis);
         match name {
-            "deadline_ms" => Ok(self.with_deadline(millis()?)),
-            "attempt_ms" => Ok(self.with_attempt(millis()?)),
+            "deadline_ms" => Ok(self.with_deadline(millis(Self::MAX_DEADLINE)?)),
+            "attempt_ms" => Ok(self.with_attempt(millis(Self::MAX_ATTEMPT)?)),
             "create" => match value {
                 "true" => Ok(self.with_create(true)),
                 "false" => Ok(self.with_create(false)),
                 _ => Err(invalid("the value of create is true or false")),
             },
-            "concurrency" => Ok(self.with_concurrency(usize::try_from(number()?).unwrap_or(1))),
+            "concurrency" => {
+                let requests = number(Self::MAX_CONCURRENCY as u128)?;
+                Ok(self.with_concurrency(usize::try_from(requests).unwrap_or(Self::MAX_CONCURRENCY)))
+            }
             _ => {
                 let key = name.parse::<AmazonS3ConfigKey>().ok();
                 let key = key.filter(|key| !matches!(key, AmazonS3ConfigKey::Bucket)).ok_or_else(|| {
-                    invalid(format!("there is no option {name:?}; known are {}", Self::OPTIONS))
+                    invalid(format!("unknown option {name:?}; supported: {}", Self::OPTIONS))
                 })?;
                 self.options.push((key, value.to_owned()));
                 Ok(self)
@@ -145,63 +210,68 @@ impl S3Config {
         }
     }
 
-    /// Sets how long an operation is tried before it fails with `Unavailable`.
+    /// Sets how long an operation is tried before it fails with `Unavailable`. Default: 60 seconds. At most
+    /// [`MAX_DEADLINE`](Self::MAX_DEADLINE), to which a longer time is reduced.
     #[must_use]
     pub fn with_deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline.min(Duration::from_secs(24 * 3600));
+        self.deadline = deadline.min(Self::MAX_DEADLINE);
         self
     }
 
-    /// Sets how long one request may take, for each started MiB that it sends or may get. What comes later is no
-    /// longer waited for; the request is sent again.
+    /// Sets the time limit of one request, for each started MiB that it sends or may receive. A request that takes
+    /// longer is abandoned and sent again. Default: 10 seconds. At most [`MAX_ATTEMPT`](Self::MAX_ATTEMPT), to which a
+    /// longer time is reduced.
     #[must_use]
     pub fn with_attempt(mut self, attempt: Duration) -> Self {
-        self.attempt = attempt.min(Duration::from_secs(3600));
+        self.attempt = attempt.min(Self::MAX_ATTEMPT);
         self
     }
 
-    /// Sets how many requests may be under way at once; at least one.
+    /// Sets the limit on concurrent requests. Default: 32. From 1 to [`MAX_CONCURRENCY`](Self::MAX_CONCURRENCY), into
+    /// which other values are moved.
     #[must_use]
     pub fn with_concurrency(mut self, requests: usize) -> Self {
-        self.concurrency = requests.clamp(1, 1000);
+        self.concurrency = requests.clamp(1, Self::MAX_CONCURRENCY);
         self
     }
 
-    /// Sets whether a store is made if there is none; it is, unless set to `false`. Then [`open`](Self::open) fails with
-    /// `NotFound` if nothing lies below the prefix, so that a mistyped address is not taken for an empty store.
+    /// Sets whether the store is created if it does not exist. Default: `true`. With `false`, [`open`](Self::open)
+    /// fails with `NotFound` if there are no objects under the prefix, so that a mistyped address is not mistaken for
+    /// an empty store.
     #[must_use]
     pub fn with_create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
 
-    /// Sets where randomness comes from.
+    /// Sets the source of randomness. Default: that of the system.
     #[must_use]
     pub fn with_effects(mut self, effects: Effects) -> Self {
         self.effects = effects;
         self
     }
 
-    /// Sends the requests through a client of the caller's: a simulated server, a proxy, an instrumented client.
+    /// Sets the HTTP client that sends the requests: a simulated server, a proxy, an instrumented client. Default: that
+    /// of `object_store`.
     #[must_use]
     pub fn with_http_connector(mut self, connector: impl HttpConnector) -> Self {
         self.connector = Some(Connector(Arc::new(connector)));
         self
     }
 
-    /// The bucket.
+    /// Returns the name of the bucket.
     pub fn bucket(&self) -> &str {
         &self.bucket
     }
 
-    /// The folder in it; empty where it is the bucket itself.
+    /// Returns the key prefix in the bucket; empty if the store uses the whole bucket.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// The client. It never tries again by itself: whether that is safe only the protocol knows.
+    /// Returns the client. It never retries by itself, because only the protocol can decide whether a retry is safe.
     pub(crate) fn client(&self) -> Result<AmazonS3> {
-        // How long a request may take is ours to say: it depends on its size.
+        // The store limits the time of a request itself, since the limit depends on its size.
         let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
         let mut builder = AmazonS3Builder::from_env()
             .with_config(timeout, "1day")
@@ -221,7 +291,7 @@ impl S3Config {
 }
 
 impl fmt::Debug for S3Config {
-    /// Without the values of options, among which there are secrets.
+    /// Formats the options without their values, which include secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("S3Config")
             .field("bucket", &self.bucket)
@@ -249,4 +319,33 @@ impl HttpConnector for Connector {
 
 fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidInput, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A value of an address that is out of its range is refused by name, and the largest one is taken. The setters
+    /// reduce it, as documented.
+    #[test]
+    fn values_out_of_range_are_refused() {
+        for (option, said) in [
+            ("deadline_ms=86400001", "the value of deadline_ms is no number from 1 to 86400000"),
+            ("deadline_ms=0", "the value of deadline_ms is no number from 1 to 86400000"),
+            ("attempt_ms=3600001", "the value of attempt_ms is no number from 1 to 3600000"),
+            ("attempt_ms=soon", "the value of attempt_ms is no number from 1 to 3600000"),
+            ("concurrency=1001", "the value of concurrency is no number from 1 to 1000"),
+        ] {
+            let error = S3Config::from_url(&format!("s3://bucket?{option}")).unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{option}");
+            assert!(error.to_string().contains(said), "{error}");
+        }
+        let most = "s3://bucket?deadline_ms=86400000&attempt_ms=3600000&concurrency=1000";
+        let most = S3Config::from_url(most).unwrap();
+        let more = S3Config::new("bucket").with_deadline(Duration::MAX).with_attempt(Duration::MAX);
+        for config in [&most, &more] {
+            assert_eq!((config.deadline, config.attempt), (S3Config::MAX_DEADLINE, S3Config::MAX_ATTEMPT));
+        }
+        assert_eq!(most.concurrency, S3Config::MAX_CONCURRENCY);
+    }
 }

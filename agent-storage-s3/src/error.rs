@@ -1,32 +1,32 @@
-//! What the object store reports, as errors of this library: the one place that maps them.
+//! Maps errors of the object store to errors of this library. No other module does this.
 
 use agent_core::{Error, ErrorKind};
 
-/// What is known after a request that failed.
+/// Known effect of a request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// There is no such object.
+    /// The object does not exist.
     Absent,
-    /// It did nothing, since a precondition does not hold (412, 304).
+    /// The request had no effect, because a precondition did not hold (412, 304).
     Refused,
-    /// It did nothing, since another request was at work on the same object (409).
+    /// The request had no effect, because another request was using the same object (409).
     Collided,
-    /// It did nothing: access was denied. Credentials may have run out, and new ones are fetched.
+    /// The request had no effect, because access was denied. Credentials may have expired; new ones are fetched.
     Denied,
-    /// It did nothing, and will not do better another time.
+    /// The request had no effect, and a retry would not help.
     Wrong,
-    /// Nobody knows: a failing server, a connection that broke, an answer that was cut short.
+    /// The effect is unknown: a failing server, a broken connection, a truncated answer.
     Doubt,
 }
 
-/// What is known after a request of which the client reports this.
+/// Returns the known effect of a request for which the client reports this error.
 pub(crate) fn fate(error: &object_store::Error) -> Fate {
     use object_store::Error as E;
     match error {
         E::NotFound { .. } if is_without_bucket(error) => Fate::Wrong,
         E::NotFound { .. } => Fate::Absent,
         E::Precondition { .. } | E::NotModified { .. } => Fate::Refused,
-        // The client tells a 412 from a 409 by what it wraps only.
+        // The client distinguishes a 412 from a 409 only by the wrapped error.
         E::AlreadyExists { source, .. } => match source.downcast_ref::<E>() {
             Some(E::Precondition { .. } | E::NotModified { .. }) => Fate::Refused,
             _ => Fate::Collided,
@@ -39,49 +39,51 @@ pub(crate) fn fate(error: &object_store::Error) -> Fate {
     }
 }
 
-/// S3 answers 404 for a bucket that is not there, too; an object must not seem absent then.
+/// Returns whether the bucket is missing. S3 answers 404 for that too, and an object must not seem absent then.
 fn is_without_bucket(error: &object_store::Error) -> bool {
     error.to_string().contains("NoSuchBucket")
 }
 
-/// An object that ends before the part that is asked for has no such part (416).
+/// Returns whether the requested range begins after the end of the object (416).
 pub(crate) fn is_beyond(error: &object_store::Error) -> bool {
     let text = error.to_string();
     text.contains("InvalidRange") || text.contains("Range Not Satisfiable")
 }
 
-/// A server of another region sends away who asks; that does not get better by asking again.
+/// Returns whether the server redirected the request to another region; a retry would not help.
 fn is_elsewhere(error: &object_store::Error) -> bool {
     error.to_string().contains("redirect without LOCATION")
 }
 
-/// The error for what the client reports: `cannot <doing>: <what to do>`.
+/// Error for a failure that the client reports: `cannot <doing>: <what to do>`.
 pub(crate) fn failed(doing: &str, source: object_store::Error) -> Error {
     use object_store::Error as E;
     let text = source.to_string();
     let (kind, remedy) = match &source {
         E::NotFound { .. } if is_without_bucket(&source) => {
-            (ErrorKind::NotFound, "there is no such bucket; create it, or look at the address")
+            (ErrorKind::NotFound, "there is no such bucket; create it, or check the address")
         }
         E::PermissionDenied { .. } | E::Unauthenticated { .. } if text.contains("Quota") => {
             (ErrorKind::Full, "the quota is used up; make room, then try again")
         }
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => {
-            (ErrorKind::Denied, "access was denied; look at the credentials and at what they may do")
+            (ErrorKind::Denied, "access was denied; check the credentials and their rights")
         }
         E::Generic { .. } if is_elsewhere(&source) => {
             (ErrorKind::InvalidInput, "the bucket is in another region; name it (AWS_REGION, or ?region=)")
         }
-        E::InvalidPath { .. } => (ErrorKind::InvalidInput, "the key is none that this server takes"),
+        E::InvalidPath { .. } => {
+            (ErrorKind::InvalidInput, "the server does not accept the key; use another prefix")
+        }
         E::NotSupported { .. } | E::NotImplemented { .. } => {
-            (ErrorKind::Unsupported, "the server cannot do this; use one that keeps preconditions")
+            (ErrorKind::Unsupported, "the server cannot do this; use one that supports preconditions")
         }
         _ => (ErrorKind::Unavailable, "the server or the way to it failed; try again"),
     };
     Error::new(kind, format!("cannot {doing}: {remedy}")).with_source(source)
 }
 
-/// The error for a server that did not answer in time.
+/// Error for a server that did not answer in time.
 pub(crate) fn late(doing: &str) -> Error {
     Error::new(
         ErrorKind::Unavailable,
@@ -90,15 +92,15 @@ pub(crate) fn late(doing: &str) -> Error {
     .timed_out()
 }
 
-/// The error for stored bytes that are not what they should be.
+/// Error for damaged stored bytes.
 pub(crate) fn corrupt(object: &str, what: &str) -> Error {
     Error::new(
         ErrorKind::Corrupt,
-        format!("{object} {what}; nothing was overwritten, mend it or restore it from a backup"),
+        format!("{object} {what}; nothing was overwritten; repair it or restore it from a backup"),
     )
 }
 
-/// Whether an error is of one object only, so that a list names it and goes on.
+/// Returns whether an error concerns one object only, so that a list reports it and continues.
 pub(crate) fn is_damage(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }
@@ -109,9 +111,9 @@ mod tests {
 
     use super::*;
 
-    /// A part that lies beyond the end of its object is no failure of the server.
+    /// A range after the end of its object is not a failure of the server.
     #[test]
-    fn what_lies_beyond_the_end_is_told() {
+    fn range_beyond_the_end_is_not_a_server_error() {
         assert!(is_beyond(&generic("status code: 416 Range Not Satisfiable")));
         assert!(is_beyond(&generic("<Code>InvalidRange</Code>")));
         assert!(!is_beyond(&generic("status code: 503 Service Unavailable")));
@@ -121,9 +123,9 @@ mod tests {
         E::Generic { store: "S3", source: text.into() }
     }
 
-    /// A bucket that is not there is no absent object, and what will not get better is not tried again.
+    /// A missing bucket is not an absent object, and permanent failures are not retried.
     #[test]
-    fn each_failure_is_what_it_is() {
+    fn s3_errors_map_to_the_right_kind() {
         let absent = |text: &str| E::NotFound { path: "a".into(), source: text.into() };
         let exists = |source| E::AlreadyExists { path: "a".into(), source };
         let refused = E::Precondition { path: "a".into(), source: "412".into() };

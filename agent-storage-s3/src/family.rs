@@ -1,4 +1,4 @@
-//! Who was made from whom, noted below the parent, so that none is made from a session that is gone.
+//! Children of sessions, recorded under the parent's key, so that no session is created from a deleted one.
 
 use agent_core::state::SessionState;
 use agent_core::{Error, Result, SessionId, WriteOutcome};
@@ -10,8 +10,9 @@ use crate::object::Condition;
 use crate::slot::{Entry, Head, Slot};
 use crate::slots::{Slots, is_deleted};
 
-/// Before a session is made from another: says so below the parent, then looks whether the parent lives. Who
-/// deletes the parent and asks for its children finds the note, and takes the slot of a child that is yet to come.
+/// Announces that a session is about to be created from another: writes a note under the parent's key, then returns
+/// whether the parent is not deleted. A caller that deletes the parent and lists its children finds the note, and
+/// takes the first slot of a child that does not exist yet.
 pub(crate) async fn announce(
     slots: &Slots,
     parent: SessionId,
@@ -19,14 +20,15 @@ pub(crate) async fn announce(
     until: Instant,
 ) -> Result<bool> {
     let note = slots.keys.child(parent, id);
-    // Nothing but the note may have happened, whatever fails here.
+    // If this fails, at most the note has been written.
     let not_applied = |error: Error| error.with_outcome(WriteOutcome::NotApplied);
     slots.bucket.put(&note, &Bytes::new(), &Condition::Any, until).await.map_err(not_applied)?;
     let parent = slots.load(parent, until).await?;
     Ok(parent.status.state != SessionState::Deleted)
 }
 
-/// The sessions that were made from one, or may yet be. Where that one is deleted, none may from now on.
+/// Returns the sessions that were created from one, or may still be. If that one is deleted, no more can be created
+/// from now on.
 pub(crate) async fn children(slots: &Slots, parent: SessionId, until: Instant) -> Result<Vec<SessionId>> {
     let deleted = match slots.newest(parent, until).await? {
         Some(head) => is_deleted(&head),
@@ -43,10 +45,10 @@ pub(crate) async fn children(slots: &Slots, parent: SessionId, until: Instant) -
     Ok(children)
 }
 
-/// Takes the first slot of a session that may be about to come to be, if it is free.
+/// Takes the first slot of a session that may be about to be created, if the slot is free.
 pub(crate) async fn void(slots: &Slots, id: SessionId, until: Instant) -> Result<()> {
     let key = slots.keys.slot(id, Slot::FIRST);
-    // Most are there, and a look is cheaper than an attempt.
+    // Most sessions exist, and a read is cheaper than an attempt.
     if slots.bucket.get_range(&key, 0..1, until).await?.is_some() {
         return Ok(());
     }

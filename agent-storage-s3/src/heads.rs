@@ -1,4 +1,5 @@
-//! The heads that a store has seen last: where to look first, and what to plan on. Never what is so.
+//! Cache of the heads that a store saw last. Searches start there, and commits are planned on it. It may be out of
+//! date.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,26 +8,26 @@ use agent_core::SessionId;
 
 use crate::slot::Entry;
 
-/// The most bytes of objects that are kept.
+/// Limit on the bytes of objects that are cached.
 const MOST: usize = 32 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct Heads {
-    kept: Mutex<Kept>,
-    /// Grows with each head that is noted, so that those who wait for one look again.
+    kept: Mutex<CachedHeads>,
+    /// Counter of recorded heads; callers that wait for a head check again when it changes.
     noted: tokio::sync::watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct CachedHeads {
     heads: HashMap<SessionId, (u64, Arc<Entry>)>,
     bytes: usize,
     clock: u64,
 }
 
 impl Heads {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        // A panic while the lock is held leaves a cache, which may be anything.
+    fn kept(&self) -> MutexGuard<'_, CachedHeads> {
+        // A panic while the lock is held leaves a cache, which need not be complete.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -39,7 +40,7 @@ impl Heads {
         Some(head.clone())
     }
 
-    /// Notes a head, unless a newer one is known.
+    /// Records a head, unless a newer one is known.
     pub(crate) fn note(&self, session: SessionId, head: &Arc<Entry>) {
         let mut kept = self.kept();
         kept.clock += 1;
@@ -61,7 +62,7 @@ impl Heads {
         self.noted.send_modify(|count| *count += 1);
     }
 
-    /// Forgets what is known of a session.
+    /// Removes a session from the cache.
     pub(crate) fn forget(&self, session: SessionId) {
         let mut kept = self.kept();
         if let Some((_, gone)) = kept.heads.remove(&session) {
@@ -74,7 +75,7 @@ impl Heads {
     }
 }
 
-/// What an entry takes: its bytes, and its record once more, decoded.
+/// Returns the memory that an entry takes, in bytes: its object, and its decoded record.
 fn cost(entry: &Entry) -> usize {
     entry.size + 4096
 }

@@ -1,5 +1,5 @@
-//! Agent workspaces, sessions and device bindings in a bucket of any object store that keeps preconditions: AWS S3, Ceph
-//! and others that speak its language. No server of our own.
+//! Stores agent workspaces, sessions and device bindings in a bucket of any object store that supports preconditions:
+//! AWS S3, Ceph and other S3-compatible servers. No additional server is needed.
 //!
 //! ```no_run
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -12,35 +12,59 @@
 //! let store = S3Config::from_url("s3://my-bucket/agents?region=eu-central-1")?.open().await?;
 //! let effects = Effects::default();
 //! let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-//! let session = SessionStoreExt::create(&store, &effects, new).await?;
-//! store.append(&effects, session.id, session.head, vec![NewEvent::user_message("hello")]).await?;
+//! let session = store.create(&effects, new).await?;
+//! let input = vec![NewEvent::user_message("Hello")];
+//! let committed = store.append(&effects, session.id, session.head, input).await?;
+//! assert_eq!(committed.session.inputs_open, 1);
+//! store.close().await?;
 //! # Ok(()) }
+//! ```
+//!
+//! # Model
+//!
+//! ```text
+//! s3://BUCKET/PREFIX
+//!   tenant ─┬─ session ── slot 0 ── slot 3 ── slot 5 …   one object for each commit, created with If-None-Match: *,
+//!           │                                            with its events and the record after it
+//!           └─ workspace, device                         one object each, replaced with If-Match
 //! ```
 //!
 //! # Guarantees
 //!
-//! - What was acknowledged is stored, as safely as the server stores anything.
-//! - A commit is one object, which is there or not. Only one writer can win its slot, on whatever machine; whose it is
-//!   stands in it, so that a lost answer, a failing server, a request that lands late or twice never loses or doubles a
-//!   commit. A model of the protocol was checked in all interleavings.
-//! - No clock is relied on. A slot that was taken is never free again.
-//! - Where the time of an operation ends in doubt it says so ([`WriteOutcome::Unknown`](agent_core::WriteOutcome)); the
-//!   same commit sent again finds out.
-//! - A server that ignores preconditions, or lists late, is refused when the store is opened, and told what it lacks.
+//! - Acknowledged writes are stored, as safely as the server stores anything.
+//! - A commit is one object, which exists or does not. Only one writer can win its slot, on any machine. The slot
+//!   contains the commit's id, so that a lost answer, a failing server, or a request that arrives late or twice never
+//!   loses or doubles a commit. A model of the protocol was checked in all interleavings.
+//! - The protocol does not depend on clocks. A slot that was taken is never free again.
+//! - If an operation runs out of time in doubt, its error is [`WriteOutcome::Unknown`](agent_core::WriteOutcome).
+//!   Sending the same commit again determines the outcome.
+//! - A server that ignores preconditions, or lists late, is refused when the store is opened; the error names what is
+//!   missing.
 //! - Every line of every object has a checksum.
 //!
 //! # What it costs
 //!
-//! A commit is one request, at any length of the session. Reading the last 50 events takes at most four, or two with a
-//! head that is known. Lists read each session's newest commit; `FORMAT.md` names all costs.
+//! A commit is one request, regardless of the length of the session. Reading the last 50 events takes at most four
+//! requests, or two if the head is known. Lists read each session's newest commit. `FORMAT.md` lists all costs.
+//!
+//! # Runtime
+//!
+//! Needs tokio with time and I/O enabled. The crate has no features.
+//!
+//! # Where to go next
+//!
+//! - [`S3Config`]: address, credentials, time limits.
+//! - [`S3Store`]: the store; [`S3Store::requests`] counts its requests.
+//! - [`SessionStoreExt`](agent_core::SessionStoreExt): create, append, fork, follow.
 
-mod beats;
 mod bindings;
 mod commits;
 mod config;
 mod error;
 mod family;
+mod generations;
 mod heads;
+mod heartbeats;
 mod keys;
 mod line;
 mod listing;
@@ -48,6 +72,7 @@ mod object;
 mod probe;
 mod purging;
 mod reading;
+mod removing;
 mod replaced;
 mod slot;
 mod slots;

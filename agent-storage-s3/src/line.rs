@@ -1,24 +1,24 @@
-//! What every object is made of: lines of `<checksum> <tag> <json>`, so that damage is found line by line.
+//! Lines of an object, `<checksum> <tag> <json>`: damage is detected line by line.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 
-/// The bytes of a line before its JSON: eight hexadecimal digits, a space, the tag, a space.
+/// Number of bytes of a line before its JSON: eight hexadecimal digits, a space, the tag, a space.
 const FRAME: usize = 11;
 
-/// What a line holds.
+/// Kind of a line's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tag {
-    /// The object's own header.
+    /// Header of the object.
     Head,
-    /// A record: of a session, of a workspace.
+    /// Record of a session or a workspace.
     Record,
-    /// An event.
+    /// Event.
     Event,
-    /// Where an event of an earlier object lies.
+    /// Location of an event of an earlier object.
     Reference,
-    /// A configuration, as a JSON string.
+    /// Configuration, as a JSON string.
     Config,
 }
 
@@ -34,7 +34,7 @@ impl Tag {
     }
 }
 
-/// Adds a line; the JSON holds no raw line break, as compact JSON never does.
+/// Appends a line. The JSON must not have a raw line break, and compact JSON never has one.
 pub(crate) fn push(out: &mut Vec<u8>, tag: Tag, json: &str) {
     let start = out.len() + 9;
     out.extend_from_slice(b"00000000 ");
@@ -45,17 +45,17 @@ pub(crate) fn push(out: &mut Vec<u8>, tag: Tag, json: &str) {
     out.push(b'\n');
 }
 
-/// A line as it was found, its checksum not looked at yet.
+/// Line as it was found, with its checksum not verified yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// Without the line break.
+    /// Bytes without the line break.
     pub(crate) raw: Bytes,
-    /// Where it starts in its object.
+    /// Offset of the line in its object.
     pub(crate) offset: u64,
 }
 
 impl Line {
-    /// The bytes that it takes in its object, with the line break.
+    /// Returns the number of bytes that the line takes in its object, with the line break.
     pub(crate) fn size(&self) -> u64 {
         self.raw.len() as u64 + 1
     }
@@ -64,12 +64,12 @@ impl Line {
         self.raw.get(9) == Some(&tag.byte())
     }
 
-    /// The checksum that it says it has.
+    /// Returns the checksum that is stored in the line.
     pub(crate) fn crc(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(self.raw.get(..8).unwrap_or_default())
     }
 
-    /// The JSON, where the line is of this kind and undamaged.
+    /// Returns the JSON, if the line is of this kind and undamaged.
     pub(crate) fn json(&self, tag: Tag) -> Option<&str> {
         let (sum, checked) = (self.raw.get(..8)?, self.raw.get(9..)?);
         let framed = self.raw.get(8) == Some(&b' ') && self.raw.get(10) == Some(&b' ') && self.is(tag);
@@ -78,7 +78,7 @@ impl Line {
     }
 }
 
-/// The whole lines of an object.
+/// Returns the whole lines of an object.
 pub(crate) fn lines(bytes: &Bytes) -> Vec<Line> {
     let (mut lines, mut offset) = (Vec::new(), 0);
     while let Some(length) = bytes[offset..].iter().position(|byte| *byte == b'\n') {

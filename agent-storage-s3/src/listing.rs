@@ -1,19 +1,19 @@
-//! Lists of sessions: each session's newest commit is looked up and read. Right, and as slow as that sounds.
+//! Lists of sessions. Each session's newest commit is looked up and read, so that lists are correct, but slow.
 
 use agent_core::session::SessionSummary;
 use agent_core::store::{Damaged, Page, SessionQuery};
-use agent_core::{ErrorKind, Result, SessionId, TenantId};
+use agent_core::{ErrorKind, Result, SessionId};
 use futures::StreamExt;
 use tokio::time::Instant;
 
 use crate::error::is_damage;
 use crate::family::children;
-use crate::keys::{self, last};
-use crate::object::{AT_ONCE, Bucket};
+use crate::keys::last;
+use crate::object::AT_ONCE;
 use crate::slot::{Entry, Kind, RECORD_PART};
 use crate::slots::{Slots, absent, record};
 
-/// A page of sessions by recency.
+/// Returns a page of sessions by recency.
 pub(crate) async fn list(slots: &Slots, query: &SessionQuery) -> Result<Page<SessionSummary>> {
     let until = slots.bucket.deadline();
     let ids = match query.parent {
@@ -42,11 +42,11 @@ pub(crate) async fn list(slots: &Slots, query: &SessionQuery) -> Result<Page<Ses
 
 async fn all(slots: &Slots, until: Instant) -> Result<Vec<SessionId>> {
     let folders = slots.bucket.list_all(&slots.keys.sessions(), true, until).await?;
-    // What is not a session's was put there by somebody else.
+    // An object that belongs to no session was put there by another program.
     Ok(folders.iter().filter_map(|folder| last(folder).parse().ok()).collect())
 }
 
-/// What a session's newest commit says of it. Reads no more of that than its record.
+/// Returns the summary in a session's newest commit. Reads no more of the object than its record.
 async fn summary(slots: &Slots, id: SessionId) -> Result<SessionSummary> {
     let until = slots.bucket.deadline();
     let mut emptied = None;
@@ -57,24 +57,9 @@ async fn summary(slots: &Slots, id: SessionId) -> Result<SessionSummary> {
         let entry = Entry::parse(&part.bytes, id, slot)?;
         match entry.head.kind {
             Kind::Void => return Err(absent(id)),
-            // It was the newest when it was listed, and is not any more.
+            // The slot was the newest when it was listed, and is not any more.
             Kind::Stub if emptied.replace(slot) != Some(slot) => {}
             _ => return record(&entry).map(|record| SessionSummary::from(&**record)),
         }
     }
-}
-
-/// The tenants that hold anything.
-pub(crate) async fn tenants(
-    bucket: &Bucket,
-    prefix: &str,
-    after: Option<&TenantId>,
-) -> Result<Page<TenantId>> {
-    let all = keys::tenants(prefix);
-    let folders = bucket.list_all(&all, true, bucket.deadline());
-    let mut found: Vec<TenantId> =
-        folders.await?.iter().filter_map(|folder| last(folder).parse().ok()).collect();
-    found.retain(|tenant| after.is_none_or(|after| tenant > after));
-    found.sort();
-    Ok(Page::new(found))
 }

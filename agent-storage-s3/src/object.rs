@@ -1,4 +1,4 @@
-//! The seam over `object_store`: each request bounded in time and counted, tried again until it is known what it did.
+//! Layer over `object_store`: each request has a time limit and is counted, and is retried until its effect is known.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,30 +21,30 @@ use tokio::time::Instant;
 use crate::config::S3Config;
 use crate::error::{Fate, failed, fate, is_beyond, late};
 
-/// The pause before the second attempt, and the longest between two. Each is cut short by chance.
+/// Pause before the second attempt; `PAUSE_MAX` is the longest pause. Each is shortened by a random amount.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// How often a request that was denied is tried again, with credentials that are new by then.
+/// Number of attempts after which a denied request fails; later attempts use new credentials.
 const DENIED_MAX: u32 = 3;
 
-/// How many objects an operation that needs many of them looks at or writes at once.
+/// Number of objects that an operation on many objects reads or writes concurrently.
 pub(crate) const AT_ONCE: usize = 16;
 
-/// More bytes than any object has that this store writes: a commit of 64 MiB at most, what it carries of those before
-/// it, and the record. What claims to be larger is not read.
+/// Size limit of an object in bytes, more than this store ever writes: a commit of at most 64 MiB, the events of
+/// earlier commits that it carries, and the record. An object that claims to be larger is not read.
 const OBJECT_MAX: u64 = 128 << 20;
 
-/// How many requests a store has sent, by their kind. For tests and for bills.
+/// Numbers of requests that a store has sent, by their kind. For tests and for estimating costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Requests {
-    /// GET, whole or in part.
+    /// Number of GET requests, for whole objects or parts.
     pub get: u64,
-    /// PUT, with or without a condition.
+    /// Number of PUT requests, with or without a condition.
     pub put: u64,
-    /// LIST.
+    /// Number of LIST requests.
     pub list: u64,
-    /// DELETE.
+    /// Number of DELETE requests.
     pub delete: u64,
 }
 
@@ -56,25 +56,25 @@ struct Counters {
     delete: AtomicU64,
 }
 
-/// An object as it was read.
+/// Object as it was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Object {
     pub(crate) bytes: Bytes,
     pub(crate) tag: String,
 }
 
-/// What a PUT asks of the object that is there.
+/// Precondition of a PUT.
 #[derive(Clone, Debug)]
 pub(crate) enum Condition {
-    /// Nothing.
+    /// No condition.
     Any,
-    /// There must be none.
+    /// The object must not exist.
     Absent,
-    /// It must be the one with this tag.
+    /// The object must exist with this tag.
     Is(String),
 }
 
-/// The body of an answer; `None` if it has more bytes than `most`, however many it says that it has.
+/// Reads the body of an answer; `None` if it has more bytes than `most`, regardless of the length that it declares.
 async fn body(found: GetResult, most: u64) -> object_store::Result<Option<Bytes>> {
     if found.range.end.saturating_sub(found.range.start) > most {
         return Ok(None);
@@ -97,33 +97,33 @@ async fn body(found: GetResult, most: u64) -> object_store::Result<Option<Bytes>
     Ok((all.len() as u64 <= most).then_some(all))
 }
 
-/// What came of a PUT with a condition.
+/// Result of a PUT with a condition.
 #[derive(Debug)]
 pub(crate) enum Put {
-    /// It is stored, under this tag.
+    /// The object is stored, under this tag.
     Stored(String),
-    /// The condition did not hold, for this attempt or an earlier one; or does not hold since an earlier one was
-    /// stored. What is there now, and whether an attempt was in doubt before.
+    /// The condition did not hold, for this attempt or an earlier one, or no longer holds because an earlier attempt
+    /// was stored. `now` is the current object; `doubt` is whether the effect of an earlier attempt is unknown.
     Refused { now: Option<Object>, doubt: bool },
 }
 
-/// How the server wants a tag in `If-Match`.
+/// Form of a tag that the server expects in `If-Match`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tags {
     Quoted,
     Bare,
 }
 
-/// Some of the keys below a prefix, in order.
+/// Page of the keys under a prefix, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Listed {
     pub(crate) keys: Vec<String>,
-    /// The folders, where it was asked for those.
+    /// Folders, if these were requested.
     pub(crate) folders: Vec<String>,
     pub(crate) next: Option<String>,
 }
 
-/// One bucket, through one client.
+/// Bucket, accessed through one client.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     client: AmazonS3,
@@ -135,7 +135,7 @@ pub(crate) struct Bucket {
     pub(crate) tags: Tags,
 }
 
-/// A failed request, and what is known of what it did.
+/// Failed request, with its known effect.
 struct Failed {
     fate: Fate,
     error: Error,
@@ -164,12 +164,12 @@ impl Bucket {
         }
     }
 
-    /// When an operation that starts now is to end.
+    /// Returns the time at which an operation that starts now must end.
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.deadline
     }
 
-    /// One request, bounded in time and in how many there are at once.
+    /// Sends one request, within a time limit and the limit on concurrent requests.
     async fn request<T>(
         &self,
         doing: &str,
@@ -182,7 +182,7 @@ impl Bucket {
         let Ok(Ok(_permit)) = permit else {
             return Err(Failed { fate: Fate::Wrong, error: late(doing) });
         };
-        // What is sent when the time is over may be carried out, and nobody would wait to learn of it.
+        // A request that is sent when the time is over may be carried out, and no caller would wait for its result.
         if Instant::now() >= until {
             return Err(Failed { fate: Fate::Wrong, error: late(doing) });
         }
@@ -195,11 +195,11 @@ impl Bucket {
         }
     }
 
-    /// Waits before the attempt after the `n`th; whether there is time for it.
+    /// Waits before the attempt after the `n`th; returns `false` without waiting if there is not enough time.
     pub(crate) async fn pause(&self, n: u32, until: Instant) -> bool {
         let most = PAUSE.saturating_mul(1 << n.min(10)).min(PAUSE_MAX);
         let share = u32::try_from(self.effects.random_u64() >> 40).unwrap_or(0);
-        // Between half of it and all of it.
+        // Between half of the pause and all of it.
         let pause = most / 2 + (most / 2) * share / (1 << 24);
         let end = Instant::now() + pause;
         if end >= until {
@@ -209,7 +209,8 @@ impl Bucket {
         true
     }
 
-    /// Tries a request that changes nothing, until it succeeds or the time is over. `None` where the object is absent.
+    /// Retries a request that changes nothing, until it succeeds or the time is over. Returns `None` if the object is
+    /// absent.
     async fn read<'a, T>(
         &self,
         until: Instant,
@@ -235,12 +236,12 @@ impl Bucket {
         }
     }
 
-    /// An object, whole.
+    /// Returns a whole object.
     pub(crate) async fn get(&self, key: &str, until: Instant) -> Result<Option<Object>> {
         self.get_part(key, None, until).await
     }
 
-    /// A part of an object; less, or nothing and no tag, where the object ends before.
+    /// Returns a part of an object. The part is shorter, or empty and without a tag, if the object ends before it.
     pub(crate) async fn get_range(
         &self,
         key: &str,
@@ -252,7 +253,7 @@ impl Bucket {
 
     async fn get_part(&self, key: &str, range: Option<Range<u64>>, until: Instant) -> Result<Option<Object>> {
         let path = Path::from(key);
-        // An object may have 64 MiB and more; one that small parts are read of never takes as long.
+        // A whole object may have 64 MiB and more; reading a small part never takes as long.
         let mebibytes = if range.is_some() { 1 } else { 6 };
         self.read(until, || {
             let (path, range) = (path.clone(), range.clone().map(GetRange::Bounded));
@@ -264,10 +265,10 @@ impl Bucket {
                 };
                 let options = GetOptions { range, ..GetOptions::default() };
                 let work = async {
-                    // The first of an answer comes soon, however long the rest takes.
+                    // The first part of an answer arrives soon, however long the rest takes.
                     let found = tokio::time::timeout(self.attempt, self.client.get_opts(&path, options));
                     let found = match found.await.unwrap_or_else(|_| Err(no_answer())) {
-                        // It would be so the next time, too.
+                        // A retry would give the same result.
                         Err(error) if is_part && is_beyond(&error) => {
                             return Ok(Some(Object { bytes: Bytes::new(), tag: String::new() }));
                         }
@@ -289,7 +290,8 @@ impl Bucket {
         .await
     }
 
-    /// At most `most` keys below `prefix` that come after `after`, or one level of folders where `folders`.
+    /// Returns at most `most` keys under `prefix` that sort after `after`, or one level of folders if `folders` is
+    /// true.
     pub(crate) async fn list(
         &self,
         prefix: &str,
@@ -313,17 +315,14 @@ impl Bucket {
             })
         });
         let found = found.await?.ok_or_else(|| {
-            Error::new(
-                ErrorKind::NotFound,
-                "cannot list objects: there is no such bucket; look at the address",
-            )
+            Error::new(ErrorKind::NotFound, "cannot list objects: there is no such bucket; check the address")
         })?;
         let keys = found.result.objects.into_iter().map(|object| object.location.to_string()).collect();
         let folders = found.result.common_prefixes.into_iter().map(|folder| folder.to_string()).collect();
         Ok(Listed { keys, folders, next: found.page_token })
     }
 
-    /// The first key below `prefix` that comes after `after`.
+    /// Returns the first key under `prefix` that sorts after `after`.
     pub(crate) async fn first(
         &self,
         prefix: &str,
@@ -334,7 +333,7 @@ impl Bucket {
         Ok(found.keys.into_iter().next())
     }
 
-    /// All keys, or all folders, below a prefix.
+    /// Returns all keys, or all folders, under a prefix.
     pub(crate) async fn list_all(&self, prefix: &str, folders: bool, until: Instant) -> Result<Vec<String>> {
         let (mut all, mut token) = (Vec::new(), None::<String>);
         loop {
@@ -347,7 +346,7 @@ impl Bucket {
         }
     }
 
-    /// One attempt to put an object.
+    /// Tries once to put an object.
     async fn send(
         &self,
         key: &str,
@@ -374,11 +373,11 @@ impl Bucket {
         Ok(done.e_tag.unwrap_or_default())
     }
 
-    /// Puts an object under a condition, and tries the same again until it is known whether the condition held.
+    /// Puts an object under a condition, and retries until it is known whether the condition held.
     ///
     /// # Errors
     ///
-    /// With [`WriteOutcome::Unknown`] where the time is over and an attempt may have been stored, or may yet be.
+    /// With [`WriteOutcome::Unknown`] if the time is over and an attempt may have been stored, or may still be.
     pub(crate) async fn put(
         &self,
         key: &str,
@@ -401,10 +400,10 @@ impl Bucket {
             }
             if self.look_after(failed.fate, condition) {
                 let now = self.get(key, until).await.map_err(|error| {
-                    // The object that is there may be of an earlier attempt.
+                    // The current object may be that of an earlier attempt.
                     error.with_outcome(WriteOutcome::Unknown)
                 })?;
-                // A 409 stored nothing, and says nothing of what is there.
+                // A 409 stored nothing, and says nothing about the current object.
                 let stands = match condition {
                     Condition::Absent => now.is_none(),
                     Condition::Is(tag) => now.as_ref().is_some_and(|now| now.tag == *tag),
@@ -421,7 +420,7 @@ impl Bucket {
         }
     }
 
-    /// Whether what is there now tells what came of the attempt.
+    /// Returns whether the object that exists now shows the effect of the attempt.
     fn look_after(&self, fate: Fate, condition: &Condition) -> bool {
         match fate {
             Fate::Refused | Fate::Collided | Fate::Absent => !matches!(condition, Condition::Any),
@@ -429,7 +428,7 @@ impl Bucket {
         }
     }
 
-    /// Removes an object, if it is there.
+    /// Removes an object, if it exists.
     pub(crate) async fn delete(&self, key: &str, until: Instant) -> Result<()> {
         let path = Path::from(key);
         let done = self.read(until, || {
@@ -443,8 +442,8 @@ impl Bucket {
         done.await.map(drop)
     }
 
-    /// For the probe: puts an object where the one with this tag is there; whether it did. Says nothing of why not, so
-    /// that a tag which the server does not recognise is no reason to try again.
+    /// Replaces an object if it has this tag, for the probe; returns whether it did. The reason for a refusal is
+    /// ignored, so that a tag which the server does not recognise causes no retry.
     pub(crate) async fn update(&self, key: &str, body: &Bytes, tag: &str, until: Instant) -> Result<bool> {
         let (condition, mut n) = (Condition::Is(tag.to_owned()), 0);
         loop {
@@ -469,7 +468,7 @@ impl Bucket {
     }
 }
 
-/// What the client would say, if it were it that watches the time.
+/// Returns the error that the client would report if it measured the time limit.
 fn no_answer() -> object_store::Error {
     object_store::Error::Generic { store: "S3", source: "no answer in time".into() }
 }

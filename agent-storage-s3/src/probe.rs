@@ -1,4 +1,4 @@
-//! The look at a bucket before it is used: all that the protocol rests on is tried once.
+//! Probe of a bucket before it is used: tries once each server feature that the protocol depends on.
 
 use agent_core::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -6,16 +6,17 @@ use bytes::Bytes;
 use crate::keys;
 use crate::object::{Bucket, Condition, Put, Tags};
 
-/// Tries what the protocol needs, and finds out how the server wants its tags.
+/// Tries what the protocol requires, and determines the form of tags that the server expects.
 ///
 /// # Errors
 ///
-/// `Unsupported` where the server lacks something; the text names what.
+/// `Unsupported` if the server lacks a feature; the text names it.
 pub(crate) async fn probe(bucket: &mut Bucket, prefix: &str) -> Result<()> {
     let name = format!("{:016x}{:016x}", bucket.effects.random_u64(), bucket.effects.random_u64());
     let folder = keys::probe(prefix, &name);
     let done = try_all(bucket, &folder).await;
-    // Left behind it takes a few bytes, and disturbs nobody: a right to delete is not needed for anything else.
+    // A leftover takes a few bytes and does no harm. Apart from this, only the deletion of a tenant needs the right
+    // to delete.
     for key in ["1", "2"] {
         if bucket.delete(&format!("{folder}{key}"), bucket.deadline()).await.is_err() {
             tracing::debug!(key, "a probe's object was left behind");
@@ -31,17 +32,17 @@ async fn try_all(bucket: &mut Bucket, folder: &str) -> Result<()> {
 
     let tag = match bucket.put(&one, &body("first"), &Condition::Absent, until).await? {
         Put::Stored(tag) => tag,
-        // Nobody else knows the key: an attempt in doubt had been stored, or one that was carried out twice.
+        // No other writer knows the key: an attempt in doubt was stored, or one was carried out twice.
         Put::Refused { now: Some(now), .. } if now.bytes == body("first") => now.tag,
-        Put::Refused { .. } => return Err(lacks("refuses to create an object that is not there")),
+        Put::Refused { .. } => return Err(lacks("refuses to create an object that does not exist")),
     };
-    // Before the second attempt: that one looks, and tries again where nothing is to be seen.
+    // Before the second attempt, which reads the object and tries again if there is none.
     let read = bucket.get(&one, until).await?;
     let Some(read) = read.filter(|read| read.bytes == body("first")) else {
         return Err(lacks("does not show an object that was just written"));
     };
     if let Put::Stored(_) = bucket.put(&one, &body("second"), &Condition::Absent, until).await? {
-        return Err(lacks("ignores If-None-Match: it created an object that was there"));
+        return Err(lacks("ignores If-None-Match: it created an object that existed"));
     }
     let tag = if tag.is_empty() { read.tag } else { tag };
     if tag.is_empty() {
@@ -55,7 +56,7 @@ async fn try_all(bucket: &mut Bucket, folder: &str) -> Result<()> {
         }
     }
     if bucket.update(&one, &body("fourth"), &tag, until).await? {
-        return Err(lacks("ignores If-Match: it replaced an object whose ETag was another"));
+        return Err(lacks("ignores If-Match: it replaced an object with another ETag"));
     }
     let read = bucket.get(&one, until).await?;
     if read.is_none_or(|read| read.bytes != body("third")) {
@@ -78,7 +79,7 @@ fn lacks(what: &str) -> Error {
     Error::new(
         ErrorKind::Unsupported,
         format!(
-            "the server of this bucket {what}; commits would be lost on it, use one that keeps preconditions"
+            "the server of this bucket {what}; commits would be lost on it, use one that supports preconditions"
         ),
     )
 }

@@ -1,4 +1,4 @@
-//! Purging: a deleted session's slots are emptied, and stay taken.
+//! Purge: a deleted session's slots are emptied, and stay taken.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::object::{AT_ONCE, Condition, Put};
 use crate::slot::{Entry, Head, Kind, Slot};
 use crate::slots::{Slots, absent, record, slot_of};
 
-/// As much of an object as surely holds its header.
+/// Length of a first part of an object that always contains its header, in bytes.
 const HEADER_PART: u64 = 1 << 10;
 
 /// Removes the bytes of a deleted session, except its events up to `keep`.
@@ -24,12 +24,12 @@ pub(crate) async fn purge(slots: &Slots, purge: &Purge) -> Result<Purged> {
         purge.check(now)?;
         let base = now.lineage.base();
         let had = head.head.kept.unwrap_or(now.head);
-        let keep = purge.keep.max(base).min(had);
+        let keep = purge.keep_through.max(base).min(had);
         if head.head.kept == Some(keep) && head.head.removed {
             return Ok(Purged::new(0));
         }
-        // First nothing shows them any more, then they go, then it is said that they are gone: what is cut short
-        // is done by the next purge.
+        // The events are hidden first, then removed, then recorded as removed: the next purge finishes an
+        // interrupted one.
         let hidden = Head { kind: Kind::Purged, kept: Some(keep), removed: false, ..head.head.clone() };
         if head.head.kept != Some(keep) && !replace(slots, &head, &hidden, until).await? {
             continue;
@@ -45,7 +45,7 @@ pub(crate) async fn purge(slots: &Slots, purge: &Purge) -> Result<Purged> {
     }
 }
 
-/// Replaces the newest slot of a deleted session; whether it was still this one.
+/// Replaces the newest slot of a deleted session; returns whether it was still the expected one.
 async fn replace(slots: &Slots, now: &Arc<Entry>, head: &Head, until: Instant) -> Result<bool> {
     let id = now.head.session;
     let key = slots.keys.slot(id, now.head.slot);
@@ -58,7 +58,7 @@ async fn replace(slots: &Slots, now: &Arc<Entry>, head: &Head, until: Instant) -
     let put = slots.bucket.put(&key, &body, &Condition::Is(found.tag), until).await?;
     let done = match put {
         Put::Stored(_) => true,
-        // Who else purges writes the same for the same; there is nothing to tell apart.
+        // Another purge with the same request writes the same, so the two need not be distinguished.
         Put::Refused { now, .. } => now.is_some_and(|now| now.bytes == body),
     };
     if done {
@@ -67,16 +67,16 @@ async fn replace(slots: &Slots, now: &Arc<Entry>, head: &Head, until: Instant) -
     Ok(done)
 }
 
-/// Empties all slots with events after `keep`, but the newest.
+/// Empties all slots with events after `keep`, except the newest.
 async fn empty_slots(slots: &Slots, id: SessionId, newest: Slot, keep: Seq) -> Result<()> {
     let folder = slots.keys.slots(id);
     let mut token = None::<String>;
     loop {
-        // A long session takes long; each step has its own time.
+        // A long session takes long; each step has its own time limit.
         let until = slots.bucket.deadline();
         let page = slots.bucket.list(&folder, None, token.as_deref(), 1000, false, until).await?;
         let found = page.keys.iter().map(|key| slot_of(key)).collect::<Result<Vec<_>>>()?;
-        // The newest come first: beyond the commit that holds `keep` all is kept.
+        // The newest come first: everything before the commit that holds `keep` is kept.
         let enough = found.iter().any(|slot| slot.0 <= keep.get());
         let straddling = found.iter().copied().find(|slot| slot.0 <= keep.get());
         let gone = found.iter().copied().filter(|slot| *slot != newest && slot.0 > keep.get());
@@ -91,7 +91,7 @@ async fn empty_slots(slots: &Slots, id: SessionId, newest: Slot, keep: Seq) -> R
     }
 }
 
-/// Empties a slot, or cuts it where it holds events up to `keep`.
+/// Empties a slot, or truncates it if it has events up to `keep`.
 async fn empty(slots: &Slots, id: SessionId, slot: Slot, keep: Seq) -> Result<()> {
     let (key, until) = (slots.keys.slot(id, slot), slots.bucket.deadline());
     let gone = || corrupt(&format!("slot {} of session {id}", slot.0), "is gone");
@@ -106,6 +106,6 @@ async fn empty(slots: &Slots, id: SessionId, slot: Slot, keep: Seq) -> Result<()
         let found = slots.bucket.get(&key, until).await?.ok_or_else(gone)?;
         Entry::parse(&found.bytes, id, slot)?.encode_cut(&Head { kept: Some(keep), ..head })
     };
-    // Without a condition: nothing but a purge writes to a slot that is taken, and it takes away only.
+    // Without a condition: only a purge writes to a slot that is taken, and it only removes.
     slots.bucket.put(&key, &body, &Condition::Any, until).await.map(drop)
 }

@@ -1,4 +1,4 @@
-//! Events: from the windows that carry them, found from the head backwards or by their number.
+//! Reads events from the windows that carry them, found from the head backwards or by their number.
 
 use std::sync::Arc;
 
@@ -13,27 +13,27 @@ use crate::line::Line;
 use crate::slot::{Entry, Found, Reference, Slot, event};
 use crate::slots::{Slots, record, slot_of};
 
-/// How many events are looked through at once where most may not be wanted.
+/// Number of events that are examined at a time if most of them may not match.
 const STRIDE: u64 = 512;
 
-/// The session's own events that can be read: the first and the last.
+/// Returns the first and the last of the session's own events that can be read.
 fn extent(head: &Entry, record: &Session) -> (Seq, Seq) {
     (record.lineage.base().next(), head.head.kept.unwrap_or(record.head).min(record.head))
 }
 
-/// A page in the making: what is read comes in the read's direction.
+/// Page that is being filled, in the read's direction.
 struct Filling<'a> {
     read: &'a ReadEvents,
     limit: usize,
     events: Vec<Event>,
     bytes: usize,
-    /// Whether there is more than fits.
+    /// True if more events match than fit in the page.
     full: bool,
 }
 
 impl Filling<'_> {
     fn take(&mut self, event: Event) {
-        if !self.read.wants(&event) {
+        if !self.read.matches(&event) {
             return;
         }
         self.bytes += event.size_bytes();
@@ -47,7 +47,7 @@ fn before(seq: Seq) -> Seq {
     Seq::new(seq.get().saturating_sub(1))
 }
 
-/// A page of the session's own events.
+/// Returns a page of the session's own events.
 pub(crate) async fn read(slots: &Slots, id: SessionId, read: &ReadEvents) -> Result<EventPage> {
     let until = slots.bucket.deadline();
     let mut head = slots.existing(id, until).await?;
@@ -60,7 +60,7 @@ pub(crate) async fn read(slots: &Slots, id: SessionId, read: &ReadEvents) -> Res
         if !damaged {
             return page;
         }
-        // What is gone may have been purged meanwhile.
+        // A missing event may have been purged meanwhile.
         let now = slots.existing(id, until).await?;
         if now.head.kept == head.head.kept {
             return page;
@@ -69,7 +69,7 @@ pub(crate) async fn read(slots: &Slots, id: SessionId, read: &ReadEvents) -> Res
     }
 }
 
-/// Reads a session's events, as far as one of its commits knows.
+/// Reader of a session's events, up to one of its commits.
 struct Reader<'a> {
     slots: &'a Slots,
     id: SessionId,
@@ -134,7 +134,8 @@ impl Reader<'_> {
             let end = Seq::new(low.get().saturating_add(stride)).min(high);
             let entries = match self.windows(low, end).await {
                 Ok(entries) => entries,
-                // One damaged object hides the way to those before it. Each commit's own is still to be found.
+                // A damaged object hides the locations of the events before it. The own events of each commit can still
+                // be found.
                 Err(error) if *error.kind() == ErrorKind::Corrupt => {
                     vec![self.seek(low).await?]
                 }
@@ -154,7 +155,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The objects that carry the events from `low` to `end`, the last first.
+    /// Returns the objects that carry the events from `low` to `end`, the last first.
     async fn windows(&self, low: Seq, end: Seq) -> Result<Vec<Arc<Entry>>> {
         let mut entry = self.carrier(end).await?;
         let mut entries = vec![entry.clone()];
@@ -165,13 +166,13 @@ impl Reader<'_> {
         Ok(entries)
     }
 
-    /// An object that carries the event `seq`, which is there.
+    /// Returns an object that carries the event `seq`, which must exist.
     async fn carrier(&self, seq: Seq) -> Result<Arc<Entry>> {
         let head = self.head;
         if seq >= head.head.window && seq <= head.last() && head.is_whole() && !head.window.is_empty() {
             return Ok(head.clone());
         }
-        // The window before the head's is mostly the one that is wanted.
+        // The event is usually in the window before that of the head.
         if head.head.previous.is_some()
             && seq < head.head.window
             && head.head.window.get() - seq.get() <= STRIDE / 4
@@ -185,11 +186,11 @@ impl Reader<'_> {
         self.seek(seq).await
     }
 
-    /// The commit that the event `seq` came with, by its number.
+    /// Returns the commit that contains the event `seq`, found by its number.
     async fn seek(&self, seq: Seq) -> Result<Arc<Entry>> {
         let Slots { bucket, keys, .. } = self.slots;
         let missing = || self.missing(seq);
-        // The slot's own key is to be found, too.
+        // The listing includes the key of the slot itself.
         let after = keys.slot(self.id, Slot(seq.get().saturating_add(1)));
         let found = bucket.first(&keys.slots(self.id), Some(&after), self.until).await?;
         let slot = found.ok_or_else(missing).and_then(|key| slot_of(&key))?;
@@ -200,7 +201,7 @@ impl Reader<'_> {
         Ok(entry)
     }
 
-    /// The object that closed the window before this one's.
+    /// Returns the object that closed the window before this one's.
     async fn window_before(&self, entry: &Entry) -> Result<Arc<Entry>> {
         let last = before(entry.head.window);
         let missing = || self.missing(last);
@@ -216,12 +217,12 @@ impl Reader<'_> {
         corrupt(&format!("event {seq} of session {}", self.id), "is missing")
     }
 
-    /// An event of an object's window, from wherever it lies.
+    /// Returns an event of an object's window, also if it is stored in another object.
     async fn event(&self, entry: &Entry, seq: Seq) -> Result<Event> {
         match entry.event(seq) {
             Ok(Found::Event(event)) => Ok(event),
             Ok(Found::Elsewhere(place)) => self.fetch(&place).await,
-            // The commit that the event came with has it, too.
+            // The commit that wrote the event has it, too.
             Err(error) if seq < entry.head.first => match self.seek(seq).await?.event(seq)? {
                 Found::Event(event) => Ok(event),
                 Found::Elsewhere(_) => Err(error),
@@ -230,19 +231,19 @@ impl Reader<'_> {
         }
     }
 
-    /// An event that lies in another slot.
+    /// Returns an event that is stored in another slot.
     async fn fetch(&self, place: &Reference) -> Result<Event> {
         let damaged = || {
             let object = format!("event {} of session {}", place.seq, self.id);
             corrupt(&object, &format!("is damaged in slot {}", place.slot.0))
         };
-        // No server is asked for a range without bytes.
+        // An empty range is not requested from the server.
         let end = place.offset.checked_add(place.bytes).filter(|end| *end > place.offset);
         let range = place.offset..end.ok_or_else(damaged)?;
         let key = self.slots.keys.slot(self.id, place.slot);
         let part = self.slots.bucket.get_range(&key, range, self.until).await?;
         let line = Line { raw: part.ok_or_else(damaged)?.bytes, offset: place.offset };
-        // Another session's line may be of the same number, length and place.
+        // A line of another session may have the same number, length and offset.
         if line.crc() != place.crc {
             return Err(damaged());
         }

@@ -1,7 +1,7 @@
-//! Objects that are replaced: read, decided on, and written back only where nobody else has written meanwhile.
+//! Objects that are replaced: read, changed, and written back only if no other writer has written meanwhile.
 //!
-//! Each says in its header who wrote it and who did before, so that a write of unknown outcome is recognised, and no two
-//! writes make equal bytes (a tag is a hash of the bytes).
+//! The header of each contains the ids of its last writes, so that a write of unknown outcome is recognised, and no
+//! two writes produce equal bytes (a tag is a hash of the bytes).
 
 use agent_core::json::to_text;
 use agent_core::store::Damaged;
@@ -15,21 +15,20 @@ use crate::error::{corrupt, is_damage};
 use crate::keys::last;
 use crate::line::{Line, Tag, lines, push};
 use crate::object::{AT_ONCE, Bucket, Condition, Object, Put};
-use crate::slot::newer;
+use crate::slot::{FORMAT, other_format};
 
-const FORMAT: u32 = 1;
-/// How many earlier writes an object remembers.
+/// Number of earlier writes whose ids an object contains.
 const REMEMBERED: usize = 16;
 
-/// What such an object holds.
+/// Contents of such an object.
 pub(crate) trait Content: Sized {
-    /// What the header says that it is.
+    /// Kind of the object, as stored in the header.
     const KIND: &'static str;
 
-    /// The lines after the header.
+    /// Writes the lines after the header.
     fn write(&self, out: &mut Vec<u8>);
 
-    /// Reads the lines after the header; what is wrong with them otherwise.
+    /// Reads the lines after the header; the error is a description of the damage.
     fn read(lines: &[Line]) -> Result<Self, &'static str>;
 }
 
@@ -37,21 +36,21 @@ pub(crate) trait Content: Sized {
 struct Header {
     format: u32,
     kind: String,
-    /// Where it belongs: an object that was copied elsewhere is found out.
+    /// Last part of the object's key, by which an object that was copied to another key is detected.
     name: String,
-    /// How often it was written.
+    /// Number of times that the object was written.
     writes: u64,
-    /// The last writes, the newest last.
+    /// Ids of the last writes, the newest last.
     recent: Vec<String>,
-    /// How many lines follow.
+    /// Number of lines that follow.
     lines: usize,
 }
 
-/// What to do with an object.
+/// Decision on an object.
 pub(crate) enum Decision<C, T> {
-    /// Write this, and answer so.
+    /// Write these contents, and return this answer.
     Write(C, T),
-    /// Leave it, and answer so.
+    /// Leave the object unchanged, and return this answer.
     Leave(T),
 }
 
@@ -62,7 +61,7 @@ struct Current<C> {
 }
 
 impl Bucket {
-    /// The content of an object, if it is there.
+    /// Returns the contents of an object, if it exists.
     pub(crate) async fn load<C: Content>(&self, key: &str, until: Instant) -> Result<Option<C>> {
         Ok(self.current(key, until).await?.map(|current| current.content))
     }
@@ -71,7 +70,8 @@ impl Bucket {
         self.get(key, until).await?.map(|object| decode(key, &object)).transpose()
     }
 
-    /// Reads many objects at once: what `pick` makes of each, and those that are damaged, as `name` calls them.
+    /// Reads many objects concurrently. Returns the results of `pick`, and the damaged objects, each described by
+    /// `name`.
     pub(crate) async fn load_each<C: Content, T>(
         &self,
         keys: Vec<String>,
@@ -93,11 +93,11 @@ impl Bucket {
         Ok((picked, damaged))
     }
 
-    /// Reads an object, decides, and writes what was decided; decides again where somebody else was faster.
+    /// Reads an object, calls `decide`, and writes the decision. Repeats this if another writer was faster.
     ///
     /// # Errors
     ///
-    /// Those of `decide`; with [`WriteOutcome::Unknown`] where the time ended in doubt.
+    /// The errors of `decide`; [`WriteOutcome::Unknown`] if the time ended in doubt.
     pub(crate) async fn replace<C: Content, T>(
         &self,
         key: &str,
@@ -105,17 +105,17 @@ impl Bucket {
         mut decide: impl FnMut(Option<&C>) -> Result<Decision<C, T>>,
     ) -> Result<T> {
         let mut now = self.current::<C>(key, until).await?;
-        // How often others were faster, and whether `now` was read since.
+        // Number of times that other writers were faster, and whether `now` was read since.
         let (mut lost, mut rested) = (0, true);
         loop {
             let (content, answer) = match decide(now.as_ref().map(|now| &now.content))? {
                 Decision::Write(content, answer) => (content, answer),
                 Decision::Leave(answer) => return Ok(answer),
             };
-            // A refusal, or an answer without a write, waits for nothing; nor does the second attempt.
+            // A refusal, or an answer without a write, does not wait; nor does the second attempt.
             if lost > 1 && !rested {
                 if !self.pause(lost - 2, until).await {
-                    let text = format!("cannot write {key}: others were faster each time; try again");
+                    let text = format!("cannot write {key}: other writers were faster each time; try again");
                     return Err(Error::new(ErrorKind::Unavailable, text).timed_out());
                 }
                 now = self.current::<C>(key, until).await?;
@@ -151,7 +151,7 @@ impl Bucket {
                 let since = now.header.writes.saturating_sub(count);
                 if doubt && since >= REMEMBERED as u64 {
                     let text = format!(
-                        "cannot tell whether {key} was written: others wrote often since; look again"
+                        "cannot tell whether {key} was written: other writers have replaced it since; read it again"
                     );
                     return Err(Error::new(ErrorKind::Unavailable, text).with_outcome(outcome));
                 }
@@ -160,7 +160,7 @@ impl Bucket {
         }
     }
 
-    /// A new name for a write.
+    /// Returns a new id for a write.
     fn write_id(&self) -> String {
         format!("{:016x}{:016x}", self.effects.random_u64(), self.effects.random_u64())
     }
@@ -189,9 +189,9 @@ fn decode<C: Content>(key: &str, object: &Object) -> Result<Current<C>> {
     let json = lines.first().and_then(|line| line.json(Tag::Head));
     let json = json.ok_or_else(|| bad("has a damaged header"))?;
     if let Ok(Format { format }) = serde_json::from_str(json)
-        && format > FORMAT
+        && format != FORMAT
     {
-        return Err(newer(&format!("object {key}"), format));
+        return Err(other_format(&format!("object {key}"), format));
     }
     let header: Header = serde_json::from_str(json)
         .map_err(|error| bad("has a header that cannot be read").with_source(error))?;

@@ -1,4 +1,4 @@
-//! What objects that are replaced look like, byte for byte, and that damage to one is never taken for another content.
+//! Tests that replaced objects have the specified bytes, and that damage to one is never taken for other contents.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use agent_core::model::Workspace;
 use agent_core::{ErrorKind, WorkspaceId};
 
 use super::*;
-use crate::bindings::Stored as StoredBinding;
-use crate::workspaces::Stored as StoredWorkspace;
+use crate::bindings::StoredBinding;
+use crate::workspaces::StoredWorkspace;
 
 fn header(kind: &str, name: &str, writes: u64) -> Header {
     let recent = (1..writes).map(|n| format!("{n:032x}")).collect();
@@ -44,11 +44,11 @@ fn readable(name: &str, key: &str, bytes: Bytes) -> Result<String> {
     })
 }
 
-/// The bytes of format 1. What was written once is read for ever, so that these files are never changed.
+/// Bytes of format 2. These files are never changed, because stored objects must stay readable.
 #[test]
 fn golden_replaced_objects() {
     for (name, key, bytes) in objects() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("1").join(name);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("2").join(name);
         if std::env::var_os("WRITE_GOLDEN").is_some() {
             std::fs::write(&path, &bytes).unwrap();
         }
@@ -58,9 +58,29 @@ fn golden_replaced_objects() {
     }
 }
 
-/// No flipped byte, and no cut, shows another content; each is `Corrupt`.
+/// An object of another format is refused with its format, and is not called damaged.
 #[test]
-fn no_damage_shows_another_content() {
+fn other_formats_of_objects_are_refused() {
+    for (name, key, _) in objects() {
+        let kind = name.split('-').next().unwrap();
+        for (format, says) in [(1, "never released"), (3, "update the library")] {
+            let bytes = encode_as(Header { format, ..header(kind, key, 1) });
+            let error = readable(name, key, bytes).unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::Unsupported, "{name}");
+            let text = error.to_string();
+            assert!(text.contains(&format!("has format {format}, ")) && text.contains(says), "{text}");
+            assert!(text.contains(key) && !text.contains("damage"), "{text}");
+        }
+    }
+}
+
+fn encode_as(header: Header) -> Bytes {
+    encode(header, "0123456789abcdef0123456789abcdef", &StoredWorkspace(None))
+}
+
+/// No flipped byte and no truncation yields other contents; each is `Corrupt`.
+#[test]
+fn damage_never_yields_other_contents() {
     for (name, key, bytes) in objects() {
         let damaged = (0..bytes.len()).map(|at| {
             let mut bad = bytes.to_vec();

@@ -1,4 +1,4 @@
-//! The object in a slot: one commit, the record after it, and the events of its window.
+//! Object in a slot: one commit, the record after it, and the events of its window.
 
 use std::sync::Arc;
 
@@ -12,31 +12,32 @@ use serde::{Deserialize, Serialize};
 use crate::error::corrupt;
 use crate::line::{Line, Tag, lines, push};
 
-/// A window closes at so many events, or so many bytes of them.
+/// Number of events at which a window closes; `WINDOW_BYTES` is the same in bytes.
 const WINDOW_EVENTS: u64 = 64;
 const WINDOW_BYTES: u64 = 256 << 10;
-/// Longer lines of earlier commits are not carried along, but named by slot and place.
+/// Length limit, in bytes, of lines of earlier commits that are carried along. Longer ones are referenced by slot and
+/// offset.
 const CARRIED_MAX: u64 = 8 << 10;
-/// The format that is written, and the newest that is read.
-const FORMAT: u32 = 1;
-/// As much of an object as surely holds its header and its record.
+/// Format that is written, and the only one that is read. Format 1 was never released.
+pub(crate) const FORMAT: u32 = 2;
+/// Length of a first part of an object that always contains its header and its record, in bytes.
 pub(crate) const RECORD_PART: u64 = 128 << 10;
 
-/// A slot's number: that of its commit's first event; zero for a session's first commit.
+/// Number of a slot: that of its commit's first event; zero for a session's first commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Slot(pub(crate) u64);
 
 impl Slot {
-    /// The slot of a session's first commit.
+    /// Slot of a session's first commit.
     pub(crate) const FIRST: Self = Self(0);
 
-    /// The last part of its key: the newest sorts first.
+    /// Returns the last part of the slot's key. The newest slot sorts first.
     pub(crate) fn name(self) -> String {
         format!("{:020}", 99_999_999_999_999_999_999_u128 - u128::from(self.0))
     }
 
-    /// The slot of a key's last part.
+    /// Parses a slot from the last part of a key.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let digits = name.len() == 20 && name.bytes().all(|byte| byte.is_ascii_digit());
         let number = digits.then(|| name.parse::<u128>().ok()).flatten()?;
@@ -44,21 +45,21 @@ impl Slot {
     }
 }
 
-/// What an object in a slot is.
+/// Kind of an object in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
-    /// A commit.
+    /// Commit.
     Commit,
-    /// The newest slot of a session that was purged: its record, and no events.
+    /// Newest slot of a session that was purged: its record, and no events.
     Purged,
-    /// A slot whose bytes were removed. It still says whose it was.
+    /// Slot whose bytes were removed. It still has the id of its commit.
     Stub,
-    /// A slot that was taken so that no session comes to be under this id.
+    /// Slot that was taken so that no session can be created under this id.
     Void,
 }
 
-/// The first line.
+/// First line of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Head {
     pub(crate) format: u32,
@@ -66,47 +67,48 @@ pub(crate) struct Head {
     pub(crate) session: SessionId,
     pub(crate) slot: Slot,
     pub(crate) commit: CommitId,
-    /// The slot that it was planned on; none for the first.
+    /// Slot of the commit that this one was planned on; `None` for the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) after: Option<Slot>,
-    /// The first of the commit's own events, and the last.
+    /// First of the commit's own events; the field `last` is the last one.
     pub(crate) first: Seq,
     pub(crate) last: Seq,
-    /// The first event of the window.
+    /// First event of the window.
     pub(crate) window: Seq,
-    /// The slot that closed the window before; none in the first window.
+    /// Slot that closed the window before; `None` in the first window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) previous: Option<Slot>,
-    /// After a purge: the last event that is still there, and whether the others' bytes are all removed.
+    /// Last event that is left after a purge. The field `removed` is whether all bytes of the later events are
+    /// removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) kept: Option<Seq>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) removed: bool,
 }
 
-/// An object in a slot, read or about to be written.
+/// Object in a slot, read or about to be written.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) head: Head,
-    /// The record after the commit. `None` in a stub.
+    /// Record after the commit. `None` in a stub.
     pub(crate) record: Option<Arc<Session>>,
-    /// The lines of the window's events, in order; as many of them as are whole.
+    /// Lines of the window's events, in order, up to the last whole one.
     pub(crate) window: Vec<Line>,
     pub(crate) size: usize,
 }
 
-/// Where an event of an earlier object lies.
+/// Location of an event of an earlier object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reference {
     pub(crate) seq: Seq,
     pub(crate) slot: Slot,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
-    /// The line's checksum: what another object has at this place is another line.
+    /// Checksum of the line, by which another object's line at the same location is detected.
     pub(crate) crc: String,
 }
 
-/// An event, or where it lies.
+/// Event, or its location.
 #[derive(Clone, Debug)]
 pub(crate) enum Found {
     Event(Event),
@@ -114,12 +116,17 @@ pub(crate) enum Found {
 }
 
 impl Head {
-    /// The header of a slot that is taken so that no session comes to be under this id.
+    /// Returns the header of a slot that is taken so that no session can be created under this id.
     pub(crate) fn void(session: SessionId, commit: CommitId) -> Self {
-        let (slot, first) = (Slot::FIRST, Seq::ZERO);
+        Self::bare(Kind::Void, session, Slot::FIRST, commit)
+    }
+
+    /// Returns a header without a record or events after it.
+    pub(crate) fn bare(kind: Kind, session: SessionId, slot: Slot, commit: CommitId) -> Self {
+        let first = Seq::new(slot.0);
         Self {
             format: FORMAT,
-            kind: Kind::Void,
+            kind,
             session,
             slot,
             commit,
@@ -135,7 +142,7 @@ impl Head {
 }
 
 impl Entry {
-    /// The bytes of the object for a commit on `before`, which is none for a session's first.
+    /// Returns the bytes of the object for a commit on `before`, which is `None` for a session's first.
     pub(crate) fn encode(
         before: Option<&Self>,
         commit: CommitId,
@@ -187,7 +194,7 @@ impl Entry {
         out.into()
     }
 
-    /// The bytes of an object without events.
+    /// Returns the bytes of an object without events.
     pub(crate) fn encode_bare(head: &Head, record: Option<&Session>) -> Bytes {
         let mut out = Vec::new();
         push(&mut out, Tag::Head, &to_text(head));
@@ -197,8 +204,8 @@ impl Entry {
         out.into()
     }
 
-    /// The bytes of this object of a deleted session under another header, with what is left of its record and the events
-    /// of its window up to the header's [`kept`](Head::kept).
+    /// Returns the bytes of this object of a deleted session under another header, with its record's tombstone and the
+    /// events of its window up to the header's [`kept`](Head::kept).
     pub(crate) fn encode_cut(&self, head: &Head) -> Bytes {
         let tombstone = self.record.as_deref().map(Session::tombstone);
         let mut out = Self::encode_bare(head, tombstone.as_ref()).to_vec();
@@ -210,11 +217,11 @@ impl Entry {
         out.into()
     }
 
-    /// Reads an object, or its first part, whose window is cut short then.
+    /// Parses an object, or its first part. The window of a part is incomplete.
     ///
     /// # Errors
     ///
-    /// `Corrupt` where the header or the record is damaged or another's; `Unsupported` where the format is newer.
+    /// `Corrupt` if the header or the record is damaged or belongs to another object; `Unsupported` for another format.
     pub(crate) fn parse(bytes: &Bytes, session: SessionId, slot: Slot) -> Result<Self> {
         let mut lines = lines(bytes).into_iter();
         let head = read_head(lines.next().as_ref(), session, slot)?;
@@ -230,33 +237,33 @@ impl Entry {
         Ok(Self { head, record, window: lines.collect(), size: bytes.len() })
     }
 
-    /// Reads the header of an object of which the first part is given.
+    /// Parses the header from the first part of an object.
     ///
     /// # Errors
     ///
-    /// As for [`parse`](Self::parse).
+    /// The errors of [`parse`](Self::parse).
     pub(crate) fn parse_head(bytes: &Bytes, session: SessionId, slot: Slot) -> Result<Head> {
         read_head(lines(bytes).first(), session, slot)
     }
 
-    /// The window's lines, each with its event's number.
+    /// Returns the window's lines, each with its event's number.
     fn lines(&self) -> impl Iterator<Item = (Seq, &Self, &Line)> {
         let numbers = (self.head.window.get()..).map(Seq::new);
         numbers.zip(&self.window).map(move |(seq, line)| (seq, self, line))
     }
 
-    /// Whether there is a line for each event that there should be.
+    /// Returns whether the window has a line for each of its events.
     pub(crate) fn is_whole(&self) -> bool {
         let due = (self.last().get() + 1).saturating_sub(self.head.window.get());
         self.head.kind != Kind::Commit || self.window.len() as u64 == due
     }
 
-    /// The only slot that a commit on this one may take.
+    /// Returns the only slot that a commit on this one may take.
     pub(crate) fn next(&self) -> Slot {
         Slot(self.head.last.next().get())
     }
 
-    /// Whether the next commit starts a new window.
+    /// Returns whether the next commit starts a new window.
     fn closes(&self) -> bool {
         let bytes = || {
             let carried = self.window.iter().filter(|line| line.size() <= CARRIED_MAX);
@@ -265,16 +272,16 @@ impl Entry {
         self.head.last.get() + 1 - self.head.window.get() >= WINDOW_EVENTS || bytes() >= WINDOW_BYTES
     }
 
-    /// The last event that can be read here.
+    /// Returns the last event that can be read here.
     pub(crate) fn last(&self) -> Seq {
         self.head.kept.map_or(self.head.last, |kept| kept.min(self.head.last))
     }
 
-    /// An event of the window.
+    /// Returns an event of the window, or its location.
     ///
     /// # Errors
     ///
-    /// `Corrupt`.
+    /// `Corrupt` if the event is missing or damaged.
     pub(crate) fn event(&self, seq: Seq) -> Result<Found> {
         let damaged = || {
             let object = format!("event {seq} of session {}", self.head.session);
@@ -293,7 +300,7 @@ impl Entry {
     }
 }
 
-/// The event of a line, where it is undamaged and has this number.
+/// Returns the event of a line, if it is undamaged and has this number.
 pub(crate) fn event(line: &Line, seq: Seq) -> Option<Event> {
     let event = Event::from_json(line.json(Tag::Event)?).ok()?;
     (event.seq == seq).then_some(event)
@@ -311,18 +318,18 @@ fn read_head(line: Option<&Line>, session: SessionId, slot: Slot) -> Result<Head
     let object = name(session, slot);
     let json =
         line.and_then(|line| line.json(Tag::Head)).ok_or_else(|| corrupt(&object, "has a damaged header"))?;
-    // A header that is sound but cannot be read may be of a newer format.
+    // A header with a right checksum that cannot be decoded may have another format.
     if let Ok(Format { format }) = serde_json::from_str(json)
-        && format > FORMAT
+        && format != FORMAT
     {
-        return Err(newer(&object, format));
+        return Err(other_format(&object, format));
     }
     let head: Head = serde_json::from_str(json)
         .map_err(|error| corrupt(&object, "has a header that cannot be read").with_source(error))?;
     if (head.session, head.slot) != (session, slot) {
         return Err(corrupt(&object, "holds another slot's bytes"));
     }
-    // Whoever goes from window to window comes nearer to the first with each, and numbers can be counted on.
+    // So a search from window to window gets nearer to the first with each step, and numbers do not overflow.
     let is_before = |other: Option<Slot>| other.is_none_or(|other| other < slot);
     let in_order = head.window <= head.first && head.first <= head.last && head.last.get() <= i64::MAX as u64;
     if !in_order || !is_before(head.previous) || !is_before(head.after) {
@@ -331,12 +338,18 @@ fn read_head(line: Option<&Line>, session: SessionId, slot: Slot) -> Result<Head
     Ok(head)
 }
 
-/// The error for an object of a newer version of this library.
-pub(crate) fn newer(object: &str, format: u32) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        format!("{object} is of format {format}, and this version reads up to {FORMAT}; update the library"),
-    )
+/// Error for an object of another version of this library.
+pub(crate) fn other_format(object: &str, format: u32) -> Error {
+    let text = match format > FORMAT {
+        true => format!(
+            "{object} has format {format}, and this version reads format {FORMAT}; update the library"
+        ),
+        false => format!(
+            "{object} has format {format}, which was never released; this version reads format {FORMAT}: use the version \
+             that wrote it, or another prefix"
+        ),
+    };
+    Error::new(ErrorKind::Unsupported, text)
 }
 
 #[cfg(test)]

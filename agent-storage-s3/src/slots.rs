@@ -1,4 +1,4 @@
-//! A session's commits, each in its slot, and where the newest is found.
+//! Commits of a session, each in its slot, and the search for the newest.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(crate) fn absent(id: SessionId) -> Error {
     Error::new(ErrorKind::NotFound, format!("session {id} does not exist"))
 }
 
-/// One tenant's slots.
+/// Slots of one tenant.
 #[derive(Debug)]
 pub(crate) struct Slots {
     pub(crate) bucket: Arc<Bucket>,
@@ -30,19 +30,19 @@ impl Slots {
         Self { bucket, keys, heads: Heads::default() }
     }
 
-    /// The object in a slot, if it is taken.
+    /// Returns the object in a slot, if the slot is taken.
     pub(crate) async fn get(&self, id: SessionId, slot: Slot, until: Instant) -> Result<Option<Arc<Entry>>> {
         let found = self.bucket.get(&self.keys.slot(id, slot), until).await?;
         found.map(|object| Entry::parse(&object.bytes, id, slot).map(Arc::new)).transpose()
     }
 
-    /// The newest slot, by a list.
+    /// Finds the newest slot by a list request.
     pub(crate) async fn newest_slot(&self, id: SessionId, until: Instant) -> Result<Option<Slot>> {
         let key = self.bucket.first(&self.keys.slots(id), None, until).await?;
         key.map(|key| slot_of(&key)).transpose()
     }
 
-    /// The newest commit. `None` where there is none.
+    /// Returns the newest commit; `None` if there is none.
     pub(crate) async fn newest(&self, id: SessionId, until: Instant) -> Result<Option<Arc<Entry>>> {
         match self.heads.get(id) {
             Some(known) => self.newest_after(id, &known, until).await,
@@ -57,8 +57,8 @@ impl Slots {
             let head = self.get(id, slot, until).await?;
             // A slot that was listed is never free again.
             let head =
-                head.ok_or_else(|| corrupt(&format!("session {id}"), "lists a slot that is not there"))?;
-            // One that is empty was the newest when it was listed, and is not any more.
+                head.ok_or_else(|| corrupt(&format!("session {id}"), "lists a slot that does not exist"))?;
+            // An empty slot was the newest when it was listed, and is not any more.
             if head.head.kind != Kind::Stub {
                 return Ok(self.noted(id, head));
             }
@@ -68,7 +68,8 @@ impl Slots {
         }
     }
 
-    /// The newest commit where `known` was that once: the next slot tells, and mostly with one request.
+    /// Returns the newest commit, if `known` was the newest earlier. Reads the next slot, and usually needs one
+    /// request.
     async fn newest_after(
         &self,
         id: SessionId,
@@ -76,12 +77,12 @@ impl Slots {
         until: Instant,
     ) -> Result<Option<Arc<Entry>>> {
         if is_deleted(known) {
-            // Nothing comes after it, but a purge replaces it.
+            // No commit follows it, but a purge replaces it.
             let head = self.get(id, known.head.slot, until).await?;
             return Ok(head.and_then(|head| self.noted(id, head)));
         }
         let Some(next) = self.get(id, known.next(), until).await? else { return Ok(Some(known.clone())) };
-        // There may be more.
+        // There may be newer slots.
         match self.newest_slot(id, until).await? {
             Some(slot) if slot != next.head.slot => match self.get(id, slot, until).await? {
                 Some(head) if head.head.kind != Kind::Stub => Ok(self.noted(id, head)),
@@ -91,7 +92,7 @@ impl Slots {
         }
     }
 
-    /// Notes a head; `None` for a slot that was taken so that no session comes to be.
+    /// Records a head; returns `None` for a slot that was taken so that no session can be created.
     fn noted(&self, id: SessionId, head: Arc<Entry>) -> Option<Arc<Entry>> {
         if head.head.kind == Kind::Void {
             return None;
@@ -100,23 +101,23 @@ impl Slots {
         Some(head)
     }
 
-    /// The newest commit of a session that must be there.
+    /// Returns the newest commit of a session, which must exist.
     pub(crate) async fn existing(&self, id: SessionId, until: Instant) -> Result<Arc<Entry>> {
         self.newest(id, until).await?.ok_or_else(|| absent(id))
     }
 
-    /// The record of a session that must be there.
+    /// Returns the record of a session, which must exist.
     pub(crate) async fn load(&self, id: SessionId, until: Instant) -> Result<Arc<Session>> {
         let head = self.existing(id, until).await?;
         record(&head).cloned()
     }
 }
 
-/// The record after a commit.
+/// Returns the record after a commit.
 pub(crate) fn record(head: &Entry) -> Result<&Arc<Session>> {
     head.record.as_ref().ok_or_else(|| {
         let object = format!("slot {} of session {}", head.head.slot.0, head.head.session);
-        corrupt(&object, "is the newest, and emptied")
+        corrupt(&object, "is the newest slot, and is empty")
     })
 }
 
@@ -124,7 +125,7 @@ pub(crate) fn is_deleted(head: &Entry) -> bool {
     head.record.as_ref().is_some_and(|record| record.status.state == SessionState::Deleted)
 }
 
-/// The slot of a key.
+/// Returns the slot of a key.
 pub(crate) fn slot_of(key: &str) -> Result<Slot> {
     Slot::parse(last(key)).ok_or_else(|| corrupt(&format!("key {key:?}"), "is no slot's"))
 }

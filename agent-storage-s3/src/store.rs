@@ -1,42 +1,58 @@
-//! The store: the three traits, each method thin over the tenant's part of the bucket.
+//! Store: implements the three traits, each method a thin layer over the tenant's part of the bucket.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::commit::{Commit, Committed, Expect, Step};
+use agent_core::commit::{Commit, Committed, Precondition, Step};
 use agent_core::event::Event;
 use agent_core::model::Workspace;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::store::{
-    Binding, BindingQuery, Capabilities, ContentHash, Durability, EventPage, Page, Pulse, Purge, Purged,
-    ReadEvents, Scope, SessionQuery, StoreAddress, WorkspaceQuery,
+    BackendConfig, Binding, BindingQuery, Capabilities, ContentHash, DeletedTenant, Durability, EventPage,
+    LeaseStatus, Page, Purge, Purged, ReadEvents, Scope, SessionQuery, WorkspaceQuery, check_no_live_run,
 };
 use agent_core::{
-    BindingStore, DeviceId, Epoch, Error, ErrorKind, OpenState, Result, Revision, Seq, SessionId,
-    SessionStore, Storage, TenantId, Tenants, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
+    Backend, BindingStore, DeviceId, Epoch, Error, ErrorKind, OpenState, Result, Revision, Seq, SessionId,
+    SessionStore, Storage, TenantId, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait,
 };
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 
 use crate::config::S3Config;
-use crate::keys::{self, Keys};
+use crate::generations::{self, Current, Generations, is_absence};
+use crate::keys;
 use crate::object::{Bucket, Requests};
 use crate::tenant::Tenant;
-use crate::{beats, commits, listing, probe, purging, reading};
+use crate::{commits, heartbeats, listing, probe, purging, reading, removing};
 
-/// How often a session is looked at by those who wait for a change that another store makes. Each look is a request.
+/// Interval at which a session is checked for changes by other stores while a caller waits for one. Each check is a
+/// request.
 const LOOK: Duration = Duration::from_millis(250);
 const LOOK_MAX: Duration = Duration::from_secs(2);
 
-/// Keeps workspaces, sessions and bindings in a bucket, for one tenant. Clones share their connections; other handles
-/// on the same bucket and prefix, on this machine or another, behave like this one.
+/// Store of workspaces, sessions and bindings in a bucket, for one tenant. Clones share their connections. Other
+/// handles on the same bucket and prefix, on this machine or another, work on the same data.
 ///
-/// Needs tokio's time, and a runtime that drives its network.
+/// Needs tokio with time enabled, and a runtime that drives its network I/O.
+///
+/// ```no_run
+/// # async fn example() -> agent_core::Result<()> {
+/// use agent_core::SessionStore;
+/// use agent_core::store::SessionQuery;
+/// use agent_storage_s3::S3Config;
+///
+/// let store = S3Config::from_url("s3://my-bucket/agents?region=eu-central-1")?.open().await?;
+/// let page = store.list(SessionQuery::new()).await?;
+/// println!("{} sessions", page.items.len());
+/// store.close().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct S3Store {
     bucket: Arc<Bucket>,
     prefix: Arc<str>,
-    tenant: Arc<Tenant>,
+    generations: Arc<Generations>,
+    current: Arc<Current>,
     open: OpenState,
 }
 
@@ -54,35 +70,93 @@ impl S3Store {
             }
             probe::probe(&mut bucket, config.prefix()).await?;
             let open = OpenState::new(format!("the store {config}"));
-            Ok(Self::on(Arc::new(bucket), config.prefix().into(), &TenantId::default(), open))
+            let (bucket, prefix) = (Arc::new(bucket), Arc::<str>::from(config.prefix()));
+            let generations = Arc::new(Generations::new(bucket.clone(), prefix.clone()));
+            let tenant = TenantId::default();
+            generations.read(&tenant, bucket.deadline()).await?;
+            let current = Arc::new(Current::new(generations.clone(), tenant));
+            Ok(Self { bucket, prefix, generations, current, open })
         };
         observed(span, work).await
     }
 
-    fn on(bucket: Arc<Bucket>, prefix: Arc<str>, tenant: &TenantId, open: OpenState) -> Self {
-        let tenant = Arc::new(Tenant::new(&bucket, &Keys::new(&prefix, tenant)));
-        Self { bucket, prefix, tenant, open }
-    }
-
-    /// The same store for another tenant. No I/O: a tenant that was never written to is empty.
+    /// Returns the same store for another tenant. Does no I/O: a tenant that was never written to is empty.
+    ///
+    /// ```no_run
+    /// # async fn example() -> agent_core::Result<()> {
+    /// # use agent_storage_s3::S3Config;
+    /// # let store = S3Config::new("my-bucket").open().await?;
+    /// use agent_core::commit::Precondition;
+    /// use agent_core::{BindingStore, WorkspaceId};
+    ///
+    /// let acme = store.for_tenant(&"acme".parse()?);
+    /// acme.bind(&"laptop".parse()?, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
+    /// assert_eq!(store.resolve(&"laptop".parse()?).await?, None);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
-    pub fn tenant(&self, tenant: &TenantId) -> Self {
-        Self::on(self.bucket.clone(), self.prefix.clone(), tenant, self.open.clone())
+    pub fn for_tenant(&self, tenant: &TenantId) -> Self {
+        Self { current: Arc::new(Current::new(self.generations.clone(), tenant.clone())), ..self.clone() }
     }
 
-    /// How many requests were sent since the store was opened, by it, its clones, and its other tenants.
+    /// Returns the number of requests sent since the store was opened, by it, its clones, and its other tenants.
+    ///
+    /// ```no_run
+    /// # async fn example() -> agent_core::Result<()> {
+    /// # use agent_core::SessionStore;
+    /// # use agent_storage_s3::S3Config;
+    /// # let store = S3Config::new("my-bucket").open().await?;
+    /// let before = store.requests();
+    /// store.list(agent_core::store::SessionQuery::new()).await?;
+    /// println!("{} requests", store.requests().get - before.get);
+    /// # Ok(()) }
+    /// ```
     pub fn requests(&self) -> Requests {
         self.bucket.requests()
     }
 
-    /// Closes the store for all of its tenants and clones: calls after it fail with `Unavailable`. What has begun goes on to
-    /// its end with its callers; connections are given back when the last clone is dropped.
+    /// Closes the store for all of its tenants and clones: later calls fail with `Unavailable`. Operations that have
+    /// begun complete, as their callers await them. Connections are released when the last clone is dropped.
     ///
     /// # Errors
     ///
     /// None.
+    ///
+    /// ```no_run
+    /// # async fn example() -> agent_core::Result<()> {
+    /// # use agent_core::{ErrorKind, SessionStore};
+    /// # use agent_core::store::SessionQuery;
+    /// # use agent_storage_s3::S3Config;
+    /// let store = S3Config::new("my-bucket").open().await?;
+    /// store.close().await?;
+    /// let error = store.list(SessionQuery::new()).await.unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::Unavailable);
+    /// # Ok(()) }
+    /// ```
     pub async fn close(&self) -> Result<()> {
         self.open.close(async { Ok(()) }).await
+    }
+
+    /// Runs an operation on the tenant. If its result `relies` on the tenant not being deleted, that is checked, and
+    /// the operation is repeated on the empty tenant.
+    async fn on<T, F: Future<Output = Result<T>>>(
+        &self,
+        span: Span,
+        relies: impl Fn(&Result<T>) -> bool,
+        work: impl Fn(Arc<Tenant>) -> F,
+    ) -> Result<T> {
+        self.observed(span, self.current.run(&self.bucket, relies, work, generations::nothing)).await
+    }
+
+    /// Like [`on`](Self::on), for an operation that may create an object, which `take_back` removes.
+    async fn create<T, F: Future<Output = Result<T>>, G: Future<Output = Result<()>>>(
+        &self,
+        span: Span,
+        relies: impl Fn(&Result<T>) -> bool,
+        work: impl Fn(Arc<Tenant>) -> F,
+        take_back: impl Fn(Arc<Tenant>) -> G,
+    ) -> Result<T> {
+        self.observed(span, self.current.run(&self.bucket, relies, work, take_back)).await
     }
 
     /// Runs an operation on the open store.
@@ -96,34 +170,49 @@ impl S3Store {
 }
 
 impl S3Config {
-    /// Opens the store, after a probe that the server keeps the preconditions on which everything rests.
+    /// Opens the store, after probing that the server supports the preconditions that the protocol depends on.
     ///
     /// # Errors
     ///
-    /// `Unsupported` where the server ignores a precondition, lists late or out of order; the text names what.
-    /// `NotFound` where there is no such bucket, or no store and [none is to be made](Self::with_create); `InvalidInput`, `Denied`, `Unavailable`.
+    /// `Unsupported` if the server ignores a precondition, or lists late or out of order; the text names what is
+    /// missing. `NotFound` if the bucket does not exist, or there is no store and [creation is
+    /// disabled](Self::with_create); `InvalidInput`, `Denied`, `Unavailable`.
+    ///
+    /// ```no_run
+    /// # async fn example() -> agent_core::Result<()> {
+    /// use agent_storage_s3::S3Config;
+    ///
+    /// // Credentials come from the environment, as for other S3 clients.
+    /// let store = S3Config::new("my-bucket").with_prefix("agents")?.open().await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn open(self) -> Result<S3Store> {
         S3Store::open(self).await
     }
 }
 
 #[async_trait]
-impl StoreAddress for S3Config {
-    async fn open(&self) -> Result<Arc<dyn Tenants>> {
+impl BackendConfig for S3Config {
+    async fn open(&self) -> Result<Arc<dyn Backend>> {
         Ok(Arc::new(self.clone().open().await?))
     }
 }
 
-/// Runs an operation in its span, and notes there how it ended.
+/// Runs an operation in its span, and records its outcome there.
 async fn observed<T>(span: Span, work: impl Future<Output = Result<T>>) -> Result<T> {
     let done = work.instrument(span.clone()).await;
     span.record("outcome", done.as_ref().map_or_else(|error| error.kind().name(), |_| "ok"));
     done
 }
 
+/// Result of an operation that is right only if the tenant was not deleted.
+fn always<T>(_: &Result<T>) -> bool {
+    true
+}
+
 fn size_bytes(commit: &Commit) -> usize {
     let size = |step: &Step| match step {
-        Step::Event(event) => event.data.get().len(),
+        Step::Event(event) => event.payload.get().len(),
         _ => 0,
     };
     commit.steps.iter().map(size).sum()
@@ -132,57 +221,85 @@ fn size_bytes(commit: &Commit) -> usize {
 #[async_trait]
 impl SessionStore for S3Store {
     async fn commit(&self, commit: Commit) -> Result<Committed> {
-        let bytes = size_bytes(&commit);
-        let span = info_span!("store.commit", store = "s3", session = %commit.session, events = Empty, bytes, outcome = Empty);
+        let (id, bytes) = (commit.session, size_bytes(&commit));
+        let span =
+            info_span!("store.commit", store = "s3", session = %id, events = Empty, bytes, outcome = Empty);
         let noted = span.clone();
-        let work = async {
-            let done = commits::commit(&self.tenant.slots, commit).await?;
-            noted.record("events", (done.last.get() + 1).saturating_sub(done.first.get()));
-            Ok(done)
+        let work = |tenant: Arc<Tenant>| {
+            let commit = commit.clone();
+            async move { commits::commit(&tenant.slots, commit).await }
         };
-        self.observed(span, work).await
+        // The commit may have created the session.
+        let is_first = |done: &Committed| done.first == done.session.lineage.base().next();
+        let relies = |done: &Result<Committed>| is_absence(done) || done.as_ref().is_ok_and(is_first);
+        let take_back =
+            |tenant: Arc<Tenant>| async move { removing::remove_session(&tenant.slots, id).await.map(drop) };
+        let done = self.create(span, relies, work, take_back).await?;
+        noted.record("events", (done.last.get() + 1).saturating_sub(done.first.get()));
+        Ok(done)
     }
 
     async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         let span = info_span!("store.load", store = "s3", session = %id, outcome = Empty);
         let until = self.bucket.deadline();
-        self.observed(span, self.tenant.slots.load(id, until)).await
+        self.on(span, is_absence, |tenant| async move { tenant.slots.load(id, until).await }).await
     }
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
         let span = info_span!("store.read", store = "s3", session = %id, events = Empty, bytes = Empty, outcome = Empty);
         let noted = span.clone();
-        let work = async {
-            let page = reading::read(&self.tenant.slots, id, &read).await?;
-            noted.record("events", page.events.len());
-            noted.record("bytes", page.events.iter().map(Event::size_bytes).sum::<usize>());
-            Ok(page)
+        let work = |tenant: Arc<Tenant>| {
+            let read = read.clone();
+            async move { reading::read(&tenant.slots, id, &read).await }
         };
-        self.observed(span, work).await
+        let relies = |done: &Result<EventPage>| {
+            is_absence(done) || done.as_ref().is_ok_and(|page| !page.damaged.is_empty())
+        };
+        let page = self.on(span, relies, work).await?;
+        noted.record("events", page.events.len());
+        noted.record("bytes", page.events.iter().map(Event::size_bytes).sum::<usize>());
+        Ok(page)
     }
 
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
         let span = info_span!("store.list_sessions", store = "s3", outcome = Empty);
-        self.observed(span, listing::list(&self.tenant.slots, &query)).await
+        let work = |tenant: Arc<Tenant>| {
+            let query = query.clone();
+            async move { listing::list(&tenant.slots, &query).await }
+        };
+        self.on(span, always, work).await
     }
 
     async fn purge(&self, purge: Purge) -> Result<Purged> {
-        let span = info_span!("store.purge", store = "s3", session = %purge.session, outcome = Empty);
-        let work = async {
-            let purge = purge.sparing_forks(self).await?;
-            purging::purge(&self.tenant.slots, &purge).await
+        let id = purge.session;
+        let span = info_span!("store.purge", store = "s3", session = %id, outcome = Empty);
+        let purge = async { purge.sparing_forks(self).await };
+        let purge = self.observed(span.clone(), purge).await?;
+        let work = |tenant: Arc<Tenant>| {
+            let purge = purge.clone();
+            async move { purging::purge(&tenant.slots, &purge).await }
         };
-        self.observed(span, work).await
+        self.on(span, is_absence, work).await
     }
 
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        let span = info_span!("store.beat", store = "s3", session = %id, outcome = Empty);
-        self.observed(span, beats::beat(&self.tenant.slots, id, epoch)).await
+    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        let span = info_span!("store.heartbeat", store = "s3", session = %id, outcome = Empty);
+        self.on(
+            span,
+            is_absence,
+            |tenant| async move { heartbeats::heartbeat(&tenant.slots, id, epoch).await },
+        )
+        .await
     }
 
-    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
-        let span = info_span!("store.pulse", store = "s3", session = %id, outcome = Empty);
-        self.observed(span, beats::pulse(&self.tenant.slots, id, epoch)).await
+    async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
+        let span = info_span!("store.lease_status", store = "s3", session = %id, outcome = Empty);
+        self.on(
+            span,
+            is_absence,
+            |tenant| async move { heartbeats::lease_status(&tenant.slots, id, epoch).await },
+        )
+        .await
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -192,15 +309,16 @@ impl SessionStore for S3Store {
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
         let span = info_span!("store.changed", store = "s3", session = %id, outcome = Empty);
         let work = async {
-            // What this store writes or sees is told at once; what others write is looked for.
-            let mut told = self.tenant.slots.heads.watch();
             let mut pause = LOOK;
             loop {
-                let head = self.tenant.slots.load(id, self.bucket.deadline()).await?.head;
+                let head = SessionStore::load(self, id).await?.head;
                 if head > seen {
                     return Ok(head);
                 }
-                let known = || self.tenant.slots.heads.get(id).is_some_and(|head| head.head.last > seen);
+                // Writes that this store makes or sees are notified at once; those of others are found by checking.
+                let tenant = self.current.part(self.bucket.deadline()).await?.tenant;
+                let mut told = tenant.slots.heads.watch();
+                let known = || tenant.slots.heads.get(id).is_some_and(|head| head.head.last > seen);
                 let _ = tokio::time::timeout(pause, told.wait_for(|_| known())).await;
                 self.open.check()?;
                 pause = (pause * 3 / 2).min(LOOK_MAX);
@@ -218,43 +336,59 @@ impl SessionStore for S3Store {
 impl WorkspaceStore for S3Store {
     async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
         let span = info_span!("store.load_workspace", store = "s3", workspace = %id, outcome = Empty);
-        self.observed(span, self.tenant.workspaces.load(id)).await
+        self.on(span, is_absence, |tenant| async move { tenant.workspaces.load(id).await }).await
     }
 
-    async fn put(&self, workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
-        let span =
-            info_span!("store.put_workspace", store = "s3", workspace = %workspace.id, outcome = Empty);
-        self.observed(span, self.tenant.workspaces.put(workspace, expect)).await
+    async fn put(&self, workspace: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
+        let id = workspace.id;
+        let span = info_span!("store.put_workspace", store = "s3", workspace = %id, outcome = Empty);
+        let work = |tenant: Arc<Tenant>| {
+            let workspace = workspace.clone();
+            async move { tenant.workspaces.put(workspace, expect).await }
+        };
+        let relies = |done: &Result<Workspace>| {
+            is_absence(done) || (done.is_ok() && expect == Precondition::MustNotExist)
+        };
+        let take_back = |tenant: Arc<Tenant>| async move { tenant.workspaces.remove(id).await };
+        self.create(span, relies, work, take_back).await
     }
 
     async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
         let span = info_span!("store.touch", store = "s3", workspace = %id, outcome = Empty);
-        self.observed(span, self.tenant.workspaces.touch(id, at)).await
+        self.on(span, is_absence, |tenant| async move { tenant.workspaces.touch(id, at).await }).await
     }
 
     async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
         let span = info_span!("store.list_workspaces", store = "s3", outcome = Empty);
-        self.observed(span, self.tenant.workspaces.list(&query)).await
+        let work = |tenant: Arc<Tenant>| {
+            let query = query.clone();
+            async move { tenant.workspaces.list(&query).await }
+        };
+        self.on(span, always, work).await
     }
 
     async fn delete(&self, id: WorkspaceId) -> Result<()> {
         let span = info_span!("store.delete_workspace", store = "s3", workspace = %id, outcome = Empty);
-        self.observed(span, self.tenant.workspaces.delete(id)).await
+        self.on(span, is_absence, |tenant| async move { tenant.workspaces.delete(id).await }).await
     }
 
     async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
         let span = info_span!("store.load_config", store = "s3", workspace = %id, outcome = Empty);
-        self.observed(span, self.tenant.workspaces.load_config(id)).await
+        self.on(span, is_absence, |tenant| async move { tenant.workspaces.load_config(id).await }).await
     }
 
     async fn save_config(
         &self,
         id: WorkspaceId,
         text: Option<String>,
-        expect: Expect<ContentHash>,
+        expect: Precondition<ContentHash>,
     ) -> Result<()> {
         let span = info_span!("store.save_config", store = "s3", workspace = %id, outcome = Empty);
-        self.observed(span, self.tenant.workspaces.save_config(id, text, expect)).await
+        let work = |tenant: Arc<Tenant>| {
+            let text = text.clone();
+            async move { tenant.workspaces.save_config(id, text, expect).await }
+        };
+        self.on(span, is_absence, work).await
     }
 
     async fn close(&self) -> Result<()> {
@@ -266,32 +400,45 @@ impl WorkspaceStore for S3Store {
 impl BindingStore for S3Store {
     async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
         let span = info_span!("store.resolve", store = "s3", outcome = Empty);
-        self.observed(span, self.tenant.bindings.resolve(device)).await
+        let relies = |done: &Result<Option<_>>| is_absence(done) || matches!(done, Ok(None));
+        let work = |tenant: Arc<Tenant>| async move { tenant.bindings.resolve(device).await };
+        self.on(span, relies, work).await
     }
 
     async fn bind(
         &self,
         device: &DeviceId,
         to: WorkspaceId,
-        expect: Expect<WorkspaceId>,
+        expect: Precondition<WorkspaceId>,
     ) -> Result<WorkspaceId> {
         let span = info_span!("store.bind", store = "s3", workspace = %to, outcome = Empty);
-        self.observed(span, self.tenant.bindings.bind(device, to, expect)).await
+        let work = |tenant: Arc<Tenant>| async move { tenant.bindings.bind(device, to, expect).await };
+        let relies = |done: &Result<(WorkspaceId, bool)>| {
+            is_absence(done) || matches!(done, Ok((_, is_new)) if *is_new)
+        };
+        let take_back = |tenant: Arc<Tenant>| async move { tenant.bindings.remove(device).await };
+        self.create(span, relies, work, take_back).await.map(|(bound, _)| bound)
     }
 
     async fn unbind(&self, device: &DeviceId) -> Result<bool> {
         let span = info_span!("store.unbind", store = "s3", outcome = Empty);
-        self.observed(span, self.tenant.bindings.unbind(device)).await
+        let relies = |done: &Result<bool>| is_absence(done) || matches!(done, Ok(false));
+        let work = |tenant: Arc<Tenant>| async move { tenant.bindings.unbind(device).await };
+        self.on(span, relies, work).await
     }
 
     async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
         let span = info_span!("store.unbind_workspace", store = "s3", workspace = %id, outcome = Empty);
-        self.observed(span, self.tenant.bindings.unbind_workspace(id)).await
+        self.on(span, always, |tenant| async move { tenant.bindings.unbind_workspace(id).await }).await
     }
 
     async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
         let span = info_span!("store.list_bindings", store = "s3", outcome = Empty);
-        self.observed(span, self.tenant.bindings.list(&query)).await
+        let work = |tenant: Arc<Tenant>| {
+            let query = query.clone();
+            async move { tenant.bindings.list(&query).await }
+        };
+        self.on(span, always, work).await
     }
 
     async fn close(&self) -> Result<()> {
@@ -300,14 +447,37 @@ impl BindingStore for S3Store {
 }
 
 #[async_trait]
-impl Tenants for S3Store {
-    fn storage(&self, tenant: &TenantId) -> Storage {
-        self.tenant(tenant).into()
+impl Backend for S3Store {
+    fn tenant(&self, tenant: &TenantId) -> Storage {
+        self.for_tenant(tenant).into()
     }
 
-    async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
+    async fn tenants(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
         let span = info_span!("store.list_tenants", store = "s3", outcome = Empty);
-        self.observed(span, listing::tenants(&self.bucket, &self.prefix, after.as_ref())).await
+        let work = async {
+            let found = removing::tenants(&self.bucket, &self.prefix, &self.generations, after.as_ref());
+            found.await.map(Page::new)
+        };
+        self.observed(span, work).await
+    }
+
+    /// Begins a new generation of the tenant, with keys of its own, then removes the objects of the former one. Handles
+    /// of this store, and those of others that use the tenant for the first time after that, see an empty tenant from
+    /// then on; a store that used the tenant before sees each object until it is removed.
+    ///
+    /// What stays is one object for the tenant, and for each former commit one of about 190 bytes, which holds ids and
+    /// numbers and keeps the slot taken: a store that has read the session before, however long ago, must not win it. A
+    /// creation of another process that was cut off in the middle may leave an object that nobody reads; the next
+    /// deletion of the tenant removes it. Credentials without the right to delete objects cannot delete a tenant.
+    async fn delete_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant> {
+        let span = info_span!("store.delete_tenant", store = "s3", outcome = Empty);
+        let work = async {
+            check_no_live_run(&self.for_tenant(tenant)).await?;
+            let done = removing::delete(&self.bucket, &self.generations, tenant).await;
+            // A part may be removed; the same call again removes the rest.
+            done.map_err(|error| error.with_outcome(WriteOutcome::Unknown))
+        };
+        self.observed(span, work).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -1,4 +1,4 @@
-//! One tenant's part of a bucket.
+//! Part of a bucket that holds one generation of a tenant.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::object::Bucket;
 use crate::slots::Slots;
 use crate::workspaces::Workspaces;
 
-/// One tenant's part of a bucket.
+/// Part of a bucket that holds one generation of a tenant.
 #[derive(Debug)]
 pub(crate) struct Tenant {
     pub(crate) slots: Slots,

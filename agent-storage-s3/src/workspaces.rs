@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent_core::commit::Expect;
+use agent_core::commit::Precondition;
 use agent_core::json::to_text;
 use agent_core::model::Workspace;
 use agent_core::store::{ContentHash, Page, WorkspaceQuery};
@@ -13,11 +13,11 @@ use crate::line::{Line, Tag, push};
 use crate::object::Bucket;
 use crate::replaced::{Content, Decision};
 
-/// A workspace as it is stored; `None`: it was deleted.
+/// Workspace as it is stored; `None` if it was deleted.
 #[derive(Clone, Debug)]
-pub(crate) struct Stored(pub(crate) Option<(Workspace, Option<String>)>);
+pub(crate) struct StoredWorkspace(pub(crate) Option<(Workspace, Option<String>)>);
 
-impl Content for Stored {
+impl Content for StoredWorkspace {
     const KIND: &'static str = "workspace";
 
     fn write(&self, out: &mut Vec<u8>) {
@@ -34,7 +34,7 @@ impl Content for Stored {
             [] => return Ok(Self(None)),
             [record] => (record, None),
             [record, config] => (record, Some(config)),
-            _ => return Err("has more lines than it should"),
+            _ => return Err("has too many lines"),
         };
         let record = record.json(Tag::Record).and_then(|json| Workspace::from_json(json).ok());
         let record = record.ok_or("has a damaged record")?;
@@ -51,11 +51,11 @@ fn absent(id: WorkspaceId) -> Error {
     Error::new(ErrorKind::NotFound, format!("workspace {id} does not exist"))
 }
 
-/// What is stored for a workspace that must be there.
-fn live(id: WorkspaceId, stored: Option<&Stored>) -> Result<&(Workspace, Option<String>)> {
+/// Returns the stored workspace, which must exist.
+fn live(id: WorkspaceId, stored: Option<&StoredWorkspace>) -> Result<&(Workspace, Option<String>)> {
     match stored {
-        Some(Stored(Some(live))) => Ok(live),
-        Some(Stored(None)) => Err(Error::new(
+        Some(StoredWorkspace(Some(live))) => Ok(live),
+        Some(StoredWorkspace(None)) => Err(Error::new(
             ErrorKind::Deleted,
             format!("workspace {id} was deleted; its id is not used again"),
         )),
@@ -63,7 +63,7 @@ fn live(id: WorkspaceId, stored: Option<&Stored>) -> Result<&(Workspace, Option<
     }
 }
 
-/// One tenant's workspaces.
+/// Workspaces of one tenant.
 #[derive(Debug)]
 pub(crate) struct Workspaces {
     bucket: Arc<Bucket>,
@@ -76,7 +76,8 @@ impl Workspaces {
     }
 
     async fn existing(&self, id: WorkspaceId) -> Result<(Workspace, Option<String>)> {
-        let stored = self.bucket.load::<Stored>(&self.keys.workspace(id), self.bucket.deadline()).await?;
+        let stored =
+            self.bucket.load::<StoredWorkspace>(&self.keys.workspace(id), self.bucket.deadline()).await?;
         live(id, stored.as_ref()).cloned()
     }
 
@@ -84,10 +85,10 @@ impl Workspaces {
         self.existing(id).await.map(|(record, _)| record)
     }
 
-    pub(crate) async fn put(&self, new: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+    pub(crate) async fn put(&self, new: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
         new.check()?;
         let id = new.id;
-        let decide = |stored: Option<&Stored>| {
+        let decide = |stored: Option<&StoredWorkspace>| {
             let now = match live(id, stored) {
                 Ok(now) => Some(now),
                 Err(error) if *error.kind() == ErrorKind::NotFound => None,
@@ -96,27 +97,32 @@ impl Workspaces {
             let mut new = new.clone();
             new.prepare_put(now.map(|(record, _)| record), expect)?;
             let config = now.and_then(|(_, config)| config.clone());
-            Ok(Decision::Write(Stored(Some((new.clone(), config))), new))
+            Ok(Decision::Write(StoredWorkspace(Some((new.clone(), config))), new))
         };
         self.bucket.replace(&self.keys.workspace(id), self.bucket.deadline(), decide).await
     }
 
+    /// Removes the object of a workspace, in a generation that is not current any more.
+    pub(crate) async fn remove(&self, id: WorkspaceId) -> Result<()> {
+        self.bucket.delete(&self.keys.workspace(id), self.bucket.deadline()).await
+    }
+
     pub(crate) async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
-        let decide = |stored: Option<&Stored>| {
+        let decide = |stored: Option<&StoredWorkspace>| {
             let (record, config) = live(id, stored)?;
             if record.last_accessed >= at {
                 return Ok(Decision::Leave(()));
             }
             let mut record = record.clone();
             record.last_accessed = at;
-            Ok(Decision::Write(Stored(Some((record, config.clone()))), ()))
+            Ok(Decision::Write(StoredWorkspace(Some((record, config.clone()))), ()))
         };
         self.bucket.replace(&self.keys.workspace(id), self.bucket.deadline(), decide).await
     }
 
     pub(crate) async fn delete(&self, id: WorkspaceId) -> Result<()> {
-        let decide = |stored: Option<&Stored>| match live(id, stored) {
-            Ok(_) => Ok(Decision::Write(Stored(None), ())),
+        let decide = |stored: Option<&StoredWorkspace>| match live(id, stored) {
+            Ok(_) => Ok(Decision::Write(StoredWorkspace(None), ())),
             Err(error) if *error.kind() == ErrorKind::Deleted => Ok(Decision::Leave(())),
             Err(error) => Err(error),
         };
@@ -131,24 +137,24 @@ impl Workspaces {
         &self,
         id: WorkspaceId,
         text: Option<String>,
-        expect: Expect<ContentHash>,
+        expect: Precondition<ContentHash>,
     ) -> Result<()> {
         ContentHash::check_size(text.as_deref())
             .map_err(|error| error.about(format_args!("the configuration of workspace {id}")))?;
-        let decide = |stored: Option<&Stored>| {
+        let decide = |stored: Option<&StoredWorkspace>| {
             let (record, now) = live(id, stored)?;
             let what = format_args!("the configuration of workspace {id}");
             ContentHash::check(expect, now.as_deref(), &what)?;
-            Ok(Decision::Write(Stored(Some((record.clone(), text.clone()))), ()))
+            Ok(Decision::Write(StoredWorkspace(Some((record.clone(), text.clone()))), ()))
         };
         self.bucket.replace(&self.keys.workspace(id), self.bucket.deadline(), decide).await
     }
 
     pub(crate) async fn list(&self, query: &WorkspaceQuery) -> Result<Page<Workspace>> {
         let mut keys = self.bucket.list_all(&self.keys.workspaces(), false, self.bucket.deadline()).await?;
-        // What is not a workspace's was put there by somebody else.
+        // An object that belongs to no workspace was put there by another program.
         keys.retain(|key| last(key).parse::<WorkspaceId>().is_ok());
-        let live = |stored: Stored| stored.0.map(|(record, _)| record);
+        let live = |stored: StoredWorkspace| stored.0.map(|(record, _)| record);
         let name = |key: &str| format!("workspace {}", last(key));
         let (records, damaged) = self.bucket.load_each(keys, live, name).await?;
         Ok(query.page(records)?.with_damaged(damaged))

@@ -1,4 +1,4 @@
-//! A copy of the file: a snapshot of one moment, while writes go on.
+//! Copy of the database file: a snapshot of one moment, made while writes continue.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,21 +28,21 @@ pub(crate) async fn back_up(
     result.await.map_err(|_| gone())?
 }
 
-/// Copies under another name, checks the copy, has the disk take it, and only then gives it its name.
+/// Copies the file under another name, checks the copy, syncs it, and only then gives it the name `to`.
 fn copy(config: &SqliteConfig, files: &Files, to: &Path) -> Result<()> {
     let taken = || {
         Error::new(
             ErrorKind::InvalidInput,
-            format!("{} exists; name a file that does not, nothing was changed", to.display()),
+            format!("{} exists already, and was not changed; name a file that does not exist", to.display()),
         )
     };
-    // A link that leads nowhere has the name, too.
+    // A link without a target uses the name, too.
     if fs::symlink_metadata(to).is_ok() {
         return Err(taken());
     }
     let part = Part::make(config, to)?;
     fill(config, files, &part.path)?;
-    // A hard link never replaces what is there.
+    // A hard link never replaces an existing file.
     fs::hard_link(&part.path, to).map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => taken(),
         _ => place::failed("make the file", to, error),
@@ -51,8 +51,8 @@ fn copy(config: &SqliteConfig, files: &Files, to: &Path) -> Result<()> {
     sync_folder(to)
 }
 
-/// The copy while it is made, under a name that nobody else has: `NAME.<16 hexadecimal digits>.part`. Dropping it removes
-/// it; what was there before is never touched.
+/// Unfinished copy under a name that is not in use: `NAME.<16 hexadecimal digits>.part`. Dropping it removes it;
+/// existing files are never touched.
 struct Part {
     path: PathBuf,
 }
@@ -63,7 +63,7 @@ impl Part {
             let path = to.with_added_extension(format!("{:016x}.part", config.effects.random_u64()));
             match place::make_file(&path) {
                 Ok(()) => return Ok(Self { path }),
-                // Another's, by chance.
+                // A file of another copy, by chance.
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(place::failed("make the file", &path, error)),
             }
@@ -77,7 +77,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // What SQLite leaves beside it if it fails is this copy's as well.
+        // Files that SQLite leaves beside the copy if it fails are removed as well.
         for suffix in ["", "-journal", "-wal", "-shm"] {
             let mut name = self.path.as_os_str().to_owned();
             name.push(suffix);
@@ -126,20 +126,20 @@ fn fill(config: &SqliteConfig, files: &Files, part: &Path) -> Result<()> {
             ),
         ));
     }
-    // SQLite leaves it to the caller to have the disk take the copy.
+    // SQLite does not sync the copy; the caller must.
     fs::File::open(part)
         .and_then(|file| file.sync_all())
         .map_err(|error| place::failed("sync the file", part, error))
 }
 
-/// Whether SQLite's check could not read a page, which says nothing about what stands there.
+/// Returns whether SQLite's check could not read a page, which proves nothing about the page's contents.
 fn is_unread(verdict: &str) -> bool {
-    // A page number beyond the end is told otherwise, before the page is asked for.
+    // A page number beyond the end is reported differently, before the page is requested.
     verdict.contains("failed to get page")
         || verdict
             .split_once("unable to get the page. error code=")
             .and_then(|(_, code)| code.trim().parse::<i32>().ok())
-            // SQLITE_IOERR and SQLITE_NOMEM, with whatever else is said of them.
+            // SQLITE_IOERR and SQLITE_NOMEM, with any extended code.
             .is_some_and(|code| matches!(code & 0xff, 10 | 7))
 }
 

@@ -1,6 +1,6 @@
-//! Bindings: one row for each device, with a checksum of its own.
+//! Device bindings: one row for each device, with its own checksum.
 
-use agent_core::commit::Expect;
+use agent_core::commit::Precondition;
 use agent_core::store::{Binding, BindingQuery, Cursor, Damaged, PAGE_MAX, Page, decide_bind};
 use agent_core::{DeviceId, Error, Result, WorkspaceId};
 use rusqlite::{Connection, Row, params};
@@ -8,7 +8,7 @@ use rusqlite::{Connection, Row, params};
 use crate::error::{Step, corrupt};
 use crate::rows::{checksum, each, execute, first, int, number, text};
 
-/// The workspace in a row's columns `workspace` and `crc`, from `at` on.
+/// Reads the workspace from a row's columns `workspace` and `crc`, from index `at` on.
 fn bound(row: &Row<'_>, at: usize, tenant: &str, device: &str) -> rusqlite::Result<Result<WorkspaceId>> {
     let sum = number(row, at + 1)?;
     let workspace = text(row, at)?.filter(|workspace| checksum(&[tenant, device, workspace]) == sum);
@@ -36,7 +36,7 @@ pub(crate) fn bind(
     tenant: &str,
     device: &DeviceId,
     to: WorkspaceId,
-    expect: Expect<WorkspaceId>,
+    expect: Precondition<WorkspaceId>,
 ) -> Step<WorkspaceId> {
     let now = resolve(conn, tenant, device)?;
     let bound = decide_bind(device, now, to, expect)?;
@@ -62,7 +62,7 @@ pub(crate) fn unbind(conn: &Connection, tenant: &str, device: &DeviceId) -> Step
 
 pub(crate) fn unbind_workspace(conn: &Connection, tenant: &str, id: WorkspaceId) -> Step<u64> {
     let sql = "SELECT device, workspace, crc FROM bindings WHERE tenant = ? AND workspace = ?";
-    // A damaged row may be another workspace's; none is removed before all were looked at.
+    // A damaged row may belong to another workspace; none is removed before all are checked.
     each(conn, sql, params![tenant, key(id)], |row| {
         let device = text(row, 0)?.ok_or_else(|| damaged("a binding"))?;
         bound(row, 1, tenant, device)??;

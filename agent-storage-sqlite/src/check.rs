@@ -1,4 +1,4 @@
-//! What is wrong with the file as a whole: its structure, its schema, and rows that somebody deleted.
+//! Checks of the whole file: its structure, its schema, and rows that another program deleted.
 
 use agent_core::session::Session;
 use agent_core::{SessionId, WorkspaceId};
@@ -10,35 +10,35 @@ use crate::rows::{each, first_number, number, text};
 use crate::stored::record;
 use crate::{schema, session_rows};
 
-/// The most things that each look names.
+/// Most findings that each check reports.
 const MOST: usize = 100;
 
-/// Rows that belong together and of which one is gone: what is said of each, and where it is found. A tenant and a session in the
-/// first two columns, or a log.
+/// Checks for rows without a required related row: the text of the finding, and the query. The first two columns of
+/// the query are a tenant and a session.
 const LOST: [(&str, &str); 3] = [
     (
-        "has no row in the table logs; it is found by its record, and rebuild makes the row again",
+        "has no row in the table logs; run `chat rebuild` to restore the row",
         "SELECT tenant, id FROM sessions s WHERE NOT EXISTS (SELECT 1 FROM logs l \
          WHERE l.log = s.log AND l.tenant = s.tenant AND l.session = s.id) \
          UNION SELECT tenant, session FROM tombstones t WHERE NOT EXISTS (SELECT 1 FROM logs l \
          WHERE l.tenant = t.tenant AND l.session = t.session)",
     ),
     (
-        "has no row in the table sessions, so that lists do not show it; rebuild makes the row again",
+        "has no row in the table sessions, so that lists do not show it; run `chat rebuild` to restore the row",
         "SELECT tenant, session FROM logs l WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.log = l.log)",
     ),
     (
-        "has no row in the table tombstones; rebuild makes the row again",
+        "has no row in the table tombstones; run `chat rebuild` to restore the row",
         "SELECT tenant, id FROM sessions s WHERE kept IS NOT NULL AND NOT EXISTS (SELECT 1 FROM tombstones t \
          WHERE t.tenant = s.tenant AND t.session = s.id)",
     ),
 ];
 
-/// Names what is wrong with the file.
+/// Returns the damage that is found in the file.
 pub(crate) fn file(conn: &Connection) -> Step<Vec<String>> {
     let mut found = schema::foreign(conn)?;
     each(conn, &format!("PRAGMA integrity_check({MOST})"), [], |row| {
-        let what = text(row, 0)?.unwrap_or("something that is no text");
+        let what = text(row, 0)?.unwrap_or("a value that is not text");
         if what != "ok" {
             found.push(what.to_owned());
         }
@@ -56,27 +56,25 @@ pub(crate) fn file(conn: &Connection) -> Step<Vec<String>> {
         AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.log = e.log)";
     each(conn, &format!("{lost} LIMIT {MOST}"), [], |row| {
         let log: i64 = row.get(0)?;
-        found.push(format!(
-            "log {log} has events, and no row says of which session; restore it from a backup"
-        ));
+        found.push(format!("log {log} has events, but no row names its session; restore it from a backup"));
         Ok(())
     })?;
     Ok(found)
 }
 
-/// Names the sessions of which another program has changed what lists go by: columns beside the record, or labels.
+/// Reports the sessions whose list data another program has changed: columns beside the record, or labels.
 fn columns(conn: &Connection, found: &mut Vec<String>) -> Step<()> {
-    let names = "workspace, state, reason, head, base, epoch, creator, parent, created_at, last_active_at, due_at, title";
+    let names = "workspace, state, reason, head, base, epoch, creator, parent, created_at, last_active_at, next_due_at, title";
     let sql = format!("SELECT record, record_crc, tenant, id, log, {names} FROM sessions");
     let most = found.len() + MOST;
     each(conn, &sql, [], |row| {
         let (Some(tenant), Some(name)) = (text(row, 2)?, text(row, 3)?) else { return Ok(()) };
-        // A damaged record is found when it is read.
+        // A damaged record is reported when it is read.
         let Ok(id) = name.parse::<SessionId>() else { return Ok(()) };
         let Some(session) = record(row, 0, tenant, id)? else { return Ok(()) };
         let mut what = None;
         for (name, value) in session_rows::columns(&session) {
-            // As it is: another program may have stored bytes that are no text.
+            // Compared as stored: another program may have stored bytes that are not text.
             if row.get_ref(name)? != ValueRef::from(&value) {
                 what = Some(format!("another {name} in the table sessions than its record says"));
                 break;
@@ -86,13 +84,15 @@ fn columns(conn: &Connection, found: &mut Vec<String>) -> Step<()> {
             what = Some("other rows in the table labels than its record has labels".to_owned());
         }
         if let Some(what) = what.filter(|_| found.len() < most) {
-            found.push(format!("session {id} of tenant {tenant} has {what}; rebuild makes the row again"));
+            found.push(format!(
+                "session {id} of tenant {tenant} has {what}; run `chat rebuild` to restore the row"
+            ));
         }
         Ok(())
     })
 }
 
-/// Whether the rows by which lists go are those of the session's labels, one for each, and no others are under its log.
+/// Returns whether the label rows under a log are exactly those of the session's labels, one for each.
 fn has_labels(conn: &Connection, log: i64, session: &Session) -> Step<bool> {
     let (mut count, mut is_same) = (0, true);
     let sql = "SELECT l.key, l.value, s.id IS NOT NULL FROM labels l LEFT JOIN sessions s ON s.log = l.log \
@@ -106,8 +106,8 @@ fn has_labels(conn: &Connection, log: i64, session: &Session) -> Step<bool> {
     Ok(is_same && count == session.attributes.labels.len())
 }
 
-/// The sessions of a tenant that have a log and no row in `sessions`, and the workspace in which each was made, where
-/// that can be read.
+/// Returns the sessions of a tenant that have a log and no row in `sessions`, each with the workspace that it was
+/// created in, if that is readable.
 pub(crate) fn without_row(conn: &Connection, tenant: &str) -> Step<Vec<(SessionId, Option<WorkspaceId>)>> {
     let mut found = Vec::new();
     let sql = "SELECT session, (SELECT iif(json_valid(json), json ->> '$.data.workspace', NULL) FROM events e \
@@ -127,8 +127,7 @@ pub(crate) fn rows_are_whole(conn: &Connection) -> Step<()> {
     match first_number(conn, sql, [])? {
         Some(0) => Ok(()),
         _ => {
-            let what =
-                "do not tell of the same sessions, so that a fork may not be found; run verify, and rebuild";
+            let what = "do not have the same sessions, so that a fork may not be found; run `verify`, then `rebuild`";
             Err(corrupt("the tables logs and sessions", what).into())
         }
     }

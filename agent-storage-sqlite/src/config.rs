@@ -1,25 +1,31 @@
-//! Where the file lies and how the store behaves.
+//! Location and options of a store.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_core::clock::Effects;
-use agent_core::store::{Registry, decoded, parts};
+use agent_core::store::{Registry, percent_decode, split_address};
 use agent_core::{Error, ErrorKind, Result};
 
-/// When a write counts as done.
+/// Durability that a write has when it returns.
+///
+/// ```
+/// use agent_storage_sqlite::Sync;
+///
+/// assert_eq!(Sync::default(), Sync::Full);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Sync {
-    /// When the disk has it. What was acknowledged survives `kill -9` and the loss of power.
+    /// Writes return when the disk has the data. Acknowledged writes survive `kill -9` and power loss.
     #[default]
     Full,
-    /// When the operating system has it; the disk is waited for only now and then. What was acknowledged survives
-    /// `kill -9`; the loss of power may take the last commits, and damages nothing.
+    /// Writes return when the operating system has the data; the disk is synced only now and then. Acknowledged writes
+    /// survive `kill -9`. Power loss may lose the last commits, but damages nothing.
     Normal,
-    /// When the operating system has it; the disk is never waited for. What was acknowledged survives `kill -9`; the
-    /// loss of power may damage the whole file. For tests, and for what can be made again.
+    /// Writes return when the operating system has the data; the disk is never synced. Acknowledged writes survive
+    /// `kill -9`. Power loss may damage the whole file. For tests, and for data that can be created again.
     Off,
 }
 
@@ -46,37 +52,64 @@ pub struct SqliteConfig {
     pub(crate) max_pages: Option<u32>,
     pub(crate) effects: Effects,
     pub(crate) create: bool,
-    /// How the file is opened; known once it is open.
+    /// Access to the file; known once it is open.
     pub(crate) access: Access,
 }
 
-/// What may be done with the file.
+/// Access that the store has to the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Access {
     #[default]
     Write,
-    /// Read only, over the log and its index that are beside it.
+    /// Read only, with the write-ahead log and its index that exist beside the file.
     Read,
-    /// Read only, and nothing is beside it that would have to be read, too: SQLite looks for no log, and makes none.
+    /// Read only, with nothing beside the file that must be read too. SQLite neither looks for a log nor creates one.
     Still,
 }
 
 impl SqliteConfig {
-    /// How long a write waits for other processes, unless set.
+    /// Default limit on how long an operation waits for other processes: 30 seconds.
     pub const DEFAULT_BUSY_TIMEOUT: Duration = Duration::from_secs(30);
-    /// How many reads may go on at once on threads, unless set. Each takes a thread and a page cache.
+    /// Default limit on the reads that run on threads at the same time: 4. Each takes a thread and a page cache.
     pub const DEFAULT_READERS: usize = 4;
-    /// How much of the file a connection that reads keeps in memory at the most, unless set. There is one for each thread
-    /// that reads, and one for what is read at once. More would be a second copy of what the system keeps.
+    /// Default cache size of a reading connection: 1,024 KiB. There is one connection for each reader thread and one
+    /// for reads on the caller's thread. A larger cache would only duplicate the system's.
     pub const DEFAULT_READER_CACHE_KIB: u32 = 1 << 10;
-    /// How much of the file the connection that writes keeps in memory at the most, unless set: what a group of commits
-    /// changes, so that it is written once.
+    /// Default cache size of the writing connection: 16,384 KiB. It holds the pages that a group of commits changes, so
+    /// that each is written once.
     pub const DEFAULT_WRITER_CACHE_KIB: u32 = 16 << 10;
+
+    /// Longest time that a write waits for other processes: a day.
+    pub const MAX_BUSY_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
     const OPTIONS: &'static str =
         "sync=full|normal|off, busy_timeout_ms=NUMBER, readers=NUMBER, cache_kib=NUMBER, create=true|false";
 
-    /// A store in the file `path`, which is made, for its owner only, when the store is opened.
+    /// Returns options for a store in the file `path`. Opening the store creates the file, accessible to its owner
+    /// only.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("agent.db");
+    /// use std::time::Duration;
+    /// use agent_core::ErrorKind;
+    /// use agent_storage_sqlite::{SqliteConfig, Sync};
+    ///
+    /// let config = SqliteConfig::new(&path)
+    ///     .with_sync(Sync::Normal)
+    ///     .with_busy_timeout(Duration::from_secs(5))
+    ///     .with_readers(8)
+    ///     .with_cache_kib(4096)
+    ///     .with_max_pages(262_144) // 1 GiB
+    ///     .with_create(false);
+    /// let error = config.clone().open().await.unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::NotFound, "there is no store, and none is created");
+    ///
+    /// let store = config.with_create(true).open().await?;
+    /// assert_eq!(store.path(), path);
+    /// # Ok(()) }
+    /// ```
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -92,8 +125,9 @@ impl SqliteConfig {
         }
     }
 
-    /// Options from a URL: `sqlite:PATH?sync=full|normal|off&busy_timeout_ms=NUMBER&readers=NUMBER&cache_kib=NUMBER&create=true|false`.
-    /// In the path, `%` and two hexadecimal digits stand for a byte.
+    /// Parses options from a URL:
+    /// `sqlite:PATH?sync=full|normal|off&busy_timeout_ms=NUMBER&readers=NUMBER&cache_kib=NUMBER&create=true|false`. In
+    /// the path, `%` and two hexadecimal digits stand for a byte.
     ///
     /// ```
     /// use agent_storage_sqlite::SqliteConfig;
@@ -107,13 +141,13 @@ impl SqliteConfig {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where it is no such URL, or names an option that there is not.
+    /// `InvalidInput` if the text is not such a URL, or names an unknown option.
     pub fn from_url(url: &str) -> Result<Self> {
         let rest = url
             .strip_prefix("sqlite:")
             .ok_or_else(|| invalid(format!("{url:?} is no address of a SQLite store; write sqlite:PATH")))?;
-        let (path, options) = parts(rest.strip_prefix("//").unwrap_or(rest))?;
-        let path = decoded(path)?;
+        let (path, options) = split_address(rest.strip_prefix("//").unwrap_or(rest))?;
+        let path = percent_decode(path)?;
         if path.is_empty() {
             return Err(invalid("the address names no file; write sqlite:PATH".to_owned()));
         }
@@ -124,7 +158,22 @@ impl SqliteConfig {
         Ok(config)
     }
 
-    /// Makes `sqlite:PATH` known.
+    /// Registers the addresses `sqlite:PATH` in the registry.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("agent.db");
+    /// # let address = format!("sqlite:{}", path.display());
+    /// use agent_core::store::{Registry, SessionQuery};
+    /// use agent_storage_sqlite::SqliteConfig;
+    ///
+    /// let mut registry = Registry::new();
+    /// SqliteConfig::register(&mut registry);
+    /// let storage = registry.open(&address).await?;
+    /// assert!(storage.sessions.list(SessionQuery::new()).await?.items.is_empty());
+    /// # Ok(()) }
+    /// ```
     pub fn register(registry: &mut Registry) {
         registry.register("sqlite", "sqlite:PATH", Self::from_url);
     }
@@ -133,9 +182,19 @@ impl SqliteConfig {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where there is no such option, or the value is none of its.
+    /// `InvalidInput` if the option is unknown or its value is invalid.
+    ///
+    /// ```
+    /// use agent_storage_sqlite::SqliteConfig;
+    ///
+    /// let config = SqliteConfig::new("agent.db").with_option("busy_timeout_ms", "5000")?;
+    /// let error = config.with_option("readers", "many").unwrap_err();
+    /// assert!(error.to_string().starts_with("invalid value \"many\" for option readers"));
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     pub fn with_option(self, name: &str, value: &str) -> Result<Self> {
-        let bad = || invalid(format!("{value:?} is no value of {name}; known are {}", Self::OPTIONS));
+        let bad =
+            || invalid(format!("invalid value {value:?} for option {name}; supported: {}", Self::OPTIONS));
         match name {
             "sync" => Ok(self.with_sync(match value {
                 "full" => Sync::Full,
@@ -144,8 +203,11 @@ impl SqliteConfig {
                 _ => return Err(bad()),
             })),
             "busy_timeout_ms" => {
-                let millis = value.parse::<u32>().map_err(|_| bad())?;
-                Ok(self.with_busy_timeout(Duration::from_millis(u64::from(millis))))
+                let timeout = Duration::from_millis(value.parse().map_err(|_| bad())?);
+                if timeout > Self::MAX_BUSY_TIMEOUT {
+                    return Err(beyond(name, value, 0, Self::MAX_BUSY_TIMEOUT.as_millis()));
+                }
+                Ok(self.with_busy_timeout(timeout))
             }
             "readers" => {
                 let readers = value.parse::<u16>().ok().filter(|readers| *readers > 0).ok_or_else(bad)?;
@@ -154,65 +216,88 @@ impl SqliteConfig {
             "create" => Ok(self.with_create(value.parse().map_err(|_| bad())?)),
             "cache_kib" => {
                 let kib = value.parse::<u32>().ok().filter(|kib| *kib > 0).ok_or_else(bad)?;
+                if kib > MAX_CACHE_KIB {
+                    return Err(beyond(name, value, 1, u128::from(MAX_CACHE_KIB)));
+                }
                 Ok(self.with_cache_kib(kib))
             }
-            _ => Err(invalid(format!("there is no option {name:?}; known are {}", Self::OPTIONS))),
+            _ => Err(invalid(format!("unknown option {name:?}; supported: {}", Self::OPTIONS))),
         }
     }
 
-    /// Sets when a write counts as done.
+    /// Sets the durability that a write has when it returns. Default: [`Sync::Full`].
     #[must_use]
     pub fn with_sync(mut self, sync: Sync) -> Self {
         self.sync = sync;
         self
     }
 
-    /// Sets how long an operation waits for other processes before it fails with `Unavailable`.
+    /// Sets how long an operation waits for other processes before it fails with `Unavailable`. Default: 30 seconds. At
+    /// most [`MAX_BUSY_TIMEOUT`](Self::MAX_BUSY_TIMEOUT), to which a longer time is reduced.
     #[must_use]
     pub fn with_busy_timeout(mut self, timeout: Duration) -> Self {
-        self.busy_timeout = timeout.min(Duration::from_secs(24 * 3600));
+        self.busy_timeout = timeout.min(Self::MAX_BUSY_TIMEOUT);
         self
     }
 
-    /// Sets how many reads may go on at once on threads; at least one. Each takes a thread and a page cache.
+    /// Sets how many reads may run on threads at the same time; at least one. Each takes a thread and a page cache.
+    /// Default: 4.
     #[must_use]
     pub fn with_readers(mut self, readers: usize) -> Self {
         self.readers = readers.max(1);
         self
     }
 
-    /// Sets how much of the file each connection keeps in memory at the most; at least 1 KiB. What is not there is read
-    /// anew, most often from the system's own cache.
+    /// Sets the cache size of each connection, in KiB: 1 to 2,147,483,647, into which other values are moved. Pages
+    /// that are not cached are read again, usually from the system's cache. Default: 1,024 for reading connections,
+    /// 16,384 for the writing one.
     #[must_use]
     pub fn with_cache_kib(mut self, kib: u32) -> Self {
-        let kib = kib.clamp(1, i32::MAX as u32);
+        let kib = kib.clamp(1, MAX_CACHE_KIB);
         (self.reader_cache_kib, self.writer_cache_kib) = (kib, kib);
         self
     }
 
-    /// Sets the most pages of 4 KiB that the file may have; a write beyond fails with `Full`.
+    /// Sets the size limit of the file, in pages of 4 KiB. A write beyond it fails with `Full`. Default: no limit but
+    /// that of SQLite.
     #[must_use]
     pub fn with_max_pages(mut self, pages: u32) -> Self {
         self.max_pages = Some(pages);
         self
     }
 
-    /// Sets whether a store is made if there is none; it is, unless set to `false`. Then [`open`](Self::open) fails with
-    /// `NotFound` if there is no file or an empty one, so that a mistyped path is not taken for an empty store.
+    /// Sets whether the store is created if it does not exist. Default: `true`. With `false`, [`open`](Self::open)
+    /// fails with `NotFound` if there is no file or an empty one, so that a mistyped path is not mistaken for an empty
+    /// store.
     #[must_use]
     pub fn with_create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
 
-    /// Sets where randomness comes from.
+    /// Sets the source of randomness. Default: that of the system.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("agent.db");
+    /// use agent_core::Timestamp;
+    /// use agent_core::clock::Effects;
+    /// use agent_storage_sqlite::SqliteConfig;
+    ///
+    /// // A test gives the store the same randomness each time.
+    /// let effects = Effects::seeded(7, Timestamp::UNIX_EPOCH);
+    /// let store = SqliteConfig::new(&path).with_effects(effects).open().await?;
+    /// # store.close().await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_effects(mut self, effects: Effects) -> Self {
         self.effects = effects;
         self
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -224,6 +309,42 @@ impl fmt::Display for SqliteConfig {
     }
 }
 
+/// Largest cache size that SQLite takes.
+const MAX_CACHE_KIB: u32 = i32::MAX as u32;
+
+/// Error for a value of an option that is out of its range.
+fn beyond(name: &str, value: &str, least: u32, most: u128) -> Error {
+    invalid(format!("{value} is out of the range of {name}; give {least} to {most}"))
+}
+
 fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidInput, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A value of an address that is out of its range is refused by name, and the largest one is taken. The setters
+    /// reduce it, as documented.
+    #[test]
+    fn values_out_of_range_are_refused() {
+        for (option, said) in [
+            (
+                "busy_timeout_ms=86400001",
+                "86400001 is out of the range of busy_timeout_ms; give 0 to 86400000",
+            ),
+            ("busy_timeout_ms=9999999999999", "out of the range of busy_timeout_ms"),
+            ("cache_kib=2147483648", "2147483648 is out of the range of cache_kib; give 1 to 2147483647"),
+        ] {
+            let error = SqliteConfig::from_url(&format!("sqlite:a.db?{option}")).unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{option}");
+            assert!(error.to_string().contains(said), "{error}");
+        }
+        let most =
+            SqliteConfig::from_url("sqlite:a.db?busy_timeout_ms=86400000&cache_kib=2147483647").unwrap();
+        assert_eq!(most.busy_timeout, SqliteConfig::MAX_BUSY_TIMEOUT);
+        let more = SqliteConfig::new("a.db").with_busy_timeout(Duration::MAX);
+        assert_eq!(more.busy_timeout, SqliteConfig::MAX_BUSY_TIMEOUT);
+    }
 }

@@ -1,4 +1,4 @@
-//! What SQLite reports, as errors of this library: the one place that maps them.
+//! Maps errors of SQLite to errors of this library. No other module does this.
 
 use std::path::Path;
 
@@ -6,12 +6,12 @@ use agent_core::{Error, ErrorKind, ParseError, WriteOutcome};
 
 use crate::limit;
 
-/// Why a step inside a transaction ended.
+/// Reason for which a step inside a transaction ended.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The request itself is at fault, and nothing was written for it; the rest of its group goes on.
+    /// The request is invalid, and nothing was written for it. The rest of its group continues.
     Refused(Error),
-    /// SQLite failed; nobody knows what the transaction holds, so that all of it is rolled back.
+    /// SQLite failed. The contents of the transaction are unknown, so all of it is rolled back.
     Sql(rusqlite::Error),
 }
 
@@ -33,31 +33,31 @@ impl From<rusqlite::Error> for Fault {
     }
 }
 
-/// The result of a step inside a transaction.
+/// Result of a step inside a transaction.
 pub(crate) type Step<T> = Result<T, Fault>;
 
-/// SQLite's primary result code, where the error is one of SQLite's.
+/// Returns SQLite's primary result code, if the error is one of SQLite's.
 fn code(error: &rusqlite::Error) -> Option<i32> {
     error.sqlite_error().map(|error| error.extended_code & 0xff)
 }
 
-/// Whether another connection holds the lock that was asked for.
+/// Returns whether another connection holds the requested lock.
 pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(code(error), Some(5 | 6))
 }
 
-/// Whether SQLite refused a statement itself, as it does if an index that the statement names was dropped.
+/// Returns whether SQLite refused a statement itself, which happens if an index that the statement names was dropped.
 pub(crate) fn is_refused_statement(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<rusqlite::Error>());
     source.is_some_and(|source| code(source) == Some(1))
 }
 
-/// Whether the input or output below SQLite failed, so that a failed COMMIT may be on the disk all the same.
+/// Returns whether I/O below SQLite failed. A failed COMMIT may then be on the disk anyway.
 pub(crate) fn is_io(error: &rusqlite::Error) -> bool {
     matches!(code(error), None | Some(10))
 }
 
-/// The error for what SQLite reports: `cannot <doing>: <what to do>`.
+/// Error for a failure that SQLite reports: `cannot <doing>: <what to do>`.
 pub(crate) fn failed(doing: &str, source: rusqlite::Error) -> Error {
     let (kind, remedy) = match code(&source) {
         Some(5 | 6) => return busy(doing),
@@ -78,16 +78,19 @@ pub(crate) fn failed(doing: &str, source: rusqlite::Error) -> Error {
         }
         Some(26) => (
             ErrorKind::Corrupt,
-            "the file is no SQLite database, or its start is damaged; nothing was changed, look at the path",
+            "the file is not a SQLite database, or its beginning is damaged; nothing was changed; check the path",
         ),
         Some(13) => (ErrorKind::Full, "no space is left; make room, then try again"),
         Some(18) => (ErrorKind::LimitExceeded, "it is too large for one row; send several"),
-        _ => (ErrorKind::Unavailable, "SQLite reported an error; try again, and look at the source of this"),
+        _ => (
+            ErrorKind::Unavailable,
+            "SQLite reported an error; try again, and check the source of this error",
+        ),
     };
     Error::new(kind, format!("cannot {doing}: {remedy}")).with_source(without_sql(source))
 }
 
-/// What SQLite says, without the statement that it refused, which says nothing to a user.
+/// Removes the statement from SQLite's error, because it does not help a user.
 fn without_sql(source: rusqlite::Error) -> rusqlite::Error {
     match source {
         rusqlite::Error::SqlInputError { error, msg, .. } => rusqlite::Error::SqliteFailure(error, Some(msg)),
@@ -95,7 +98,7 @@ fn without_sql(source: rusqlite::Error) -> rusqlite::Error {
     }
 }
 
-/// The same for what writes to the database at `path`: a limit on the size of files is told as a full disk is.
+/// Like [`failed`], for a write to the database at `path`. A limit on the size of files is reported like a full disk.
 pub(crate) fn failed_to_write(path: &Path, doing: &str, source: rusqlite::Error) -> Error {
     // SQLITE_IOERR_WRITE, _TRUNCATE and _SHMSIZE.
     let extended = source.sqlite_error().map(|error| error.extended_code);
@@ -108,24 +111,24 @@ pub(crate) fn failed_to_write(path: &Path, doing: &str, source: rusqlite::Error)
     failed(doing, source)
 }
 
-/// The error for a file that other processes kept locked for too long.
+/// Error for a file that other processes kept locked for too long.
 pub(crate) fn busy(doing: &str) -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        format!("cannot {doing}: another process kept the file for too long; look which, or try again"),
+        format!("cannot {doing}: another process kept the file locked for too long; find that process, or try again"),
     )
     .timed_out()
 }
 
-/// The error for stored bytes that are not what they should be.
+/// Error for damaged stored bytes.
 pub(crate) fn corrupt(object: &str, what: &str) -> Error {
     Error::new(
         ErrorKind::Corrupt,
-        format!("{object} {what}; nothing was overwritten, mend it or restore it from a backup"),
+        format!("{object} {what}; nothing was overwritten; repair it or restore it from a backup"),
     )
 }
 
-/// The error for a store whose writer is gone.
+/// Error for a store whose writer thread has ended.
 pub(crate) fn gone() -> Error {
     Error::new(ErrorKind::Poisoned, "the writer of the store ended unexpectedly; open the store again")
         .with_outcome(WriteOutcome::Unknown)

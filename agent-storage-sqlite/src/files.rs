@@ -1,5 +1,5 @@
-//! Whether the files that SQLite has open are still those that the store's path leads to. One that was moved, removed or
-//! replaced goes on to be written to and read by whoever has it open, and is found by nobody else.
+//! Checks that the files which SQLite has open are still those at the store's path. A process that has a moved,
+//! removed or replaced file open continues to read and write it, but no other process finds that file.
 
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
@@ -11,7 +11,7 @@ use agent_core::{Error, ErrorKind, Result};
 
 use crate::place;
 
-/// What tells a file from every other one, for as long as it is open.
+/// Id that distinguishes a file from every other one while it is open.
 type FileId = (u64, u64);
 
 #[cfg(unix)]
@@ -21,13 +21,13 @@ fn id_of(meta: &Metadata) -> FileId {
     (meta.dev(), meta.ino())
 }
 
-/// Elsewhere a file that is open cannot be moved or removed, but by force.
+/// On other systems a file that is open cannot normally be moved or removed.
 #[cfg(not(unix))]
 fn id_of(_: &Metadata) -> FileId {
     (0, 0)
 }
 
-/// The id of the file that a path leads to; `None` if there is none.
+/// Returns the id of the file at `path`; `None` if there is none.
 pub(crate) fn id(path: &Path) -> Result<Option<FileId>> {
     match fs::metadata(path) {
         Ok(meta) => Ok(Some(id_of(&meta))),
@@ -38,7 +38,7 @@ pub(crate) fn id(path: &Path) -> Result<Option<FileId>> {
     }
 }
 
-/// A file as it was when the store was opened.
+/// File as it was when the store was opened.
 #[derive(Debug)]
 struct Opened {
     path: PathBuf,
@@ -55,20 +55,20 @@ impl Opened {
         if id(&self.path)? == Some(self.id) { Ok(()) } else { Err(moved(&self.path)) }
     }
 
-    /// Whether another file has its name.
+    /// Returns whether another file has the name.
     fn is_replaced(&self) -> bool {
         !matches!(id(&self.path), Ok(found) if found.is_none_or(|id| id == self.id))
     }
 }
 
-/// The files of a store that is open.
+/// Files of an open store.
 #[derive(Debug)]
 pub(crate) struct Files {
     database: Opened,
-    /// SQLite's write-ahead log, and the index of that.
+    /// SQLite's write-ahead log; the field `index` is the log's index.
     log: Opened,
     index: Opened,
-    /// Of a file that is read without a log: its length, and when it was last written to.
+    /// Length and time of the last write of a database that is read without a log.
     still: Option<(u64, Option<SystemTime>)>,
 }
 
@@ -77,14 +77,14 @@ fn stamp(path: &Path) -> Result<(u64, Option<SystemTime>)> {
     Ok((meta.len(), meta.modified().ok()))
 }
 
-/// The length of a file; `None` if there is none.
+/// Returns the length of a file in bytes; `None` if there is none.
 pub(crate) fn len(path: &Path) -> Option<u64> {
     fs::metadata(path).ok().map(|meta| meta.len())
 }
 
-/// The file that SQLite keeps beside the one that `path` leads to.
+/// Returns the path of a file that SQLite keeps beside the database at `path`, after following links.
 pub(crate) fn beside(path: &Path, suffix: &str) -> Result<PathBuf> {
-    // Beside the file that a link leads to.
+    // Beside the target of a link.
     let real = fs::canonicalize(path).map_err(|source| place::failed("look at", path, source))?;
     let mut name = OsString::from(real);
     name.push(suffix);
@@ -92,7 +92,8 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> Result<PathBuf> {
 }
 
 impl Files {
-    /// Notes what SQLite has open. `before` is what the path led to before SQLite opened it; by now it must have read.
+    /// Records which files SQLite has open. `before` is the id that the path had before SQLite opened it. Call it
+    /// after SQLite has read the file.
     pub(crate) fn note(path: &Path, before: Option<FileId>) -> Result<Self> {
         let database = Opened::new(path.to_owned())?;
         if before.is_some_and(|before| before != database.id) {
@@ -102,20 +103,20 @@ impl Files {
         Ok(Self { database, log: opened("-wal")?, index: opened("-shm")?, still: None })
     }
 
-    /// The same for a file that is read without a log.
+    /// Like [`note`](Self::note), for a file that is read without a log.
     pub(crate) fn note_still(path: &Path) -> Result<Self> {
         let still = Some(stamp(path)?);
         let none = |suffix: &str| beside(path, suffix).map(|path| Opened { path, id: (0, 0) });
         Ok(Self { database: Opened::new(path.to_owned())?, log: none("-wal")?, index: none("-shm")?, still })
     }
 
-    /// The write-ahead log.
+    /// Returns the path of the write-ahead log.
     pub(crate) fn log(&self) -> &Path {
         &self.log.path
     }
 
-    /// Fails if one of the files has been moved, removed or replaced since the store was opened; one that is read without a
-    /// log, also if it was written to. Three system calls.
+    /// Fails if one of the files has been moved, removed or replaced since the store was opened. For a file that is
+    /// read without a log, also fails if it was written to. Costs three system calls.
     pub(crate) fn check(&self) -> Result<()> {
         self.check_database()?;
         if let Some(still) = self.still {
@@ -135,18 +136,18 @@ impl Files {
         self.index.check()
     }
 
-    /// The same for the database file alone.
+    /// Like [`check`](Self::check), for the database file only.
     pub(crate) fn check_database(&self) -> Result<()> {
         self.database.check()
     }
 
-    /// Whether another program may have begun a log of its own in the place of this store's.
+    /// Returns whether another program may have created its own log in place of this store's.
     pub(crate) fn is_log_replaced(&self) -> bool {
         self.log.is_replaced() || self.index.is_replaced()
     }
 }
 
-/// The error for a file that is not where it was.
+/// Error for a file that is no longer at its path.
 fn moved(path: &Path) -> Error {
     Error::new(
         ErrorKind::Unavailable,

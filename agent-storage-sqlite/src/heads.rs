@@ -1,4 +1,4 @@
-//! Tells those who wait for a session's next event, in this store, that there is one.
+//! Notifies callers in this store that wait for a session's next event.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,30 +6,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 use agent_core::{Seq, SessionId};
 use tokio::sync::watch;
 
-/// A session, by its tenant and its id.
+/// Session, by its tenant and its id.
 type Key = (Arc<str>, SessionId);
 
-/// The sessions that somebody waits for, and at most as many others, but for a few.
+/// Sessions with a waiting caller. At most about as many others are also kept.
 #[derive(Debug, Default)]
 pub(crate) struct Heads(Mutex<Waited>);
 
 #[derive(Debug, Default)]
 struct Waited {
     sessions: HashMap<Key, watch::Sender<Seq>>,
-    /// With so many, those that nobody waits for any more are forgotten.
+    /// Number of sessions at which those without a waiting caller are removed.
     most: usize,
 }
 
-/// The fewest with which it is looked which of them nobody waits for.
+/// Smallest number of sessions at which they are checked for waiting callers.
 const FEW: usize = 256;
 
 impl Heads {
-    /// Waits, from now on, for news of a session.
+    /// Returns a receiver for the future heads of a session.
     pub(crate) fn watch(&self, tenant: &Arc<str>, id: SessionId) -> watch::Receiver<Seq> {
         let mut heads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if heads.sessions.len() >= heads.most.max(FEW) {
             heads.sessions.retain(|_, head| head.receiver_count() > 0);
-            // So that each look at all of them pays for as many new ones.
+            // So that each search of all of them is paid by as many new ones.
             heads.most = 2 * heads.sessions.len();
         }
         heads
@@ -39,7 +39,7 @@ impl Heads {
             .subscribe()
     }
 
-    /// Tells of a session's new head, and forgets those that nobody waits for any more.
+    /// Notifies the receivers of a session's new head, and removes the session if there are none.
     pub(crate) fn tell(&self, tenant: &Arc<str>, id: SessionId, head: Seq) {
         let mut heads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (tenant.clone(), id);
@@ -56,9 +56,10 @@ mod tests {
 
     use super::*;
 
-    /// Nothing stays of a session that somebody waited for once; those who wait are told, however many came and went.
+    /// Sessions that were waited for once are removed; waiting callers are notified, regardless of how many others
+    /// came and left.
     #[test]
-    fn heads_of_sessions_used_once_are_forgotten() {
+    fn heads_without_waiters_are_removed() {
         let (heads, effects) = (Heads::default(), Effects::seeded(1, Timestamp::from_micros(0)));
         let tenant: Arc<str> = "default".into();
         let waiting: Vec<_> = (0..100)

@@ -1,5 +1,6 @@
-//! Proof that the process which took a lease is dead: each process that takes one keeps a lock on a file beside the
-//! database, named in the session's row. The system drops the lock when the process ends, however it ends.
+//! Proof that the process which took a lease is dead. Each process that takes a lease keeps a lock on a file beside
+//! the database, and the session's row names that file. The system drops the lock when the process ends for any
+//! reason.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -7,27 +8,28 @@ use std::path::{Path, PathBuf};
 
 use agent_core::clock::Effects;
 
-/// What stands between the database's name and the holder's.
+/// Text between the database's name and the holder's name.
 const MARK: &str = "-holder-";
 
-/// This process as a holder of leases. Dropping it gives the lock back, which to others is the holder's death.
+/// Holder of leases: this process. Dropping it releases the lock, which other processes take for the holder's
+/// death.
 #[derive(Debug)]
 pub(crate) struct Holder {
     database: PathBuf,
     effects: Effects,
-    held: Option<Held>,
+    held: Option<HeldFile>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldFile {
     name: String,
     path: PathBuf,
     file: File,
 }
 
-impl Drop for Held {
+impl Drop for HeldFile {
     fn drop(&mut self) {
-        // A file that is gone proves as much as one whose lock is free.
+        // A missing file proves as much as one whose lock is free.
         let _ = fs::remove_file(&self.path);
         // By name, not by closing: a child process that is being started may share the open file for a moment.
         let _ = self.file.unlock();
@@ -39,13 +41,13 @@ impl Holder {
         Self { database, effects, held: None }
     }
 
-    /// The name under which this process holds its lock, where it has one.
+    /// Returns the name under which this process holds its lock, if it has one.
     pub(crate) fn name(&self) -> Option<&str> {
         self.held.as_ref().map(|held| held.name.as_str())
     }
 
-    /// Makes sure that this process holds its lock, before its name stands in a row. Without a lock a lease is as good;
-    /// only that others wait for its whole time after a crash.
+    /// Takes this process's lock, if possible, before its name is written to a row. A lease is also valid without the
+    /// lock, but other processes then wait for its full ttl after a crash.
     pub(crate) fn hold(&mut self) {
         if self.held.is_some() {
             return;
@@ -53,12 +55,13 @@ impl Holder {
         sweep(&self.database);
         match self.take() {
             Ok(held) => self.held = Some(held),
-            Err(error) => tracing::warn!(%error, "no lock for leases; who takes over waits for their time"),
+            Err(error) => tracing::warn!(%error, "no lock for leases; a take-over waits for their ttl"),
         }
     }
 
-    /// The file gets its name with its lock on, so that nobody ever sees it free while this process lives.
-    fn take(&self) -> io::Result<Held> {
+    /// Creates and locks the holder's file. The file gets its name when it is already locked, so that nobody sees it
+    /// unlocked while this process is alive.
+    fn take(&self) -> io::Result<HeldFile> {
         let name = format!("{:016x}{:016x}", self.effects.random_u64(), self.effects.random_u64());
         let path = path(&self.database, &name);
         let part = path.with_added_extension("part");
@@ -67,7 +70,7 @@ impl Holder {
             let file = File::open(&part)?;
             file.try_lock()?;
             fs::hard_link(&part, &path)?;
-            Ok(Held { name, path, file })
+            Ok(HeldFile { name, path, file })
         })();
         fs::remove_file(&part)?;
         made
@@ -81,7 +84,8 @@ fn path(database: &Path, name: &str) -> PathBuf {
     path.into()
 }
 
-/// Whether the holder of that name is proven dead: its lock is free, or its file is gone. In doubt it lives.
+/// Returns whether the holder of that name is proven dead: its lock is free, or its file does not exist. In doubt,
+/// returns `false`.
 pub(crate) fn is_dead(database: &Path, name: &str) -> bool {
     let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_name && is_free(&path(database, name)).unwrap_or(false)
@@ -99,7 +103,7 @@ fn is_free(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Removes the files of holders that are dead.
+/// Removes the files of dead holders.
 fn sweep(database: &Path) {
     let Some((folder, name)) = database.parent().zip(database.file_name()) else { return };
     let start = format!("{}{MARK}", name.to_string_lossy());
@@ -117,7 +121,7 @@ fn sweep(database: &Path) {
 mod tests {
     use super::*;
 
-    /// A holder lives for as long as it is there, and what the dead leave behind is removed.
+    /// A holder is alive while its value exists, and the files of dead holders are removed.
     #[test]
     fn a_free_lock_is_proof_of_death() {
         let folder = tempfile::tempdir().unwrap();
@@ -128,7 +132,7 @@ mod tests {
         let name = holder.name().unwrap().to_owned();
         assert!(!is_dead(&database, &name));
         assert!(!is_dead(&database, "../agent.db"), "no name of a holder");
-        // What a process that was killed leaves behind.
+        // File of a process that was killed.
         fs::write(path(&database, "00ff"), "").unwrap();
         assert!(is_dead(&database, "00ff"));
         sweep(&database);

@@ -1,4 +1,5 @@
-//! Agent workspaces, sessions and device bindings in one embedded SQLite file: the default for real use on one machine.
+//! Stores agent workspaces, sessions and device bindings in one embedded SQLite file: the default for real use on one
+//! machine.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -13,40 +14,60 @@
 //!
 //! let (store, effects) = (SqliteStore::open(&path).await?, Effects::default());
 //! let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-//! let session = SessionStoreExt::create(&store, &effects, new).await?;
-//! store.append(&effects, session.id, session.head, vec![NewEvent::user_message("hello")]).await?;
+//! let session = store.create(&effects, new).await?;
+//! store.append(&effects, session.id, session.head, vec![NewEvent::user_message("Hello")]).await?;
 //! store.close().await?;
 //!
-//! // Another process, another day.
+//! // Later, in another process.
 //! let store = SqliteStore::open(&path).await?;
 //! let page = store.read(session.id, ReadEvents::last(50)).await?;
 //! assert_eq!(page.events.len(), 2);
 //! # Ok(()) }
 //! ```
 //!
+//! ```text
+//! callers ── commits ──▶ one writer thread ── one transaction for all that wait ──▶ agent.db
+//! callers ◀── reads ──── reader threads, and the caller's own for short reads ◀──── agent.db
+//! ```
+//!
 //! # Guarantees
 //!
-//! - What was acknowledged survives `kill -9` and the loss of power ([`Sync::Full`], the default), or `kill -9` only
+//! - Acknowledged writes survive `kill -9` and power loss ([`Sync::Full`], the default), or `kill -9` only
 //!   ([`Sync::Normal`], [`Sync::Off`]).
-//! - A commit is seen whole or not at all. Readers wait for nobody, and nobody waits for them.
-//! - Several processes on one machine behave like one. They wait for each other, up to a stated time; then a write
-//!   fails with `Unavailable`, and may be sent again. Network file systems are refused.
-//! - One thread writes. It commits everything that waits in one transaction, and answers after that, so that many
-//!   sessions share one sync. One caller's conflict concerns nobody else; where SQLite fails, all is rolled back and
-//!   each commit is tried alone.
-//! - Reads that may take long are done on threads of the store's own, and so are all writes. On the caller's thread is read
-//!   what is short and was in use within the last minute: at most 64 rows and 256 KiB.
+//! - Every reader sees a commit whole or not at all. Readers never wait for writers, and writers never wait for
+//!   readers.
+//! - Several processes on one machine may use the same store, as if they were one. Writes wait for each other, up to a
+//!   configured time; then a write fails with `Unavailable`, and may be sent again. Network file systems are refused.
+//! - One thread writes. It commits all waiting requests in one transaction, and acknowledges them after that, so that
+//!   many sessions share one sync. One caller's conflict does not affect the others. If SQLite fails, everything is
+//!   rolled back and each commit is tried alone.
+//! - Reads that may take long, and all writes, run on the store's own threads. The caller's thread runs only short
+//!   reads of data that was used within the last minute: at most 64 rows and 256 KiB.
 //! - A file that is moved, removed or replaced while the store has it open is neither written to nor read from: calls
-//!   fail with `Unavailable`, and what was acknowledged before is in the file that was moved.
-//! - A file that may not be written to is opened to be read, and each write fails with `Denied`.
-//! - Every row has a checksum. A damaged event, workspace or binding is `Corrupt`; a damaged session record is made
-//!   anew from the log.
+//!   fail with `Unavailable`, and everything acknowledged before is in the file that was moved.
+//! - A file that may not be written to is opened for reading, and each write fails with `Denied`.
+//! - Every row has a checksum. A damaged event, workspace or binding is `Corrupt`; a damaged session record is rebuilt
+//!   from the log.
 //!
 //! # The file
 //!
-//! Readable with the `sqlite3` program, through the views `v_sessions`, `v_messages` and `v_runs`; while the store is
-//! open it has `-wal` and `-shm` files beside it, which belong to it. [`SqliteStore::close`] moves what they hold into the
-//! file and removes them; [`SqliteStore::backup`] copies the file while writes go on. Made with mode 0600.
+//! The `sqlite3` program can read the file, through the views `v_sessions`, `v_messages` and `v_runs`. While the store
+//! is open, it has `-wal` and `-shm` files beside it, which are part of it. [`SqliteStore::close`] moves their
+//! contents into the file and removes them; [`SqliteStore::backup`] copies the file while writes go on. The file is
+//! created with mode 0600.
+//!
+//! # Runtime
+//!
+//! The store runs on threads of its own, so any executor will do, except for
+//! [`changed`](agent_core::SessionStore::changed), retries and the deletion of a tenant, which need tokio with time
+//! enabled. SQLite is
+//! compiled in. The crate has no features.
+//!
+//! # Where to go next
+//!
+//! - [`SqliteConfig`]: durability, waiting times, caches, a limit on the size of the file.
+//! - [`SqliteStore`]: the store, and what only a database file has: [`SqliteStore::backup`], [`SqliteStore::rebuild`].
+//! - [`SessionStoreExt`](agent_core::SessionStoreExt): create, append, fork, follow.
 
 mod backup;
 mod bindings;
@@ -69,6 +90,7 @@ mod session_rows;
 mod sessions;
 mod store;
 mod stored;
+mod tenants;
 mod threads;
 mod wait;
 mod workspaces;

@@ -1,11 +1,11 @@
-//! The limit that the system sets to the size of files.
+//! Limit that the system sets on the size of files.
 
 #[cfg(unix)]
 use std::fs;
 use std::path::Path;
 
-/// Whether a file of the database at `path` is as large as the system lets a file of this process be, but for a page or so:
-/// SQLite does not say which error the system gave for a write.
+/// Returns whether a file of the database at `path` has almost reached the size limit that the system sets for this
+/// process, to within 64 KiB. Needed because SQLite does not report which error the system returned for a write.
 #[cfg(unix)]
 pub(crate) fn is_at_limit(path: &Path) -> bool {
     const MARGIN: u64 = 1 << 16;

@@ -3,14 +3,14 @@
 use agent_core::session::SessionSummary;
 use agent_core::state::SessionState;
 use agent_core::store::{Cursor, PAGE_MAX, Page, SessionQuery};
-use agent_core::{SessionId, TenantId, Timestamp};
+use agent_core::{SessionId, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Params, Row, params_from_iter};
 
 use crate::error::Step;
 use crate::rows::{checksum, each, first_number, int, number, text};
 
-/// The text of a query with its values, in order. All text comes from this crate; whatever a caller gave is a value.
+/// Text of a query with its values, in order. All text comes from this crate; everything from a caller is a value.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sql {
     text: String,
@@ -40,7 +40,7 @@ impl Sql {
     }
 }
 
-/// By which index a query is answered.
+/// Index that answers a query.
 #[derive(Clone, Copy, Debug)]
 enum By<'a> {
     Due(Timestamp),
@@ -75,7 +75,7 @@ fn states(query: &SessionQuery) -> Vec<SessionState> {
     SessionState::ALL.iter().copied().filter(wanted).collect()
 }
 
-/// The query for one page, or for the count of all pages.
+/// Returns the query for one page, or for the count of all pages.
 pub(crate) fn sql(
     tenant: &str,
     query: &SessionQuery,
@@ -86,10 +86,10 @@ pub(crate) fn sql(
     let by = by(query);
     let columns = match by {
         _ if count => "count(*)",
-        By::Due(_) => "s.due_at, s.id, s.summary_crc, s.summary",
+        By::Due(_) => "s.next_due_at, s.id, s.summary_crc, s.summary",
         _ => "s.last_active_at, s.id, s.summary_crc, s.summary",
     };
-    // One walk for each state, merged by SQLite, where the state comes before the recency in the index.
+    // One walk for each state, merged by SQLite, since the state comes before the recency in the index.
     let walks = match by {
         By::Workspace | By::State => states(query).into_iter().map(Some).collect(),
         _ => vec![None],
@@ -109,7 +109,7 @@ pub(crate) fn sql(
     }
     if !count {
         let order = match by {
-            By::Due(_) => " ORDER BY s.due_at, s.id",
+            By::Due(_) => " ORDER BY s.next_due_at, s.id",
             By::Label(..) => " ORDER BY l.last_active_at DESC, l.session DESC",
             _ if walks.len() > 1 => " ORDER BY 1 DESC, 2 DESC",
             _ => " ORDER BY s.last_active_at DESC, s.id DESC",
@@ -120,7 +120,7 @@ pub(crate) fn sql(
     sql
 }
 
-/// One walk along an index.
+/// Adds one walk along an index.
 fn walk(
     sql: &mut Sql,
     tenant: &str,
@@ -133,7 +133,7 @@ fn walk(
     narrow(sql, query, by, state);
     if let Some((at, id)) = after {
         let place = match by {
-            By::Due(_) => "(s.due_at, s.id) >",
+            By::Due(_) => "(s.next_due_at, s.id) >",
             By::Label(..) => "(l.last_active_at, l.session) <",
             _ => "(s.last_active_at, s.id) <",
         };
@@ -142,12 +142,13 @@ fn walk(
     }
 }
 
-/// Which index is walked, and where it begins.
+/// Adds the index to walk, and the position at which the walk begins.
 fn along(sql: &mut Sql, tenant: &str, by: By<'_>) {
     match by {
         By::Due(until) => {
             sql.push(" FROM sessions s INDEXED BY sessions_by_due WHERE s.tenant = ").value(tenant);
-            sql.push(" AND s.due_at > -9000000000000000000 AND s.due_at <= ").int(until.as_micros());
+            sql.push(" AND s.next_due_at > -9000000000000000000 AND s.next_due_at <= ")
+                .int(until.as_micros());
         }
         By::Label(key, value) => {
             sql.push(" FROM labels l CROSS JOIN sessions s ON s.log = l.log");
@@ -170,7 +171,7 @@ fn along(sql: &mut Sql, tenant: &str, by: By<'_>) {
     }
 }
 
-/// What else the query asks for.
+/// Adds the other conditions of the query.
 fn narrow(sql: &mut Sql, query: &SessionQuery, by: By<'_>, state: Option<SessionState>) {
     if let Some(workspace) = query.workspace {
         sql.push(" AND s.workspace = ").value(workspace.as_uuid().to_string());
@@ -201,19 +202,20 @@ fn narrow(sql: &mut Sql, query: &SessionQuery, by: By<'_>, state: Option<Session
     }
 }
 
-/// A page of sessions, and those on it whose rows are damaged: the writer has to make them anew.
+/// Page of sessions, and the sessions on it whose rows are damaged. The writer must rebuild those.
 #[derive(Debug, Default)]
 pub(crate) struct Listed {
     pub(crate) page: Page<SessionSummary>,
     pub(crate) broken: Vec<SessionId>,
 }
 
-/// Whether a page is read by walking an index no further than the page goes: nothing on the way is left out, nor counted.
+/// Returns whether a page is read by walking an index no further than the page: no row on the way is skipped or
+/// counted.
 pub(crate) fn is_one_walk(query: &SessionQuery) -> bool {
     matches!(by(query), By::Workspace | By::State) && !query.with_total
 }
 
-/// A page of sessions; `None` where it has more than `most` bytes.
+/// Returns a page of sessions; `None` if it has more than `most` bytes.
 pub(crate) fn sessions(
     conn: &Connection,
     tenant: &str,
@@ -265,25 +267,6 @@ fn summary(
         return Ok(None);
     }
     Ok(serde_json::from_str(json).ok())
-}
-
-/// The tenants that hold anything: one step along an index for each.
-pub(crate) fn tenants(conn: &Connection, after: &str) -> Step<Vec<TenantId>> {
-    let steps = |table: &str| {
-        format!(
-            "SELECT n FROM (WITH RECURSIVE t (n) AS (SELECT (SELECT min(tenant) FROM {table} WHERE tenant > ?1) \
-             UNION ALL SELECT (SELECT min(tenant) FROM {table} WHERE tenant > n) FROM t WHERE n IS NOT NULL) \
-             SELECT n FROM t WHERE n IS NOT NULL)"
-        )
-    };
-    let sql = ["logs", "tombstones", "workspaces", "bindings"].map(steps).join(" UNION ");
-    let mut found = Vec::new();
-    each(conn, &sql, [after], |row| {
-        found.push(row.get::<_, String>(0)?.parse::<TenantId>()?);
-        Ok(())
-    })?;
-    found.sort();
-    Ok(found)
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! That each list walks an index: SQLite's own plans.
+//! Tests that each list walks an index, using SQLite's own query plans.
 
 use super::*;
 use crate::{SqliteConfig, reading, schema};
 use agent_core::WorkspaceId;
 use agent_core::model::{Actor, Role};
 
-/// What is left open in the text is NULL where no values are given.
+/// Parameters are NULL if no values are given.
 fn plan(conn: &Connection, sql: &str, values: Option<&Sql>) -> Vec<String> {
     let mut explain = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     for (n, value) in (1..).zip(values.iter().flat_map(|sql| &sql.values)) {
@@ -34,9 +34,9 @@ fn assert_walks(sql: &str, plan: &[String]) {
     );
 }
 
-/// A statement is prepared once, and not anew for the next values.
+/// A statement is prepared once, and not again for other values.
 #[test]
-fn other_values_prepare_nothing_anew() {
+fn statements_are_prepared_only_once() {
     let folder = tempfile::tempdir().unwrap();
     let conn = schema::open(&mut SqliteConfig::new(folder.path().join("a.db"))).unwrap().0;
     let prepared_anew = |sql: &str| {
@@ -53,9 +53,9 @@ fn other_values_prepare_nothing_anew() {
     let parent: SessionId = "018f4e9a-7a2b-7c3d-8e4f-ffffffffffff".parse().unwrap();
     let lists = [
         SessionQuery::new(),
-        SessionQuery::new().label("a", "b").label("c", "d"),
-        SessionQuery::new().parent(parent),
-        SessionQuery::new().due(Timestamp::UNIX_EPOCH),
+        SessionQuery::new().with_label("a", "b").with_label("c", "d"),
+        SessionQuery::new().with_parent(parent),
+        SessionQuery::new().with_due(Timestamp::UNIX_EPOCH),
     ];
     let lists = lists.map(|query| sql("default", &query, Some((Timestamp::UNIX_EPOCH, parent)), false).text);
     let others = [reading::OLDEST, reading::NEWEST, crate::workspaces::LIST, crate::bindings::LIST];
@@ -76,18 +76,21 @@ fn every_list_walks_an_index() {
     let queries = [
         SessionQuery::new(),
         SessionQuery::new().with_hidden(),
-        SessionQuery::new().workspace(workspace),
-        SessionQuery::new().workspace(workspace).states([SessionState::Idle]),
-        SessionQuery::new().states([SessionState::Queued]),
-        SessionQuery::new().states([SessionState::Idle, SessionState::Archived]),
-        SessionQuery::new().label("project", "apollo"),
-        SessionQuery::new().label("project", "apollo").label("b", "c").workspace(workspace),
-        SessionQuery::new().creator(alice.clone()),
-        SessionQuery::new().creator(alice.clone()).workspace(workspace).states([SessionState::Idle]),
-        SessionQuery::new().parent(id),
-        SessionQuery::new().parent(id).creator(alice).label("a", "b"),
-        SessionQuery::new().due(Timestamp::UNIX_EPOCH),
-        SessionQuery::new().due(Timestamp::UNIX_EPOCH).workspace(workspace).label("a", "b"),
+        SessionQuery::new().with_workspace(workspace),
+        SessionQuery::new().with_workspace(workspace).with_states([SessionState::Idle]),
+        SessionQuery::new().with_states([SessionState::Queued]),
+        SessionQuery::new().with_states([SessionState::Idle, SessionState::Archived]),
+        SessionQuery::new().with_label("project", "apollo"),
+        SessionQuery::new().with_label("project", "apollo").with_label("b", "c").with_workspace(workspace),
+        SessionQuery::new().with_creator(alice.clone()),
+        SessionQuery::new()
+            .with_creator(alice.clone())
+            .with_workspace(workspace)
+            .with_states([SessionState::Idle]),
+        SessionQuery::new().with_parent(id),
+        SessionQuery::new().with_parent(id).with_creator(alice).with_label("a", "b"),
+        SessionQuery::new().with_due(Timestamp::UNIX_EPOCH),
+        SessionQuery::new().with_due(Timestamp::UNIX_EPOCH).with_workspace(workspace).with_label("a", "b"),
     ];
     for query in &queries {
         for after in [None, Some((Timestamp::UNIX_EPOCH, id))] {

@@ -1,4 +1,4 @@
-//! The file itself, before SQLite sees it: what lies there, on what file system, readable by whom.
+//! Checks of the path before SQLite opens it: the kind of object, the file system, and the permissions.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
@@ -8,22 +8,22 @@ use agent_core::{Error, ErrorKind, Result};
 
 use crate::error::corrupt;
 
-/// Checks what is at `path`, and makes an empty file there, for its owner only, where there is nothing.
+/// Checks the file at `path`. If there is none, creates an empty file, accessible to its owner only.
 ///
-/// `create` says whether a store may be made; where it may not, a file that is missing or empty is `NotFound`.
+/// `create` is whether a store may be created. If not, a missing or empty file is `NotFound`.
 pub(crate) fn prepare(path: &Path, create: bool) -> Result<()> {
     let folder = above(path);
     if !create && is_absent(path)? {
         return Err(no_store(path));
     }
-    // Where the file is not there yet, its folder may be new as well: made by another process a moment ago, perhaps.
+    // If the file does not exist yet, its folder may be new as well, perhaps created by another process a moment ago.
     if !path.exists() {
         make_folder(&mut System, folder).map_err(|source| failed("make the folder", folder, source))?;
     }
     refuse_network(folder)?;
     match fs::metadata(path) {
         Ok(meta) if !meta.is_file() => {
-            Err(corrupt(&path.display().to_string(), "is no file, where the database should be"))
+            Err(corrupt(&path.display().to_string(), "is not a file; the database should be there"))
         }
         Ok(meta) if has_other_names(&meta) => Err(Error::new(
             ErrorKind::InvalidInput,
@@ -44,7 +44,7 @@ pub(crate) fn prepare(path: &Path, create: bool) -> Result<()> {
     }
 }
 
-/// What keeps this process from writing to the database at `path`, and what to do; `None` if nothing is known.
+/// Returns what keeps this process from writing to the database at `path`, and the remedy; `None` if nothing is known.
 pub(crate) fn read_only(path: &Path) -> Option<String> {
     let folder = above(path);
     let what = match (refused(path), refused(folder)) {
@@ -63,12 +63,14 @@ pub(crate) fn read_only(path: &Path) -> Option<String> {
     Some(format!("{what}, or copy the file to where this user may write"))
 }
 
-/// Whether nobody is to write to the file by its mode; also root, who may: whoever set it meant something by it.
+/// Returns whether the file's mode forbids writing for everyone. This also counts for root, who could write, because
+/// the mode was set on purpose.
 pub(crate) fn is_marked(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|meta| meta.permissions().readonly())
 }
 
-/// Whether the system lets this process not write there, and if so, whether since the file system is read-only.
+/// Returns `None` if the system lets this process write to the path, else whether the reason is a read-only file
+/// system.
 #[cfg(unix)]
 fn refused(path: &Path) -> Option<bool> {
     match rustix::fs::access(path, rustix::fs::Access::WRITE_OK) {
@@ -82,12 +84,12 @@ fn refused(_: &Path) -> Option<bool> {
     None
 }
 
-/// The error for a place where no store is, and none is to be made.
+/// Error for a path without a store, if none may be created.
 pub(crate) fn no_store(path: &Path) -> Error {
     Error::new(ErrorKind::NotFound, format!("{} holds no store; check the path", path.display()))
 }
 
-/// Whether a file has several names. SQLite keeps its log beside the name by which it was opened.
+/// Returns whether a file has several names. SQLite keeps its log beside the name by which the file was opened.
 #[cfg(unix)]
 fn has_other_names(meta: &fs::Metadata) -> bool {
     std::os::unix::fs::MetadataExt::nlink(meta) > 1
@@ -98,7 +100,7 @@ fn has_other_names(_: &fs::Metadata) -> bool {
     false
 }
 
-/// Whether there is no file, or an empty one beside which SQLite left nothing.
+/// Returns whether there is no file, or an empty one without a SQLite log or journal beside it.
 fn is_absent(path: &Path) -> Result<bool> {
     match fs::metadata(path) {
         Ok(meta) if meta.is_file() && meta.len() == 0 => {
@@ -115,8 +117,8 @@ fn is_absent(path: &Path) -> Result<bool> {
     }
 }
 
-/// A file that is not empty starts with SQLite's own words, unless the power went while its first page was written: then
-/// a journal lies beside it, by which SQLite takes that back.
+/// Checks that a file which is not empty starts with SQLite's header. The exception is a power loss during the write
+/// of the first page: then a journal is beside the file, and SQLite uses it to undo the write.
 fn check_start(path: &Path) -> Result<()> {
     const JOURNAL: &[u8] = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7";
     let start = start_of(path).map_err(|source| failed("read", path, source))?;
@@ -128,7 +130,7 @@ fn check_start(path: &Path) -> Result<()> {
     if start_of(Path::new(&journal)).is_ok_and(|start| start.starts_with(JOURNAL)) {
         return Ok(());
     }
-    Err(corrupt(&path.display().to_string(), "is no SQLite database, or its start is damaged"))
+    Err(corrupt(&path.display().to_string(), "is not a SQLite database, or its beginning is damaged"))
 }
 
 fn start_of(path: &Path) -> io::Result<Vec<u8>> {
@@ -137,7 +139,7 @@ fn start_of(path: &Path) -> io::Result<Vec<u8>> {
     Ok(start)
 }
 
-/// Makes an empty file that only its owner may read.
+/// Creates an empty file that only its owner may read and write.
 pub(crate) fn make_file(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -146,17 +148,17 @@ pub(crate) fn make_file(path: &Path) -> io::Result<()> {
     options.open(path).map(drop)
 }
 
-/// The folder that a path lies in.
+/// Returns the folder that contains a path.
 fn above(path: &Path) -> &Path {
     path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// What making folders asks of the system. A test stands in its place, and cuts the power.
+/// System calls that creating folders needs. A test replaces them and simulates power loss.
 trait Folders {
-    /// Whether there is a folder.
+    /// Returns whether a folder exists.
     fn is_there(&self, folder: &Path) -> bool;
 
-    /// Makes a folder in one that is there, for its owner only.
+    /// Creates a folder in an existing one, for its owner only.
     fn make(&mut self, folder: &Path) -> io::Result<()>;
 
     /// Makes the names in a folder durable.
@@ -189,14 +191,14 @@ impl Folders for System {
     }
 }
 
-/// Makes a folder and those above it, and their names durable: SQLite syncs no folder but the one that the file lies in. Of
-/// those that are there the last one's name may not be durable yet, where whoever made it died before that or is about to;
-/// the names above it are.
+/// Creates a folder and those above it, and makes their names durable. SQLite syncs only the folder that contains the
+/// file. Of the existing folders, the name of the last one may not be durable yet, if the process that created it ended
+/// before syncing it or has not synced it yet; the names above it are durable.
 fn make_folder(system: &mut impl Folders, folder: &Path) -> io::Result<()> {
     let above = above(folder);
     if system.is_there(folder) {
         return match system.sync(above) {
-            // Nobody of this user has made it, then: it was there before.
+            // No process of this user has created it, so it existed before.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
             synced => synced,
         };
@@ -209,7 +211,7 @@ fn make_folder(system: &mut impl Folders, folder: &Path) -> io::Result<()> {
     system.sync(above)
 }
 
-/// The error for what the system refused.
+/// Error for an operation that the system refused.
 pub(crate) fn failed(doing: &str, path: &Path, source: io::Error) -> Error {
     let (kind, remedy) = match source.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
@@ -229,7 +231,8 @@ pub(crate) fn failed(doing: &str, path: &Path, source: io::Error) -> Error {
     Error::new(kind, format!("cannot {doing} {}: {remedy}", path.display())).with_source(source)
 }
 
-/// SQLite's locks and its shared memory do not work across machines, so that two of them would destroy the file.
+/// Refuses network file systems. SQLite's locks and shared memory do not work across machines, so that two of them
+/// would destroy the file.
 fn refuse_network(folder: &Path) -> Result<()> {
     let Some(name) = network(folder) else { return Ok(()) };
     Err(Error::new(
@@ -259,7 +262,7 @@ fn network(_: &Path) -> Option<String> {
 #[cfg(target_os = "linux")]
 const FUSE: u32 = 0x6573_5546;
 
-/// The name of a network file system, by the kernel's number and, for FUSE, by the mount's type.
+/// Returns the name of a network file system, by the kernel's number and, for FUSE, by the mount's type.
 #[cfg(target_os = "linux")]
 fn judge(magic: u32, mounted: Option<&str>) -> Option<String> {
     let name = match magic {
@@ -285,7 +288,7 @@ fn judge(magic: u32, mounted: Option<&str>) -> Option<String> {
     Some(name.to_owned())
 }
 
-/// The type of the mount that `path` lies on: the last one with the longest mount point.
+/// Returns the type of the mount that contains `path`: the last one with the longest mount point.
 #[cfg(target_os = "linux")]
 fn mounted(mountinfo: &str, path: &Path) -> Option<String> {
     let mounts = mountinfo.lines().filter_map(|line| {
@@ -305,13 +308,13 @@ mod tests {
 
     use super::*;
 
-    /// Folders, and whether the loss of power would leave their names.
+    /// Model of folders, and of which names would survive power loss.
     #[derive(Clone, Default)]
     struct Model {
         folders: BTreeMap<PathBuf, bool>,
-        /// How many calls go well yet; `None`: all.
+        /// Number of calls that still succeed; `None` means all.
         left: Option<usize>,
-        /// Another process makes the same folder just before.
+        /// True if another process creates the same folder just before.
         hurried: bool,
     }
 
@@ -359,10 +362,10 @@ mod tests {
         }
     }
 
-    /// A folder that was made for a new file, by whomever, is there after the loss of power, and all above it;
-    /// where any of it fails that is said, and the next attempt makes up for it.
+    /// A folder that any process created for a new file, and all folders above it, survive power loss. A failure is
+    /// reported, and the next attempt makes up for it.
     #[test]
-    fn the_folders_of_a_new_file_outlive_the_power() {
+    fn folders_of_a_new_file_survive_power_loss() {
         let wanted = Path::new("var/lib/agent");
         for hurried in [false, true] {
             for calls in 0.. {
@@ -373,7 +376,7 @@ mod tests {
                     assert_eq!(calls, 7, "one to make and one to sync each, and that of what was there");
                     break;
                 }
-                // The process may have died there, too, and the power gone as well.
+                // The process may have ended there, too, and the power may have failed.
                 for power in [false, true] {
                     let mut next = Model { left: None, ..disk.clone() };
                     if power {
@@ -391,7 +394,7 @@ mod tests {
 mod network_tests {
     use super::*;
 
-    /// Network file systems are known by number, those in user space by the type of the mount.
+    /// Network file systems are recognized by number, and those in user space by the type of the mount.
     #[test]
     fn network_file_systems_are_refused_by_name() {
         assert_eq!(judge(0x6969, None).as_deref(), Some("nfs"));

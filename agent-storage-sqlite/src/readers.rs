@@ -1,8 +1,8 @@
-//! Reading. The threads that read are as many as configured, each with a connection of its own, started when they are
-//! needed; a read that may take long is handed to one that is idle, and so never blocks the caller's runtime.
+//! Reader threads. There are at most as many as configured, each with its own connection, started when needed. A read
+//! that may take long runs on an idle one, and so never blocks the caller's runtime.
 //!
-//! A page of what was just written or read is in memory, and read in less time than it takes to wake a thread and be
-//! woken by it. It is read at once, on the caller's thread, over one connection more.
+//! A page of data that was just written or read is in memory, and reading it takes less time than waking a thread and
+//! being woken by it. Such a read runs immediately on the caller's thread, over an extra connection.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak, mpsc};
@@ -20,11 +20,12 @@ use crate::schema;
 use crate::sessions::Key;
 use crate::threads::Threads;
 
-/// For how long what was written or read counts as being in memory, and for how many sessions that is remembered.
+/// Time for which data that was written or read counts as being in memory. `WARM_SESSIONS` is the number of sessions
+/// for which this is remembered.
 const WARM: Duration = Duration::from_secs(60);
 const WARM_SESSIONS: usize = 1024;
 
-/// A read, and the answer to whoever asked for it.
+/// Read, including the reply to its caller.
 type Job = Box<dyn FnOnce(Result<&Connection>, Seat) + Send>;
 
 /// Pages that are in memory after they were used: those of a session, or those of a tenant's lists.
@@ -34,13 +35,13 @@ pub(crate) enum Warm {
     Lists(Arc<str>),
 }
 
-/// The way to one of the threads, which ends when this is dropped.
+/// Channel to one of the threads, which ends when this is dropped.
 type Reader = mpsc::Sender<(Job, Seat)>;
 
-/// `None` once the store is closed.
+/// Idle threads; `None` once the store is closed.
 type Idle = Mutex<Option<Vec<Reader>>>;
 
-/// The place of a thread that reads. Dropped instead of given back it ends the thread.
+/// Assignment of a reader thread to a read. Dropping it instead of giving it back ends the thread.
 struct Seat {
     reader: Reader,
     idle: Weak<Idle>,
@@ -57,7 +58,7 @@ impl Seat {
     }
 }
 
-/// The threads that read, and the connection for what is read at once.
+/// Reader threads, and the connection for immediate reads.
 #[derive(Debug)]
 pub(crate) struct Readers {
     at_once: Arc<Mutex<Option<Connection>>>,
@@ -65,7 +66,7 @@ pub(crate) struct Readers {
     config: SqliteConfig,
     files: Arc<Files>,
     permits: Arc<Semaphore>,
-    /// Those that do nothing, the one that read last at the end: its page cache is the warmest.
+    /// Idle threads. The one that read last is at the end, because its page cache is the warmest.
     idle: Arc<Idle>,
     threads: Threads,
     open: OpenState,
@@ -85,8 +86,8 @@ impl Readers {
         }
     }
 
-    /// Starts no more reads, ends the threads when they have read what they are at, and waits for that. May block for as
-    /// long as it takes.
+    /// Refuses new reads, ends the threads after their current reads, and waits for them. May block for as long as
+    /// these take.
     pub(crate) fn end(&self) {
         self.permits.close();
         drop(self.idle.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -94,7 +95,7 @@ impl Readers {
         drop(self.at_once.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Notes that pages were written or read a moment ago.
+    /// Records that pages were just written or read.
     pub(crate) fn warm(&self, what: Warm) {
         let mut warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner);
         if warm.len() >= WARM_SESSIONS {
@@ -103,8 +104,9 @@ impl Readers {
         warm.insert(what, Instant::now());
     }
 
-    /// Does `work` on this thread, where its pages were in use a moment ago. `None` where they were not, where another
-    /// caller is at it, where `work` finds more than it should read here, and where SQLite fails: then a thread is asked.
+    /// Runs `work` on this thread, if its pages were in use recently. Returns `None` if they were not, if another
+    /// caller is using the connection, if `work` finds more than it should read here, or if SQLite fails; the caller
+    /// then uses a thread.
     pub(crate) fn read_at_once<T>(
         &self,
         what: &Warm,
@@ -129,8 +131,8 @@ impl Readers {
         }
     }
 
-    /// Has `work` done on a thread, once one is free. Where the caller is dropped before that, nothing is read; after it
-    /// the read goes on to its end, for nobody.
+    /// Runs `work` on a thread, once one is free. If the caller is dropped before that, nothing is read. If it is
+    /// dropped later, the read completes and its result is discarded.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         doing: &'static str,
@@ -155,7 +157,7 @@ impl Readers {
         let job = move |conn: Result<&Connection>, seat: Seat| {
             let done = conn.map(work).and_then(|done| files.check().map(|()| done));
             let done = match done {
-                // One on which SQLite failed is closed, as is one on a file that was moved.
+                // A connection on which SQLite failed is closed, and so is one on a file that was moved.
                 Err(error) => Err(error),
                 Ok(Err(Fault::Sql(error))) => Err(failed(&format!("{doing} in {}", path.display()), error)),
                 Ok(Err(Fault::Refused(error))) => {
@@ -167,11 +169,11 @@ impl Readers {
                     Ok(done)
                 }
             };
-            // Nobody is left to be told where the caller was dropped.
+            // The receiver does not exist any more if the caller was dropped.
             let _ = reply.send(done);
         };
         reader.send((Box::new(job), seat)).map_err(|_| self.gone())?;
-        // Only the thread keeps itself waiting for more, also where this caller is never polled again.
+        // Only the thread itself waits for more work, also if this caller is never polled again.
         drop(reader);
         if let Some(jobs) = new {
             self.start(jobs)?;
@@ -179,7 +181,7 @@ impl Readers {
         answer.await.map_err(|_| self.gone())?
     }
 
-    /// Starts another thread, with a connection, for the job that waits and those after it.
+    /// Starts another thread, with a connection, for the waiting job and later ones.
     fn start(&self, jobs: mpsc::Receiver<(Job, Seat)>) -> Result<()> {
         let (config, files, at_once) = (self.config.clone(), self.files.clone(), self.at_once.clone());
         self.threads.spawn("agent-sqlite-reader", "read with", move || {
@@ -207,7 +209,7 @@ impl Readers {
     }
 }
 
-/// Opens a connection that reads, on the file that the store has opened.
+/// Opens a connection for reading, on the file that the store has opened.
 fn open(config: &SqliteConfig, files: &Files) -> Result<Connection> {
     files.check()?;
     let conn = schema::reader(config)
@@ -216,11 +218,11 @@ fn open(config: &SqliteConfig, files: &Files) -> Result<Connection> {
     Ok(conn)
 }
 
-/// Opens the connection for what is read at once, where it is not open. Without it all reads are on threads.
+/// Opens the connection for immediate reads, if it is not open. Without it, all reads run on threads.
 fn open_at_once(config: &SqliteConfig, files: &Files, at_once: &Mutex<Option<Connection>>) {
     let mut conn = at_once.lock().unwrap_or_else(PoisonError::into_inner);
     if conn.is_none() {
-        // Nobody waits for others on a caller's thread.
+        // A read on the caller's thread never waits for another.
         *conn = open(config, files).ok().filter(|conn| conn.busy_timeout(Duration::ZERO).is_ok());
     }
 }

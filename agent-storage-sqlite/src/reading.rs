@@ -1,4 +1,4 @@
-//! Reading sessions: the record, a page of the log, signs of life. Each is one statement, which sees one moment.
+//! Reads of a session: the record, a page of the log, the heartbeat. Each is one statement, and so sees one snapshot.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent_core::event::Event;
 use agent_core::json::to_text;
 use agent_core::session::Session;
-use agent_core::store::{Damaged, EventPage, Pulse, ReadEvents};
+use agent_core::store::{Damaged, EventPage, LeaseStatus, ReadEvents};
 use agent_core::{Epoch, Error, ErrorKind, Seq, SessionId};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
@@ -16,16 +16,16 @@ use crate::holder::is_dead;
 use crate::rows::{first, first_number, int, number, optional, seq, text};
 use crate::stored::{event, no_session, record};
 
-/// What a read found of a session's record.
+/// Result of reading a session.
 #[derive(Debug)]
 pub(crate) enum Found<T> {
-    /// What was asked for.
+    /// Value that was read.
     Whole(T),
-    /// The record is damaged, or missing though there is a log; the writer has to make it anew.
+    /// The record is damaged, or missing although there is a log; the writer must rebuild it.
     Broken,
 }
 
-/// The session's record.
+/// Returns the session's record.
 pub(crate) fn load(conn: &Connection, tenant: &str, id: SessionId) -> Step<Found<Arc<Session>>> {
     let sql = "SELECT record, record_crc FROM logs JOIN sessions USING (log) \
         WHERE logs.tenant = ? AND session = ?";
@@ -35,7 +35,7 @@ pub(crate) fn load(conn: &Connection, tenant: &str, id: SessionId) -> Step<Found
     }
 }
 
-/// The session's head.
+/// Returns the session's head.
 pub(crate) fn head(conn: &Connection, tenant: &str, id: SessionId) -> Step<Found<Seq>> {
     let sql = "SELECT head FROM logs JOIN sessions USING (log) WHERE logs.tenant = ? AND session = ?";
     match first_number(conn, sql, params![tenant, id.to_string()])? {
@@ -44,27 +44,28 @@ pub(crate) fn head(conn: &Connection, tenant: &str, id: SessionId) -> Step<Found
     }
 }
 
-/// Signs of life of whoever holds the session's lease; dead where the lease is of that epoch and its holder's lock is
-/// free.
-pub(crate) fn pulse(
+/// Returns the heartbeat of the session's lease holder. The holder is dead if the lease has that epoch and its
+/// holder's lock is free.
+pub(crate) fn lease_status(
     conn: &Connection,
     database: &Path,
     tenant: &str,
     id: SessionId,
     epoch: Epoch,
-) -> Step<Found<Pulse>> {
-    let sql = "SELECT (SELECT beat FROM beats WHERE log = sessions.log), epoch, holder \
+) -> Step<Found<LeaseStatus>> {
+    let sql = "SELECT (SELECT heartbeat FROM heartbeats WHERE log = sessions.log), epoch, holder \
         FROM logs JOIN sessions USING (log) WHERE logs.tenant = ? AND session = ?";
     let found = first(conn, sql, params![tenant, id.to_string()], |row| {
         let held = optional(row, 1)?;
-        let beat = seq(optional(row, 0)?.unwrap_or(0)).get();
+        let heartbeat = seq(optional(row, 0)?.unwrap_or(0)).get();
         let holder = text(row, 2)?.filter(|_| held == Some(int(epoch.get())));
-        Ok(Pulse::new(beat, holder.is_some_and(|name| is_dead(database, name))))
+        Ok(LeaseStatus::new(heartbeat, holder.is_some_and(|name| is_dead(database, name))))
     })?;
-    found.map_or_else(|| absent(conn, tenant, id), |pulse| Ok(Found::Whole(pulse)))
+    found.map_or_else(|| absent(conn, tenant, id), |lease_status| Ok(Found::Whole(lease_status)))
 }
 
-/// Of a session without a record or a log: whether there is a log, a tombstone or a record.
+/// Returns `Broken` for a session without a record or a log if any part of it is left: a log, a tombstone or a record.
+/// Otherwise fails because the session does not exist.
 fn absent<T>(conn: &Connection, tenant: &str, id: SessionId) -> Step<Found<T>> {
     let sql = "SELECT EXISTS (SELECT 1 FROM logs JOIN events USING (log) WHERE tenant = ?1 AND session = ?2) \
         OR EXISTS (SELECT 1 FROM tombstones WHERE tenant = ?1 AND session = ?2) \
@@ -73,7 +74,7 @@ fn absent<T>(conn: &Connection, tenant: &str, id: SessionId) -> Step<Found<T>> {
     if left == Some(1) { Ok(Found::Broken) } else { Err(no_session(id).into()) }
 }
 
-/// The first row tells of the session, the others are its events.
+/// Statement whose first row describes the session, and whose other rows are its events.
 macro_rules! read_sql {
     ($kinds:literal, $order:literal) => {
         concat!(
@@ -94,7 +95,7 @@ pub(crate) const NEWEST: &str = read_sql!("", " DESC");
 const OLDEST_OF: &str = read_sql!(" AND type IN (SELECT value FROM json_each(?6))", "");
 const NEWEST_OF: &str = read_sql!(" AND type IN (SELECT value FROM json_each(?6))", " DESC");
 
-/// Where a session's own log begins and ends: the first number and the last that there should be.
+/// Range of a session's own log: the first and the last number that there should be.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     first: Seq,
@@ -109,7 +110,7 @@ impl Extent {
     }
 }
 
-/// A page of the session's own events; `None` where it has more than `most` bytes.
+/// Returns a page of the session's own events; `None` if it has more than `most` bytes.
 pub(crate) fn read(
     conn: &Connection,
     tenant: &str,
@@ -143,19 +144,19 @@ pub(crate) fn read(
     Ok(Some(Found::Whole(page.with_damaged(vec![damaged]))))
 }
 
-/// What a walk along the log found of what a page asks for.
+/// Result of walking along the log for a page.
 #[derive(Debug, Default)]
 struct Walked {
-    /// Nothing where there is no record of the session.
+    /// Range of the log; `None` if the session has no record.
     extent: Option<Extent>,
     events: Vec<Event>,
-    /// Whether the page is full, so that nothing is known of what lies behind it.
+    /// True if the page is full, so that the rows after it were not read.
     is_full: bool,
-    /// What is wrong behind the events.
+    /// Error in the rows after the events.
     bad: Option<Error>,
 }
 
-/// Reads the rows of a page, up to the first that is damaged or missing; `None` where they have more than `most` bytes.
+/// Reads the rows of a page, up to the first that is damaged or missing; `None` if they have more than `most` bytes.
 fn walk(
     conn: &Connection,
     tenant: &str,
@@ -200,7 +201,7 @@ fn walk(
     Ok(Some(walked))
 }
 
-/// The statement of a page, and its values.
+/// Returns the statement of a page, and its values.
 fn page_query(tenant: &str, session: &str, read: &ReadEvents, limit: usize) -> (&'static str, Vec<Value>) {
     let sql = match (read.newest, read.kinds.is_empty()) {
         (false, true) => OLDEST,
@@ -213,7 +214,7 @@ fn page_query(tenant: &str, session: &str, read: &ReadEvents, limit: usize) -> (
         session.to_owned().into(),
         int(read.after.get()).into(),
         read.before.map_or(i64::MAX, |before| int(before.get())).into(),
-        // One more than asked for tells whether there is another page.
+        // One more than requested shows whether there is another page.
         int(limit as u64).saturating_add(1).into(),
     ];
     if !read.kinds.is_empty() {
@@ -222,7 +223,7 @@ fn page_query(tenant: &str, session: &str, read: &ReadEvents, limit: usize) -> (
     (sql, values)
 }
 
-/// The error for an event that should stand before `next` (or before the end, where there is no next) and does not.
+/// Error for a missing event before `next`, or before the end if there is no `next`.
 fn gap(
     read: &ReadEvents,
     extent: Extent,

@@ -1,4 +1,4 @@
-//! What is derived, made anew from what is true: records from logs and tombstones.
+//! Rebuilds derived data from its source: records from logs and tombstones.
 
 use std::sync::Arc;
 
@@ -10,25 +10,30 @@ use rusqlite::{Connection, params};
 
 use crate::error::{Fault, Step, corrupt};
 use crate::rows::{checksum, each, execute, first, first_number, int, number, optional, seq, text};
-use crate::stored::{Stored, bury, event, log, new_log, no_session, record, write_record};
+use crate::stored::{StoredSession, bury, event, log, new_log, no_session, record, write_record};
 
-/// As [`session`], for a record that was found to be damaged or missing.
+/// Like [`session`], for a record that was found to be damaged or missing.
 pub(crate) fn mend(
     conn: &Connection,
     tenant: &Arc<str>,
     id: SessionId,
     had_record: bool,
-) -> Step<Option<Stored>> {
+) -> Step<Option<StoredSession>> {
     let mended = session(conn, tenant, id, had_record)?;
     if mended.is_some() {
-        tracing::warn!(session = %id, "the session's record was damaged or missing, and is made anew from its log");
+        tracing::warn!(session = %id, "the record of the session was damaged or missing; it is rebuilt from the log");
     }
     Ok(mended)
 }
 
-/// Makes a session's record anew and stores it, with its row in `logs` and its tombstone if somebody deleted those; `None`
-/// where there is no log and no tombstone.
-fn session(conn: &Connection, tenant: &Arc<str>, id: SessionId, had_record: bool) -> Step<Option<Stored>> {
+/// Rebuilds and stores a session's record, and its row in `logs` and its tombstone if another program deleted those.
+/// Returns `None` if there is no log and no tombstone.
+fn session(
+    conn: &Connection,
+    tenant: &Arc<str>,
+    id: SessionId,
+    had_record: bool,
+) -> Step<Option<StoredSession>> {
     let name = id.to_string();
     let buried = buried(conn, tenant, &name)?;
     let is_buried = buried.is_some();
@@ -47,7 +52,7 @@ fn session(conn: &Connection, tenant: &Arc<str>, id: SessionId, had_record: bool
     let listed = listed(conn, tenant, id, log)?;
     let (session, kept) = match (buried, listed) {
         (Some((session, kept)), _) => (session, Some(kept)),
-        // A purged session's record is all that is left of it.
+        // Of a purged session, only the record is left.
         (None, Some((session, Some(kept)))) if session.status.state == SessionState::Deleted => {
             bury(conn, tenant, &session, kept)?;
             (session, Some(kept))
@@ -59,19 +64,19 @@ fn session(conn: &Connection, tenant: &Arc<str>, id: SessionId, had_record: bool
             match folded {
                 Some(session) if found >= end => (session, None),
                 _ => {
-                    let what =
-                        format!("ends at event {found}, and there were events up to {}", end.max(found));
+                    let what = format!("ends at event {found}, but had events up to {}", end.max(found));
                     return Err(corrupt(&format!("the log of session {id}"), &what).into());
                 }
             }
         }
     };
     write_record(conn, tenant, log, &session, kept)?;
-    Ok(Some(Stored { log, session: Arc::new(session) }))
+    Ok(Some(StoredSession { log, session: Arc::new(session) }))
 }
 
-/// The number of a session's log of which somebody deleted the row in `logs`, by the row of the session's record; stored
-/// again. Events of another session would not fit their checksums. One of which a tombstone is left, and nothing else, gets another number.
+/// Finds the number of a session's log whose row in `logs` another program deleted, from the row of the session's
+/// record, and stores the row in `logs` again. Events of another session would fail their checksums. A session of
+/// which only a tombstone is left gets a new number.
 fn find_log(conn: &Connection, tenant: &str, id: SessionId, is_buried: bool) -> Step<Option<i64>> {
     let sql = "SELECT log FROM sessions INDEXED BY sessions_by_id WHERE tenant = ? AND id = ? \
         AND NOT EXISTS (SELECT 1 FROM logs WHERE logs.log = sessions.log)";
@@ -86,7 +91,8 @@ fn find_log(conn: &Connection, tenant: &str, id: SessionId, is_buried: bool) -> 
     Ok(Some(log))
 }
 
-/// The record of a session as its row has it, and the last event that was kept; `None` if there is none, or a damaged one.
+/// Returns the record in a session's row, and the last event that was kept; `None` if there is no record or it is
+/// damaged.
 fn listed(conn: &Connection, tenant: &str, id: SessionId, log: i64) -> Step<Option<(Session, Option<i64>)>> {
     let sql = "SELECT record, record_crc, kept FROM sessions WHERE log = ?";
     let found = first(conn, sql, [log], |row| {
@@ -96,7 +102,7 @@ fn listed(conn: &Connection, tenant: &str, id: SessionId, log: i64) -> Step<Opti
     Ok(found.flatten())
 }
 
-/// The record in a session's tombstone, and the last event that was kept.
+/// Returns the record in a session's tombstone, and the last event that was kept.
 fn buried(conn: &Connection, tenant: &str, id: &str) -> Step<Option<(Session, i64)>> {
     let damaged = || corrupt(&format!("the tombstone of session {id}"), "is damaged");
     let sql = "SELECT record, crc, kept FROM tombstones WHERE tenant = ? AND session = ?";
@@ -126,7 +132,7 @@ fn fold(conn: &Connection, tenant: &str, id: SessionId, log: i64) -> Step<Option
     Ok(session)
 }
 
-/// Whether there are logs or tombstones, and not a single record.
+/// Returns whether there are logs or tombstones, but no record at all.
 pub(crate) fn is_needed(conn: &Connection) -> rusqlite::Result<bool> {
     conn.query_row(
         "SELECT NOT EXISTS (SELECT 1 FROM sessions) \
@@ -136,28 +142,29 @@ pub(crate) fn is_needed(conn: &Connection) -> rusqlite::Result<bool> {
     )
 }
 
-/// Makes all records anew, where there are none; inside the transaction of an opener.
+/// Rebuilds all records, if there are none; inside the transaction that opens the store.
 pub(crate) fn missing(conn: &Connection) -> rusqlite::Result<()> {
     if is_needed(conn)? {
         match all(conn, None) {
             Ok(rebuilt) => {
                 for damage in rebuilt.damaged {
-                    tracing::warn!(%damage, "a record could not be made anew");
+                    tracing::warn!(%damage, "a record could not be rebuilt");
                 }
             }
             Err(Fault::Sql(error)) => return Err(error),
-            // Each session that cannot be folded says so itself when it is loaded.
-            Err(Fault::Refused(error)) => tracing::warn!(%error, "records could not be made anew"),
+            // A session that cannot be folded reports that when it is loaded.
+            Err(Fault::Refused(error)) => tracing::warn!(%error, "records could not be rebuilt"),
         }
     }
     Ok(())
 }
 
-/// Makes all records anew, of one tenant or of all; a log that is damaged keeps the record that it has, and is named.
+/// Rebuilds all records, of one tenant or of all. A record whose log is damaged is left unchanged, and reported.
 pub(crate) fn all(conn: &Connection, only: Option<&str>) -> Step<Rebuilt> {
-    let sql = "SELECT tenant, session FROM logs WHERE ?1 IS NULL OR tenant = ?1 \
+    let sql = "SELECT tenant, session FROM (SELECT tenant, session FROM logs WHERE ?1 IS NULL OR tenant = ?1 \
         UNION SELECT tenant, session FROM tombstones WHERE ?1 IS NULL OR tenant = ?1 \
-        UNION SELECT tenant, id FROM sessions WHERE ?1 IS NULL OR tenant = ?1";
+        UNION SELECT tenant, id FROM sessions WHERE ?1 IS NULL OR tenant = ?1) \
+        WHERE tenant NOT IN (SELECT tenant FROM deletions)";
     let mut names = Vec::<(String, String)>::new();
     each(conn, sql, [only], |row| {
         names.push((row.get(0)?, row.get(1)?));
@@ -182,8 +189,8 @@ pub(crate) fn all(conn: &Connection, only: Option<&str>) -> Step<Rebuilt> {
     Ok(done)
 }
 
-/// Deletes a session whose record cannot be made anew: a tombstone takes the record's place. All of its events are kept,
-/// as they are, until it is purged.
+/// Deletes a session whose record cannot be rebuilt: a tombstone replaces the record. All events are kept unchanged
+/// until the session is purged.
 pub(crate) fn delete_damaged(
     conn: &Connection,
     tenant: &Arc<str>,
@@ -212,7 +219,7 @@ pub(crate) fn delete_damaged(
     let listed = first(conn, "SELECT workspace FROM sessions WHERE log = ?", params![number], |row| {
         Ok(text(row, 0)?.and_then(|workspace| workspace.parse::<WorkspaceId>().ok()))
     })?;
-    // Where nothing names its workspace any more, it is in the one that everybody has.
+    // If nothing names its workspace any more, the session goes to the default workspace.
     let workspace = known.as_ref().map(|known| known.workspace).or(listed.flatten());
     let workspace = workspace.unwrap_or(WorkspaceId::DEFAULT);
     let tombstone = Session::tombstone_of_damaged(id, workspace, known.as_ref(), last, at, reason);
@@ -235,7 +242,7 @@ fn is_there(conn: &Connection, tenant: &str, name: &str) -> Step<bool> {
     Ok(first(conn, sql, params![tenant, name], |_| Ok(()))?.is_some())
 }
 
-/// What a log folds into as far as it can be read, and the number of its last row.
+/// Folds a log up to the first unreadable event; returns the record and the number of the log's last row.
 fn readable(conn: &Connection, tenant: &str, id: SessionId, log: i64) -> Step<(Option<Session>, Seq)> {
     let (name, mut known, mut last, mut whole) = (id.to_string(), None::<Session>, Seq::ZERO, true);
     each(conn, "SELECT seq, crc, json FROM events WHERE log = ? ORDER BY seq", [log], |row| {
@@ -243,7 +250,7 @@ fn readable(conn: &Connection, tenant: &str, id: SessionId, log: i64) -> Step<(O
         if !whole {
             return Ok(());
         }
-        // A record that an event was applied to in part is thrown away.
+        // A record to which an event was applied in part is discarded.
         let next = event(row, 0, tenant, &name)?.and_then(|event| match &known {
             None => Session::begin(id, &event),
             Some(so_far) => {

@@ -1,8 +1,8 @@
-//! What is asked of the writer, and what it answers.
+//! Requests to the writer, and its answers.
 
 use std::sync::Arc;
 
-use agent_core::commit::{Commit, Committed, Expect, Step as CommitStep, Trigger};
+use agent_core::commit::{Commit, Committed, Precondition, Step as CommitStep, Trigger};
 use agent_core::model::Workspace;
 use agent_core::session::Session;
 use agent_core::state::Reason;
@@ -15,34 +15,39 @@ use tokio::time::Instant;
 use crate::error::Step;
 use crate::sessions::Known;
 use crate::stored::no_session;
-use crate::{bindings, rebuild, sessions, workspaces};
+use crate::tenants::Removed;
+use crate::{bindings, rebuild, sessions, tenants, workspaces};
 
-/// A write. It can be carried out again, from the start, for as long as its transaction is not committed.
+/// Write request. It can be executed again, from the start, until its transaction is committed.
 #[derive(Debug)]
 pub(crate) enum Request {
     Commit(Box<Commit>),
     Purge(Purge),
-    Beat(SessionId, Epoch),
-    /// Make a session's record anew, where it is damaged or missing.
+    Heartbeat(SessionId, Epoch),
+    /// Rebuilds a session's record, if it is damaged or missing.
     Mend(SessionId),
-    /// Make all records anew: of the tenant, or of all tenants.
+    /// Rebuilds all records: of the tenant, or of all tenants.
     Rebuild {
         all: bool,
     },
-    /// Delete a session whose record cannot be made anew.
+    /// Deletes a session whose record cannot be rebuilt.
     DeleteDamaged(SessionId, Timestamp, Reason),
-    Put(Box<Workspace>, Expect<Revision>),
+    Put(Box<Workspace>, Precondition<Revision>),
     Touch(WorkspaceId, Timestamp),
     Delete(WorkspaceId),
-    SaveConfig(WorkspaceId, Option<String>, Expect<ContentHash>),
-    Bind(DeviceId, WorkspaceId, Expect<WorkspaceId>),
+    SaveConfig(WorkspaceId, Option<String>, Precondition<ContentHash>),
+    Bind(DeviceId, WorkspaceId, Precondition<WorkspaceId>),
     Unbind(DeviceId),
     UnbindWorkspace(WorkspaceId),
-    /// Nothing but what the writer does by itself before each write: make indexes anew that another program has dropped.
+    /// Marks the tenant as being deleted.
+    BeginDeletion,
+    /// Removes a part of the tenant that is being deleted.
+    RemoveTenant,
+    /// Does only what the writer does before each write: rebuilds indexes that another program has dropped.
     Look,
 }
 
-/// What a request came to.
+/// Result of a request.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Committed(Box<Committed>),
@@ -53,21 +58,22 @@ pub(crate) enum Answer {
     Was(bool),
     Count(u64),
     Rebuilt(Rebuilt),
+    Removed(Removed),
     Done,
 }
 
-/// A request on its way, with whom to answer.
+/// Request on its way to the writer, with the channel for the answer.
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) tenant: Arc<str>,
     pub(crate) request: Request,
-    /// For how long other processes may keep it waiting.
+    /// Time until which other processes may keep the request waiting.
     pub(crate) until: Instant,
     pub(crate) reply: oneshot::Sender<Result<Answer>>,
 }
 
 impl Request {
-    /// Whether it may make this process the holder of a lease.
+    /// Returns whether the request may make this process the holder of a lease.
     pub(crate) fn may_take_a_lease(&self) -> bool {
         let takes = |step: &CommitStep| {
             matches!(step, CommitStep::Trigger(Trigger::BeginRun(_) | Trigger::Prepare(_)))
@@ -75,14 +81,14 @@ impl Request {
         matches!(self, Self::Commit(commit) if commit.steps.iter().any(takes))
     }
 
-    /// About how many bytes it writes.
+    /// Returns about how many bytes the request writes.
     pub(crate) fn size_bytes(&self) -> usize {
         match self {
             Self::Commit(commit) => commit
                 .steps
                 .iter()
                 .map(|step| match step {
-                    CommitStep::Event(event) => event.data.get().len(),
+                    CommitStep::Event(event) => event.payload.get().len(),
                     _ => 0,
                 })
                 .sum(),
@@ -90,8 +96,38 @@ impl Request {
         }
     }
 
-    /// Carries it out inside the transaction that `conn` is in. Where it is refused, it has written nothing.
+    /// Returns whether bytes that were to be removed may now be in the write-ahead log only. `answer` is the request's.
+    pub(crate) fn leaves_bytes_in_log(&self, answer: &Result<Answer>) -> bool {
+        match (self, answer) {
+            (Self::Purge(_), _) => true,
+            (_, Ok(Answer::Removed(removed))) => !removed.is_left,
+            _ => false,
+        }
+    }
+
+    /// Executes the request inside the transaction that `conn` is in. If the request is refused, it has written
+    /// nothing.
     pub(crate) fn run(
+        &self,
+        conn: &Connection,
+        known: &mut Known,
+        holder: Option<&str>,
+        tenant: &Arc<str>,
+    ) -> Step<Answer> {
+        match self {
+            Self::BeginDeletion => {
+                known.retain(|(of, _), _| of != tenant);
+                return Ok(Answer::Removed(tenants::begin(conn, tenant)?));
+            }
+            Self::RemoveTenant => return Ok(Answer::Removed(tenants::remove(conn, tenant)?)),
+            Self::Rebuild { all: true } | Self::Look => {}
+            _ => tenants::check(conn, tenant)?,
+        }
+        self.change(conn, known, holder, tenant)
+    }
+
+    /// Changes data of the tenant, whose deletion has not begun.
+    fn change(
         &self,
         conn: &Connection,
         known: &mut Known,
@@ -103,13 +139,13 @@ impl Request {
                 Answer::Committed(Box::new(sessions::commit(conn, known, holder, tenant, commit)?))
             }
             Self::Purge(purge) => Answer::Purged(sessions::purge(conn, known, tenant, purge)?),
-            Self::Beat(id, epoch) => {
-                sessions::beat(conn, tenant, *id, *epoch)?;
+            Self::Heartbeat(id, epoch) => {
+                sessions::heartbeat(conn, tenant, *id, *epoch)?;
                 Answer::Done
             }
             Self::Mend(id) => {
                 known.remove(&(tenant.clone(), *id));
-                // The record may be whole and its summary not: both are written anew.
+                // The record may be valid and its summary damaged: both are written again.
                 let stored = rebuild::mend(conn, tenant, *id, true)?;
                 Answer::Session(stored.ok_or_else(|| no_session(*id))?.session)
             }
@@ -140,7 +176,7 @@ impl Request {
                 Answer::Bound(bindings::bind(conn, tenant, device, *to, *expect)?)
             }
             Self::Unbind(device) => Answer::Was(bindings::unbind(conn, tenant, device)?),
-            Self::Look => Answer::Done,
+            Self::Look | Self::BeginDeletion | Self::RemoveTenant => Answer::Done,
             Self::UnbindWorkspace(id) => Answer::Count(bindings::unbind_workspace(conn, tenant, *id)?),
         })
     }

@@ -1,4 +1,4 @@
-//! Rows and their checksums: what is stored is handed back byte for byte, or found to be damaged.
+//! Rows and their checksums: stored data is returned byte for byte, or reported as damaged.
 
 use agent_core::Seq;
 use rusqlite::types::ValueRef;
@@ -6,7 +6,7 @@ use rusqlite::{Connection, Params, Result, Row};
 
 use crate::error::Step;
 
-/// The checksum of a row's parts, CRC-32C. Their lengths are part of it, so that bytes cannot move between them.
+/// Returns the CRC-32C checksum of a row's parts. It covers their lengths, so that bytes cannot move between parts.
 pub(crate) fn checksum(parts: &[&str]) -> i64 {
     let sum = parts.iter().fold(0, |sum, part| {
         let sum = crc32c::crc32c_append(sum, &(part.len() as u64).to_le_bytes());
@@ -15,13 +15,13 @@ pub(crate) fn checksum(parts: &[&str]) -> i64 {
     i64::from(sum)
 }
 
-/// The checksum of an event's row.
+/// Returns the checksum of an event's row.
 pub(crate) fn event_checksum(tenant: &str, session: &str, seq: Seq, json: &str) -> i64 {
     let mut buffer = [0; 20];
     checksum(&[tenant, session, digits(seq, &mut buffer), json])
 }
 
-/// A number in decimal digits, without an allocation.
+/// Returns a number in decimal digits, without an allocation.
 fn digits(seq: Seq, buffer: &mut [u8; 20]) -> &str {
     let (mut rest, mut start) = (seq.get(), buffer.len());
     loop {
@@ -34,17 +34,17 @@ fn digits(seq: Seq, buffer: &mut [u8; 20]) -> &str {
     }
 }
 
-/// A number as SQLite keeps it. No counter of this library reaches the end.
+/// Converts a number to the form in which SQLite stores it. No counter of this library reaches the limit.
 pub(crate) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A sequence number that SQLite kept.
+/// Converts a stored number to a sequence number.
 pub(crate) fn seq(number: i64) -> Seq {
     Seq::new(u64::try_from(number).unwrap_or(0))
 }
 
-/// A column of text, where SQLite has it; `None` where it holds none, or bytes that are no text.
+/// Returns a text column, borrowed from SQLite; `None` if it is NULL or not text.
 pub(crate) fn text<'r>(row: &'r Row<'_>, column: usize) -> Result<Option<&'r str>> {
     Ok(match row.get_ref(column)? {
         ValueRef::Text(bytes) => std::str::from_utf8(bytes).ok(),
@@ -52,22 +52,23 @@ pub(crate) fn text<'r>(row: &'r Row<'_>, column: usize) -> Result<Option<&'r str
     })
 }
 
-/// A column with a number.
+/// Returns a column with a number.
 pub(crate) fn number(row: &Row<'_>, column: usize) -> Result<i64> {
     row.get(column)
 }
 
-/// A column with a number or nothing.
+/// Returns a column with a number or NULL.
 pub(crate) fn optional(row: &Row<'_>, column: usize) -> Result<Option<i64>> {
     row.get(column)
 }
 
-/// Runs a statement that gives no rows, and returns how many rows it changed. It is prepared once on each connection.
+/// Runs a statement that returns no rows, and returns how many rows it changed. It is prepared once on each
+/// connection.
 pub(crate) fn execute(conn: &Connection, sql: &str, values: impl Params) -> Result<usize> {
     conn.prepare_cached(sql)?.execute(values)
 }
 
-/// What `read` makes of a query's first row; `None` where there is no row.
+/// Returns the result of `read` for a query's first row; `None` if there is no row.
 pub(crate) fn first<T>(
     conn: &Connection,
     sql: &str,
@@ -79,7 +80,7 @@ pub(crate) fn first<T>(
     rows.next()?.map(read).transpose()
 }
 
-/// Shows each of a query's rows to `take`.
+/// Calls `take` with each of a query's rows.
 pub(crate) fn each(
     conn: &Connection,
     sql: &str,
@@ -94,7 +95,7 @@ pub(crate) fn each(
     Ok(())
 }
 
-/// The number that is a query's first column; `None` where there is no row.
+/// Returns the number in a query's first column; `None` if there is no row.
 pub(crate) fn first_number(conn: &Connection, sql: &str, values: impl Params) -> Result<Option<i64>> {
     let mut statement = conn.prepare_cached(sql)?;
     let mut rows = statement.query(values)?;
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_checksum_tells_rows_apart() {
+    fn checksums_distinguish_rows() {
         for number in [0, 1, 9, 10, u64::MAX] {
             assert_eq!(digits(Seq::new(number), &mut [0; 20]), number.to_string());
         }

@@ -1,4 +1,4 @@
-//! The rows of a session, as they are written: its events, its record, its labels.
+//! Writes the rows of a session: its events, its record, its labels.
 
 use agent_core::Timestamp;
 use agent_core::event::Event;
@@ -28,11 +28,11 @@ pub(crate) fn insert_events(
     Ok(())
 }
 
-/// What of a record changes from commit to commit.
+/// Columns of a record that change from commit to commit.
 #[derive(Debug)]
 struct Changing {
     epoch: Option<i64>,
-    due_at: Option<i64>,
+    next_due_at: Option<i64>,
     summary_crc: i64,
     record_crc: i64,
     summary: String,
@@ -45,7 +45,7 @@ impl Changing {
         let summary = to_text(&SessionSummary::from(session));
         Self {
             epoch: session.lease.as_ref().map(|lease| int(lease.epoch.get())),
-            due_at: session.due_at().map(Timestamp::as_micros),
+            next_due_at: session.next_due_at().map(Timestamp::as_micros),
             summary_crc: checksum(&[tenant, &id, &summary]),
             record_crc: checksum(&[tenant, &id, &record]),
             summary,
@@ -58,8 +58,8 @@ fn title(session: &Session) -> Option<&str> {
     session.attributes.title.as_ref().map(|title| title.text.as_str())
 }
 
-/// Stores the record of a session that has one. Whoever takes a lease is noted as its holder, and stays that for as long
-/// as the lease lives.
+/// Updates the stored record of a session. A process that takes a lease is stored as its holder for as long as the
+/// lease lasts.
 pub(crate) fn update_record(
     conn: &Connection,
     tenant: &str,
@@ -68,7 +68,7 @@ pub(crate) fn update_record(
     holder: Option<&str>,
 ) -> Result<()> {
     let changing = Changing::of(tenant, session);
-    let sql = "UPDATE sessions SET state = ?, reason = ?, head = ?, last_active_at = ?, due_at = ?, title = ?, \
+    let sql = "UPDATE sessions SET state = ?, reason = ?, head = ?, last_active_at = ?, next_due_at = ?, title = ?, \
         summary_crc = ?, record_crc = ?, summary = ?, record = ?, holder = iif(epoch IS ?11, holder, ?12), \
         epoch = ?11 WHERE log = ?13";
     let values = params![
@@ -76,7 +76,7 @@ pub(crate) fn update_record(
         session.status.reason.as_str(),
         int(session.head.get()),
         session.last_active_at.as_micros(),
-        changing.due_at,
+        changing.next_due_at,
         title(session),
         changing.summary_crc,
         changing.record_crc,
@@ -92,7 +92,7 @@ pub(crate) fn update_record(
     }
 }
 
-/// What the row of a session repeats of its record, for lists: columns and their values.
+/// Returns the columns of a session's row that repeat parts of its record, for lists, with their values.
 pub(crate) fn columns(session: &Session) -> [(&'static str, Value); 12] {
     let text = |text: String| Value::Text(text);
     let optional = |number: Option<i64>| number.map_or(Value::Null, Value::Integer);
@@ -107,12 +107,12 @@ pub(crate) fn columns(session: &Session) -> [(&'static str, Value); 12] {
         ("parent", session.origin.parent().map_or(Value::Null, |parent| text(parent.to_string()))),
         ("created_at", Value::Integer(session.created_at.as_micros())),
         ("last_active_at", Value::Integer(session.last_active_at.as_micros())),
-        ("due_at", optional(session.due_at().map(Timestamp::as_micros))),
+        ("next_due_at", optional(session.next_due_at().map(Timestamp::as_micros))),
         ("title", title(session).map_or(Value::Null, |title| text(title.to_owned()))),
     ]
 }
 
-/// Stores the record of a session that has none.
+/// Stores the first record of a session.
 pub(crate) fn insert_record(
     conn: &Connection,
     tenant: &str,
@@ -122,7 +122,7 @@ pub(crate) fn insert_record(
 ) -> Result<()> {
     let changing = Changing::of(tenant, session);
     let sql = "INSERT INTO sessions (workspace, state, reason, head, base, epoch, creator, parent, created_at, \
-        last_active_at, due_at, title, log, tenant, id, holder, summary_crc, record_crc, summary, record) \
+        last_active_at, next_due_at, title, log, tenant, id, holder, summary_crc, record_crc, summary, record) \
         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
     let others = [
         Value::Integer(log),
@@ -138,7 +138,7 @@ pub(crate) fn insert_record(
     execute(conn, sql, params_from_iter(values)).map(drop)
 }
 
-/// Stores what a commit changes of a session's labels, which carry its recency.
+/// Stores the changes of a commit to a session's labels, which include its time of last activity.
 pub(crate) fn update_labels(
     conn: &Connection,
     tenant: &str,
@@ -156,7 +156,7 @@ pub(crate) fn update_labels(
     Ok(())
 }
 
-/// Stores a session's labels in place of those that there are.
+/// Replaces a session's stored labels.
 pub(crate) fn replace_labels(conn: &Connection, tenant: &str, log: i64, session: &Session) -> Result<()> {
     execute(conn, "DELETE FROM labels WHERE log = ?", [log])?;
     insert_labels(conn, tenant, log, session)

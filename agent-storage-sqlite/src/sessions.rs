@@ -1,4 +1,4 @@
-//! Sessions inside a write transaction: reading a record, carrying out a plan, purging, beating.
+//! Sessions inside a write transaction: reads a record, executes a plan, purges, writes a heartbeat.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use crate::error::{Fault, Step};
 use crate::rebuild;
 use crate::rows::{execute, first, first_number, int, number, optional};
 use crate::session_rows::{insert_events, insert_labels, insert_record, update_labels, update_record};
-use crate::stored::{Stored, bury, new_log, no_session, record, write_record};
+use crate::stored::{StoredSession, bury, new_log, no_session, record, write_record};
 
-/// A session, by its tenant and its id.
+/// Session, by its tenant and its id.
 pub(crate) type Key = (Arc<str>, SessionId);
 
 /// Records by tenant and session.
-pub(crate) type Known = HashMap<Key, Stored>;
+pub(crate) type Known = HashMap<Key, StoredSession>;
 
-/// Makes sure that what is known holds the record of a session as it is now, where there ever was one. A damaged or
-/// missing record is made anew from the log.
+/// Ensures that the cache holds the current record of a session, if the session ever existed. A damaged or missing
+/// record is rebuilt from the log.
 fn look(conn: &Connection, known: &mut Known, tenant: &Arc<str>, id: SessionId) -> Step<()> {
     let key = (tenant.clone(), id);
     if known.contains_key(&key) {
         return Ok(());
     }
-    // Nothing is written behind events that are gone.
+    // Nothing is appended after missing events.
     let sql = "SELECT record, record_crc, log, kept IS NOT NULL OR EXISTS ( \
         SELECT 1 FROM events WHERE events.log = sessions.log AND seq = head) \
         FROM logs JOIN sessions USING (log) WHERE logs.tenant = ? AND session = ?";
@@ -37,7 +37,7 @@ fn look(conn: &Connection, known: &mut Known, tenant: &Arc<str>, id: SessionId) 
         let (log, has_end) = (number(row, 2)?, number(row, 3)? == 1);
         Ok(record(row, 0, tenant, id)?
             .filter(|_| has_end)
-            .map(|session| Stored { log, session: Arc::new(session) }))
+            .map(|session| StoredSession { log, session: Arc::new(session) }))
     })?;
     let had_record = found.is_some();
     let stored = match found.flatten() {
@@ -48,7 +48,7 @@ fn look(conn: &Connection, known: &mut Known, tenant: &Arc<str>, id: SessionId) 
     Ok(())
 }
 
-/// Plans a commit against what is there and writes what it comes to. Where it is refused, nothing is written.
+/// Plans a commit against the current record and writes the result. If the commit is refused, nothing is written.
 pub(crate) fn commit(
     conn: &Connection,
     known: &mut Known,
@@ -62,7 +62,7 @@ pub(crate) fn commit(
     let planned = plan(now.map(|now| &*now.session), commit)?;
     let Plan::Write { events, after, .. } = &planned else { return Ok(planned.committed()) };
     let log = match now {
-        Some(Stored { log, session }) => {
+        Some(StoredSession { log, session }) => {
             update_record(conn, tenant, *log, after, holder)?;
             update_labels(conn, tenant, *log, session, after)?;
             *log
@@ -74,11 +74,11 @@ pub(crate) fn commit(
     };
     insert_events(conn, tenant, log, after, events)?;
     let done = planned.committed();
-    known.insert(key, Stored { log, session: done.session.clone() });
+    known.insert(key, StoredSession { log, session: done.session.clone() });
     Ok(done)
 }
 
-/// Stores the record of a session that there never was, and returns the number of its log.
+/// Stores the record of a new session, and returns the number of its log.
 fn create(conn: &Connection, tenant: &str, session: &Session, holder: Option<&str>) -> rusqlite::Result<i64> {
     let log = new_log(conn, tenant, &session.id.to_string())?;
     insert_record(conn, tenant, log, session, holder)?;
@@ -86,7 +86,7 @@ fn create(conn: &Connection, tenant: &str, session: &Session, holder: Option<&st
     Ok(log)
 }
 
-/// A session is not made from one that is deleted.
+/// Fails if the session that a new one is created from is deleted.
 fn check_parent(conn: &Connection, known: &mut Known, tenant: &Arc<str>, new: &Session) -> Step<()> {
     let Some(parent) = new.origin.parent() else { return Ok(()) };
     look(conn, known, tenant, parent)?;
@@ -94,40 +94,40 @@ fn check_parent(conn: &Connection, known: &mut Known, tenant: &Arc<str>, new: &S
     if stored.session.status.state == SessionState::Deleted {
         return Err(Fault::Refused(Error::new(
             ErrorKind::Deleted,
-            format!("session {parent} was deleted; nothing is made from it"),
+            format!("session {parent} was deleted; it has no new forks or children"),
         )));
     }
     Ok(())
 }
 
-/// Removes a deleted session's events after `keep`; the record stays as a tombstone that needs no log.
+/// Removes a deleted session's events after `keep`. The record stays as a tombstone that needs no log.
 pub(crate) fn purge(conn: &Connection, known: &mut Known, tenant: &Arc<str>, purge: &Purge) -> Step<Purged> {
     let id = purge.session;
     look(conn, known, tenant, id)?;
     let key = (tenant.clone(), id);
-    let Stored { log, session } = known.get(&key).ok_or_else(|| no_session(id))?;
+    let StoredSession { log, session } = known.get(&key).ok_or_else(|| no_session(id))?;
     purge.check(session)?;
     let (log, tombstone) = (*log, session.tombstone());
-    let (id, keep) = (id.to_string(), int(purge.keep.get()));
+    let (id, keep) = (id.to_string(), int(purge.keep_through.get()));
     let removed = execute(conn, "DELETE FROM events WHERE log = ? AND seq > ?", params![log, keep])?;
     bury(conn, tenant, &tombstone, keep)?;
     let sql = "SELECT kept FROM tombstones WHERE tenant = ? AND session = ?";
     let kept = first_number(conn, sql, params![tenant, id])?;
-    // The row of the record too, with its columns and labels.
+    // Includes the row of the record, with its columns and labels.
     write_record(conn, tenant, log, &tombstone, kept)?;
-    known.insert(key, Stored { log, session: Arc::new(tombstone) });
+    known.insert(key, StoredSession { log, session: Arc::new(tombstone) });
     Ok(Purged::new(removed as u64))
 }
 
-/// Notes a sign of life of the holder of the lease `epoch`, where it still is the holder.
-pub(crate) fn beat(conn: &Connection, tenant: &str, id: SessionId, epoch: Epoch) -> Step<()> {
+/// Stores a heartbeat of the holder of the lease `epoch`, if it is still the holder.
+pub(crate) fn heartbeat(conn: &Connection, tenant: &str, id: SessionId, epoch: Epoch) -> Step<()> {
     let sql = "SELECT log, epoch FROM logs JOIN sessions USING (log) WHERE logs.tenant = ? AND session = ?";
     let found =
         first(conn, sql, params![tenant, id.to_string()], |row| Ok((number(row, 0)?, optional(row, 1)?)))?;
     let (log, held) = found.ok_or_else(|| no_session(id))?;
     if held == Some(int(epoch.get())) {
-        let sql =
-            "INSERT INTO beats (log, beat) VALUES (?, 1) ON CONFLICT (log) DO UPDATE SET beat = beat + 1";
+        let sql = "INSERT INTO heartbeats (log, heartbeat) VALUES (?, 1) \
+            ON CONFLICT (log) DO UPDATE SET heartbeat = heartbeat + 1";
         execute(conn, sql, [log])?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The rows of one session: its log, its events, its record, its tombstone.
+//! Rows of one session: its log, its events, its record, its tombstone.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use crate::error::corrupt;
 use crate::rows::{checksum, event_checksum, execute, first_number, int, number, text};
 use crate::session_rows::{insert_record, replace_labels};
 
-/// A session's record, and the number of its log.
+/// Record of a session, and the number of its log.
 #[derive(Clone, Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredSession {
     pub(crate) log: i64,
     pub(crate) session: Arc<Session>,
 }
 
-/// The error for a session that there never was.
+/// Error for a session that never existed.
 pub(crate) fn no_session(id: SessionId) -> Error {
     Error::new(ErrorKind::NotFound, format!("session {id} does not exist"))
 }
 
-/// A record from its row, `record` and `record_crc` in the columns from `at` on, where the row is whole.
+/// Reads a record from the columns `record` and `record_crc`, from index `at` on; `None` if the row is damaged.
 pub(crate) fn record(
     row: &Row<'_>,
     at: usize,
@@ -37,24 +37,24 @@ pub(crate) fn record(
     Ok(Session::from_json(json).ok())
 }
 
-/// The number of a session's log; `None` where it has none.
+/// Returns the number of a session's log; `None` if it has none.
 pub(crate) fn log(conn: &Connection, tenant: &str, id: SessionId) -> rusqlite::Result<Option<i64>> {
     let sql = "SELECT log FROM logs WHERE tenant = ? AND session = ?";
     first_number(conn, sql, params![tenant, id.to_string()])
 }
 
-/// Gives a session's log a number that no row has, in whatever table: a number of which somebody deleted a part of the rows
-/// is not given again. Each of the tables is looked at by its own index.
+/// Assigns a session's log a number that no row of any table has, so that a number is not reused if another program
+/// deleted some of its rows. Searches each table by its own index.
 pub(crate) fn new_log(conn: &Connection, tenant: &str, session: &str) -> rusqlite::Result<i64> {
     let sql = "INSERT INTO logs (log, tenant, session) VALUES (1 + max( \
         ifnull((SELECT max(log) FROM logs), 0), ifnull((SELECT max(log) FROM sessions), 0), \
         ifnull((SELECT max(log) FROM events), 0), ifnull((SELECT max(log) FROM labels), 0), \
-        ifnull((SELECT max(log) FROM beats), 0)), ?, ?)";
+        ifnull((SELECT max(log) FROM heartbeats), 0)), ?, ?)";
     execute(conn, sql, params![tenant, session])?;
     Ok(conn.last_insert_rowid())
 }
 
-/// Writes a record that was made anew from the log.
+/// Writes a record that was rebuilt from the log.
 pub(crate) fn write_record(
     conn: &Connection,
     tenant: &str,
@@ -62,7 +62,8 @@ pub(crate) fn write_record(
     session: &Session,
     kept: Option<i64>,
 ) -> rusqlite::Result<()> {
-    // Who holds the lease is in no log. Where that is lost, nobody is proven dead, and the lease ends by its time.
+    // The log does not name the holder of the lease. If the row is lost, the holder is not proven dead, and the
+    // lease ends after its ttl.
     let sql = "SELECT holder FROM sessions WHERE log = ? AND epoch = ?";
     let epoch = session.lease.as_ref().map(|lease| int(lease.epoch.get()));
     let holder =
@@ -75,10 +76,10 @@ pub(crate) fn write_record(
     replace_labels(conn, tenant, log, session)
 }
 
-/// Stores the tombstone of a session of which the events up to `kept` are left.
+/// Stores the tombstone of a session whose events up to `kept` are left.
 pub(crate) fn bury(conn: &Connection, tenant: &str, tombstone: &Session, kept: i64) -> rusqlite::Result<()> {
     let (id, record) = (tombstone.id.to_string(), tombstone.to_json());
-    // A second purge may keep less than the first, never more: what is gone is gone.
+    // A second purge may keep less than the first, never more: removed events do not come back.
     execute(
         conn,
         "INSERT INTO tombstones (tenant, session, kept, crc, record) VALUES (?, ?, ?, ?, ?) \
@@ -89,7 +90,7 @@ pub(crate) fn bury(conn: &Connection, tenant: &str, tombstone: &Session, kept: i
     .map(drop)
 }
 
-/// An event from its row: `seq`, `crc`, `json` in the columns from `at` on.
+/// Reads an event from the columns `seq`, `crc` and `json`, from index `at` on.
 pub(crate) fn event(
     row: &Row<'_>,
     at: usize,
@@ -106,6 +107,6 @@ pub(crate) fn event(
     Ok(match Event::from_json(json) {
         Ok(event) if event.seq == seq => Ok(event),
         Ok(_) => damaged("carries another number"),
-        Err(_) => damaged("is no event of a format that this version reads"),
+        Err(_) => damaged("is not an event of a format that this version reads"),
     })
 }

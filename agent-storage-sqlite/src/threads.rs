@@ -5,14 +5,14 @@ use std::thread::{self, JoinHandle};
 
 use agent_core::{Error, ErrorKind, Result};
 
-/// Threads that were started and not waited for yet.
+/// Threads that were started and have not been joined yet.
 #[derive(Debug, Default)]
 pub(crate) struct Threads(Mutex<Vec<JoinHandle<()>>>);
 
 impl Threads {
-    /// Starts a thread. `to` says for what, in the error.
+    /// Starts a thread. `to` is its purpose, for the error text.
     pub(crate) fn spawn(&self, name: &str, to: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
-        // Started under the lock, so that whoever waits for all sees it, or comes first.
+        // Started under the lock, so that a caller that waits for all threads sees this one, or comes before it.
         let mut threads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let thread = thread::Builder::new().name(name.to_owned()).spawn(run).map_err(|source| {
             Error::new(ErrorKind::Unavailable, format!("the system gives no thread to {to}; try again"))
@@ -23,12 +23,12 @@ impl Threads {
         Ok(())
     }
 
-    /// Waits until all that were started have ended, but for the thread that asks. They must have been told to end.
+    /// Waits until all started threads have ended, except the calling one. They must have been asked to end before.
     pub(crate) fn join(&self) {
         let threads = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        // One of them may drop the last handle of the store, with the task of a caller that it wakes.
+        // A thread may drop the last handle of the store, with the task of a caller that it wakes.
         for thread in threads.into_iter().filter(|thread| thread.thread().id() != thread::current().id()) {
-            // What panicked there was told to whoever waited for its answer.
+            // A panic of the thread was reported to the caller that waited for its answer.
             let _ = thread.join();
         }
     }

@@ -1,6 +1,6 @@
 //! Workspaces: their records, configurations and tombstones.
 
-use agent_core::commit::Expect;
+use agent_core::commit::Precondition;
 use agent_core::model::{Workspace, WorkspaceStatus};
 use agent_core::store::{ContentHash, Cursor, Damaged, PAGE_MAX, Page, WorkspaceQuery};
 use agent_core::{Error, ErrorKind, Revision, Timestamp, WorkspaceId};
@@ -10,7 +10,7 @@ use rusqlite::{Connection, Row, params, params_from_iter};
 use crate::error::{Fault, Step, corrupt};
 use crate::rows::{checksum, each, execute, first, first_number, int, number, optional, text};
 
-/// The word that stands for a tombstone among the states of a workspace.
+/// State that marks a tombstone among the states of a workspace.
 const DELETED: &str = "deleted";
 
 fn no_workspace(id: WorkspaceId) -> Error {
@@ -28,12 +28,12 @@ fn word(status: WorkspaceStatus) -> &'static str {
     }
 }
 
-/// The id as it is stored: in one spelling, so that the order of the text is that of the ids.
+/// Returns the id as it is stored: in one spelling, so that the texts sort like the ids.
 fn key(id: WorkspaceId) -> String {
     id.as_uuid().to_string()
 }
 
-/// What `read` makes of a workspace's row.
+/// Returns the result of `read` for a workspace's row.
 fn look<T>(
     conn: &Connection,
     tenant: &str,
@@ -49,7 +49,7 @@ fn look<T>(
     found.ok_or_else(|| no_workspace(id).into())
 }
 
-/// The record in a row's columns `last_accessed`, `crc` and `record`, from `at` on.
+/// Reads the record from the columns `last_accessed`, `crc` and `record`, from index `at` on.
 fn record(row: &Row<'_>, at: usize, tenant: &str, id: WorkspaceId) -> Step<Workspace> {
     let damaged = |what| corrupt(&format!("the record of workspace {id}"), what);
     let json = text(row, at + 2)?.ok_or_else(|| damaged("is missing or no text"))?;
@@ -79,7 +79,7 @@ pub(crate) fn put(
     conn: &Connection,
     tenant: &str,
     workspace: &Workspace,
-    expect: Expect<Revision>,
+    expect: Precondition<Revision>,
 ) -> Step<Workspace> {
     let mut workspace = workspace.clone();
     workspace.check()?;
@@ -138,7 +138,7 @@ pub(crate) fn save_config(
     tenant: &str,
     id: WorkspaceId,
     to: Option<&str>,
-    expect: Expect<ContentHash>,
+    expect: Precondition<ContentHash>,
 ) -> Step<()> {
     ContentHash::check_size(to)
         .map_err(|error| error.about(format_args!("the configuration of workspace {id}")))?;
@@ -164,7 +164,7 @@ pub(crate) fn list(conn: &Connection, tenant: &str, wanted: &WorkspaceQuery) -> 
     let print = wanted.fingerprint();
     let cursor = wanted.cursor.as_ref();
     let after = cursor.map(|cursor| cursor.recent_key::<WorkspaceId>(print)).transpose()?;
-    // Behind the last moment, where the list starts at its beginning.
+    // After the latest time, if the list starts at its beginning.
     let (at, id) = after.map_or((i64::MAX, "~".to_owned()), |(at, id)| (at.as_micros(), key(id)));
     let limit = wanted.limit.min(PAGE_MAX);
     let words: &[_] = if wanted.with_deleting {

@@ -1,4 +1,4 @@
-//! The one thread that writes: takes everything that waits, commits it in one transaction, then answers.
+//! Writer thread: takes all waiting requests, commits them in one transaction, then answers.
 //!
 //! It owns its connection, so that neither a caller's dropped future nor the end of the host's runtime leaves a
 //! transaction open.
@@ -23,21 +23,22 @@ use crate::threads::Threads;
 use crate::wait::Wait;
 use crate::{place, schema};
 
-/// The most requests, and about the most bytes, of one transaction.
+/// Most requests in one transaction. `GROUP_BYTES` limits the bytes, approximately.
 const GROUP: usize = 256;
 const GROUP_BYTES: usize = 8 << 20;
-/// How long other processes may be in the way of a request that had to wait for its turn.
+/// Time for which other processes may delay a request that had to wait for its turn.
 const MOMENT: Duration = Duration::from_millis(20);
-/// How many records are remembered.
+/// Number of records that are cached.
 const KNOWN: usize = 256;
-/// How long the write-ahead log may grow before its end is asked for, and after how many transactions it is looked at.
+/// Size of the write-ahead log, in bytes, above which it is truncated. `LOG_LOOK` is the number of transactions
+/// between checks.
 const LOG_BYTES: u64 = 16 << 20;
 const LOG_LOOK: u32 = 32;
-/// How often closing looks whether the log is gone, which it is not while others have the file open: for about 20 ms, and
-/// so often also where this thread has to wait for its turn.
+/// Number of times that closing checks whether the log was removed, over about 20 ms. The log stays while other
+/// processes have the file open. The count is the same if this thread has to wait for its turn.
 const CLOSING: usize = 8;
 
-/// What comes to the writer.
+/// Message to the writer.
 #[derive(Debug)]
 enum Message {
     Task(Task),
@@ -45,7 +46,7 @@ enum Message {
     End,
 }
 
-/// The way to the writer. When it is dropped, the thread finishes what waits, and ends.
+/// Channel to the writer. When it is dropped, the thread finishes the waiting requests, and ends.
 #[derive(Debug)]
 pub(crate) struct Sender {
     messages: mpsc::Sender<Message>,
@@ -55,7 +56,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// Opens the file and starts the thread that writes to it. Returns what was opened, too, and what may be done with it.
+    /// Opens the file and starts the writer thread. Also returns the opened files and the access to them.
     pub(crate) async fn start(
         mut config: SqliteConfig,
         heads: Arc<Heads>,
@@ -92,7 +93,8 @@ impl Sender {
         Ok((Self { messages, thread, open, busy_timeout }, files, access))
     }
 
-    /// Has a request carried out, also where the caller is dropped meanwhile.
+    /// Sends a request to the writer and waits for its answer. The request is executed even if the caller is dropped
+    /// meanwhile.
     pub(crate) async fn ask(&self, tenant: Arc<str>, request: Request) -> Result<Answer> {
         let (reply, answer) = oneshot::channel();
         self.open.check()?;
@@ -106,9 +108,10 @@ impl Sender {
         self.open.check().err().map_or_else(gone, |closed| closed.with_outcome(WriteOutcome::Unknown))
     }
 
-    /// Has the thread finish what waits, closes the file, and waits for that. May block for as long as it takes.
+    /// Makes the thread finish the waiting requests and close the file, and waits for that. May block for as long as
+    /// it takes.
     pub(crate) fn end(&self) {
-        // It has ended already where nobody receives this.
+        // If there is no receiver, the thread has ended already.
         let _ = self.messages.send(Message::End);
         self.thread.join();
     }
@@ -119,26 +122,26 @@ struct Writer {
     files: Arc<Files>,
     heads: Arc<Heads>,
     holder: Holder,
-    /// `None` after a failure that left in doubt what the connection is in the middle of, and if the file may only be read.
+    /// Connection; `None` if the file is read-only, or after a failure that left its transaction in doubt.
     conn: Option<Connection>,
-    /// The records that this thread wrote or read last, as they are in the file at `version`.
+    /// Records that this thread wrote or read last, as they are in the file at `version`.
     known: Known,
-    /// SQLite's `data_version`: another number as soon as another connection has written.
+    /// SQLite's `data_version`, which changes as soon as another connection has written.
     version: Option<i64>,
-    /// SQLite's `schema_version` when this thread last saw that nothing of the schema is missing.
+    /// SQLite's `schema_version` when this thread last saw a complete schema.
     schema: Option<i64>,
     transactions: u32,
     open: OpenState,
 }
 
-/// Why a transaction failed as a whole.
-struct Failure {
+/// Reason for which a transaction failed as a whole.
+struct GroupFailure {
     error: Error,
-    /// Whether each of its requests may do better alone.
+    /// True if each of its requests may succeed if tried alone.
     alone: bool,
 }
 
-impl Failure {
+impl GroupFailure {
     fn whole(error: Error) -> Self {
         Self { error, alone: false }
     }
@@ -174,9 +177,9 @@ impl Writer {
         self.close();
     }
 
-    /// Closes the file. The last connection that closes moves the write-ahead log into it and removes the log; if two
-    /// close at the same moment, each takes the other for the last one, and the log stays. So whoever finds it still
-    /// there closes once more.
+    /// Closes the file. The last connection that closes moves the write-ahead log into the file and removes the log.
+    /// If two close at the same moment, each assumes that the other is the last one, and the log stays. If the log is
+    /// still there, this opens and closes the file once more.
     fn close(mut self) {
         drop(self.conn.take());
         if self.config.access != Access::Write {
@@ -184,7 +187,7 @@ impl Writer {
         }
         let mut wait = Wait::new(Duration::from_secs(60), &self.config.effects);
         for _ in 0..CLOSING {
-            // What lies there by now may be another file.
+            // Another file may be at that path by now.
             if self.files.check_database().is_err() || !self.files.log().exists() || !wait.pause() {
                 break;
             }
@@ -198,7 +201,7 @@ impl Writer {
         }
     }
 
-    /// Carries out what waits, in one transaction where that succeeds, else each request in its own.
+    /// Executes the waiting requests, in one transaction if that succeeds, else each in its own.
     fn group(&mut self, mut tasks: Vec<Task>) {
         if self.config.access != Access::Write {
             for task in tasks {
@@ -215,7 +218,7 @@ impl Writer {
         }
     }
 
-    /// Tries that once. Gives back those whose time is not over, if other processes were in the way.
+    /// Tries the group once. Returns the requests whose time has not passed, if other processes held the lock.
     fn try_group(&mut self, tasks: Vec<Task>) -> Vec<Task> {
         match self.transaction(&tasks) {
             Ok(answers) => {
@@ -227,7 +230,7 @@ impl Writer {
                 let now = Instant::now();
                 let (late, rest): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|task| task.until <= now);
                 if late.is_empty() {
-                    // It was not the lock that took the time.
+                    // The time was not spent on the lock.
                     Wait::new(MOMENT, &self.config.effects).pause();
                 }
                 for task in late {
@@ -243,7 +246,7 @@ impl Writer {
                     let answer = alone
                         .map_err(|failure| failure.error)
                         .and_then(|mut answers| answers.pop().unwrap_or_else(|| Err(gone())));
-                    // The group may have been stored, and a refusal of this attempt does not tell.
+                    // The group may have been stored, which a refusal of this attempt does not exclude.
                     let answer = answer.map_err(|error| {
                         if in_doubt { error.with_outcome(WriteOutcome::Unknown) } else { error }
                     });
@@ -263,19 +266,19 @@ impl Writer {
         if let Ok(Answer::Committed(done)) = &answer {
             self.heads.tell(&task.tenant, done.session.id, done.session.head);
         }
-        // Nobody is left to be told where the caller was dropped.
+        // The receiver does not exist any more if the caller was dropped.
         let _ = task.reply.send(answer);
     }
 
-    /// One transaction, from `BEGIN` to `COMMIT`. Where it fails, nothing of it is left open.
-    fn transaction(&mut self, tasks: &[Task]) -> Result<Vec<Result<Answer>>, Failure> {
+    /// Runs one transaction, from `BEGIN` to `COMMIT`. If it fails, no transaction is left open.
+    fn transaction(&mut self, tasks: &[Task]) -> Result<Vec<Result<Answer>>, GroupFailure> {
         let conn = match self.conn.take() {
             Some(conn) => conn,
             None => {
-                self.files.check().map_err(Failure::whole)?;
+                self.files.check().map_err(GroupFailure::whole)?;
                 let opened =
-                    schema::writer(&self.config).map_err(|error| Failure::whole(self.failed(error)))?;
-                opened.map_err(Failure::whole)?
+                    schema::writer(&self.config).map_err(|error| GroupFailure::whole(self.failed(error)))?;
+                opened.map_err(GroupFailure::whole)?
             }
         };
         let done = self.carry_out(&conn, tasks);
@@ -285,48 +288,53 @@ impl Writer {
             self.known.clear();
             (self.version, self.schema) = (None, None);
         }
-        // One whose transaction does not end is closed, which ends it.
+        // A connection whose transaction does not end is closed, which ends it.
         self.conn = is_over.then_some(conn);
-        if done.is_ok() && tasks.iter().any(|task| matches!(task.request, Request::Purge(_))) {
-            // What was purged is still in the log; readers at work leave it there until the log is written anew.
+        if let Ok(answers) = &done
+            && tasks.iter().zip(answers).any(|(task, answer)| task.request.leaves_bytes_in_log(answer))
+        {
+            // Purged bytes are still in the log; running readers keep them there until the log is written from its
+            // start.
             self.end_log();
         }
         if is_moved && !self.files.is_log_replaced() {
-            // What was acknowledged goes into the database file, wherever that is now, and is not left in a log that
-            // lies elsewhere, or nowhere. Who puts another database in its place finds an empty log there.
+            // Acknowledged writes are moved into the database file, wherever it is now, and do not stay in a log at
+            // another path, or at none. A database that is put in its place finds an empty log there.
             self.end_log();
         }
-        done
+        done.map(|answers| self.rewritten(tasks, answers))
     }
 
-    fn carry_out(&mut self, conn: &Connection, tasks: &[Task]) -> Result<Vec<Result<Answer>>, Failure> {
-        // What waited here for its turn has at least a moment for other processes.
+    fn carry_out(&mut self, conn: &Connection, tasks: &[Task]) -> Result<Vec<Result<Answer>>, GroupFailure> {
+        // A request that waited here for its turn still gets a short time to wait for other processes.
         let (now, until) = (Instant::now(), tasks.iter().map(|task| task.until).min());
         let until = until.map_or(now, |until| until.max(now + MOMENT));
-        self.begin(conn, until).map_err(Failure::whole)?;
+        self.begin(conn, until).map_err(GroupFailure::whole)?;
         let mut answers = Vec::with_capacity(tasks.len());
         for task in tasks {
             match task.request.run(conn, &mut self.known, self.holder.name(), &task.tenant) {
                 Ok(answer) => answers.push(Ok(answer)),
                 Err(Fault::Refused(error)) => answers.push(Err(error)),
-                Err(Fault::Sql(error)) => return Err(Failure { error: self.failed(error), alone: true }),
+                Err(Fault::Sql(error)) => {
+                    return Err(GroupFailure { error: self.failed(error), alone: true });
+                }
             }
         }
         if let Err(error) = execute(conn, "COMMIT", []) {
-            // What failed below SQLite may have left the whole transaction in the log, where a recovery after a crash
-            // would find it.
+            // An I/O error may have left the whole transaction in the log, where a recovery after a crash would find
+            // it.
             let doubtful = is_io(&error) || !roll_back(conn);
             let error = self.failed(error);
             let error = if doubtful { error.with_outcome(WriteOutcome::Unknown) } else { error };
-            return Err(Failure { error, alone: true });
+            return Err(GroupFailure { error, alone: true });
         }
-        // Moved since the transaction began: nobody may find what was written.
-        self.files.check().map_err(|error| Failure::whole(error.with_outcome(WriteOutcome::Unknown)))?;
+        // The file was moved since the transaction began, so the write may be lost to readers.
+        self.files.check().map_err(|error| GroupFailure::whole(error.with_outcome(WriteOutcome::Unknown)))?;
         Ok(answers)
     }
 
-    /// Takes the write lock, waiting for other processes until then. If one of them has written, forgets what is known, and looks whether
-    /// the file is still of this version.
+    /// Takes the write lock, waiting for other processes until `until`. If one of them has written, clears the cache
+    /// and checks that the file still has this version.
     fn begin(&mut self, conn: &Connection, until: Instant) -> Result<()> {
         let mut wait = Wait::until(until, &self.config.effects);
         loop {
@@ -354,12 +362,12 @@ impl Writer {
         Ok(())
     }
 
-    /// The answer where the file may only be read.
+    /// Returns the error for a request if the file is read-only.
     fn refused(&self, request: &Request) -> Error {
         let path = &self.config.path;
         if let Request::Mend(id) = request {
             let what =
-                "is damaged or missing, and is made again from its log only where the file may be written to";
+                "is damaged or missing, and is rebuilt from its log only if the file may be written to";
             return corrupt(&format!("the record of session {id}"), what);
         }
         let why = place::read_only(path)
@@ -375,13 +383,58 @@ impl Writer {
         failed_to_write(path, &format!("write to {}", path.display()), error)
     }
 
-    /// Keeps the write-ahead log from growing for as long as there are readers at every moment.
+    /// Keeps the write-ahead log from growing without limit if there are always readers.
     fn shorten_log(&mut self) {
         self.transactions = self.transactions.wrapping_add(1);
         if self.transactions.is_multiple_of(LOG_LOOK)
             && std::fs::metadata(self.files.log()).is_ok_and(|log| log.len() > LOG_BYTES)
         {
             self.end_log();
+        }
+    }
+
+    /// Rewrites the file if a request that succeeded asks for that; returns the answers, which tell whether it was
+    /// done.
+    fn rewritten(&self, tasks: &[Task], mut answers: Vec<Result<Answer>>) -> Vec<Result<Answer>> {
+        let asks = |task: &Task| matches!(&task.request, Request::Purge(purge) if purge.rewrite);
+        let asking = tasks.iter().zip(&mut answers).filter(|(task, answer)| asks(task) && answer.is_ok());
+        let mut asking: Vec<_> = asking.map(|(_, answer)| answer).collect();
+        if !asking.is_empty()
+            && let Err(error) = self.rewrite()
+        {
+            // The purge itself is stored, and can be repeated.
+            let error = error.with_outcome(WriteOutcome::Unknown);
+            asking.iter_mut().for_each(|answer| **answer = Err(error.clone()));
+        }
+        answers
+    }
+
+    /// Rewrites the whole file, and empties its write-ahead log. SQLite overwrites what it deletes, but leaves copies
+    /// of rows that it has moved to another page in the unused part of the former page.
+    fn rewrite(&self) -> Result<()> {
+        self.files.check()?;
+        let Some(conn) = &self.conn else { return Err(gone()) };
+        let path = self.config.path.display();
+        let mut wait = Wait::new(self.config.busy_timeout, &self.config.effects);
+        while let Err(error) = execute(conn, "VACUUM", []) {
+            if !is_busy(&error) {
+                return Err(self.failed(error));
+            }
+            if !wait.pause() {
+                return Err(busy(&format!("rewrite {path}, in which purged bytes may be left")));
+            }
+        }
+        let mut wait = Wait::new(self.config.busy_timeout, &self.config.effects);
+        loop {
+            let log = first_number(conn, "PRAGMA wal_checkpoint(TRUNCATE)", []);
+            match log.map_err(|error| self.failed(error))? {
+                Some(0) => return Ok(()),
+                _ if wait.pause() => {}
+                _ => {
+                    let what = format!("empty the write-ahead log of {path}, which holds purged bytes");
+                    return Err(busy(&what));
+                }
+            }
         }
     }
 
@@ -394,7 +447,7 @@ impl Writer {
     }
 }
 
-/// Undoes the transaction, where one is open; `false` where one still is.
+/// Rolls back the open transaction, if any; returns `false` if one is still open.
 fn roll_back(conn: &Connection) -> bool {
     if !conn.is_autocommit()
         && let Err(error) = execute(conn, "ROLLBACK", [])

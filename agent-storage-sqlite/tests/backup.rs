@@ -32,7 +32,7 @@ fn is_part(name: &str, of: &str) -> bool {
 
 /// Whatever has a name like that of the copy belongs to somebody else, and stays as it is.
 #[tokio::test]
-async fn a_copy_touches_no_file_of_others() {
+async fn copy_overwrites_no_other_file() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
@@ -68,7 +68,7 @@ async fn a_copy_touches_no_file_of_others() {
 
 /// Of many copies to one name at once exactly one is made; the others are told that the name is taken.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_copies_to_one_name_one_is_made() {
+async fn one_of_many_copies_to_one_name_succeeds() {
     for round in 0..10 {
         let site = Site::new();
         // Two of them with the same random numbers.
@@ -118,7 +118,7 @@ async fn worker() {
 
 /// What a copy that is killed leaves has a name that says so, never that of the copy, and is in nobody's way.
 #[tokio::test]
-async fn a_killed_copy_leaves_a_part_that_is_named() {
+async fn killed_copy_leaves_a_recognizable_part_file() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
@@ -135,14 +135,22 @@ async fn a_killed_copy_leaves_a_part_that_is_named() {
         worker.kill();
         for name in names(&folder) {
             if name == "copy.db" {
-                let copy = SqliteStore::open(folder.join(&name)).await.unwrap();
+                // If the kill came between the two names of the finished copy, the error names the remedy.
+                let copy = match SqliteStore::open(folder.join(&name)).await {
+                    Err(error) if error.to_string().contains(".part of a backup that was killed") => {
+                        let part = names(&folder).into_iter().find(|name| is_part(name, "copy.db")).unwrap();
+                        fs::remove_file(folder.join(part)).unwrap();
+                        SqliteStore::open(folder.join(&name)).await.unwrap()
+                    }
+                    opened => opened.unwrap(),
+                };
                 assert_eq!(SessionStore::load(&copy, session.id).await.unwrap().head, session.head.next());
                 copy.close().await.unwrap();
             } else {
                 assert!(is_part(&name, "copy.db"), "round {round}: {name}");
                 parts += 1;
             }
-            if name == "copy.db" || round % 2 == 0 {
+            if (name == "copy.db" || round % 2 == 0) && folder.join(&name).exists() {
                 fs::remove_file(folder.join(name)).unwrap();
             }
         }

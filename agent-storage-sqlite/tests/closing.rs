@@ -11,7 +11,7 @@ use std::time::Duration;
 use agent_core::commit::{LeaseRequest, Trigger};
 use agent_core::store::{BindingQuery, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{
-    BindingStore, ErrorKind, SessionStore, Storage, TenantId, Tenants, WorkspaceStore, WriteOutcome,
+    Backend, BindingStore, ErrorKind, SessionStore, Storage, TenantId, WorkspaceStore, WriteOutcome,
 };
 use agent_storage_sqlite::SqliteStore;
 use futures::FutureExt;
@@ -35,7 +35,7 @@ async fn use_it(site: &Site, store: &SqliteStore) {
     let session = site.session(store).await;
     let session = site.say(store, &session, "hello").await;
     let run = site.effects.new_run_id();
-    let begin = site.said(&session, "go").trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
+    let begin = site.said(&session, "go").with_trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
     store.commit(begin).await.unwrap();
     let reads = (0..8).map(|_| store.check());
     for found in join_all(reads).await {
@@ -45,12 +45,12 @@ async fn use_it(site: &Site, store: &SqliteStore) {
 
 /// A store that was closed, or whose last handle was dropped, leaves one file, which holds everything.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_closed_store_is_one_file() {
+async fn closed_store_leaves_one_file() {
     for round in 0..ROUNDS {
         let site = Site::new();
         let store = site.open().await;
         use_it(&site, &store).await;
-        let clones = (store.clone(), store.tenant(&"other".parse().unwrap()));
+        let clones = (store.clone(), store.for_tenant(&"other".parse().unwrap()));
         if round % 2 == 0 {
             tokio::time::timeout(STUCK, store.close()).await.unwrap().unwrap();
         } else {
@@ -74,7 +74,7 @@ async fn a_closed_store_refuses_everything() {
     let store = site.open().await;
     let session = site.session(&store).await;
     let clone = store.clone();
-    let other = Tenants::storage(&store, &"other".parse::<TenantId>().unwrap());
+    let other = Backend::tenant(&store, &"other".parse::<TenantId>().unwrap());
     let waiting = tokio::spawn({
         let (store, id, head) = (store.clone(), session.id, session.head);
         async move { store.changed(id, head).await }
@@ -90,7 +90,7 @@ async fn a_closed_store_refuses_everything() {
         SessionStore::list(&clone, SessionQuery::new()).await.unwrap_err(),
         WorkspaceStore::list(&clone, WorkspaceQuery::new()).await.unwrap_err(),
         BindingStore::list(&clone, BindingQuery::new()).await.unwrap_err(),
-        Tenants::list(&clone, None).await.unwrap_err(),
+        Backend::tenants(&clone, None).await.unwrap_err(),
         other.bindings.resolve(&"laptop".parse().unwrap()).await.unwrap_err(),
         clone.backup(site.folder.path().join("copy.db")).await.unwrap_err(),
         SessionStore::rebuild(&clone).await.unwrap_err(),
@@ -105,7 +105,7 @@ async fn a_closed_store_refuses_everything() {
 
 /// Writes that meet a store that is being closed are done and acknowledged, or refused and not done.
 #[tokio::test(flavor = "multi_thread")]
-async fn closing_tells_writers_the_truth() {
+async fn writes_during_close_are_applied_or_refused() {
     for round in 0..ROUNDS {
         let site = Arc::new(Site::new());
         let store = site.open().await;
@@ -145,7 +145,7 @@ async fn closing_tells_writers_the_truth() {
 
 /// Closing does not wait for a caller that is not polled, and goes on if whoever closes is dropped.
 #[tokio::test]
-async fn closing_waits_for_no_idle_caller() {
+async fn close_does_not_wait_for_idle_callers() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
@@ -170,7 +170,7 @@ async fn closing_waits_for_no_idle_caller() {
 
 /// Two stores on one file that are closed at the same moment leave it alone, too.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_that_close_at_once_leave_one_file() {
+async fn two_stores_closed_at_once_leave_one_file() {
     for round in 0..ROUNDS {
         let site = Site::new();
         let stores = [site.open().await, site.open().await];

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use agent_core::{ErrorKind, Result, Storage, TenantId, Tenants, async_trait};
+use agent_core::{Backend, ErrorKind, Result, Storage, TenantId, async_trait};
 use agent_storage_conformance::{Damage, DamageKind, Factory};
 use agent_storage_sqlite::{SqliteConfig, SqliteStore, Sync as SyncLevel};
 use rusqlite::{Connection, params};
@@ -46,10 +46,10 @@ impl Factory for Sqlite {
     }
 
     async fn open(&self, site: &Site, tenant: &TenantId) -> Result<Storage> {
-        Ok(site.open().await?.tenant(tenant).into())
+        Ok(site.open().await?.for_tenant(tenant).into())
     }
 
-    async fn tenants(&self, site: &Site) -> Result<Option<Arc<dyn Tenants>>> {
+    async fn tenants(&self, site: &Site) -> Result<Option<Arc<dyn Backend>>> {
         Ok(Some(Arc::new(site.open().await?)))
     }
 
@@ -115,7 +115,7 @@ fn damage_rows(site: &Site, damage: Damage) -> rusqlite::Result<()> {
                 .collect::<rusqlite::Result<_>>()?;
             assert!(drops.len() > 8, "{drops:?}");
             conn.execute_batch(&drops.join("; "))?;
-            conn.execute_batch("DELETE FROM sessions; DELETE FROM labels; DELETE FROM beats")?;
+            conn.execute_batch("DELETE FROM sessions; DELETE FROM labels; DELETE FROM heartbeats")?;
         }
         other => panic!("no way to do {other:?}"),
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use agent_admin::verify::{Verification, verify};
 use agent_core::clock::Effects;
-use agent_core::commit::Expect;
+use agent_core::commit::Precondition;
 use agent_core::event::NewEvent;
 use agent_core::model::{Patch, Workspace};
 use agent_core::session::{NewSession, Session};
@@ -20,7 +20,7 @@ use futures::TryStreamExt;
 use support::Site;
 
 const TABLES: [&str; 8] =
-    ["logs", "events", "tombstones", "sessions", "labels", "beats", "workspaces", "bindings"];
+    ["logs", "events", "tombstones", "sessions", "labels", "heartbeats", "workspaces", "bindings"];
 
 /// A store with at least one row in each table.
 struct Stocked {
@@ -37,11 +37,12 @@ impl Stocked {
         let effects = &site.effects;
         let id = effects.new_workspace_id();
         let place = Workspace::new(id, "place", effects.new_session_id(), effects.now());
-        store.put(place, Expect::Absent).await.unwrap();
-        store.bind(&"laptop".parse().unwrap(), id, Expect::Absent).await.unwrap();
+        store.put(place, Precondition::MustNotExist).await.unwrap();
+        store.bind(&"laptop".parse().unwrap(), id, Precondition::MustNotExist).await.unwrap();
         let mut made = Vec::new();
         for text in ["first", "purged", "last"] {
-            let new = NewSession::new(effects.new_session_id(), id).with(&Patch::new().label("text", text));
+            let new = NewSession::new(effects.new_session_id(), id)
+                .with_patch(&Patch::new().with_label("text", text));
             let new = SessionStoreExt::create(&store, effects, new).await.unwrap();
             let new = site.say(&store, &new, text).await;
             made.push(site.say(&store, &new, "and on").await);
@@ -52,7 +53,7 @@ impl Stocked {
         manager.purge(purged.id).await.unwrap();
         let purged = SessionStore::load(&store, purged.id).await.unwrap();
         store.close().await.unwrap();
-        site.raw().execute_batch("INSERT INTO beats SELECT log, 1 FROM logs").unwrap();
+        site.raw().execute_batch("INSERT INTO heartbeats SELECT log, 1 FROM logs").unwrap();
         Self { site, first, purged, last }
     }
 
@@ -95,9 +96,9 @@ async fn verified(store: &SqliteStore) -> Verification {
 /// Sessions are made and others go on in every case.
 ///
 /// Two things nobody can tell from what the library itself does: a row of `bindings` that is gone is an unbinding, and
-/// `beats` are advice.
+/// `heartbeats` are advice.
 #[tokio::test]
-async fn a_row_deleted_by_hand_is_named_or_made_again() {
+async fn deleted_row_is_reported_or_rebuilt() {
     let mut bad = Vec::new();
     for table in TABLES {
         for which in ["min", "max"] {
@@ -125,7 +126,7 @@ async fn a_row_deleted_by_hand_is_named_or_made_again() {
             let rebuilt = store.rebuild().await.unwrap();
             let after = stocked.rows(table);
             let is_again = before.iter().all(|row| after.contains(row));
-            if !is_named && !is_again && !["bindings", "beats"].contains(&table) {
+            if !is_named && !is_again && !["bindings", "heartbeats"].contains(&table) {
                 bad.push(format!("{case}: {found:?}, {rebuilt:?}"));
             }
             // Of a session that lost an event the others stay, and the loss stays known.
@@ -146,7 +147,7 @@ async fn a_row_deleted_by_hand_is_named_or_made_again() {
 /// A session whose row in `logs` is gone is no session that never was: it is read and goes on as it was, its id makes no
 /// second one, and its log number is nobody else's.
 #[tokio::test]
-async fn a_log_number_is_never_used_again() {
+async fn log_numbers_are_never_reused() {
     let stocked = Stocked::new().await;
     let last = &stocked.last;
     let store = stocked.site.open().await;
@@ -168,7 +169,7 @@ async fn a_log_number_is_never_used_again() {
 /// A rebuild takes no shorter log for the whole one: what was acknowledged and is gone from the end is named, and the
 /// record stays.
 #[tokio::test]
-async fn a_rebuild_hides_no_lost_end() {
+async fn rebuild_reports_events_lost_from_the_end() {
     for sql in ["DELETE FROM events WHERE seq = 3", "DELETE FROM events"] {
         let stocked = Stocked::new().await;
         stocked.site.raw().execute_batch(sql).unwrap();
@@ -195,7 +196,7 @@ async fn a_purged_session_does_not_come_back() {
 
 /// A fork whose row somebody deleted is found by no list, and a purge takes nothing of what it may read.
 #[tokio::test]
-async fn a_purge_waits_for_forks_without_a_row() {
+async fn purge_spares_forks_whose_row_is_missing() {
     let Stocked { site, first, .. } = Stocked::new().await;
     let store = site.open().await;
     let fork = store.fork(&site.effects, first.id, None).await.unwrap();
@@ -214,7 +215,7 @@ async fn a_purge_waits_for_forks_without_a_row() {
 
 /// Nothing is written behind events that are gone from the end, and nothing is forked from there.
 #[tokio::test]
-async fn nothing_is_written_behind_a_lost_end() {
+async fn nothing_is_appended_after_a_lost_end() {
     let Stocked { site, last, .. } = Stocked::new().await;
     let deleted = "DELETE FROM events WHERE seq = ?1 AND log = (SELECT log FROM logs WHERE session = ?2)";
     let end = i64::try_from(last.head.get()).unwrap();
@@ -251,7 +252,7 @@ async fn gc_keeps_the_workspace_of_a_session_without_a_row() {
         let manager = WorkspaceManager::new(Storage::from(store.clone()), later);
         let report = manager.gc(GcPolicy::days(1)).await.unwrap();
         assert_eq!(report.collected, [], "damaged: {is_damaged}");
-        let kept: Vec<_> = report.kept.iter().map(|kept| kept.id).collect();
+        let kept: Vec<_> = report.retained.iter().map(|kept| kept.id).collect();
         assert!(kept.contains(&first.workspace), "damaged: {is_damaged}: {report:?}");
         assert_eq!(WorkspaceStore::load(&store, first.workspace).await.unwrap().id, first.workspace);
     }
@@ -260,7 +261,7 @@ async fn gc_keeps_the_workspace_of_a_session_without_a_row() {
 /// A column by which lists find a session, and that another program has changed, is named by a verification, and made
 /// again by a rebuild; so is a label.
 #[tokio::test]
-async fn a_column_changed_by_hand_is_named_and_made_again() {
+async fn edited_column_is_reported_and_rebuilt() {
     let columns = [
         ("workspace", "'019c60d9-9c41-715c-8289-ec2d0a9167ed'"),
         ("state", "'archived'"),
@@ -272,7 +273,7 @@ async fn a_column_changed_by_hand_is_named_and_made_again() {
         ("parent", "'019c60d9-9c41-715c-8289-ec2d0a9167ed'"),
         ("created_at", "1"),
         ("last_active_at", "1"),
-        ("due_at", "1"),
+        ("next_due_at", "1"),
         ("title", "'another'"),
     ];
     let of_sessions = columns.map(|(name, value)| (name, format!("UPDATE sessions SET {name} = {value}")));

@@ -8,7 +8,7 @@ use std::fs;
 
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::NewEvent;
-use agent_core::model::{Patch, Wake};
+use agent_core::model::{Patch, Timer};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{Purge, ReadEvents, SessionQuery};
 use agent_core::{ErrorKind, Seq, SessionStore, Timestamp};
@@ -24,7 +24,7 @@ async fn refusal(path: &std::path::Path) -> ErrorKind {
 
 /// What is no file of this library is refused by a typed error that names it, and not touched.
 #[tokio::test]
-async fn what_is_not_ours_is_refused_and_left_alone() {
+async fn foreign_file_is_refused_and_left_unchanged() {
     let site = Site::new();
     let path = site.path();
     let text = b"not a database, but somebody's notes; long enough for a header of SQLite, which has 100 bytes, and more";
@@ -46,18 +46,51 @@ async fn what_is_not_ours_is_refused_and_left_alone() {
     site.raw().execute_batch("PRAGMA application_id = 0").unwrap();
     drop(site.open().await);
 
-    site.raw().execute_batch("PRAGMA user_version = 2").unwrap();
+    site.raw().execute_batch("PRAGMA user_version = 3").unwrap();
     assert_eq!(refusal(&path).await, ErrorKind::Unsupported, "a newer schema");
-    site.raw().execute_batch("PRAGMA user_version = 1").unwrap();
+    site.raw().execute_batch("PRAGMA user_version = 2").unwrap();
     drop(site.open().await);
 
     let under_a_file = path.join("agent.db");
     assert!(SqliteStore::open(&under_a_file).await.is_err());
 }
 
+/// A file of schema 1, as it was, is refused by its number with what to do, and nothing is written to it.
+#[tokio::test]
+async fn a_file_of_schema_1_is_refused_by_name() {
+    let site = Site::new();
+    let store = site.open().await;
+    let session = site.session(&store).await;
+    store.close().await.unwrap();
+    let raw = site.raw();
+    raw.execute_batch(
+        "DROP VIEW v_sessions; DROP INDEX sessions_by_due; \
+         ALTER TABLE sessions RENAME COLUMN next_due_at TO due_at; ALTER TABLE heartbeats RENAME TO beats; \
+         ALTER TABLE beats RENAME COLUMN heartbeat TO beat; PRAGMA user_version = 1",
+    )
+    .unwrap();
+    raw.close().unwrap();
+    let before = fs::read(site.path()).unwrap();
+    let log = site.folder.path().join("agent.db-wal");
+    for create in [true, false] {
+        let error = site.config().with_create(create).open().await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
+        let text = error.to_string();
+        assert!(text.contains(site.path().to_str().unwrap()), "{text}");
+        assert!(text.contains("has schema 1, which was never released"), "{text}");
+        assert!(text.contains("name another file") && !text.contains("damage"), "{text}");
+        assert!(fs::read(site.path()).unwrap() == before, "something was written");
+        // SQLite makes an empty one when it looks.
+        assert!(fs::read(&log).unwrap_or_default().is_empty(), "something was written");
+    }
+    let found: String =
+        site.raw().query_row("SELECT session FROM logs", [], |row| row.get(0)).expect("the session");
+    assert_eq!(found, session.id.to_string());
+}
+
 /// The log beside a file that is refused stays as it is: what another version has written there is not moved by this one.
 #[tokio::test]
-async fn a_refused_file_keeps_its_log() {
+async fn refused_file_keeps_its_wal() {
     let site = Site::new();
     drop(site.open().await);
     for refused in ["PRAGMA user_version = 9", "PRAGMA application_id = 1"] {
@@ -136,7 +169,7 @@ async fn files_are_for_their_owner_only() {
 /// A flipped byte of an event is `Corrupt` and names it; an event that is gone is missing, not absent; the rest is
 /// read, in either direction.
 #[tokio::test]
-async fn a_flipped_byte_is_an_error_and_not_an_answer() {
+async fn flipped_byte_is_reported_as_corrupt() {
     let site = Site::new();
     let store = site.open().await;
     let mut session = site.session(&store).await;
@@ -155,12 +188,12 @@ async fn a_flipped_byte_is_an_error_and_not_an_answer() {
         let page = store.read(session.id, ReadEvents::first(100)).await.unwrap();
         assert_eq!(page.events, whole.events[..4], "{damage}");
         assert!(page.damaged[0].to_string().contains("event 5 of session"), "{:?}", page.damaged);
-        let error = store.read(session.id, ReadEvents::first(9).after(Seq::new(4))).await.unwrap_err();
+        let error = store.read(session.id, ReadEvents::first(9).with_after(Seq::new(4))).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Corrupt);
         assert!(error.to_string().contains(&format!("event 5 of session {}", session.id)), "{error}");
         assert!(!error.to_string().contains("message 3"), "payloads are not in errors: {error}");
         let end = if damage.contains("99") && damage.contains("UPDATE") { 9 } else { 10 };
-        let rest = ReadEvents::last(100).after(at).before(Seq::new(end + 1));
+        let rest = ReadEvents::last(100).with_after(at).with_before(Seq::new(end + 1));
         let rest = store.read(session.id, rest).await.unwrap();
         assert_eq!(rest.events, whole.events[5..end as usize], "{damage}");
     }
@@ -169,18 +202,18 @@ async fn a_flipped_byte_is_an_error_and_not_an_answer() {
 
 /// A record, a summary, a label that is damaged or gone is made anew from the log, to the same answers.
 #[tokio::test]
-async fn derived_rows_are_made_anew_from_the_log() {
+async fn derived_rows_are_rebuilt_from_the_log() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
-    let patch = NewEvent::updated(Patch::new().label("project", "apollo"));
+    let patch = NewEvent::updated(Patch::new().with_label("project", "apollo"));
     let session = store
-        .commit(Commit::seal(&site.effects, session.id, session.head).event(patch))
+        .commit(Commit::seal(&site.effects, session.id, session.head).with_event(patch))
         .await
         .unwrap()
         .session;
     let session = site.say(&store, &session, "hello").await;
-    let query = || SessionQuery::new().label("project", "apollo").with_total();
+    let query = || SessionQuery::new().with_label("project", "apollo").with_total();
     let list = store.list(query()).await.unwrap();
     assert_eq!(list.items.len(), 1);
     for damage in [
@@ -220,7 +253,7 @@ async fn derived_rows_are_made_anew_from_the_log() {
 
 /// Copies taken while writes go on open, are whole, and hold everything that was acknowledged before they began.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_during_writes_is_a_moment() {
+async fn backup_during_writes_is_consistent() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
@@ -270,8 +303,8 @@ async fn a_purge_removes_every_byte() {
             .any(|bytes| bytes.windows(11).any(|word| word == b"abracadabra"))
     };
     assert!(found());
-    let delete =
-        Commit::seal(&site.effects, session.id, session.head).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = Commit::seal(&site.effects, session.id, session.head)
+        .with_trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = store.commit(delete).await.unwrap().session;
     store.purge(Purge::new(session.id, deleted.head)).await.unwrap();
     assert!(!found());
@@ -279,7 +312,7 @@ async fn a_purge_removes_every_byte() {
     drop(store);
     let store = site.open().await;
     assert_eq!(store.load(session.id).await.unwrap(), deleted.tombstone().into());
-    let hidden = store.list(SessionQuery::new().states([SessionState::Deleted])).await.unwrap();
+    let hidden = store.list(SessionQuery::new().with_states([SessionState::Deleted])).await.unwrap();
     assert_eq!(hidden.items.len(), 1);
     assert!(store.read(session.id, ReadEvents::default()).await.unwrap().events.is_empty());
 }
@@ -287,22 +320,23 @@ async fn a_purge_removes_every_byte() {
 /// Nor is a word of what was said of the session, of what was said of it before, or of who made it: not in a column
 /// either, nor on a page that became free.
 #[tokio::test]
-async fn purge_leaves_no_word_of_the_record() {
+async fn purge_leaves_no_text_of_the_record() {
     let site = Site::new();
     let store = site.open().await;
     let creator = agent_core::model::Actor::named(agent_core::model::Role::User, "xyzzyplugh").unwrap();
     let long = |word: &str| agent_core::json::RawJson::of(&word.repeat(1000)).unwrap();
     let said = Patch::new()
-        .title(agent_core::model::Title::by_user("xyzzyplugh"))
-        .label("xyzzyplugh", "xyzzyplugh")
-        .metadata("cart", long("xyzzyplugh"));
+        .with_title(agent_core::model::Title::by_user("xyzzyplugh"))
+        .with_label("xyzzyplugh", "xyzzyplugh")
+        .with_metadata("cart", long("xyzzyplugh"));
     let new =
         agent_core::session::NewSession::new(site.effects.new_session_id(), agent_core::WorkspaceId::DEFAULT);
-    let create = Commit::create(&site.effects, new.with(&said)).actor(creator.clone());
+    let create = Commit::create(&site.effects, new.with_patch(&said)).with_actor(creator.clone());
     let session = store.commit(create).await.unwrap().session;
     // What it was before leaves its pages.
-    let other = Patch::new().title(agent_core::model::Title::by_user("short")).metadata("cart", long(""));
-    let update = Commit::seal(&site.effects, session.id, session.head).event(NewEvent::updated(other));
+    let other =
+        Patch::new().with_title(agent_core::model::Title::by_user("short")).with_metadata("cart", long(""));
+    let update = Commit::seal(&site.effects, session.id, session.head).with_event(NewEvent::updated(other));
     let session = store.commit(update).await.unwrap().session;
     let found = || {
         let files = fs::read_dir(site.folder.path()).unwrap();
@@ -310,59 +344,61 @@ async fn purge_leaves_no_word_of_the_record() {
         files.map(|bytes| bytes.windows(10).filter(|part| *part == b"xyzzyplugh").count()).sum::<usize>()
     };
     assert!(found() > 0);
-    let delete =
-        Commit::seal(&site.effects, session.id, session.head).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = Commit::seal(&site.effects, session.id, session.head)
+        .with_trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = store.commit(delete).await.unwrap().session;
     store.purge(Purge::new(session.id, deleted.head)).await.unwrap();
     assert_eq!(found(), 0);
     assert_eq!(store.load(session.id).await.unwrap(), deleted.tombstone().into());
     store.rebuild().await.unwrap();
     assert_eq!((found(), store.load(session.id).await.unwrap()), (0, deleted.tombstone().into()));
-    for query in [SessionQuery::new().creator(creator), SessionQuery::new().label("xyzzyplugh", "xyzzyplugh")]
-    {
+    for query in [
+        SessionQuery::new().with_creator(creator),
+        SessionQuery::new().with_label("xyzzyplugh", "xyzzyplugh"),
+    ] {
         assert_eq!(store.list(query.with_hidden()).await.unwrap().items.len(), 0);
     }
     site.assert_is_whole();
 }
 
-/// Sessions with inputs that wait, wakes that are due and retries whose time has come are found across
+/// Sessions with inputs that wait, timers that are due and retries whose time has come are found across
 /// sessions in the order in which they are due; no others.
 #[tokio::test]
-async fn what_is_due_is_found_in_order() {
+async fn due_sessions_are_found_in_order() {
     let site = Site::new();
     let store = site.open().await;
     let at = |minutes: i64| Timestamp::from_micros(1_771_151_400_000_000).plus_micros(minutes * 60_000_000);
-    let mut wakes = Vec::new();
+    let mut timers = Vec::new();
     for minutes in [30, 10, 20] {
         let session = site.session(&store).await;
-        let wake = NewEvent::wake_scheduled(Wake::new("daily", at(minutes)));
-        let commit = Commit::seal(&site.effects, session.id, session.head).event(wake);
-        wakes.push(store.commit(commit).await.unwrap().session.id);
+        let timer = NewEvent::timer_scheduled(Timer::new("daily", at(minutes)));
+        let commit = Commit::seal(&site.effects, session.id, session.head).with_event(timer);
+        timers.push(store.commit(commit).await.unwrap().session.id);
     }
     let waits = site.session(&store).await;
     let waits = site.say(&store, &waits, "an input").await;
     let fails = site.session(&store).await;
     let run = site.effects.new_run_id();
     let begin = Commit::seal(&site.effects, fails.id, fails.head)
-        .event(NewEvent::user_message("go"))
-        .trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run)));
+        .with_event(NewEvent::user_message("go"))
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run)));
     let began = store.commit(begin).await.unwrap();
     let failure = agent_core::model::Failure::new(Reason::RunError, "the model is away");
     let retry = Commit::seal(&site.effects, fails.id, began.last)
-        .fence(run, began.epoch.unwrap())
-        .trigger(Trigger::EndRun(RunEnd::retry(failure, at(25), 9)));
+        .with_fence(run, began.epoch.unwrap())
+        .with_trigger(Trigger::EndRun(RunEnd::retry(failure, at(25), 9)));
     store.commit(retry).await.unwrap();
     site.session(&store).await;
     let due = |minutes| {
         let store = &store;
         async move {
-            let page = store.list(SessionQuery::new().due(at(minutes))).await.unwrap();
+            let page = store.list(SessionQuery::new().with_due(at(minutes))).await.unwrap();
             page.items.into_iter().map(|session| session.id).collect::<Vec<_>>()
         }
     };
     assert_eq!(due(1).await, [waits.id]);
-    assert_eq!(due(25).await, [waits.id, wakes[1], wakes[2], fails.id]);
-    assert_eq!(due(60).await, [waits.id, wakes[1], wakes[2], fails.id, wakes[0]]);
+    assert_eq!(due(25).await, [waits.id, timers[1], timers[2], fails.id]);
+    assert_eq!(due(60).await, [waits.id, timers[1], timers[2], fails.id, timers[0]]);
     assert_eq!(store.rebuild().await.unwrap().sessions, 6);
     assert_eq!(due(60).await.len(), 5, "the index is made anew from the logs");
 }
@@ -375,19 +411,19 @@ fn column(conn: &Connection, sql: &str, column: usize, values: impl Params) -> V
 
 /// The views show sessions, messages and runs; those of one session are found without a look at another's.
 #[tokio::test]
-async fn people_read_sessions_messages_and_runs() {
+async fn sql_views_show_sessions_messages_and_runs() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
     let run = site.effects.new_run_id();
     let begin = Commit::seal(&site.effects, session.id, session.head)
-        .event(NewEvent::user_message("Wie geht's?"))
-        .trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run)));
+        .with_event(NewEvent::user_message("Wie geht's?"))
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run)));
     let began = store.commit(begin).await.unwrap();
     let end = Commit::seal(&site.effects, session.id, began.last)
-        .fence(run, began.epoch.unwrap())
-        .event(NewEvent::agent_message("Gut."))
-        .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+        .with_fence(run, began.epoch.unwrap())
+        .with_event(NewEvent::agent_message("Gut."))
+        .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
     store.commit(end).await.unwrap();
     let conn = site.raw();
     let texts = column(&conn, "SELECT text FROM v_messages WHERE session = ?", 0, [session.id.to_string()]);
@@ -408,12 +444,12 @@ async fn people_read_sessions_messages_and_runs() {
 
 /// A payload that SQLite cannot read spoils no other row of the views.
 #[tokio::test]
-async fn a_bad_payload_spoils_no_view() {
+async fn bad_payload_breaks_no_view() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
     let said = vec![NewEvent::user_message("one"), NewEvent::user_message("two")];
-    let said = Commit::seal(&site.effects, session.id, session.head).events(said);
+    let said = Commit::seal(&site.effects, session.id, session.head).with_events(said);
     store.commit(said).await.unwrap();
     let conn = site.raw();
     let deep = "[".repeat(5000) + &"]".repeat(5000);

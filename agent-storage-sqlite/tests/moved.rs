@@ -10,9 +10,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_core::commit::Expect;
+use agent_core::commit::Precondition;
 use agent_core::store::{Purge, ReadEvents, SessionQuery, WorkspaceQuery};
-use agent_core::{BindingStore, Error, ErrorKind, SessionStore, Tenants, WorkspaceStore, WriteOutcome};
+use agent_core::{Backend, BindingStore, Error, ErrorKind, SessionStore, WorkspaceStore, WriteOutcome};
 use agent_storage_sqlite::SqliteStore;
 use support::Site;
 
@@ -93,7 +93,7 @@ async fn store_in_a_folder(site: &Site) -> (PathBuf, SqliteStore) {
 
 /// Nothing is acknowledged into a file that its path does not name any more: not a commit, not a purge, not a binding.
 #[tokio::test]
-async fn a_moved_file_takes_no_writes() {
+async fn moved_file_refuses_writes() {
     for what in ALL {
         let site = Site::new();
         let (path, store) = store_in_a_folder(&site).await;
@@ -112,9 +112,10 @@ async fn a_moved_file_takes_no_writes() {
                 assert!(text.contains("open it again"), "{what:?}: {text}");
             };
             refused(store.commit(site.said(&session, "into nowhere")).await.expect_err("a commit"));
-            refused(store.beat(session.id, session.epoch).await.expect_err("a beat"));
+            refused(store.heartbeat(session.id, session.epoch).await.expect_err("a heartbeat"));
             refused(store.purge(Purge::new(session.id, session.head)).await.expect_err("a purge"));
-            let bound = store.bind(&device, site.effects.new_workspace_id(), Expect::Absent).await;
+            let bound =
+                store.bind(&device, site.effects.new_workspace_id(), Precondition::MustNotExist).await;
             refused(bound.expect_err("a binding"));
         }
         store.close().await.unwrap();
@@ -131,7 +132,7 @@ async fn a_moved_file_takes_no_writes() {
 
 /// Readers say so, too, and do not answer from a file that is not there any more.
 #[tokio::test]
-async fn a_moved_file_gives_no_answers() {
+async fn moved_file_refuses_reads() {
     for what in ALL {
         let site = Site::new();
         let (path, store) = store_in_a_folder(&site).await;
@@ -154,8 +155,8 @@ async fn a_moved_file_gives_no_answers() {
                 SessionStore::list(store, SessionQuery::new()).await.expect_err("sessions"),
                 WorkspaceStore::list(store, WorkspaceQuery::new()).await.expect_err("workspaces"),
                 store.resolve(&device).await.expect_err("a binding"),
-                Tenants::list(store, None).await.expect_err("tenants"),
-                store.pulse(session.id, session.epoch).await.expect_err("signs of life"),
+                Backend::tenants(store, None).await.expect_err("tenants"),
+                store.lease_status(session.id, session.epoch).await.expect_err("signs of life"),
                 store.check().await.expect_err("a check"),
                 store.backup(site.folder.path().join("late.db")).await.expect_err("a backup"),
             ];
@@ -172,7 +173,7 @@ async fn a_moved_file_gives_no_answers() {
 
 /// A file that comes back is written to again.
 #[tokio::test]
-async fn a_file_that_comes_back_is_used_again() {
+async fn restored_file_is_used_again() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
@@ -190,7 +191,7 @@ async fn a_file_that_comes_back_is_used_again() {
 /// What was acknowledged is in the database file as soon as the store has noticed that the log beside it is gone: also if
 /// the program is killed then.
 #[tokio::test]
-async fn a_removed_log_loses_nothing() {
+async fn removed_wal_loses_nothing_acknowledged() {
     for what in [What::LogRemoved, What::BothRemoved, What::Renamed] {
         let site = Site::new();
         let (path, store) = store_in_a_folder(&site).await;
@@ -212,7 +213,7 @@ async fn a_removed_log_loses_nothing() {
 
 /// A name that leads to another file by a link is no other file.
 #[tokio::test]
-async fn a_link_to_the_file_is_followed() {
+async fn symlink_to_the_file_is_followed() {
     let site = Site::new();
     let folder = site.folder.path().join("real");
     fs::create_dir(&folder).unwrap();
@@ -238,7 +239,7 @@ async fn a_link_to_the_file_is_followed() {
 /// SQLite keeps a log for each name of a file, so that two names of one file lose what the other wrote: a file that has
 /// several is refused when it is opened, and a store that has it open goes on.
 #[tokio::test]
-async fn a_file_of_two_names_is_refused() {
+async fn file_with_two_hard_links_is_refused() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;

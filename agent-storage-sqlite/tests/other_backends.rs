@@ -7,10 +7,10 @@ mod support;
 use std::sync::Arc;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
-use agent_core::event::{Body, Decision, Event, NewEvent, ToolConfirmation, ToolOutcome};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
+use agent_core::event::{Decision, Event, EventPayload, NewEvent, ToolConfirmation, ToolOutcome};
 use agent_core::json::RawJson;
-use agent_core::model::{ActionId, ActionKind, CallId, Patch, PendingAction, Wake, Workspace};
+use agent_core::model::{ActionId, ActionKind, CallId, Patch, PendingAction, Timer, Workspace};
 use agent_core::session::{NewSession, Session};
 use agent_core::state::Reason;
 use agent_core::store::{Binding, BindingQuery, ReadEvents, SessionQuery, WorkspaceQuery};
@@ -43,8 +43,8 @@ async fn write(storage: &Storage, effects: &Effects) -> Script {
         let workspace = Workspace::new(id, format!("workspace {n}"), effects.new_session_id(), effects.now())
             .with_setting("n", RawJson::parse("12345678901234567890.5").unwrap());
         let device: DeviceId = name.parse().unwrap();
-        storage.workspaces.put(workspace.clone(), Expect::Absent).await.unwrap();
-        storage.bindings.bind(&device, id, Expect::Absent).await.unwrap();
+        storage.workspaces.put(workspace.clone(), Precondition::MustNotExist).await.unwrap();
+        storage.bindings.bind(&device, id, Precondition::MustNotExist).await.unwrap();
         script.workspaces.push(workspace);
         script.bindings.push((device, id));
     }
@@ -56,42 +56,47 @@ async fn write(storage: &Storage, effects: &Effects) -> Script {
     let run = effects.new_run_id();
     let begin = move || Trigger::BeginRun(LeaseRequest::new("laptop", run));
     type Write = Box<dyn FnOnce(Commit) -> Commit + Send>;
-    let answer = Body::UserToolConfirmation(ToolConfirmation::new(action, Decision::Allow));
+    let answer = EventPayload::UserToolConfirmation(ToolConfirmation::new(action, Decision::Allow));
     let writes: Vec<(bool, Write)> = vec![
-        (false, Box::new(|c| c.event(NewEvent::updated(Patch::new().label("project", "apollo"))))),
+        (false, Box::new(|c| c.with_event(NewEvent::updated(Patch::new().with_label("project", "apollo"))))),
         (
             false,
-            Box::new(move |c| c.event(NewEvent::user_message("## User\r\n\u{0}한국어 🙂")).trigger(begin())),
+            Box::new(move |c| {
+                c.with_event(NewEvent::user_message("## User\r\n\u{0}한국어 🙂")).with_trigger(begin())
+            }),
         ),
         (
             true,
             Box::new({
                 let call = call.clone();
-                move |c| c.event(NewEvent::tool_use(call, "ls", RawJson::empty_object()))
+                move |c| c.with_event(NewEvent::tool_use(call, "ls", RawJson::empty_object()))
             }),
         ),
-        (true, Box::new(|c| c.event(NewEvent::tool_result(call, ToolOutcome::Ok, RawJson::empty_object())))),
-        (true, Box::new(|c| c.trigger(Trigger::EndRun(RunEnd::Await(question))))),
-        (false, Box::new(move |c| c.event(NewEvent::of(&answer)).trigger(begin()))),
+        (
+            true,
+            Box::new(|c| c.with_event(NewEvent::tool_result(call, ToolOutcome::Ok, RawJson::empty_object()))),
+        ),
+        (true, Box::new(|c| c.with_trigger(Trigger::EndRun(RunEnd::Await(question))))),
+        (false, Box::new(move |c| c.with_event(NewEvent::of(&answer)).with_trigger(begin()))),
         (
             true,
             Box::new(|c| {
-                c.event(NewEvent::agent_message("Done."))
-                    .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)))
+                c.with_event(NewEvent::agent_message("Done."))
+                    .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)))
             }),
         ),
-        (false, Box::new(|c| c.event(NewEvent::wake_scheduled(Wake::new("daily", c_at()))))),
+        (false, Box::new(|c| c.with_event(NewEvent::timer_scheduled(Timer::new("daily", c_at()))))),
     ];
     for (of_run, write) in writes {
         let mut commit = Commit::seal(effects, session.id, session.head);
         if of_run {
-            commit = commit.fence(run, session.epoch);
+            commit = commit.with_fence(run, session.epoch);
         }
         session = send(storage, &mut script, write(commit)).await;
     }
     let fork = NewSession::fork(effects.new_session_id(), &session);
     let fork = send(storage, &mut script, Commit::create(effects, fork)).await;
-    let said = Commit::seal(effects, fork.id, fork.head).event(NewEvent::user_message("another way"));
+    let said = Commit::seal(effects, fork.id, fork.head).with_event(NewEvent::user_message("another way"));
     send(storage, &mut script, said).await;
     script
 }
@@ -108,10 +113,10 @@ async fn send(storage: &Storage, script: &mut Script, commit: Commit) -> Arc<Ses
 /// Sends everything again, to another store.
 async fn send_again(storage: &Storage, script: &Script) -> Result<()> {
     for workspace in &script.workspaces {
-        storage.workspaces.put(workspace.clone(), Expect::Absent).await?;
+        storage.workspaces.put(workspace.clone(), Precondition::MustNotExist).await?;
     }
     for (device, id) in &script.bindings {
-        storage.bindings.bind(device, *id, Expect::Absent).await?;
+        storage.bindings.bind(device, *id, Precondition::MustNotExist).await?;
     }
     for commit in &script.commits {
         assert!(!storage.sessions.commit(commit.clone()).await?.replayed);
@@ -142,7 +147,7 @@ async fn look(storage: &Storage) -> Seen {
 /// Files to SQLite to files, by sending the same sealed commits again: sessions, events, workspaces and
 /// bindings are equal, to those in memory too.
 #[tokio::test]
-async fn files_to_sqlite_to_files_are_equal() {
+async fn files_copied_to_sqlite_and_back_are_equal() {
     let site = Site::new();
     let folders = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let first: Storage = FsStore::open(folders.0.path()).await.unwrap().into();
@@ -179,13 +184,17 @@ async fn a_mixed_store_behaves_like_one() {
 async fn two_tenants_never_share_a_key() {
     let site = Site::new();
     let store = site.open().await;
-    let tenants = ["a", "a-b", "a_b"].map(|name| store.tenant(&name.parse().unwrap()));
+    let tenants = ["a", "a-b", "a_b"].map(|name| store.for_tenant(&name.parse().unwrap()));
     let devices = ["b-c", "c", "_b", "a"];
     for (n, tenant) in tenants.iter().enumerate() {
         let storage: Storage = tenant.clone().into();
         for device in devices {
             let id = agent_core::WorkspaceId::from_uuid(*site.effects.new_session_id().as_uuid());
-            let bound = storage.bindings.bind(&device.parse().unwrap(), id, Expect::Absent).await.unwrap();
+            let bound = storage
+                .bindings
+                .bind(&device.parse().unwrap(), id, Precondition::MustNotExist)
+                .await
+                .unwrap();
             assert_eq!(bound, id, "tenant {n}, device {device}: nobody was here before");
         }
     }

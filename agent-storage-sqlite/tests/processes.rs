@@ -9,7 +9,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::session::NewSession;
 use agent_core::store::ReadEvents;
@@ -47,15 +47,20 @@ fn worker() {
                 let head = store.load(id).await.unwrap().head;
                 let begin = LeaseRequest::new("laptop", effects.new_run_id());
                 let commit = Commit::seal(&effects, id, head)
-                    .event(NewEvent::user_message("go"))
-                    .trigger(Trigger::BeginRun(begin));
+                    .with_event(NewEvent::user_message("go"))
+                    .with_trigger(Trigger::BeginRun(begin));
                 answer(store.commit(commit).await.unwrap().epoch.unwrap());
                 std::future::pending::<()>().await;
             }
             ("write", count) => write(&store, &effects, count.parse().unwrap()).await,
             ("open", name) => {
                 let device: DeviceId = name.parse().unwrap();
-                answer(store.bind(&device, effects.new_workspace_id(), Expect::Absent).await.unwrap());
+                answer(
+                    store
+                        .bind(&device, effects.new_workspace_id(), Precondition::MustNotExist)
+                        .await
+                        .unwrap(),
+                );
             }
             other => panic!("{other:?}"),
         }
@@ -67,7 +72,7 @@ async fn fill(store: &SqliteStore, effects: &Effects, id: SessionId) {
     let mut session = store.load(id).await.unwrap();
     loop {
         let said = NewEvent::user_message("x".repeat(20_000));
-        let commit = Commit::seal(effects, id, session.head).event(said);
+        let commit = Commit::seal(effects, id, session.head).with_event(said);
         match store.commit(commit).await {
             Ok(done) => session = done.session,
             Err(error) => break answer(failure(&error, session.head)),
@@ -185,7 +190,7 @@ async fn fifty_kills_lose_nothing_that_was_acknowledged() {
 /// acknowledged is there, the commit in doubt is there whole or not at all, and the file is sound.
 #[cfg(unix)]
 #[tokio::test]
-async fn a_commit_that_fails_in_the_system_is_unknown() {
+async fn system_error_in_commit_gives_an_unknown_outcome() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
@@ -210,7 +215,7 @@ async fn a_commit_that_fails_in_the_system_is_unknown() {
 /// and what was acknowledged is there, for that process, too.
 #[cfg(unix)]
 #[tokio::test]
-async fn a_limit_of_file_sizes_is_a_full_disk() {
+async fn file_size_limit_is_reported_as_a_full_disk() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
@@ -246,28 +251,28 @@ async fn a_killed_holder_is_proven_dead() {
     let orders = [("WORKER_PATH", path), ("WORKER_ORDER", format!("lease {}", session.id))];
     let mut worker = Worker::start("worker", &orders);
     let epoch = agent_core::Epoch::new(worker.answer().expect("it took the lease").parse().unwrap());
-    assert!(!store.pulse(session.id, epoch).await.unwrap().dead, "it lives");
+    assert!(!store.lease_status(session.id, epoch).await.unwrap().holder_proven_dead, "it lives");
     // An input of another process is no sign of who holds the lease.
     let now = store.load(session.id).await.unwrap();
     let now = site.say(&store, &now, "meanwhile").await;
-    assert!(!store.pulse(session.id, epoch).await.unwrap().dead);
+    assert!(!store.lease_status(session.id, epoch).await.unwrap().holder_proven_dead);
     // Making its record anew keeps who holds it.
     store.rebuild().await.unwrap();
-    assert!(!store.pulse(session.id, epoch).await.unwrap().dead);
+    assert!(!store.lease_status(session.id, epoch).await.unwrap().holder_proven_dead);
     worker.kill();
-    assert!(store.pulse(session.id, epoch).await.unwrap().dead);
-    assert!(!store.pulse(session.id, epoch.next()).await.unwrap().dead);
-    let expired = Commit::seal(&site.effects, now.id, now.head).trigger(Trigger::LeaseExpired(epoch));
+    assert!(store.lease_status(session.id, epoch).await.unwrap().holder_proven_dead);
+    assert!(!store.lease_status(session.id, epoch.next()).await.unwrap().holder_proven_dead);
+    let expired = Commit::seal(&site.effects, now.id, now.head).with_trigger(Trigger::LeaseExpired(epoch));
     let now = store.commit(expired).await.unwrap().session;
     let begin = LeaseRequest::new("phone", site.effects.new_run_id());
-    let begin = Commit::seal(&site.effects, now.id, now.head).trigger(Trigger::BeginRun(begin));
+    let begin = Commit::seal(&site.effects, now.id, now.head).with_trigger(Trigger::BeginRun(begin));
     let epoch = store.commit(begin).await.unwrap().epoch.unwrap();
     let other = site.open().await;
-    assert!(!other.pulse(session.id, epoch).await.unwrap().dead, "this process lives");
+    assert!(!other.lease_status(session.id, epoch).await.unwrap().holder_proven_dead, "this process lives");
     drop(store);
     // The writer ends on its own thread.
     let dead = async {
-        while !other.pulse(session.id, epoch).await.unwrap().dead {
+        while !other.lease_status(session.id, epoch).await.unwrap().holder_proven_dead {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

@@ -10,7 +10,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use agent_core::clock::Effects;
-use agent_core::commit::Expect;
+use agent_core::commit::Precondition;
 use agent_core::event::NewEvent;
 use agent_core::store::{ReadEvents, SessionQuery};
 use agent_core::{
@@ -33,7 +33,7 @@ fn files(site: &Site) -> Vec<String> {
 /// All that reads works on a read-only file and leaves nothing beside it; all that writes is `Denied`, with the path and the
 /// remedy.
 #[tokio::test]
-async fn a_read_only_file_is_read() {
+async fn read_only_file_allows_reads_and_denies_writes() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
@@ -56,7 +56,7 @@ async fn a_read_only_file_is_read() {
     let device = "laptop".parse().unwrap();
     for refused in [
         store.commit(site.said(&session, "no")).await.map(drop).unwrap_err(),
-        store.bind(&device, WorkspaceId::DEFAULT, Expect::Absent).await.map(drop).unwrap_err(),
+        store.bind(&device, WorkspaceId::DEFAULT, Precondition::MustNotExist).await.map(drop).unwrap_err(),
         store.rebuild().await.map(drop).unwrap_err(),
         store.fork(&site.effects, session.id, None).await.map(drop).unwrap_err(),
     ] {
@@ -80,7 +80,7 @@ async fn a_read_only_file_is_read() {
 
 /// One that is written to by somebody who may is not shown as it was: the reader is told to open it again.
 #[tokio::test]
-async fn a_change_under_a_reader_is_told() {
+async fn change_under_a_read_only_handle_is_reported() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
@@ -105,7 +105,7 @@ async fn a_change_under_a_reader_is_told() {
 
 /// A log without its index cannot be read without writing beside it; what to do is said.
 #[tokio::test]
-async fn a_log_that_must_be_moved_first_is_told() {
+async fn wal_without_its_index_is_refused_with_a_remedy() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
@@ -160,7 +160,7 @@ async fn reader() {
 
 /// Another user, who may not write to the file, reads it, while its owner has it open and after.
 #[tokio::test]
-async fn another_user_reads_what_is_written() {
+async fn other_user_reads_what_the_owner_writes() {
     let site = Site::new();
     if fs::metadata("/proc/self").map_or(1, |own| own.uid()) != 0 {
         eprintln!("NOT TESTED: only root can start a process as another user");

@@ -46,7 +46,7 @@ async fn every_handle_sees_the_deletion() {
     let deleted = manager.delete_session(now.id).await.unwrap();
     assert_eq!((deleted.status.state, deleted.head), (SessionState::Deleted, now.head));
     assert_eq!(manager.delete_session(now.id).await.unwrap(), deleted);
-    let said = Commit::seal(&site.effects, now.id, now.head).event(NewEvent::user_message("on"));
+    let said = Commit::seal(&site.effects, now.id, now.head).with_event(NewEvent::user_message("on"));
     assert_eq!(*old.commit(said).await.unwrap_err().kind(), ErrorKind::Deleted);
     let bytes: i64 = site.raw().query_row("SELECT count(*) FROM events", [], |row| row.get(0)).unwrap();
     assert_eq!(bytes as u64, now.head.get(), "the damaged bytes are kept");
@@ -62,7 +62,7 @@ async fn every_handle_sees_the_deletion() {
 
 /// What can be read is deleted by a commit, and by nothing else; of what is not there nothing is deleted.
 #[tokio::test]
-async fn only_damage_is_deleted_as_damage() {
+async fn delete_damaged_refuses_readable_sessions() {
     let site = Site::new();
     let store = site.open().await;
     let now = site.session(&store).await;
@@ -103,7 +103,7 @@ async fn a_damaged_tombstone_is_replaced() {
 
 /// A living fork of a damaged session keeps what it reads, also when that session is deleted and purged.
 #[tokio::test]
-async fn a_fork_keeps_what_it_reads_of_it() {
+async fn fork_of_a_damaged_session_keeps_its_history() {
     let site = Site::new();
     let store = site.open().await;
     let first = site.session(&store).await;
@@ -127,10 +127,10 @@ async fn a_fork_keeps_what_it_reads_of_it() {
 
 /// A rebuild names what it leaves out: of its own tenant, and of all tenants if it is asked for all.
 #[tokio::test]
-async fn a_rebuild_is_of_one_tenant_or_of_all() {
+async fn rebuild_covers_one_tenant_or_all() {
     let site = Site::new();
     let store = site.open().await;
-    let bob = store.tenant(&"bob".parse().unwrap());
+    let bob = store.for_tenant(&"bob".parse().unwrap());
     site.session(&bob).await;
     let now = damaged(&site, &bob).await;
     site.session(&store).await;
@@ -148,7 +148,7 @@ async fn a_rebuild_is_of_one_tenant_or_of_all() {
 
 /// A store that is not to be made is opened where one is, and nothing is made elsewhere.
 #[tokio::test]
-async fn a_store_that_is_not_there_is_not_made() {
+async fn missing_store_is_not_created() {
     let site = Site::new();
     let open = || site.config().with_create(false).open();
     let refused = open().await.unwrap_err();

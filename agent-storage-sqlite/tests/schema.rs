@@ -4,7 +4,7 @@
 
 mod support;
 
-use agent_core::commit::Expect;
+use agent_core::commit::Precondition;
 use agent_core::model::Workspace;
 use agent_core::state::SessionState;
 use agent_core::store::{BindingQuery, ReadEvents, SessionQuery, WorkspaceQuery};
@@ -41,13 +41,14 @@ fn count(site: &Site, table: &str) -> i64 {
     site.raw().query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
 }
 
-/// A file that a newer version of the library, or another application, has made its own meanwhile is refused by name as
+/// A file that another version of the library, or another application, has made its own meanwhile is refused by name as
 /// it is when it is opened, and not written to; when it is as it was, the store goes on.
 #[tokio::test]
-async fn a_file_that_became_newer_takes_no_writes() {
+async fn file_of_a_newer_version_refuses_writes() {
     for (change, kind, says, back) in [
-        ("PRAGMA user_version = 2", ErrorKind::Unsupported, "has schema 2", "PRAGMA user_version = 1"),
-        ("PRAGMA user_version = 0", ErrorKind::Unsupported, "has schema 0", "PRAGMA user_version = 1"),
+        ("PRAGMA user_version = 3", ErrorKind::Unsupported, "has schema 3", "PRAGMA user_version = 2"),
+        ("PRAGMA user_version = 1", ErrorKind::Unsupported, "has schema 1", "PRAGMA user_version = 2"),
+        ("PRAGMA user_version = 0", ErrorKind::Unsupported, "has schema 0", "PRAGMA user_version = 2"),
         (
             "PRAGMA application_id = 7",
             ErrorKind::InvalidInput,
@@ -64,10 +65,10 @@ async fn a_file_that_became_newer_takes_no_writes() {
         for _ in 0..2 {
             let errors = [
                 store.commit(site.said(&session, "too late")).await.expect_err("a commit"),
-                store.beat(session.id, session.epoch).await.expect_err("a beat"),
+                store.heartbeat(session.id, session.epoch).await.expect_err("a heartbeat"),
                 store.unbind(&device).await.expect_err("an unbinding"),
-                store.put(place.clone(), Expect::Absent).await.expect_err("a workspace"),
-                store.bind(&device, place.id, Expect::Absent).await.expect_err("a binding"),
+                store.put(place.clone(), Precondition::MustNotExist).await.expect_err("a workspace"),
+                store.bind(&device, place.id, Precondition::MustNotExist).await.expect_err("a binding"),
                 store.rebuild().await.expect_err("a rebuild"),
             ];
             for error in errors {
@@ -88,12 +89,12 @@ async fn a_file_that_became_newer_takes_no_writes() {
 async fn lists(store: &SqliteStore, workspace: WorkspaceId) -> agent_core::Result<usize> {
     let queries = [
         SessionQuery::new(),
-        SessionQuery::new().workspace(workspace),
-        SessionQuery::new().states([SessionState::Queued]),
-        SessionQuery::new().creator(agent_core::model::Actor::USER),
-        SessionQuery::new().parent("019c60d9-9c41-715c-8289-ec2d0a9167ec".parse()?),
-        SessionQuery::new().due(Timestamp::from_micros(1_881_151_400_000_000)),
-        SessionQuery::new().label("project", "apollo"),
+        SessionQuery::new().with_workspace(workspace),
+        SessionQuery::new().with_states([SessionState::Queued]),
+        SessionQuery::new().with_creator(agent_core::model::Actor::USER),
+        SessionQuery::new().with_parent("019c60d9-9c41-715c-8289-ec2d0a9167ec".parse()?),
+        SessionQuery::new().with_due(Timestamp::from_micros(1_881_151_400_000_000)),
+        SessionQuery::new().with_label("project", "apollo"),
     ];
     let mut found = 0;
     for query in queries {
@@ -109,7 +110,7 @@ async fn lists(store: &SqliteStore, workspace: WorkspaceId) -> agent_core::Resul
 /// Indexes and views that another program drops while the store is open are made again: no list fails for it, and they
 /// are there after the next write.
 #[tokio::test]
-async fn a_dropped_index_is_made_again() {
+async fn dropped_index_is_recreated() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
@@ -142,8 +143,10 @@ async fn a_dropped_index_is_made_again() {
 
 /// A table that another program drops is named as damage, and no write goes on without it.
 #[tokio::test]
-async fn a_dropped_table_is_named() {
-    for table in ["logs", "events", "tombstones", "sessions", "labels", "beats", "workspaces", "bindings"] {
+async fn dropped_table_is_reported_as_damage() {
+    for table in
+        ["logs", "events", "tombstones", "sessions", "labels", "heartbeats", "workspaces", "bindings"]
+    {
         let site = Site::new();
         let store = site.open().await;
         let session = site.session(&store).await;
@@ -161,7 +164,7 @@ async fn a_dropped_table_is_named() {
 /// What a neighbour adds to the tables: a trigger changes nothing that this library writes, and is named; so is an index
 /// that refuses rows, and a table that is not as it was made.
 #[tokio::test]
-async fn what_a_neighbour_adds_is_named_and_harmless() {
+async fn foreign_schema_objects_are_named_and_harmless() {
     for (sql, name) in [
         ("CREATE TRIGGER swallow BEFORE INSERT ON events BEGIN SELECT RAISE(IGNORE); END", "swallow"),
         ("CREATE TRIGGER forget AFTER INSERT ON logs BEGIN DELETE FROM bindings; END", "forget"),
@@ -173,7 +176,7 @@ async fn what_a_neighbour_adds_is_named_and_harmless() {
         let store = site.open().await;
         let session = site.session(&store).await;
         let device = "laptop".parse().unwrap();
-        store.bind(&device, WorkspaceId::DEFAULT, Expect::Absent).await.unwrap();
+        store.bind(&device, WorkspaceId::DEFAULT, Precondition::MustNotExist).await.unwrap();
         site.raw().execute_batch(sql).unwrap();
         for store in [store, site.open().await] {
             let now = SessionStore::load(&store, session.id).await.unwrap();
@@ -198,7 +201,7 @@ async fn what_a_neighbour_adds_is_named_and_harmless() {
 
 /// A file whose `user_version` somebody has set to 0 is refused by name, with what to do, and without the library's SQL.
 #[tokio::test]
-async fn a_version_set_to_zero_is_refused_by_name() {
+async fn user_version_zero_is_refused_by_name() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
@@ -209,8 +212,8 @@ async fn a_version_set_to_zero_is_refused_by_name() {
         assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
         let said = format!("{error} {:?}", std::error::Error::source(&error));
         assert!(said.contains(site.path().to_str().unwrap()), "{said}");
-        assert!(said.contains("user_version = 1") && !said.contains("CREATE TABLE"), "{said}");
+        assert!(said.contains("user_version = 2") && !said.contains("CREATE TABLE"), "{said}");
     }
-    site.raw().execute_batch("PRAGMA user_version = 1").unwrap();
+    site.raw().execute_batch("PRAGMA user_version = 2").unwrap();
     assert_eq!(SessionStore::load(&site.open().await, session.id).await.unwrap(), session);
 }

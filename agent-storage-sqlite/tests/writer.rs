@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use agent_core::commit::{Commit, Expect, Trigger};
+use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::{EventType, NewEvent};
 use agent_core::state::Reason;
 use agent_core::store::{Purge, ReadEvents, SessionQuery};
@@ -28,7 +28,7 @@ fn is_ready<F: Future>(future: std::pin::Pin<&mut F>) -> bool {
 /// Of a group in which one caller's expectation does not hold, all others are stored; batches see what came before
 /// them in the batch.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_callers_conflict_fails_nobody_else() {
+async fn one_callers_conflict_fails_no_other_caller() {
     let site = Site::new();
     let store = site.open().await;
     let (calm, raced) = (site.session(&store).await, site.session(&store).await);
@@ -37,9 +37,12 @@ async fn one_callers_conflict_fails_nobody_else() {
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let commits: Vec<_> = (0..24)
         .map(|n| {
-            let (session, expect) =
-                if n % 2 == 0 { (&calm, Expect::Any) } else { (&raced, Expect::Is(raced.head)) };
-            site.said(session, format!("message {n}")).expect(expect)
+            let (session, expect) = if n % 2 == 0 {
+                (&calm, Precondition::MustExist)
+            } else {
+                (&raced, Precondition::Matches(raced.head))
+            };
+            site.said(session, format!("message {n}")).with_precondition(expect)
         })
         .collect();
     let mut waiting: Vec<_> = commits.into_iter().map(|commit| Box::pin(store.commit(commit))).collect();
@@ -64,7 +67,7 @@ async fn one_callers_conflict_fails_nobody_else() {
     let pages = (log() - before) / 4096;
     assert!(pages < 60, "{pages} pages for 24 commits: they did not share a transaction");
     let page = store.read(calm.id, ReadEvents::last(12)).await.unwrap();
-    let texts: Vec<_> = page.events.iter().map(|event| event.data.get().to_owned()).collect();
+    let texts: Vec<_> = page.events.iter().map(|event| event.payload.get().to_owned()).collect();
     let expected: Vec<_> = (0..12).map(|n| format!("{{\"text\":\"message {}\"}}", 2 * n)).collect();
     assert_eq!(texts, expected, "in the order in which they were sent");
 }
@@ -72,13 +75,13 @@ async fn one_callers_conflict_fails_nobody_else() {
 /// A full disk fails all that wait, nothing of it is stored, and the store goes on when there is room again; a commit
 /// that is too large for what is left fails none of those that are not.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_is_full_and_applies_nothing() {
+async fn full_disk_applies_nothing_and_is_recoverable() {
     let site = Site::new();
     let store = site.config().with_max_pages(500).open().await.unwrap();
     let (victim, session) = (site.session(&store).await, site.session(&store).await);
     let ballast = site.say(&store, &victim, "x".repeat(300_000)).await;
-    let delete =
-        Commit::seal(&site.effects, ballast.id, ballast.head).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = Commit::seal(&site.effects, ballast.id, ballast.head)
+        .with_trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = store.commit(delete).await.unwrap().session;
 
     // One is too large, the others are not.
@@ -131,7 +134,7 @@ async fn a_full_disk_is_full_and_applies_nothing() {
 
 /// A commit that waits is stored although its caller is dropped and its runtime ends; the store serves another runtime.
 #[test]
-fn the_hosts_runtime_ends_while_a_commit_is_in_flight() {
+fn commit_survives_the_end_of_the_hosts_runtime() {
     let site = Site::new();
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (first, second) = (runtime(), runtime());
@@ -162,7 +165,7 @@ fn the_hosts_runtime_ends_while_a_commit_is_in_flight() {
 
 /// What waits when the last handle is dropped is finished.
 #[tokio::test]
-async fn what_waits_is_finished_after_the_last_handle_is_gone() {
+async fn queued_writes_finish_after_the_last_handle_drops() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
@@ -181,7 +184,7 @@ async fn what_waits_is_finished_after_the_last_handle_is_gone() {
 /// A lock that another process does not give up is `Unavailable` after the stated time, worth a retry, and not
 /// SQLite's words.
 #[tokio::test]
-async fn a_lock_that_stays_is_unavailable_in_the_end() {
+async fn lock_held_too_long_is_unavailable() {
     let site = Site::new();
     let store = site.config().with_busy_timeout(Duration::from_millis(50)).open().await.unwrap();
     let session = site.session(&store).await;
@@ -199,7 +202,7 @@ async fn a_lock_that_stays_is_unavailable_in_the_end() {
 /// A crowd behind a lock that stays waits as long as one does, and is told so in a way that nobody waits anew for.
 #[tokio::test]
 #[allow(clippy::print_stdout, reason = "what was measured is printed")]
-async fn a_crowd_behind_a_lock_waits_once() {
+async fn callers_behind_a_lock_wait_only_once() {
     let site = Site::new();
     let wait = Duration::from_secs(1);
     let store = site.config().with_busy_timeout(wait).open().await.unwrap();
@@ -213,7 +216,7 @@ async fn a_crowd_behind_a_lock_waits_once() {
         let mut tasks = tokio::task::JoinSet::new();
         for n in 0..count {
             let (store, commit) = (store.clone(), site.said(&session, format!("one of {count}: {n}")));
-            tasks.spawn(async move { store.settle(commit).await });
+            tasks.spawn(async move { store.commit_with_retry(commit).await });
         }
         for done in tasks.join_all().await {
             let error = done.unwrap_err();
@@ -231,7 +234,7 @@ async fn a_crowd_behind_a_lock_waits_once() {
 
 /// A reader that stays in its transaction blocks no writer; the write-ahead log is short again after it ends.
 #[tokio::test]
-async fn a_long_reader_blocks_no_writer_and_the_log_stays_bounded() {
+async fn long_reader_blocks_no_writer() {
     let site = Site::new();
     let store = site.open().await;
     let mut session = site.session(&store).await;
@@ -253,49 +256,52 @@ async fn a_long_reader_blocks_no_writer_and_the_log_stays_bounded() {
 
 /// Signs of life are seen by another handle, also where the holder commits nothing.
 #[tokio::test]
-async fn beats_are_seen_by_another_handle() {
+async fn heartbeats_are_seen_by_another_handle() {
     let site = Site::new();
     let (here, there) = (site.open().await, site.open().await);
     let session = site.session(&here).await;
     let begin = agent_core::commit::LeaseRequest::new("laptop", site.effects.new_run_id());
     let commit = Commit::seal(&site.effects, session.id, session.head)
-        .event(NewEvent::user_message("go"))
-        .trigger(Trigger::BeginRun(begin));
+        .with_event(NewEvent::user_message("go"))
+        .with_trigger(Trigger::BeginRun(begin));
     let epoch = here.commit(commit).await.unwrap().epoch.unwrap();
-    let before = there.pulse(session.id, epoch).await.unwrap();
-    here.beat(session.id, epoch).await.unwrap();
-    let after = there.pulse(session.id, epoch).await.unwrap();
+    let before = there.lease_status(session.id, epoch).await.unwrap();
+    here.heartbeat(session.id, epoch).await.unwrap();
+    let after = there.lease_status(session.id, epoch).await.unwrap();
     assert_ne!(before, after);
-    here.beat(session.id, epoch.next()).await.unwrap();
-    assert_eq!(there.pulse(session.id, epoch).await.unwrap(), after, "a beat of no lease");
+    here.heartbeat(session.id, epoch.next()).await.unwrap();
+    assert_eq!(there.lease_status(session.id, epoch).await.unwrap(), after, "a heartbeat of no lease");
 }
 
 /// What a writer remembers of a session counts only while nobody else has written to it: commits through
 /// another handle, its deletion and purge are seen by the very next commit.
 #[tokio::test]
-async fn what_is_kept_is_not_trusted_after_another_handle_wrote() {
+async fn cache_is_not_used_after_another_handle_writes() {
     let site = Site::new();
     let (here, there) = (site.open().await, site.open().await);
     let session = site.session(&here).await;
     let session = site.say(&here, &session, "kept here").await;
     let other = site.say(&there, &session, "written there").await;
-    let late = site.said(&session, "late").expect(Expect::Is(session.head));
+    let late = site.said(&session, "late").with_precondition(Precondition::Matches(session.head));
     let error = here.commit(late).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Conflict { head: Some(other.head) });
     let session = site.say(&here, &other, "kept here again").await;
     site.say(&there, &session, "written there again").await;
-    let any = site.said(&session, "after both").expect(Expect::Any);
+    let any = site.said(&session, "after both").with_precondition(Precondition::MustExist);
     let session = here.commit(any).await.unwrap().session;
     assert_eq!(session.head.get(), 6);
     let page = there.read(session.id, ReadEvents::first(10)).await.unwrap();
     assert_eq!((page.events.len(), page.damaged.len()), (6, 0));
 
-    let delete =
-        Commit::seal(&site.effects, session.id, session.head).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = Commit::seal(&site.effects, session.id, session.head)
+        .with_trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = there.commit(delete).await.unwrap().session;
     there.purge(Purge::new(deleted.id, deleted.head)).await.unwrap();
     // The place of the next event is free, and still nothing is written there.
-    let error = here.commit(site.said(&session, "too late").expect(Expect::Any)).await.unwrap_err();
+    let error = here
+        .commit(site.said(&session, "too late").with_precondition(Precondition::MustExist))
+        .await
+        .unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Deleted);
     assert!(here.read(session.id, ReadEvents::first(10)).await.unwrap().events.is_empty());
 }
@@ -326,7 +332,7 @@ async fn is_elsewhere<F: Future>(call: impl Fn() -> F) -> bool {
 /// On the caller's thread only that is read which is small and was in use a moment ago; whatever else may take its
 /// time is done by other threads, and blocks no executor.
 #[tokio::test]
-async fn the_callers_thread_only_reads_little_that_is_in_memory() {
+async fn callers_thread_reads_only_small_cached_data() {
     let site = Site::new();
     let store = site.open().await;
     let (mut many, mut large) = (site.session(&store).await, site.session(&store).await);
@@ -349,19 +355,19 @@ async fn the_callers_thread_only_reads_little_that_is_in_memory() {
     let (read, list) = (|id, read: ReadEvents| store.read(id, read), |query| store.list(query));
     assert!(is_at_once(|| store.load(many.id)).await);
     assert!(is_at_once(|| read(many.id, ReadEvents::last(50))).await);
-    assert!(is_at_once(|| list(SessionQuery::new().limit(50))).await);
+    assert!(is_at_once(|| list(SessionQuery::new().with_limit(50))).await);
     assert!(is_elsewhere(|| read(many.id, ReadEvents::last(65))).await, "too many events");
     assert!(is_elsewhere(|| read(large.id, ReadEvents::last(50))).await, "too many bytes");
-    let of_a_kind = || ReadEvents::last(50).kinds([EventType::SESSION_CREATED]);
+    let of_a_kind = || ReadEvents::last(50).with_types([EventType::SESSION_CREATED]);
     assert!(is_elsewhere(|| read(many.id, of_a_kind())).await, "the whole log may have to be read");
-    assert!(is_elsewhere(|| list(SessionQuery::new().limit(65))).await, "too many sessions");
-    assert!(is_elsewhere(|| list(SessionQuery::new().limit(50).with_total())).await, "all are counted");
-    assert!(is_elsewhere(|| store.beat(many.id, many.epoch)).await, "a write");
+    assert!(is_elsewhere(|| list(SessionQuery::new().with_limit(65))).await, "too many sessions");
+    assert!(is_elsewhere(|| list(SessionQuery::new().with_limit(50).with_total())).await, "all are counted");
+    assert!(is_elsewhere(|| store.heartbeat(many.id, many.epoch)).await, "a write");
 }
 
 /// That somebody else writes at the same moment is waited for, and is nobody's error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn no_write_is_refused_because_another_is_at_work() {
+async fn concurrent_writes_wait_and_are_not_refused() {
     let site = Site::new();
     let mut tasks = Vec::new();
     for _ in 0..8 {
@@ -371,7 +377,7 @@ async fn no_write_is_refused_because_another_is_at_work() {
         tasks.push(tokio::spawn(async move {
             for n in 0..150 {
                 let commit = Commit::seal(&effects, session.id, session.head);
-                let said = commit.event(NewEvent::user_message(format!("message {n}")));
+                let said = commit.with_event(NewEvent::user_message(format!("message {n}")));
                 session = store.commit(said).await.unwrap().session;
             }
         }));

@@ -1,26 +1,40 @@
-//! A conversation as Markdown that a person can read and edit: `session.md`.
+//! Conversations as Markdown that a person can read and edit: `session.md`.
 //!
-//! Only what was said stands in it: the messages of people, of the agent, and the session's own system prompt. Tool
-//! calls and their results do not.
+//! A transcript contains only the conversation: the messages of people and of the agent, and the session's own system
+//! prompt. It contains no tool calls and no results of tools. A store keeps the log; a transcript is a view of it.
+//!
+//! ```text
+//!  log of a session                  session.md                        Transcript
+//!  user.message    ── Transcript ──▶ ## User       ── parse (lenient,──▶ frontmatter
+//!  agent.message      Message::of    ## Assistant     after edits)       messages
+//!  agent.tool_use     (left out)     <!-- rendered head=… crc32c=… -->   form: Sealed, Edited, Legacy
+//! ```
+//!
+//! [`TranscriptWriter`] renders and continues a file message by message; [`Transcript::parse`] reads it back.
 //!
 //! ```
 //! use agent_transcript::{Frontmatter, Speaker, Transcript, TranscriptForm, TranscriptMessage};
 //!
-//! let said = Transcript::new(Frontmatter::default())
+//! let said = Transcript::new(Frontmatter::default().with_model(Some("gpt-5".to_owned())))
 //!     .with(TranscriptMessage::new(Speaker::User, "What does `## User` mean?"))
 //!     .with(TranscriptMessage::new(Speaker::Assistant, "It starts a message:\n## User\n"));
 //! let text = said.to_markdown();
 //! assert_eq!(
 //!     text,
 //!     concat!(
-//!         "---\nformat: 2\n---\n\n",
+//!         "---\nformat: 2\nmodel: gpt-5\n---\n\n",
 //!         "## User\n\nWhat does `## User` mean?\n\n",
 //!         "## Assistant\n\nIt starts a message:\n\\## User\n\n\n",
 //!     )
 //! );
-//! assert_eq!(Transcript::parse(&text)?.transcript, said);
+//! let parsed = Transcript::parse(&text)?;
+//! assert_eq!((parsed.transcript, parsed.form), (said, TranscriptForm::Edited));
 //! # Ok::<(), agent_core::Error>(())
 //! ```
+//!
+//! The crate has no features, does no I/O and needs no async runtime. The file store (`agent-storage-fs`)
+//! writes a transcript beside each log if it is configured to do so. To export a session without loss, use
+//! `agent_admin::manifest` instead.
 //!
 //! # Grammar
 //!
@@ -33,24 +47,24 @@
 //! mark        = "<!-- rendered head=" number " commit=" id " crc32c=" 8 hex digits " -->" LF
 //! ```
 //!
-//! A message's text is its lines, joined by LF. So a text of no characters is one empty line, and every text comes back
-//! byte for byte:
+//! A message's text is its lines, joined by LF. An empty text is one empty line, and every text is read back byte for
+//! byte:
 //!
-//! - A line that could be taken for structure (a heading, a mark, with or without spaces behind it; an escaped line)
-//!   gets one backslash in front. So does one that has backslashes before such text already.
-//! - A line with a character that editors or terminals change or interpret (control characters but the tab, CR, the
-//!   line separators of Unicode, a byte order mark) is written as `\json "…"`, with these escaped.
+//! - A line that looks like structure (a heading or a mark, with or without trailing spaces, or an escaped line) gets
+//!   backslash in front. A line that already has backslashes before such text gets one more.
+//! - A line with a character that editors or terminals change or interpret (control characters except the tab, CR,
+//!   the line separators of Unicode, a byte order mark) is written as `\json "…"`, with these characters escaped.
 //!
-//! The mark says at which event the file was rendered, and its checksum covers all bytes before `crc32c=`. A file
-//! without a mark that fits was edited, or is damaged; comparing it with what would be rendered tells which.
+//! The mark names the event up to which the file was rendered, and its checksum covers all bytes before `crc32c=`. A
+//! file without a matching mark was edited or is damaged; a comparison with a new rendering distinguishes the two.
 //!
-//! Read leniently, since people edit: CRLF as LF, a byte order mark, spaces behind headings, missing blank lines,
-//! unknown fields of the frontmatter, a mark anywhere.
+//! The reader is lenient, since people edit the file. It accepts CRLF as LF, a byte order mark, spaces after
+//! headings, missing blank lines, unknown fields of the frontmatter, and a mark anywhere.
 //!
 //! # The older form
 //!
-//! A file without `format:` is that of the Aptove agent, which escapes nothing: text between headings, trimmed. It is
-//! read as such and said to be [`TranscriptForm::Legacy`].
+//! A file without `format:` comes from the Aptove agent, which escapes nothing: its text stands between headings,
+//! trimmed. The reader accepts it and reports it as [`TranscriptForm::Legacy`].
 
 mod lines;
 mod read;
@@ -58,35 +72,41 @@ mod write;
 
 use serde::{Deserialize, Serialize};
 
-use agent_core::event::{Body, Message, NewEvent, SystemMessage};
+use agent_core::event::{EventPayload, Message, NewEvent, SystemMessage};
 use agent_core::{CommitId, Seq, SessionId, Timestamp};
 
 pub use read::ParsedTranscript;
 pub use write::{Seal, TranscriptWriter};
 
-/// The version of the form that is written.
+/// Version of the transcript format that is written.
 pub const TRANSCRIPT_FORMAT: u64 = 2;
 
-/// Who says something in a transcript.
+/// Speaker of a message in a transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Speaker {
-    /// A person.
+    /// Person.
     User,
-    /// The agent.
+    /// Agent.
     Assistant,
-    /// The session's own system prompt.
+    /// System prompt of the session itself.
     System,
-    /// A tool, in files of the older form.
+    /// Tool, in files of the older form.
     Tool,
 }
 
 impl Speaker {
-    /// All of them.
+    /// All speakers.
     pub const ALL: [Self; 4] = [Self::User, Self::Assistant, Self::System, Self::Tool];
 
-    /// The word in the heading.
+    /// Returns the word in the heading.
+    ///
+    /// ```
+    /// use agent_transcript::Speaker;
+    ///
+    /// assert_eq!(Speaker::ALL.map(Speaker::as_str), ["User", "Assistant", "System", "Tool"]);
+    /// ```
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::User => "User",
@@ -101,72 +121,107 @@ impl Speaker {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TranscriptMessage {
-    /// Who says it.
+    /// Speaker of the message.
     pub speaker: Speaker,
-    /// What: any Unicode text, also none.
+    /// Text of the message: any Unicode text, also an empty one.
     pub text: String,
 }
 
 impl TranscriptMessage {
-    /// What somebody says.
+    /// Creates a message.
+    ///
+    /// ```
+    /// use agent_transcript::{Speaker, TranscriptMessage};
+    ///
+    /// let message = TranscriptMessage::new(Speaker::User, "Hello");
+    /// assert_eq!((message.speaker, message.text.as_str()), (Speaker::User, "Hello"));
+    /// ```
     pub fn new(speaker: Speaker, text: impl Into<String>) -> Self {
         Self { speaker, text: text.into() }
     }
 
-    /// What an event says in a transcript; `None` for one that says nothing there.
-    pub fn of(body: Body) -> Option<Self> {
+    /// Returns the message that an event contributes to a transcript; `None` if it contributes none.
+    ///
+    /// ```
+    /// use agent_core::event::{EventPayload, Message};
+    /// use agent_transcript::{Speaker, TranscriptMessage};
+    ///
+    /// let message = TranscriptMessage::of(EventPayload::AgentMessage(Message::new("Hello")));
+    /// assert_eq!(message, Some(TranscriptMessage::new(Speaker::Assistant, "Hello")));
+    /// ```
+    pub fn of(body: EventPayload) -> Option<Self> {
         match body {
-            Body::UserMessage(Message { text, .. }) | Body::UserDefineOutcome(Message { text, .. }) => {
-                Some(Self::new(Speaker::User, text))
-            }
-            Body::AgentMessage(Message { text, .. }) => Some(Self::new(Speaker::Assistant, text)),
-            Body::SystemMessage(SystemMessage { text, custom: true, .. }) => {
+            EventPayload::UserMessage(Message { text, .. })
+            | EventPayload::UserDefineOutcome(Message { text, .. }) => Some(Self::new(Speaker::User, text)),
+            EventPayload::AgentMessage(Message { text, .. }) => Some(Self::new(Speaker::Assistant, text)),
+            EventPayload::SystemMessage(SystemMessage { text, custom: true, .. }) => {
                 Some(Self::new(Speaker::System, text))
             }
             _ => None,
         }
     }
 
-    /// The event that says this in a log. What a tool gave becomes text that was injected.
+    /// Returns the event that stores this message in a log. The output of a tool becomes injected text.
+    ///
+    /// ```
+    /// use agent_core::event::NewEvent;
+    /// use agent_transcript::{Speaker, TranscriptMessage};
+    ///
+    /// let message = TranscriptMessage::new(Speaker::User, "Hello");
+    /// assert_eq!(message.to_event(), NewEvent::user_message("Hello"));
+    /// ```
     pub fn to_event(&self) -> NewEvent {
         let text = self.text.clone();
         match self.speaker {
             Speaker::User => NewEvent::user_message(text),
             Speaker::Assistant => NewEvent::agent_message(text),
             Speaker::System => NewEvent::system_prompt(text),
-            Speaker::Tool => NewEvent::of(&Body::SystemMessage(SystemMessage::injected(text))),
+            Speaker::Tool => NewEvent::of(&EventPayload::SystemMessage(SystemMessage::injected(text))),
         }
     }
 }
 
-/// What stands at the top of a transcript.
+/// Header fields of a transcript.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Frontmatter {
-    /// The session.
+    /// Id of the session; default none.
     pub session: Option<SessionId>,
-    /// The provider that it uses.
+    /// Name of the provider that the session uses; default none.
     pub provider: Option<String>,
-    /// The model that it uses.
+    /// Name of the model that the session uses; default none.
     pub model: Option<String>,
-    /// When it was created.
+    /// Time at which the session was created; default none.
     pub created_at: Option<Timestamp>,
 }
 
 impl Frontmatter {
-    /// Names the session and when it was created.
+    /// Creates a header with the session and its creation time.
+    ///
+    /// ```
+    /// use agent_core::{SessionId, Timestamp};
+    /// use agent_transcript::Frontmatter;
+    ///
+    /// let session: SessionId = "018f4e9a-7a2b-7c3d-8e4f-0123456789ab".parse()?;
+    /// let header = Frontmatter::new(session, Timestamp::UNIX_EPOCH)
+    ///     .with_provider(Some("openai".to_owned()))
+    ///     .with_model(Some("gpt-5".to_owned()));
+    /// assert_eq!((header.session, header.provider.as_deref()), (Some(session), Some("openai")));
+    /// assert_eq!((header.model.as_deref(), header.created_at), (Some("gpt-5"), Some(Timestamp::UNIX_EPOCH)));
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     pub fn new(session: SessionId, created_at: Timestamp) -> Self {
         Self { session: Some(session), created_at: Some(created_at), ..Self::default() }
     }
 
-    /// Sets the provider.
+    /// Sets the name of the provider; default none.
     #[must_use]
     pub fn with_provider(mut self, provider: Option<String>) -> Self {
         self.provider = provider;
         self
     }
 
-    /// Sets the model.
+    /// Sets the name of the model; default none.
     #[must_use]
     pub fn with_model(mut self, model: Option<String>) -> Self {
         self.model = model;
@@ -174,47 +229,73 @@ impl Frontmatter {
     }
 }
 
-/// Up to where a log was rendered.
+/// Position up to which a log was rendered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mark {
-    /// The last event of the log.
+    /// Last event of the log that was rendered.
     pub head: Seq,
-    /// The commit that it came with: tells this log from another of the same length.
+    /// Commit of that event; distinguishes this log from another of the same length.
     pub commit: CommitId,
 }
 
 impl Mark {
-    /// The log up to `head`, which came with `commit`.
+    /// Creates the mark of a log up to `head`, an event of `commit`.
+    ///
+    /// ```
+    /// use agent_core::Seq;
+    /// use agent_transcript::Mark;
+    ///
+    /// let mark = Mark::new(Seq::new(12), "018f4e9a-7a2b-7c3d-8e4f-0123456789ab".parse()?);
+    /// assert_eq!(mark.head, Seq::new(12));
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     pub const fn new(head: Seq, commit: CommitId) -> Self {
         Self { head, commit }
     }
 }
 
-/// What was said in a session.
+/// Conversation of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Transcript {
-    /// What stands at the top.
+    /// Header fields.
     pub frontmatter: Frontmatter,
-    /// The messages, oldest first.
+    /// Messages, oldest first.
     pub messages: Vec<TranscriptMessage>,
 }
 
 impl Transcript {
-    /// A transcript without messages.
+    /// Creates a transcript without messages.
+    ///
+    /// ```
+    /// use agent_transcript::{Frontmatter, Speaker, Transcript, TranscriptMessage};
+    ///
+    /// let transcript = Transcript::new(Frontmatter::default())
+    ///     .with(TranscriptMessage::new(Speaker::User, "Hello"))
+    ///     .with(TranscriptMessage::new(Speaker::Assistant, "Good morning"));
+    /// assert_eq!(transcript.messages.len(), 2);
+    /// ```
     pub fn new(frontmatter: Frontmatter) -> Self {
         Self { frontmatter, messages: Vec::new() }
     }
 
-    /// Adds a message.
+    /// Adds a message at the end.
     #[must_use]
     pub fn with(mut self, message: TranscriptMessage) -> Self {
         self.messages.push(message);
         self
     }
 
-    /// The transcript as Markdown, without a mark.
+    /// Returns the transcript as Markdown, without a mark.
+    ///
+    /// ```
+    /// use agent_transcript::{Frontmatter, Speaker, Transcript, TranscriptMessage};
+    ///
+    /// let transcript =
+    ///     Transcript::new(Frontmatter::default()).with(TranscriptMessage::new(Speaker::User, "Hello"));
+    /// assert_eq!(transcript.to_markdown(), "---\nformat: 2\n---\n\n## User\n\nHello\n\n");
+    /// ```
     pub fn to_markdown(&self) -> String {
         let mut writer = TranscriptWriter::start(&self.frontmatter);
         for message in &self.messages {
@@ -224,14 +305,14 @@ impl Transcript {
     }
 }
 
-/// In which form a transcript was found.
+/// Form in which a transcript was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TranscriptForm {
-    /// As it was rendered, to the byte.
+    /// The file is exactly as rendered, byte for byte.
     Sealed(Mark),
-    /// Of this library, and not as it was rendered.
+    /// The file has the format of this library, but differs from the rendering, or has no mark.
     Edited,
-    /// Of the Aptove agent.
+    /// The file has the older format of the Aptove agent.
     Legacy,
 }

@@ -1,37 +1,37 @@
-//! What is structure in a transcript, and how text that looks like it is told apart.
+//! Structure lines of a transcript, and the escaping of text that looks like them.
 
 use std::borrow::Cow;
 
 use crate::Speaker;
 
-/// Before the JSON string of a line that cannot stand as it is; behind a backslash.
+/// Start of the JSON form of a line that cannot be written literally, after a backslash.
 const JSON: &str = "json \"";
-/// What a mark starts with.
+/// Start of a mark.
 pub(super) const MARK: &str = "<!-- rendered ";
 
-/// The speaker of a heading; spaces behind it are passed over.
+/// Returns the speaker of a heading; ignores trailing spaces.
 pub(super) fn heading(line: &str) -> Option<Speaker> {
     let word = line.trim_end_matches([' ', '\t']).strip_prefix("## ")?;
     Speaker::ALL.into_iter().find(|speaker| speaker.as_str() == word)
 }
 
-/// Whether a line is a mark, or looks like one.
+/// Returns whether a line is a mark, or looks like one.
 pub(super) fn is_mark(line: &str) -> bool {
     line.starts_with(MARK)
 }
 
-/// Whether editors or terminals change or interpret a character.
+/// Returns whether editors or terminals change or interpret a character.
 fn is_awkward(c: char) -> bool {
     (c.is_control() && c != '\t') || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
-/// The line without its backslashes, and how many these are.
+/// Returns the number of leading backslashes, and the rest of the line.
 fn without_backslashes(line: &str) -> (usize, &str) {
     let rest = line.trim_start_matches('\\');
     (line.len() - rest.len(), rest)
 }
 
-/// A line of a message's text, as it stands in the file.
+/// Returns a line of a message's text as it is written to the file.
 pub(super) fn escape(line: &str) -> Cow<'_, str> {
     if line.contains(is_awkward) {
         return Cow::Owned(format!("\\json {}", quote(line)));
@@ -41,7 +41,7 @@ pub(super) fn escape(line: &str) -> Cow<'_, str> {
     if needs { Cow::Owned(format!("\\{line}")) } else { Cow::Borrowed(line) }
 }
 
-/// The line of text that a line of the file stands for; `None` where its JSON cannot be read.
+/// Returns the line of text that a line of the file represents; `None` if its JSON cannot be decoded.
 pub(super) fn unescape(line: &str) -> Option<Cow<'_, str>> {
     let (backslashes, rest) = without_backslashes(line);
     if backslashes == 0 {
@@ -57,7 +57,7 @@ pub(super) fn unescape(line: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Borrowed(if escaped { &line[1..] } else { line }))
 }
 
-/// A JSON string with everything escaped that is awkward in a file.
+/// Returns a JSON string in which every character that is unsafe in a file is escaped.
 pub(super) fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -68,7 +68,7 @@ pub(super) fn quote(text: &str) -> String {
             '\r' => out.push_str("\\r"),
             '\n' => out.push_str("\\n"),
             '\t' => out.push_str("\\t"),
-            // All of them have at most four digits.
+            // All awkward characters have at most four digits.
             c if is_awkward(c) => out.push_str(&format!("\\u{:04x}", u32::from(c))),
             c => out.push(c),
         }
@@ -77,7 +77,7 @@ pub(super) fn quote(text: &str) -> String {
     out
 }
 
-/// The text of a JSON string; spaces behind it are passed over.
+/// Returns the text of a JSON string; ignores trailing spaces.
 pub(super) fn unquote(json: &str) -> Option<String> {
     serde_json::from_str(json).ok()
 }

@@ -1,4 +1,4 @@
-//! Reading a transcript, also one that a person edited or that another program wrote.
+//! Reader of transcripts, including those that a person edited or another program wrote.
 
 use std::borrow::Cow;
 
@@ -7,26 +7,42 @@ use crate::write::Seal;
 use crate::{Frontmatter, Speaker, TRANSCRIPT_FORMAT, Transcript, TranscriptForm, TranscriptMessage};
 use agent_core::{Error, ErrorKind, Result};
 
-/// A transcript, and in which form it was found.
+/// Transcript, and the form in which it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ParsedTranscript {
-    /// What it says.
+    /// Transcript that was read.
     pub transcript: Transcript,
-    /// In which form.
+    /// Form of the text.
     pub form: TranscriptForm,
 }
 
 impl Transcript {
-    /// Reads Markdown of the format that is written here, or of the older form.
+    /// Parses Markdown of the current format or of the older form. Returns the transcript and the form of the text.
+    ///
+    /// The reader is lenient; the [crate documentation](crate) lists the differences that it accepts.
+    ///
+    /// ```
+    /// use agent_transcript::{Speaker, Transcript, TranscriptForm};
+    ///
+    /// let parsed = Transcript::parse("---\nformat: 2\n---\n## User\nHello\n## Assistant\nHi\n")?;
+    /// assert_eq!(parsed.form, TranscriptForm::Edited);
+    /// assert_eq!(parsed.transcript.messages[1].speaker, Speaker::Assistant);
+    ///
+    /// let error = Transcript::parse("---\nformat: 2\n---\nHello\n").unwrap_err();
+    /// assert!(error.to_string().starts_with("line 4 of the transcript: "));
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// `Corrupt`, with the number of the line, where it is of neither; `Unsupported` where it is of a newer version.
+    /// `Corrupt`, with the number of the line, if the text has neither form; `Unsupported` if it has a newer format.
     pub fn parse(text: &str) -> Result<ParsedTranscript> {
         let sealed = opened(text);
         if text.contains('\0') {
-            return Err(Error::corrupt("the transcript holds NUL bytes: it was written in part"));
+            return Err(Error::corrupt(
+                "the transcript holds NUL bytes, because its last write is incomplete; render it again from its session",
+            ));
         }
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let (fields, body, first_line) = frontmatter(text)?;
@@ -48,11 +64,11 @@ impl Transcript {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
                     format!(
-                        "the transcript is of format {newer}, this version reads {TRANSCRIPT_FORMAT}; update it"
+                        "the transcript has format {newer}, but this program reads up to {TRANSCRIPT_FORMAT}; update the program"
                     ),
                 ));
             }
-            _ => return Err(out_of_grammar(2, "the format is no number of one")),
+            _ => return Err(out_of_grammar(2, "the format is not a known number; write `format: 2`")),
         }
         let messages = messages(body, first_line)?;
         let transcript = Transcript { frontmatter: header, messages };
@@ -65,7 +81,7 @@ fn out_of_grammar(line: usize, what: &str) -> Error {
     Error::corrupt(format!("line {line} of the transcript: {what}"))
 }
 
-/// Where the log was, if the text ends with a seal that fits.
+/// Returns the mark, if the text ends with a seal whose checksum matches.
 fn opened(text: &str) -> Option<crate::Mark> {
     let last = text.strip_suffix('\n')?.rfind('\n').map_or(0, |at| at + 1);
     Seal::parse(&text[last..])?.opened(crc32c::crc32c(&text.as_bytes()[..last]))
@@ -73,7 +89,7 @@ fn opened(text: &str) -> Option<crate::Mark> {
 
 type Fields<'a> = Vec<(&'a str, String)>;
 
-/// The fields at the top, the rest of the text, and the number of its first line.
+/// Returns the fields at the top, the rest of the text, and the number of its first line.
 fn frontmatter(text: &str) -> Result<(Fields<'_>, &str, usize)> {
     let Some((first, mut rest)) = text.split_once('\n') else { return Ok((Vec::new(), text, 1)) };
     if first.trim_end() != "---" {
@@ -88,11 +104,13 @@ fn frontmatter(text: &str) -> Result<(Fields<'_>, &str, usize)> {
         if line == "---" {
             return Ok((fields, rest, number + 1));
         }
-        // What a person adds is passed over; what cannot be read of ours is not guessed at.
+        // Lines without a colon, added by a person, are ignored; an unreadable value is an error.
         let Some((name, value)) = line.split_once(':') else { continue };
         let value = value.trim();
         let value = if value.starts_with('"') {
-            unquote(value).ok_or_else(|| out_of_grammar(number, "the value is no JSON string"))?
+            unquote(value).ok_or_else(|| {
+                out_of_grammar(number, "the value is not a valid JSON string; close its quotes")
+            })?
         } else {
             value.to_owned()
         };
@@ -101,13 +119,13 @@ fn frontmatter(text: &str) -> Result<(Fields<'_>, &str, usize)> {
     Err(out_of_grammar(number, "the frontmatter has no end; close it with ---"))
 }
 
-/// The lines of a text, without what ends them.
+/// Returns the lines of a text, without line endings.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     let text = text.strip_suffix('\n').unwrap_or(text);
     text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line))
 }
 
-/// A message in the making.
+/// Message under construction.
 struct Open<'a> {
     speaker: Speaker,
     lines: Vec<Cow<'a, str>>,
@@ -140,13 +158,14 @@ fn messages(text: &str, first_line: usize) -> Result<Vec<TranscriptMessage>> {
         } else if is_mark(line) {
             messages.extend(open.take().map(Open::close));
         } else if let Some(open) = &mut open {
-            let line = unescape(line)
-                .ok_or_else(|| out_of_grammar(number, "what follows \\json is no JSON string"))?;
+            let line = unescape(line).ok_or_else(|| {
+                out_of_grammar(number, "the text after \\json is not a valid JSON string; close its quotes")
+            })?;
             open.lines.push(line);
         } else if !line.trim().is_empty() {
             return Err(out_of_grammar(
                 number,
-                "text that nobody says; put a heading like ## User before it",
+                "this text has no speaker; put a heading like ## User before it",
             ));
         }
     }
@@ -154,7 +173,7 @@ fn messages(text: &str, first_line: usize) -> Result<Vec<TranscriptMessage>> {
     Ok(messages)
 }
 
-/// The messages of the older form: nothing is escaped, and text is trimmed.
+/// Returns the messages of the older form, which escapes nothing and trims texts.
 fn legacy_messages(text: &str, first_line: usize) -> Result<Vec<TranscriptMessage>> {
     let (mut messages, mut open) = (Vec::new(), None::<(Speaker, String)>);
     let mut close = |open: Option<(Speaker, String)>| {
@@ -169,7 +188,7 @@ fn legacy_messages(text: &str, first_line: usize) -> Result<Vec<TranscriptMessag
         } else if !line.trim().is_empty() {
             return Err(out_of_grammar(
                 number,
-                "text that nobody says; put a heading like ## User before it",
+                "this text has no speaker; put a heading like ## User before it",
             ));
         }
     }

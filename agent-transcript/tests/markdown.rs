@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use agent_core::event::{Body, NewEvent, SystemMessage};
+use agent_core::event::{EventPayload, NewEvent, SystemMessage};
 use agent_core::{CommitId, ErrorKind, Seq, SessionId};
 use agent_transcript::*;
 use proptest::prelude::*;
@@ -90,7 +90,7 @@ proptest! {
 
     /// An editor that writes CRLF, a byte order mark, or no last line break, changes nothing of what is said.
     #[test]
-    fn what_editors_do_to_a_file_changes_no_text(transcript in transcript()) {
+    fn crlf_bom_and_missing_newline_change_no_text(transcript in transcript()) {
         let text = sealed(&transcript);
         for edited in [text.replace('\n', "\r\n"), format!("\u{feff}{text}"), text[..text.len() - 1].to_owned()] {
             prop_assert_eq!(&Transcript::parse(&edited).unwrap().transcript, &transcript);
@@ -99,7 +99,7 @@ proptest! {
 
     /// No change of a byte, and no cut, goes unnoticed.
     #[test]
-    fn no_changed_byte_is_taken_for_what_was_rendered(
+    fn every_changed_byte_is_detected(
         transcript in transcript(), at in any::<prop::sample::Index>(), to in any::<u8>(),
     ) {
         let text = sealed(&transcript);
@@ -130,7 +130,7 @@ proptest! {
 
     /// What is added piece by piece is what is written at once.
     #[test]
-    fn a_writer_goes_on_where_another_ended(transcript in transcript(), at in 0usize..5) {
+    fn appending_in_pieces_equals_one_write(transcript in transcript(), at in 0usize..5) {
         let at = at.min(transcript.messages.len());
         let mut writer = TranscriptWriter::start(&transcript.frontmatter);
         transcript.messages[..at].iter().for_each(|message| writer.message(message));
@@ -145,7 +145,7 @@ proptest! {
 
 /// The very bytes, so that they stay.
 #[test]
-fn this_is_how_it_looks() {
+fn rendered_markdown_is_pinned() {
     let transcript = said(&[
         (Speaker::System, "Be brief."),
         (Speaker::User, "What is\n## User\nand \\## User?\n---\n"),
@@ -167,7 +167,7 @@ fn this_is_how_it_looks() {
 
 /// What a person adds at the end, and behind the mark, is read; what belongs to nobody is refused with its line.
 #[test]
-fn a_hand_edit_inside_the_grammar_is_read() {
+fn valid_manual_edits_are_read() {
     let text = sealed(&said(&[(Speaker::User, "hello"), (Speaker::Assistant, "hi")]));
     let edited = format!("{}\n## User  \nand now?\n## Assistant\n\n\nwell", text.replace("hello", "Hello!"));
     let parsed = Transcript::parse(&edited).unwrap();
@@ -198,7 +198,7 @@ fn a_hand_edit_inside_the_grammar_is_read() {
 
 /// The older form is read as such; a newer one is refused by its number.
 #[test]
-fn the_older_form_is_read_and_a_newer_one_refused() {
+fn old_format_is_read_and_newer_is_refused() {
     let text = concat!(
         "---\nprovider: claude\nmodel: claude-sonnet-4-20250514\ncreated_at: 2026-02-15T10:30:00Z\n---\n\n",
         "## User\n\nWhat files are in the current directory?\n\n",
@@ -233,17 +233,17 @@ fn the_older_form_is_read_and_a_newer_one_refused() {
 
 /// What stands in it, and what becomes of it in a log.
 #[test]
-fn what_was_said_stands_in_it_and_nothing_else() {
+fn transcript_holds_exactly_what_was_said() {
     for speaker in [Speaker::User, Speaker::Assistant, Speaker::System] {
         let message = TranscriptMessage::new(speaker, "text");
         let event = message.to_event();
-        let body = Body::parse(&event.kind, &event.data).unwrap();
+        let body = EventPayload::parse(&event.kind, &event.payload).unwrap();
         assert_eq!(TranscriptMessage::of(body), Some(message));
     }
     let tool = TranscriptMessage::new(Speaker::Tool, "ls").to_event();
-    assert_eq!(tool, NewEvent::of(&Body::SystemMessage(SystemMessage::injected("ls"))));
+    assert_eq!(tool, NewEvent::of(&EventPayload::SystemMessage(SystemMessage::injected("ls"))));
     let silent = NewEvent::tool_use("c1".parse().unwrap(), "ls", agent_core::json::RawJson::empty_object());
     for event in [tool, silent, NewEvent::history_cleared()] {
-        assert_eq!(TranscriptMessage::of(Body::parse(&event.kind, &event.data).unwrap()), None);
+        assert_eq!(TranscriptMessage::of(EventPayload::parse(&event.kind, &event.payload).unwrap()), None);
     }
 }

@@ -84,7 +84,7 @@ impl Ours {
         while session.head.get() < events {
             let left = (events - session.head.get()).min(10);
             let said = (0..left).map(|_| NewEvent::agent_message(text()));
-            let commit = Commit::seal(&effects, session.id, session.head).events(said);
+            let commit = Commit::seal(&effects, session.id, session.head).with_events(said);
             session = store.commit(commit).await?.session;
         }
         drop(store);
@@ -107,7 +107,7 @@ impl Ours {
             0 => NewEvent::user_message(text()),
             _ => NewEvent::agent_message(text()),
         });
-        self.commit(self.seal().events(said)).await
+        self.commit(self.seal().with_events(said)).await
     }
 
     /// All events of the session.

@@ -21,6 +21,73 @@ pub mod guarantees {}
 #[doc = include_str!("../formats.md")]
 pub mod formats {}
 
+/// `docs/architecture.md`.
+#[doc = include_str!("../architecture.md")]
+pub mod architecture {}
+
+/// `docs/operations.md`.
+#[doc = include_str!("../operations.md")]
+pub mod operations {}
+
+/// `docs/glossary.md`.
+#[doc = include_str!("../glossary.md")]
+pub mod glossary {}
+
+/// `docs/cookbook`: one page for each task.
+pub mod cookbook {
+    /// `open-a-store.md`.
+    #[doc = include_str!("../cookbook/open-a-store.md")]
+    pub mod open_a_store {}
+
+    /// `converse-and-stream.md`.
+    #[doc = include_str!("../cookbook/converse-and-stream.md")]
+    pub mod converse_and_stream {}
+
+    /// `tools-with-consent.md`.
+    #[doc = include_str!("../cookbook/tools-with-consent.md")]
+    pub mod tools_with_consent {}
+
+    /// `many-tenants.md`.
+    #[doc = include_str!("../cookbook/many-tenants.md")]
+    pub mod many_tenants {}
+
+    /// `list-and-search.md`.
+    #[doc = include_str!("../cookbook/list-and-search.md")]
+    pub mod list_and_search {}
+
+    /// `fork-and-compare.md`.
+    #[doc = include_str!("../cookbook/fork-and-compare.md")]
+    pub mod fork_and_compare {}
+
+    /// `after-a-crash.md`.
+    #[doc = include_str!("../cookbook/after-a-crash.md")]
+    pub mod after_a_crash {}
+
+    /// `follow-live.md`.
+    #[doc = include_str!("../cookbook/follow-live.md")]
+    pub mod follow_live {}
+
+    /// `retention-and-erasure.md`.
+    #[doc = include_str!("../cookbook/retention-and-erasure.md")]
+    pub mod retention_and_erasure {}
+
+    /// `write-a-backend.md`.
+    #[doc = include_str!("../cookbook/write-a-backend.md")]
+    pub mod write_a_backend {}
+
+    /// `write-a-model-provider.md`.
+    #[doc = include_str!("../cookbook/write-a-model-provider.md")]
+    pub mod write_a_model_provider {}
+
+    /// `test-your-agent.md`.
+    #[doc = include_str!("../cookbook/test-your-agent.md")]
+    pub mod test_your_agent {}
+
+    /// `operate-and-back-up.md`.
+    #[doc = include_str!("../cookbook/operate-and-back-up.md")]
+    pub mod operate_and_back_up {}
+}
+
 /// The root of the project.
 pub fn root() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..")

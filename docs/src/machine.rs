@@ -24,7 +24,7 @@ run tells the model so.
 |---|---|
 | a state | it goes there |
 | stays | the state stays; what came is stored |
-| open | `queued` where an input or a wake waits, else `idle` |
+| open | `queued` where an input or a timer waits, else `idle` |
 | open or asking | `requires_action` where an answer is still awaited, else as *open* |
 | open if queued | a queued session goes as *open*, since its inputs may be closed now; any other stays |
 | retry | `failed` once the attempts are used up, else `queued` |
@@ -106,7 +106,7 @@ mod tests {
 
     /// What the page says is what the code decides by.
     #[test]
-    fn the_page_is_drawn_from_the_table() {
+    fn state_machine_page_matches_the_table() {
         let stored = std::fs::read_to_string(crate::root().join("docs/state-machine.md")).unwrap();
         assert_eq!(stored, page(), "run `cargo run -p docs --bin state-machine`");
     }

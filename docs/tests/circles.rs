@@ -180,7 +180,7 @@ fn circle(
 }
 
 #[test]
-fn no_crate_has_a_circle_of_files() {
+fn no_crate_has_import_cycles() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut found = Vec::new();
     let mut count = 0;

@@ -30,7 +30,7 @@ fn functions(source: &str) -> BTreeSet<&str> {
 
 /// Every row is there once and in order, with a test or a gap; every test is in the file that is linked.
 #[test]
-fn every_row_is_there_and_every_test_exists() {
+fn feature_rows_are_complete_and_their_tests_exist() {
     let page = read("docs/features.md");
     let rows = rows(&page);
     let mut wrong = Vec::new();
@@ -60,7 +60,7 @@ fn every_row_is_there_and_every_test_exists() {
 
 /// Every test that the page of guarantees names is a function of a source file.
 #[test]
-fn every_test_that_the_guarantees_name_exists() {
+fn tests_named_in_the_guarantees_exist() {
     let (mut sources, mut folders) = (Vec::new(), vec![root()]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap() {

@@ -12,7 +12,7 @@ fn read(path: &str) -> String {
 }
 
 #[test]
-fn the_readme_shows_the_quickstart_as_it_is() {
+fn readme_shows_the_quickstart_verbatim() {
     let program = read("examples/src/bin/quickstart.rs");
     // What comes before the first `use` is for the compiler.
     let shown = &program[program.find("\nuse ").unwrap() + 1..];
@@ -23,7 +23,7 @@ fn the_readme_shows_the_quickstart_as_it_is() {
 }
 
 #[test]
-fn the_readme_lists_every_crate_that_is_there() {
+fn readme_lists_every_crate() {
     let readme = read("README.md");
     for entry in fs::read_dir(root()).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
@@ -34,7 +34,7 @@ fn the_readme_lists_every_crate_that_is_there() {
 }
 
 #[test]
-fn every_link_between_the_pages_leads_somewhere() {
+fn links_between_the_pages_resolve() {
     let mut pages: Vec<_> =
         ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(|page| root().join(page)).into();
     for folder in ["docs", "docs/decisions"] {

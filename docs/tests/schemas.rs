@@ -32,7 +32,7 @@ async fn family(store: &MemoryStore) -> Vec<Arc<Session>> {
     let root = SessionStoreExt::create(store, &effects, new).await.unwrap();
     let said = vec![
         NewEvent::user_message("hello").with_actor("user:alice".parse().unwrap()),
-        NewEvent::updated(Patch::new().title(Title::generated("a title")).label("a", "b")),
+        NewEvent::updated(Patch::new().with_title(Title::generated("a title")).with_label("a", "b")),
         NewEvent::new("x.app.note".parse().unwrap(), agent_core::json::RawJson::parse("[1e400]").unwrap()),
     ];
     let root = store.append(&effects, root.id, root.head, said).await.unwrap().session;
@@ -57,7 +57,7 @@ fn assert_refused(schema: &Validator, document: &Value, changes: &[(&str, Value)
 
 /// What is exported fits the schema, and what is no such document does not.
 #[tokio::test]
-async fn an_exported_session_fits_its_schema() {
+async fn exported_session_matches_its_schema() {
     let (schema, store) = (jsonschema::validator_for(&session()).unwrap(), MemoryStore::new());
     for (n, session) in family(&store).await.iter().enumerate() {
         let text = Manifest::export(&store, session.id).await.unwrap().to_json();
@@ -69,7 +69,7 @@ async fn an_exported_session_fits_its_schema() {
             &schema,
             &document,
             &[
-                ("/format", json!(2)),
+                ("/format", json!(1)),
                 ("/kind", json!("state")),
                 ("/session/id", json!("me")),
                 ("/session/head", json!("3")),
@@ -86,7 +86,7 @@ async fn an_exported_session_fits_its_schema() {
 
 /// So it is with the state of a session, of which any part may be missing.
 #[tokio::test]
-async fn the_state_of_a_session_fits_its_schema() {
+async fn session_state_matches_its_schema() {
     let (schema, store) = (jsonschema::validator_for(&state()).unwrap(), MemoryStore::new());
     let effects = Effects::default();
     let session = family(&store).await.remove(0);

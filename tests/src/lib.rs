@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use agent_core::{MemoryStore, Storage, TenantId, Tenants};
+use agent_core::{Backend, MemoryStore, Storage, TenantId};
 use agent_storage_fs::{FsConfig, Sync as FsSync};
 use agent_storage_sqlite::{SqliteConfig, Sync as SqliteSync};
 use tempfile::TempDir;
@@ -69,11 +69,11 @@ impl Site {
 
     /// The stores there, opened anew: what only a handle remembers is not in them.
     pub async fn open(&self) -> Storage {
-        self.tenants().await.storage(&TenantId::default())
+        self.tenants().await.tenant(&TenantId::default())
     }
 
     /// The stores there of any tenant, opened anew.
-    pub async fn tenants(&self) -> Arc<dyn Tenants> {
+    pub async fn tenants(&self) -> Arc<dyn Backend> {
         let (files, sqlite) = match self.synced {
             true => (FsSync::default(), SqliteSync::default()),
             false => (FsSync::Off, SqliteSync::Off),

@@ -31,9 +31,9 @@ impl Factory for Mixed {
     }
 
     async fn open(&self, site: &Site, tenant: &TenantId) -> Result<Storage> {
-        let workspaces: Storage = FsStore::open(site.workspaces.path()).await?.tenant(tenant).into();
-        let sessions: Storage = FsStore::open(site.sessions.path()).await?.tenant(tenant).into();
-        let bindings: Storage = site.bindings.tenant(tenant).into();
+        let workspaces: Storage = FsStore::open(site.workspaces.path()).await?.for_tenant(tenant).into();
+        let sessions: Storage = FsStore::open(site.sessions.path()).await?.for_tenant(tenant).into();
+        let bindings: Storage = site.bindings.for_tenant(tenant).into();
         Ok(Storage::new(workspaces.workspaces, sessions.sessions, bindings.bindings))
     }
 }

@@ -1,11 +1,13 @@
-//! The audit: who did what, when, to which workspace, device, configuration or session.
+//! Audit log: the actor, time and object of each administrative operation on workspaces, devices, configuration and
+//! sessions.
 //!
-//! What happens in a session stands in its log. What is done to workspaces and bindings, and what removes a session with
-//! its log, leaves no such trace; [`audited`] notes it on an append-only [shelf](Shelf::Audit) of the tenant.
+//! Changes within a session are recorded in its own log. Operations on workspaces and device bindings have no log, and
+//! operations that remove a session remove its log, too. [`audited`] records such operations in an append-only [hidden
+//! session](HiddenSession::Audit) of the tenant.
 //!
-//! Each operation is noted twice: before it is done, and with what became of it. Where the first note cannot be written,
-//! nothing is done and the operation fails. Where the second cannot, the operation is done and says so; its first note
-//! stays without an outcome, as after a crash or where whoever asked went away.
+//! Each operation is recorded twice: before it is executed, and with its outcome. If the first entry cannot be written,
+//! the operation is not executed and fails. If the second entry cannot be written, the operation returns its own result,
+//! and its first entry stays without an outcome, as after a crash or if the caller drops the future.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -35,63 +37,101 @@ use std::sync::Arc;
 
 use crate::audit::notes::Notes;
 use agent_core::clock::Effects;
-use agent_core::event::{Body, EventType, OperationNoted};
+use agent_core::event::{AuditedOperation, EventPayload, EventType};
 use agent_core::model::Actor;
-use agent_core::store::{ReadEvents, Shelf};
+use agent_core::store::{HiddenSession, ReadEvents};
 use agent_core::{Error, Result, Seq, SessionStore, Storage, Timestamp};
 
-/// Reads the audit of a tenant. Cheap to clone; every method may be dropped at any point.
+/// Reader of a tenant's audit log. Cloning is cheap; every method may be dropped at any point.
+///
+/// [`audited`] creates stores that write the log.
 #[derive(Clone, Debug)]
 pub struct Audit {
     sessions: Arc<dyn SessionStore>,
 }
 
-/// A note in the audit.
+/// Entry in the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AuditEntry {
-    /// What, to which entity, and what became of it.
-    pub noted: OperationNoted,
-    /// Its place in the audit.
+    /// Operation, its object, and its outcome.
+    pub noted: AuditedOperation,
+    /// Sequence number of the entry.
     pub seq: Seq,
-    /// Who.
+    /// Actor of the operation.
     pub by: Actor,
-    /// When, by that clock.
+    /// Time of the entry, by the actor's clock.
     pub at: Timestamp,
 }
 
-/// Notes, the newest first.
+/// Page of audit entries, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AuditPage {
-    /// The notes.
+    /// Entries.
     pub entries: Vec<AuditEntry>,
-    /// Where the next page starts: before this note; `None` on the last.
+    /// Start of the next page: before this entry; `None` on the last page.
     pub next: Option<Seq>,
 }
 
 impl Audit {
-    /// The audit that lies in these stores, whoever wrote it. No I/O.
+    /// Creates a reader of the audit log in these stores, with the entries of all actors. No I/O.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, Storage};
+    /// # let plain = Storage::from(MemoryStore::new());
+    /// use agent_admin::audit::Audit;
+    ///
+    /// assert!(Audit::of(&plain).list(10, None).await?.entries.is_empty());
+    /// # Ok(()) }
+    /// ```
     pub fn of(storage: &Storage) -> Self {
         Self { sessions: storage.sessions.clone() }
     }
 
-    /// The notes, the newest first, `limit` a page; none where nothing was ever noted.
+    /// Lists the entries, newest first, `limit` on a page; the page is empty if nothing was recorded.
+    ///
+    /// `before` is [`AuditPage::next`] of the page before.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::{MemoryStore, Storage};
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let effects = Effects::default();
+    /// # let plain = Storage::from(MemoryStore::new());
+    /// use agent_admin::audit::{Audit, audited};
+    ///
+    /// let storage = audited(&plain, &effects, "user:alice".parse()?);
+    /// let manager = WorkspaceManager::new(storage, effects);
+    /// for name in ["Support", "Sales"] {
+    ///     manager.create(NewWorkspace::new(name)).await?;
+    /// }
+    /// // Two entries for each operation: its begin, and its outcome.
+    /// let page = Audit::of(&plain).list(3, None).await?;
+    /// let rest = Audit::of(&plain).list(3, page.next).await?;
+    /// assert_eq!((page.entries.len(), rest.entries.len(), rest.next), (3, 1, None));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// Those of the store; `Corrupt` for damage among those asked for.
+    /// Errors of the store; `Corrupt` for damage in the page.
     pub async fn list(&self, limit: usize, before: Option<Seq>) -> Result<AuditPage> {
-        let Some(now) = Shelf::Audit.find(&*self.sessions).await? else { return Ok(AuditPage::default()) };
+        let Some(now) = HiddenSession::Audit.find(&*self.sessions).await? else {
+            return Ok(AuditPage::default());
+        };
         let end = before.unwrap_or_else(|| now.head.next());
-        let read = ReadEvents::last(limit).before(end).kinds([EventType::SESSION_OPERATION_NOTED]);
+        let read =
+            ReadEvents::last(limit).with_before(end).with_types([EventType::SESSION_OPERATION_AUDITED]);
         let page = self.sessions.read(now.id, read).await?;
         if let Some(damage) = page.damaged.first() {
             return Err(Error::corrupt(format!("session {}: {damage}", now.id)));
         }
         let mut entries = Vec::new();
         for event in page.events.iter().rev() {
-            if let Body::SessionOperationNoted(noted) = event.body()? {
+            if let EventPayload::SessionOperationAudited(noted) = event.decode()? {
                 entries.push(AuditEntry { noted, seq: event.seq, by: event.actor.clone(), at: event.at });
             }
         }
@@ -99,12 +139,35 @@ impl Audit {
     }
 }
 
-/// The same stores, but what is done through these to workspaces, their configuration and devices, and each deletion
-/// and purge of a session, is noted in the tenant's [audit](crate::audit) as done by `actor`. Reading is not noted,
-/// nor is what only says when something was used.
+/// Returns the same stores, which record changes in the tenant's [audit log](crate::audit) as made by `actor`.
 ///
-/// An operation that cannot be noted is not done: `Unavailable`, `Full` and the like as the store has it, `Denied`
-/// where the audit itself is damaged or gone. No commit through these stores changes or removes the audit.
+/// The log contains changes of workspaces, of their configuration and devices, and each deletion and purge of a session.
+/// Reads are not recorded, nor are updates of last-access times. Each recorded operation costs two more commits.
+///
+/// An operation that cannot be recorded is not executed: it fails with `Unavailable`, `Full` or `Poisoned` if the store
+/// does, and with `Denied` for any other error of the audit log, for example if it is damaged or deleted. No commit
+/// through these stores can change or remove the audit log.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::clock::Effects;
+/// # use agent_core::{MemoryStore, Storage};
+/// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+/// # let effects = Effects::default();
+/// # let plain = Storage::from(MemoryStore::new());
+/// use agent_admin::audit::{Audit, audited};
+/// use agent_core::event::OperationOutcome;
+///
+/// let storage = audited(&plain, &effects, "user:alice".parse()?);
+/// let manager = WorkspaceManager::new(storage, effects);
+/// let workspace = manager.create(NewWorkspace::new("Support")).await?;
+/// manager.delete(workspace.id).await?;
+///
+/// let newest = &Audit::of(&plain).list(1, None).await?.entries[0];
+/// assert_eq!(newest.noted.operation.as_str(), "workspace.delete");
+/// assert_eq!((newest.noted.outcome, newest.by.to_string().as_str()), (Some(OperationOutcome::Done), "user:alice"));
+/// # Ok(()) }
+/// ```
 #[must_use]
 pub fn audited(storage: &Storage, effects: &Effects, actor: Actor) -> Storage {
     let notes = Notes { sessions: storage.sessions.clone(), effects: effects.clone(), actor };

@@ -1,4 +1,4 @@
-//! How an operation is noted: before it begins, and when it has ended.
+//! Recorder of operations in the audit log: before an operation begins, and after it has ended.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use tracing::warn;
 
 use agent_core::clock::Effects;
-use agent_core::event::{Body, NewEvent, OperationNoted, OperationOutcome};
+use agent_core::event::{AuditedOperation, EventPayload, NewEvent, OperationOutcome};
 use agent_core::model::Actor;
-use agent_core::store::Shelf;
+use agent_core::store::HiddenSession;
 use agent_core::{Error, ErrorKind, Result, Seq, SessionStore, SessionStoreExt, WriteOutcome};
 
-/// Writes the audit.
+/// Writer of the audit log.
 #[derive(Clone, Debug)]
 pub(super) struct Notes {
     pub(super) sessions: Arc<dyn SessionStore>,
@@ -20,16 +20,18 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    pub(super) async fn write(&self, noted: &OperationNoted) -> Result<Seq> {
-        let shelf = Shelf::Audit.open(&self.sessions, &self.effects).await?;
-        let event = NewEvent::of(&Body::SessionOperationNoted(noted.clone())).with_actor(self.actor.clone());
-        Ok(self.sessions.append(&self.effects, shelf.id, shelf.head, vec![event]).await?.last)
+    pub(super) async fn write(&self, noted: &AuditedOperation) -> Result<Seq> {
+        let hidden = HiddenSession::Audit.open(&self.sessions, &self.effects).await?;
+        let event = NewEvent::of(&EventPayload::SessionOperationAudited(noted.clone()))
+            .with_actor(self.actor.clone());
+        Ok(self.sessions.append(&self.effects, hidden.id, hidden.head, vec![event]).await?.last)
     }
 
-    /// Does `operation` between the two notes; `changed` tells whether its result means that there was anything to do.
+    /// Executes `operation` between the two entries; `changed` returns whether its result means that it changed
+    /// anything.
     pub(super) async fn around<T: Send>(
         &self,
-        noted: OperationNoted,
+        noted: AuditedOperation,
         operation: impl Future<Output = Result<T>> + Send,
         changed: impl Fn(&T) -> bool + Send,
     ) -> Result<T> {
@@ -43,19 +45,24 @@ impl Notes {
             }
             Err(error) => (OperationOutcome::Failed, Some(error.kind().name())),
         };
-        if let Err(error) = self.write(&noted.ended(begun, outcome, error)).await {
-            warn!(%begun, %error, "what became of an operation could not be noted in the audit");
+        if let Err(error) = self.write(&noted.with_end(begun, outcome, error)).await {
+            warn!(%begun, %error, "the outcome of an operation could not be recorded in the audit log");
         }
         result
     }
 }
 
-/// Nothing was done. A caller must not take what is wrong with the audit for something about the entity.
+/// Returns the error of an operation that was not executed. Its kind is changed, because a caller must not mistake an
+/// error of the audit log for an error of the operation's object.
 fn not_noted(error: Error) -> Error {
     use ErrorKind::{Denied, Full, Poisoned, Unavailable};
     let kind = match error.kind() {
         kind @ (Unavailable | Full | Poisoned) => kind.clone(),
         _ => Denied,
     };
-    Error::new(kind, "the audit cannot be written, so nothing was done").with_source(error)
+    Error::new(
+        kind,
+        "the audit log cannot be written, so the operation was not executed; repair the audit log first",
+    )
+    .with_source(error)
 }

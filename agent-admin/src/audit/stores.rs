@@ -1,24 +1,25 @@
-//! The three stores, around which notes are made.
+//! Wrappers of the three stores that record operations.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
 use crate::audit::notes::Notes;
-use agent_core::commit::{Commit, Committed, Expect, Step, Trigger};
-use agent_core::event::{Event, Operation, OperationNoted};
+use agent_core::commit::{Commit, Committed, Precondition, Step, Trigger};
+use agent_core::event::{AuditedOperation, Event, Operation};
 use agent_core::model::{Workspace, WorkspaceStatus};
 use agent_core::session::Session;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{
-    Binding, BindingQuery, ContentHash, Page, Purge, Purged, SessionStoreWrapper, Shelf, WorkspaceQuery,
+    Binding, BindingQuery, ContentHash, HiddenSession, Page, Purge, Purged, SessionStoreWrapper,
+    WorkspaceQuery,
 };
 use agent_core::{
     BindingStore, DeviceId, Result, Revision, SessionId, SessionStore, Storage, Timestamp, WorkspaceId,
     WorkspaceStore,
 };
 
-/// A store, and where what is done to it is noted.
+/// Store, and the audit log that records operations on it.
 #[derive(Debug)]
 struct Audited<S: ?Sized> {
     notes: Notes,
@@ -39,13 +40,13 @@ impl WorkspaceStore for Audited<dyn WorkspaceStore> {
         self.store.load(id).await
     }
 
-    async fn put(&self, workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+    async fn put(&self, workspace: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
         let operation = match (expect, workspace.status) {
-            (Expect::Absent, _) => Operation::CreateWorkspace,
+            (Precondition::MustNotExist, _) => Operation::CreateWorkspace,
             (_, WorkspaceStatus::Deleting) => Operation::BeginDeletion,
             _ => Operation::UpdateWorkspace,
         };
-        let noted = OperationNoted::new(operation).workspace(workspace.id);
+        let noted = AuditedOperation::new(operation).with_workspace(workspace.id);
         self.notes.around(noted, self.store.put(workspace, expect), |_| true).await
     }
 
@@ -58,7 +59,7 @@ impl WorkspaceStore for Audited<dyn WorkspaceStore> {
     }
 
     async fn delete(&self, id: WorkspaceId) -> Result<()> {
-        let noted = OperationNoted::new(Operation::DeleteWorkspace).workspace(id);
+        let noted = AuditedOperation::new(Operation::DeleteWorkspace).with_workspace(id);
         self.notes.around(noted, self.store.delete(id), |()| true).await
     }
 
@@ -70,9 +71,9 @@ impl WorkspaceStore for Audited<dyn WorkspaceStore> {
         &self,
         id: WorkspaceId,
         text: Option<String>,
-        expect: Expect<ContentHash>,
+        expect: Precondition<ContentHash>,
     ) -> Result<()> {
-        let noted = OperationNoted::new(Operation::Configure).workspace(id);
+        let noted = AuditedOperation::new(Operation::Configure).with_workspace(id);
         self.notes.around(noted, self.store.save_config(id, text, expect), |()| true).await
     }
 
@@ -91,19 +92,19 @@ impl BindingStore for Audited<dyn BindingStore> {
         &self,
         device: &DeviceId,
         to: WorkspaceId,
-        expect: Expect<WorkspaceId>,
+        expect: Precondition<WorkspaceId>,
     ) -> Result<WorkspaceId> {
-        let noted = OperationNoted::new(Operation::BindDevice).device(device).workspace(to);
+        let noted = AuditedOperation::new(Operation::BindDevice).with_device(device).with_workspace(to);
         self.notes.around(noted, self.store.bind(device, to, expect), |bound| *bound == to).await
     }
 
     async fn unbind(&self, device: &DeviceId) -> Result<bool> {
-        let noted = OperationNoted::new(Operation::UnbindDevice).device(device);
+        let noted = AuditedOperation::new(Operation::UnbindDevice).with_device(device);
         self.notes.around(noted, self.store.unbind(device), |was_bound| *was_bound).await
     }
 
     async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
-        let noted = OperationNoted::new(Operation::UnbindWorkspace).workspace(id);
+        let noted = AuditedOperation::new(Operation::UnbindWorkspace).with_workspace(id);
         self.notes.around(noted, self.store.unbind_workspace(id), |devices| *devices > 0).await
     }
 
@@ -123,34 +124,35 @@ impl SessionStoreWrapper for Audited<dyn SessionStore> {
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed> {
-        Shelf::refuse_audit(commit.session)?;
+        HiddenSession::refuse_audit(commit.session)?;
         let deletes = |step: &Step| match step {
             Step::Trigger(Trigger::Delete(_)) => true,
-            // What was stored elsewhere may end in a deletion.
+            // Restored events may end in a deletion.
             Step::Trigger(Trigger::Restore(events)) => events.iter().any(is_deletion),
             _ => false,
         };
         if !commit.steps.iter().any(deletes) {
             return self.store.commit(commit).await;
         }
-        let noted = OperationNoted::new(Operation::DeleteSession).session(commit.session);
+        let noted = AuditedOperation::new(Operation::DeleteSession).with_session(commit.session);
         self.notes.around(noted, self.store.commit(commit), |_| true).await
     }
 
     async fn purge(&self, purge: Purge) -> Result<Purged> {
-        Shelf::refuse_audit(purge.session)?;
-        let noted = OperationNoted::new(Operation::PurgeSession).session(purge.session);
+        HiddenSession::refuse_audit(purge.session)?;
+        let noted = AuditedOperation::new(Operation::PurgeSession).with_session(purge.session);
         self.notes.around(noted, self.store.purge(purge), |purged| purged.events > 0).await
     }
 
     async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
-        Shelf::refuse_audit(id)?;
-        let noted = OperationNoted::new(Operation::DeleteSession).session(id);
+        HiddenSession::refuse_audit(id)?;
+        let noted = AuditedOperation::new(Operation::DeleteSession).with_session(id);
         self.notes.around(noted, self.store.delete_damaged(id, at, reason), |_| true).await
     }
 }
 
-/// Whether an event of another store deletes its session; one that cannot be read is noted rather than missed.
+/// Returns whether an event of another store deletes its session. An unreadable event counts as a deletion, so that
+/// none is missed.
 fn is_deletion(event: &Event) -> bool {
     event.transition().map_or(true, |change| change.is_some_and(|change| change.to == SessionState::Deleted))
 }

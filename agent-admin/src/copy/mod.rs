@@ -1,11 +1,11 @@
-//! All that a store holds, in another store: of any kind, to any kind.
+//! Copy of all data of a store to another store, between any kinds of backend.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 //! use agent_admin::copy::StoreCopy;
 //! use agent_core::{DeviceId, MemoryStore, Storage};
 //! use agent_core::clock::Effects;
-//! use agent_runtime::{NewWorkspace, WorkspaceManager};
+//! use agent_runtime::WorkspaceManager;
 //!
 //! let (here, there): (Storage, Storage) = (MemoryStore::new().into(), MemoryStore::new().into());
 //! let manager = WorkspaceManager::new(here.clone(), Effects::default());
@@ -13,14 +13,14 @@
 //! manager.resolve(&device).await?;
 //!
 //! let report = StoreCopy::new(here.clone(), there.clone())
-//!     .watch(|progress| assert!(progress.done >= 1))
+//!     .with_progress(|progress| assert!(progress.done >= 1))
 //!     .run()
 //!     .await?;
 //! assert!(report.is_whole());
 //! assert_eq!((report.copied.workspaces, report.copied.bindings), (1, 1));
 //! assert_eq!(there.bindings.resolve(&device).await?, here.bindings.resolve(&device).await?);
 //!
-//! // Again: all is there, and nothing is written.
+//! // A second copy finds everything in the target, and writes nothing.
 //! let again = StoreCopy::new(here, there).run().await?;
 //! assert_eq!((again.copied.workspaces, again.present.workspaces), (0, 1));
 //! # Ok(()) }
@@ -28,31 +28,31 @@
 //!
 //! # What is copied
 //!
-//! - Workspaces with their configuration; those whose deletion has begun, too. Their revisions begin anew.
-//! - Sessions in every state, archived ones and shelves with their documents, mounts and learnings: commit by commit, as
-//!   they are ([`Commit::restore`](agent_core::commit::Commit::restore)), a session that others were made from before these. Of a
-//!   deleted session its log and its end; of one that was purged what is left, and a tombstone.
-//! - Tombstones of workspaces, as far as a session names them: lists do not show them.
-//! - Bindings, last: so that no device comes to a workspace that is not there yet.
+//! - Workspaces with their configuration, including those whose deletion has begun. Their revisions restart.
+//! - Sessions in every state, including archived and hidden ones, with their documents, mounts and learnings: commit by
+//!   commit, unchanged ([`Commit::restore`](agent_core::commit::Commit::restore)), parents before the sessions made
+//!   from them. Of a deleted session, its log and its end; of a purged session, its remaining events and a tombstone.
+//! - Tombstones of workspaces, if a session refers to them: lists do not contain them.
+//! - Device bindings, last, so that no device is bound to a workspace that does not exist yet.
 //!
-//! Leases are not: the record of a session that was running says so, as its log does, and there is no sign of life of its
-//! holder in the target, so that the next who asks takes over. What a store derives it makes anew. The areas of workspaces
-//! (`WorkspaceBlobs`) lie on shelves; the folders `mcp/`, `skills/` and `memory/` that the
-//! file store makes belong to the host and are not copied.
+//! Leases are not copied: a session that was running is running in the target, too, but its holder sends no heartbeat
+//! there, so the next process that opens it takes it over. The target computes its derived data itself. The areas of workspaces (`WorkspaceBlobs`) are stored in hidden sessions; the folders `mcp/`, `skills/` and
+//! `memory/` that the file store creates belong to the host and are not copied.
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! - **Verified**: what was written is read back and compared by SHA-256, and each session's record with that in the
-//!   source. What is there already is compared event by event.
-//! - **Repeatable**: a copy that was killed is finished by the next; where all is there nothing is written.
-//! - **Nothing is overwritten**: what the target has otherwise is named in [`CopyReport::refused`], and stays as it is;
-//!   the rest is copied.
-//! - **Nothing hides**: what is damaged in the source is named in [`CopyReport::damaged`], and not copied by half.
-//! - **Bounded**: a page of a list and, for each of [`StoreCopy::at_once`] sessions, a page and a commit of its log are
-//!   held by the copy, however much there is. The caches of both stores come on top. The program `chat`, which copies on
-//!   few threads, with small caches of SQLite, takes about 40 MiB for 10,000 sessions from files to SQLite.
+//! - **Verified**: written data is read back and compared by SHA-256, and each session's record is compared with the
+//!   record in the source. Existing data is compared event by event.
+//! - **Repeatable**: a copy that was killed is completed by the next one; if everything exists, nothing is written.
+//! - **Nothing is overwritten**: objects that differ in the target are listed in [`CopyReport::refused`], and are not
+//!   changed; the rest is copied.
+//! - **Nothing is hidden**: objects that are damaged in the source are listed in [`CopyReport::damaged`], and are not
+//!   copied in part.
+//! - **Bounded memory**: the copy holds a page of a list and, for each of [`StoreCopy::with_sessions_at_once`] sessions,
+//!   a page and a commit of its log, however large the store is. The caches of both stores are additional. The program `chat`, which
+//!   copies with few threads and small SQLite caches, takes about 40 MiB for 10,000 sessions from files to SQLite.
 //!
-//! The source may be in use: each session is copied as it was when the copy came to it. The target should not be.
+//! The source may be in use: each session is copied in the state in which the copy finds it. The target should not be.
 
 mod places;
 mod sessions;
@@ -64,7 +64,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use agent_core::store::{Damaged, Page};
 use agent_core::{Error, ErrorKind, Result, SessionId, Storage, WorkspaceId};
 
-/// A copy from one store to another. See the [module](self) for what it promises.
+/// Copy from one store to another. See the [module](self) for its guarantees.
 #[derive(Clone)]
 pub struct StoreCopy {
     from: Storage,
@@ -77,41 +77,88 @@ pub struct StoreCopy {
 type Watch = Arc<dyn Fn(&CopyProgress) + Send + Sync>;
 
 impl StoreCopy {
-    /// How many sessions are copied at once, unless set.
+    /// Default number of sessions that are copied at once.
     pub const DEFAULT_AT_ONCE: usize = 8;
 
-    /// A copy of all that `from` holds to `to`.
+    /// Creates a copy of all data in `from` to `to`. No I/O; call [`run`](Self::run).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::{MemoryStore, Storage};
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let (here, there): (Storage, Storage) = (MemoryStore::new().into(), MemoryStore::new().into());
+    /// # let manager = WorkspaceManager::new(here.clone(), Effects::default());
+    /// use agent_admin::copy::StoreCopy;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// use std::sync::Arc;
+    ///
+    /// let sales = manager.create(NewWorkspace::new("Sales")).await?;
+    /// manager.create(NewWorkspace::new("Support")).await?;
+    /// let items = Arc::new(AtomicU64::new(0));
+    /// let counter = items.clone();
+    /// let report = StoreCopy::new(here, there)
+    ///     .with_workspace(sales.id)
+    ///     .with_sessions_at_once(2)
+    ///     .with_progress(move |_| drop(counter.fetch_add(1, Ordering::Relaxed)))
+    ///     .run()
+    ///     .await?;
+    /// assert_eq!((report.copied.workspaces, items.load(Ordering::Relaxed)), (1, 1));
+    /// # Ok(()) }
+    /// ```
     pub fn new(from: Storage, to: Storage) -> Self {
         Self { from, to, workspace: None, at_once: Self::DEFAULT_AT_ONCE, watch: None }
     }
 
-    /// Copies this workspace only, with its sessions and bindings.
+    /// Limits the copy to this workspace, with its sessions and device bindings; by default everything is copied.
     #[must_use]
-    pub fn workspace(mut self, id: WorkspaceId) -> Self {
+    pub fn with_workspace(mut self, id: WorkspaceId) -> Self {
         self.workspace = Some(id);
         self
     }
 
-    /// Sets how many sessions are copied at once; at least one.
+    /// Sets the number of sessions that are copied at once; default 8, at least one.
     #[must_use]
-    pub fn at_once(mut self, sessions: usize) -> Self {
+    pub fn with_sessions_at_once(mut self, sessions: usize) -> Self {
         self.at_once = sessions.max(1);
         self
     }
 
-    /// Calls `watch` after each item. It should be quick.
+    /// Sets a callback that is called after each item; default none. It should return quickly.
     #[must_use]
-    pub fn watch(mut self, watch: impl Fn(&CopyProgress) + Send + Sync + 'static) -> Self {
+    #[doc(alias = "watch")]
+    pub fn with_progress(mut self, watch: impl Fn(&CopyProgress) + Send + Sync + 'static) -> Self {
         self.watch = Some(Arc::new(watch));
         self
     }
 
-    /// Copies what is not there yet. May be dropped at any point, and called again.
+    /// Copies everything that the target lacks. Returns a report of copied, present and refused objects.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::{MemoryStore, Storage};
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let (here, there): (Storage, Storage) = (MemoryStore::new().into(), MemoryStore::new().into());
+    /// # let manager = WorkspaceManager::new(here.clone(), Effects::default());
+    /// use agent_admin::copy::StoreCopy;
+    ///
+    /// let workspace = manager.create(NewWorkspace::new("Sales")).await?;
+    /// manager.main_session(&workspace).await?;
+    /// let copy = StoreCopy::new(here, there);
+    /// let (first, second) = (copy.run().await?, copy.run().await?);
+    /// assert_eq!((first.copied.sessions, second.copied.sessions, second.present.sessions), (1, 0, 1));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any point; another call completes the copy.
     ///
     /// # Errors
     ///
-    /// What concerns a whole store: it cannot be reached, is full, refuses access. What concerns one item is named in
-    /// the report.
+    /// Errors that concern a whole store: it cannot be reached, is full, or denies access. Errors that concern one item
+    /// are listed in the report.
     pub async fn run(&self) -> Result<CopyReport> {
         let work = Work { copy: self, tally: Mutex::default() };
         work.workspaces().await?;
@@ -135,7 +182,7 @@ impl fmt::Debug for StoreCopy {
     }
 }
 
-/// What a copy is at.
+/// Stage of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CopyStage {
@@ -143,27 +190,27 @@ pub enum CopyStage {
     Workspaces,
     /// Sessions.
     Sessions,
-    /// The ends of those that were deleted.
+    /// Deletions of deleted sessions, and their purges.
     Deletions,
-    /// Bindings.
+    /// Device bindings.
     Bindings,
 }
 
-/// How far a copy is.
+/// Progress of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyProgress {
-    /// What it is at.
+    /// Present stage.
     pub stage: CopyStage,
-    /// How many items of that are done with.
+    /// Number of items of this stage that are complete.
     pub done: u64,
-    /// How many there are, where that is known.
+    /// Total number of items of this stage; `None` if unknown.
     pub total: Option<u64>,
-    /// How many events were written so far.
+    /// Number of events that were written so far, in all stages.
     pub events: u64,
 }
 
-/// How many of each.
+/// Number of objects of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyCounts {
@@ -171,42 +218,63 @@ pub struct CopyCounts {
     pub workspaces: u64,
     /// Sessions.
     pub sessions: u64,
-    /// Bindings.
+    /// Device bindings.
     pub bindings: u64,
 }
 
-/// What a copy did.
+/// Result of a copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyReport {
-    /// What was written, at least in part.
+    /// Objects of which at least a part was written.
     pub copied: CopyCounts,
-    /// What was there already, and equal.
+    /// Objects that existed already and are equal.
     pub present: CopyCounts,
-    /// How many events were written.
+    /// Number of events that were written.
     pub events: u64,
-    /// How many bytes these have as JSON.
+    /// Number of bytes of these events as JSON.
     pub bytes: u64,
-    /// What cannot be read in the source.
+    /// Objects that cannot be read in the source.
     pub damaged: Vec<Damaged>,
-    /// What the target has otherwise, or does not take.
+    /// Objects that differ in the target, or that the target does not accept.
     pub refused: Vec<Refused>,
 }
 
 impl CopyReport {
-    /// Whether the target has all that the source has.
+    /// Returns whether the target contains everything that the source contains.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::{MemoryStore, Storage};
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let (here, there): (Storage, Storage) = (MemoryStore::new().into(), MemoryStore::new().into());
+    /// # let manager = WorkspaceManager::new(here.clone(), Effects::default());
+    /// use agent_admin::copy::StoreCopy;
+    ///
+    /// let sales = manager.create(NewWorkspace::new("Sales")).await?;
+    /// assert!(StoreCopy::new(here.clone(), there.clone()).run().await?.is_whole());
+    ///
+    /// // A record that differs in the target is reported, and not overwritten.
+    /// manager.rename(sales.id, "Sales Europe").await?;
+    /// let report = StoreCopy::new(here, there).run().await?;
+    /// assert!(!report.is_whole());
+    /// assert_eq!(report.refused[0].object, format!("workspace {}", sales.id));
+    /// # Ok(()) }
+    /// ```
     pub fn is_whole(&self) -> bool {
         self.damaged.is_empty() && self.refused.is_empty()
     }
 }
 
-/// Something that was not copied, since the target has it otherwise or does not take it. Nothing of it was changed there.
+/// Object that was not copied, because it differs in the target or the target does not accept it. The target was not
+/// changed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Refused {
-    /// What it is.
+    /// Description of the object.
     pub object: String,
-    /// Why, in words.
+    /// Reason, as text.
     pub reason: String,
 }
 
@@ -216,7 +284,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// A copy while it goes on.
+/// State of a copy in progress.
 struct Work<'a> {
     copy: &'a StoreCopy,
     tally: Mutex<Tally>,
@@ -227,49 +295,52 @@ struct Tally {
     report: CopyReport,
     done: u64,
     total: Option<u64>,
-    /// Damage that a list names, which may stand on each of its pages.
+    /// Damage that a list reports, which may be repeated on each of its pages.
     named: BTreeSet<Damaged>,
-    /// Sessions that were copied before their turn, since another is made from them.
+    /// Sessions that were copied early, because another session is made from them.
     early: BTreeSet<SessionId>,
-    /// Sessions that were named as damaged or refused.
+    /// Sessions that were reported as damaged or refused.
     failed: BTreeSet<SessionId>,
-    /// What these were made from, where they may yet be copied; each with one of them.
+    /// Parents of sessions that were refused and may still be copied later, each with one of these sessions.
     needed: BTreeMap<SessionId, SessionId>,
 }
 
-/// What became of an item.
+/// Outcome for one item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum ItemOutcome {
     Copied,
     Present,
 }
 
-/// Why an item is not copied.
+/// Reason for which an item is not copied.
 #[derive(Debug)]
 enum Stop {
-    /// It cannot be read.
+    /// The item cannot be read.
     Damaged(String),
-    /// The target has it otherwise, or does not take it.
+    /// The item differs in the target, or the target does not accept it.
     Refused(String),
-    /// The target does not have it, or what it was made from.
+    /// The target lacks the item, or the session that it was made from.
     Absent(Error),
-    /// Somebody else wrote to the target.
+    /// Another process wrote to the target.
     Raced(Error),
     /// Nothing can be copied.
     All(Error),
 }
 
 impl Stop {
-    /// The source said no.
+    /// Returns the reason for an error of the source.
     fn of_source(error: Error) -> Self {
         match error.kind() {
             ErrorKind::Corrupt => Self::Damaged(told(&error)),
-            ErrorKind::Unsupported | ErrorKind::NotFound | ErrorKind::Deleted => Self::Refused(told(&error)),
+            ErrorKind::NotFound | ErrorKind::Deleted => {
+                Self::Refused(format!("the source: {}", told(&error)))
+            }
+            ErrorKind::Unsupported => Self::Refused(told(&error)),
             _ => Self::All(error),
         }
     }
 
-    /// The target said no.
+    /// Returns the reason for an error of the target.
     fn of_target(error: Error) -> Self {
         use ErrorKind::{Denied, Full, Poisoned, Unavailable};
         match error.kind() {
@@ -281,7 +352,7 @@ impl Stop {
     }
 }
 
-/// An error and what caused it, in one line.
+/// Returns an error and its causes, in one line.
 fn told(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -295,18 +366,18 @@ fn told(error: &(dyn std::error::Error + 'static)) -> String {
 
 impl Work<'_> {
     fn tally(&self) -> MutexGuard<'_, Tally> {
-        // Counts only: each is right by itself.
+        // After a panic, each count is still correct by itself.
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins with items of another kind.
+    /// Starts the counts for a stage.
     fn begin(&self) {
         let mut tally = self.tally();
         (tally.done, tally.total) = (0, None);
     }
 
-    /// The next page of a list of the source; names what of it cannot be read. `None` at the end, and where the list cannot be
-    /// read at all.
+    /// Returns the next page of a list of the source, and reports its damage. `None` at the end, and if the list cannot
+    /// be read at all.
     fn page<T>(&self, list: &str, page: Result<Option<Page<T>>>) -> Result<Option<Page<T>>> {
         let (damaged, page) = match page {
             Ok(None) => return Ok(None),
@@ -318,7 +389,7 @@ impl Work<'_> {
         };
         let mut tally = self.tally();
         for damage in damaged {
-            // A list may name it on each of its pages.
+            // A list may report the same damage on each of its pages.
             if tally.named.insert(damage.clone()) {
                 tally.report.damaged.push(damage);
             }
@@ -326,18 +397,18 @@ impl Work<'_> {
         Ok(page)
     }
 
-    /// Notes what became of an item.
+    /// Records the outcome for an item.
     fn note(
         &self,
         stage: CopyStage,
         object: impl Fn() -> String,
-        result: Result<Outcome, Stop>,
+        result: Result<ItemOutcome, Stop>,
     ) -> Result<bool> {
         let mut tally = self.tally();
         let report = &mut tally.report;
         let counts = match &result {
-            Ok(Outcome::Copied) => Some(&mut report.copied),
-            Ok(Outcome::Present) => Some(&mut report.present),
+            Ok(ItemOutcome::Copied) => Some(&mut report.copied),
+            Ok(ItemOutcome::Present) => Some(&mut report.present),
             Err(_) => None,
         };
         if let Some(counts) = counts {
@@ -352,10 +423,13 @@ impl Work<'_> {
             Ok(_) => {}
             Err(Stop::Damaged(reason)) => report.damaged.push(Damaged::new(object(), reason)),
             Err(Stop::Refused(reason)) => report.refused.push(Refused { object: object(), reason }),
-            Err(Stop::Raced(error) | Stop::Absent(error)) => {
-                report
-                    .refused
-                    .push(Refused { object: object(), reason: format!("the target: {}", told(&error)) });
+            Err(Stop::Raced(error)) => {
+                let reason = format!("another process is writing to the target: {}", told(&error));
+                report.refused.push(Refused { object: object(), reason });
+            }
+            Err(Stop::Absent(error)) => {
+                let reason = format!("the target lacks an object that it needs: {}", told(&error));
+                report.refused.push(Refused { object: object(), reason });
             }
             Err(Stop::All(error)) => return Err(error),
         }

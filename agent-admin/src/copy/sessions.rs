@@ -1,4 +1,4 @@
-//! Sessions: each by its commits, as they are.
+//! Copy of sessions, by their unchanged commits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use sha2::{Digest, Sha256};
 use uuid::Builder;
 
-use crate::copy::{CopyStage, Outcome, Stop, Work};
-use agent_core::commit::{Commit, Expect, Trigger};
+use crate::copy::{CopyStage, ItemOutcome, Stop, Work};
+use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::Event;
 use agent_core::json::RawFields;
 use agent_core::session::{NewSession, Session};
@@ -16,22 +16,23 @@ use agent_core::state::SessionState;
 use agent_core::store::{PAGE_MAX, Purge, ReadEvents, SessionQuery, own_events, pages};
 use agent_core::{CommitId, Result, Seq, SessionId, SessionStoreExt, Timestamp};
 
-/// How many bytes of a log are read at a time, before one commit is whole.
+/// Maximum bytes of a log that are read at a time, before one commit is complete.
 const PAGE_BYTES: usize = 256 << 10;
-/// How often a session is tried again to which somebody else writes. They may be copying the same.
+/// Maximum number of attempts for a session to which another process writes. That process may be copying the same
+/// session.
 const TRIES: u32 = 8;
 
-/// What a log was found to hold, from its base on.
+/// Content of a log, from its base on.
 struct Survey {
-    /// All of it, where it is one page.
+    /// All events, if they fit in one page.
     only: Option<Vec<Event>>,
-    /// Its last event.
+    /// Sequence number of the last event.
     last: Seq,
-    /// The event before its last commit.
+    /// Sequence number of the event before the last commit.
     before_last_commit: Seq,
 }
 
-/// How much was written.
+/// Amount of data that was written.
 #[derive(Default)]
 struct Sent {
     events: u64,
@@ -40,10 +41,10 @@ struct Sent {
 }
 
 impl Work<'_> {
-    /// Copies the sessions, those that were deleted up to their end: nothing could be made from them after that.
+    /// Copies the sessions; deleted ones up to their deletion, because no session can be forked from them after that.
     pub(super) async fn sessions(&self) -> Result<()> {
         self.begin();
-        let mut query = SessionQuery::new().with_hidden().with_total().limit(PAGE_MAX);
+        let mut query = SessionQuery::new().with_hidden().with_total().with_limit(PAGE_MAX);
         query.workspace = self.copy.workspace;
         let mut listed = pages(query, |query| self.copy.from.sessions.list(query));
         while let Some(page) = self.page("sessions", listed.try_next().await)? {
@@ -65,10 +66,11 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Ends what was deleted; then the workspaces that went with it.
+    /// Copies the ends of deleted sessions, then the tombstones of their workspaces.
     pub(super) async fn deletions(&self) -> Result<()> {
         self.begin();
-        let mut query = SessionQuery::new().states([SessionState::Deleted]).with_total().limit(PAGE_MAX);
+        let mut query =
+            SessionQuery::new().with_states([SessionState::Deleted]).with_total().with_limit(PAGE_MAX);
         query.workspace = self.copy.workspace;
         let mut workspaces = BTreeMap::new();
         let mut listed = pages(query, |query| self.copy.from.sessions.list(query));
@@ -86,7 +88,7 @@ impl Work<'_> {
         self.workspace_tombstones(workspaces).await
     }
 
-    /// Copies what a session was made from, the eldest first, where that is not there yet.
+    /// Copies the ancestors of a session that the target lacks, the oldest first.
     async fn ancestors(&self, parent: SessionId) -> Result<()> {
         let (mut chain, mut next, mut depth) = (Vec::new(), Some(parent), u32::MAX);
         while let Some(id) = next {
@@ -95,18 +97,18 @@ impl Work<'_> {
             }
             match self.copy.to.sessions.load(id).await.map_err(Stop::of_target) {
                 Err(Stop::Absent(_)) => {}
-                // Nothing may be skipped for a failure that passes: what a session was made from is ended later on.
+                // A temporary failure must not skip an ancestor, whose deletion would be copied later.
                 Err(Stop::All(error)) => return Err(error),
                 _ => break,
             }
             let record = match self.copy.from.sessions.load(id).await.map_err(Stop::of_source) {
                 Ok(record) => record,
                 Err(Stop::All(error)) => return Err(error),
-                // What cannot be read is named when its turn comes.
+                // Unreadable ancestors are reported when the list reaches them.
                 Err(_) => break,
             };
             if record.depth >= depth {
-                // Parents in a circle, of which none can be made first: the target says so of each.
+                // The parents form a circle, and none can be created first; the target refuses each.
                 break;
             }
             chain.push(id);
@@ -128,14 +130,15 @@ impl Work<'_> {
             }
         };
         let copied = match copied {
-            // It is counted when its end is there.
+            // The session is counted when its deletion is copied.
             Ok(None) => return Ok(()),
             Ok(Some(outcome)) => Ok(outcome),
             Err(stop) => Err(stop),
         };
         let is_refused = matches!(copied, Err(Stop::Refused(_) | Stop::Absent(_) | Stop::Raced(_)));
         if !self.note(stage, || format!("session {id}"), copied)? {
-            // What it was made from must not end before it is there: nothing could be made from that after it.
+            // The parent must not be deleted in the target before this session is copied, since no session can be created
+            // from a deleted one.
             let made_from = match is_refused {
                 true => self.copy.from.sessions.load(id).await.ok().and_then(|record| record.origin.parent()),
                 false => None,
@@ -147,12 +150,12 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Brings a session to where it is in the source; `None` where its end is still to come.
-    async fn attempt(&self, id: SessionId, stage: CopyStage) -> Result<Option<Outcome>, Stop> {
+    /// Brings a session to its state in the source; `None` if its end is copied later.
+    async fn attempt(&self, id: SessionId, stage: CopyStage) -> Result<Option<ItemOutcome>, Stop> {
         let needed = self.tally().needed.get(&id).copied();
         if let (CopyStage::Deletions, Some(by)) = (stage, needed) {
             return Err(Stop::Refused(format!(
-                "its end is not copied before session {by} is, which was made from it"
+                "its deletion is copied after session {by}, which was made from it and was not copied"
             )));
         }
         let (there, record) = self.both(id).await?;
@@ -194,53 +197,57 @@ impl Work<'_> {
             self.compare(record).await?;
         }
         let is_new = sent.events > 0 || (is_deleted && !over);
-        Ok(Some(if is_new { Outcome::Copied } else { Outcome::Present }))
+        Ok(Some(if is_new { ItemOutcome::Copied } else { ItemOutcome::Present }))
     }
 
-    /// The record in the target, where there is one, and the one in the source.
+    /// Returns the record in the target, if there is one, and the record in the source.
     async fn both(&self, id: SessionId) -> Result<(Option<Arc<Session>>, Arc<Session>), Stop> {
-        // First the target: what it has the source had before.
+        // The target is read first, because the source had its events before.
         let there = match self.copy.to.sessions.load(id).await.map_err(Stop::of_target) {
             Ok(there) => Some(there),
             Err(Stop::Absent(_)) => None,
             Err(stop) => return Err(stop),
         };
         let record = self.copy.from.sessions.load(id).await.map_err(Stop::of_source)?;
-        match &record.newer {
+        match &record.unsupported {
             Some(what) => {
-                Err(Stop::Refused(format!("it holds {what} of a newer version of this library; update it")))
+                Err(Stop::Refused(format!("it contains {what} of a newer version; update this program")))
             }
             None => Ok((there, record)),
         }
     }
 
-    /// Purges in the target what was purged in the source. Doing it again is fine: a copy that was cut off may have left
-    /// it undone.
+    /// Purges in the target what was purged in the source. Can be repeated, because an interrupted copy may not have
+    /// done it.
     async fn purge(&self, id: SessionId, keep: Seq) -> Result<(), Stop> {
         let to = &*self.copy.to.sessions;
         let now = to.load(id).await.map_err(Stop::of_target)?;
-        to.purge(Purge::new(id, now.head).keep(keep)).await.map_err(Stop::of_target)?;
+        to.purge(Purge::new(id, now.head).with_keep_through(keep)).await.map_err(Stop::of_target)?;
         Ok(())
     }
 
-    /// Refuses a copy whose record is not that of the source.
+    /// Refuses a copy whose record differs from that of the source.
     async fn compare(&self, record: Arc<Session>) -> Result<(), Stop> {
         let there = self.copy.to.sessions.load(record.id).await.map_err(Stop::of_target)?;
         let (mut now, mut here) = (Arc::unwrap_or_clone(there), Arc::unwrap_or_clone(record));
-        // Of no event, so no store can be told of them.
+        // These fields come from no event, so they cannot be copied.
         (now.extra, here.extra) = (RawFields::new(), RawFields::new());
         if now == here {
             return Ok(());
         }
-        let at = if now.head == here.head { "with another record" } else { "and somebody writes to it" };
+        let at = if now.head == here.head {
+            "with a different record"
+        } else {
+            "and another process is writing to it"
+        };
         Err(Stop::Refused(format!("the target is at event {} {at}", now.head)))
     }
 
-    /// Looks through the source's log, so that nothing of it is written where a part is damaged.
+    /// Checks the whole log of the source first, so that nothing is written if a part is damaged.
     async fn survey(&self, record: &Session) -> Result<Survey, Stop> {
         let base = record.lineage.base();
         let mut survey = Survey { only: None, last: base, before_last_commit: base };
-        let mut read = Some(ReadEvents::first(PAGE_MAX).max_bytes(PAGE_BYTES).after(base));
+        let mut read = Some(ReadEvents::first(PAGE_MAX).with_max_bytes(PAGE_BYTES).with_after(base));
         if let Some(read) = &mut read {
             read.before = Some(record.head.next());
         }
@@ -271,20 +278,20 @@ impl Work<'_> {
         }
         if record.status.state != SessionState::Deleted {
             return Err(Stop::Damaged(format!(
-                "its log ends at event {}, and its record says {}",
+                "its log ends at event {}, but its record says {}",
                 survey.last, record.head
             )));
         }
         if whole != survey.last {
             return Err(Stop::Refused(format!(
-                "it was purged, and what is kept of it ends with event {}, inside a commit; only whole commits can be copied",
+                "it was purged, and its remaining events end with event {}, inside a commit; only whole commits can be copied",
                 survey.last
             )));
         }
         Ok(survey)
     }
 
-    /// Compares what is there, and writes the rest up to `until`.
+    /// Compares the existing events, and writes the rest up to `until`.
     async fn events(
         &self,
         record: &Session,
@@ -311,11 +318,11 @@ impl Work<'_> {
             if let Some(target) = target.as_mut().filter(|_| seq <= present) {
                 match target.try_next().await.map_err(Stop::of_target)? {
                     Some(there) if there == event => continue,
-                    // It was purged there.
+                    // The session was purged in the target.
                     None if is_over => return Ok(()),
                     _ => {
                         return Err(Stop::Refused(format!(
-                            "the target has another history under this id, from event {seq} on; it stays as it is"
+                            "the target has a different history under this id, from event {seq} on; it was not changed"
                         )));
                     }
                 }
@@ -336,11 +343,11 @@ impl Work<'_> {
             sent.hash.update(line);
         }
         let commit = Commit::restore(id, events).map_err(Stop::of_target)?;
-        self.copy.to.sessions.settle(commit).await.map_err(Stop::of_target)?;
+        self.copy.to.sessions.commit_with_retry(commit).await.map_err(Stop::of_target)?;
         Ok(())
     }
 
-    /// Reads back what was written.
+    /// Reads back and checks the events that were written.
     async fn verify(&self, record: &Session, after: Seq, until: Seq, sent: &Sent) -> Result<(), Stop> {
         if sent.events == 0 {
             return Ok(());
@@ -354,12 +361,12 @@ impl Work<'_> {
             return Ok(());
         }
         Err(Stop::Refused(format!(
-            "the target gives back other bytes than were written as events {} to {until}; its backend, or its disk, is at fault",
+            "events {} to {until} that the target returned differ from those that were written; check its disk",
             after.next()
         )))
     }
 
-    /// For a session of which nobody can tell the end any more: makes it where nothing of it is left, and ends it.
+    /// Copies a purged session: creates it if none of its events is left, and deletes it.
     async fn tombstone(&self, record: &Session, is_bare: bool, is_end: bool) -> Result<(), Stop> {
         let to = &*self.copy.to.sessions;
         if is_bare {
@@ -369,32 +376,32 @@ impl Work<'_> {
             new.created.lineage = record.lineage.clone();
             new.created.attributes = record.attributes.clone();
             let commit = made(record.id, "create", record.created_at, record.lineage.base())
-                .actor(record.creator.clone())
-                .expect(Expect::Absent)
-                .trigger(Trigger::Create(Box::new(new)));
-            to.settle(commit).await.map_err(Stop::of_target)?;
+                .with_actor(record.creator.clone())
+                .with_precondition(Precondition::MustNotExist)
+                .with_trigger(Trigger::Create(Box::new(new)));
+            to.commit_with_retry(commit).await.map_err(Stop::of_target)?;
         }
         if is_end {
             let now = to.load(record.id).await.map_err(Stop::of_target)?;
             let at = record.ended_at.unwrap_or(record.updated_at);
             let commit = made(record.id, "delete", at, now.head)
-                .expect(Expect::Is(now.head))
-                .trigger(Trigger::Delete(record.status.reason));
-            to.settle(commit).await.map_err(Stop::of_target)?;
+                .with_precondition(Precondition::Matches(now.head))
+                .with_trigger(Trigger::Delete(record.status.reason));
+            to.commit_with_retry(commit).await.map_err(Stop::of_target)?;
         }
         Ok(())
     }
 }
 
-/// Whether a session that is in both may be gone on with.
+/// Returns an error if a session that exists in both stores must not be continued.
 fn check(there: &Session, here: &Session, kept: Option<Seq>) -> Result<(), Stop> {
     let is_deleted = |session: &Session| session.status.state == SessionState::Deleted;
     let reason = match (is_deleted(here), is_deleted(there)) {
-        (false, true) => "it was deleted in the target, and its id is not used again".to_owned(),
+        (false, true) => "it was deleted in the target, and a deleted id cannot be used again".to_owned(),
         (true, true) => return Ok(()),
-        // Nobody can tell any more whether it is the same, unless a copy that was cut off made it to end it.
+        // Its events cannot be compared any more, unless an interrupted copy created it only to delete it.
         (true, false) if kept.is_some_and(|kept| there.head > kept) && !is_bare(there, here) => {
-            "it was deleted and purged in the source since it was copied; delete it in the target".to_owned()
+            "it was copied earlier, then deleted and purged in the source; delete it in the target".to_owned()
         }
         _ if there.head > here.head => {
             format!("the target is at event {}, ahead of the source, which is at {}", there.head, here.head)
@@ -404,13 +411,13 @@ fn check(there: &Session, here: &Session, kept: Option<Seq>) -> Result<(), Stop>
     Err(Stop::Refused(reason))
 }
 
-/// Whether a session was made by a copy for the sake of its tombstone.
+/// Returns whether a copy created the session only for its tombstone.
 fn is_bare(there: &Session, here: &Session) -> bool {
     let bare = made(here.id, "create", here.created_at, here.lineage.base()).id;
     there.recent.iter().any(|commit| commit.id == bare)
 }
 
-/// A commit whose id follows from what it does, so that it takes effect once however often a copy is begun.
+/// Returns a commit whose id is derived from its effect, so that it takes effect once in repeated copies.
 fn made(session: SessionId, what: &str, at: Timestamp, seen: Seq) -> Commit {
     let digest =
         Sha256::new().chain_update("agent-core copy ").chain_update(what).chain_update(session.as_uuid());

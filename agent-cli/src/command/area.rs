@@ -1,11 +1,11 @@
-//! `chat area`: what all sessions of a workspace share, under names.
+//! `chat area`: files that all sessions of a workspace share.
 
 use std::path::{Path, PathBuf};
 
 use agent_core::WorkspaceId;
 use agent_core::model::Actor;
 use agent_core::store::WorkspaceArea;
-use agent_runtime::holdings::WorkspaceBlobs;
+use agent_runtime::blobs::WorkspaceBlobs;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -13,52 +13,60 @@ use super::output::put_bytes;
 use super::site::Site;
 use crate::bounded::{BLOB_MAX, read};
 use crate::failure::Failure;
+use crate::help::examples;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum AreaCommand {
-    /// List the names in an area
+    /// List the names of the files in an area
+    #[command(after_help = examples!("chat area list ID memory"))]
     List {
         #[command(flatten)]
         area: Area,
     },
-    /// Write what lies under a name to standard output, byte for byte
+    /// Write a file of an area to standard output
+    #[command(after_help = examples!("chat area get ID memory notes/today.md > today.md"))]
     Get {
         #[command(flatten)]
         area: Area,
-        /// Its name
+        /// File name in the area
         name: String,
     },
-    /// Put a file under a name, in the place of what was there
+    /// Put a file into an area; replaces a file of the same name
+    #[command(after_help = examples!("chat area put ID memory notes/today.md ./today.md"))]
     Put {
         #[command(flatten)]
         area: Area,
-        /// Its name: names with / between
+        /// File name in the area; may contain slashes
         name: String,
-        /// The file; - is standard input
+        /// File to read; - for standard input
         file: PathBuf,
     },
-    /// Put every file of the folders mcp, skills and memory into the areas of these names; the folders stay as they are
+    /// Put all files of the folders mcp, skills and memory into the areas of the same names
+    ///
+    /// Files that are equal in the area are not written again. The folders are not changed.
+    #[command(after_help = examples!("chat area import ID ./notes/workspaces/ID"))]
     Import {
-        /// The workspace's id
+        /// Workspace id
         workspace: WorkspaceId,
-        /// Where the folders are: WORKSPACES/ID in a directory of files
+        /// Folder that contains mcp, skills and memory: workspaces/ID in a data folder
         folder: PathBuf,
     },
-    /// Delete what lies under a name
+    /// Delete a file of an area
+    #[command(after_help = examples!("chat area delete ID memory notes/today.md"))]
     Delete {
         #[command(flatten)]
         area: Area,
-        /// Its name
+        /// File name in the area
         name: String,
     },
 }
 
-/// An area of a workspace.
+/// Area of a workspace.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Area {
-    /// The workspace's id
+    /// Workspace id
     workspace: WorkspaceId,
-    /// mcp, skills or memory
+    /// Area: mcp, skills or memory
     area: WorkspaceArea,
 }
 
@@ -68,7 +76,10 @@ impl Area {
     }
 
     fn absent(&self, name: &str) -> Failure {
-        Failure::absent(format!("{} of workspace {} has no {name:?}", self.area, self.workspace))
+        Failure::absent(format!(
+            "the area {} of workspace {} has no file {name:?}; `chat area list` lists its files",
+            self.area, self.workspace
+        ))
     }
 }
 
@@ -90,7 +101,7 @@ impl AreaCommand {
                 let revision = area.of(site).put(&name, &bytes, Actor::USER).await?;
                 site.out.result(
                     &json!({"name": name, "revision": revision}),
-                    &format!("put {name} as version {revision}"),
+                    &format!("stored {name} as version {revision}"),
                 );
             }
             Self::Import { workspace, folder } => import(site, workspace, &folder).await?,
@@ -105,7 +116,7 @@ impl AreaCommand {
     }
 }
 
-/// What is there already as it is in the folder is not written again, so that an import may be repeated.
+/// Imports the folders of a workspace. Equal files are not written again, so an import can be repeated.
 async fn import(site: &Site<'_>, workspace: WorkspaceId, folder: &Path) -> Result<(), Failure> {
     let (mut items, mut rows) = (Vec::new(), Vec::new());
     for area in WorkspaceArea::ALL {
@@ -120,18 +131,21 @@ async fn import(site: &Site<'_>, workspace: WorkspaceId, folder: &Path) -> Resul
         }
     }
     if items.is_empty() {
-        let text = format!("{} has no files in mcp, skills or memory; nothing was put", folder.display());
+        let text = format!(
+            "{} contains no files in mcp, skills or memory; nothing was imported; check the path",
+            folder.display()
+        );
         return Err(Failure::absent(text));
     }
     site.out.table(&json!({"items": items}), &["AREA", "NAME"], &rows);
     Ok(())
 }
 
-/// The files below a folder, by their names there; none where there is no such folder. Links are not followed.
+/// Returns the files below a folder with their names; none if the folder does not exist. Links are not followed.
 fn files(folder: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
     let failed = |path: &Path, error: &std::io::Error| Failure::of_file("read", path, error);
     let no_text = |path: &Path| {
-        let why = format!("cannot read {}: its name is no Unicode text; rename it", path.display());
+        let why = format!("cannot read {}: its name is not Unicode text; rename it", path.display());
         Failure::new(1, "failed", why)
     };
     let (mut found, mut rest) = (Vec::new(), vec![(String::new(), folder.to_owned())]);

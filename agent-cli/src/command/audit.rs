@@ -7,13 +7,16 @@ use serde_json::json;
 use super::site::Site;
 use super::tenants::AllTenants;
 use crate::failure::Failure;
+use crate::help::examples;
 
+/// Options of `chat audit`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = examples!("chat audit", "chat audit --limit 1000 --json"))]
 pub(crate) struct AuditCommand {
-    /// At most so many notes
+    /// Maximum number of rows
     #[arg(long, value_name = "N", default_value = "50", value_parser = clap::value_parser!(u64).range(1..=1000))]
     limit: u64,
-    /// Go on behind this, which a list has printed as `next`
+    /// Number of the next page, as the previous page printed it
     #[arg(long, value_name = "NUMBER")]
     after: Option<u64>,
     #[command(flatten)]
@@ -32,9 +35,9 @@ impl AuditCommand {
         let item = |entry: &AuditEntry| json!({"seq": entry.seq, "at": entry.at, "by": entry.by, "noted": entry.noted});
         let items: Vec<_> = page.entries.iter().map(item).collect();
         let whole = json!({"items": items, "next": page.next});
-        site.out.table(&whole, &["TIME", "WHO", "WHAT", "OUTCOME", "ON"], &rows);
+        site.out.table(&whole, &["TIME", "ACTOR", "OPERATION", "OUTCOME", "OBJECT"], &rows);
         if let Some(next) = page.next {
-            site.out.note(&format!("(more: --after {next})"));
+            site.out.note(&format!("(more rows: --after {next})"));
         }
         Ok(())
     }
@@ -42,7 +45,7 @@ impl AuditCommand {
 
 fn row(entry: &AuditEntry) -> Vec<String> {
     let noted = &entry.noted;
-    let outcome = noted.outcome.map_or("begun", |outcome| outcome.as_str());
+    let outcome = noted.outcome.map_or("started", |outcome| outcome.as_str());
     let outcome = match &noted.error {
         Some(error) => format!("{outcome}: {error}"),
         None => outcome.to_owned(),

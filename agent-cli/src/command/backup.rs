@@ -8,16 +8,13 @@ use serde_json::json;
 use super::output::Out;
 use crate::args::Args;
 use crate::failure::Failure;
+use crate::help::examples;
 
-/// The copy is checked, and on the disk, before it gets its name; until then it is FILE.<16 digits>.part, which can be deleted
-/// if a backup was killed. Nothing that is there is touched. It is a database file like the first: `--store sqlite:FILE`
-/// opens it.
-///
-/// A store in files has no backup of one moment: end the programs that write to it and copy the folder, or copy what is
-/// there with `chat copy files:PATH sqlite:FILE`, which reads while others write.
+/// Options of `chat backup`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = examples!("chat backup ./backup.db --store sqlite:./notes.db"))]
 pub(crate) struct Backup {
-    /// The new file, which must not be there yet
+    /// Backup file; must not exist
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
@@ -30,7 +27,7 @@ impl Backup {
                 1,
                 "unsupported",
                 format!(
-                    "{} is no database file, of which alone there are backups of one moment; end what writes there and copy its folder, or copy what is there with `chat copy FROM sqlite:FILE`",
+                    "{} is not a SQLite store, and only SQLite stores can be backed up; run `chat copy FROM sqlite:FILE`, or stop the programs that use the store and copy its folder",
                     address.shown()
                 ),
             ));
@@ -43,8 +40,11 @@ impl Backup {
             done => done?,
         }
         let bytes = std::fs::metadata(&self.file).map_or(0, |meta| meta.len());
-        let text =
-            format!("copied all tenants of {} to {}: {bytes} bytes", address.shown(), self.file.display());
+        let text = format!(
+            "backed up all tenants of {} to {} ({bytes} bytes)",
+            address.shown(),
+            self.file.display()
+        );
         Out::new(args.json).result(&json!({"file": self.file, "bytes": bytes}), &text);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::ErrorKind as IoKind;
 
-use agent_core::{ErrorKind, WorkspaceId};
+use agent_core::{ErrorKind, TenantId, WorkspaceId};
 use agent_runtime::configuration::{ConfigLayers, LayeredConfig};
 use clap::Subcommand;
 use serde_json::{Map, Value, json};
@@ -13,8 +13,9 @@ use super::site::Site;
 use crate::args::Args;
 use crate::bounded::{CONFIG_MAX, read_text};
 use crate::failure::Failure;
+use crate::help::examples;
 
-/// The keys of providers, each in a variable of the environment. Their values are never shown.
+/// Environment variables with API keys of providers, and the keys that they set. Their values are never shown.
 const KEYS: [(&str, &str); 3] = [
     ("ANTHROPIC_API_KEY", "providers.claude.api_key"),
     ("GOOGLE_API_KEY", "providers.gemini.api_key"),
@@ -23,12 +24,15 @@ const KEYS: [(&str, &str); 3] = [
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Show what the layers of configuration come to: the host's file, the workspace's over it, the environment over both
+    /// Show the configuration that applies to a workspace
+    ///
+    /// The file of the host is overridden by the configuration of the workspace, and both by environment variables.
+    #[command(after_help = examples!("chat config show", "chat config show --workspace ID --explain"))]
     Show {
-        /// Of this workspace [default: the one that the device is bound to]
+        /// Workspace id (default: the workspace of the device)
         #[arg(long, value_name = "ID")]
         workspace: Option<WorkspaceId>,
-        /// Say of each value which layer it comes from
+        /// Show the layer of each value: global, workspace or environment
         #[arg(long)]
         explain: bool,
     },
@@ -50,6 +54,10 @@ impl ConfigCommand {
             site.out.result(&Value::Object(config.entries().map(entry).collect::<Map<_, _>>()), "");
             return Ok(());
         }
+        if config.entries().next().is_none() {
+            let file = site.args.config_file()?;
+            site.out.note(&format!("(no configuration is set; the file of the host is {})", file.display()));
+        }
         for entry in config.entries() {
             let value = entry.value.map_or_else(|| "(secret)".to_owned(), ToString::to_string);
             let layer = if explain { format!("  # {}", entry.layer) } else { String::new() };
@@ -59,27 +67,26 @@ impl ConfigCommand {
     }
 }
 
-/// The host's own layer.
+/// Returns the layer of the host.
 pub(super) fn host(args: &Args) -> Result<ConfigLayers, Failure> {
     let file = args.config_file()?;
     let text = match fs::metadata(&file) {
         Err(error) if error.kind() == IoKind::NotFound && args.config.is_none() => String::new(),
         _ => read_text(&file, CONFIG_MAX)?,
     };
-    let layers = ConfigLayers::new().global(&text);
-    Ok(layers.map_err(|error| error.about(format_args!("{}", file.display())))?)
+    Ok(ConfigLayers::new().with_global_from(file.display().to_string(), &text)?)
 }
 
-/// The layers of a workspace, merged. A device that is bound to none has the host's and the environment's.
+/// Returns the merged layers of a workspace. A device that is not bound has no workspace layer.
 async fn merged(site: &Site<'_>, workspace: Option<WorkspaceId>) -> Result<LayeredConfig, Failure> {
     let mut layers = host(site.args)?;
-    // Where its key goes is the host's to say.
+    // Only the host decides to which server an API key is sent.
     for key in ["providers.*.base_url", "providers.*.api_key"] {
-        layers = layers.protect(key)?;
+        layers = layers.with_protected(key)?;
     }
-    layers = layers.secret("providers.*.api_key")?;
+    layers = layers.with_secret("providers.*.api_key")?;
     for (variable, key) in KEYS {
-        layers = layers.secret_variable(variable, key)?;
+        layers = layers.with_secret_variable(variable, key)?;
     }
     let bound = match workspace {
         Some(id) => Some(id),
@@ -87,7 +94,7 @@ async fn merged(site: &Site<'_>, workspace: Option<WorkspaceId>) -> Result<Layer
     };
     if let Some(id) = bound {
         let text = match site.storage.workspaces.load_config(id).await {
-            // What a device is bound to may be gone.
+            // The workspace of a device may have been deleted.
             Err(error)
                 if workspace.is_none()
                     && matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Deleted) =>
@@ -96,7 +103,24 @@ async fn merged(site: &Site<'_>, workspace: Option<WorkspaceId>) -> Result<Layer
             }
             text => text?,
         };
-        layers = layers.workspace(&text.unwrap_or_default())?;
+        layers = layers.with_workspace_from(source(site.args, id), &text.unwrap_or_default())?;
     }
     Ok(layers.merge(|name| std::env::var(name).ok())?)
+}
+
+/// Returns the name of a workspace's configuration in errors: the path of its file, if the store is a folder.
+fn source(args: &Args, id: WorkspaceId) -> String {
+    let file = args.address().ok().and_then(|address| {
+        let folder = match &args.tenant {
+            Some(tenant) if *tenant != TenantId::default() => {
+                address.folder()?.join("tenants").join(tenant.as_str())
+            }
+            _ => address.folder()?.to_owned(),
+        };
+        Some(folder.join("workspaces").join(id.to_string()).join("config.toml"))
+    });
+    match file.filter(|file| file.is_file()) {
+        Some(file) => file.display().to_string(),
+        None => format!("the configuration of workspace {id}"),
+    }
 }

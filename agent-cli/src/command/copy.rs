@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent_admin::copy::{CopyReport, CopyStage, StoreCopy};
+use agent_admin::copy::{CopyCounts, CopyReport, CopyStage, StoreCopy};
 use agent_core::{TenantId, WorkspaceId};
 use clap::Args as Options;
 use serde_json::{Value, json};
@@ -11,62 +11,78 @@ use super::output::{Out, damage, line};
 use super::progress::{Bar, Progress};
 use super::tenants::{AllTenants, choose};
 use crate::args::Args;
+use crate::chat::counted;
 use crate::failure::Failure;
+use crate::help::examples;
 use crate::stores::{Address, copy_address};
 
-/// Copies what is not there yet, and reads it back. What the target has otherwise stays as it is, and is named; so is
-/// what is damaged in the source. A copy that was cut off is finished by the same command.
+/// Options of `chat copy`.
 #[derive(Clone, Debug, Options)]
+#[command(after_help = examples!(
+    "chat copy files:./notes sqlite:./notes.db",
+    "chat copy files:./notes s3://my-bucket/notes --all-tenants --progress lines",
+))]
 pub(crate) struct Copy {
-    /// The store to copy: files:PATH, sqlite:PATH, s3://BUCKET/PREFIX
+    /// Source store: files:PATH, sqlite:PATH or s3://BUCKET/PREFIX
     #[arg(value_name = "FROM", value_parser = copy_address)]
     from: Address,
-    /// The store to copy to
+    /// Target store
     #[arg(value_name = "TO", value_parser = copy_address)]
     to: Address,
-    /// Copy this workspace only
+    /// Id of the only workspace to copy (default: all workspaces)
     #[arg(long, value_name = "ID")]
     workspace: Option<WorkspaceId>,
-    /// Copy every tenant of the store, each to the one of its name [default: one tenant, that of --tenant]
+    /// Copy all tenants, each to the tenant of the same name (default: the tenant of --tenant)
     #[arg(long, conflicts_with_all = ["workspace", "tenant"])]
     all_tenants: bool,
-    /// Who is told how far it is
+    /// Progress output on standard error
     #[arg(long, value_enum, default_value = "auto")]
     progress: Progress,
 }
 
 impl Copy {
+    /// A copy of one tenant.
+    pub(super) fn of_tenant(from: Address, to: Address, progress: Progress) -> Self {
+        Self { from, to, workspace: None, all_tenants: false, progress }
+    }
+
     pub(super) async fn run(self, args: &Args) -> Result<(), Failure> {
+        self.run_for(args, args.tenant.as_ref()).await
+    }
+
+    /// Copies this tenant, or those that the options choose.
+    pub(super) async fn run_for(self, args: &Args, tenant: Option<&TenantId>) -> Result<(), Failure> {
         if self.from.overlaps(&self.to) {
             let text = format!(
-                "{} would be copied into itself: {} is it, or lies in it or around it; name another place",
+                "cannot copy {} into itself: {} is the same store, or one contains the other; name another target",
                 self.from.shown(),
                 self.to.shown()
             );
             return Err(Failure::new(2, "invalid_input", text));
         }
-        // What is to be copied is there, before anything is made for it.
+        // The source is opened first, so that no target is created if it does not exist.
         let from = self.from.existing().await?;
         let wanted = AllTenants { all_tenants: self.all_tenants };
-        let chosen = choose(&*from, args.tenant.as_ref(), Some(&wanted)).await?;
+        let chosen = choose(&*from, tenant, Some(&wanted)).await?;
         let tenants = &chosen.tenants;
         let to = self.to.tenants().await?;
         let bar = Arc::new(Bar::new(self.progress));
         let mut report = CopyReport::default();
         report.damaged.extend(chosen.damaged.iter().cloned());
         for tenant in tenants {
-            let told = bar.clone();
-            let mut copy = StoreCopy::new(from.storage(tenant), to.storage(tenant)).watch(move |progress| {
-                let what = match progress.stage {
-                    CopyStage::Workspaces => "workspaces",
-                    CopyStage::Sessions => "sessions",
-                    CopyStage::Deletions => "deletions",
-                    _ => "bindings",
-                };
-                told.tell(what, progress.done, progress.total);
-            });
+            let progress_bar = bar.clone();
+            let mut copy =
+                StoreCopy::new(from.tenant(tenant), to.tenant(tenant)).with_progress(move |progress| {
+                    let what = match progress.stage {
+                        CopyStage::Workspaces => "workspaces",
+                        CopyStage::Sessions => "sessions",
+                        CopyStage::Deletions => "deletions",
+                        _ => "bindings",
+                    };
+                    progress_bar.tell(what, progress.done, progress.total);
+                });
             if let Some(id) = self.workspace {
-                copy = copy.workspace(id);
+                copy = copy.with_workspace(id);
             }
             let done = copy.run().await;
             bar.end();
@@ -79,24 +95,23 @@ impl Copy {
         if let Some(fields) = whole.as_object_mut() {
             fields.insert("other_tenants".to_owned(), json!(chosen.others));
         }
-        out.result(&whole, &told_of(&report));
+        out.result(&whole, &summary(&report));
         chosen.told(&out);
         if !out.is_json() {
-            report.damaged.iter().for_each(|damage| line(&format!("damaged: {damage}")));
-            report.refused.iter().for_each(|refused| line(&format!("refused: {refused}")));
+            report
+                .damaged
+                .iter()
+                .for_each(|damage| line(&format!("not copied, damaged in the source: {damage}")));
+            report.refused.iter().for_each(|refused| line(&format!("not copied: {refused}")));
         }
         if report.is_whole() {
             return Ok(());
         }
-        Err(Failure::incomplete(format!(
-            "{} could not be read and {} not be written; all else is copied",
-            report.damaged.len(),
-            report.refused.len()
-        )))
+        Err(Failure::incomplete(not_copied(&report)))
     }
 }
 
-/// Adds what was done for one tenant; names the tenant where there are several.
+/// Adds the report of one tenant; prefixes objects with the tenant, if there are several.
 fn add(sum: &mut CopyReport, report: CopyReport, tenant: Option<&TenantId>) {
     let CopyReport { copied, present, events, bytes, mut damaged, mut refused, .. } = report;
     for (sum, one) in [(&mut sum.copied, copied), (&mut sum.present, present)] {
@@ -114,22 +129,43 @@ fn add(sum: &mut CopyReport, report: CopyReport, tenant: Option<&TenantId>) {
     sum.refused.append(&mut refused);
 }
 
-fn told_of(report: &CopyReport) -> String {
-    let (copied, present) = (report.copied, report.present);
+/// Returns the counts of a copy as text.
+fn summary(report: &CopyReport) -> String {
+    let counts = |counts: CopyCounts| {
+        let CopyCounts { workspaces, sessions, bindings, .. } = counts;
+        format!(
+            "{}, {}, {}",
+            counted(workspaces, "workspace"),
+            counted(sessions, "session"),
+            counted(bindings, "device binding")
+        )
+    };
     format!(
-        "copied {} workspaces, {} sessions, {} bindings, {} events; {} workspaces, {} sessions, {} bindings were there",
-        copied.workspaces,
-        copied.sessions,
-        copied.bindings,
-        report.events,
-        present.workspaces,
-        present.sessions,
-        present.bindings
+        "copied {}, {}; already in the target: {}",
+        counts(report.copied),
+        counted(report.events, "event"),
+        counts(report.present)
     )
 }
 
+/// Returns how many objects were not copied, with the next commands.
+fn not_copied(report: &CopyReport) -> String {
+    let (damaged, refused) = (report.damaged.len() as u64, report.refused.len() as u64);
+    let mut text = format!(
+        "{} not copied (listed above); all other objects were copied.",
+        counted(damaged + refused, "object")
+    );
+    if damaged > 0 {
+        text.push_str(" Damaged in the source: run `chat verify` on it.");
+    }
+    if refused > 0 {
+        text.push_str(" Nothing was overwritten in the target; resolve the listed reasons, and run the same command again.");
+    }
+    text
+}
+
 fn value(report: &CopyReport) -> Value {
-    let counts = |counts: agent_admin::copy::CopyCounts| json!({"workspaces": counts.workspaces, "sessions": counts.sessions, "bindings": counts.bindings});
+    let counts = |counts: CopyCounts| json!({"workspaces": counts.workspaces, "sessions": counts.sessions, "bindings": counts.bindings});
     let refused: Vec<_> = report
         .refused
         .iter()

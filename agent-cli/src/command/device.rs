@@ -9,33 +9,39 @@ use super::output::damage;
 use super::site::Site;
 use super::tenants::AllTenants;
 use crate::failure::Failure;
+use crate::help::examples;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum DeviceCommand {
-    /// List devices, and the workspaces that they are bound to
+    /// List devices with the workspaces to which they are bound
+    #[command(after_help = examples!("chat device list", "chat device list --workspace ID --json"))]
     List {
-        /// Only those that are bound to this workspace
+        /// Id of the workspace to which the devices are bound (default: all)
         #[arg(long, value_name = "ID")]
         workspace: Option<WorkspaceId>,
-        /// At most so many
+        /// Maximum number of rows
         #[arg(long, value_name = "N", default_value = "100")]
         limit: usize,
-        /// Go on behind this, which a list has printed as `next`
+        /// Cursor of the next page, as the previous page printed it
         #[arg(long, value_name = "CURSOR")]
         after: Option<Cursor>,
         #[command(flatten)]
         tenants: AllTenants,
     },
-    /// Bind a device to a workspace, whatever it was bound to
+    /// Bind a device to a workspace, in place of an earlier binding
+    #[command(after_help = examples!("chat device bind laptop ID"))]
     Bind {
-        /// The device
+        /// Device name
         name: DeviceId,
-        /// The workspace's id
+        /// Workspace id
         workspace: WorkspaceId,
     },
     /// Unbind a device
+    ///
+    /// The next conversation of the device creates a new workspace.
+    #[command(after_help = examples!("chat device unbind laptop"))]
     Unbind {
-        /// The device
+        /// Device name
         name: DeviceId,
     },
 }
@@ -51,7 +57,7 @@ impl DeviceCommand {
     pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
         match self {
             Self::List { workspace, limit, after, tenants: _ } => {
-                let mut query = BindingQuery::new().limit(limit).cursor(after);
+                let mut query = BindingQuery::new().with_limit(limit).with_cursor(after);
                 query.workspace = workspace;
                 let page = site.storage.bindings.list(query).await?;
                 let row = |binding: &agent_core::store::Binding| {
@@ -62,24 +68,24 @@ impl DeviceCommand {
                 let whole = json!({"items": page.items, "next": next, "damaged": damage(&page.damaged)});
                 site.out.table(&whole, &["WORKSPACE", "DEVICE"], &rows);
                 if let Some(next) = next {
-                    site.out.note(&format!("(more: --after '{next}')"));
+                    site.out.note(&format!("(more rows: --after '{next}')"));
                 }
                 super::session::named(site, &page.damaged)
             }
             Self::Bind { name, workspace } => {
                 site.manager.bind(&name, workspace).await?;
-                let text = format!("device {name} is bound to workspace {workspace}");
+                let text = format!("bound device {name} to workspace {workspace}");
                 site.out.result(&json!({"device": name, "workspace": workspace}), &text);
                 Ok(())
             }
             Self::Unbind { name } => {
                 if !site.manager.unbind(&name).await? {
-                    return Err(Failure::absent(format!("device {name} is bound to no workspace")));
+                    return Err(Failure::absent(format!(
+                        "device {name} is not bound to a workspace; `chat device list` lists the bound devices"
+                    )));
                 }
-                site.out.result(
-                    &json!({"device": name, "workspace": null}),
-                    &format!("device {name} is unbound"),
-                );
+                site.out
+                    .result(&json!({"device": name, "workspace": null}), &format!("unbound device {name}"));
                 Ok(())
             }
         }

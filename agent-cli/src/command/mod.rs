@@ -1,4 +1,4 @@
-//! The commands of the command line: one room for each noun.
+//! Commands of the command line, one module for each noun.
 
 mod area;
 mod audit;
@@ -12,18 +12,19 @@ mod progress;
 mod session;
 mod site;
 mod sweep;
+mod tenant;
 mod tenants;
 mod verify;
 mod workspace;
 
 use std::process::ExitCode;
 
-use agent_core::store::Registry;
-use agent_core::{ErrorKind, Tenants};
+use agent_core::{Backend, ErrorKind};
 use clap::Subcommand;
 
 use crate::args::Args;
 use crate::failure::Failure;
+use crate::help::examples;
 use crate::stdout;
 use area::AreaCommand;
 use audit::AuditCommand;
@@ -32,60 +33,88 @@ use device::DeviceCommand;
 use output::Out;
 use session::SessionCommand;
 use site::Site;
+use tenant::TenantCommand;
 use tenants::AllTenants;
 use workspace::WorkspaceCommand;
 
-/// What can be done beside the conversation.
+/// Commands.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Workspaces: list, create, show, set the main session, delete, collect what nobody uses
+    /// List, create, show and delete workspaces, set their main session, and delete unused ones
     #[command(subcommand)]
     Workspace(WorkspaceCommand),
-    /// Sessions: list, show, export, import, fork, pin, salvage, delete
+    /// List, show, export, import, fork, salvage, pin, delete and erase sessions
     #[command(subcommand)]
     Session(SessionCommand),
-    /// What all sessions of a workspace share, in its areas mcp, skills and memory: list, get, put, delete
+    /// List, get, put, import and delete the files that the sessions of a workspace share
     #[command(subcommand)]
     Area(AreaCommand),
-    /// Devices, and the workspaces that they are bound to
+    /// List devices, bind them to workspaces, and unbind them
     #[command(subcommand)]
     Device(DeviceCommand),
-    /// Configuration
+    /// List, export and delete the tenants of a store
+    #[command(subcommand)]
+    Tenant(TenantCommand),
+    /// Show the configuration that applies
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Copy all of a store, or one workspace, to another store; again, to finish what was cut off
+    /// Copy a store, or one workspace of it, to another store
+    ///
+    /// Copies the objects that the target lacks, and verifies each of them. Objects that differ in the target are not
+    /// changed; they are reported, like objects that are damaged in the source. To finish an interrupted copy, run the
+    /// same command again. The target is created if it does not exist.
     Copy(copy::Copy),
-    /// Copy a database file whole, with all tenants, while others write to it: a snapshot of one moment
+    /// Back up a SQLite database file, with all tenants, while it is in use
+    ///
+    /// The backup is a snapshot of one moment: a database file, which `--store sqlite:FILE` opens. It is written to disk
+    /// and checked under the name FILE.<16 digits>.part, then renamed. After a crash, delete the .part file. Existing
+    /// files are not changed.
+    ///
+    /// For a store in a folder (files:PATH), stop the programs that write to it and copy the folder, or run `chat copy
+    /// files:PATH sqlite:FILE`, which works while the store is in use but is not a snapshot of one moment.
     Backup(backup::Backup),
-    /// Set aside, end, delete and purge sessions by their age
+    /// Suspend, terminate, delete or purge sessions by age
+    ///
+    /// Each rule gives an age in days; at least one rule is required. Pinned sessions are not changed, and no run is
+    /// ended. The output lists every examined session with the reason for which it is changed or kept.
     Sweep(sweep::Sweep),
-    /// What commands have done to workspaces and devices, which sessions they removed, as which device and when: the latest first
+    /// List administrative operations, newest first
+    ///
+    /// Shows changes of workspaces, device bindings and configurations, and deleted and purged sessions: the time, the
+    /// device, the outcome and the object. Every operation has two entries, its start and its end.
     Audit(AuditCommand),
-    /// Look through everything that is stored, and name what is damaged
+    /// Check all stored data, and report damage
+    ///
+    /// Changes nothing. Other processes may use the store meanwhile.
+    #[command(after_help = examples!("chat verify", "chat verify --all-tenants --json"))]
     Verify {
         #[command(flatten)]
         tenants: AllTenants,
     },
-    /// Make anew what the store derives from the logs of its sessions: their records, and what lists show
+    /// Rebuild records and lists from the logs of the sessions
+    ///
+    /// Run this if `chat verify` reports a record or a list that differs from a log. Logs are not changed.
+    #[command(after_help = examples!("chat rebuild", "chat rebuild --all-tenants"))]
     Rebuild {
         #[command(flatten)]
         tenants: AllTenants,
     },
-    /// Print what lets a shell complete this command line
+    /// Print a completion script for a shell
+    #[command(after_help = examples!("chat completions bash > ~/.local/share/bash-completion/completions/chat"))]
     Completions {
-        /// Which shell
+        /// Shell
         shell: clap_complete::Shell,
     },
 }
 
-/// Whether the configuration that is named can be read. Only `config show` shows it; all else refuses one that is no good.
+/// Checks the configuration file that `--config` names.
 pub(crate) fn check_config(args: &Args) -> Result<(), Failure> {
     args.config.as_ref().map_or(Ok(()), |_| config::host(args).map(drop))
 }
 
-/// Does what was asked, and says how it went. `grammar` is the whole command line, which completions are made from.
+/// Executes a command, and returns the exit code. `grammar` is the whole command line, for completions.
 pub(crate) async fn run(command: Command, args: &Args, mut grammar: clap::Command) -> ExitCode {
-    // One that is shown says itself what is wrong with it; a pipe is read once.
+    // `config` reads the file itself; a pipe can be read only once.
     let checked = if matches!(command, Command::Config(_)) { Ok(()) } else { check_config(args) };
     let done = match command {
         _ if checked.is_err() => checked,
@@ -96,6 +125,7 @@ pub(crate) async fn run(command: Command, args: &Args, mut grammar: clap::Comman
             Ok(())
         }
         Command::Copy(copy) => copy.run(args).await,
+        Command::Tenant(tenant) => tenant.run(args).await,
         Command::Backup(backup) => backup.run(args).await,
         command => on_store(command, args).await,
     };
@@ -111,7 +141,7 @@ pub(crate) async fn run(command: Command, args: &Args, mut grammar: clap::Comman
 }
 
 impl Command {
-    /// Whether it may make the store. All else works on one that is there.
+    /// Returns whether the command may create the store; all others require an existing one.
     fn makes_store(&self) -> bool {
         match self {
             Self::Workspace(command) => command.makes_store(),
@@ -120,7 +150,7 @@ impl Command {
         }
     }
 
-    /// Which tenants it works on, if it may be several.
+    /// Returns the option `--all-tenants`, if the command has it.
     fn tenants(&self) -> Option<&AllTenants> {
         match self {
             Self::Workspace(command) => command.tenants(),
@@ -133,20 +163,20 @@ impl Command {
         }
     }
 
-    /// Whether it says something without a store, too.
+    /// Returns whether the command works without a store, too.
     fn is_of_the_host(&self) -> bool {
         matches!(self, Self::Config(ConfigCommand::Show { workspace: None, .. }))
     }
 }
 
-/// Opens the store, does what was asked, and closes the store.
+/// Opens the store, executes a command, and closes the store.
 async fn on_store(command: Command, args: &Args) -> Result<(), Failure> {
     let address = args.address()?;
     let opened = if command.makes_store() { address.tenants().await } else { address.existing().await };
     let store = match opened {
-        // The host's own configuration is there without a store.
+        // The configuration of the host can be shown without a store.
         Err(error) if *error.kind() == ErrorKind::NotFound && command.is_of_the_host() => {
-            Registry::new().address("memory:")?.open().await?
+            agent::open_backend("memory:").await?
         }
         store => store?,
     };
@@ -155,8 +185,8 @@ async fn on_store(command: Command, args: &Args) -> Result<(), Failure> {
     done.and(closed.map_err(Failure::from))
 }
 
-/// Does what was asked for one tenant, or for each.
-async fn on_tenants(command: Command, args: &Args, store: &dyn Tenants) -> Result<(), Failure> {
+/// Executes a command for one tenant, or for each.
+async fn on_tenants(command: Command, args: &Args, store: &dyn Backend) -> Result<(), Failure> {
     let out = Out::new(args.json);
     if command.makes_store() {
         let tenant = args.tenant.clone().unwrap_or_default();
@@ -168,11 +198,11 @@ async fn on_tenants(command: Command, args: &Args, store: &dyn Tenants) -> Resul
     done
 }
 
-/// Does what was asked for one tenant after the other. What is damaged in one hides nothing of another.
+/// Executes a command for one tenant after another. Damage in one tenant does not stop the command for the others.
 async fn on_each(
     command: &Command,
     args: &Args,
-    store: &dyn Tenants,
+    store: &dyn Backend,
     chosen: &tenants::Chosen,
 ) -> Result<(), Failure> {
     let out = Out::new(args.json);
@@ -205,6 +235,6 @@ async fn on_site(command: Command, site: &Site<'_>) -> Result<(), Failure> {
         Command::Sweep(sweep) => sweep.run(site).await,
         Command::Verify { .. } => verify::run(site).await,
         Command::Rebuild { .. } => verify::rebuild(site).await,
-        Command::Copy(_) | Command::Backup(_) | Command::Completions { .. } => Ok(()),
+        Command::Copy(_) | Command::Tenant(_) | Command::Backup(_) | Command::Completions { .. } => Ok(()),
     }
 }

@@ -1,23 +1,25 @@
-//! What commands print: tables for people, JSON for programs.
+//! Output of commands: tables for people, JSON for programs.
 
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 
 use agent_core::TenantId;
 use agent_core::json::{RawFields, RawJson};
 use agent_core::store::Damaged;
+use agent_runtime::retention::Retained;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::screen::{visible, visible_json};
 use crate::stdout;
 
-/// Where results go.
+/// Format of the output.
 #[derive(Clone, Debug)]
 pub(crate) struct Out {
     json: bool,
-    /// What JSON says of tenants besides.
+    /// Tenant, and the number of other tenants, which JSON output contains.
     tenant: Option<(TenantId, usize)>,
-    /// Whether a person is told of which tenant it is.
+    /// Whether the output begins with the name of the tenant.
     titled: bool,
 }
 
@@ -26,12 +28,12 @@ impl Out {
         Self { json, tenant: None, titled: false }
     }
 
-    /// The same for one of several tenants, of which `others` are not looked at.
+    /// Returns the output for one of several tenants; `others` is the number of those that are not processed.
     pub(crate) fn of(&self, tenant: &TenantId, others: Option<usize>, titled: bool) -> Self {
         Self { json: self.json, tenant: others.map(|others| (tenant.clone(), others)), titled }
     }
 
-    /// JSON of what was found, in one line. What the library stores is passed on as it is: no number or text in it is read.
+    /// Prints a result as one line of JSON. Stored JSON is passed through unchanged.
     fn whole(&self, value: &impl Serialize) {
         let mut value = raw(value);
         if let (Some((tenant, others)), Ok(mut fields)) = (&self.tenant, value.to::<RawFields>()) {
@@ -52,7 +54,7 @@ impl Out {
         self.json
     }
 
-    /// A result: one line of JSON, or the text.
+    /// Prints a result: one line of JSON, or the text.
     pub(crate) fn result(&self, value: &impl Serialize, text: &str) {
         if self.json {
             return self.whole(value);
@@ -61,7 +63,7 @@ impl Out {
         line(text);
     }
 
-    /// Rows under headings, or the whole as one JSON object.
+    /// Prints rows under headings, or `value` as one JSON object.
     pub(crate) fn table(&self, value: &impl Serialize, headings: &[&str], rows: &[Vec<String>]) {
         if self.json {
             return self.whole(value);
@@ -86,7 +88,7 @@ impl Out {
         }
     }
 
-    /// Names and values, one a line; or the JSON object.
+    /// Prints names and values, one on a line, or `value` as one JSON object. Empty values are left out.
     pub(crate) fn fields(&self, value: &impl Serialize, fields: &[(&str, String)]) {
         if self.json {
             return self.whole(value);
@@ -96,31 +98,35 @@ impl Out {
         }
     }
 
-    /// Something that a person should know, beside the result.
+    /// Prints a notice to standard error, with the tenant if there may be several; nothing for JSON output.
     pub(crate) fn note(&self, text: &str) {
+        let tenant = match &self.tenant {
+            Some((tenant, _)) if self.titled => format!("tenant {tenant}: "),
+            _ => String::new(),
+        };
         if !self.json {
-            // Where standard error is gone there is nobody to tell.
-            let _ = writeln!(io::stderr(), "{}", visible(text));
+            // A failure to write to standard error is ignored.
+            let _ = writeln!(io::stderr(), "{tenant}{}", visible(text));
         }
     }
 
-    /// Why it failed.
+    /// Prints an error to standard error.
     pub(crate) fn failure(&self, kind: &str, text: &str) {
-        let said = if self.json {
+        let message = if self.json {
             visible_json(&json!({"error": {"kind": kind, "message": text}}).to_string()).into_owned()
         } else {
             format!("chat: {}", visible(text))
         };
-        let _ = writeln!(io::stderr(), "{said}");
+        let _ = writeln!(io::stderr(), "{message}");
     }
 }
 
-/// The JSON of what is said here or was stored, which has one.
+/// Returns a value as JSON; the values here always have a JSON form.
 pub(crate) fn raw(value: &impl Serialize) -> RawJson {
     RawJson::sure(value)
 }
 
-/// A page of a list as JSON. What its items hold is passed on as it is stored: not every reader takes it.
+/// Returns a page of a list as JSON. Its items are passed through as they are stored.
 pub(crate) fn page_of(
     items: &impl Serialize,
     total: Option<u64>,
@@ -136,27 +142,42 @@ pub(crate) fn page_of(
     fields.into_iter().collect()
 }
 
-/// A line for a person.
+/// Prints a line of text.
 pub(crate) fn line(text: &str) {
     put(&format!("{}\n", visible(text)));
 }
 
-/// Text for whoever reads it, as it is.
+/// Prints text unchanged.
 pub(crate) fn put(text: &str) {
     put_bytes(text.as_bytes());
 }
 
-/// Bytes that need not be text.
+/// Prints bytes unchanged.
 pub(crate) fn put_bytes(bytes: &[u8]) {
     stdout::put(bytes);
 }
 
-/// What could not be read, as JSON.
+/// Returns damage as JSON.
 pub(crate) fn damage(damaged: &[Damaged]) -> Value {
     damaged.iter().map(|damage| json!({"object": damage.object, "reason": damage.reason})).collect()
 }
 
-/// Whether a person watches what goes on.
+/// Returns an object that is kept, with the reason, as JSON.
+pub(crate) fn retained_value<T: fmt::Display>(retained: &Retained<T>) -> Value {
+    json!({"id": retained.id.to_string(), "reason": retained.reason.to_string()})
+}
+
+/// Returns an object that is kept, with the reason, as a row of a table.
+pub(crate) fn retained_row<T: fmt::Display>(retained: &Retained<T>) -> Vec<String> {
+    vec![retained.id.to_string(), "kept".to_owned(), retained.reason.to_string()]
+}
+
+/// Returns an action in the past tense; in a dry run as one that would be taken.
+pub(crate) fn tense(action: &str, dry_run: bool) -> String {
+    if dry_run { format!("would be {action}") } else { action.to_owned() }
+}
+
+/// Returns whether standard error is a terminal.
 pub(crate) fn is_watched() -> bool {
     io::stderr().is_terminal()
 }

@@ -1,4 +1,4 @@
-//! How far something is that takes long: a line on standard error that is written over itself.
+//! Progress of a long operation: on a terminal one line on standard error, which is updated in place.
 
 use std::io::{self, Write};
 use std::sync::Mutex;
@@ -9,21 +9,21 @@ use tokio::time::Instant;
 
 use super::output::is_watched;
 
-/// How often a person is told.
+/// Minimum time between two updates on a terminal.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// Who is told how far it is.
+/// Form of the progress output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Progress {
-    /// A person, where one watches
+    /// A progress bar, if standard error is a terminal
     Auto,
-    /// A program: a line for each item
+    /// One line for each item
     Lines,
-    /// Nobody
+    /// No progress output
     None,
 }
 
-/// A bar.
+/// Progress output.
 #[derive(Debug)]
 pub(crate) struct Bar {
     progress: Progress,
@@ -36,7 +36,7 @@ impl Bar {
         Self { progress: if nobody { Progress::None } else { progress }, told: Mutex::new(None) }
     }
 
-    /// So many of `total` are done.
+    /// Reports that `done` of `total` items are done.
     pub(crate) fn tell(&self, what: &str, done: u64, total: Option<u64>) {
         let of = total.map(|total| format!(" of {total}")).unwrap_or_default();
         match self.progress {
@@ -56,7 +56,7 @@ impl Bar {
         }
     }
 
-    /// Takes the line away.
+    /// Removes the progress bar.
     pub(crate) fn end(&self) {
         if self.progress == Progress::Auto {
             let _ = write!(io::stderr(), "\r\x1b[2K");
@@ -64,7 +64,7 @@ impl Bar {
     }
 }
 
-/// A bar of twenty marks.
+/// Returns a bar of twenty characters.
 fn drawn(done: u64, total: u64) -> String {
     const MARKS: u64 = 20;
     let full = (done.min(total) * MARKS).checked_div(total).unwrap_or(MARKS);

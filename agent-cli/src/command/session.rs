@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use agent_admin::manifest::Manifest;
+use agent_admin::manifest::{ImportOutcome, Manifest};
 use agent_core::event::NewEvent;
 use agent_core::json::{RawFields, RawJson};
 use agent_core::model::Patch;
@@ -16,113 +16,149 @@ use agent_core::{Error, ErrorKind, Seq, SessionId, SessionStoreExt, WorkspaceId}
 use clap::Subcommand;
 use serde_json::{Value, json};
 
+use super::consent::Consent;
 use super::output::{damage, line, page_of, put, raw};
 use super::site::Site;
 use super::tenants::AllTenants;
 use crate::bounded::{DOCUMENT_MAX, read_text};
+use crate::chat::counted;
 use crate::failure::Failure;
+use crate::help::examples;
 use crate::screen::spoken;
 use crate::slash::{SHOWN, minute};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum SessionCommand {
-    /// List sessions, the one that was used last first
+    /// List sessions, most recently used first
+    #[command(after_help = examples!(
+        "chat session list --workspace ID --state idle",
+        "chat session list --label project=apollo --json",
+    ))]
     List {
-        /// Only of this workspace
+        /// Workspace id (default: all workspaces)
         #[arg(long, value_name = "ID")]
         workspace: Option<WorkspaceId>,
-        /// Only in this state; may be given several times
+        /// State of the sessions; can be repeated (default: all but archived and deleted)
         #[arg(long, value_name = "STATE", value_parser = state)]
         state: Vec<SessionState>,
-        /// Only with this label; may be given several times
+        /// Label of the sessions; can be repeated, and all of them must match
         #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
         label: Vec<(String, String)>,
-        /// Archived and deleted ones, too
+        /// Include archived, deleted and hidden sessions
         #[arg(long, conflicts_with = "state")]
         all: bool,
-        /// At most so many
+        /// Maximum number of rows
         #[arg(long, value_name = "N", default_value = "50")]
         limit: usize,
-        /// Go on behind this, which a list has printed as `next`
+        /// Cursor of the next page, as the previous page printed it
         #[arg(long, value_name = "CURSOR")]
         after: Option<Cursor>,
         #[command(flatten)]
         tenants: AllTenants,
     },
-    /// Show a session, and what was said last
+    /// Show a session and its last messages
+    #[command(after_help = examples!("chat session show ID", "chat session show ID --turns 100 --json"))]
     Show {
-        /// Its id
+        /// Session id
         id: SessionId,
-        /// So much of what was said
+        /// Number of messages
         #[arg(long, value_name = "N", default_value = "10")]
         turns: usize,
     },
-    /// Write a session as one document, with all of its events
+    /// Export a session with all its events as one JSON document
+    #[command(after_help = examples!("chat session export ID --output session.json"))]
     Export {
-        /// Its id
+        /// Session id
         id: SessionId,
-        /// Into this file, which must not be there yet [default: standard output]
+        /// Output file; must not exist (default: standard output)
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// Store a session as a document says it is; again, to finish what was cut off
+    /// Import a session from a JSON document
+    ///
+    /// The session keeps its id. If it exists with the same events, nothing is written; if an earlier import was
+    /// interrupted, it is completed. A session is never overwritten. Creates the store if it does not exist.
+    #[command(after_help = examples!("chat session import session.json", "chat session import - < session.json"))]
     Import {
-        /// The file; - is standard input
+        /// Document to read; - for standard input
         file: PathBuf,
-        /// Also complete the sessions it was forked from, where an import was cut off; for documents that you trust
+        /// Also complete ancestors that an interrupted import left incomplete; only for trusted documents
         #[arg(long)]
         with_ancestors: bool,
     },
-    /// Make a session that goes on from another one's history
+    /// Fork a session, and print the id of the new session
+    ///
+    /// The new session continues the history of the first one, which is not changed.
+    #[command(after_help = examples!("chat session fork ID", "chat session fork ID --at 12"))]
     Fork {
-        /// The other one's id
+        /// Session id
         id: SessionId,
-        /// After this event [default: the last]
+        /// Number of the last event that is shared (default: the last event)
         #[arg(long, value_name = "EVENT")]
         at: Option<u64>,
     },
-    /// Make a new session of all that can be read of a damaged one, which stays as it is
+    /// Create a new session from the readable part of a damaged one
+    ///
+    /// Prints the id of the new session. The damaged session is not changed.
+    #[command(after_help = examples!("chat session salvage ID", "chat session salvage ID --main"))]
     Salvage {
-        /// Its id
+        /// Id of the damaged session
         id: SessionId,
-        /// Make it in this workspace [default: that of the damaged one]
+        /// Workspace id of the new session (default: that of the damaged session)
         #[arg(long, value_name = "ID")]
         workspace: Option<WorkspaceId>,
-        /// Make the new one the main session of its workspace
+        /// Set the new session as the main session of its workspace
         #[arg(long)]
         main: bool,
     },
-    /// Pin a session: no sweep touches it, and no collection the workspace that it belongs to
+    /// Protect a session and its workspace from sweep and gc
+    #[command(after_help = examples!("chat session pin ID --why \"legal hold 42\""))]
     Pin {
-        /// Its id
+        /// Session id
         id: SessionId,
-        /// Why
+        /// Reason, which reports show
         #[arg(long, value_name = "TEXT")]
         why: String,
     },
-    /// Take a session's pin away
+    /// Remove the protection of a session
+    #[command(after_help = examples!("chat session unpin ID"))]
     Unpin {
-        /// Its id
+        /// Session id
         id: SessionId,
     },
-    /// Delete a session, a damaged one too; its id is not used again. Its bytes stay until it is purged
+    /// Delete a session
+    ///
+    /// Works on damaged sessions, too. A deleted id cannot be used again. The events stay in the store until the session is
+    /// purged.
+    #[command(after_help = examples!("chat session delete ID", "chat session delete ID --purge"))]
     Delete {
-        /// Its id
+        /// Session id
         id: SessionId,
-        /// Remove its bytes, too, but for what its forks read
+        /// Also remove the events, except those that forks read
         #[arg(long)]
         purge: bool,
+    },
+    /// Erase a session: delete it and remove all of its bytes from the store
+    ///
+    /// Works on deleted and damaged sessions, too. A tombstone without any text remains. A database file is rewritten,
+    /// so that no removed text stays in free pages.
+    #[command(after_help = examples!("chat session erase ID", "chat session erase ID --yes"))]
+    Erase {
+        /// Session id
+        id: SessionId,
+        #[command(flatten)]
+        consent: Consent,
     },
 }
 
 fn state(text: &str) -> Result<SessionState, String> {
     let known = || SessionState::ALL.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let found = SessionState::ALL.iter().find(|state| state.to_string() == text);
-    found.copied().ok_or_else(|| format!("the states are {}", known()))
+    found.copied().ok_or_else(|| format!("unknown state; the states are {}", known()))
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("a label is written KEY=VALUE")?;
+    let (key, value) = text.split_once('=').ok_or("a label has the form KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }
 
@@ -130,7 +166,8 @@ impl SessionCommand {
     pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
         match self {
             Self::List { workspace, state, label, all, limit, after, tenants: _ } => {
-                let mut query = SessionQuery::new().states(state).with_total().limit(limit).cursor(after);
+                let mut query =
+                    SessionQuery::new().with_states(state).with_total().with_limit(limit).with_cursor(after);
                 if all {
                     query = query.with_hidden();
                 }
@@ -164,15 +201,15 @@ impl SessionCommand {
                 };
                 let text = match events {
                     _ if !purge => format!(
-                        "deleted session {id}; its events stay until it is purged (session delete {id} --purge)"
+                        "deleted session {id}; to remove its events, run `chat session delete {id} --purge`"
                     ),
-                    0 => format!("deleted session {id}; it had no events left to remove"),
-                    1 => format!("deleted session {id}, and removed its one event"),
-                    events => format!("deleted session {id}, and removed its {events} events"),
+                    0 => format!("deleted session {id}; no events were left to remove"),
+                    events => format!("deleted session {id} and removed {}", counted(events, "event")),
                 };
                 site.out.result(&json!({"session": id, "purged_events": events}), &text);
                 Ok(())
             }
+            Self::Erase { id, consent } => erase(site, id, &consent).await,
         }
     }
 
@@ -188,14 +225,33 @@ impl SessionCommand {
     }
 }
 
-/// The failure of a purge behind a deletion that was done.
+/// Returns the failure of a purge after a successful deletion.
 fn not_purged(id: SessionId, error: Error) -> Failure {
     let failure = Failure::from(error);
-    let text = format!("session {id} is deleted now, and its events are still there: {}", failure.text);
+    let text = format!("session {id} was deleted, but its events were not removed: {}", failure.text);
     Failure { text, ..failure }
 }
 
-/// Changes what is said of a session.
+/// Erases a session; fails if a fork still needs events of it.
+async fn erase(site: &Site<'_>, id: SessionId, consent: &Consent) -> Result<(), Failure> {
+    // No question is asked about a session that does not exist; one about a deleted or damaged session is.
+    match site.storage.sessions.load(id).await {
+        Err(error) if *error.kind() == ErrorKind::NotFound => return Err(error.into()),
+        _ => consent.ask(&format!("the erasure of session {id}"))?,
+    }
+    let erased = site.manager.erase(id).await?;
+    let text = format!("erased session {id}: removed {}", counted(erased.events, "event"));
+    let whole = json!({"session": id, "purged_events": erased.events, "needed_by": erased.needed_by});
+    site.out.result(&whole, &text);
+    match erased.needed_by {
+        None => Ok(()),
+        Some(fork) => Err(Failure::incomplete(format!(
+            "session {fork} reads events of session {id}, its parent, so these events are kept; erase session {fork}, then {id} again"
+        ))),
+    }
+}
+
+/// Updates the attributes of a session.
 async fn change(site: &Site<'_>, id: SessionId, text: &str, patch: Patch) -> Result<(), Failure> {
     let seen = site.storage.sessions.load(id).await?.head;
     let changed = vec![NewEvent::updated(patch)];
@@ -222,7 +278,7 @@ async fn list(site: &Site<'_>, query: SessionQuery) -> Result<(), Failure> {
     let whole = page_of(&page.items, page.total, next.as_deref(), &page.damaged);
     site.out.table(&whole, &["ID", "LAST USED", "STATE", "MESSAGES", "WORKSPACE", "TITLE"], &rows);
     if let Some(next) = next {
-        site.out.note(&format!("(more: --after '{next}')"));
+        site.out.note(&format!("(more rows: --after '{next}')"));
     }
     named(site, &page.damaged)
 }
@@ -231,7 +287,7 @@ async fn show(site: &Site<'_>, id: SessionId, turns: usize) -> Result<(), Failur
     let session = site.storage.sessions.load(id).await?;
     let mut turns_page = agent_core::store::EventPage::new(Vec::new());
     if turns > 0 && session.status.state != SessionState::Deleted {
-        let read = ReadEvents::last(turns).after(session.visible_from).kinds(SHOWN);
+        let read = ReadEvents::last(turns).with_after(session.visible_from).with_types(SHOWN);
         turns_page = site.storage.sessions.history_of(&session, read).await?;
     }
     if site.out.is_json() {
@@ -265,7 +321,7 @@ fn fields(session: &Session) -> [(&'static str, String); 12] {
         ("created", session.created_at.to_string()),
         ("last used", session.last_active_at.to_string()),
         ("messages", session.counts.messages().to_string()),
-        ("waiting", session.pending.to_string()),
+        ("unanswered", session.inputs_open.to_string()),
         ("events", session.head.to_string()),
         ("labels", labels.join(", ")),
     ]
@@ -278,54 +334,66 @@ async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result
         return Ok(());
     };
     let failed = |error: std::io::Error| Failure::of_file("write", file, &error);
-    // A conversation is for its owner.
+    // Only the owner may read a conversation.
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut written = options.open(file).map_err(failed)?;
     if let Err(error) = written.write_all(document.as_bytes()).and_then(|()| written.sync_all()) {
-        // Half a document is in the way of the next attempt.
+        // An incomplete file would be in the way of the next attempt.
         let _ = std::fs::remove_file(file);
         return Err(failed(error));
     }
     site.out.result(
         &json!({"session": id, "file": file, "bytes": document.len()}),
-        &format!("wrote session {id} to {}", file.display()),
+        &format!("exported session {id} to {} ({} bytes)", file.display(), document.len()),
     );
     Ok(())
 }
 
 async fn import(site: &Site<'_>, file: &Path, with_ancestors: bool) -> Result<(), Failure> {
     let text = read_text(file, DOCUMENT_MAX)?;
-    let (document, sessions) = (Manifest::parse(&text)?, &*site.storage.sessions);
-    let session = match with_ancestors {
+    let document = Manifest::parse(&text).map_err(|error| match file == Path::new("-") {
+        true => error.about("standard input"),
+        false => error.about(file.display()),
+    })?;
+    let sessions = &*site.storage.sessions;
+    let imported = match with_ancestors {
         true => document.import_with_ancestors(sessions).await?,
         false => document.import(sessions).await.map_err(|error| {
             let failure = Failure::from(error);
-            // The library names its call, this program its option.
+            // The library names its method; the program has an option instead.
             Failure { text: failure.text.replace("import_with_ancestors", "--with-ancestors"), ..failure }
         })?,
     };
-    let left = match site.storage.workspaces.load(session.workspace).await {
-        Err(error) if *error.kind() == ErrorKind::NotFound => Some("is not in this store"),
-        Err(error) if *error.kind() == ErrorKind::Deleted => Some("was deleted in this store"),
+    let (session, events) = (&imported.session, counted(imported.events, "event"));
+    let missing = match site.storage.workspaces.load(session.workspace).await {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Deleted) => Some(error),
         _ => None,
     };
     let mut whole = value(&session.to_json())?;
-    whole.insert("workspace_is_there", raw(&left.is_none()));
+    whole.insert("outcome", raw(&imported.outcome.name()));
+    whole.insert("events_written", raw(&imported.events));
+    whole.insert("workspace_exists", raw(&missing.is_none()));
     site.out.result(&whole, &session.id.to_string());
-    match left {
-        Some(what) if what.contains("deleted") => site.out.note(&format!(
-            "(its workspace {} {what}, so that `chat workspace gc` removes the session; import it elsewhere)",
-            session.workspace
-        )),
-        Some(what) => site.out.note(&format!(
-            "(its workspace {workspace} {what}, so that no device opens it and `chat verify` names it; from the store that \
-             it comes from, `chat copy FROM TO --workspace {workspace}` brings the workspace)",
-            workspace = session.workspace
-        )),
-        None => {}
+    site.out.note(&match imported.outcome {
+        ImportOutcome::New => format!("(new session; {events} written)"),
+        ImportOutcome::Completed => format!("(an incomplete session was completed; {events} written)"),
+        _ => "(the session was already in the store; nothing was written)".to_owned(),
+    });
+    if let Some(error) = missing {
+        let workspace = session.workspace;
+        site.out.note(&match error.kind() {
+            ErrorKind::Deleted => format!(
+                "(warning: its workspace {workspace} was deleted in this store, so `chat workspace gc` will delete the session; \
+                 import it into another store)"
+            ),
+            _ => format!(
+                "(warning: its workspace {workspace} is not in this store, so no device can open it, and `chat verify` reports \
+                 it; to copy the workspace, run `chat copy FROM TO --workspace {workspace}`)"
+            ),
+        });
     }
     Ok(())
 }
@@ -341,45 +409,56 @@ async fn salvage(
         let new = &saved.session;
         site.manager.set_main_session(new.workspace, new.id).await.map_err(|error| {
             let text = format!(
-                "session {id} is salvaged as {}, which could not be made the main session of workspace {}; set it there",
-                new.id, new.workspace
+                "session {id} was salvaged as {new}, which could not be set as the main session; run `chat workspace \
+                 set-main {} {new}`",
+                new.workspace,
+                new = new.id
             );
             Error::new(error.kind().clone(), text).with_source(error)
         })?;
     }
-    let gaps: Vec<_> = saved
-        .gaps
+    let lost: Vec<_> = saved
+        .lost
         .iter()
-        .map(|gap| json!({"first": gap.first, "last": gap.last, "reason": gap.reason}))
+        .map(|lost| json!({"first": lost.first, "last": lost.last, "reason": lost.reason}))
         .collect();
     let new = saved.session.id;
     site.out.result(
-        &json!({"session": new, "of": id, "main": main, "read": saved.read, "gaps": gaps}),
+        &json!({"session": new, "of": id, "main": main, "read": saved.read, "lost": lost}),
         &new.to_string(),
     );
-    saved.gaps.iter().for_each(|gap| site.out.note(&format!("lost: {gap}")));
-    match saved.gaps.len() {
-        0 => Ok(()),
-        count => Err(Failure::incomplete(format!(
-            "{} events of session {id} are saved; {count} stretches of it cannot be read, and stand as notes in the new one",
-            saved.read
-        ))),
+    saved.lost.iter().for_each(|lost| site.out.note(&format!("lost: {lost}")));
+    if saved.lost.is_empty() {
+        return Ok(());
     }
+    let mut text = format!(
+        "salvaged {} of session {id} as session {new}; {} could not be read (listed above), and a message in the new session \
+         marks each",
+        counted(saved.read, "event"),
+        counted(saved.lost.len() as u64, "range")
+    );
+    if !main {
+        let workspace = saved.session.workspace;
+        text.push_str(&format!(
+            "; if it replaces the main session, run `chat workspace set-main {workspace} {new}`"
+        ));
+    }
+    Err(Failure::incomplete(text))
 }
 
-/// Says what a list could not read, and fails where there is any.
+/// Prints the objects that a list could not read, and returns an error if there is any.
 pub(super) fn named(site: &Site<'_>, damaged: &[Damaged]) -> Result<(), Failure> {
     damaged.iter().for_each(|damage| site.out.note(&format!("damaged: {damage}")));
     match damaged.len() {
         0 => Ok(()),
-        1 => Err(Failure::incomplete("one item is damaged; it is named above, and kept as it is")),
-        more => Err(Failure::incomplete(format!(
-            "{more} items are damaged; they are named above, and kept as they are"
+        count => Err(Failure::incomplete(format!(
+            "skipped {} (listed above); run `chat verify` for details",
+            counted(count as u64, "damaged object")
         ))),
     }
 }
 
-/// JSON of the library, field by field.
+/// Returns JSON of the library as fields.
 fn value(json: &str) -> Result<RawFields, Failure> {
     Ok(RawJson::parse(json)?.to()?)
 }

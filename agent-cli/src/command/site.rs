@@ -1,15 +1,15 @@
-//! What commands work on.
+//! Context of a command.
 
 use agent_admin::audit::audited;
 use agent_core::clock::Effects;
-use agent_core::{Storage, TenantId, Tenants};
+use agent_core::{Backend, Storage, TenantId};
 use agent_runtime::WorkspaceManager;
 
 use crate::args::Args;
 use crate::command::output::Out;
 use crate::failure::Failure;
 
-/// The stores of one tenant, and where results go.
+/// Stores of one tenant, and the output.
 pub(crate) struct Site<'a> {
     pub(crate) args: &'a Args,
     pub(crate) storage: Storage,
@@ -21,12 +21,12 @@ pub(crate) struct Site<'a> {
 impl<'a> Site<'a> {
     pub(crate) fn new(
         args: &'a Args,
-        store: &dyn Tenants,
+        store: &dyn Backend,
         tenant: &TenantId,
         out: Out,
     ) -> Result<Self, Failure> {
         let effects = Effects::default();
-        let storage = audited(&store.storage(tenant), &effects, args.actor()?);
+        let storage = audited(&store.tenant(tenant), &effects, args.actor()?);
         let manager = WorkspaceManager::new(storage.clone(), effects.clone());
         Ok(Self { args, storage, effects, manager, out })
     }

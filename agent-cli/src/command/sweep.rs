@@ -1,42 +1,52 @@
-//! `chat sweep`: sessions by their age.
+//! `chat sweep`: retention rules by the age of sessions.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use agent_core::WorkspaceId;
-use agent_runtime::retention::{Act, Inactive, SweepPolicy};
+use agent_runtime::retention::{InactivityPolicy, SweepAction, SweepPolicy};
 use clap::ValueEnum;
 use serde_json::json;
 
 use super::consent::Consent;
-use super::output::damage;
+use super::output::{damage, retained_row, retained_value, tense};
 use super::site::Site;
 use super::tenants::AllTenants;
+use crate::chat::counted;
 use crate::failure::Failure;
+use crate::help::examples;
 
-/// Each rule says after how many days. What is pinned stays as it is, and no run is ended. Without a rule nothing is done.
+/// Heading of the rules in the help.
+const RULES: &str = "Rules (at least one)";
+
+/// Options of `chat sweep`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(override_usage = "chat sweep <RULES> [OPTIONS]", after_help = examples!(
+    "chat sweep --inactive 30 --dry-run",
+    "chat sweep --inactive 90 --then terminate --delete-terminated 180 --yes",
+))]
 #[command(group = clap::ArgGroup::new("rules").required(true).multiple(true)
     .args(["inactive", "delete_terminated", "delete_archived", "purge_deleted"]))]
 pub(crate) struct Sweep {
-    /// Set sessions aside in which nothing has happened for so many days
-    #[arg(long, value_name = "DAYS")]
+    /// Age in days from which sessions without events are suspended or terminated
+    #[arg(long, value_name = "DAYS", help_heading = RULES)]
     inactive: Option<u64>,
-    /// What becomes of sessions in which nothing happens
-    #[arg(long, value_name = "WHAT", value_enum, default_value = "suspend", requires = "inactive")]
+    /// Treatment of inactive sessions
+    #[arg(long, value_name = "WHAT", value_enum, default_value = "suspend", requires = "inactive", help_heading = RULES)]
     then: Then,
-    /// Delete sessions that were ended more than so many days ago
-    #[arg(long, value_name = "DAYS")]
+    /// Age in days from which terminated sessions are deleted
+    #[arg(long, value_name = "DAYS", help_heading = RULES)]
     delete_terminated: Option<u64>,
-    /// Delete sessions that were archived more than so many days ago
-    #[arg(long, value_name = "DAYS")]
+    /// Age in days from which archived sessions are deleted
+    #[arg(long, value_name = "DAYS", help_heading = RULES)]
     delete_archived: Option<u64>,
-    /// Remove the bytes of sessions that were deleted more than so many days ago, but for what their forks read
-    #[arg(long, value_name = "DAYS")]
+    /// Age in days from which the events of deleted sessions are removed, except those that forks read
+    #[arg(long, value_name = "DAYS", help_heading = RULES)]
     purge_deleted: Option<u64>,
-    /// Only sessions of this workspace
+    /// Id of the only workspace to sweep (default: all workspaces)
     #[arg(long, value_name = "ID")]
     workspace: Option<WorkspaceId>,
-    /// Only say what would be done, and what protects the rest
+    /// Report what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -45,12 +55,12 @@ pub(crate) struct Sweep {
     tenants: AllTenants,
 }
 
-/// What becomes of sessions in which nothing happens.
+/// Treatment of inactive sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Then {
-    /// They are set aside, and can be resumed
+    /// Suspend them; they can be resumed
     Suspend,
-    /// They are over, and stay readable
+    /// Terminate them; they stay readable, but take no more messages
     Terminate,
 }
 
@@ -64,8 +74,8 @@ impl Sweep {
         let mut policy = SweepPolicy::new();
         policy.inactive = self.inactive.map(|after| {
             let then = match self.then {
-                Then::Suspend => Inactive::Suspend,
-                Then::Terminate => Inactive::Terminate,
+                Then::Suspend => InactivityPolicy::Suspend,
+                Then::Terminate => InactivityPolicy::Terminate,
             };
             (days(after), then)
         });
@@ -73,10 +83,10 @@ impl Sweep {
         policy.delete_archived = self.delete_archived.map(days);
         policy.purge_deleted = self.purge_deleted.map(days);
         (policy.workspace, policy.dry_run) = (self.workspace, self.dry_run);
-        policy
+        policy.with_report_recent()
     }
 
-    /// Whether all that it does can be taken back.
+    /// Returns whether the sweep can be undone.
     fn is_harmless(&self) -> bool {
         let removes = self.delete_terminated.or(self.delete_archived).or(self.purge_deleted).is_some();
         self.dry_run || !(removes || (self.inactive.is_some() && self.then == Then::Terminate))
@@ -84,35 +94,49 @@ impl Sweep {
 
     pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
         if !self.is_harmless() {
-            self.consent.ask("a sweep")?;
+            self.consent.ask_or_preview("this sweep")?;
         }
         let report = site.manager.sweep(&self.policy()).await?;
-        let act = |act: Act| match act {
-            Act::Suspended => "suspended",
-            Act::Terminated => "terminated",
-            Act::Deleted => "deleted",
-            _ => "purged",
-        };
-        let swept: Vec<_> =
-            report.swept.iter().map(|it| json!({"session": it.session, "act": act(it.act)})).collect();
-        let kept: Vec<_> =
-            report.kept.iter().map(|kept| json!({"id": kept.id, "by": kept.by.to_string()})).collect();
+        let swept: Vec<_> = report
+            .swept
+            .iter()
+            .map(|entry| json!({"session": entry.session, "action": action_name(entry.action)}))
+            .collect();
+        let retained: Vec<_> = report.retained.iter().map(retained_value).collect();
         let whole = json!({
-            "dry_run": self.dry_run, "swept": swept, "kept": kept, "damaged": damage(&report.damaged),
+            "dry_run": self.dry_run, "examined": report.examined, "swept": swept, "retained": retained,
+            "damaged": damage(&report.damaged),
         });
         let mut rows = Vec::new();
-        for it in &report.swept {
-            let done = if self.dry_run { "would be " } else { "" };
-            rows.push(vec![it.session.to_string(), format!("{done}{}", act(it.act)), String::new()]);
+        for entry in &report.swept {
+            let what = tense(action_name(entry.action), self.dry_run);
+            let why = format!("{} since {}", entry.state, entry.last_used);
+            rows.push(vec![entry.session.to_string(), what, why]);
         }
-        for kept in &report.kept {
-            rows.push(vec![kept.id.to_string(), "kept".to_owned(), kept.by.to_string()]);
+        rows.extend(report.retained.iter().map(retained_row));
+        if !rows.is_empty() || site.out.is_json() {
+            site.out.table(&whole, &["SESSION", "WHAT", "WHY"], &rows);
         }
-        if rows.is_empty() && !site.out.is_json() {
-            site.out.note("(nothing to sweep)");
-        } else {
-            site.out.table(&whole, &["ID", "WHAT", "WHY"], &rows);
-        }
+        // A session may be purged in part, and is then in both lists.
+        let kept: BTreeSet<_> = report.retained.iter().map(|it| it.id).collect();
+        let changed: BTreeSet<_> = report.swept.iter().map(|it| it.session).collect();
+        let kept = kept.difference(&changed).count() as u64;
+        let what = tense("changed", self.dry_run);
+        site.out.note(&format!(
+            "{} examined: {} {what}, {kept} kept",
+            counted(report.examined, "session"),
+            changed.len()
+        ));
         super::session::named(site, &report.damaged)
+    }
+}
+
+/// Returns the name of an action, in the past tense.
+const fn action_name(action: SweepAction) -> &'static str {
+    match action {
+        SweepAction::Suspended => "suspended",
+        SweepAction::Terminated => "terminated",
+        SweepAction::Deleted => "deleted",
+        _ => "purged",
     }
 }

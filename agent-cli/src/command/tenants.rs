@@ -1,34 +1,34 @@
-//! Of whose data a command speaks, and of whose it does not.
+//! Selection of the tenants that a command processes.
 
 use agent_core::store::Damaged;
-use agent_core::{TenantId, Tenants};
+use agent_core::{Backend, TenantId};
 
 use super::output::Out;
 use crate::failure::Failure;
 
-/// The option of a command that may work on every tenant.
+/// Option of the commands that can process all tenants.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AllTenants {
-    /// For every tenant of the store, one after the other
+    /// Process all tenants of the store, one after another
     #[arg(long, conflicts_with = "tenant")]
     pub(crate) all_tenants: bool,
 }
 
-/// The tenants that a command works on.
+/// Tenants that a command processes.
 #[derive(Debug)]
 pub(crate) struct Chosen {
     pub(crate) tenants: Vec<TenantId>,
-    /// Whether all were asked for.
+    /// Whether all tenants were requested.
     pub(crate) is_all: bool,
-    /// How many hold something and are not looked at; `None` if the command is of one tenant alone.
+    /// Number of other tenants with data; `None` if the command always processes one tenant.
     pub(crate) others: Option<usize>,
-    /// What of the list of tenants is damaged, if all were asked for.
+    /// Damage of the list of tenants, if all were requested.
     pub(crate) damaged: Vec<Damaged>,
 }
 
-/// Chooses by the options. A tenant that is named must be there.
+/// Selects the tenants by the options. A named tenant must exist.
 pub(crate) async fn choose(
-    store: &dyn Tenants,
+    store: &dyn Backend,
     named: Option<&TenantId>,
     all_tenants: Option<&AllTenants>,
 ) -> Result<Chosen, Failure> {
@@ -42,7 +42,10 @@ pub(crate) async fn choose(
     }
     if named.is_some() && !there.contains(&one) {
         let names = there.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let text = format!("tenant {one} has nothing in this store; those that have are: {names}");
+        let text = match there.is_empty() {
+            true => format!("tenant {one} has no data in this store, and no other tenant has any"),
+            false => format!("tenant {one} has no data in this store; tenants with data: {names}"),
+        };
         return Err(Failure::absent(text));
     }
     let others = there.iter().filter(|tenant| **tenant != one).count();
@@ -51,21 +54,21 @@ pub(crate) async fn choose(
 }
 
 impl Chosen {
-    /// Says what was not looked at.
+    /// Prints how many tenants were not processed.
     pub(crate) fn told(&self, out: &Out) {
         match self.others {
             None | Some(0) => {}
-            Some(1) => out.note("(1 other tenant was not looked at; --all-tenants)"),
-            Some(more) => out.note(&format!("({more} other tenants were not looked at; --all-tenants)")),
+            Some(1) => out.note("(1 other tenant was not processed; add --all-tenants)"),
+            Some(more) => out.note(&format!("({more} other tenants were not processed; add --all-tenants)")),
         }
     }
 }
 
-/// The tenants that hold anything, and what of their list is damaged.
-async fn all(store: &dyn Tenants) -> Result<(Vec<TenantId>, Vec<Damaged>), Failure> {
+/// Returns the tenants with data, and the damage of their list.
+pub(super) async fn all(store: &dyn Backend) -> Result<(Vec<TenantId>, Vec<Damaged>), Failure> {
     let (mut all, mut damaged): (Vec<TenantId>, _) = (Vec::new(), Vec::new());
     loop {
-        let page = store.list(all.last().cloned()).await?;
+        let page = store.tenants(all.last().cloned()).await?;
         damaged.extend(page.damaged);
         if page.items.is_empty() {
             return Ok((all, damaged));

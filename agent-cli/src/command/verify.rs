@@ -1,11 +1,15 @@
-//! `chat verify`: everything is read once, and what is wrong is named. `chat rebuild`: what is derived is made anew.
+//! `chat verify` reads everything once and reports damage; `chat rebuild` rebuilds derived data.
 
-use agent_admin::verify::verify;
+use std::collections::BTreeSet;
+
+use agent_admin::verify::{Finding, FindingKind, verify};
+use agent_core::SessionId;
 use serde_json::json;
 
 use super::output::damage;
 use super::progress::{Bar, Progress};
 use super::site::Site;
+use crate::chat::counted;
 use crate::failure::Failure;
 
 pub(super) async fn run(site: &Site<'_>) -> Result<(), Failure> {
@@ -23,31 +27,86 @@ pub(super) async fn run(site: &Site<'_>) -> Result<(), Failure> {
         "bindings": found.bindings, "findings": findings,
     });
     let text = format!(
-        "read {} workspaces, {} sessions, {} events, {} bindings",
-        found.workspaces, found.sessions, found.events, found.bindings
+        "checked {}, {}, {}, {}",
+        counted(found.workspaces, "workspace"),
+        counted(found.sessions, "session"),
+        counted(found.events, "event"),
+        counted(found.bindings, "device binding")
     );
     site.out.result(&whole, &text);
     found.findings.iter().for_each(|finding| site.out.note(&finding.to_string()));
     match found.findings.len() {
         0 => Ok(()),
-        1 => Err(Failure::incomplete("wrong in one place, which is named; nothing was changed".to_owned())),
-        count => {
-            Err(Failure::incomplete(format!("wrong in {count} places, which are named; nothing was changed")))
-        }
+        count => Err(Failure::incomplete(format!(
+            "{} found (listed above); nothing was changed. {}",
+            counted(count as u64, "problem"),
+            next_commands(&found.findings)
+        ))),
     }
+}
+
+/// Returns the commands that repair the findings, one sentence for each kind.
+fn next_commands(findings: &[Finding]) -> String {
+    let damaged = findings.iter().filter(|finding| finding.kind == FindingKind::Damaged);
+    let damaged: BTreeSet<_> = damaged
+        .map(|finding| {
+            // A session whose files were moved away cannot be salvaged.
+            let is_missing = finding.detail.starts_with(&format!("{} is missing", finding.object));
+            session_of(&finding.object).filter(|_| !is_missing)
+        })
+        .collect();
+    let mut next = BTreeSet::new();
+    if damaged.contains(&None) {
+        next.insert("For other damage, follow the advice in its line, or restore a backup.".to_owned());
+    }
+    let damaged: Vec<_> = damaged.into_iter().flatten().collect();
+    let salvage = match damaged.as_slice() {
+        [] => None,
+        [id] => Some(format!("Run `chat session salvage {id}`")),
+        _ => Some("For each damaged session, run `chat session salvage ID`".to_owned()),
+    };
+    next.extend(salvage.map(|run| run + " to copy the readable part into a new session."));
+    for finding in findings {
+        let command = match finding.kind {
+            FindingKind::Differs => "Run `chat rebuild` to rebuild the differing records and lists.",
+            FindingKind::Dangling if finding.object.starts_with("device ") => {
+                "For devices of missing workspaces, run `chat device bind NAME WORKSPACE` or `chat device unbind NAME`."
+            }
+            FindingKind::Dangling => {
+                "For sessions of deleted workspaces, run `chat workspace gc`; for other missing objects, run `chat copy` \
+                 from a backup, or `chat session delete ID`."
+            }
+            _ => continue,
+        };
+        next.insert(command.to_owned());
+    }
+    next.into_iter().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the session of a finding, whose object is `session ID` or the path of one of its files.
+fn session_of(object: &str) -> Option<SessionId> {
+    let words = object.split([' ', '/', ':']);
+    let mut before = words.clone();
+    let after = words.skip(1);
+    after.zip(&mut before).find_map(|(id, noun)| match noun {
+        "session" | "sessions" => id.parse().ok(),
+        _ => None,
+    })
 }
 
 pub(super) async fn rebuild(site: &Site<'_>) -> Result<(), Failure> {
     let done = site.storage.sessions.rebuild().await?;
-    let text = format!("made the records and lists of {} sessions anew from their logs", done.sessions);
+    let text = format!(
+        "rebuilt the records and list entries of {} from their logs",
+        counted(done.sessions, "session")
+    );
     site.out.result(&json!({"sessions": done.sessions, "damaged": damage(&done.damaged)}), &text);
-    done.damaged.iter().for_each(|damage| site.out.note(&format!("left as it is: {damage}")));
+    done.damaged.iter().for_each(|damage| site.out.note(&format!("not rebuilt, damaged: {damage}")));
     match done.damaged.as_slice() {
         [] => Ok(()),
-        [one] => Err(Failure::incomplete(format!("{} is damaged, and was left as it is", one.object))),
-        more => Err(Failure::incomplete(format!(
-            "{} sessions are damaged, and were left as they are; the report names them",
-            more.len()
+        damaged => Err(Failure::incomplete(format!(
+            "{} damaged and not rebuilt (listed above); run `chat session salvage ID` for damaged sessions",
+            counted(damaged.len() as u64, "object")
         ))),
     }
 }

@@ -7,74 +7,87 @@ use agent_core::model::Workspace;
 use agent_core::store::{BindingQuery, Cursor, SessionQuery, WorkspaceQuery};
 use agent_core::{ErrorKind, SessionId, WorkspaceId};
 use agent_runtime::NewWorkspace;
-use agent_runtime::retention::GcPolicy;
+use agent_runtime::retention::{GcPolicy, GcReport};
 use clap::Subcommand;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::consent::Consent;
-use super::output::{damage, page_of, raw};
+use super::output::{damage, page_of, raw, retained_value, tense};
 use super::site::Site;
 use super::tenants::AllTenants;
+use crate::chat::counted;
 use crate::failure::Failure;
+use crate::help::examples;
 use crate::offline::OfflineModel;
 use crate::slash::minute;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum WorkspaceCommand {
-    /// List workspaces, the one that was used last first
+    /// List workspaces, most recently used first
+    #[command(after_help = examples!("chat workspace list", "chat workspace list --all-tenants --json"))]
     List {
-        /// Show those whose deletion has begun, too
+        /// Include workspaces whose deletion is not finished
         #[arg(long)]
         all: bool,
-        /// At most so many
+        /// Maximum number of rows
         #[arg(long, value_name = "N", default_value = "50")]
         limit: usize,
-        /// Go on behind this, which a list has printed as `next`
+        /// Cursor of the next page, as the previous page printed it
         #[arg(long, value_name = "CURSOR")]
         after: Option<Cursor>,
         #[command(flatten)]
         tenants: AllTenants,
     },
-    /// Create a workspace
+    /// Create a workspace, and print its id
+    #[command(after_help = examples!("chat workspace create --name notes"))]
     Create {
-        /// What to call it
+        /// Name of the workspace
         #[arg(long)]
         name: String,
-        /// The provider that its sessions ask: offline
+        /// Model provider of its sessions: offline
         #[arg(long)]
         provider: Option<String>,
-        /// What it is for
+        /// Description of the workspace
         #[arg(long, value_name = "TEXT")]
         description: Option<String>,
     },
     /// Show a workspace
+    #[command(after_help = examples!("chat workspace show ID"))]
     Show {
-        /// Its id
+        /// Workspace id
         id: WorkspaceId,
     },
-    /// Make another session of a workspace its main one, which the devices that are bound to it open
+    /// Set the main session of a workspace
+    ///
+    /// Devices that are bound to the workspace open its main session.
+    #[command(after_help = examples!("chat workspace set-main WORKSPACE SESSION"))]
     SetMain {
-        /// The workspace's id
+        /// Workspace id
         id: WorkspaceId,
-        /// The session's id
+        /// Id of a session of the workspace
         session: SessionId,
     },
-    /// Delete a workspace for good, with its sessions and bindings
+    /// Delete a workspace permanently, with its sessions and device bindings
+    #[command(after_help = examples!("chat workspace delete ID --yes"))]
     Delete {
-        /// Its id
+        /// Workspace id
         id: WorkspaceId,
         #[command(flatten)]
         consent: Consent,
     },
-    /// Delete the workspaces that nobody has used for long, and finish deletions that were cut off
+    /// Delete unused workspaces, and finish interrupted deletions
+    ///
+    /// The workspace `default`, workspaces with a pinned session and workspaces in use are kept. The output lists every
+    /// workspace with the reason for which it is deleted or kept.
+    #[command(after_help = examples!("chat workspace gc --dry-run", "chat workspace gc --max-age 365 --yes"))]
     Gc {
-        /// Those that were not used for more than so many days
+        /// Days without use after which a workspace is deleted
         #[arg(long, value_name = "DAYS", default_value = "90")]
         max_age: u64,
-        /// Only say what would be deleted, and what protects the rest
+        /// Report what would be deleted, and change nothing
         #[arg(long)]
         dry_run: bool,
-        /// Watch a lease for a sign of life for at most so long
+        /// Maximum time to wait for the heartbeat of a lease
         #[arg(long, value_name = "SECONDS", default_value = "30", hide = true)]
         watch: u64,
         #[command(flatten)]
@@ -101,7 +114,7 @@ impl WorkspaceCommand {
             Self::List { all, limit, after, tenants: _ } => list(site, all, limit, after).await,
             Self::Create { name, provider, description } => {
                 if let Some(unknown) = provider.as_deref().filter(|name| *name != OfflineModel::NAME) {
-                    let text = format!("no provider is named {unknown:?}; there is: {}", OfflineModel::NAME);
+                    let text = format!("unknown provider {unknown:?}; available: {}", OfflineModel::NAME);
                     return Err(Failure::new(1, "invalid_input", text));
                 }
                 let mut new = NewWorkspace::new(name);
@@ -113,33 +126,38 @@ impl WorkspaceCommand {
             Self::Show { id } => show(site, id).await,
             Self::SetMain { id, session } => {
                 let workspace = site.manager.set_main_session(id, session).await?;
-                let text = format!("session {session} is the main session of workspace {id}");
+                let text = format!("session {session} is now the main session of workspace {id}");
                 site.out.result(&value(&workspace)?, &text);
                 Ok(())
             }
             Self::Delete { id, consent } => {
-                // One that is not there is not asked about; one that was cut off, or is damaged, is.
+                // A workspace that does not exist needs no confirmation; one that is partly deleted or damaged does.
                 match site.manager.load(id).await {
                     _ if id == WorkspaceId::DEFAULT => {}
                     Err(error) if *error.kind() == ErrorKind::NotFound => return Err(error.into()),
-                    _ => consent.ask(&format!("the deletion of workspace {id}"))?,
+                    _ => consent.ask(&format!("deleting workspace {id}"))?,
                 }
                 let done = site.manager.delete(id).await?;
-                let kept: Vec<_> = done.kept.iter().map(|kept| kept_value(&kept.id, &kept.by)).collect();
+                let retained: Vec<_> = done.retained.iter().map(retained_value).collect();
                 let report = json!({
                     "workspace": id, "sessions": done.sessions, "events": done.events, "devices": done.devices,
-                    "kept": kept,
+                    "retained": retained,
                 });
                 let text = format!(
-                    "deleted workspace {id}: {} sessions, {} events, {} devices",
-                    done.sessions, done.events, done.devices
+                    "deleted workspace {id} with {}, {} and {}",
+                    counted(done.sessions, "session"),
+                    counted(done.events, "event"),
+                    counted(done.devices, "device binding")
                 );
                 site.out.result(&report, &text);
+                for kept in &done.retained {
+                    site.out.note(&format!("kept events of session {}: {}", kept.id, kept.reason));
+                }
                 Ok(())
             }
             Self::Gc { max_age, dry_run, watch, consent, tenants: _ } => {
                 if !dry_run {
-                    consent.ask("the collection of workspaces")?;
+                    consent.ask_or_preview("deleting unused workspaces")?;
                 }
                 gc(site, max_age, dry_run, watch).await
             }
@@ -148,7 +166,7 @@ impl WorkspaceCommand {
 }
 
 async fn list(site: &Site<'_>, all: bool, limit: usize, after: Option<Cursor>) -> Result<(), Failure> {
-    let mut query = WorkspaceQuery::new().with_total().limit(limit).cursor(after);
+    let mut query = WorkspaceQuery::new().with_total().with_limit(limit).with_cursor(after);
     query.with_deleting = all;
     let page = site.storage.workspaces.list(query).await?;
     let rows: Vec<_> = page
@@ -169,16 +187,16 @@ async fn list(site: &Site<'_>, all: bool, limit: usize, after: Option<Cursor>) -
     let whole = page_of(&items, page.total, next.as_deref(), &page.damaged);
     site.out.table(&whole, &["ID", "LAST USED", "CREATED", "PROVIDER", "NAME"], &rows);
     if let Some(next) = next {
-        site.out.note(&format!("(more: --after '{next}')"));
+        site.out.note(&format!("(more rows: --after '{next}')"));
     }
     super::session::named(site, &page.damaged)
 }
 
 async fn show(site: &Site<'_>, id: WorkspaceId) -> Result<(), Failure> {
     let workspace = site.storage.workspaces.load(id).await?;
-    let bound = site.storage.bindings.list(BindingQuery::new().workspace(id)).await?;
+    let bound = site.storage.bindings.list(BindingQuery::new().with_workspace(id)).await?;
     let devices: Vec<_> = bound.items.iter().map(|binding| binding.device.to_string()).collect();
-    let sessions = SessionQuery::new().workspace(id).with_hidden().with_total().limit(1);
+    let sessions = SessionQuery::new().with_workspace(id).with_hidden().with_total().with_limit(1);
     let sessions = site.storage.sessions.list(sessions).await?.total.unwrap_or(0);
     let main = site.storage.sessions.load(workspace.main_session).await.ok();
     let messages = main.map_or(0, |main| main.counts.messages());
@@ -208,44 +226,48 @@ async fn show(site: &Site<'_>, id: WorkspaceId) -> Result<(), Failure> {
 }
 
 async fn gc(site: &Site<'_>, days: u64, dry_run: bool, watch: u64) -> Result<(), Failure> {
-    let mut policy = GcPolicy::days(days).watch(Duration::from_secs(watch));
+    let mut policy = GcPolicy::days(days).with_watch(Duration::from_secs(watch));
     policy.dry_run = dry_run;
-    let report = site.manager.gc(policy).await?;
-    let kept: Vec<_> = report.kept.iter().map(|kept| kept_value(&kept.id, &kept.by)).collect();
+    let report = site.manager.gc(policy.with_report_recent()).await?;
+    let retained: Vec<_> = report.retained.iter().map(retained_value).collect();
     let whole = json!({
-        "dry_run": dry_run, "collected": report.collected, "finished": report.finished, "orphans": report.orphans,
-        "unbound": report.unbound, "kept": kept, "damaged": damage(&report.damaged),
+        "dry_run": dry_run, "examined": report.examined, "collected": report.collected,
+        "finished": report.finished, "orphans": report.orphans, "unbound": report.unbound,
+        "retained": retained, "damaged": damage(&report.damaged),
     });
-    let mut rows = Vec::new();
-    let done = |what: &str| if dry_run { format!("would be {what}") } else { what.to_owned() };
-    for id in &report.collected {
-        rows.push(vec![id.to_string(), done("deleted"), format!("not used for more than {days} days")]);
+    let rows = gc_rows(&report, days, dry_run);
+    if !rows.is_empty() || site.out.is_json() {
+        site.out.table(&whole, &["OBJECT", "WHAT", "WHY"], &rows);
     }
-    for id in &report.finished {
-        rows.push(vec![id.to_string(), done("finished"), "its deletion had been cut off".to_owned()]);
-    }
-    for id in &report.orphans {
-        rows.push(vec![id.to_string(), done("deleted"), "a session that was left behind".to_owned()]);
-    }
-    for id in &report.unbound {
-        rows.push(vec![id.to_string(), done("unbound"), "its devices are free".to_owned()]);
-    }
-    for kept in &report.kept {
-        rows.push(vec![kept.id.to_string(), "kept".to_owned(), kept.by.to_string()]);
-    }
-    if rows.is_empty() && !site.out.is_json() {
-        site.out.note("(nothing to collect)");
-    } else {
-        site.out.table(&whole, &["ID", "WHAT", "WHY"], &rows);
-    }
+    site.out.note(&format!(
+        "{} examined: {} {}, {} kept",
+        counted(report.examined, "workspace"),
+        report.collected.len() + report.finished.len(),
+        tense("deleted", dry_run),
+        report.retained.len()
+    ));
     super::session::named(site, &report.damaged)
 }
 
-fn kept_value(id: &impl ToString, by: &agent_runtime::retention::Protection) -> Value {
-    json!({"id": id.to_string(), "by": by.to_string()})
+/// Returns the rows of the table of `workspace gc`.
+fn gc_rows(report: &GcReport, days: u64, dry_run: bool) -> Vec<Vec<String>> {
+    let row = |object: String, what: &str, why: &str| vec![object, tense(what, dry_run), why.to_owned()];
+    let unused = format!("not used for more than {}", counted(days, "day"));
+    let mut rows = Vec::new();
+    rows.extend(report.collected.iter().map(|id| row(format!("workspace {id}"), "deleted", &unused)));
+    let interrupted = "its deletion was interrupted";
+    rows.extend(report.finished.iter().map(|id| row(format!("workspace {id}"), "deleted", interrupted)));
+    let left = "its workspace was deleted";
+    rows.extend(report.orphans.iter().map(|id| row(format!("session {id}"), "deleted", left)));
+    let devices = |id: &WorkspaceId| format!("devices of workspace {id}");
+    rows.extend(report.unbound.iter().map(|id| row(devices(id), "unbound", left)));
+    for kept in &report.retained {
+        rows.push(vec![format!("workspace {}", kept.id), "kept".to_owned(), kept.reason.to_string()]);
+    }
+    rows
 }
 
-/// A record as JSON.
+/// Returns a record as JSON.
 fn value(workspace: &Workspace) -> Result<RawFields, Failure> {
     Ok(RawJson::parse(&workspace.to_json())?.to()?)
 }

@@ -4,9 +4,10 @@ use serde_json::json;
 
 use crate::site::{KINDS, NOBODY, Site};
 
-/// The commands note who did what, when, to which workspace and device, the latest first and in pages; what fails is noted with why, what only looks is not.
+/// Commands record the actor, time, operation and object, newest first and in pages. Failed operations are recorded
+/// with the error; reads are not recorded.
 #[test]
-fn the_audit_from_the_command_line() {
+fn audit_lists_writes_and_failures_but_no_reads() {
     for kind in KINDS {
         let site = Site::new(kind);
         let (main, _) = site.say("hello, xyzzy");
@@ -52,14 +53,15 @@ fn the_audit_from_the_command_line() {
             "{table}"
         );
         site.fails(&["audit", "--limit", "0"], 2, "--help");
-        site.fails(&["session", "delete", &shelf(&site)], 1, "only ever added to");
+        site.fails(&["session", "delete", &hidden(&site)], 1, "can only be appended to");
+        site.fails(&["session", "erase", &hidden(&site), "--yes"], 1, "can only be appended to");
     }
 }
 
-/// The session in which the audit lies.
-fn shelf(site: &Site) -> String {
+/// Returns the id of the session that stores the audit log.
+fn hidden(site: &Site) -> String {
     let list = site.json(&["session", "list", "--all"]);
     let items = list["items"].as_array().unwrap();
-    let audit = items.iter().find(|item| item["attributes"]["labels"]["shelf"] == "audit");
+    let audit = items.iter().find(|item| item["attributes"]["labels"]["hidden"] == "audit");
     audit.unwrap_or_else(|| panic!("{list}"))["id"].as_str().unwrap().to_owned()
 }

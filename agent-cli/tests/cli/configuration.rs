@@ -6,10 +6,9 @@ use serde_json::json;
 
 use crate::site::{NOBODY, Site};
 
-/// The layers are merged, each value tells where it comes from, a set variable beats both files, and no
-/// secret is shown.
+/// Layers are merged, each value shows its layer, a set variable overrides both files, and no secret is shown.
 #[test]
-fn configuration_from_the_command_line() {
+fn config_merges_layers_and_shows_no_secret() {
     let site = Site::new("files");
     assert_eq!(site.ok(&["config", "show"]), "");
     let (_, workspace) = site.say("hello");
@@ -38,22 +37,26 @@ fn configuration_from_the_command_line() {
     fs::write(&other, "provider = 'gemini'").unwrap();
     let other = site.ok(&["config", "show", "--config", other.to_str().unwrap()]);
     assert!(other.contains("provider = \"gemini\"") && other.contains("haiku"), "{other}");
-    // Another device is bound to nothing, and has the host's.
+    // The option `--device` can be given only once.
     let phone = site.command(&["config", "show"]).args(["--device", "phone"]).output().unwrap();
     assert_eq!(phone.status.code(), Some(2), "a device is named once");
 
     fs::write(&own, "[providers.claude]\nbase_url = 'https://evil'").unwrap();
-    site.fails(&["config", "show"], 1, "providers.claude.base_url, which only the host may set");
+    site.fails(
+        &["config", "show"],
+        1,
+        "config.toml: `providers.claude.base_url` may be set only in the host's configuration",
+    );
     fs::write(&own, "provider = ").unwrap();
-    site.fails(&["config", "show"], 1, "line 1 of the workspace configuration is no TOML");
+    site.fails(&["config", "show"], 1, &format!("{}, line 1: invalid TOML: ", own.display()));
     site.fails(&["config", "show", "--workspace", NOBODY], 3, "does not exist");
     site.fails(&["config", "show", "--config", "nowhere.toml"], 3, "nowhere.toml");
     site.fails(&["config"], 2, "show");
 }
 
-/// On a store that is not made of files, the host's file is the one in the user's data folder.
+/// For a store that is not a folder, the host's file is in the data folder of the user.
 #[test]
-fn a_database_has_the_hosts_file_of_the_user() {
+fn sqlite_store_uses_the_users_host_config() {
     let site = Site::new("sqlite");
     let folder = site.path().join(".local/share/agent-sessions");
     fs::create_dir_all(&folder).unwrap();

@@ -1,4 +1,4 @@
-//! After damage: a new main session, the deletion of what is damaged, and what `rebuild` says.
+//! Damaged sessions: replacement of the main session, deletion, and the report of `rebuild`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::site::{KINDS, Site};
 
-/// Flips a word of an event in the middle of a session; in SQLite its record goes, too.
+/// Damages an event in the middle of a session; in SQLite its record, too.
 pub(crate) fn damage(site: &Site, kind: &str, workspace: &str, session: &str) {
     if kind == "files" {
         let log = log(site, workspace, session);
@@ -31,8 +31,8 @@ fn log(site: &Site, workspace: &str, session: &str) -> PathBuf {
     site.path().join(format!("data/workspaces/{workspace}/sessions/{session}/events.jsonl"))
 }
 
-/// A device whose main session is damaged goes on with a salvaged copy as the main session; the damaged one is
-/// deleted, and stays deleted.
+/// A device whose main session is damaged continues in a salvaged copy, which becomes the main session; the damaged
+/// session is deleted, and stays deleted.
 #[test]
 fn a_damaged_main_session_is_replaced() {
     for kind in KINDS {
@@ -74,7 +74,7 @@ fn a_damaged_main_session_is_replaced() {
     }
 }
 
-/// What is damaged is deleted with its bytes kept, until it is purged; another session becomes the main one.
+/// Another session of the workspace, and only of the workspace, can be set as the main session.
 #[test]
 fn another_session_becomes_the_main_one() {
     for kind in KINDS {
@@ -90,7 +90,7 @@ fn another_session_becomes_the_main_one() {
     }
 }
 
-/// The bytes of a damaged session stay after it was deleted, for a person to look at, until it is purged.
+/// The bytes of a damaged session are kept after its deletion, until it is purged.
 #[test]
 fn damaged_bytes_stay_until_they_are_purged() {
     let site = Site::new("files");
@@ -104,7 +104,7 @@ fn damaged_bytes_stay_until_they_are_purged() {
     site.ok(&["session", "delete", &main, "--purge"]);
     assert_eq!(fs::read(&log).unwrap(), b"");
 
-    // A session of which only the folder is left is deleted, too.
+    // A session of which only the folder is left can be deleted, too.
     let other = Site::new("files");
     let (main, workspace) = other.say("first\nsecond\nthird");
     fs::remove_file(self::log(&other, &workspace, &main)).unwrap();
@@ -114,9 +114,9 @@ fn damaged_bytes_stay_until_they_are_purged() {
     other.ok(&["verify"]);
 }
 
-/// `rebuild` says which sessions it left as they are, and fails.
+/// `rebuild` names the sessions that it cannot rebuild, and fails.
 #[test]
-fn rebuild_names_what_it_leaves_out() {
+fn rebuild_names_skipped_sessions_and_fails() {
     for kind in KINDS {
         let site = Site::new(kind);
         let (main, workspace) = site.say("first\nsecond\nthird");

@@ -4,9 +4,9 @@ use serde_json::json;
 
 use crate::site::{KINDS, NOBODY, Site};
 
-/// Devices are bound, moved, listed and unbound, whatever they are called.
+/// Devices with any name are bound, moved to another workspace, listed and unbound.
 #[test]
-fn devices_from_the_command_line() {
+fn devices_are_bound_moved_listed_and_unbound() {
     for kind in KINDS {
         let site = Site::new(kind);
         let new = |name| site.ok(&["workspace", "create", "--name", name]).trim().to_owned();
@@ -29,7 +29,7 @@ fn devices_from_the_command_line() {
         assert_eq!(rest["items"][0]["device"], "tablet");
 
         site.ok(&["device", "unbind", "tablet"]);
-        site.fails(&["device", "unbind", "tablet"], 3, "bound to no workspace");
+        site.fails(&["device", "unbind", "tablet"], 3, "not bound to a workspace");
         site.fails(&["device", "bind", "tablet", NOBODY], 3, "does not exist");
         site.fails(&["device", "bind", "", &one], 2, "--help");
         site.fails(&["device", "bind", "tablet", "one"], 2, "--help");

@@ -1,11 +1,11 @@
-//! Files that a command reads: no more of them than the limit, and none that is no file.
+//! Input files: their size limits, and refusal of files that are neither regular files nor pipes.
 
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
 
 use crate::site::{Ran, Site};
 
-/// The program under a limit of one GiB of memory, so that one that reads on and on ends.
+/// Runs the program with at most 1 GiB of memory, so that endless reading fails.
 fn limited(site: &Site, args: &[&str], stdin: &str) -> Ran {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -v 1048576; exec \"$0\" \"$@\""]).arg(env!("CARGO_BIN_EXE_chat")).args(args);
@@ -17,10 +17,10 @@ fn limited(site: &Site, args: &[&str], stdin: &str) -> Ran {
     Ran { code, out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// What has no end, or is larger than what is read of it may be, is refused with the limit, and takes no memory.
+/// Endless and too large files are refused, with the limit in the error, and use no memory.
 #[cfg(target_os = "linux")]
 #[test]
-fn no_more_is_read_than_the_limit() {
+fn oversized_input_is_refused_in_bounded_memory() {
     let site = Site::new("sqlite");
     let (_, workspace) = site.say("hello");
     let huge = site.path().join("huge");
@@ -36,14 +36,14 @@ fn no_more_is_read_than_the_limit() {
             vec!["workspace", "list", "--config", file],
             vec!["--config", file],
         ] {
-            // Standard input is no name of a configuration, and a document on it may be as large as the limit.
+            // A configuration cannot be read from `-`, and a document there may be as large as the limit.
             if file == "-" && args[0] != "area" {
                 continue;
             }
-            // A conversation reads its lines from there.
+            // A conversation reads its lines from standard input.
             let stdin = if file == "-" { "/dev/zero" } else { "/dev/null" };
             let ran = limited(&site, &args, stdin);
-            let says = if file == "/dev/zero" { "is no file" } else { "at most" };
+            let says = if file == "/dev/zero" { "not a regular file" } else { "the maximum is" };
             let names = if file == "-" { "standard input" } else { file };
             if ran.code != 1 || !ran.err.contains(says) || !ran.err.contains(names) {
                 bad.push(format!("{args:?}: {ran:?}"));
@@ -55,12 +55,12 @@ fn no_more_is_read_than_the_limit() {
     File::create(site.path().join("old/memory/huge")).unwrap().set_len(3 << 30).unwrap();
     let old = site.path().join("old");
     let ran = limited(&site, &["area", "import", &workspace, old.to_str().unwrap()], "/dev/null");
-    assert!(ran.code == 1 && ran.err.contains("at most"), "{ran:?}");
+    assert!(ran.code == 1 && ran.err.contains("the maximum is"), "{ran:?}");
 }
 
-/// A pipe is read as a file is.
+/// A pipe is read like a file.
 #[test]
-fn a_pipe_is_read_as_a_file_is() {
+fn pipe_is_read_like_a_file() {
     let site = Site::new("files");
     let (main, workspace) = site.say("hello");
     let (other, program) = (Site::new("files"), env!("CARGO_BIN_EXE_chat"));
@@ -78,17 +78,19 @@ fn a_pipe_is_read_as_a_file_is() {
     assert_eq!(site.ok(&["area", "get", &workspace, "memory", "a"]), "kept");
 }
 
-/// A configuration that is named and cannot be read is an error, of the conversation and of every command: with the path and
-/// the reason, and before anything is done.
+/// A named configuration that cannot be read is an error of the conversation and of every command, with its path and
+/// the reason, before anything is done.
 #[test]
-fn a_configuration_that_is_named_is_read() {
+fn unreadable_named_config_is_an_error() {
     let site = Site::new("files");
     let folder = site.path().to_str().unwrap().to_owned();
     let (broken, missing) = (format!("{folder}/broken.toml"), format!("{folder}/nowhere.toml"));
     fs::write(&broken, "provider = ").unwrap();
-    for (file, code, reason) in
-        [(&missing, 3, "No such file"), (&broken, 1, "no TOML"), (&folder, 1, "is no file")]
-    {
+    for (file, code, reason) in [
+        (&missing, 3, "No such file"),
+        (&broken, 1, ", line 1: invalid TOML: "),
+        (&folder, 1, "not a regular file"),
+    ] {
         let ran = site.typed(&["--config", file], "hello\n");
         assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{ran:?}");
         assert!(ran.err.contains(file.as_str()) && ran.err.contains(reason), "{ran:?}");

@@ -1,4 +1,4 @@
-//! The commands of the command line, as real processes: tables for people, JSON for programs, exit codes.
+//! Commands as real processes: tables, JSON and exit codes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -10,6 +10,8 @@ mod damage;
 mod devices;
 mod general;
 mod inputs;
+#[cfg(unix)]
+mod messages;
 mod moved;
 mod operations;
 mod outputs;
@@ -17,6 +19,5 @@ mod outputs;
 mod read_only;
 mod sessions;
 mod site;
-#[cfg(unix)]
-mod small;
+mod tenants;
 mod workspaces;

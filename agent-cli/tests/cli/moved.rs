@@ -1,4 +1,4 @@
-//! A store whose files a person moved, cut or swapped: what the program says, and that looking changes nothing.
+//! Stores whose files were moved or cut by hand: the messages, and that reading changes nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn sessions(site: &Site, workspace: &str) -> PathBuf {
     site.path().join("data/workspaces").join(workspace).join("sessions")
 }
 
-/// Every name below a folder, with its bytes and when it was last changed.
+/// Returns every path below a folder, with its bytes and its modification time.
 fn tree(root: &Path) -> Vec<(PathBuf, Option<Vec<u8>>, SystemTime)> {
     let mut out = Vec::new();
     let mut folders = vec![root.to_owned()];
@@ -32,16 +32,16 @@ fn tree(root: &Path) -> Vec<(PathBuf, Option<Vec<u8>>, SystemTime)> {
     out
 }
 
-/// The session of a device whose folder was moved away is named by `verify` and by the next chat, and nothing is begun
-/// anew; put back, the conversation goes on; deleted for good, a new one begins.
+/// A session whose folder was moved away is reported by `verify` and by the next chat, which creates no new session.
+/// After the folder is moved back the conversation continues; after a deletion a new one begins.
 #[test]
-fn a_moved_session_is_named_and_not_begun_anew() {
+fn moved_session_is_reported_and_not_recreated() {
     let site = Site::new("files");
     let (main, workspace) = site.say("first");
     let aside = site.path().join("aside");
     for moved in [sessions(&site, &workspace).join(&main), sessions(&site, &workspace)] {
         fs::rename(&moved, &aside).unwrap();
-        site.fails(&["verify"], 5, "wrong in one place");
+        site.fails(&["verify"], 5, "1 problem found");
         assert!(site.run(&["verify"]).err.contains(&format!("damaged: session {main} is missing")));
         let listed = site.run(&["session", "list", "--workspace", &workspace]);
         assert!(listed.err.contains(&format!("session {main} is missing")), "{listed:?}");
@@ -64,14 +64,14 @@ fn a_moved_session_is_named_and_not_begun_anew() {
     assert_ne!(new, main);
 }
 
-/// An audit that was moved away is named, and nothing that it should note is done without it.
+/// An audit log that was moved away is reported, and operations that it would record are refused.
 #[test]
-fn a_moved_audit_is_named_and_not_begun_anew() {
+fn moved_audit_is_reported_and_not_recreated() {
     let site = Site::new("files");
     site.ok(&["workspace", "create", "--name", "one"]);
     let (own, aside) = (sessions(&site, "default"), site.path().join("aside"));
     fs::rename(&own, &aside).unwrap();
-    site.fails(&["verify"], 5, "wrong in one place");
+    site.fails(&["verify"], 5, "1 problem found");
     site.fails(&["workspace", "create", "--name", "two"], 1, "was moved or removed");
     fs::rename(&aside, &own).unwrap();
     site.ok(&["verify"]);
@@ -80,14 +80,14 @@ fn a_moved_audit_is_named_and_not_begun_anew() {
     assert_eq!(audit["items"].as_array().map(Vec::len), Some(4), "two that began and ended: {audit}");
 }
 
-/// `verify` changes no byte, name or time of anything, of a sound store and of a damaged one.
+/// `verify` changes no byte, name or time of any file, in an intact store and in a damaged one.
 #[test]
 fn verify_changes_nothing() {
     for kind in KINDS {
         let site = Site::new(kind);
         let (main, workspace) = site.say("first\nsecond\nthird");
         if kind == "files" {
-            // As a process leaves it that was killed before it wrote them.
+            // The state after a process was killed before it wrote these files.
             fs::remove_file(site.path().join("data/workspaces").join(&workspace).join("session.md")).unwrap();
             fs::remove_dir_all(site.path().join("data/index")).unwrap();
         }
@@ -96,14 +96,14 @@ fn verify_changes_nothing() {
         assert!(tree(site.path()) == before, "{kind}");
         crate::damage::damage(&site, kind, &workspace, &main);
         let before = tree(site.path());
-        site.fails(&["verify"], 5, "wrong in");
+        site.fails(&["verify"], 5, "found (listed above)");
         assert!(tree(site.path()) == before, "{kind}: damaged");
     }
 }
 
-/// A log that somebody cuts under a chat is damage by name with the next prompt, not when a lease has run out.
+/// A log that is truncated under a running chat is reported with the next message, not after a lease has expired.
 #[tokio::test]
-async fn a_log_cut_under_a_chat_is_told_at_once() {
+async fn log_truncated_during_chat_is_reported_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &["--lease-ttl-ms", "600000"]);
     chat.say("first");
@@ -126,16 +126,16 @@ async fn a_log_cut_under_a_chat_is_told_at_once() {
     assert_eq!(fs::read(&log).unwrap(), whole[..whole.len() - 10]);
 }
 
-/// What the system says of a file that was named comes with the file and with what to do.
+/// An I/O error of a named file contains its path and a remedy.
 #[test]
-fn a_file_that_cannot_be_used_is_named_with_a_remedy() {
+fn unusable_file_is_named_with_a_remedy() {
     let site = Site::new("files");
     let (main, _) = site.say("first");
     let path = |name: &str| site.path().join(name).to_str().unwrap().to_owned();
     fs::write(path("there"), "mine").unwrap();
     site.fails(&["session", "export", &main, "--output", &path("there")], 4, "name another file");
     site.fails(&["session", "export", &main, "--output", &path("data")], 4, "name another file");
-    site.fails(&["session", "export", &main, "--output", &path("none/x")], 1, "make the folder");
+    site.fails(&["session", "export", &main, "--output", &path("none/x")], 1, "create the folder");
     site.fails(&["session", "export", &main, "--output", &path("there/x")], 1, "check the path");
     assert_eq!(fs::read_to_string(path("there")).unwrap(), "mine");
     site.fails(&["session", "import", &path("none")], 3, "check the path");
@@ -144,25 +144,25 @@ fn a_file_that_cannot_be_used_is_named_with_a_remedy() {
     assert!(refused.err.contains(&json!("exists").to_string()), "{refused:?}");
 }
 
-/// A workspace of which a session was moved away is not collected: the session may be pinned, and come back.
+/// A workspace with a session that was moved away is not collected, because the session may be pinned and return.
 #[test]
-fn a_session_that_is_missing_keeps_its_workspace() {
+fn gc_keeps_the_workspace_of_a_missing_session() {
     let site = Site::new("files");
     let (main, workspace) = site.say("first");
     site.ok(&["session", "pin", &main, "--why", "keep"]);
     let (own, aside) = (sessions(&site, &workspace).join(&main), site.path().join("aside"));
     fs::rename(&own, &aside).unwrap();
     let done = site.run(&["workspace", "gc", "--max-age", "0", "--yes"]);
-    assert!(done.out.contains("damage"), "{done:?}");
+    assert!(done.out.contains("damaged data"), "{done:?}");
     fs::rename(&aside, &own).unwrap();
     site.ok(&["verify"]);
     let (again, there) = site.say("second");
     assert_eq!((again, there), (main, workspace));
 }
 
-/// A purge that is refused comes behind a deletion that was done; the program says both, and what to do.
+/// If a purge is refused after a successful deletion, the error says both.
 #[test]
-fn a_purge_that_is_refused_tells_of_the_deletion() {
+fn refused_purge_reports_the_completed_deletion() {
     let site = Site::new("files");
     let (main, workspace) = site.say("first");
     let fork = site.ok(&["session", "fork", &main]);
@@ -171,7 +171,7 @@ fn a_purge_that_is_refused_tells_of_the_deletion() {
     fs::rename(&own, &aside).unwrap();
     let refused = site.run(&["session", "delete", &main, "--purge"]);
     assert_ne!(refused.code, 0, "{refused:?}");
-    let said = format!("session {main} is deleted now, and its events are still there");
+    let said = format!("session {main} was deleted, but its events were not removed");
     assert!(refused.err.contains(&said) && refused.err.contains(fork), "{refused:?}");
     fs::rename(&aside, &own).unwrap();
     site.ok(&["session", "delete", &main, "--purge"]);

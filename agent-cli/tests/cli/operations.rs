@@ -1,10 +1,10 @@
-//! What an operator does: tenants, paths that are wrong, backups, retention, and consent to what removes much.
+//! Operation of a store: tenants, wrong paths, backups, retention, and confirmation of deletions.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use agent_core::Tenants;
+use agent_core::Backend;
 use agent_core::clock::Effects;
 use agent_core::store::Registry;
 use agent_runtime::{NewWorkspace, WorkspaceManager};
@@ -15,23 +15,23 @@ use serde_json::{Value, json};
 use crate::damage::damage;
 use crate::site::{KINDS, NOBODY, Ran, Site};
 
-/// A workspace with a main session for each of these tenants.
+/// Creates a workspace with a main session for each of these tenants.
 async fn tenants(site: &Site, names: &[&str]) {
     let mut registry = Registry::new();
     FsConfig::register(&mut registry);
     SqliteConfig::register(&mut registry);
-    let store = registry.address(&site.address()).unwrap().open().await.unwrap();
+    let store = registry.parse(&site.address()).unwrap().open().await.unwrap();
     for name in names {
-        let storage = Tenants::storage(&*store, &name.parse().unwrap());
+        let storage = Backend::tenant(&*store, &name.parse().unwrap());
         let manager = WorkspaceManager::new(storage, Effects::default());
         let workspace = manager.create(NewWorkspace::new(*name)).await.unwrap();
         manager.main_session(&workspace).await.unwrap();
     }
 }
 
-/// A command says how many tenants it did not look at; `--tenant` chooses one, `--all-tenants` takes all.
+/// A command reports how many tenants it did not process; `--tenant` selects one, `--all-tenants` all.
 #[tokio::test]
-async fn no_tenant_is_overlooked() {
+async fn commands_report_the_tenants_they_skipped() {
     for kind in KINDS {
         let site = Site::new(kind);
         tenants(&site, &["alice", "bob"]).await;
@@ -46,7 +46,7 @@ async fn no_tenant_is_overlooked() {
         ] {
             let ran = site.run(args);
             assert_eq!(ran.code, 0, "{kind} {args:?}: {ran:?}");
-            let said = "2 other tenants were not looked at; --all-tenants";
+            let said = "2 other tenants were not processed; add --all-tenants";
             assert!(ran.err.contains(said), "{kind} {args:?}: {ran:?}");
             assert_eq!(site.json(args)["other_tenants"], json!(2), "{kind} {args:?}");
             let of_bob = site.json(&[args, &["--tenant", "bob"]].concat());
@@ -56,7 +56,7 @@ async fn no_tenant_is_overlooked() {
             let of: Vec<Value> = all.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
             assert_eq!(of.iter().map(|of| &of["tenant"]).collect::<Vec<_>>(), ["alice", "bob"], "{args:?}");
             let text = site.run(&[args, &["--all-tenants"]].concat());
-            assert!(!text.err.contains("not looked at"), "{kind} {args:?}: {text:?}");
+            assert!(!text.err.contains("not processed"), "{kind} {args:?}: {text:?}");
             site.fails(&[args, &["--all-tenants", "--tenant", "bob"]].concat(), 2, "cannot be used with");
         }
         assert_eq!(site.json(&["verify", "--tenant", "bob"])["sessions"], json!(1), "{kind}");
@@ -68,7 +68,7 @@ async fn no_tenant_is_overlooked() {
         let list = site.json(&["session", "list", "--tenant", "carol"]);
         assert_eq!((&list["total"], &list["other_tenants"]), (&json!(1), &json!(2)), "{kind}");
 
-        // Damage of one tenant hides that of no other.
+        // Damage of one tenant does not hide that of another.
         let item = &list["items"][0];
         damage_of(&site, kind, "carol", item["workspace"].as_str().unwrap(), item["id"].as_str().unwrap());
         let ran = site.run(&["verify", "--all-tenants"]);
@@ -79,10 +79,9 @@ async fn no_tenant_is_overlooked() {
     }
 }
 
-/// A tenant with a folder in the place of its bindings, and one with a file in the place of its workspaces, keep no
-/// command from the other tenants.
+/// A damaged tenant does not stop a command for the other tenants.
 #[tokio::test]
-async fn a_bad_tenant_stops_no_command_for_all() {
+async fn damaged_tenant_blocks_no_command_for_others() {
     let site = Site::new("files");
     tenants(&site, &["alice", "bob", "carol", "dora"]).await;
     let all = site.path().join("data/tenants");
@@ -103,7 +102,7 @@ async fn a_bad_tenant_stops_no_command_for_all() {
         }
         assert!(bad.iter().all(|bad| ran.err.contains(&format!("tenant {bad}"))), "{args:?}: {ran:?}");
     }
-    // What stands for the folder of all of them and is none is said, too.
+    // A file in place of the folder of all tenants is reported, too.
     fs::rename(&all, site.path().join("data/moved")).unwrap();
     fs::write(&all, "mine").unwrap();
     let ran = site.run(&["verify", "--all-tenants"]);
@@ -123,22 +122,22 @@ fn damage_of(site: &Site, kind: &str, tenant: &str, workspace: &str, session: &s
     }
 }
 
-/// A copy says what it did not look at, too, and takes the tenant that is named.
+/// A copy reports how many tenants it did not process, and copies the named one.
 #[tokio::test]
-async fn a_copy_names_what_it_did_not_look_at() {
+async fn copy_names_the_tenants_it_skipped() {
     let (here, there) = (Site::new("files"), Site::new("sqlite"));
     tenants(&here, &["default", "alice"]).await;
     let (from, to) = (here.address(), there.address());
     let ran = here.run(&["copy", &from, &to]);
-    assert!(ran.err.contains("1 other tenant was not looked at; --all-tenants"), "{ran:?}");
+    assert!(ran.err.contains("1 other tenant was not processed; add --all-tenants"), "{ran:?}");
     let report = here.json(&["copy", &from, &to, "--tenant", "alice"]);
     assert_eq!((&report["copied"]["workspaces"], &report["other_tenants"]), (&json!(1), &json!(1)));
     assert_eq!(here.json(&["copy", &from, &to, "--all-tenants"])["other_tenants"], json!(0));
 }
 
-/// What reads a store opens one that is there, or says that there is none; it makes nothing.
+/// Commands that read a store fail if it does not exist, and create nothing.
 #[test]
-fn a_mistyped_path_is_no_empty_store() {
+fn mistyped_path_is_an_error_not_an_empty_store() {
     for kind in KINDS {
         let site = Site::new(kind);
         let there = Site::new("files");
@@ -154,6 +153,7 @@ fn a_mistyped_path_is_no_empty_store() {
             &["session", "show", NOBODY],
             &["session", "export", NOBODY],
             &["session", "delete", NOBODY],
+            &["session", "erase", NOBODY, "--yes"],
             &["session", "salvage", NOBODY],
             &["session", "pin", NOBODY, "--why", "x"],
             &["area", "list", NOBODY, "skills"],
@@ -162,6 +162,9 @@ fn a_mistyped_path_is_no_empty_store() {
             &["device", "unbind", "phone"],
             &["sweep", "--purge-deleted", "0", "--yes"],
             &["copy", &site.address(), &there.address()],
+            &["tenant", "list"],
+            &["tenant", "export", "default", "exported"],
+            &["tenant", "delete", "default", "--yes"],
             &["config", "show", "--workspace", NOBODY],
         ] {
             site.fails(args, 3, "holds no store");
@@ -169,7 +172,7 @@ fn a_mistyped_path_is_no_empty_store() {
             assert!(left.is_empty(), "{kind} {args:?}: {left:?}");
         }
         assert_eq!(fs::read_dir(there.path()).unwrap().count(), 0, "{kind}");
-        // A folder, or a file, that is there and holds nothing is no store either.
+        // An empty folder or file is not a store either.
         let empty = site.path().join(if kind == "files" { "data" } else { "data.db" });
         if kind == "files" {
             fs::create_dir(&empty).unwrap();
@@ -189,9 +192,9 @@ fn a_mistyped_path_is_no_empty_store() {
     }
 }
 
-/// An exported conversation is readable for its owner only.
+/// An exported conversation is readable only for its owner.
 #[test]
-fn exports_are_for_their_owner_only() {
+fn exports_are_readable_by_their_owner_only() {
     let site = Site::new("files");
     let (main, _) = site.say("hello");
     let file = site.path().join("session.json");
@@ -199,15 +202,16 @@ fn exports_are_for_their_owner_only() {
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
-/// What removes much asks on a terminal, and elsewhere wants `--yes`.
+/// Commands that remove data require `--yes` without a terminal.
 #[test]
-fn much_is_removed_with_yes_only() {
+fn bulk_removal_requires_confirmation() {
     for kind in KINDS {
         let site = Site::new(kind);
         let (main, workspace) = site.say("hello");
         for args in [
             &["workspace", "delete", &workspace][..],
             &["workspace", "gc", "--max-age", "0"],
+            &["session", "erase", &main],
             &["sweep", "--purge-deleted", "0"],
             &["sweep", "--delete-archived", "0"],
             &["sweep", "--delete-terminated", "0"],
@@ -216,16 +220,16 @@ fn much_is_removed_with_yes_only() {
             site.fails(args, 2, "--yes");
         }
         assert_eq!(site.json(&["session", "show", &main])["id"], json!(main), "{kind}");
-        // What can be taken back needs none.
+        // Changes that can be undone need no confirmation.
         site.ok(&["sweep", "--inactive", "9"]);
         site.ok(&["workspace", "delete", &workspace, "--yes"]);
         site.fails(&["workspace", "show", &workspace], 3, "was deleted");
     }
 }
 
-/// Sessions are swept by their age, first in a dry run; what is pinned stays until it is unpinned.
+/// Sessions are swept by age, first in a dry run; a pinned session is kept until it is unpinned.
 #[test]
-fn retention_from_the_command_line() {
+fn sweep_removes_old_sessions_but_not_pinned_ones() {
     for kind in KINDS {
         let site = Site::new(kind);
         let (main, workspace) = site.say("hello");
@@ -242,14 +246,18 @@ fn retention_from_the_command_line() {
         let sweep = |last: &str| site.json(&[&["sweep"][..], &rules, &all, &of, &[last]].concat());
         let dry = sweep("--dry-run");
         assert_eq!(dry["dry_run"], json!(true));
-        assert_eq!(dry["swept"], json!([{"session": main, "act": "terminated"}]), "{kind}: {dry}");
-        let kept = dry["kept"].as_array().unwrap();
-        assert!(kept.iter().all(|kept| kept["id"] == json!(fork)) && !kept.is_empty(), "{dry}");
+        assert_eq!(dry["swept"], json!([{"session": main, "action": "terminated"}]), "{kind}: {dry}");
+        let kept = dry["retained"].as_array().unwrap();
+        let is_fork = |kept: &Value| {
+            kept["id"] == json!(fork)
+                && kept["reason"].as_str().is_some_and(|why| why.ends_with("a case is open"))
+        };
+        assert!(kept.iter().all(is_fork) && !kept.is_empty() && dry["examined"] == json!(2), "{dry}");
         assert_eq!(site.json(&["session", "show", &main])["status"]["state"], "idle", "nothing was done");
-        // What came to be during a sweep is for the next one.
-        for act in ["terminated", "deleted", "purged"] {
+        // A sweep does not process what it has just changed; the next one does.
+        for action in ["terminated", "deleted", "purged"] {
             let done = sweep("--yes");
-            assert_eq!(done["swept"], json!([{"session": main, "act": act}]), "{kind}: {done}");
+            assert_eq!(done["swept"], json!([{"session": main, "action": action}]), "{kind}: {done}");
         }
         assert_eq!(site.json(&["session", "show", &main])["status"]["state"], "deleted");
         assert_eq!(site.json(&["session", "show", fork])["status"]["state"], "idle");
@@ -259,9 +267,9 @@ fn retention_from_the_command_line() {
     }
 }
 
-/// A database is backed up whole while others have it open, with all tenants; for files the remedy is named.
+/// A database is backed up with all tenants while it is in use; for a folder the error names the alternative.
 #[tokio::test]
-async fn backup_from_the_command_line() {
+async fn backup_copies_an_open_database_whole() {
     let site = Site::new("sqlite");
     tenants(&site, &["alice", "default"]).await;
     let (main, _) = site.say("hello");
@@ -272,7 +280,7 @@ async fn backup_from_the_command_line() {
     assert_eq!(report["bytes"], json!(fs::metadata(&to).unwrap().len()));
     assert_eq!(fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o600);
     site.fails(&["backup", name], 4, "exists");
-    // What others have there stays; of several at once to one name one is made, and the others are told.
+    // Existing files are not changed; of several backups to one name at once, one succeeds.
     let part = site.path().join("second.db.part");
     fs::write(&part, "precious").unwrap();
     let second = site.path().join("second.db");
@@ -285,7 +293,7 @@ async fn backup_from_the_command_line() {
     codes.sort_unstable();
     assert_eq!(codes, [0, 4, 4, 4]);
     assert_eq!(fs::read_to_string(&part).unwrap(), "precious");
-    // The file alone, elsewhere.
+    // The backup works alone in another place.
     let other = Site::new("sqlite");
     fs::copy(&to, other.path().join("data.db")).unwrap();
     assert_eq!(other.json(&["verify", "--tenant", "alice"])["sessions"], json!(1));
@@ -296,4 +304,19 @@ async fn backup_from_the_command_line() {
     files.say("hello");
     files.fails(&["backup", files.path().join("copy").to_str().unwrap()], 1, "chat copy");
     assert!(!files.path().join("copy").exists());
+}
+
+/// A session that a sweep has suspended goes on with the next message, which is answered.
+#[test]
+fn message_resumes_a_suspended_session() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        let (session, _) = site.say("before");
+        site.ok(&["sweep", "--inactive", "0"]);
+        assert_eq!(site.json(&["session", "show", &session])["status"]["state"], "suspended", "{kind}");
+        let ran = site.typed(&["--session", &session], "after\n");
+        assert!(ran.code == 0 && ran.out.contains("after"), "{kind}: {ran:?}");
+        let shown = site.json(&["session", "show", &session]);
+        assert_eq!((&shown["status"]["state"], shown.get("inputs_open")), (&json!("idle"), None), "{kind}");
+    }
 }

@@ -1,4 +1,4 @@
-//! Standard output that takes no more: a full disk, and a reader that is gone.
+//! Failures of standard output: a full disk, and a reader that closed the pipe.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::site::{Ran, Site};
 
-/// Each command that prints, by its words; `ID`, `FORK`, `WORKSPACE` and `FOLDER` stand for what the store has.
+/// Every command that prints. `ID`, `FORK`, `WORKSPACE` and `FOLDER` are placeholders.
 const COMMANDS: &[&[&str]] = &[
     &["workspace", "list"],
     &["workspace", "create", "--name", "other"],
@@ -24,6 +24,7 @@ const COMMANDS: &[&[&str]] = &[
     &["session", "pin", "ID", "--why", "because"],
     &["session", "unpin", "ID"],
     &["session", "delete", "FORK"],
+    &["session", "erase", "FORK", "--yes"],
     &["area", "list", "WORKSPACE", "memory"],
     &["area", "get", "WORKSPACE", "memory", "notes/a.md"],
     &["area", "put", "WORKSPACE", "memory", "b.md", "FOLDER/document.json"],
@@ -32,6 +33,9 @@ const COMMANDS: &[&[&str]] = &[
     &["device", "list"],
     &["device", "bind", "phone", "WORKSPACE"],
     &["device", "unbind", "laptop"],
+    &["tenant", "list"],
+    &["tenant", "export", "default", "sqlite:FOLDER/copy.db"],
+    &["tenant", "delete", "default", "--yes"],
     &["config", "show", "--config", "FOLDER/host.toml"],
     &["copy", "STORE", "sqlite:FOLDER/copy.db"],
     &["backup", "FOLDER/backup.db"],
@@ -45,7 +49,7 @@ const COMMANDS: &[&[&str]] = &[
     &["session", "--help"],
 ];
 
-/// A store with a bit of everything, and what commands name of it.
+/// Store with objects of every kind, and their ids.
 struct Stocked {
     site: Site,
     id: String,
@@ -70,7 +74,7 @@ impl Stocked {
         Self { site, id, fork, workspace, bytes }
     }
 
-    /// A command on the store as it was, with this standard output.
+    /// Runs a command on a fresh copy of the store, with this standard output.
     fn run(&self, words: &[&str], json: bool, out: Stdio) -> Ran {
         let folder = self.site.path();
         fs::write(folder.join("data.db"), &self.bytes).unwrap();
@@ -98,14 +102,14 @@ fn full() -> Stdio {
     OpenOptions::new().write(true).open("/dev/full").unwrap().into()
 }
 
-/// A pipe that nobody reads any more.
+/// Returns a pipe whose reader is closed.
 fn closed() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     writer.into()
 }
 
-/// The commands that the help of `words` names, and those below them.
+/// Collects the commands in the help of `words`, and their subcommands.
 fn commands_below(words: &[String], found: &mut BTreeSet<Vec<String>>) {
     let help = Command::new(env!("CARGO_BIN_EXE_chat")).args(words).arg("--help").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
@@ -122,11 +126,30 @@ fn commands_below(words: &[String], found: &mut BTreeSet<Vec<String>>) {
     }
 }
 
-/// Output that does not reach its place is an error, of every command: exit code 1, and the reason on standard error. No
-/// command prints that is not tried here.
+/// The help of each command begins with a summary on one line, has examples, and fits the width of the terminal.
+#[test]
+fn help_fits_the_width_of_the_terminal() {
+    let mut commands = BTreeSet::from([Vec::new()]);
+    commands_below(&[], &mut commands);
+    for words in &commands {
+        for (columns, width) in [("80", 80), ("120", 100)] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_chat"));
+            let help = command.args(words).arg("--help").env("COLUMNS", columns).output().unwrap();
+            let help = String::from_utf8(help.stdout).unwrap();
+            let summary = help.lines().next().unwrap();
+            assert!(!summary.ends_with('.') && summary.starts_with(char::is_uppercase), "{words:?}: {help}");
+            let widest = help.lines().max_by_key(|line| line.chars().count()).unwrap();
+            assert!(widest.chars().count() <= width, "{words:?}, {columns} columns: {widest}");
+            assert!(words.is_empty() || help.contains("\nExamples:\n  chat "), "{words:?}: {help}");
+        }
+    }
+}
+
+/// Incomplete output is an error of every command: exit code 1, and the reason on standard error. Every command is
+/// tried.
 #[cfg(target_os = "linux")]
 #[test]
-fn output_that_is_cut_is_an_error() {
+fn every_command_fails_if_its_output_is_cut_off() {
     let mut there = BTreeSet::new();
     commands_below(&[], &mut there);
     assert!(there.len() > 25, "{there:?}");
@@ -150,10 +173,9 @@ fn output_that_is_cut_is_an_error() {
     assert!(silent.is_empty(), "{} of {}: {silent:#?}", silent.len(), 2 * COMMANDS.len());
 }
 
-/// A reader that is gone, as `head` is when it has seen enough, is no error: nothing is said, and the exit code is that of
-/// the command.
+/// A reader that closed the pipe, as `head` does, is not an error: no message, and the exit code of the command.
 #[test]
-fn a_reader_that_is_gone_is_no_error() {
+fn closed_output_pipe_is_not_an_error() {
     let site = Stocked::new();
     for words in COMMANDS {
         for json in [false, true] {
@@ -166,10 +188,10 @@ fn a_reader_that_is_gone_is_no_error() {
     assert_eq!(ran.code, 3, "{ran:?}");
 }
 
-/// Answers of a conversation that do not reach their place end it with an error; what was said is stored.
+/// A conversation ends with an error if its output is incomplete; the messages are stored.
 #[cfg(target_os = "linux")]
 #[test]
-fn answers_that_are_cut_are_an_error() {
+fn chat_fails_if_its_output_is_cut_off() {
     let site = Site::new("sqlite");
     site.say("first");
     fs::write(site.path().join("said"), "second\nthird\n").unwrap();
@@ -188,10 +210,10 @@ fn answers_that_are_cut_are_an_error() {
     assert!(shown.contains("laptop: second") && shown.contains("agent: second"), "{shown}");
 }
 
-/// A command that fails and whose output is cut says both.
+/// A command that fails, and whose output is incomplete, reports both.
 #[cfg(target_os = "linux")]
 #[test]
-fn damage_and_cut_output_are_both_told() {
+fn damage_and_output_errors_are_both_reported() {
     let mut site = Stocked::new();
     let raw = rusqlite::Connection::open(site.site.path().join("data.db")).unwrap();
     raw.execute_batch("UPDATE events SET json = replace(json, 'hello', 'hullo')").unwrap();
@@ -203,7 +225,7 @@ fn damage_and_cut_output_are_both_told() {
     assert_eq!(site.run(&["verify"], false, closed()).code, 5);
 }
 
-/// A file that is to be written and cannot be is not left by half: the same command works when there is room.
+/// A failed export leaves no incomplete file: the same command works when there is space.
 #[test]
 fn an_export_that_fails_leaves_no_file() {
     let site = Stocked::new();
@@ -213,7 +235,7 @@ fn an_export_that_fails_leaves_no_file() {
     let (store, to) = (site.site.address(), file.display());
     let long = site.site.typed(&[], &format!("{}\n", "x".repeat(200_000)));
     assert_eq!(long.code, 0);
-    // The signal that comes with such a failure would kill the process; blocks of 512 bytes.
+    // SIGXFSZ would kill the process; the limit is in blocks of 512 bytes.
     let limited = format!(
         "trap '' XFSZ; ulimit -f 100; exec {program} session export {id} --store '{store}' --output '{to}'"
     );

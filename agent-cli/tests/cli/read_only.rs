@@ -1,4 +1,4 @@
-//! A store that may not be written to.
+//! Stores without write permission.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::site::{KINDS, Ran, Site};
 
-/// Somebody to whom nothing is writable that is not made so. The tests may run as root, to whom all is.
+/// User without write permission. The tests may run as root, who can write everything.
 const NOBODY: u32 = 65_534;
 
 fn mode(path: &Path, mode: u32) {
@@ -41,10 +41,9 @@ fn as_nobody(site: &Site, args: &[&str], stdin: &str) -> Ran {
     child.wait_with_output().unwrap().into()
 }
 
-/// What only looks works on a store that may not be written to: a read-only folder, and read-only files. What writes fails,
-/// names the store, and says what to do.
+/// Commands that read work on a read-only store. Commands that write fail with the path of the store and a remedy.
 #[test]
-fn what_looks_works_on_a_read_only_store() {
+fn reads_work_on_a_read_only_store() {
     for kind in KINDS {
         let site = Site::new(kind);
         let (main, workspace) = site.say("hello");
@@ -98,9 +97,9 @@ fn what_looks_works_on_a_read_only_store() {
     }
 }
 
-/// Where the index cannot be asked, nobody knows that there was no such session: nothing is begun anew.
+/// If the index cannot be read, no new session is created, because the old one may exist.
 #[test]
-fn an_index_that_cannot_be_read_begins_nothing_anew() {
+fn unreadable_index_creates_no_new_session() {
     let site = Site::new("files");
     let (main, workspace) = site.say("hello");
     let copy = Command::new("cp").arg(env!("CARGO_BIN_EXE_chat")).arg(site.path().join("chat")).status();

@@ -1,6 +1,8 @@
 //! `chat session`.
 
 use std::fs;
+use std::io::Write;
+use std::path::Path;
 use std::process::Stdio;
 
 use agent_core::SessionStoreExt;
@@ -12,9 +14,9 @@ use serde_json::json;
 
 use crate::site::{KINDS, NOBODY, Ran, Site};
 
-/// Sessions are listed with filters, totals that respect them, and pages; shown with what was said; deleted.
+/// Sessions are listed with filters, totals and pages, shown with their messages, and deleted.
 #[test]
-fn sessions_from_the_command_line() {
+fn sessions_are_listed_filtered_shown_and_deleted() {
     for kind in KINDS {
         let site = Site::new(kind);
         let (main, workspace) = site.say("안녕 \u{1b}[31m");
@@ -37,7 +39,7 @@ fn sessions_from_the_command_line() {
         assert!(text.contains("laptop: 안녕 \\u{1b}[31m\nagent: 안녕"), "{text}");
         assert!(text.contains("messages     2\n") && !text.contains('\u{1b}'), "{text}");
 
-        assert!(site.ok(&["session", "delete", fork]).contains("its events stay until it is purged"));
+        assert!(site.ok(&["session", "delete", fork]).contains("to remove its events, run"));
         let deleted = site.json(&["session", "list", "--state", "deleted"]);
         assert_eq!((&deleted["total"], &deleted["items"][0]["id"]), (&json!(1), &json!(fork)));
         assert_eq!(site.json(&["session", "list"])["total"], 1);
@@ -52,9 +54,69 @@ fn sessions_from_the_command_line() {
     }
 }
 
-/// A session is exported, imported elsewhere, and the same to the byte; what was there is not overwritten.
+/// Whether any file below a folder holds the text.
+fn holds(folder: &Path, text: &str) -> bool {
+    fs::read_dir(folder).unwrap().map(Result::unwrap).any(|entry| match entry.path() {
+        path if path.is_dir() => holds(&path, text),
+        path => fs::read(&path).unwrap().windows(text.len()).any(|part| part == text.as_bytes()),
+    })
+}
+
+/// A session is erased with every byte of it, after a question; what its forks read is named, and goes with them.
 #[test]
-fn export_and_import_from_the_command_line() {
+fn sessions_are_erased_after_a_question() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        let (main, _) = site.say("my address is xyzzy-4711");
+        let fork = site.ok(&["session", "fork", &main]);
+        let fork = fork.trim();
+        site.fails(&["session", "erase", &main], 2, "add --yes");
+        site.fails(&["session", "erase", NOBODY, "--yes"], 3, "does not exist");
+        assert!(site.ok(&["session", "show", &main]).contains("xyzzy-4711"), "nothing was done");
+
+        let ran = site.run(&["session", "erase", &main, "--yes"]);
+        assert!(ran.code == 5 && ran.out.starts_with(&format!("erased session {main}: ")), "{ran:?}");
+        assert!(ran.err.contains(fork) && ran.err.contains("erase"), "{ran:?}");
+        assert!(holds(site.path(), "xyzzy-4711"), "the fork reads it");
+        assert!(site.ok(&["session", "show", fork]).contains("xyzzy-4711"));
+        let erased = site.json(&["session", "erase", fork, "--yes"]);
+        assert_eq!((&erased["session"], &erased["needed_by"]), (&json!(fork), &json!(null)));
+        let erased = site.ok(&["session", "erase", &main, "--yes"]);
+        assert!(erased.starts_with(&format!("erased session {main}: removed ")), "{erased}");
+        assert_eq!(site.json(&["session", "erase", &main, "--yes"])["purged_events"], 0, "again");
+        assert!(!holds(site.path(), "xyzzy-4711"), "{kind}: no byte of it is left");
+        let left = site.json(&["session", "show", &main]);
+        assert_eq!((&left["status"]["state"], left.get("attributes")), (&json!("deleted"), None));
+        let table = site.ok(&["audit"]);
+        assert!(table.contains(&main) && table.contains("purge"), "{table}");
+        let next = site.say("hello again").0;
+        assert_ne!(next, main, "the workspace has a new main session");
+    }
+}
+
+/// While a chat answers in a session, its erasure is refused with the name of the chat; when it is done, it is erased.
+#[test]
+fn a_session_that_is_run_is_not_erased() {
+    let site = Site::new("files");
+    let (main, _) = site.say("hello");
+    let mut chat = site.command(&["--lease-ttl-ms", "3000"]);
+    let mut chat = chat.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = chat.stdin.take().unwrap();
+    input.write_all(b"!sleep 8\n").unwrap();
+    let running = || site.json(&["session", "show", &main])["status"]["state"] == "running";
+    assert!((0..100).any(|_| running()), "it answers");
+    site.fails(&["session", "erase", &main, "--yes"], 4, "is run by chat on laptop");
+    drop(input);
+    let ran = Ran::from(chat.wait_with_output().unwrap());
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(site.ok(&["session", "show", &main]).contains("hello"), "it was left alone");
+    assert!(site.ok(&["session", "erase", &main, "--yes"]).starts_with("erased session"));
+}
+
+/// A session is exported and imported elsewhere, identical to the byte; existing files and sessions are not
+/// overwritten.
+#[test]
+fn export_and_import_round_trip_a_session() {
     let (here, there) = (Site::new("files"), Site::new("sqlite"));
     let (main, _) = here.say("hello");
     let file = here.path().join("session.json");
@@ -65,8 +127,16 @@ fn export_and_import_from_the_command_line() {
     here.fails(&["session", "export", &main, "--output", name], 4, name);
     assert_eq!(fs::read_to_string(&file).unwrap(), document);
 
-    assert_eq!(there.ok(&["session", "import", name]).trim(), main);
-    assert_eq!(there.ok(&["session", "import", name]).trim(), main, "again");
+    let new = there.run(&["session", "import", name]);
+    assert_eq!((new.code, new.out.trim()), (0, main.as_str()), "{new:?}");
+    assert!(new.err.starts_with("(new session; 4 events written)\n"), "{new:?}");
+    let again = there.run(&["session", "import", name]);
+    assert_eq!((again.code, again.out.trim()), (0, main.as_str()), "{again:?}");
+    assert!(
+        again.err.starts_with("(the session was already in the store; nothing was written)\n"),
+        "{again:?}"
+    );
+    assert_eq!(there.json(&["session", "import", name])["outcome"], "present");
     assert_eq!(there.ok(&["session", "export", &main]), document);
     let mut import = there.command(&["session", "import", "-"]);
     import.stdin(Stdio::from(fs::File::open(&file).unwrap()));
@@ -77,11 +147,17 @@ fn export_and_import_from_the_command_line() {
     let other = here.path().join("fork.json");
     fs::write(&other, fork).unwrap();
     let empty = Site::new("files");
-    empty.fails(&["session", "import", other.to_str().unwrap()], 3, "import its own document first");
+    empty.fails(
+        &["session", "import", other.to_str().unwrap()],
+        3,
+        "import that session's own document first",
+    );
     fs::write(&file, document.replace("hello", "hullo")).unwrap();
-    empty.fails(&["session", "import", name], 5, "checksum does not fit");
-    fs::write(&file, document.replace("\"format\":1", "\"format\":9")).unwrap();
-    empty.fails(&["session", "import", name], 1, "format 9");
+    empty.fails(&["session", "import", name], 5, "its checksum does not match");
+    for format in ["1", "9"] {
+        fs::write(&file, document.replace("\"format\":2", &format!("\"format\":{format}"))).unwrap();
+        empty.fails(&["session", "import", name], 1, &format!("of format {format}, "));
+    }
     empty.fails(&["session", "import", "nowhere.json"], 3, "nowhere.json");
     empty.fails(&["session", "list", "--all"], 3, "holds no store");
     let fork = here.ok(&["session", "fork", &main]);
@@ -93,9 +169,9 @@ fn export_and_import_from_the_command_line() {
     here.fails(&["session", "export", NOBODY], 3, "does not exist");
 }
 
-/// JSON that a common reader does not take, in a sound session, is shown as it is stored.
+/// JSON that common parsers refuse is shown as it is stored.
 #[tokio::test]
-async fn odd_json_is_shown_as_it_is() {
+async fn unusual_json_is_shown_as_stored() {
     let deep = "[".repeat(90) + &"]".repeat(90);
     let odd = [("half", "\"\\ud800\"".to_owned()), ("large", "1e999999999".to_owned()), ("deep", deep)];
     for kind in KINDS {
@@ -108,7 +184,7 @@ async fn odd_json_is_shown_as_it_is() {
             let json = RawJson::parse(json).unwrap();
             let event = NewEvent::agent_message("odd").with_extra(*name, json.clone());
             now = store.sessions.append(&effects, id, now.head, vec![event]).await.unwrap().session;
-            let patch = Patch::new().metadata(*name, json);
+            let patch = Patch::new().with_metadata(*name, json);
             now = store.sessions.update(&effects, id, now.head, patch).await.unwrap().session;
         }
         store.close().await.unwrap();

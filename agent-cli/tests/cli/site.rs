@@ -1,4 +1,4 @@
-//! A folder, and the program at work on it.
+//! Store in a temporary folder, and runs of the program on it.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -9,16 +9,16 @@ use agent_storage_sqlite::SqliteStore;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The kinds of stores on which everything is tried.
+/// Kinds of stores on which the tests run.
 pub(crate) const KINDS: [&str; 2] = ["files", "sqlite"];
 
-/// A store.
+/// Store in a temporary folder.
 pub(crate) struct Site {
     pub(crate) folder: TempDir,
     kind: &'static str,
 }
 
-/// What a process came to.
+/// Result of a process.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
@@ -45,7 +45,7 @@ impl Site {
         self.folder.path()
     }
 
-    /// The store's address.
+    /// Returns the address of the store.
     pub(crate) fn address(&self) -> String {
         match self.kind {
             "files" => format!("files:{}/data?sync=off", self.path().display()),
@@ -53,7 +53,7 @@ impl Site {
         }
     }
 
-    /// The store, opened by the test itself.
+    /// Opens the store in the test process.
     pub(crate) async fn open(&self) -> Storage {
         match self.kind {
             "files" => FsStore::open(self.path().join("data")).await.unwrap().into(),
@@ -61,7 +61,7 @@ impl Site {
         }
     }
 
-    /// The program, with this store and as the device `laptop`.
+    /// Returns the program with this store, as the device `laptop`.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_chat"));
         for name in ["ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "OPENAI_API_KEY"] {
@@ -69,9 +69,9 @@ impl Site {
         }
         let address = self.address();
         command.args(args).args(["--store", &address, "--device", "laptop"]).stdin(Stdio::null());
-        // Whatever a test writes to a relative path stays in its folder.
+        // Relative paths are in the test's folder.
         command.current_dir(self.path());
-        // Where the user's own data would be.
+        // The data folder of the user is in the test's folder, too.
         command.env("HOME", self.path()).env_remove("XDG_DATA_HOME");
         command
     }
@@ -80,7 +80,7 @@ impl Site {
         self.command(args).output().unwrap().into()
     }
 
-    /// What it prints, where all goes well.
+    /// Runs a command that must succeed, and returns its output.
     #[track_caller]
     pub(crate) fn ok(&self, args: &[&str]) -> String {
         let ran = self.run(args);
@@ -88,7 +88,7 @@ impl Site {
         ran.out
     }
 
-    /// The JSON that it prints, where all goes well.
+    /// Runs a command that must succeed, and returns its JSON output.
     #[track_caller]
     pub(crate) fn json(&self, args: &[&str]) -> Value {
         let out = self.ok(&[args, &["--json"]].concat());
@@ -96,7 +96,7 @@ impl Site {
         serde_json::from_str(&out).unwrap()
     }
 
-    /// Checks that it fails so, and says this: in words, and as JSON with the same code and nothing on standard output.
+    /// Checks that a command fails with this code and message, as text and as JSON.
     #[track_caller]
     pub(crate) fn fails(&self, args: &[&str], code: i32, says: &str) {
         let ran = self.run(args);
@@ -105,7 +105,7 @@ impl Site {
         for rust in ["panicked", "Error {", "kind:", "Some("] {
             assert!(!ran.err.contains(rust), "it is for a person: {ran:?}");
         }
-        // A wrong command line is found before anybody knows how to say so.
+        // Errors in the command line are always text.
         if code != 2 {
             let ran = self.run(&[args, &["--json"]].concat());
             assert_eq!(ran.code, code, "{args:?}: {ran:?}");
@@ -115,17 +115,17 @@ impl Site {
         }
     }
 
-    /// What it comes to if this is typed, without a terminal.
+    /// Runs the program with this standard input.
     pub(crate) fn typed(&self, args: &[&str], text: &str) -> Ran {
         let mut command = self.command(args);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // One that has ended reads nothing.
+        // A program that has ended reads nothing.
         let _ = std::io::Write::write_all(&mut child.stdin.take().unwrap(), text.as_bytes());
         child.wait_with_output().unwrap().into()
     }
 
-    /// Says something in the device's conversation; returns its session and workspace.
+    /// Sends messages in the device's conversation; returns the ids of its session and workspace.
     pub(crate) fn say(&self, text: &str) -> (String, String) {
         let ran = self.typed(&[], &format!("{text}\n"));
         assert_eq!(ran.code, 0, "{ran:?}");
@@ -135,5 +135,5 @@ impl Site {
     }
 }
 
-/// An id that nothing has.
+/// Id without an object.
 pub(crate) const NOBODY: &str = "019c60d9-9c41-715c-8289-ec2d0a9167ec";

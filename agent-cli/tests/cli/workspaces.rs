@@ -4,9 +4,9 @@ use serde_json::json;
 
 use crate::site::{KINDS, NOBODY, Site};
 
-/// A workspace is created, listed, shown and deleted, for people and for programs.
+/// A workspace is created, listed, shown and deleted, as text and as JSON.
 #[test]
-fn workspaces_from_the_command_line() {
+fn workspaces_are_created_listed_and_deleted() {
     for kind in KINDS {
         let site = Site::new(kind);
         site.fails(&["workspace", "list"], 3, "holds no store");
@@ -43,22 +43,22 @@ fn workspaces_from_the_command_line() {
         site.fails(&["workspace", "show", id], 3, "was deleted");
         site.fails(&["workspace", "show", NOBODY], 3, "does not exist");
         site.fails(&["workspace", "delete", NOBODY], 3, "does not exist");
-        site.fails(&["workspace", "delete", "default"], 1, "default is never deleted");
+        site.fails(&["workspace", "delete", "default"], 1, "default cannot be deleted");
         site.fails(&["workspace", "show", "../../etc"], 2, "--help");
-        site.fails(&["workspace", "list", "--after", "c1.x.y"], 1, "another query");
+        site.fails(&["workspace", "list", "--after", "c2.x.y"], 1, "another query");
         assert_eq!(site.json(&["workspace", "list"])["total"], 1);
     }
 }
 
-/// A workspace is not created with a provider that the program does not have; what it has is named.
+/// A workspace with an unknown provider is refused; the error lists the available ones.
 #[test]
-fn workspace_create_knows_its_providers() {
+fn workspace_create_refuses_unknown_providers() {
     for kind in KINDS {
         let site = Site::new(kind);
         let create = |provider| ["workspace", "create", "--name", "x", "--provider", provider];
         site.ok(&["workspace", "create", "--name", "first"]);
         for unknown in ["claude", "", "Offline"] {
-            site.fails(&create(unknown), 1, &format!("no provider is named {unknown:?}; there is: offline"));
+            site.fails(&create(unknown), 1, &format!("unknown provider {unknown:?}; available: offline"));
         }
         assert_eq!(site.json(&["workspace", "list"])["total"], 1, "nothing was created");
         let id = site.ok(&create("offline"));
@@ -66,18 +66,21 @@ fn workspace_create_knows_its_providers() {
     }
 }
 
-/// What nobody uses is collected, and first said in a dry run; what is in use, and `default`, stays.
+/// Unused workspaces are deleted, after a dry run that lists them; recently used ones are listed as kept.
 #[test]
-fn gc_from_the_command_line() {
+fn gc_collects_only_unused_workspaces() {
     for kind in KINDS {
         let site = Site::new(kind);
         site.say("hello");
         let id = site.ok(&["workspace", "create", "--name", "old"]);
         let id = id.trim();
         let none = site.run(&["workspace", "gc", "--yes"]);
-        assert_eq!((none.code, none.out.as_str()), (0, ""), "the default is 90 days: {none:?}");
+        assert_eq!(none.code, 0, "{none:?}");
+        assert!(none.out.lines().skip(1).all(|row| row.contains("  kept  used recently, at ")), "{none:?}");
+        assert_eq!(none.err, "2 workspaces examined: 0 deleted, 2 kept\n", "the default is 90 days");
         let dry = site.json(&["workspace", "gc", "--max-age", "0", "--dry-run"]);
         assert_eq!((&dry["dry_run"], dry["collected"].as_array().unwrap().len()), (&json!(true), 2));
+        assert_eq!((&dry["examined"], &dry["retained"]), (&json!(2), &json!([])));
         assert_eq!(site.json(&["workspace", "list"])["total"], 2, "nothing was done");
         let table = site.ok(&["workspace", "gc", "--max-age", "0", "--yes"]);
         assert!(table.contains(id) && table.contains("not used for more than 0 days"), "{table}");
@@ -86,9 +89,9 @@ fn gc_from_the_command_line() {
     }
 }
 
-/// Files are put into the areas of a workspace, listed, given back byte for byte and deleted, each by another process.
+/// Files are put into the areas of a workspace, listed, returned byte for byte and deleted, each by another process.
 #[test]
-fn areas_from_the_command_line() {
+fn area_files_are_put_listed_read_and_deleted() {
     for kind in KINDS {
         let site = Site::new(kind);
         let home = site.ok(&["workspace", "create", "--name", "home"]);
@@ -103,8 +106,8 @@ fn areas_from_the_command_line() {
         assert_eq!(site.ok(&["area", "list", home, "skills"]), "NAME\na/b\n");
         let got = site.command(&["area", "get", home, "skills", "a/b"]).output().unwrap();
         assert!(got.stdout == any, "{kind}");
-        site.fails(&["area", "get", home, "memory", "a/b"], 3, "has no \"a/b\"");
-        site.fails(&["area", "put", home, "skills", "../b", file], 1, "no path");
+        site.fails(&["area", "get", home, "memory", "a/b"], 3, "has no file \"a/b\"");
+        site.fails(&["area", "put", home, "skills", "../b", file], 1, "not a valid name");
         site.fails(&["area", "put", home, "skills", "b", "nowhere"], 3, "nowhere");
         site.fails(&["area", "put", NOBODY, "skills", "b", file], 3, "does not exist");
         site.fails(&["area", "list", NOBODY, "skills"], 3, "does not exist");
@@ -114,10 +117,10 @@ fn areas_from_the_command_line() {
     }
 }
 
-/// The folders that a directory of files has beside a workspace's sessions are taken into its areas, as often as one
-/// likes, and stay as they are.
+/// The folders beside the sessions of a workspace are imported into its areas, any number of times, and are not
+/// changed.
 #[test]
-fn the_folders_of_a_workspace_become_its_areas() {
+fn workspace_folders_are_imported_as_areas() {
     for kind in KINDS {
         let site = Site::new(kind);
         let home = site.ok(&["workspace", "create", "--name", "home"]);
@@ -145,13 +148,13 @@ fn the_folders_of_a_workspace_become_its_areas() {
             assert_eq!(String::from_utf8(got.stdout).unwrap(), text, "{kind}");
             assert_eq!(std::fs::read_to_string(folder.join(area).join(name)).unwrap(), text);
         }
-        // A second version comes of a change alone.
+        // Only a changed file gets a second version.
         std::fs::write(folder.join("mcp/server.json"), "{ }").unwrap();
         site.json(&["area", "import", home, path]);
         let file = folder.join("mcp/server.json");
         let again = site.json(&["area", "put", home, "mcp", "server.json", file.to_str().unwrap()]);
         assert_eq!(again["revision"], 3, "{kind}");
-        site.fails(&["area", "import", home, site.path().to_str().unwrap()], 3, "nothing was put");
+        site.fails(&["area", "import", home, site.path().to_str().unwrap()], 3, "nothing was imported");
         site.fails(&["area", "import", NOBODY, path], 3, "does not exist");
     }
 }

@@ -1,4 +1,4 @@
-//! Real chats in real processes, and a look at what they leave behind.
+//! Chats in real processes, and checks of the sessions that they leave.
 
 #![allow(dead_code, clippy::print_stdout, reason = "each test file uses a part of it; a seed is printed")]
 
@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use agent_core::event::{Body, Event, ToolOutcome};
+use agent_core::event::{Event, EventPayload, ToolOutcome};
 use agent_core::model::CallId;
 use agent_core::session::Session;
 use agent_core::state::{SessionState, TriggerKind};
@@ -22,16 +22,16 @@ use futures::TryStreamExt;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// The program: of this package, or with S3 of the package that has its tests.
+/// Path of the program: of this package, or of the package of the S3 tests.
 const PROGRAM: &str = match (option_env!("CARGO_BIN_EXE_chat"), option_env!("CARGO_BIN_EXE_chat-with-s3")) {
     (Some(program), _) | (None, Some(program)) => program,
     (None, None) => panic!("these tests belong to a package with the program"),
 };
 
-/// How long to wait before a test is given up as stuck. Never what a test is about.
+/// Deadline after which a test fails as stuck. No test measures it.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// A chat in a process of its own; killed when dropped.
+/// Chat in its own process; killed when dropped.
 pub(crate) struct Chat {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -39,7 +39,7 @@ pub(crate) struct Chat {
     pub(crate) err: Output,
 }
 
-/// What a process has printed so far.
+/// Output of a process so far.
 #[derive(Clone, Default)]
 pub(crate) struct Output(Arc<(Mutex<Printed>, Condvar)>);
 
@@ -69,12 +69,12 @@ impl Output {
         output
     }
 
-    /// All of it so far.
+    /// Returns the output so far.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.0.lock().unwrap().bytes).into_owned()
     }
 
-    /// All of it, once the process has ended.
+    /// Waits for the end of the process, and returns its output.
     pub(crate) fn all(&self) -> Vec<u8> {
         let (lock, changed) = &*self.0;
         let (printed, late) = changed.wait_timeout_while(lock.lock().unwrap(), STUCK, |p| !p.ended).unwrap();
@@ -82,13 +82,13 @@ impl Output {
         printed.bytes.clone()
     }
 
-    /// Waits until it holds `text`.
+    /// Waits until the output contains `text`.
     #[track_caller]
     pub(crate) fn wait_for(&self, text: &str) {
         self.wait_for_times(text, 1);
     }
 
-    /// Waits until it holds `text` so often.
+    /// Waits until the output contains `text` this number of times.
     #[track_caller]
     pub(crate) fn wait_for_times(&self, text: &str, times: usize) {
         let (lock, changed) = &*self.0;
@@ -106,7 +106,7 @@ impl Output {
 }
 
 impl Chat {
-    /// A chat on the data in `folder`, as the device `laptop`.
+    /// Starts a chat on the data in `folder`, as the device `laptop`.
     pub(crate) fn start(folder: &Path, options: &[&str]) -> Self {
         let mut command = Command::new(PROGRAM);
         match database(folder) {
@@ -136,7 +136,7 @@ impl Chat {
     /// Types a line.
     pub(crate) fn say(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("the input is open");
-        // One that was killed cannot be told; what it printed says so.
+        // A write to a killed process fails; the output shows that.
         let _ = stdin.write_all(line.as_bytes()).and_then(|()| stdin.write_all(b"\n"));
     }
 
@@ -153,13 +153,13 @@ impl Chat {
         kill_process(Pid::from_child(&self.child), signal).expect("the process is there");
     }
 
-    /// `kill -9`, and waits until it is gone.
+    /// Kills the process with SIGKILL, and waits for its end.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("the process is there");
         self.child.wait().expect("the process ends");
     }
 
-    /// Ends the input, and waits for the end. Returns the exit code.
+    /// Closes the input, and waits for the end. Returns the exit code.
     pub(crate) fn finish(&mut self) -> i32 {
         self.stdin = None;
         self.wait()
@@ -180,7 +180,7 @@ impl Drop for Chat {
     }
 }
 
-/// A generator whose seed is printed, and can be given in `AGENT_TEST_SEED`.
+/// Random number generator. Its seed is printed, and can be set in `AGENT_TEST_SEED`.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -193,7 +193,7 @@ impl Dice {
         Self(seed)
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         // splitmix64
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -204,17 +204,17 @@ impl Dice {
     }
 }
 
-/// Two folders for data: one in files, one in a database file.
+/// Returns two data folders: one for files, one for a database file.
 pub(crate) fn homes() -> [TempDir; 2] {
     [".files", ".sqlite"].map(|suffix| tempfile::Builder::new().suffix(suffix).tempdir().expect("a folder"))
 }
 
-/// The database file in a folder, where it is one for that.
+/// Returns the database file in a folder, if the folder is for one.
 pub(crate) fn database(folder: &Path) -> Option<PathBuf> {
     (folder.extension()? == "sqlite").then(|| folder.join("agent.db"))
 }
 
-/// The stores in `folder`, opened by the test itself.
+/// Opens the store in `folder` in the test process.
 pub(crate) async fn storage(folder: &Path) -> Storage {
     if let Some(path) = database(folder) {
         return SqliteStore::open(path).await.expect("the store opens").into();
@@ -222,13 +222,13 @@ pub(crate) async fn storage(folder: &Path) -> Storage {
     FsConfig::new(folder).open().await.expect("the store opens").into()
 }
 
-/// A session as another process finds it: its record and its whole log, checked against each other.
+/// Session as another process finds it: its record and its whole log, checked against each other.
 pub(crate) struct Found {
     pub(crate) session: Arc<Session>,
     pub(crate) events: Vec<Event>,
 }
 
-/// The one session in `folder`.
+/// Returns the only session in `folder`.
 pub(crate) async fn found(folder: &Path) -> Found {
     let sessions = storage(folder).await.sessions;
     let page = sessions.list(SessionQuery::new()).await.expect("the sessions are listed");
@@ -240,7 +240,7 @@ pub(crate) async fn found(folder: &Path) -> Found {
     Found { session, events }
 }
 
-/// What is so of every log, whatever happened to those who wrote it.
+/// Checks properties that every log has, whatever happened to its writers.
 pub(crate) fn check(session: &Session, events: &[Event]) {
     let mut folded = Session::begin(session.id, &events[0]).expect("the log begins");
     let (mut ids, mut commits) = (HashSet::new(), HashMap::new());
@@ -254,9 +254,9 @@ pub(crate) fn check(session: &Session, events: &[Event]) {
         if at > 0 {
             folded.apply(event).expect("the log folds");
         }
-        match event.body().expect("the payload is readable") {
-            Body::AgentToolUse(call) => assert!(open.insert(call.call), "the call was not open"),
-            Body::AgentToolResult(result) => {
+        match event.decode().expect("the payload is readable") {
+            EventPayload::AgentToolUse(call) => assert!(open.insert(call.call), "the call was not open"),
+            EventPayload::AgentToolResult(result) => {
                 assert!(open.remove(&result.call), "the result at {} has its call", event.seq);
                 done.insert((event.seq, result.call));
             }
@@ -273,47 +273,47 @@ pub(crate) fn check(session: &Session, events: &[Event]) {
 }
 
 impl Found {
-    /// What people said, in order.
+    /// Returns the user messages, in order.
     pub(crate) fn said(&self) -> Vec<String> {
         self.texts(|body| match body {
-            Body::UserMessage(message) => Some(message.text),
+            EventPayload::UserMessage(message) => Some(message.text),
             _ => None,
         })
     }
 
-    /// What the agent said, in order.
+    /// Returns the agent's messages, in order.
     pub(crate) fn answered(&self) -> Vec<String> {
         self.texts(|body| match body {
-            Body::AgentMessage(message) => Some(message.text),
+            EventPayload::AgentMessage(message) => Some(message.text),
             _ => None,
         })
     }
 
-    fn texts(&self, pick: impl Fn(Body) -> Option<String>) -> Vec<String> {
-        self.events.iter().filter_map(|event| pick(event.body().unwrap())).collect()
+    fn texts(&self, pick: impl Fn(EventPayload) -> Option<String>) -> Vec<String> {
+        self.events.iter().filter_map(|event| pick(event.decode().unwrap())).collect()
     }
 
-    /// How the tool calls came out, in order.
+    /// Returns the outcomes of the tool calls, in order.
     pub(crate) fn outcomes(&self) -> Vec<ToolOutcome> {
-        let outcome = |event: &Event| match event.body().unwrap() {
-            Body::AgentToolResult(result) => Some(result.outcome),
+        let outcome = |event: &Event| match event.decode().unwrap() {
+            EventPayload::AgentToolResult(result) => Some(result.outcome),
             _ => None,
         };
         self.events.iter().filter_map(outcome).collect()
     }
 
-    /// The events by which a run was taken over from a holder that was gone.
+    /// Returns the events by which a run was taken over from a dead holder.
     pub(crate) fn take_overs(&self) -> Vec<&Event> {
         let taken = |event: &&Event| {
             let Some(change) = event.transition().unwrap() else { return false };
-            // Where the next run begins in the same commit, the two are one change.
+            // If the next run begins in the same commit, both are one change.
             change.from == SessionState::Running
                 && matches!(change.trigger, TriggerKind::LeaseExpired | TriggerKind::BeginRun)
         };
         self.events.iter().filter(taken).collect()
     }
 
-    /// The events whose change of status was asked for so.
+    /// Returns the events whose status changed by this trigger.
     pub(crate) fn triggers(&self, kind: TriggerKind) -> Vec<&Event> {
         self.events
             .iter()

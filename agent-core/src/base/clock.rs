@@ -1,4 +1,5 @@
-//! The clock and the randomness that the library uses: injected, so that a test can set them and a seed replays them.
+//! Clock and randomness that the library uses. Both are injected, so that a test can set them and a seed replays
+//! them.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,21 +9,73 @@ use uuid::Uuid;
 use crate::base::id::{CommitId, RunId, SessionId, WorkspaceId};
 use crate::base::timestamp::Timestamp;
 
-/// Tells the time.
+/// Source of the current time.
+///
+/// ```
+/// use std::sync::Arc;
+/// use agent_core::Timestamp;
+/// use agent_core::clock::{Clock, Effects};
+///
+/// #[derive(Debug)]
+/// struct Noon;
+///
+/// impl Clock for Noon {
+///     fn now(&self) -> Timestamp {
+///         Timestamp::from_micros(43_200_000_000)
+///     }
+/// }
+///
+/// let effects = Effects::default().with_clock(Arc::new(Noon));
+/// assert_eq!(effects.now().to_string(), "1970-01-01T12:00:00.000000Z");
+/// ```
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The present moment. It may step back; nothing but timestamps changes when it does.
+    /// Returns the current time. The clock may step back; that affects timestamps and nothing else.
     fn now(&self) -> Timestamp;
 }
 
-/// Makes random bytes.
+/// Source of random bytes.
+///
+/// ```
+/// use std::sync::Arc;
+/// use agent_core::clock::{Clock, Effects, Random};
+/// # use agent_core::Timestamp;
+/// # #[derive(Debug)] struct Noon;
+/// # impl Clock for Noon { fn now(&self) -> Timestamp { Timestamp::UNIX_EPOCH } }
+///
+/// #[derive(Debug)]
+/// struct Sevens;
+///
+/// impl Random for Sevens {
+///     fn fill(&self, bytes: &mut [u8]) {
+///         bytes.fill(7);
+///     }
+/// }
+///
+/// let effects = Effects::new(Arc::new(Noon), Arc::new(Sevens));
+/// assert_eq!(effects.random_u64(), 0x0707_0707_0707_0707);
+/// ```
 pub trait Random: fmt::Debug + Send + Sync + 'static {
-    /// Fills `bytes`. For ids, so a source that must not be guessed has to be unpredictable.
+    /// Fills `bytes` with random bytes. Ids are made of them; if ids must not be guessable, the source must be
+    /// unpredictable.
     fn fill(&self, bytes: &mut [u8]);
 }
 
-/// Where the library takes the time, ids and randomness from. Cheap to clone.
+/// Clock and random source from which the library takes times, ids and randomness. Cloning is cheap.
 ///
-/// The default is the machine's clock and the operating system's randomness.
+/// The default is the system clock and the operating system's randomness.
+///
+/// ```
+/// use agent_core::clock::Effects;
+///
+/// let effects = Effects::default();
+/// let (session, workspace) = (effects.new_session_id(), effects.new_workspace_id());
+/// let (commit, run) = (effects.new_commit_id(), effects.new_run_id());
+/// assert_ne!(session, effects.new_session_id());
+/// # let _ = (workspace, commit, run);
+/// let mut key = [0; 32];
+/// effects.fill(&mut key);
+/// assert!(effects.now() < effects.now().plus_micros(1_000_000));
+/// ```
 #[must_use]
 #[derive(Clone, Debug)]
 pub struct Effects {
@@ -37,13 +90,24 @@ impl Default for Effects {
 }
 
 impl Effects {
-    /// Uses a clock and a random source of the caller's.
+    /// Creates effects from a clock and a random source.
     pub fn new(clock: Arc<dyn Clock>, random: Arc<dyn Random>) -> Self {
         Self { clock, random }
     }
 
-    /// For tests: a clock that starts at `start` and moves one millisecond with every look, and ids that follow
-    /// from `seed`. Two of the same seed behave alike.
+    /// Creates effects for tests, with a stepping clock and seeded ids.
+    ///
+    /// The clock starts at `start` and advances by one millisecond at each call; ids are derived from `seed`. Two
+    /// values with the same seed and start behave alike.
+    ///
+    /// ```
+    /// use agent_core::Timestamp;
+    /// use agent_core::clock::Effects;
+    ///
+    /// let (first, second) = (Effects::seeded(7, Timestamp::UNIX_EPOCH), Effects::seeded(7, Timestamp::UNIX_EPOCH));
+    /// assert_eq!(first.new_session_id(), second.new_session_id());
+    /// assert_eq!(first.now(), second.now());
+    /// ```
     pub fn seeded(seed: u64, start: Timestamp) -> Self {
         Self {
             clock: Arc::new(SteppingClock(Mutex::new(start))),
@@ -51,30 +115,36 @@ impl Effects {
         }
     }
 
-    /// This, with another clock.
+    /// Replaces the clock.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The present moment.
+    /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Fills `bytes` with randomness.
+    /// Fills `bytes` with random bytes.
     pub fn fill(&self, bytes: &mut [u8]) {
         self.random.fill(bytes);
     }
 
-    /// A random number, uniform over all of `u64`.
+    /// Returns a random number, uniform over all of `u64`.
     pub fn random_u64(&self) -> u64 {
         let mut bytes = [0; 8];
         self.fill(&mut bytes);
         u64::from_le_bytes(bytes)
     }
 
-    /// A new UUID of version 7: the time in milliseconds, then 74 random bits.
+    /// Returns a new UUID of version 7: the time in milliseconds, then 74 random bits.
+    ///
+    /// ```
+    /// use agent_core::clock::Effects;
+    ///
+    /// assert_eq!(Effects::default().new_uuid().get_version_num(), 7);
+    /// ```
     pub fn new_uuid(&self) -> Uuid {
         let millis = u64::try_from(self.now().as_micros() / 1000).unwrap_or(0);
         let mut random = [0; 10];
@@ -82,28 +152,28 @@ impl Effects {
         uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
     }
 
-    /// A new session id.
+    /// Returns a new session id.
     pub fn new_session_id(&self) -> SessionId {
         SessionId::from_uuid(self.new_uuid())
     }
 
-    /// A new workspace id.
+    /// Returns a new workspace id.
     pub fn new_workspace_id(&self) -> WorkspaceId {
         WorkspaceId::from_uuid(self.new_uuid())
     }
 
-    /// A new commit id.
+    /// Returns a new commit id.
     pub fn new_commit_id(&self) -> CommitId {
         CommitId::from_uuid(self.new_uuid())
     }
 
-    /// A new run id.
+    /// Returns a new run id.
     pub fn new_run_id(&self) -> RunId {
         RunId::from_uuid(self.new_uuid())
     }
 }
 
-/// The one place that reads the machine's clock and randomness.
+/// Default sources: the only code that reads the system clock and the system's randomness.
 mod ambient {
     use super::{Clock, Random};
     use crate::base::timestamp::Timestamp;

@@ -1,21 +1,23 @@
-//! One opaque error for every operation: what happened, whether a write may have happened, what to do.
+//! Error type of every operation: the kind of failure, whether a write may have been applied, and the remedy.
 
 use std::fmt;
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::base::id::{Epoch, Seq};
 use crate::base::state::{SessionState, TriggerKind};
 use crate::base::text::ParseError;
 use crate::base::timestamp::Timestamp;
 
-/// The result of every fallible operation of this library.
+/// Result of a fallible operation of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// An error of a store, the manager or the runtime.
+/// Error of a store, the manager or the runtime.
 ///
-/// The [kind](Error::kind) says what the caller should do; the text names the object and the remedy, and is not
+/// The [kind](Error::kind) says what the caller should do. The text names the object and the remedy, and is not
 /// covered by semver. The [write outcome](Error::write_outcome) says whether the failed operation may have taken
 /// effect. Payloads (messages, tool results) never appear in it.
 ///
@@ -29,7 +31,11 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 /// assert!(error.is_retryable());
 /// assert_eq!(error.write_outcome(), WriteOutcome::Unknown);
 /// ```
-#[derive(Clone)]
+///
+/// As JSON an error has the fields of its kind (`kind` and, for some, `head`, `epoch`, `holder`, `from`, `trigger`,
+/// `at`), `message`, `write_outcome` and `timed_out`. The [source](std::error::Error::source) is not part of it.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(from = "ErrorJson", into = "ErrorJson")]
 pub struct Error(Box<Inner>);
 
 #[derive(Clone)]
@@ -41,64 +47,116 @@ struct Inner {
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
-/// The kind of an error: tells the caller what to do about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// JSON form of an error.
+#[derive(Serialize, Deserialize)]
+struct ErrorJson {
+    #[serde(flatten)]
+    kind: ErrorKind,
+    message: String,
+    write_outcome: WriteOutcome,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    timed_out: bool,
+}
+
+impl From<Error> for ErrorJson {
+    fn from(error: Error) -> Self {
+        let Inner { kind, message, outcome, timed_out, .. } = *error.0;
+        Self { kind, message, write_outcome: outcome, timed_out }
+    }
+}
+
+impl From<ErrorJson> for Error {
+    fn from(json: ErrorJson) -> Self {
+        let ErrorJson { kind, message, write_outcome: outcome, timed_out } = json;
+        Self(Box::new(Inner { kind, message, outcome, timed_out, source: None }))
+    }
+}
+
+/// Kind of an error. Says what the caller should do about it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use agent_core::clock::Effects;
+/// use agent_core::{ErrorKind, MemoryStore, SessionStore};
+///
+/// # let effects = Effects::default();
+/// let store = MemoryStore::new();
+/// let error = store.load(effects.new_session_id()).await.unwrap_err();
+/// let advice = match error.kind() {
+///     ErrorKind::Busy { holder } => format!("{holder} is at work; try again later"),
+///     ErrorKind::NotFound | ErrorKind::Deleted => "start a new conversation".to_owned(),
+///     kind => format!("failed: {}", kind.name()),
+/// };
+/// assert_eq!(advice, "start a new conversation");
+/// assert!(error.is_absent());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The object was looked for and is proven absent. Nothing else is ever reported as this.
+    /// The object is proven absent: the store has searched for it. Nothing else is reported as this kind.
     NotFound,
     /// The object existed and was deleted; a tombstone remains. Its id is never used again.
     Deleted,
-    /// The precondition does not hold. Load again, decide again.
+    /// The precondition does not hold. Load the object again, then decide again.
     Conflict {
-        /// The head of the session as it is now, where the object is a session.
+        /// Current head of the session, if the object is a session.
         head: Option<Seq>,
     },
-    /// The run that wrote this has ended, or another took over. Stop, and write nothing more under this epoch.
+    /// The run that sent this write has ended, or another run took over. Stop, and write nothing more under this
+    /// epoch.
     Fenced {
-        /// The newest epoch of the session.
+        /// Newest epoch of the session.
         epoch: Epoch,
     },
-    /// Someone else is at work on it. Wait, `send` the input for the next run, or fork.
+    /// Another run holds the session. Wait, `send` the input for the next run, or fork.
     Busy {
-        /// Who holds it, as that holder named itself.
+        /// Name of the holder, as the holder gave it.
         holder: String,
     },
     /// The request is malformed. Fix the call; nothing was written.
     InvalidInput,
-    /// The request would grow something beyond its documented limit. Nothing was written.
+    /// The request would exceed a documented limit. Nothing was written.
     LimitExceeded,
-    /// The session's state does not allow this. Nothing was written.
+    /// The session's state does not allow the request. Nothing was written.
     InvalidTransition {
-        /// The state the session is in.
+        /// Current state of the session.
         from: SessionState,
-        /// What was asked of it.
+        /// Trigger that was refused.
         trigger: TriggerKind,
     },
-    /// The answer comes after its time: the question was to be answered before `at`. Nothing was written. Wake the session,
-    /// which then goes on without the answer.
+    /// The answer is late: the question had to be answered before `at`. Nothing was written. Run the session, which
+    /// then continues without the answer.
     Expired {
-        /// When the time for the answer ended.
+        /// Time at which the question expired.
         at: Timestamp,
     },
-    /// Stored bytes are damaged. Nothing was overwritten; what is readable stays readable.
+    /// Stored bytes are damaged. Nothing was overwritten; readable data stays readable.
     Corrupt,
-    /// The data is of a newer format, or the store cannot do this.
+    /// The data has a newer format, or the store does not support the operation.
     Unsupported,
     /// The operating system or the service refused access. Fix the permission named in the text.
     Denied,
-    /// No space or no quota is left. Make room, then try again.
+    /// No space or no quota is left. Free some, then try again.
     Full,
-    /// The store cannot be reached or is overloaded at the moment. The only kind worth a retry as it is.
+    /// The store cannot be reached or is overloaded at the moment. The only kind for which an unchanged retry is
+    /// useful.
     Unavailable,
-    /// An earlier failure left this handle unable to say what is durable. Open the store again.
+    /// After an earlier failure, it is unknown which writes of this handle are durable. Open the store again.
     Poisoned,
     /// A model or a tool failed.
     Provider,
 }
 
 impl ErrorKind {
-    /// The stable name of the kind, as it stands in spans: `not_found`, `conflict` …
+    /// Returns the stable name of the kind, as used in spans: `not_found`, `conflict` …
+    ///
+    /// ```
+    /// use agent_core::ErrorKind;
+    ///
+    /// assert_eq!(ErrorKind::Conflict { head: None }.name(), "conflict");
+    /// ```
     pub const fn name(&self) -> &'static str {
         match self {
             Self::NotFound => "not_found",
@@ -121,17 +179,27 @@ impl ErrorKind {
     }
 }
 
-/// The outcome of a failed write: not applied, or unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Outcome of a failed write: not applied, or unknown.
+///
+/// ```
+/// use agent_core::{Error, ErrorKind, WriteOutcome};
+///
+/// let refused = Error::invalid("the title is empty; give 1 to 512 bytes");
+/// assert_eq!(refused.write_outcome(), WriteOutcome::NotApplied);
+/// let lost = Error::new(ErrorKind::Unavailable, "no reply; send it again").with_outcome(WriteOutcome::Unknown);
+/// assert_eq!(lost.write_outcome(), WriteOutcome::Unknown);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum WriteOutcome {
-    /// Nothing was written, now or later.
+    /// Nothing was written, and nothing will be.
     NotApplied,
-    /// It may have been written, or may yet be. Send the same commit, with the same id, to find out.
+    /// The write may have been applied, or may still be. Send the same commit, with the same id, to find out.
     Unknown,
 }
 
 impl Error {
-    /// Creates an error of `kind` whose write, if there was one, did not happen.
+    /// Creates an error of `kind`. Its write, if there was one, counts as not applied.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -143,29 +211,56 @@ impl Error {
     }
 
     /// Adds the error that caused this one.
+    ///
+    /// ```
+    /// use std::error::Error as _;
+    /// use agent_core::{Error, ErrorKind};
+    ///
+    /// let cause = std::io::Error::other("connection reset");
+    /// let error = Error::new(ErrorKind::Unavailable, "the store cannot be reached; try again").with_source(cause);
+    /// assert_eq!(error.source().unwrap().to_string(), "connection reset");
+    /// ```
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Source>) -> Self {
         self.0.source = Some(Arc::from(source.into()));
         self
     }
 
-    /// States whether the failed write may have happened.
+    /// Sets whether the failed write may have been applied.
     #[must_use]
     pub fn with_outcome(mut self, outcome: WriteOutcome) -> Self {
         self.0.outcome = outcome;
         self
     }
 
-    /// For backends: states that the operation was tried, or waited for others, for as long as it may. Whoever tries again
-    /// what failed, as [`settle`](crate::store::ext::SessionStoreExt::settle) does, leaves it at that.
+    /// For backends: marks the error as a timeout: the operation was tried, or waited for others, for as long as it
+    /// may.
+    ///
+    /// Retry loops, such as [`commit_with_retry`](crate::store::ext::SessionStoreExt::commit_with_retry), stop at such
+    /// an error.
+    ///
+    /// ```
+    /// use agent_core::{Error, ErrorKind};
+    ///
+    /// let error = Error::new(ErrorKind::Unavailable, "no answer within 30 s; try again later").timed_out();
+    /// assert!(error.is_timeout() && error.is_retryable());
+    /// ```
     #[must_use]
     pub fn timed_out(mut self) -> Self {
         self.0.timed_out = true;
         self
     }
 
-    /// Names the object that the error is about (`session 019c…`) at the start of the text, unless its last word, the
-    /// id, stands in the text already.
+    /// Prefixes the text with the object that the error is about (`session 019c…`), unless the text contains the
+    /// object's last word, its id.
+    ///
+    /// ```
+    /// use agent_core::{Error, ErrorKind};
+    ///
+    /// let error = Error::corrupt("line 412 has a bad checksum").about("workspace default");
+    /// assert_eq!(error.to_string(), "workspace default: line 412 has a bad checksum");
+    /// assert_eq!(*error.kind(), ErrorKind::Corrupt);
+    /// ```
     #[must_use]
     pub fn about(mut self, object: impl fmt::Display) -> Self {
         let object = object.to_string();
@@ -181,37 +276,45 @@ impl Error {
         &self.0.kind
     }
 
-    /// Returns whether the operation that failed may have been applied. A failed read is [`WriteOutcome::NotApplied`].
+    /// Returns whether the failed operation may have been applied. For a failed read, this is
+    /// [`WriteOutcome::NotApplied`].
     pub fn write_outcome(&self) -> WriteOutcome {
         self.0.outcome
     }
 
-    /// Returns whether the same request, for a commit with the same id, may succeed when simply sent again.
+    /// Returns whether the same request (for a commit, with the same id) may succeed if it is sent again unchanged.
     pub fn is_retryable(&self) -> bool {
         self.0.kind == ErrorKind::Unavailable
     }
 
-    /// Returns whether the operation took all the time that it may take. It may succeed later.
+    /// Returns whether the operation used all the time that it may use. It may succeed later.
     pub fn is_timeout(&self) -> bool {
         self.0.timed_out
     }
 
-    /// Returns whether the object is proven absent, either never created ([`ErrorKind::NotFound`]) or deleted.
+    /// Returns whether the object is proven absent: never created ([`ErrorKind::NotFound`]) or deleted.
+    ///
+    /// ```
+    /// use agent_core::{Error, ErrorKind};
+    ///
+    /// assert!(Error::new(ErrorKind::Deleted, "session 019c… was deleted").is_absent());
+    /// assert!(!Error::corrupt("session 019c… has no first event").is_absent());
+    /// ```
     pub fn is_absent(&self) -> bool {
         matches!(self.0.kind, ErrorKind::NotFound | ErrorKind::Deleted)
     }
 
-    /// An error of kind [`ErrorKind::InvalidInput`].
+    /// Creates an error of kind [`ErrorKind::InvalidInput`].
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidInput, message)
     }
 
-    /// An error of kind [`ErrorKind::LimitExceeded`].
+    /// Creates an error of kind [`ErrorKind::LimitExceeded`].
     pub fn limit(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::LimitExceeded, message)
     }
 
-    /// An error of kind [`ErrorKind::Corrupt`].
+    /// Creates an error of kind [`ErrorKind::Corrupt`].
     pub fn corrupt(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Corrupt, message)
     }

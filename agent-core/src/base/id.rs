@@ -1,7 +1,8 @@
-//! Typed ids: checked once, when parsed or made, and never again.
+//! Typed ids, checked once, when they are parsed or made.
 //!
-//! No id that comes from outside can leave a store's root or alias another: the ids that become paths or keys are
-//! UUIDs and short lower-case [names](TenantId); a [`DeviceId`] is any text, and never becomes a path unhashed.
+//! No id from outside can escape a store's root or alias another id: the ids that become paths or keys are UUIDs and
+//! short lower-case [names](TenantId); a [`DeviceId`] is any text, and is always hashed before it becomes part of a
+//! path.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,7 +25,7 @@ macro_rules! uuid_id {
                 Self(uuid)
             }
 
-            /// The UUID itself.
+            /// Returns the UUID.
             pub const fn as_uuid(&self) -> &Uuid {
                 &self.0
             }
@@ -33,8 +34,8 @@ macro_rules! uuid_id {
         impl FromStr for $name {
             type Err = ParseError;
 
-            /// Parses the hyphenated, lower- or upper-case form. Every other spelling of a UUID is refused, so that
-            /// one id has one name.
+            /// Parses the hyphenated form, in lower or upper case. Refuses every other spelling of a UUID, so that
+            /// each id has one spelling.
             fn from_str(text: &str) -> Result<Self, ParseError> {
                 parse_uuid($noun, text).map(Self)
             }
@@ -61,7 +62,7 @@ macro_rules! display_uuid {
 }
 
 uuid_id! {
-    /// Names a workspace. The well-known workspace [`WorkspaceId::DEFAULT`] prints and parses as `default`.
+    /// Id of a workspace. The well-known workspace [`WorkspaceId::DEFAULT`] prints and parses as `default`.
     ///
     /// ```
     /// use agent_core::WorkspaceId;
@@ -74,7 +75,7 @@ uuid_id! {
 }
 
 impl WorkspaceId {
-    /// The workspace of a single-user host: the nil UUID.
+    /// Id of the workspace of a single-user host: the nil UUID.
     pub const DEFAULT: Self = Self(Uuid::nil());
 }
 
@@ -85,32 +86,72 @@ impl fmt::Display for WorkspaceId {
 }
 
 uuid_id! {
-    /// Names a session. Never used again, not even after the session was purged.
+    /// Id of a session. Never used again, even after the session was purged.
+    ///
+    /// ```
+    /// use agent_core::SessionId;
+    ///
+    /// let session: SessionId = "019c60d9-9c41-715c-8289-ec2d0a9167ec".parse()?;
+    /// assert_eq!(session.to_string(), "019c60d9-9c41-715c-8289-ec2d0a9167ec");
+    /// assert_eq!(SessionId::from_uuid(*session.as_uuid()), session);
+    /// // Each id has one spelling.
+    /// assert!("019c60d99c41715c8289ec2d0a9167ec".parse::<SessionId>().is_err());
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     SessionId, "session id"
 }
 display_uuid!(SessionId);
 
 uuid_id! {
-    /// Names a commit; chosen before its first attempt and the same in every retry.
+    /// Id of a commit. Chosen before the first attempt; every retry reuses it.
+    ///
+    /// ```
+    /// use agent_core::CommitId;
+    /// use agent_core::clock::Effects;
+    ///
+    /// let commit = Effects::default().new_commit_id();
+    /// assert_eq!(commit.to_string().parse::<CommitId>()?, commit);
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     CommitId, "commit id"
 }
 display_uuid!(CommitId);
 
 uuid_id! {
-    /// Names one run of an agent.
+    /// Id of one run of an agent.
+    ///
+    /// ```
+    /// use agent_core::RunId;
+    /// use agent_core::clock::Effects;
+    ///
+    /// let run = Effects::default().new_run_id();
+    /// assert_eq!(RunId::from_uuid(*run.as_uuid()), run);
+    /// ```
     RunId, "run id"
 }
 display_uuid!(RunId);
 
 uuid_id! {
-    /// Names an event. Derived from its commit and its position in it, so that a retry makes the same events.
+    /// Id of an event. Derived from the commit and the event's position in it, so that a retry makes the same events.
+    ///
+    /// ```
+    /// use agent_core::{CommitId, EventId};
+    ///
+    /// let commit: CommitId = "018f4e9a-7a2b-7c3d-8e4f-ffffffffffff".parse()?;
+    /// let second = EventId::derive(commit, 1);
+    /// assert_eq!(second.to_string(), "018f4e9a-7a2b-8c3d-8e4f-ffff00000000");
+    /// assert_ne!(second, EventId::derive(commit, 0));
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     EventId, "event id"
 }
 display_uuid!(EventId);
 
 impl EventId {
-    /// The id of event `index` (from 0) of `commit`: the commit's bits as a UUID of version 8 (RFC 9562, "custom"),
-    /// with `index` added to the last 32.
+    /// Returns the id of event `index` (from 0) of `commit`.
+    ///
+    /// The id is the commit's bits as a UUID of version 8 (RFC 9562, "custom"), with `index` added to the last 32
+    /// bits.
     pub fn derive(commit: CommitId, index: u32) -> Self {
         let mut bytes = *commit.0.as_bytes();
         bytes[6] = (bytes[6] & 0x0f) | 0x80;
@@ -128,8 +169,10 @@ fn parse_uuid(noun: &str, text: &str) -> Result<Uuid, ParseError> {
     parsed.ok_or_else(|| ParseError::new(format!("{noun} {} is not a hyphenated UUID", quoted(text))))
 }
 
-/// A UUID of version 8 that follows from what it names: the first bits of the SHA-256 of `owner` and of each part, with the
-/// part's length in 8 bytes before it, so that no two lists of parts are one text.
+/// Returns a UUID of version 8 derived from `owner` and `parts`.
+///
+/// It consists of the first bits of the SHA-256 of `owner` and of each part. Each part is preceded by its length in 8
+/// bytes, so that two different lists of parts never hash the same bytes.
 pub(crate) fn uuid_of(owner: &Uuid, parts: &[&str]) -> Uuid {
     let mut hash = Sha256::new();
     hash.update(owner.as_bytes());
@@ -142,17 +185,26 @@ pub(crate) fn uuid_of(owner: &Uuid, parts: &[&str]) -> Uuid {
     uuid::Builder::from_custom_bytes(bytes).into_uuid()
 }
 
-/// Names a device, as the host knows it: 1 to 512 bytes of text without control characters.
+/// Id of a device, as the host names it: 1 to 512 bytes of text without control characters.
 ///
-/// It is opaque, compared byte by byte, and never becomes a path or a key unhashed.
+/// The id is opaque, compared byte by byte, and never becomes a path or a key unhashed.
+///
+/// ```
+/// use agent_core::DeviceId;
+///
+/// let device: DeviceId = "telegram/chat 4711".parse()?;
+/// assert_eq!(device.as_str(), "telegram/chat 4711");
+/// assert!("two\nlines".parse::<DeviceId>().is_err());
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(Box<str>);
 
 impl DeviceId {
-    /// The most bytes that a device id may have.
+    /// Maximum number of bytes of a device id.
     pub const MAX_BYTES: usize = 512;
 
-    /// The text itself.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -167,18 +219,28 @@ impl FromStr for DeviceId {
     }
 }
 
-/// Names a tenant: `[a-z0-9][a-z0-9_-]{0,62}`. Single-tenant hosts use [`TenantId::default`].
+/// Id of a tenant: `[a-z0-9][a-z0-9_-]{0,62}`. Single-tenant hosts use [`TenantId::default`].
+///
+/// ```
+/// use agent_core::TenantId;
+///
+/// let tenant: TenantId = "acme-eu".parse()?;
+/// assert_eq!(tenant.as_str(), "acme-eu");
+/// assert_eq!(TenantId::default().as_str(), "default");
+/// assert!("../acme".parse::<TenantId>().is_err());
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 #[must_use]
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(Box<str>);
 
 impl TenantId {
-    /// Returns the tenant that belongs to an outside name: an e-mail address, the key of a customer, any text.
+    /// Returns the tenant id derived from an outside name: an e-mail address, the key of a customer, any text.
     ///
-    /// The id is `t-` and the first 48 lower-case hexadecimal digits (192 bits) of the SHA-256 of the bytes of `name`, so
-    /// that a path or a key shows nothing of the name, and a script can compute it
-    /// (`printf %s "$name" | sha256sum | cut -c1-48`). The derivation never changes. Names are compared byte by byte: bring
-    /// them into one form first, for example to lower case, if several spellings mean the same tenant.
+    /// The id is `t-` and the first 48 lower-case hexadecimal digits (192 bits) of the SHA-256 of the bytes of
+    /// `name`. So a path or a key reveals nothing of the name, and a script can compute it (`printf %s "$name" |
+    /// sha256sum | cut -c1-48`). The derivation never changes. Names are compared byte by byte: if several spellings
+    /// mean the same tenant, normalize them first, for example to lower case.
     ///
     /// ```
     /// use agent_core::TenantId;
@@ -197,14 +259,14 @@ impl TenantId {
         Self(text.into())
     }
 
-    /// The text itself; safe as a path component and as a key on every supported platform.
+    /// Returns the text; safe as a path component and as a key on every supported platform.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl Default for TenantId {
-    /// The tenant `default`.
+    /// Returns the tenant `default`.
     fn default() -> Self {
         Self("default".into())
     }
@@ -227,7 +289,7 @@ impl FromStr for TenantId {
     }
 }
 
-/// Names that no Windows file may have; refused everywhere, so that a store can move between platforms.
+/// Returns whether Windows reserves the name. Such names are refused on every platform, so that a store can move.
 fn is_reserved_on_windows(text: &str) -> bool {
     matches!(text, "con" | "prn" | "aux" | "nul")
         || (text.len() == 4
@@ -264,7 +326,7 @@ macro_rules! counter {
         pub struct $name(u64);
 
         impl $name {
-            /// Before the first.
+            /// Number before the first one.
             pub const ZERO: Self = Self(0);
 
             /// Wraps a number.
@@ -272,12 +334,12 @@ macro_rules! counter {
                 Self(number)
             }
 
-            /// The number.
+            /// Returns the number.
             pub const fn get(self) -> u64 {
                 self.0
             }
 
-            /// The one after this. Saturates at `u64::MAX`, which no store reaches.
+            /// Returns the next number. Saturates at `u64::MAX`, which no store reaches.
             pub const fn next(self) -> Self {
                 Self(self.0.saturating_add(1))
             }
@@ -292,17 +354,39 @@ macro_rules! counter {
 }
 
 counter! {
-    /// An event's place in its session: 1, 2, 3 … without gaps. [`Seq::ZERO`] is before the first.
+    /// Sequence number of an event in its session: 1, 2, 3 … without gaps. [`Seq::ZERO`] is before the first.
+    ///
+    /// ```
+    /// use agent_core::Seq;
+    ///
+    /// assert_eq!(Seq::ZERO.next(), Seq::new(1));
+    /// assert_eq!(Seq::new(41).next().get(), 42);
+    /// ```
     Seq
 }
 
 counter! {
-    /// The number of a session's lease: one more with every run. The fence of a run's writes.
+    /// Number of a session's lease; increases by one with every run. Fences the writes of a run.
+    ///
+    /// ```
+    /// use agent_core::Epoch;
+    ///
+    /// let (lost, successor) = (Epoch::new(3), Epoch::new(3).next());
+    /// assert!(successor > lost);
+    /// assert_eq!(successor.get(), 4);
+    /// ```
     Epoch
 }
 
 counter! {
-    /// The number of a workspace record's version: one more with every `put`.
+    /// Version number of a workspace record; increases by one with every `put`.
+    ///
+    /// ```
+    /// use agent_core::Revision;
+    ///
+    /// assert_eq!(Revision::ZERO.next(), Revision::new(1));
+    /// assert_eq!(Revision::new(7).to_string(), "7");
+    /// ```
     Revision
 }
 
@@ -358,7 +442,7 @@ mod tests {
 
     /// The derivation of a tenant from an outside name is pinned; what it gives is a tenant id.
     #[test]
-    fn tenants_of_outside_names_are_pinned() {
+    fn tenant_id_derivation_is_pinned() {
         for (name, tenant) in [
             ("", "t-e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934c"),
             ("alice@example.com", "t-ff8d9819fc0e12bf0d24892e45987e249a28dce836a85cad"),
@@ -381,9 +465,9 @@ mod tests {
         assert_eq!(EventId::derive(commit, 1).to_string(), "018f4e9a-7a2b-8c3d-8e4f-ffff00000000");
     }
 
-    /// What is shown of a text from outside is bounded, and says that it was cut.
+    /// Quoted text is bounded, and marks a cut.
     #[test]
-    fn what_is_quoted_is_bounded() {
+    fn quoted_text_is_bounded() {
         assert_eq!(quoted("a\nb"), "\"a\\nb\"");
         assert_eq!(quoted(&"é".repeat(60)), format!("\"{}\"", "é".repeat(60)));
         assert_eq!(quoted(&"é".repeat(61)), format!("\"{}…\"", "é".repeat(60)));

@@ -1,8 +1,8 @@
-//! Calls into the host's code: a panic there ends the call, not what called it.
+//! Calls into the host's code. A panic there ends the call, not the caller.
 //!
-//! Whatever the host implements is called through this module: [`called`] for what returns at once, [`isolated`] for what
-//! is awaited. Both also catch a panic in a drop of what the host gave. A program that is built with `panic = "abort"` ends
-//! all the same.
+//! The library calls everything that the host implements through this module: [`called`] for synchronous code,
+//! [`isolated`] for futures. Both also catch a panic in a drop of a value that the host gave. In a program built with
+//! `panic = "abort"`, a panic still ends the process.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -11,35 +11,60 @@ use std::task::{Context, Poll};
 use futures::Stream;
 use tracing::warn;
 
-/// Calls the host's code; `None` if it panicked.
+/// Calls the host's code and returns its result; `None` if it panicked.
+///
+/// ```
+/// use agent_core::isolated::called;
+///
+/// assert_eq!(called(|| 6 * 7), Some(42));
+/// assert_eq!(called(|| "".parse::<u8>().unwrap()), None);
+/// ```
 pub fn called<T>(work: impl FnOnce() -> T) -> Option<T> {
-    // What the host shares between its calls is its own; of ours nothing is used again that a panic left half done.
+    // State that the host's calls share is the host's own. Of its own state, the library uses none again that a panic
+    // left half changed.
     catch_unwind(AssertUnwindSafe(work)).map_err(drop_payload).ok()
 }
 
-/// Drops what a panic carried, which is the host's, too.
+/// Drops the payload of a panic. The payload belongs to the host, so its drop may panic too.
 fn drop_payload(payload: Box<dyn std::any::Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(again);
     }
 }
 
-/// Starts the host's future, and gives what it gives; `None` if it panicked.
+/// Starts the host's future and resolves to its output; `None` if it panicked.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use agent_core::isolated::isolated;
+///
+/// let whole = isolated(|| Box::pin(async { "7".parse::<u8>().unwrap() }));
+/// let broken = isolated(|| Box::pin(async { "".parse::<u8>().unwrap() }));
+/// assert_eq!((whole.await, broken.await), (Some(7), None));
+/// # Ok(()) }
+/// ```
 pub fn isolated<F: Future + Unpin>(start: impl FnOnce() -> F) -> Isolated<F> {
     Isolated(called(start))
 }
 
-/// What the host gave to be polled. It panics neither when it is polled nor when it is dropped.
+/// Wrapper around a future, a stream or another value of the host. Does not panic when it is polled or dropped.
+///
+/// ```
+/// use agent_core::isolated::Isolated;
+///
+/// let mut plugin = Isolated::new(vec![1, 2, 3]);
+/// assert!(plugin.end(), "the drop did not panic");
+/// ```
 #[derive(Debug)]
 pub struct Isolated<T>(Option<T>);
 
 impl<T> Isolated<T> {
-    /// Isolates what the host gave.
+    /// Wraps a value of the host.
     pub const fn new(theirs: T) -> Self {
         Self(Some(theirs))
     }
 
-    /// Drops it; `false` if that panicked.
+    /// Drops the value; returns `false` if that panicked.
     pub fn end(&mut self) -> bool {
         match self.0.take() {
             Some(theirs) => called(move || drop(theirs)).is_some(),
@@ -66,7 +91,7 @@ impl<F: Future + Unpin> Future for Isolated<F> {
 }
 
 impl<S: Stream + Unpin> Stream for Isolated<S> {
-    /// `None` for a panic.
+    /// Item of the stream; `None` for a panic.
     type Item = Option<S::Item>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

@@ -1,8 +1,9 @@
-//! JSON kept as it was written: compacted once, when accepted, and byte-stable from then on.
+//! JSON kept as written: compacted once, when it is accepted, and byte-stable from then on.
 //!
-//! A `serde_json::Value` would change large numbers, and `#[serde(flatten)]` cannot carry raw values; so records and
-//! events are decoded by hand into typed fields, raw payloads and ordered, raw unknown fields.
+//! A `serde_json::Value` would change large numbers, and `#[serde(flatten)]` cannot carry raw values. Therefore
+//! records and events are decoded by hand into typed fields, raw payloads, and ordered raw unknown fields.
 
+use std::cmp::Ordering;
 use std::{fmt, io};
 
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
@@ -15,8 +16,8 @@ use crate::base::text::Text;
 
 /// One JSON value as text: compact (no white space outside strings), otherwise exactly as it was given.
 ///
-/// Numbers of any size, the order and repetition of keys, and escapes are preserved. It is compact whichever way it was
-/// made, serde's included, so that it never holds a line break.
+/// Numbers of any size, the order and repetition of keys, and escapes are preserved. The text is compact however the
+/// value was made, also through serde, so it never contains a line break.
 ///
 /// ```
 /// use agent_core::json::RawJson;
@@ -25,16 +26,19 @@ use crate::base::text::Text;
 /// assert_eq!(json.get(), "{\"n\":123456789012345678901234567890.10}");
 /// # Ok::<(), agent_core::Error>(())
 /// ```
+///
+/// It does not decode inside types that serde buffers: an enum with `#[serde(tag = …)]` or `#[serde(untagged)]`, or a
+/// field with `#[serde(flatten)]`. Decode such a value as `serde_json::Value` and convert it with [`RawJson::of`].
 #[derive(Clone, Serialize)]
 #[serde(transparent)]
 pub struct RawJson(Box<RawValue>);
 
 impl RawJson {
-    /// Accepts one JSON value and compacts it.
+    /// Parses one JSON value and compacts it.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where the text is not one JSON value.
+    /// `InvalidInput` if the text is not one JSON value.
     pub fn parse(text: &str) -> Result<Self> {
         let not_json = |source: serde_json::Error| {
             let fault = JsonFault::from(source);
@@ -44,11 +48,22 @@ impl RawJson {
         Self::compacted(raw.to_owned()).map_err(not_json)
     }
 
-    /// The JSON of any serializable value.
+    /// Returns the JSON of any serializable value.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where the value has no JSON form (a map with keys that are not text, say).
+    /// `InvalidInput` if the value has no JSON form (for example a map whose keys are not text).
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    /// use agent_core::json::RawJson;
+    ///
+    /// let places = BTreeMap::from([("city", "Oslo"), ("country", "NO")]);
+    /// let json = RawJson::of(&places)?;
+    /// assert_eq!(json.get(), r#"{"city":"Oslo","country":"NO"}"#);
+    /// assert!(RawJson::of(&BTreeMap::from([((1, 2), "a pair is no JSON key")])).is_err());
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     pub fn of(value: &impl Serialize) -> Result<Self> {
         serde_json::value::to_raw_value(value).and_then(Self::compacted).map_err(|source| {
             let what = format!("a {} has no JSON form; give its maps keys that are text", type_of(value));
@@ -56,44 +71,65 @@ impl RawJson {
         })
     }
 
-    /// The JSON of a value that cannot fail to have one, as [`to_text`] has it.
+    /// Returns the JSON of a value that always has a JSON form, like [`to_text`].
     ///
     /// # Panics
     ///
-    /// If the value has a map with keys that are no text.
-    #[expect(clippy::expect_used, reason = "whoever calls this knows the type")]
+    /// Panics if the value contains a map whose keys are not text.
+    ///
+    /// ```
+    /// use agent_core::json::RawJson;
+    ///
+    /// assert_eq!(RawJson::sure(&["a", "b"]).get(), r#"["a","b"]"#);
+    /// ```
+    #[expect(clippy::expect_used, reason = "each caller passes a type that has a JSON form")]
     pub fn sure(value: &impl Serialize) -> Self {
         Self::of(value).expect("text, numbers and maps with text keys have a JSON form")
     }
 
-    /// JSON that stands in the program.
+    /// Returns the JSON of a literal in the program.
     ///
     /// # Panics
     ///
-    /// If it is no JSON.
-    #[expect(clippy::expect_used, reason = "it stands in the program, and a test that calls it has seen it")]
+    /// Panics if the text is not JSON.
+    ///
+    /// ```
+    /// use agent_core::json::RawJson;
+    ///
+    /// let schema = RawJson::constant(r#"{ "type": "object" }"#);
+    /// assert_eq!(schema.get(), r#"{"type":"object"}"#);
+    /// ```
+    #[expect(clippy::expect_used, reason = "the text is a literal, and a test that calls it has parsed it")]
     pub fn constant(text: &'static str) -> Self {
-        Self::parse(text).expect("JSON that stands in the program")
+        Self::parse(text).expect("the literal is JSON")
     }
 
-    /// An empty object, `{}`.
+    /// Returns an empty object, `{}`.
+    ///
+    /// ```
+    /// use agent_core::json::RawJson;
+    ///
+    /// assert_eq!(RawJson::empty_object().get(), "{}");
+    /// ```
     #[expect(clippy::expect_used, clippy::missing_panics_doc, reason = "it cannot fail")]
     pub fn empty_object() -> Self {
-        // As [`constant`](Self::constant) has it, but it is made for every event without a payload: nothing is parsed twice.
+        // Parses the text once, unlike [`constant`](Self::constant), since every event without a payload calls this.
         Self(RawValue::from_string("{}".to_owned()).expect("an empty object is JSON"))
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn get(&self) -> &str {
         self.0.get()
     }
 
-    /// The most levels of objects and lists of a payload that is stored: so few that, with what stands around it, every
-    /// common reader of JSON takes it. `serde_json` reads 127 levels, SQLite 1,000.
+    /// Maximum nesting depth of a stored payload, in levels of objects and lists.
+    ///
+    /// The limit leaves room for the JSON around the payload, so that every common reader accepts it: `serde_json`
+    /// reads 127 levels, SQLite 1,000.
     pub const MAX_DEPTH: usize = 100;
 
-    /// Returns how many levels of objects and lists lie within each other: 0 for a text or a number, 1 for `[]`. One pass
-    /// over the text.
+    /// Returns the nesting depth of objects and lists: 0 for a text or a number, 1 for `[]`. Takes one pass over the
+    /// text.
     ///
     /// ```
     /// use agent_core::json::RawJson;
@@ -120,11 +156,20 @@ impl RawJson {
         deepest
     }
 
-    /// Reads the value as a type.
+    /// Decodes the value as a type.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where it is not of that shape.
+    /// `InvalidInput` if the value does not have that shape.
+    ///
+    /// ```
+    /// use agent_core::json::RawJson;
+    ///
+    /// let json = RawJson::parse("[1, 2, 3]")?;
+    /// assert_eq!(json.to::<Vec<u8>>()?, [1, 2, 3]);
+    /// assert!(json.to::<String>().is_err());
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     pub fn to<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_str(self.get()).map_err(|source| {
             let fault = JsonFault::from(source);
@@ -132,7 +177,8 @@ impl RawJson {
         })
     }
 
-    /// A value with white space outside strings removed; one that was decoded from a stored line is compact already.
+    /// Wraps a value, with white space outside strings removed. A value decoded from a stored line is compact
+    /// already.
     fn compacted(raw: Box<RawValue>) -> serde_json::Result<Self> {
         if is_compact(raw.get()) {
             return Ok(Self(raw));
@@ -162,21 +208,28 @@ impl fmt::Debug for RawJson {
     }
 }
 
-/// The JSON text of a value that cannot fail to have one: of text, numbers, JSON that was read, and maps with text keys.
+/// Returns the JSON text of a value that always has one: text, numbers, parsed JSON, and maps with text keys.
 ///
 /// # Panics
 ///
-/// If the value has a map with keys that are no text.
+/// Panics if the value contains a map whose keys are not text.
+///
+/// ```
+/// use agent_core::json::to_text;
+///
+/// assert_eq!(to_text(&("laptop", 3)), r#"["laptop",3]"#);
+/// ```
 #[expect(
     clippy::expect_used,
-    reason = "whoever calls this knows the type; an empty text would be stored in its place"
+    reason = "each caller passes a type that has a JSON form; otherwise an empty text would be stored"
 )]
 pub fn to_text(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("text, numbers and maps with text keys have a JSON form")
 }
 
-/// A fault in a JSON text: its kind and its place, without a word of it: serde's own error quotes what it found, and
-/// payloads never appear in errors.
+/// Fault in a JSON text: its kind and its position, without any of the text.
+///
+/// serde's own error quotes what it found, and payloads never appear in errors.
 #[derive(Debug)]
 pub struct JsonFault {
     what: serde_json::error::Category,
@@ -206,12 +259,12 @@ impl fmt::Display for JsonFault {
 
 impl std::error::Error for JsonFault {}
 
-/// Whether a field has its type's default, and is left out.
+/// Returns whether a field has its type's default value. Such a field is not written.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Tells a field that is there and `null` from one that is not there.
+/// Deserializes a field so that an explicit `null` differs from an absent field.
 pub(crate) fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -220,12 +273,12 @@ where
     T::deserialize(deserializer).map(Some)
 }
 
-/// The name of a value's type, for an error that may not show the value.
+/// Returns the name of a value's type, for an error that may not show the value.
 fn type_of<T>(_: &T) -> &'static str {
     std::any::type_name::<T>()
 }
 
-/// How long a value is as JSON; for limits. It is counted, not kept.
+/// Returns the length of a value as JSON, in bytes; for limits. Counts the bytes without storing them.
 pub(crate) fn size_bytes(value: &impl Serialize) -> usize {
     struct Counted(usize);
     impl io::Write for Counted {
@@ -273,15 +326,28 @@ fn compact(json: &str) -> String {
     out
 }
 
-/// The fields of a JSON object in their order, each value as raw JSON.
+/// Fields of a JSON object in their order, each value as raw JSON.
 ///
-/// Used for metadata that the library stores and never interprets, and for the fields of a record or an event that
-/// this version does not know: they are handed back and written again as they were.
+/// Used for metadata that the library stores and never interprets, and for fields of a record or an event that this
+/// version does not know. Such fields are returned and written again unchanged.
+///
+/// ```
+/// use agent_core::json::{RawFields, RawJson};
+///
+/// let mut fields = RawFields::new();
+/// fields.insert("plan", RawJson::parse(r#"{ "id": 7 }"#)?);
+/// fields.insert("tags", RawJson::of(&["a", "b"])?);
+/// assert_eq!((fields.len(), fields.get("plan").unwrap().get()), (2, r#"{"id":7}"#));
+/// assert_eq!(fields.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["plan", "tags"]);
+/// assert!(fields.remove("plan").is_some() && !fields.is_empty());
+/// assert_eq!(fields.size_bytes(), r#"{"tags":["a","b"]}"#.len());
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct RawFields(Vec<(Box<str>, RawJson)>);
 
 impl RawFields {
-    /// No fields.
+    /// Creates an object without fields.
     pub const fn new() -> Self {
         Self(Vec::new())
     }
@@ -296,12 +362,12 @@ impl RawFields {
         self.0.len()
     }
 
-    /// The value of `name`.
+    /// Returns the value of `name`.
     pub fn get(&self, name: &str) -> Option<&RawJson> {
         self.0.iter().find(|(key, _)| &**key == name).map(|(_, value)| value)
     }
 
-    /// Sets `name`, in its place where it exists, else at the end.
+    /// Sets `name`: replaces the value in place if the field exists, else appends the field.
     pub fn insert(&mut self, name: impl Into<Box<str>>, value: RawJson) {
         let name = name.into();
         match self.0.iter_mut().find(|(key, _)| *key == name) {
@@ -310,13 +376,13 @@ impl RawFields {
         }
     }
 
-    /// Removes `name`, and returns what it was.
+    /// Removes `name`, and returns its value.
     pub fn remove(&mut self, name: &str) -> Option<RawJson> {
         let at = self.0.iter().position(|(key, _)| &**key == name)?;
         Some(self.0.remove(at).1)
     }
 
-    /// The fields in order.
+    /// Returns the fields in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &RawJson)> {
         self.0.iter().map(|(key, value)| (&**key, value))
     }
@@ -326,16 +392,27 @@ impl RawFields {
         self.0.push((name.into(), value));
     }
 
-    /// The size of the fields as JSON text; for limits.
+    /// Returns the size of the fields as JSON text, in bytes; for limits.
     pub fn size_bytes(&self) -> usize {
         if self.is_empty() { "{}".len() } else { size_bytes(self) }
     }
 
-    /// Takes the field `name` as a `T`; a field that is missing or `null` gives `None`.
+    /// Removes the field `name` and decodes it as a `T`; `None` if the field is missing or `null`.
     ///
     /// # Errors
     ///
-    /// `Corrupt` for a value of another type.
+    /// `Corrupt` if the value has another type.
+    ///
+    /// ```
+    /// use agent_core::json::{RawFields, RawJson};
+    ///
+    /// let mut fields = RawFields::from_iter([("port", RawJson::constant("8080"))]);
+    /// assert_eq!(fields.take::<u16>("port")?, Some(8080));
+    /// assert_eq!(fields.take::<u16>("port")?, None);
+    /// assert!(fields.need::<u16>("port").is_err());
+    /// assert_eq!(fields.or_default::<u16>("port")?, 0);
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     pub fn take<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<Option<T>> {
         let Some(raw) = self.remove(name) else { return Ok(None) };
         serde_json::from_str(raw.get()).map_err(|source| {
@@ -344,20 +421,20 @@ impl RawFields {
         })
     }
 
-    /// As [`take`](Self::take), for a field that must be there.
+    /// Removes and decodes a required field, like [`take`](Self::take).
     ///
     /// # Errors
     ///
-    /// `Corrupt` for a value of another type, and where it is missing.
+    /// `Corrupt` if the value has another type or is missing.
     pub fn need<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<T> {
         self.take(name)?.ok_or_else(|| Error::corrupt(format!("the field {name} is missing")))
     }
 
-    /// As [`take`](Self::take), with the type's default where it is missing.
+    /// Removes and decodes a field, like [`take`](Self::take); returns the type's default if it is missing.
     ///
     /// # Errors
     ///
-    /// `Corrupt` for a value of another type.
+    /// `Corrupt` if the value has another type.
     pub fn or_default<T: DeserializeOwned + Default>(&mut self, name: &'static str) -> Result<T> {
         Ok(self.take(name)?.unwrap_or_default())
     }
@@ -411,34 +488,62 @@ impl<'de> Deserialize<'de> for RawFields {
     }
 }
 
-/// What every version of a document says of itself.
+/// Fields that every version of a document has.
 #[derive(Deserialize)]
 struct Head {
     format: u64,
     kind: String,
 }
 
-/// The format of an exported document of this kind, which says both in its fields `format` and `kind`.
+/// Checks that an exported document is of this kind and format, as its fields `format` and `kind` give them.
 ///
 /// # Errors
 ///
-/// `Corrupt` if the text is no such document; `Unsupported` for a format newer than `newest`, and for another kind.
-pub fn check_document(text: &str, kind: &str, newest: u64) -> Result<u64> {
+/// `Corrupt` if the text is not such a document; `Unsupported` for another format or another kind.
+///
+/// ```
+/// use agent_core::ErrorKind;
+/// use agent_core::json::check_document;
+///
+/// let text = r#"{"format": 1, "kind": "session", "session": {}}"#;
+/// check_document(text, "session", 1)?;
+/// let error = check_document(text, "session", 2).unwrap_err();
+/// assert_eq!(*error.kind(), ErrorKind::Unsupported);
+/// # Ok::<(), agent_core::Error>(())
+/// ```
+pub fn check_document(text: &str, kind: &str, format: u64) -> Result<()> {
     let head: Head = serde_json::from_str(text).map_err(|source| {
-        Error::corrupt(format!("the document is no {kind} that was exported"))
-            .with_source(JsonFault::from(source))
+        Error::corrupt(format!("the document is not an exported {kind}")).with_source(JsonFault::from(source))
     })?;
-    if head.format > newest || head.kind != kind {
-        return Err(Error::new(
-            ErrorKind::Unsupported,
-            format!(
-                "the document is a {:?} of format {}; this version reads a {kind:?} of format {newest}",
-                head.kind.chars().take(32).collect::<String>(),
-                head.format
-            ),
-        ));
+    let remedy = match head.format.cmp(&format) {
+        _ if head.kind != kind => "name another document",
+        Ordering::Less => "use the version that wrote it",
+        Ordering::Equal => return Ok(()),
+        Ordering::Greater => "update the library",
+    };
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        format!(
+            "the document is a {:?} of format {}, and a {kind:?} of format {format} is read here; {remedy}",
+            head.kind.chars().take(32).collect::<String>(),
+            head.format
+        ),
+    ))
+}
+
+/// JSON form of a duration: whole milliseconds. For `#[serde(with = "millis")]`.
+pub(crate) mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
     }
-    Ok(head.format)
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_millis)
+    }
 }
 
 #[cfg(test)]
@@ -446,7 +551,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What is compacted keeps every byte that means something.
+    /// Compaction keeps every byte outside white space.
     #[test]
     fn numbers_escapes_and_order_survive() {
         let text = "{ \"b\" : 1e400,\n\"a\": [ 12345678901234567890123 , -0.0, \"x \\\" \\\\ \\u0000 \\ud83d\\ude00\" ] , \"b\":2 }";
@@ -463,14 +568,14 @@ mod tests {
 
     /// Depth is no way to bring the process down.
     #[test]
-    fn deep_nesting_is_accepted_or_refused_but_never_a_crash() {
+    fn deep_nesting_never_crashes() {
         let deep = "[".repeat(200_000) + &"]".repeat(200_000);
         let _ = RawJson::parse(&deep).map(|json| json.to::<serde_json::Value>());
     }
 
-    /// What was stored with white space is compacted when it is read, and what is compact stays as it is.
+    /// JSON that was stored with white space is compacted when it is read; compact JSON stays as it is.
     #[test]
-    fn white_space_outside_strings_goes_and_nothing_else() {
+    fn only_whitespace_outside_strings_is_removed() {
         for (text, compact) in [
             ("1", "1"),
             (" 1", "1"),
@@ -493,9 +598,9 @@ mod tests {
         }
     }
 
-    /// What is wrong with a text is told by its place, without a word of it; how large fields are, as they are stored.
+    /// A fault in JSON names a position and quotes nothing; the size of fields is that of their stored text.
     #[test]
-    fn a_fault_tells_where_and_not_what() {
+    fn json_error_gives_the_position_but_no_content() {
         let error = RawJson::parse("{\"secret\":\n sesame}").unwrap_err();
         let source = std::error::Error::source(&error).unwrap().to_string();
         assert_eq!(source, "invalid JSON at byte 2 of line 2");

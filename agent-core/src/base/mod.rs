@@ -1,10 +1,11 @@
-//! What everything else is made of: ids, times, JSON, the state table, errors, the clock. Imports nothing of the rest.
+//! Base of the crate: ids, times, JSON, the state table, errors, the clock. Imports nothing from the other modules.
 
 pub mod clock;
 pub(crate) mod error;
 pub(crate) mod id;
 pub mod isolated;
 pub mod json;
+pub(crate) mod percent;
 pub mod state;
 pub(crate) mod text;
 pub(crate) mod timestamp;

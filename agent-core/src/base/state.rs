@@ -1,206 +1,214 @@
-//! The session's state machine: one table, from which the code decides, the diagram in the docs is drawn and the
-//! exhaustive test runs.
+//! State machine of a session: one table that the code, the diagram in the docs and the exhaustive test share.
 //!
-//! Two conditions are different states only if different events are legal in them; everything else is a
-//! [`Reason`]. A transition is always recorded by an event in the same commit as what caused it.
+//! Two conditions are different states only if different events are legal in them; everything else is a [`Reason`]. A
+//! transition is always recorded by an event in the same commit as its cause.
 
 use crate::base::text::words;
 
 words! {
-    /// What a session is doing, as far as it decides which events are legal.
+    /// State of a session. Decides which events are legal.
+    ///
+    /// ```
+    /// use agent_core::state::SessionState;
+    ///
+    /// assert_eq!(SessionState::RequiresAction.as_str(), "requires_action");
+    /// assert_eq!(SessionState::from_word("queued"), Some(SessionState::Queued));
+    /// assert!(SessionState::Archived.is_hidden() && !SessionState::Terminated.is_hidden());
+    /// assert!(SessionState::Running.may_hold_lease());
+    /// ```
     SessionState {
-        /// Being prepared; inputs are kept and served once it is ready.
+        /// The session is being prepared; inputs are stored and served once it is ready.
         Initializing = "initializing",
-        /// Nothing to do.
+        /// The session has nothing to do.
         Idle = "idle",
-        /// Has work and waits for a run.
+        /// The session has work and waits for a run.
         Queued = "queued",
         /// A run holds the lease.
         Running = "running",
-        /// Waits for a person's or a program's answer.
+        /// The session waits for an answer of a person or a program.
         RequiresAction = "requires_action",
-        /// Set aside; inputs are kept.
+        /// The session is suspended; inputs are stored.
         Suspended = "suspended",
-        /// Needs to be recovered before it goes on.
+        /// The session failed and must be recovered before it continues.
         Failed = "failed",
-        /// Hidden from lists by default; can be restored.
+        /// The session is hidden from lists by default; it can be restored.
         Archived = "archived",
-        /// Over for good; still readable.
+        /// The session has ended permanently; it is still readable.
         Terminated = "terminated",
-        /// Gone; a tombstone remains.
+        /// The session is deleted; a tombstone remains.
         Deleted = "deleted",
-        /// A state of a newer version of this library: readable, and closed to commits.
+        /// State of a newer version of this library: the session is readable, and accepts no commits.
         Newer = "newer",
     } newer = Some(Self::Newer)
 }
 
 words! {
-    /// Why a session is in its state.
+    /// Reason for a session's state.
     Reason {
-        /// Created, and nothing has happened since.
+        /// The session was created, and nothing has happened since.
         Fresh = "fresh",
         /// An input waits, or started the run.
         Input = "input",
-        /// An input that came during the last run waits.
+        /// An input that arrived during the last run waits.
         FollowUp = "follow_up",
-        /// A scheduled wake is due, or started the run.
-        QueuedWake = "queued_wake",
-        /// The last run failed and will be tried again.
+        /// A scheduled timer is due, or started the run.
+        TimerDue = "timer_due",
+        /// The last run failed and will be retried.
         RetryBackoff = "retry_backoff",
-        /// The answer that was asked for is there.
+        /// The requested answer has arrived.
         ActionResolved = "action_resolved",
-        /// The answer that was asked for did not come in time.
+        /// The requested answer did not arrive in time.
         ActionTimedOut = "action_timed_out",
-        /// The run that held the lease is gone.
+        /// The run that held the lease was lost.
         LeaseLost = "lease_lost",
         /// The model ended its turn.
         EndTurn = "end_turn",
-        /// The model ran into its token limit.
+        /// The model reached its token limit.
         MaxTokens = "max_tokens",
         /// The run reached its limit of model calls or of tool calls.
         MaxTurns = "max_turns",
-        /// The model's answer reached a limit of bytes, and was cut there.
+        /// The model's answer reached a limit of bytes and was cut there.
         MaxOutput = "max_output",
-        /// The model met a stop sequence.
+        /// The model produced a stop sequence.
         StopSequence = "stop_sequence",
         /// The model refused.
         Refusal = "refusal",
-        /// Cancelled by a person or a shutdown.
+        /// A person or a shutdown cancelled the run.
         Interrupted = "interrupted",
         /// The run failed.
         RunError = "run_error",
-        /// A tool call waits to be confirmed.
+        /// A tool call waits for confirmation.
         AwaitToolConfirmation = "await_tool_confirmation",
-        /// A tool that runs outside waits to deliver.
+        /// A tool that runs outside has not delivered its result yet.
         AwaitToolResult = "await_tool_result",
         /// A question waits for a decision.
         AwaitApproval = "await_approval",
-        /// Paused by a person.
+        /// A person paused the session.
         UserPaused = "user_paused",
-        /// Set aside after a time without activity.
+        /// The session was suspended after a time without activity.
         Inactivity = "inactivity",
-        /// Set aside to free what it ran on.
+        /// The session was suspended to free its resources.
         ResourcesReleased = "resources_released",
-        /// What it runs on failed.
+        /// A resource that the session runs on failed.
         ResourceError = "resource_error",
-        /// The system around it failed.
+        /// The surrounding system failed.
         SystemError = "system_error",
-        /// Its stored data is damaged.
+        /// The session's stored data is damaged.
         StorageCorrupt = "storage_corrupt",
-        /// Archived by a person.
+        /// A person archived the session.
         UserArchived = "user_archived",
-        /// Ended by a person.
+        /// A person ended the session.
         UserEnded = "user_ended",
-        /// Ended by a time limit.
+        /// A time limit ended the session.
         Expired = "expired",
-        /// Ended by an operator.
+        /// An operator ended the session.
         AdminEnded = "admin_ended",
-        /// Deleted by a person.
+        /// A person deleted the session.
         UserDeleted = "user_deleted",
-        /// Deleted by retention.
+        /// Retention deleted the session.
         Collected = "collected",
-        /// A reason of a newer version of this library.
+        /// Reason of a newer version of this library.
         Newer = "newer",
     } newer = Some(Self::Newer)
 }
 
 words! {
-    /// What can be asked of a session's state.
+    /// Kind of request that changes a session's state.
     TriggerKind {
-        /// A session comes to be: new, forked, as a child, or imported.
+        /// Creates a session: new, forked, as a child, or imported.
         Create = "create",
-        /// Someone prepares it, under a lease.
+        /// Takes a lease to prepare the session.
         Prepare = "prepare",
-        /// Preparation is done.
+        /// Ends the preparation.
         Ready = "ready",
-        /// An input arrives.
+        /// Adds an input.
         Input = "input",
-        /// A wake is scheduled.
-        EnqueueWake = "enqueue_wake",
-        /// A wake is wanted no more.
-        CancelWake = "cancel_wake",
-        /// A run takes the lease.
+        /// Schedules a timer.
+        ScheduleTimer = "schedule_timer",
+        /// Cancels a scheduled timer.
+        CancelTimer = "cancel_timer",
+        /// Starts a run, which takes the lease.
         BeginRun = "begin_run",
-        /// The run takes up what arrived since it began.
-        Take = "take",
-        /// The run ends by itself.
+        /// Claims the inputs that arrived since the run began.
+        ClaimInputs = "claim_inputs",
+        /// Ends the run normally.
         EndRun = "end_run",
-        /// The run ends, and waits for an answer.
+        /// Ends the run and waits for an answer.
         AwaitAnswer = "await_answer",
-        /// The run ends because it was cancelled.
+        /// Ends the run because it was cancelled.
         EndInterrupted = "end_interrupted",
-        /// The run fails and is to be tried again.
+        /// Ends a failed run that will be retried.
         EndRetry = "end_retry",
-        /// The run fails for good; the session stays usable.
+        /// Ends a failed run that will not be retried; the session stays usable.
         EndFailed = "end_failed",
-        /// The holder of the lease is found dead.
+        /// Ends a lease whose holder is dead.
         LeaseExpired = "lease_expired",
-        /// The answer that was asked for arrives.
+        /// Delivers the requested answer.
         ResolveAction = "resolve_action",
-        /// The answer that was asked for did not come in time.
+        /// Gives up waiting for the requested answer.
         ActionTimeout = "action_timeout",
-        /// Whatever it does or waits for is to stop.
+        /// Stops the session's run or its waiting.
         Interrupt = "interrupt",
-        /// It is set aside; a run is asked to end first.
+        /// Suspends the session; a run is asked to end first.
         Suspend = "suspend",
-        /// It is set aside now; a run is fenced off.
+        /// Suspends the session now; a run is fenced.
         ForceSuspend = "force_suspend",
-        /// It goes on.
+        /// Resumes a suspended session.
         Resume = "resume",
-        /// It cannot go on.
+        /// Marks the session as failed.
         Fail = "fail",
-        /// What made it fail is mended.
-        Recover = "recover",
-        /// It is hidden from lists.
+        /// Clears a failure after its cause was fixed.
+        ClearFailure = "clear_failure",
+        /// Hides the session from lists.
         Archive = "archive",
-        /// It is shown again.
+        /// Shows an archived session again.
         Unarchive = "unarchive",
-        /// It is over for good.
+        /// Ends the session permanently.
         Terminate = "terminate",
-        /// It is deleted.
+        /// Deletes the session.
         Delete = "delete",
-        /// Its visible history starts anew.
+        /// Clears the visible history.
         Clear = "clear",
-        /// Another session is made from it.
+        /// Forks another session from this one.
         Fork = "fork",
-        /// A trigger of a newer version of this library.
+        /// Trigger of a newer version of this library.
         Newer = "newer",
     } newer = Some(Self::Newer)
 }
 
-/// Where a legal trigger leads.
+/// Result of a legal trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Target {
-    /// To this state.
+    /// The session enters this state.
     To(SessionState),
-    /// The state stays; what came is stored.
+    /// The state stays; the event is stored.
     Stay,
-    /// To `Queued` where an input or a wake is open, else to `Idle`.
+    /// The session becomes `Queued` if an input or a timer is open, else `Idle`.
     Open,
-    /// To `RequiresAction` where an answer is still awaited, else as [`Target::Open`].
+    /// The session becomes `RequiresAction` if an answer is still pending, else as for [`Target::Open`].
     OpenOrAction,
-    /// `Queued` goes as [`Target::Open`], since its inputs may be closed now; any other state stays.
+    /// A `Queued` session changes as for [`Target::Open`], since its inputs may be closed now; any other state stays.
     OpenIfQueued,
-    /// To `Failed` once the attempts are used up, else to `Queued`.
+    /// The session becomes `Failed` once the attempts are used up, else `Queued`.
     Retry,
-    /// To `Initializing` where what it runs on had failed, else as [`Target::Open`].
+    /// The session becomes `Initializing` if a resource that it runs on had failed, else as for [`Target::Open`].
     Recovered,
-    /// To the state before it was archived.
+    /// The session returns to its state before it was archived.
     Previous,
-    /// It is so already: a success that writes nothing.
+    /// The session is in that state already: the commit succeeds and writes nothing.
     Already,
 }
 
-/// One line of the table: in these states this trigger leads there. What no line allows is refused.
+/// Row of the table: in these states, this trigger has that result. A trigger that no row allows is refused.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Rule {
-    /// What is asked.
+    /// Trigger of the rule.
     pub trigger: TriggerKind,
-    /// The states in which it may be asked.
+    /// States in which the trigger is legal.
     pub from: &'static [SessionState],
-    /// What becomes of the session.
+    /// Result of the trigger.
     pub target: Target,
 }
 
@@ -212,21 +220,21 @@ const fn rule(trigger: TriggerKind, from: &'static [SessionState], target: Targe
     Rule { trigger, from, target }
 }
 
-/// The whole state machine. `Create` is not in it: it is legal exactly where there is no session.
+/// Complete state machine. `Create` is not in the table: it is legal exactly if there is no session.
 pub const TABLE: &[Rule] = &[
     rule(TriggerKind::Prepare, &[Initializing], Target::Stay),
     rule(TriggerKind::Ready, &[Initializing], Target::Open),
     rule(TriggerKind::Input, &[Idle, Queued], Target::To(Queued)),
     rule(TriggerKind::Input, &[Initializing, Running, RequiresAction, Suspended], Target::Stay),
-    rule(TriggerKind::EnqueueWake, &[Idle, Queued], Target::To(Queued)),
-    rule(TriggerKind::EnqueueWake, &[Initializing, Running, RequiresAction, Suspended], Target::Stay),
+    rule(TriggerKind::ScheduleTimer, &[Idle, Queued], Target::To(Queued)),
+    rule(TriggerKind::ScheduleTimer, &[Initializing, Running, RequiresAction, Suspended], Target::Stay),
     rule(
-        TriggerKind::CancelWake,
+        TriggerKind::CancelTimer,
         &[Initializing, Idle, Queued, Running, RequiresAction, Suspended, Failed],
         Target::OpenIfQueued,
     ),
     rule(TriggerKind::BeginRun, &[Queued], Target::To(Running)),
-    rule(TriggerKind::Take, &[Running], Target::Stay),
+    rule(TriggerKind::ClaimInputs, &[Running], Target::Stay),
     rule(TriggerKind::EndRun, &[Running], Target::Open),
     rule(TriggerKind::AwaitAnswer, &[Running], Target::To(RequiresAction)),
     rule(TriggerKind::EndInterrupted, &[Running], Target::Open),
@@ -251,7 +259,7 @@ pub const TABLE: &[Rule] = &[
         &[Initializing, Idle, Queued, Running, RequiresAction, Suspended],
         Target::To(Failed),
     ),
-    rule(TriggerKind::Recover, &[Failed], Target::Recovered),
+    rule(TriggerKind::ClearFailure, &[Failed], Target::Recovered),
     rule(
         TriggerKind::Archive,
         &[Initializing, Idle, Queued, RequiresAction, Suspended, Failed, Terminated],
@@ -279,18 +287,25 @@ pub const TABLE: &[Rule] = &[
     ),
 ];
 
-/// What `trigger` does in `state`, or `None` where it is refused.
+/// Returns the result of `trigger` in `state`, or `None` if it is refused.
+///
+/// ```
+/// use agent_core::state::{SessionState, Target, TriggerKind, target};
+///
+/// assert_eq!(target(SessionState::Idle, TriggerKind::Input), Some(Target::To(SessionState::Queued)));
+/// assert_eq!(target(SessionState::Terminated, TriggerKind::Input), None);
+/// ```
 pub fn target(state: SessionState, trigger: TriggerKind) -> Option<Target> {
     TABLE.iter().find(|rule| rule.trigger == trigger && rule.from.contains(&state)).map(|rule| rule.target)
 }
 
 impl SessionState {
-    /// Whether lists leave it out unless they are asked for it.
+    /// Returns whether lists omit sessions in this state unless they ask for it.
     pub const fn is_hidden(self) -> bool {
         matches!(self, Archived | Deleted)
     }
 
-    /// Whether a run or a preparation may hold a lease in it.
+    /// Returns whether a run or a preparation may hold a lease in this state.
     pub const fn may_hold_lease(self) -> bool {
         matches!(self, Running | Initializing)
     }

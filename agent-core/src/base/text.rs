@@ -1,4 +1,4 @@
-//! Text from outside: how it is checked, quoted in an error, and read from JSON.
+//! Text from outside: checks, quotation in errors, and reading from JSON.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,8 +8,10 @@ use serde::{Deserialize, Deserializer};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// Error of parsing the id of a workspace, session, commit, run, event, device or tenant, or a time. Converts into an
-/// [`Error`](crate::base::error::Error) of kind [`InvalidInput`](crate::base::error::ErrorKind::InvalidInput), with the same text.
+/// Error of parsing an id (of a workspace, session, commit, run, event, device or tenant) or a time.
+///
+/// Converts into an [`Error`](crate::base::error::Error) of kind
+/// [`InvalidInput`](crate::base::error::ErrorKind::InvalidInput), with the same text.
 ///
 /// ```
 /// use agent_core::{Error, ErrorKind, SessionId};
@@ -24,7 +26,7 @@ pub struct ParseError {
 }
 
 impl ParseError {
-    /// Creates an error whose text names the object and the remedy.
+    /// Creates an error. Its text names the object and the remedy.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), source: None }
     }
@@ -36,7 +38,7 @@ impl ParseError {
         self
     }
 
-    /// Returns its text and the error that caused it.
+    /// Returns the text and the source error.
     pub(crate) fn into_parts(self) -> (String, Option<Source>) {
         (self.message, self.source)
     }
@@ -54,11 +56,19 @@ impl std::error::Error for ParseError {
     }
 }
 
-/// Checks text from outside: 1 to `max` bytes and no control character.
+/// Checks text from outside: it must have 1 to `max` bytes and no control character.
 ///
 /// # Errors
 ///
-/// A [`ParseError`] that names `noun` and what is wrong with it.
+/// [`ParseError`] that names `noun` and the fault.
+///
+/// ```
+/// use agent_core::text::check_text;
+///
+/// assert!(check_text("label", "Küche", 64).is_ok());
+/// let error = check_text("label", "", 64).unwrap_err();
+/// assert_eq!(error.to_string(), "label is empty; give 1 to 64 bytes");
+/// ```
 pub fn check_text(noun: &str, text: &str, max: usize) -> Result<(), ParseError> {
     if text.is_empty() {
         return Err(ParseError::new(format!("{noun} is empty; give 1 to {max} bytes")));
@@ -72,7 +82,13 @@ pub fn check_text(noun: &str, text: &str, max: usize) -> Result<(), ParseError> 
     Ok(())
 }
 
-/// Text from outside for an error message: escaped, and cut (at a character) where it is long.
+/// Quotes text from outside for an error message: escaped, and cut after 60 characters.
+///
+/// ```
+/// use agent_core::text::quoted;
+///
+/// assert_eq!(quoted("two\nlines"), r#""two\nlines""#);
+/// ```
 pub fn quoted(text: &str) -> String {
     const MOST: usize = 60;
     let mut short: String = text.chars().take(MOST).collect();
@@ -82,11 +98,11 @@ pub fn quoted(text: &str) -> String {
     format!("{short:?}")
 }
 
-/// A string of a JSON text, borrowed from it where it has no escapes: serde's own `Cow` never borrows.
+/// String of a JSON text, borrowed from it if it has no escapes. serde's own `Cow` never borrows.
 #[derive(Debug)]
 pub(crate) struct Text<'de>(pub(crate) Cow<'de, str>);
 
-impl<'de> Deserialize<'de> for Text<'de> {
+impl<'a, 'de: 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Either;
         impl<'de> Visitor<'de> for Either {
@@ -108,7 +124,7 @@ impl<'de> Deserialize<'de> for Text<'de> {
     }
 }
 
-/// Serde through `Display` and `FromStr`: what is read is checked as if a person had typed it.
+/// Implements serde through `Display` and `FromStr`, so that text read from JSON is checked like typed text.
 macro_rules! text_serde {
     ($name:ident) => {
         impl serde::Serialize for $name {
@@ -140,15 +156,15 @@ macro_rules! words {
         }
 
         impl $name {
-            /// Every value that this version of the library knows.
+            /// All values that this version of the library knows.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The word that is stored.
+            /// Returns the stored word.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $word,)* }
             }
 
-            /// The value that a stored word means, if this version knows it.
+            /// Returns the value of a stored word, if this version knows the word.
             pub fn from_word(word: &str) -> Option<Self> {
                 match word { $($word => Some(Self::$variant),)* _ => $newer }
             }

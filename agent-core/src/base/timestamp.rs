@@ -1,4 +1,4 @@
-//! Moments in time.
+//! Points in time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,9 +7,10 @@ use chrono::{DateTime, SecondsFormat, Utc};
 
 use crate::base::text::{ParseError, quoted, text_serde};
 
-/// A moment in UTC, in whole microseconds, between the years 0 and 9999.
+/// Point in time in UTC, in whole microseconds, between the years 0 and 9999.
 ///
-/// Times are data; they never order anything (a [`Seq`](crate::base::id::Seq) does). Prints and parses as RFC 3339.
+/// Times are data; nothing is ordered by them (events are ordered by [`Seq`](crate::base::id::Seq)). Prints and
+/// parses as RFC 3339.
 ///
 /// ```
 /// use agent_core::Timestamp;
@@ -25,12 +26,21 @@ pub struct Timestamp(i64);
 impl Timestamp {
     /// 1970-01-01T00:00:00Z.
     pub const UNIX_EPOCH: Self = Self(0);
-    /// The earliest moment: the start of the year 0.
+    /// Earliest time: the start of the year 0.
     pub const MIN: Self = Self(-62_167_219_200_000_000);
-    /// The latest moment: the last microsecond of the year 9999.
+    /// Latest time: the last microsecond of the year 9999.
     pub const MAX: Self = Self(253_402_300_799_999_999);
 
-    /// The moment `micros` microseconds after 1970, clamped to [`Timestamp::MIN`] and [`Timestamp::MAX`].
+    /// Returns the time `micros` microseconds after 1970, clamped to [`Timestamp::MIN`] and [`Timestamp::MAX`].
+    ///
+    /// ```
+    /// use agent_core::Timestamp;
+    ///
+    /// let at = Timestamp::from_micros(1_771_151_400_000_000);
+    /// assert_eq!(at.to_string(), "2026-02-15T10:30:00.000000Z");
+    /// assert_eq!(at.plus_micros(60_000_000).as_micros() - at.as_micros(), 60_000_000);
+    /// assert_eq!(Timestamp::from_micros(i64::MAX), Timestamp::MAX);
+    /// ```
     pub const fn from_micros(micros: i64) -> Self {
         if micros < Self::MIN.0 {
             Self::MIN
@@ -41,12 +51,12 @@ impl Timestamp {
         }
     }
 
-    /// Microseconds since 1970.
+    /// Returns the microseconds since 1970.
     pub const fn as_micros(self) -> i64 {
         self.0
     }
 
-    /// This moment moved by `micros` microseconds, clamped to what a timestamp can hold.
+    /// Returns this time plus `micros` microseconds, clamped to the range of a timestamp.
     pub const fn plus_micros(self, micros: i64) -> Self {
         Self::from_micros(self.0.saturating_add(micros))
     }
@@ -68,7 +78,7 @@ impl fmt::Debug for Timestamp {
 impl FromStr for Timestamp {
     type Err = ParseError;
 
-    /// Parses RFC 3339; digits beyond the microsecond are dropped.
+    /// Parses RFC 3339; drops digits beyond the microsecond.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let time = DateTime::parse_from_rfc3339(text).map_err(|source| {
             ParseError::new(format!("{} is not an RFC 3339 time", quoted(text))).with_source(source)
@@ -87,9 +97,9 @@ text_serde!(Timestamp);
 mod tests {
     use super::*;
 
-    /// Any number is a time, and any time prints as one that parses to the same.
+    /// Every number is a time, and its printed form parses to the same time.
     #[test]
-    fn any_number_is_a_time() {
+    fn any_number_is_a_valid_timestamp() {
         for micros in [i64::MIN, -1, 0, 1, 1_771_151_400_000_000, i64::MAX] {
             let at = Timestamp::from_micros(micros);
             assert_eq!(at.to_string().parse::<Timestamp>().unwrap(), at);

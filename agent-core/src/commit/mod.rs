@@ -1,9 +1,10 @@
-//! A commit: events and triggers that are applied together or not at all, sealed before the first attempt.
+//! Commits: events and triggers that are applied together or not at all, sealed before the first attempt.
 
 pub(crate) mod plan;
 
 pub use plan::import::apply_untrusted;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,29 +16,59 @@ use crate::event::{EVENT_MAX_BYTES, Event, EventType, Message, NewEvent};
 use crate::model::{ActionId, Actor, Failure, PendingAction};
 use crate::session::{NewSession, OPEN_CALLS_MAX, Session};
 
-/// The most events that one commit may bring.
+/// Maximum number of events that a caller may put in one commit.
 pub const COMMIT_MAX_EVENTS: usize = 1024;
-/// The most events that one commit may come to, with those that the library adds: the results of open calls, the ends of spans, the
-/// status.
+/// Maximum number of events of one commit, including those that the library adds: the results of open calls, the ends
+/// of spans, the status.
 pub(crate) const PLANNED_MAX_EVENTS: usize = COMMIT_MAX_EVENTS + 2 * OPEN_CALLS_MAX + 2;
-/// The most bytes of payload that one commit may bring.
+/// Maximum number of payload bytes in one commit.
 pub const COMMIT_MAX_BYTES: usize = 64 << 20;
 
-/// What must be so for a write to happen.
+/// Precondition of a write.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use agent_core::clock::Effects;
+/// use agent_core::commit::Precondition;
+/// use agent_core::model::Workspace;
+/// use agent_core::{ErrorKind, MemoryStore, WorkspaceId, WorkspaceStore};
+///
+/// let (store, effects) = (MemoryStore::new(), Effects::default());
+/// let workspace = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
+/// let first = store.put(workspace.clone(), Precondition::MustNotExist).await?;
+/// let error = store.put(workspace.clone(), Precondition::MustNotExist).await.unwrap_err();
+/// assert!(matches!(error.kind(), ErrorKind::Conflict { .. }));
+/// store.put(workspace, Precondition::Matches(first.revision)).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expect<T> {
-    /// There is none yet.
-    Absent,
-    /// It is there, and is this.
-    Is(T),
-    /// It is there. For a binding: whatever is there, or nothing.
-    Any,
+#[doc(alias = "Expect")]
+pub enum Precondition<T> {
+    /// The object does not exist yet.
+    MustNotExist,
+    /// The object exists, and has this version.
+    Matches(T),
+    /// The object exists, in any version.
+    MustExist,
+    /// No precondition. Bindings and documents accept it; sessions, workspaces and configurations refuse it as
+    /// `InvalidInput`.
+    None,
 }
 
-/// Events and triggers for one session, to be applied as one.
+impl<T> Precondition<T> {
+    /// Returns the error for an object that refuses [`Precondition::None`].
+    pub(crate) fn refused(&self, object: &dyn fmt::Display) -> Error {
+        Error::invalid(format!(
+            "{object}: a write needs a precondition; give `MustExist` to replace any version"
+        ))
+    }
+}
+
+/// Events and triggers for one session, applied atomically.
 ///
-/// Its id and time are fixed when it is made: sent again it is the same commit, and takes effect once. Steps are
-/// taken in order; a trigger is recorded on the event before it, so a whole chat turn is two events:
+/// Id and time are fixed when the commit is made. A commit that is sent again is the same commit, and takes effect
+/// once. Steps are applied in order; a trigger is recorded on the event before it, so a whole chat turn is two
+/// events:
 ///
 /// ```
 /// use agent_core::Seq;
@@ -47,175 +78,245 @@ pub enum Expect<T> {
 /// # let effects = Effects::default();
 /// # let (session, run) = (effects.new_session_id(), effects.new_run_id());
 /// let commit = Commit::new(effects.new_commit_id(), session, effects.now(), Seq::new(4))
-///     .event(NewEvent::user_message("What did we decide yesterday?"))
-///     .trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run).if_ready()));
+///     .with_event(NewEvent::user_message("What did we decide yesterday?"))
+///     .with_trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run).if_ready()));
+/// assert_eq!(commit.steps.len(), 2);
 /// ```
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Commit {
-    /// Names it, for ever.
+    /// Unique id of this commit; retries reuse it.
     pub id: CommitId,
-    /// The session that it is for.
+    /// Session that the commit applies to.
     pub session: SessionId,
-    /// When it was sealed.
+    /// Time at which the commit was sealed.
     pub at: Timestamp,
-    /// Who writes it; an event may say otherwise. Where neither does, the family of its type tells.
+    /// Actor that writes the commit; an event may name another. If neither is set, the family of the event's type
+    /// decides.
     pub actor: Option<Actor>,
-    /// What must be so.
-    pub expect: Expect<Seq>,
-    /// The head that its writer knew when it was sealed. Bounds how far back a double could lie.
+    /// Precondition on the session's head; [`Precondition::MustExist`] by default.
+    pub precondition: Precondition<Seq>,
+    /// Head that the writer knew when it sealed the commit. Limits how far back a duplicate of the commit can be in
+    /// the log.
     pub seen: Seq,
-    /// The epoch of the run that writes it.
+    /// Epoch of the run that writes the commit.
     pub fence: Option<Epoch>,
-    /// The run that writes it.
+    /// Run that writes the commit.
     pub run: Option<RunId>,
-    /// What it does, in order. Shared by its clones: sending it again copies nothing.
+    /// Steps of the commit, in order. Clones share them, so sending a commit again copies nothing.
     pub steps: Arc<Vec<Step>>,
 }
 
-/// One step of a [`Commit`].
+/// Step of a [`Commit`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Step {
-    /// An event. Some are triggers by themselves: an input, an answer, an interrupt, a wake, a clearing.
+    /// Event. Some events are triggers themselves: an input, an answer, an interrupt, a timer, a clearing.
     Event(NewEvent),
-    /// A change of status that no event expresses.
+    /// Change of status that no event expresses.
     Trigger(Trigger),
 }
 
-/// What is asked of the session's status. What each does, and where it is legal, stands in
-/// [`TABLE`](crate::base::state::TABLE).
+/// Request to change the session's status. [`TABLE`](crate::base::state::TABLE) defines what each trigger does, and
+/// in which states it is legal.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+/// # use agent_core::clock::Effects;
+/// # use agent_core::session::NewSession;
+/// use agent_core::SessionStore;
+/// use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
+/// use agent_core::event::NewEvent;
+/// use agent_core::state::{Reason, SessionState};
+///
+/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// # let events = vec![NewEvent::user_message("Hello")];
+/// # let session = store.append(&effects, session.id, session.head, events).await?.session;
+/// let run = effects.new_run_id();
+/// let begin = Commit::seal(&effects, session.id, session.head)
+///     .with_trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run)));
+/// let begun = store.commit(begin).await?;
+/// assert_eq!(begun.session.status.state, SessionState::Running);
+///
+/// let end = Commit::seal(&effects, session.id, begun.last)
+///     .with_fence(run, begun.epoch.unwrap())
+///     .with_event(NewEvent::agent_message("Hello, what can I do for you?"))
+///     .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+/// assert_eq!(store.commit(end).await?.session.status.state, SessionState::Idle);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trigger {
-    /// The session comes to be. Legal only as the first step, and only where there is none.
+    /// Creates the session. Legal only as the first step, and only if the session does not exist.
     Create(Box<NewSession>),
-    /// Someone prepares it.
+    /// Takes a lease to prepare the session.
     Prepare(LeaseRequest),
-    /// Preparation is done.
+    /// Ends the preparation.
     Ready,
-    /// A run takes the lease.
+    /// Starts a run, which takes the lease.
     BeginRun(LeaseRequest),
-    /// The run takes up the inputs that arrived since it began.
-    Take,
-    /// The run ends. Whatever call or span is still open gets its one result: interrupted, outcome unknown.
+    /// Claims the inputs that arrived since the run began.
+    ClaimInputs,
+    /// Ends the run. Each open call and span gets its one result: interrupted, outcome unknown.
     EndRun(RunEnd),
-    /// The holder of this lease was found dead, or was seen without a sign of life for a whole ttl.
+    /// Ends the lease of this epoch: its holder is dead, or sent no heartbeat for one ttl.
     LeaseExpired(Epoch),
-    /// As [`LeaseExpired`](Self::LeaseExpired), where nobody waits for the run's outcome: what it was for is tried again,
-    /// as after [`RunEnd::Retry`].
+    /// Ends a lease like [`LeaseExpired`](Self::LeaseExpired), if no caller waits for the run's outcome. The work of
+    /// the run is retried, as after [`RunEnd::Retry`].
     #[non_exhaustive]
     RunLost {
-        /// The lease.
+        /// Epoch of the lease.
         epoch: Epoch,
-        /// When it may be tried again.
+        /// Earliest time of the next attempt.
         ready_at: Timestamp,
-        /// After how many failures in a row the session is `Failed`.
+        /// Number of consecutive failures after which the session becomes `Failed`.
         limit: u32,
     },
-    /// The awaited answer did not come in time.
+    /// Ends the wait for an answer that did not arrive in time.
     ActionTimeout(ActionId),
-    /// It is set aside; a run is asked to end first.
+    /// Suspends the session; a run is asked to end first.
     Suspend(Reason),
-    /// It is set aside now; a run is fenced off.
+    /// Suspends the session now; a run is fenced.
     ForceSuspend(Reason),
-    /// It goes on.
+    /// Resumes a suspended session.
     Resume,
-    /// It cannot go on.
+    /// Marks the session as failed.
     Fail(Failure),
-    /// What made it fail is mended.
-    Recover,
-    /// It is hidden from lists.
+    /// Clears a failure after its cause was fixed.
+    ClearFailure,
+    /// Hides the session from lists.
     Archive,
-    /// It is shown again.
+    /// Shows an archived session again.
     Unarchive,
-    /// It is over for good.
+    /// Ends the session permanently.
     Terminate(Reason),
-    /// It is deleted; a tombstone remains.
+    /// Deletes the session; a tombstone remains.
     Delete(Reason),
-    /// The visible history starts anew, with these messages in place of what was said; none of them waits for a run.
-    /// Legal where clearing is, and recorded as that.
+    /// Replaces the visible history with these messages; none of them waits for a run. Legal if clearing is, and
+    /// recorded as clearing.
     Replace(Vec<NewEvent>),
-    /// Adds events of a conversation that took place elsewhere; none of them waits for a run. Legal if clearing is and no
-    /// input waits.
-    Adopt(Vec<NewEvent>),
-    /// The events of a commit as they were stored elsewhere; legal only as the one step of [`Commit::restore`].
+    /// Adds events of a conversation that took place elsewhere; none of them waits for a run.
+    ///
+    /// Legal if clearing is legal and no input, timer or question is open.
+    ImportEvents(Vec<NewEvent>),
+    /// Adds the events of a commit as they were stored elsewhere; legal only as the one step of [`Commit::restore`].
     Restore(Vec<Event>),
 }
 
 impl Trigger {
-    /// The holder of the lease `epoch` is gone; what it ran may be tried again at `ready_at`, `limit` times at most.
+    /// Creates the trigger for a lost run of the lease `epoch`, to be retried from `ready_at` on.
+    ///
+    /// The session becomes `Failed` after `limit` consecutive failures.
+    ///
+    /// ```
+    /// use agent_core::clock::Effects;
+    /// use agent_core::commit::Trigger;
+    /// use agent_core::Epoch;
+    ///
+    /// let retry_at = Effects::default().now().plus_micros(5_000_000);
+    /// let lost = Trigger::run_lost(Epoch::new(3), retry_at, 4);
+    /// assert!(matches!(lost, Trigger::RunLost { limit: 4, .. }));
+    /// ```
     pub const fn run_lost(epoch: Epoch, ready_at: Timestamp, limit: u32) -> Self {
         Self::RunLost { epoch, ready_at, limit }
     }
 }
 
-/// How a run ends.
+/// Way in which a run ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunEnd {
-    /// It did what it was to do, or met a limit: `EndTurn`, `MaxTokens`, `MaxTurns`, `MaxOutput`, `StopSequence`, `Refusal`.
+    /// The run is complete, or reached a limit: `EndTurn`, `MaxTokens`, `MaxTurns`, `MaxOutput`, `StopSequence`,
+    /// `Refusal`.
     Completed(Reason),
-    /// It needs an answer before it can go on.
+    /// The run needs an answer before it can continue.
     Await(PendingAction),
-    /// It was cancelled.
+    /// The run was cancelled.
     Interrupted,
-    /// It failed, and is to be tried again.
+    /// The run failed, and will be retried.
     #[non_exhaustive]
     Retry {
-        /// Why.
+        /// Cause of the failure.
         failure: Failure,
-        /// When it may be tried again.
+        /// Earliest time of the next attempt.
         ready_at: Timestamp,
-        /// After how many failures in a row the session is `Failed`.
+        /// Number of consecutive failures after which the session becomes `Failed`.
         limit: u32,
     },
-    /// It failed for good; its inputs are done with, and the session stays usable.
+    /// The run failed and will not be retried; its inputs are done, and the session stays usable.
     Failed(Failure),
 }
 
 impl RunEnd {
-    /// It failed, and is to be tried again at `ready_at`, `limit` times at most.
+    /// Creates the end of a failed run that is retried from `ready_at` on.
+    ///
+    /// The session becomes `Failed` after `limit` consecutive failures.
+    ///
+    /// ```
+    /// use agent_core::clock::Effects;
+    /// use agent_core::commit::RunEnd;
+    /// use agent_core::model::Failure;
+    /// use agent_core::state::Reason;
+    ///
+    /// let failure = Failure::new(Reason::RunError, "the model is overloaded");
+    /// let end = RunEnd::retry(failure, Effects::default().now().plus_micros(5_000_000), 4);
+    /// assert!(matches!(end, RunEnd::Retry { limit: 4, .. }));
+    /// ```
     pub fn retry(failure: Failure, ready_at: Timestamp, limit: u32) -> Self {
         Self::Retry { failure, ready_at, limit }
     }
 }
 
-/// Who wants a lease, and for how long it lives without a sign of life.
+/// Request for a lease: its holder, its run and its lifetime without a heartbeat.
+///
+/// ```
+/// use std::time::Duration;
+/// use agent_core::clock::Effects;
+/// use agent_core::commit::LeaseRequest;
+///
+/// let run = Effects::default().new_run_id();
+/// let request = LeaseRequest::new("laptop", run).with_ttl(Duration::from_secs(10)).if_ready();
+/// assert_eq!((request.ttl.as_secs(), request.if_ready), (10, true));
+/// assert_eq!(LeaseRequest::new("laptop", run).ttl, LeaseRequest::DEFAULT_TTL);
+/// ```
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseRequest {
-    /// What others are told while they wait: 1 to 256 bytes, no control characters.
+    /// Name of the holder, shown to others that wait: 1 to 256 bytes, no control characters.
     pub holder: String,
-    /// The run that it is for.
+    /// Run that takes the lease.
     pub run: RunId,
-    /// How long it lives without a sign of life.
+    /// Time that the lease lasts without a heartbeat; 30 seconds by default, at most a day.
     pub ttl: Duration,
-    /// Whether the rest of the commit is to be applied where no run may start.
+    /// True if the rest of the commit is applied even if no run may start; false by default.
     pub if_ready: bool,
 }
 
 impl LeaseRequest {
-    /// The time that a lease lives without a sign of life, unless asked otherwise.
+    /// Default time that a lease lasts without a heartbeat.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
-    /// The longest that a lease may live without a sign of life: a day.
+    /// Maximum time that a lease lasts without a heartbeat: a day.
     pub const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 
-    /// A lease of 30 seconds for `run`.
+    /// Creates a request for a lease of 30 seconds for `run`.
     pub fn new(holder: impl Into<String>, run: RunId) -> Self {
         Self { holder: holder.into(), run, ttl: Self::DEFAULT_TTL, if_ready: false }
     }
 
-    /// Sets how long it lives without a sign of life.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
+    /// Sets the time that the lease lasts without a heartbeat: more than zero and at most a day, which is checked when
+    /// the lease is taken. 30 seconds by default.
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// Applies the rest of the commit also where no run may start. Whether one did stands in
-    /// [`Committed::epoch`].
+    /// Applies the rest of the commit even if no run may start. [`Committed::epoch`] is set if one did.
     pub fn if_ready(mut self) -> Self {
         self.if_ready = true;
         self
@@ -225,7 +326,7 @@ impl LeaseRequest {
         check_text("lease holder", &self.holder, 256)?;
         if self.ttl.is_zero() || self.ttl > Self::MAX_TTL {
             return Err(Error::invalid(format!(
-                "a lease of {:?}; give more than nothing and at most a day",
+                "a lease of {:?}; give more than zero and at most a day",
                 self.ttl
             )));
         }
@@ -234,14 +335,14 @@ impl LeaseRequest {
 }
 
 impl Commit {
-    /// A commit without steps, for a session whose head was `seen` when last looked at.
+    /// Creates a commit without steps. `seen` is the session's head as the writer last saw it.
     pub fn new(id: CommitId, session: SessionId, at: Timestamp, seen: Seq) -> Self {
         Self {
             id,
             session,
             at,
             actor: None,
-            expect: Expect::Any,
+            precondition: Precondition::MustExist,
             seen,
             fence: None,
             run: None,
@@ -249,37 +350,100 @@ impl Commit {
         }
     }
 
-    /// A commit with a fresh id and the present time.
+    /// Creates a commit without steps, with a new id and the current time.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::commit::{Commit, Precondition};
+    /// use agent_core::event::NewEvent;
+    /// use agent_core::model::{Actor, Role};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let commit = Commit::seal(&effects, session.id, session.head)
+    ///     .with_precondition(Precondition::Matches(session.head))
+    ///     .with_actor(Actor::named(Role::User, "alice")?)
+    ///     .with_events([NewEvent::user_message("Hello"), NewEvent::user_message("Are you there?")]);
+    /// let first = store.commit_with_retry(commit.clone()).await?;
+    /// assert_eq!(first.last.get(), first.first.get() + 1);
+    ///
+    /// // A commit that is sent again is the same commit, and takes effect once.
+    /// let again = store.commit_with_retry(commit).await?;
+    /// assert_eq!((again.replayed, again.last), (true, first.last));
+    /// # Ok(()) }
+    /// ```
     pub fn seal(effects: &Effects, session: SessionId, seen: Seq) -> Self {
         Self::new(effects.new_commit_id(), session, effects.now(), seen)
     }
 
-    /// A commit that creates a session which needs no preparation.
+    /// Creates a commit that creates a session which needs no preparation.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::clock::Effects;
+    /// use agent_core::commit::Commit;
+    /// use agent_core::session::NewSession;
+    /// use agent_core::state::SessionState;
+    /// use agent_core::{MemoryStore, SessionStore, WorkspaceId};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// let created = store.commit(Commit::create(&effects, new)).await?;
+    /// assert_eq!(created.session.status.state, SessionState::Idle);
+    /// # Ok(()) }
+    /// ```
     pub fn create(effects: &Effects, new: NewSession) -> Self {
         let seen = new.created.lineage.base();
         Self::seal(effects, new.id, seen)
-            .expect(Expect::Absent)
-            .trigger(Trigger::Create(Box::new(new)))
-            .trigger(Trigger::Ready)
+            .with_precondition(Precondition::MustNotExist)
+            .with_trigger(Trigger::Create(Box::new(new)))
+            .with_trigger(Trigger::Ready)
     }
 
-    /// A commit that stores the events of another store's commit as they are there: ids, times, transitions and all.
-    /// Commit after commit, this makes the same session again.
+    /// Creates a commit that stores the events of another store's commit unchanged, with ids, times and transitions.
+    /// Restoring all commits in order creates the same session again.
     ///
-    /// It takes effect once, like any commit, and only where its first event is the next one of the session.
+    /// Like any commit, it takes effect once. It is refused unless its first event is the next one of the session.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where there are no events.
+    /// `InvalidInput` if there are no events.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::store::ReadEvents;
+    /// use agent_core::commit::Commit;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let events = store.read(session.id, ReadEvents::first(100)).await?.events;
+    /// let copy = MemoryStore::new();
+    /// let restored = copy.commit(Commit::restore(session.id, events)?).await?.session;
+    /// assert_eq!(restored, session);
+    /// # Ok(()) }
+    /// ```
     pub fn restore(session: SessionId, events: Vec<Event>) -> Result<Self> {
         let Some(first) = events.first() else {
-            return Err(Error::invalid(format!("nothing to restore to session {session}")));
+            return Err(Error::invalid(format!(
+                "a commit of session {session} without events cannot be restored; give the events of one whole commit"
+            )));
         };
         let before = Seq::new(first.seq.get().saturating_sub(1));
-        let expect =
-            if first.kind == EventType::SESSION_CREATED { Expect::Absent } else { Expect::Is(before) };
-        let commit = Self::new(first.commit, session, first.at, before).expect(expect);
-        Ok(commit.trigger(Trigger::Restore(events)))
+        let expect = if first.kind == EventType::SESSION_CREATED {
+            Precondition::MustNotExist
+        } else {
+            Precondition::Matches(before)
+        };
+        let commit = Self::new(first.commit, session, first.at, before).with_precondition(expect);
+        Ok(commit.with_trigger(Trigger::Restore(events)))
     }
 
     fn add(&mut self) -> &mut Vec<Step> {
@@ -287,65 +451,97 @@ impl Commit {
     }
 
     /// Adds an event.
-    pub fn event(mut self, event: NewEvent) -> Self {
+    pub fn with_event(mut self, event: NewEvent) -> Self {
         self.add().push(Step::Event(event));
         self
     }
 
     /// Adds events.
-    pub fn events(mut self, events: impl IntoIterator<Item = NewEvent>) -> Self {
+    pub fn with_events(mut self, events: impl IntoIterator<Item = NewEvent>) -> Self {
         self.add().extend(events.into_iter().map(Step::Event));
         self
     }
 
     /// Adds a trigger.
-    pub fn trigger(mut self, trigger: Trigger) -> Self {
+    pub fn with_trigger(mut self, trigger: Trigger) -> Self {
         self.add().push(Step::Trigger(trigger));
         self
     }
 
-    /// Sets what must be so.
-    pub fn expect(mut self, expect: Expect<Seq>) -> Self {
-        self.expect = expect;
+    /// Sets the precondition.
+    #[doc(alias = "expect")]
+    pub fn with_precondition(mut self, expect: Precondition<Seq>) -> Self {
+        self.precondition = expect;
         self
     }
 
-    /// Sets who writes it.
-    pub fn actor(mut self, actor: Actor) -> Self {
+    /// Sets the actor that writes the commit.
+    pub fn with_actor(mut self, actor: Actor) -> Self {
         self.actor = Some(actor);
         self
     }
 
-    /// Makes it a write of the run `run` under the lease `epoch`: it succeeds only while that lease lives.
-    pub fn fence(mut self, run: RunId, epoch: Epoch) -> Self {
+    /// Makes the commit a write of the run `run` under the lease `epoch`: it succeeds only while that lease is held.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::event::NewEvent;
+    /// # use agent_core::commit::LeaseRequest;
+    /// use agent_core::ErrorKind;
+    /// use agent_core::commit::{Commit, Trigger};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let events = vec![NewEvent::user_message("Hello")];
+    /// # let session = store.append(&effects, session.id, session.head, events).await?.session;
+    /// # let run = effects.new_run_id();
+    /// # let begin = Trigger::BeginRun(LeaseRequest::new("laptop", run));
+    /// # let begun = store.trigger(&effects, session.id, begin).await?;
+    /// let epoch = begun.epoch.unwrap();
+    /// store.trigger(&effects, session.id, Trigger::LeaseExpired(epoch)).await?;
+    ///
+    /// let late = Commit::seal(&effects, session.id, begun.last)
+    ///     .with_event(NewEvent::agent_message("I am late"))
+    ///     .with_fence(run, epoch);
+    /// assert!(matches!(store.commit(late).await.unwrap_err().kind(), ErrorKind::Fenced { .. }));
+    /// # Ok(()) }
+    /// ```
+    pub fn with_fence(mut self, run: RunId, epoch: Epoch) -> Self {
         self.run = Some(run);
         self.fence = Some(epoch);
         self
     }
 
-    /// Who writes an event of this commit.
+    /// Returns the actor of an event of this commit.
     pub(crate) fn actor_of(&self, event: &NewEvent) -> Actor {
         let said = event.actor.as_ref().or(self.actor.as_ref());
         said.cloned().unwrap_or_else(|| event.kind.usual_actor())
     }
 
-    /// Checks what can be checked without knowing the session.
+    /// Checks everything that does not depend on the session.
     pub(crate) fn check(&self) -> Result<()> {
         let session = self.session;
         if self.steps.is_empty() {
             return Err(Error::invalid(format!("commit {} for session {session} has no steps", self.id)));
         }
+        if self.precondition == Precondition::None {
+            return Err(self.precondition.refused(&format_args!("session {session}")));
+        }
         let (mut events, mut bytes) = (0, 0);
         for step in &*self.steps {
             step.check(session)?;
-            // The event that clears comes before those that take its place.
+            // The event that clears comes before the replacing ones.
             events += usize::from(matches!(step, Step::Trigger(Trigger::Replace(_))));
             step.try_for_each_event(|data, extra| {
                 (events, bytes) = (events + 1, bytes + checked_size(session, data, extra)?);
                 Ok(())
             })?;
         }
-        // What is restored holds what the library had added.
+        // A restored commit includes the events that the library had added.
         let is_restored = matches!(self.steps.as_slice(), [Step::Trigger(Trigger::Restore(_))]);
         let added = if is_restored { PLANNED_MAX_EVENTS - COMMIT_MAX_EVENTS } else { 0 };
         if events > COMMIT_MAX_EVENTS + added || bytes > COMMIT_MAX_BYTES + added * 1024 {
@@ -358,21 +554,21 @@ impl Commit {
 }
 
 impl Step {
-    /// Calls `see` with the payload and the further fields of each event that the step brings.
+    /// Calls `see` with the payload and the additional fields of each event of the step.
     fn try_for_each_event(&self, mut see: impl FnMut(&RawJson, &RawFields) -> Result<()>) -> Result<()> {
         match self {
-            Self::Event(event) => see(&event.data, &event.extra),
-            Self::Trigger(Trigger::Replace(events) | Trigger::Adopt(events)) => {
-                events.iter().try_for_each(|event| see(&event.data, &event.extra))
+            Self::Event(event) => see(&event.payload, &event.extra),
+            Self::Trigger(Trigger::Replace(events) | Trigger::ImportEvents(events)) => {
+                events.iter().try_for_each(|event| see(&event.payload, &event.extra))
             }
             Self::Trigger(Trigger::Restore(events)) => {
-                events.iter().try_for_each(|event| see(&event.data, &event.extra))
+                events.iter().try_for_each(|event| see(&event.payload, &event.extra))
             }
             Self::Trigger(_) => Ok(()),
         }
     }
 
-    /// Checks what it asks for beside its events.
+    /// Checks the parameters of the step besides its events.
     fn check(&self, session: SessionId) -> Result<()> {
         let Self::Trigger(trigger) = self else { return Ok(()) };
         match trigger {
@@ -396,7 +592,7 @@ impl Step {
     }
 }
 
-/// A reason that stands for one of a newer version would close the session to this one.
+/// Refuses a reason of a newer version, which would close the session to this version.
 fn check_reason(session: SessionId, reason: Reason) -> Result<()> {
     match reason {
         Reason::Newer => Err(Error::invalid(format!(
@@ -428,31 +624,33 @@ fn check_depth(session: SessionId, data: usize, extra: &RawFields) -> Result<()>
     Ok(())
 }
 
-/// What a commit came to.
+/// Result of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Committed {
-    /// The session as it is now; for a replay this may be later than just after the commit.
+    /// Record of the session as it is now; for a replayed commit, this may be later than just after the commit.
     pub session: Arc<Session>,
-    /// Its first event. Above `last` where it had nothing to write.
+    /// First event of the commit. Greater than `last` if there was nothing to write.
     pub first: Seq,
-    /// Its last event.
+    /// Last event of the commit.
     pub last: Seq,
-    /// The lease that it took. `None` where it asked for none, or [if ready](LeaseRequest::if_ready) and no run may
-    /// start; then [`Session::lease`] names the holder.
+    /// Epoch of the lease that the commit took.
+    ///
+    /// `None` if it requested none, or if it requested one [if ready](LeaseRequest::if_ready) and no run may start;
+    /// then [`Session::lease`] names the holder.
     pub epoch: Option<Epoch>,
-    /// Whether it had been applied before.
+    /// True if the commit had been applied before.
     pub replayed: bool,
 }
 
 impl From<Message> for NewEvent {
     fn from(message: Message) -> Self {
-        Self::of(&crate::event::body::Body::UserMessage(message))
+        Self::of(&crate::event::body::EventPayload::UserMessage(message))
     }
 }
 
 impl NewEvent {
-    /// Whether a run has to answer it.
+    /// Returns whether the event is an input, which a run has to answer.
     pub(crate) fn is_input(&self) -> bool {
         self.kind == EventType::USER_MESSAGE || self.kind == EventType::USER_DEFINE_OUTCOME
     }

@@ -1,4 +1,4 @@
-//! Payloads by the type of their event.
+//! Typed payloads of events.
 
 use crate::base::{Error, RawJson, Result, check_text, quoted};
 use crate::event::kind::EventType;
@@ -6,35 +6,45 @@ use crate::event::payload::child::{ChildCreated, ChildIdle};
 use crate::event::payload::created::Created;
 use crate::event::payload::document::DocumentWritten;
 use crate::event::payload::learning::{Learning, LearningPromoted};
-use crate::event::payload::message::{Compaction, Interrupt, Message, Note, SystemMessage};
-use crate::event::payload::operation::OperationNoted;
+use crate::event::payload::message::{Comment, Compaction, Interrupt, Message, SystemMessage};
+use crate::event::payload::operation::AuditedOperation;
 use crate::event::payload::span::{SpanCompleted, SpanStarted};
 use crate::event::payload::tool::{ToolConfirmation, ToolResult, ToolUse};
 use crate::event::table::event_types;
-use crate::model::{Artifact, Patch, Reported, RunUsage, Wake, WakeCancelled};
+use crate::model::{Artifact, Patch, Reported, RunUsage, Timer, TimerCancelled};
 
 macro_rules! bodies {
     ($($(#[$doc:meta])* $name:ident $body:ident($payload:ty) $text:literal,)*) => {
-        /// An event's payload by its type. Fields that this version does not know stay in
-        /// [`Event::data`](crate::event::header::Event::data).
+        /// Payload of an event, by the event's type. Fields that this version does not know stay in
+        /// [`Event::payload`](crate::event::header::Event::payload).
+        ///
+        /// ```
+        /// use agent_core::event::{EventPayload, EventType, Message};
+        ///
+        /// let payload = EventPayload::UserMessage(Message::new("Hello"));
+        /// assert_eq!(payload.kind(), EventType::USER_MESSAGE);
+        /// assert_eq!(payload.to_json().get(), r#"{"text":"Hello"}"#);
+        /// assert_eq!(EventPayload::parse(&payload.kind(), &payload.to_json())?, payload);
+        /// # Ok::<(), agent_core::Error>(())
+        /// ```
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[non_exhaustive]
-        pub enum Body {
+        pub enum EventPayload {
             $(
                 #[doc = concat!("`", $text, "`.")]
                 $(#[$doc])*
                 $body($payload),
             )*
-            /// A type that this version does not know: the type and the payload as they are.
+            /// Event type that this version does not know: the type and the unchanged payload.
             Other(EventType, RawJson),
         }
 
-        impl Body {
-            /// Reads a payload by its type.
+        impl EventPayload {
+            /// Decodes a payload according to the event type.
             ///
             /// # Errors
             ///
-            /// `InvalidInput` where the payload of a known type is not of its shape.
+            /// `InvalidInput` if the payload of a known type does not have its shape.
             pub fn parse(kind: &EventType, data: &RawJson) -> Result<Self> {
                 Ok(match kind.as_str() {
                     $($text => Self::$body(data.to()?),)*
@@ -42,7 +52,7 @@ macro_rules! bodies {
                 })
             }
 
-            /// The event type that this payload belongs to.
+            /// Returns the event type of this payload.
             pub fn kind(&self) -> EventType {
                 match self {
                     $(Self::$body(_) => EventType::$name,)*
@@ -50,7 +60,7 @@ macro_rules! bodies {
                 }
             }
 
-            /// The payload as JSON.
+            /// Returns the payload as JSON.
             pub fn to_json(&self) -> RawJson {
                 match self {
                     $(Self::$body(body) => RawJson::sure(body),)*
@@ -63,32 +73,32 @@ macro_rules! bodies {
 
 event_types!(bodies);
 
-/// Checks what the types alone do not: lengths of names and notes.
-pub(crate) fn check_body(body: &Body) -> Result<()> {
+/// Checks the lengths of names and notes, which the types do not check.
+pub(crate) fn check_body(body: &EventPayload) -> Result<()> {
     match body {
-        Body::AgentToolUse(call) | Body::AgentCustomToolUse(call) => {
+        EventPayload::AgentToolUse(call) | EventPayload::AgentCustomToolUse(call) => {
             Ok(check_text("tool name", &call.name, 128)?)
         }
-        Body::SpanStarted(span) => Ok(check_text("span name", &span.name, 128)?),
-        Body::SessionWakeScheduled(wake) => {
-            check_text("wake key", &wake.key, 128)?;
-            if wake.note.len() > 512 {
+        EventPayload::SpanStarted(span) => Ok(check_text("span name", &span.name, 128)?),
+        EventPayload::SessionTimerScheduled(timer) => {
+            check_text("timer key", &timer.key, 128)?;
+            if timer.note.len() > 512 {
                 return Err(Error::limit(format!(
-                    "the note of wake {} has {} bytes; at most 512 are kept",
-                    quoted(&wake.key),
-                    wake.note.len()
+                    "the note of timer {} has {} bytes; at most 512 are kept",
+                    quoted(&timer.key),
+                    timer.note.len()
                 )));
             }
             Ok(())
         }
-        Body::SessionWakeCancelled(wake) => Ok(check_text("wake key", &wake.key, 128)?),
-        Body::SessionUpdated(patch) => patch.check(),
-        Body::SessionDocumentWritten(written) => written.check(),
-        Body::SessionRunUsage(used) => used.check(),
-        Body::SessionLearningAdded(learning) => learning.check(),
-        Body::SessionLearningPromoted(promoted) => promoted.check(),
-        Body::SessionOperationNoted(noted) => noted.check(),
-        Body::SessionArtifactRegistered(artifact) => artifact.check(),
+        EventPayload::SessionTimerCancelled(timer) => Ok(check_text("timer key", &timer.key, 128)?),
+        EventPayload::SessionUpdated(patch) => patch.check(),
+        EventPayload::SessionDocumentWritten(written) => written.check(),
+        EventPayload::SessionRunUsage(used) => used.check(),
+        EventPayload::SessionLearningAdded(learning) => learning.check(),
+        EventPayload::SessionLearningPromoted(promoted) => promoted.check(),
+        EventPayload::SessionOperationAudited(noted) => noted.check(),
+        EventPayload::SessionArtifactRegistered(artifact) => artifact.check(),
         _ => Ok(()),
     }
 }

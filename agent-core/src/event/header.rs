@@ -1,5 +1,6 @@
-//! One event of a session's log: its header, its payload, and its JSON form.
+//! One event of a session's log: header, payload and JSON form.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
@@ -8,71 +9,141 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::base::{
     CommitId, Error, EventId, JsonFault, RawFields, RawJson, Result, RunId, Seq, Text, Timestamp, to_text,
 };
-use crate::event::body::Body;
+use crate::event::body::EventPayload;
 use crate::event::kind::EventType;
 use crate::event::payload::document::DocumentWritten;
-use crate::event::payload::message::{Compaction, Message, Note, SystemMessage};
+use crate::event::payload::message::{Comment, Compaction, Message, SystemMessage};
 use crate::event::payload::tool::{ToolOutcome, ToolResult, ToolUse};
-use crate::model::{Actor, Artifact, CallId, Patch, RunUsage, Transition, Wake, WakeCancelled};
+use crate::model::{Actor, Artifact, CallId, Patch, RunUsage, Timer, TimerCancelled, Transition};
 
-/// The most bytes that one event's payload may have. Larger ones go to a blob first.
+/// Maximum number of bytes of one event's payload and additional fields. Store larger data as a blob first.
 pub const EVENT_MAX_BYTES: usize = 16 << 20;
 
-/// One event of a session, as it is stored and for ever.
+/// One event of a session, as it is stored. Never changes.
 ///
-/// Its JSON form is one object on one line, with the fields in this order: `seq id commit n of at type actor run
-/// transition data` and then the fields that this version does not know, as they were read. `run` and `transition`
-/// are left out where there is none. Backends keep that text, or its parts, byte for byte.
+/// The JSON form is one object on one line, with the fields in this order: `seq id commit n of at type actor run
+/// transition data`, then the fields that this version does not know, as they were read. `run` and `transition` are
+/// omitted if there is none. Backends keep that text, or its parts, byte for byte.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+/// # use agent_core::clock::Effects;
+/// # use agent_core::session::NewSession;
+/// # use agent_core::store::ReadEvents;
+/// use agent_core::event::{Event, EventPayload, NewEvent};
+/// use agent_core::state::SessionState;
+///
+/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// # store.append(&effects, session.id, session.head, vec![NewEvent::user_message("Hello")]).await?;
+/// let event = store.history(session.id, ReadEvents::last(1)).await?.events.remove(0);
+/// let EventPayload::UserMessage(message) = event.decode()? else { panic!("{event:?}") };
+/// assert_eq!((message.text.as_str(), event.actor.to_string().as_str()), ("Hello", "user"));
+///
+/// // The message changed the status: the session now waits for a run.
+/// assert_eq!(event.transition()?.unwrap().to, SessionState::Queued);
+///
+/// let line = event.to_json();
+/// assert_eq!(Event::from_json(&line)?.id(), event.id());
+/// assert!(event.size_bytes() > event.payload.get().len());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
-    /// Its place in the session.
+    /// Sequence number of the event in the session.
     pub seq: Seq,
-    /// The commit that it came with.
+    /// Id of the commit that the event belongs to.
     pub commit: CommitId,
-    /// Its place in that commit, from 1.
+    /// Position of the event in the commit, from 1.
     pub n: u32,
-    /// How many events that commit has.
+    /// Number of events in the commit.
     pub of: u32,
-    /// When it was sealed, by its writer's clock.
+    /// Time at which the event was sealed, by the writer's clock.
     pub at: Timestamp,
-    /// What it is about.
+    /// Type of the event.
     pub kind: EventType,
-    /// Who did it.
+    /// Actor that caused the event.
     pub actor: Actor,
-    /// The run that wrote it.
+    /// Run that wrote the event, if a run wrote it.
     pub run: Option<RunId>,
-    /// The change of the session's status that it caused, as stored; read it with [`Event::transition`].
+    /// Change of the session's status that the event caused, as stored; decode it with [`Event::transition`].
     pub transition: Option<RawJson>,
-    /// The payload, compact.
-    pub data: RawJson,
+    /// Payload, compact.
+    pub payload: RawJson,
     /// Fields that this version does not know, raw and in order.
     pub extra: RawFields,
 }
 
 impl Event {
-    /// The event's id, which follows from its commit and its place in it.
+    /// Returns the event's id, derived from the commit and the event's position in it.
     pub fn id(&self) -> EventId {
         EventId::derive(self.commit, self.n.saturating_sub(1))
     }
 
-    /// The payload as a typed view; [`Body::Other`] for a type that this version does not know.
+    /// Decodes the payload into its type; [`EventPayload::Other`] for a type that this version does not know.
     ///
     /// # Errors
     ///
-    /// `Corrupt` where the payload of a known type is not of its shape.
-    pub fn body(&self) -> Result<Body> {
-        Body::parse(&self.kind, &self.data).map_err(|source| {
+    /// `Corrupt` if the payload of a known type does not have its shape.
+    #[doc(alias = "body")]
+    pub fn decode(&self) -> Result<EventPayload> {
+        EventPayload::parse(&self.kind, &self.payload).map_err(|source| {
             Error::corrupt(format!("event {} has a payload that is no {}", self.seq, self.kind))
                 .with_source(source)
         })
     }
 
-    /// The change of status that this event caused, if it caused one.
+    /// Returns the text of a message of a person, the agent or the system.
+    ///
+    /// The text is that of the types [`USER_MESSAGE`](EventType::USER_MESSAGE),
+    /// [`USER_DEFINE_OUTCOME`](EventType::USER_DEFINE_OUTCOME), [`AGENT_MESSAGE`](EventType::AGENT_MESSAGE),
+    /// [`AGENT_THINKING`](EventType::AGENT_THINKING) and [`SYSTEM_MESSAGE`](EventType::SYSTEM_MESSAGE). Returns `None`
+    /// for any other type, and for a payload that cannot be decoded, which [`decode`](Self::decode) reports. Copies the
+    /// text only if its JSON form contains escapes.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::store::ReadEvents;
+    /// use agent_core::event::NewEvent;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = store.create(&effects, new).await?;
+    /// store.append(&effects, session.id, session.head, vec![NewEvent::user_message("Hello")]).await?;
+    /// let page = store.history(session.id, ReadEvents::last(1)).await?;
+    /// assert_eq!(page.events[0].text().as_deref(), Some("Hello"));
+    /// # Ok(()) }
+    /// ```
+    pub fn text(&self) -> Option<Cow<'_, str>> {
+        /// Part of a message that is read here.
+        #[derive(Deserialize)]
+        struct Said<'a> {
+            #[serde(borrow)]
+            text: Text<'a>,
+        }
+        let messages = [
+            EventType::USER_MESSAGE,
+            EventType::USER_DEFINE_OUTCOME,
+            EventType::AGENT_MESSAGE,
+            EventType::AGENT_THINKING,
+            EventType::SYSTEM_MESSAGE,
+        ];
+        let said =
+            messages.contains(&self.kind).then(|| serde_json::from_str::<Said<'_>>(self.payload.get()));
+        Some(said?.ok()?.text.0)
+    }
+
+    /// Returns the change of status that this event caused, if it caused one.
     ///
     /// # Errors
     ///
-    /// `Corrupt` where it is not of its shape.
+    /// `Corrupt` if the transition does not have its shape.
     pub fn transition(&self) -> Result<Option<Transition>> {
         let Some(raw) = &self.transition else { return Ok(None) };
         raw.to().map(Some).map_err(|source| {
@@ -81,16 +152,16 @@ impl Event {
         })
     }
 
-    /// The event as one line of JSON, without a line break.
+    /// Returns the event as one line of JSON, without a line break.
     pub fn to_json(&self) -> String {
         to_text(self)
     }
 
-    /// Reads an event from its JSON form.
+    /// Decodes an event from its JSON form.
     ///
     /// # Errors
     ///
-    /// `Corrupt` where it is not an event.
+    /// `Corrupt` if the text is not an event.
     pub fn from_json(text: &str) -> Result<Self> {
         serde_json::from_str(text).map_err(|source| {
             let fault = JsonFault::from(source);
@@ -98,20 +169,42 @@ impl Event {
         })
     }
 
-    /// About how many bytes it takes in memory and on disk.
+    /// Returns the approximate size of the event in memory and on disk, in bytes.
     pub fn size_bytes(&self) -> usize {
-        220 + self.data.get().len()
+        220 + self.payload.get().len()
             + self.transition.as_ref().map_or(0, |raw| raw.get().len())
             + self.extra.size_bytes()
     }
 
-    /// The payload as a type of the caller's; for payloads of hosts' own types.
+    /// Decodes the payload as a type of the caller's; for payloads of a host's own event types.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where it is not of that shape.
-    pub fn data_as<T: DeserializeOwned>(&self) -> Result<T> {
-        self.data.to()
+    /// `InvalidInput` if the payload does not have that shape.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::event::{Event, EventType, NewEvent};
+    /// use agent_core::json::RawJson;
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::store::ReadEvents;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let rated: EventType = "x.shop.rated".parse()?;
+    /// let events = vec![NewEvent::new(rated, RawJson::of(&(4711, 5))?)];
+    /// store.append(&effects, session.id, session.head, events).await?;
+    ///
+    /// let event: Event = store.history(session.id, ReadEvents::last(1)).await?.events.remove(0);
+    /// assert_eq!(event.payload_as::<(u64, u8)>()?, (4711, 5));
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "data_as")]
+    pub fn payload_as<T: DeserializeOwned>(&self) -> Result<T> {
+        self.payload.to()
     }
 }
 
@@ -133,7 +226,7 @@ impl Serialize for Event {
         if let Some(transition) = &self.transition {
             map.serialize_entry("transition", transition)?;
         }
-        map.serialize_entry("data", &self.data)?;
+        map.serialize_entry("data", &self.payload)?;
         for (name, value) in self.extra.iter() {
             map.serialize_entry(name, value)?;
         }
@@ -141,7 +234,7 @@ impl Serialize for Event {
     }
 }
 
-/// The names of the header's own fields, which no unknown field may take.
+/// Names of the header's own fields. No unknown field may have such a name.
 pub(crate) const FIELDS: &[&str] =
     &["seq", "id", "commit", "n", "of", "at", "type", "actor", "run", "transition", "data", "crc"];
 
@@ -187,7 +280,7 @@ impl<'de> Deserialize<'de> for Event {
                     actor: actor.ok_or_else(|| missing("actor"))?,
                     run,
                     transition,
-                    data: data.ok_or_else(|| missing("data"))?,
+                    payload: data.ok_or_else(|| missing("data"))?,
                     extra,
                 })
             }
@@ -196,109 +289,159 @@ impl<'de> Deserialize<'de> for Event {
     }
 }
 
-/// An event that is yet to be committed: what its writer says of it. Seq, ids and time come with the commit.
+/// Event that is not committed yet. Its sequence number, ids and time are set by the commit.
+///
+/// ```
+/// use agent_core::event::{EventPayload, Message, NewEvent, ToolOutcome};
+/// use agent_core::json::RawJson;
+/// use agent_core::model::{Actor, CallId, Role};
+///
+/// let call: CallId = "call-1".parse()?;
+/// let events = [
+///     NewEvent::system_prompt("You plan trips."),
+///     NewEvent::user_message("Weather in Oslo?").with_actor(Actor::named(Role::User, "alice")?),
+///     NewEvent::tool_use(call.clone(), "weather", RawJson::constant(r#"{"city":"Oslo"}"#)),
+///     NewEvent::tool_result(call, ToolOutcome::Ok, RawJson::of(&"sunny, 12 °C")?),
+///     NewEvent::agent_message("Sunny, 12 °C.").with_extra("trace", RawJson::of(&"4bf92f35")?),
+/// ];
+/// assert_eq!(events[3].kind.as_str(), "agent.tool_result");
+///
+/// // Any payload has a typed form, too.
+/// let thinking = NewEvent::of(&EventPayload::AgentThinking(Message::new("They ask for Oslo.")));
+/// assert_eq!(thinking.kind.as_str(), "agent.thinking");
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NewEvent {
-    /// What it is about.
+    /// Type of the event.
     pub kind: EventType,
-    /// The payload.
-    pub data: RawJson,
-    /// Who did it, where it is not the commit's actor.
+    /// Payload.
+    pub payload: RawJson,
+    /// Actor that caused the event, if it is not the commit's actor.
     pub actor: Option<Actor>,
-    /// Further fields, kept as they are.
+    /// Additional fields, stored unchanged.
     pub extra: RawFields,
 }
 
 impl NewEvent {
-    /// An event of any type with any payload. A known type's payload is checked when it is committed.
+    /// Creates an event of any type with any payload. The payload of a known type is checked when the event is
+    /// committed.
     pub fn new(kind: EventType, data: RawJson) -> Self {
-        Self { kind, data, actor: None, extra: RawFields::new() }
+        Self { kind, payload: data, actor: None, extra: RawFields::new() }
     }
 
-    /// An event from a typed payload.
-    pub fn of(body: &Body) -> Self {
+    /// Creates an event from a typed payload.
+    pub fn of(body: &EventPayload) -> Self {
         Self::new(body.kind(), body.to_json())
     }
 
-    /// A person's message.
+    /// Creates a message of a person.
     pub fn user_message(text: impl Into<String>) -> Self {
-        Self::of(&Body::UserMessage(Message::new(text)))
+        Self::of(&EventPayload::UserMessage(Message::new(text)))
     }
 
-    /// The agent's text.
+    /// Creates a message of the agent.
     pub fn agent_message(text: impl Into<String>) -> Self {
-        Self::of(&Body::AgentMessage(Message::new(text)))
+        Self::of(&EventPayload::AgentMessage(Message::new(text)))
     }
 
-    /// The session's custom system prompt, in force from here on.
+    /// Creates a custom system prompt, in force from this event on.
     pub fn system_prompt(text: impl Into<String>) -> Self {
-        Self::of(&Body::SystemMessage(SystemMessage::custom(text)))
+        Self::of(&EventPayload::SystemMessage(SystemMessage::custom(text)))
     }
 
-    /// The agent calls a tool.
+    /// Creates a tool call of the agent.
     pub fn tool_use(call: CallId, name: impl Into<String>, input: RawJson) -> Self {
-        Self::of(&Body::AgentToolUse(ToolUse::new(call, name, input)))
+        Self::of(&EventPayload::AgentToolUse(ToolUse::new(call, name, input)))
     }
 
-    /// A tool's result.
+    /// Creates the result of a tool call.
     pub fn tool_result(call: CallId, outcome: ToolOutcome, output: RawJson) -> Self {
-        Self::of(&Body::AgentToolResult(ToolResult::new(call, outcome, output)))
+        Self::of(&EventPayload::AgentToolResult(ToolResult::new(call, outcome, output)))
     }
 
-    /// Title, labels, metadata, references or resources change.
+    /// Creates a change of title, labels, metadata, references or resources.
+    ///
+    /// ```
+    /// use agent_core::event::NewEvent;
+    /// use agent_core::model::Patch;
+    ///
+    /// let event = NewEvent::updated(Patch::new().with_label("project", "travel"));
+    /// assert_eq!(event.payload.get(), r#"{"labels":{"project":"travel"}}"#);
+    /// ```
     pub fn updated(patch: Patch) -> Self {
-        Self::of(&Body::SessionUpdated(patch))
+        Self::of(&EventPayload::SessionUpdated(patch))
     }
 
-    /// A version of a document.
+    /// Creates a version of a document.
     pub fn document_written(written: DocumentWritten) -> Self {
-        Self::of(&Body::SessionDocumentWritten(written))
+        Self::of(&EventPayload::SessionDocumentWritten(written))
     }
 
-    /// What a run used.
+    /// Creates the usage record of a run.
     pub fn run_usage(used: RunUsage) -> Self {
-        Self::of(&Body::SessionRunUsage(used))
+        Self::of(&EventPayload::SessionRunUsage(used))
     }
 
-    /// Something was made.
+    /// Creates the registration of an artifact.
     pub fn artifact_registered(artifact: Artifact) -> Self {
-        Self::of(&Body::SessionArtifactRegistered(artifact))
+        Self::of(&EventPayload::SessionArtifactRegistered(artifact))
     }
 
-    /// A person asks that whatever runs or waits stops.
+    /// Creates a person's request to stop the session's run or its waiting.
+    ///
+    /// ```
+    /// use agent_core::event::NewEvent;
+    ///
+    /// assert_eq!(NewEvent::interrupt().kind.as_str(), "user.interrupt");
+    /// ```
     pub fn interrupt() -> Self {
-        Self::of(&Body::UserInterrupt(Note::default()))
+        Self::of(&EventPayload::UserInterrupt(Comment::default()))
     }
 
-    /// The visible history starts anew.
+    /// Creates an event that clears the visible history.
+    ///
+    /// ```
+    /// use agent_core::event::NewEvent;
+    ///
+    /// assert_eq!(NewEvent::history_cleared().kind.as_str(), "session.history_cleared");
+    /// ```
     pub fn history_cleared() -> Self {
-        Self::of(&Body::SessionHistoryCleared(Note::default()))
+        Self::of(&EventPayload::SessionHistoryCleared(Comment::default()))
     }
 
-    /// `summary` stands for all that is visible up to and including `until`, where a model is given it.
+    /// Creates a compaction: a model is given `summary` in place of the visible events up to and including `until`.
+    ///
+    /// ```
+    /// use agent_core::Seq;
+    /// use agent_core::event::NewEvent;
+    ///
+    /// let event = NewEvent::compacted(Seq::new(40), "They planned a trip to Oslo.");
+    /// assert_eq!(event.payload.get(), r#"{"until":40,"summary":"They planned a trip to Oslo."}"#);
+    /// ```
     pub fn compacted(until: Seq, summary: impl Into<String>) -> Self {
-        Self::of(&Body::SessionCompacted(Compaction::new(until, summary)))
+        Self::of(&EventPayload::SessionCompacted(Compaction::new(until, summary)))
     }
 
-    /// A wake is scheduled.
-    pub fn wake_scheduled(wake: Wake) -> Self {
-        Self::of(&Body::SessionWakeScheduled(wake))
+    /// Creates a scheduled timer.
+    pub fn timer_scheduled(timer: Timer) -> Self {
+        Self::of(&EventPayload::SessionTimerScheduled(timer))
     }
 
-    /// The wake of this key is wanted no more.
-    pub fn wake_cancelled(key: impl Into<String>) -> Self {
-        Self::of(&Body::SessionWakeCancelled(WakeCancelled::new(key)))
+    /// Creates the cancellation of the timer with this key.
+    pub fn timer_cancelled(key: impl Into<String>) -> Self {
+        Self::of(&EventPayload::SessionTimerCancelled(TimerCancelled::new(key)))
     }
 
-    /// Sets who did it.
+    /// Sets the actor that caused the event.
     pub fn with_actor(mut self, actor: Actor) -> Self {
         self.actor = Some(actor);
         self
     }
 
-    /// Adds a field that this version does not know, to be kept as it is.
+    /// Adds a field that this version does not know, stored unchanged.
     pub fn with_extra(mut self, name: impl Into<Box<str>>, value: RawJson) -> Self {
         self.extra.insert(name, value);
         self

@@ -1,4 +1,4 @@
-//! The type of an event: `user.message`, `agent.tool_use` …
+//! Types of events: `user.message`, `agent.tool_use` …
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,9 +9,19 @@ use crate::base::{Error, Result};
 use crate::event::table::event_types;
 use crate::model::Actor;
 
-/// What an event is about. Open: a type that this version does not know is kept byte for byte and handed back.
+/// Type of an event. The set is open: a type that this version does not know is stored and returned byte for byte.
 ///
 /// The families are `user.*`, `agent.*`, `system.*`, `span.*` and `session.*`; hosts add `x.<app>.*`.
+///
+/// ```
+/// use agent_core::event::EventType;
+///
+/// let rated: EventType = "x.shop.rated".parse()?;
+/// assert!(rated.is_of("x"));
+/// assert_eq!(EventType::USER_MESSAGE.as_str(), "user.message");
+/// assert!("no dots".parse::<EventType>().is_err());
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventType(Cow<'static, str>);
 
@@ -27,7 +37,7 @@ macro_rules! constants {
 }
 
 impl EventType {
-    /// The most bytes that an event type may have.
+    /// Maximum number of bytes of an event type.
     pub const MAX_BYTES: usize = 128;
 
     event_types!(constants);
@@ -36,17 +46,17 @@ impl EventType {
         Self(Cow::Borrowed(name))
     }
 
-    /// The type's name.
+    /// Returns the type's name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether the type belongs to the family `family` (`user`, `agent` …).
+    /// Returns whether the type belongs to the family `family` (`user`, `agent` …).
     pub fn is_of(&self, family: &str) -> bool {
         self.0.split_once('.').is_some_and(|(first, _)| first == family)
     }
 
-    /// Who usually writes events of this type.
+    /// Returns the actor that usually writes events of this type.
     pub(crate) fn usual_actor(&self) -> Actor {
         if self.is_of("user") {
             Actor::USER

@@ -1,68 +1,70 @@
-//! The table of the event types that this version knows.
+//! Table of the event types that this version knows.
 
-/// Calls the macro `$make` with each type: what it says, its constant, its [`Body`](crate::event::body::Body) with the payload, its name.
+/// Calls the macro `$make` with each event type: its doc comment, its constant, its
+/// [`EventPayload`](crate::event::body::EventPayload) variant with the payload type, and its name.
 macro_rules! event_types {
     ($make:ident) => {
         $make! {
-            /// A person's message; an input, which a run will answer.
+            /// Message of a person; an input, which a run will answer.
             USER_MESSAGE UserMessage(Message) "user.message",
-            /// A person asks that whatever runs or waits stops.
+            /// Person's request to stop the session's run or its waiting.
             USER_INTERRUPT UserInterrupt(Interrupt) "user.interrupt",
-            /// A person's decision on a tool call or a question.
+            /// Person's decision on a tool call or a question.
             USER_TOOL_CONFIRMATION UserToolConfirmation(ToolConfirmation) "user.tool_confirmation",
-            /// What a tool that ran outside delivers.
+            /// Result delivered by a tool that ran outside.
             USER_CUSTOM_TOOL_RESULT UserCustomToolResult(ToolResult) "user.custom_tool_result",
-            /// A person states what the session is to achieve; an input.
+            /// Outcome that a person wants the session to achieve; an input.
             USER_DEFINE_OUTCOME UserDefineOutcome(Message) "user.define_outcome",
-            /// The agent's text.
+            /// Message of the agent.
             AGENT_MESSAGE AgentMessage(Message) "agent.message",
-            /// The agent's reasoning, where it is kept.
+            /// Reasoning of the agent, if it is stored.
             AGENT_THINKING AgentThinking(Message) "agent.thinking",
-            /// The agent calls a tool; committed before the tool runs.
+            /// Tool call of the agent; committed before the tool runs.
             AGENT_TOOL_USE AgentToolUse(ToolUse) "agent.tool_use",
-            /// What the tool gave; exactly one for each call.
+            /// Result of a tool call; exactly one for each call.
             AGENT_TOOL_RESULT AgentToolResult(ToolResult) "agent.tool_result",
-            /// The agent calls a tool that runs outside.
+            /// Agent's call of a tool that runs outside.
             AGENT_CUSTOM_TOOL_USE AgentCustomToolUse(ToolUse) "agent.custom_tool_use",
-            /// Text of the system: a custom prompt, or something injected.
+            /// Text of the system: a custom prompt, or injected text.
             SYSTEM_MESSAGE SystemMessage(SystemMessage) "system.message",
-            /// A piece of work begins.
+            /// Start of a span of work.
             SPAN_STARTED SpanStarted(SpanStarted) "span.started",
-            /// A piece of work ends.
+            /// End of a span of work.
             SPAN_COMPLETED SpanCompleted(SpanCompleted) "span.completed",
-            /// The session comes to be; its first event.
+            /// Creation of the session; its first event.
             SESSION_CREATED SessionCreated(Box<Created>) "session.created",
-            /// The state changed for a reason that no other event explains.
-            SESSION_STATUS_CHANGED SessionStatusChanged(Note) "session.status_changed",
-            /// The session came to rest; written by hosts that want it said.
-            SESSION_STATUS_IDLE SessionStatusIdle(Note) "session.status_idle",
-            /// Title, labels, metadata, references or resources changed.
+            /// Change of state for a reason that no other event expresses.
+            SESSION_STATUS_CHANGED SessionStatusChanged(Comment) "session.status_changed",
+            /// Notice that the session became idle; written by hosts that want it in the log.
+            SESSION_STATUS_IDLE SessionStatusIdle(Comment) "session.status_idle",
+            /// Change of title, labels, metadata, references or resources.
             SESSION_UPDATED SessionUpdated(Patch) "session.updated",
-            /// A version of one of the session's documents.
+            /// Version of one of the session's documents.
             SESSION_DOCUMENT_WRITTEN SessionDocumentWritten(DocumentWritten) "session.document_written",
-            /// What a run used.
+            /// Usage of a run.
             SESSION_RUN_USAGE SessionRunUsage(RunUsage) "session.run_usage",
-            /// Something was made, and where it is.
+            /// Artifact that was made, and its location.
             SESSION_ARTIFACT_REGISTERED SessionArtifactRegistered(Artifact) "session.artifact_registered",
-            /// An agent found something out; on a shelf.
+            /// Learning of an agent; on a hidden session.
             SESSION_LEARNING_ADDED SessionLearningAdded(Learning) "session.learning_added",
-            /// A learning was taken into a document; on a shelf.
+            /// Notice that a learning was included in a document; on a hidden session.
             SESSION_LEARNING_PROMOTED SessionLearningPromoted(LearningPromoted) "session.learning_promoted",
-            /// Something is about to be done to a workspace, a device or a session, or was; in the audit.
-            SESSION_OPERATION_NOTED SessionOperationNoted(OperationNoted) "session.operation_noted",
-            /// The visible history starts anew after this.
-            SESSION_HISTORY_CLEARED SessionHistoryCleared(Note) "session.history_cleared",
-            /// What a model is given starts with a summary from here on; the log stays as it is.
+            /// Operation on a workspace, a device or a session, before or after it is done; in the audit.
+            SESSION_OPERATION_AUDITED SessionOperationAudited(AuditedOperation) "session.operation_audited",
+            /// Clearing of the visible history, which starts after this event.
+            SESSION_HISTORY_CLEARED SessionHistoryCleared(Comment) "session.history_cleared",
+            /// Compaction: from here on, the history that a model is given starts with a summary; the log is
+            /// unchanged.
             SESSION_COMPACTED SessionCompacted(Compaction) "session.compacted",
-            /// A wake was scheduled.
-            SESSION_WAKE_SCHEDULED SessionWakeScheduled(Wake) "session.wake_scheduled",
-            /// A wake is wanted no more.
-            SESSION_WAKE_CANCELLED SessionWakeCancelled(WakeCancelled) "session.wake_cancelled",
-            /// A child session was made.
+            /// Scheduled timer.
+            SESSION_TIMER_SCHEDULED SessionTimerScheduled(Timer) "session.timer_scheduled",
+            /// Cancellation of a scheduled timer.
+            SESSION_TIMER_CANCELLED SessionTimerCancelled(TimerCancelled) "session.timer_cancelled",
+            /// Creation of a child session.
             SESSION_CHILD_CREATED SessionChildCreated(ChildCreated) "session.child_created",
-            /// The parent of this session was told what it came to.
+            /// Notice that the parent of this session received its report.
             SESSION_REPORTED SessionReported(Reported) "session.reported",
-            /// A child session came to rest or ended; carries its result.
+            /// Report that a child session became idle or ended; carries its result.
             SESSION_CHILD_IDLE SessionChildIdle(ChildIdle) "session.child_idle",
         }
     };

@@ -1,15 +1,16 @@
-//! How a resource may be used.
+//! Access to a resource.
 
 use serde::{Deserialize, Serialize};
 
-/// What a session may do with a [`Resource`](crate::model::attributes::Resource). The library stores it; the host enforces it.
+/// Access of a session to a [`Resource`](crate::model::attributes::Resource). The library stores it; the host
+/// enforces it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Access {
-    /// Look only.
+    /// Read only.
     #[default]
     Read,
-    /// Look and change.
+    /// Read and write.
     Write,
 }

@@ -1,4 +1,4 @@
-//! Who did something: a role, and a name where the host gives one.
+//! Actors: a role, and a name if the host gives one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,58 +8,70 @@ use serde::{Deserialize, Serialize};
 use crate::base::text::{check_text, quoted, text_serde};
 use crate::base::{Error, Result};
 
-/// Who did it: a role, and a name where the host gives one. Text of the form `user`, `user:alice`, `agent:coder`.
+/// Actor that caused an event: a role, and a name if the host gives one. As text: `user`, `user:alice`,
+/// `agent:coder`.
+///
+/// ```
+/// use agent_core::model::{Actor, Role};
+///
+/// let alice = Actor::named(Role::User, "alice")?;
+/// assert_eq!(alice.to_string(), "user:alice");
+/// assert_eq!((alice.role(), alice.name()), (Role::User, Some("alice")));
+/// assert_eq!(alice.without_name(), Actor::USER);
+/// assert_eq!("agent:coder".parse::<Actor>()?, Actor::named(Role::Agent, "coder")?);
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Actor {
     role: Role,
     name: Option<Box<str>>,
 }
 
-/// The kind of an [`Actor`].
+/// Role of an [`Actor`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Role {
-    /// A person, or a program on a person's behalf.
+    /// Person, or program on a person's behalf.
     User,
-    /// The agent.
+    /// Agent.
     Agent,
-    /// The library or the host.
+    /// Library or host.
     System,
 }
 
 impl Actor {
-    /// A person without a name.
+    /// Person without a name.
     pub const USER: Self = Self { role: Role::User, name: None };
-    /// The agent.
+    /// Agent without a name.
     pub const AGENT: Self = Self { role: Role::Agent, name: None };
-    /// The library or the host.
+    /// Library or host, without a name.
     pub const SYSTEM: Self = Self { role: Role::System, name: None };
 
-    /// The most bytes that a name may have.
+    /// Maximum number of bytes of a name.
     pub const MAX_NAME_BYTES: usize = 256;
 
-    /// This role, by name.
+    /// Creates an actor with this role and name.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where the name is empty, longer than 256 bytes or holds a control character.
+    /// `InvalidInput` if the name is empty, longer than 256 bytes or contains a control character.
     pub fn named(role: Role, name: &str) -> Result<Self> {
         check_text("actor name", name, Self::MAX_NAME_BYTES)?;
         Ok(Self { role, name: Some(name.into()) })
     }
 
-    /// The role.
+    /// Returns the role.
     pub const fn role(&self) -> Role {
         self.role
     }
 
-    /// This role, without a name.
+    /// Returns the actor without its name.
     pub const fn without_name(&self) -> Self {
         Self { role: self.role, name: None }
     }
 
-    /// The name, where one was given.
+    /// Returns the name, if the actor has one.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }

@@ -1,4 +1,4 @@
-//! What a person or a host says of a session: title, labels, metadata, references, resources, handles.
+//! Descriptive attributes of a session: title, labels, metadata, references, resources, handles.
 
 use std::collections::BTreeMap;
 
@@ -9,141 +9,169 @@ use crate::base::{Error, RawFields, RawJson, Result, is_default, present};
 use crate::model::access::Access;
 use crate::model::mounts::{MountSet, Mounts, MountsPatch};
 
-/// The most labels that a session may have.
+/// Maximum number of labels of a session.
 pub const LABELS_MAX: usize = 64;
 
-/// The most references that a session may have.
+/// Maximum number of references of a session.
 pub const REFERENCES_MAX: usize = 64;
 
-/// The most resources that a session may have attached.
+/// Maximum number of attached resources of a session.
 pub const RESOURCES_MAX: usize = 64;
 
-/// The most handles on things outside that a session may have.
+/// Maximum number of external handles of a session.
 pub const HANDLES_MAX: usize = 64;
 
-/// The most levels of objects and lists of a field of metadata: within the event that creates a session, and so a fork of this
-/// one, it has three around it.
+/// Maximum nesting depth of a metadata field. In the event that creates a session, and so in a fork of this one,
+/// three levels surround it.
 const METADATA_MAX_DEPTH: usize = RawJson::MAX_DEPTH - 3;
 
-/// The most bytes of a title.
+/// Maximum number of bytes of a title.
 pub const TITLE_MAX_BYTES: usize = 512;
 
-/// A session's title and who set it; one that a person set is not replaced by one that an agent makes.
+/// Title of a session, and whether a person chose it. A generated title does not replace one that a person chose.
+///
+/// ```
+/// use agent_core::model::Title;
+///
+/// assert!(Title::by_user("Trip to Oslo").by_user);
+/// assert_eq!(Title::generated("Travel plans").text, "Travel plans");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Title {
-    /// 1 to 512 bytes without control characters.
+    /// Text of the title: 1 to 512 bytes without control characters.
     pub text: String,
-    /// Whether a person chose it.
+    /// True if a person chose the title.
     #[serde(default)]
     pub by_user: bool,
 }
 
 impl Title {
-    /// A title that a person chose.
+    /// Creates a title that a person chose.
     pub fn by_user(text: impl Into<String>) -> Self {
         Self { text: text.into(), by_user: true }
     }
 
-    /// A title that was made up.
+    /// Creates a generated title.
     pub fn generated(text: impl Into<String>) -> Self {
         Self { text: text.into(), by_user: false }
     }
 }
 
-/// Words by which sessions are found: user, project, objective, module, directory …
+/// Labels by which sessions are found: user, project, objective, module, directory …
 ///
-/// At most 64; keys of 1 to 64 bytes, values of 1 to 512 bytes, neither with control characters.
+/// At most 64; keys of 1 to 64 bytes, values of 1 to 512 bytes, without control characters.
 pub type Labels = BTreeMap<String, String>;
 
-/// Names of things outside: `agent`, `environment`, `provider`, `model`, `policy`, `model_profile`, `thread.<agent>` …
+/// Names of external objects: `agent`, `environment`, `provider`, `model`, `policy`, `model_profile`,
+/// `thread.<agent>` …
 ///
-/// They are kept and not interpreted, but for [`provider`](Attributes::PROVIDER), by which a session chooses whom its
-/// runs ask. Where it chooses nobody, a run records there whom it asked, in `model` which model that was, and in
-/// [`provider.from`](Attributes::PROVIDER_FROM) who chose it.
+/// References are stored and not interpreted, except [`provider`](Attributes::PROVIDER): it selects the provider that
+/// the session's runs use. If the session selects none, a run records there the provider that it used, in `model` the
+/// model, and in [`provider.from`](Attributes::PROVIDER_FROM) the source of that choice.
 ///
-/// At most 64; names of 1 to 64 bytes, values of 1 to 512 bytes, neither with control characters.
+/// At most 64; names of 1 to 64 bytes, values of 1 to 512 bytes, without control characters.
 pub type References = BTreeMap<String, String>;
 
-/// Something outside that the session works on.
+/// External resource that the session works on.
+///
+/// ```
+/// use agent_core::model::{Access, Resource};
+///
+/// let repository = Resource::new("repository", "https://example.com/app.git", "/work/app").with_access(Access::Write);
+/// assert_eq!((repository.mount.as_str(), repository.access), ("/work/app", Access::Write));
+/// ```
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Resource {
-    /// What it is: `directory`, `repository`, `bucket` …
+    /// Kind of the resource: `directory`, `repository`, `bucket` …
     pub kind: String,
-    /// Where it comes from.
+    /// Source of the resource.
     pub source: String,
-    /// Where the session sees it.
+    /// Location at which the session sees the resource.
     pub mount: String,
-    /// What the session may do with it.
+    /// Access that the session has.
     #[serde(default)]
     pub access: Access,
 }
 
 impl Resource {
-    /// A resource to look at.
+    /// Creates a resource with read access.
     pub fn new(kind: impl Into<String>, source: impl Into<String>, mount: impl Into<String>) -> Self {
         Self { kind: kind.into(), source: source.into(), mount: mount.into(), access: Access::Read }
     }
 
-    /// Sets what the session may do with it.
+    /// Sets the access that the session has.
     pub fn with_access(mut self, access: Access) -> Self {
         self.access = access;
         self
     }
 }
 
-/// A handle on something that lives outside: a container, a volume, an interpreter. Kept and never interpreted.
+/// Handle to an external object: a container, a volume, an interpreter. Stored and never interpreted.
+///
+/// ```
+/// use agent_core::model::{ExternalHandle, Liveness};
+///
+/// let volume = ExternalHandle::new("volume", "build-cache").with_note("remove after the release");
+/// assert_eq!(volume.liveness("process-2"), Liveness::Durable);
+///
+/// let shell = ExternalHandle::new("interpreter", "pid 4711").with_process("process-1");
+/// assert_eq!(shell.liveness("process-1"), Liveness::Live);
+/// assert_eq!(shell.liveness("process-2"), Liveness::Stale);
+/// ```
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ExternalHandle {
-    /// What it is: `container`, `volume`, `interpreter` …
+    /// Kind of the object: `container`, `volume`, `interpreter` …
     pub kind: String,
-    /// Its name out there: 1 to 1,024 bytes without control characters.
+    /// Name of the object outside: 1 to 1,024 bytes without control characters.
     pub target: String,
-    /// How it is to be treated, in words: when it may be removed, who made it. At most 512 bytes.
+    /// Note on the use of the handle: when the object may be removed, who made it. At most 512 bytes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
-    /// The process (`AgentRuntime::process`) in which it is of use, where it is of use in one only. `None` for what
-    /// outlives processes.
+    /// Process (`AgentRuntime::process`) in which the handle is valid, if it is valid in one process only. `None` for
+    /// an object that outlives processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<String>,
 }
 
-/// Whether an [`ExternalHandle`] can be used.
+/// Usability of an [`ExternalHandle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Liveness {
-    /// It outlives processes; whether the thing is still there, the host finds out.
+    /// The object outlives processes; the host finds out whether it still exists.
     Durable,
-    /// It is of use in this process.
+    /// The handle is valid in this process.
     Live,
-    /// It was of use in another process, and is not to be used.
+    /// The handle was valid in another process, and must not be used.
     Stale,
 }
 
 impl ExternalHandle {
-    /// A handle on something that outlives processes.
+    /// Creates a handle to an object that outlives processes.
     pub fn new(kind: impl Into<String>, target: impl Into<String>) -> Self {
         Self { kind: kind.into(), target: target.into(), note: String::new(), process: None }
     }
 
-    /// Says how it is to be treated.
+    /// Sets the note on the use of the handle.
     pub fn with_note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
 
-    /// Makes it of use in one process only.
-    pub fn of_process(mut self, process: impl Into<String>) -> Self {
+    /// Limits the handle to one process.
+    #[doc(alias = "of_process")]
+    pub fn with_process(mut self, process: impl Into<String>) -> Self {
         self.process = Some(process.into());
         self
     }
 
-    /// Whether it can be used in `process`. Nothing has to be written for a handle to become stale: it is so in every
-    /// process but its own, also after a crash.
+    /// Returns whether the handle can be used in `process`.
+    ///
+    /// No write is needed for a handle to become stale: it is stale in every process but its own, also after a crash.
     pub fn liveness(&self, process: &str) -> Liveness {
         match &self.process {
             None => Liveness::Durable,
@@ -154,26 +182,56 @@ impl ExternalHandle {
 }
 
 words! {
-    /// What a session's log keeps of what its agent's tools are given and give.
-    Keep {
-        /// All of it: after a restart the model knows what it did.
-        Everything = "everything",
-        /// That a tool was called, when, and how it came out; not what it was given, nor what it gave. After the run the
-        /// model is given the texts of the conversation only.
+    /// Amount of detail about tools that a session's log stores.
+    ToolPayloads {
+        /// Stores inputs and outputs of tools completely: after a restart, the model is given its earlier calls.
+        Store = "store",
+        /// Stores that a tool was called, when, and with which outcome; not its input or its output. After the run,
+        /// the model is given the texts of the conversation only.
         ///
-        /// A call for which somebody has to be waited for is kept whole, as another run makes it; its result is not.
-        Text = "text",
-        /// A choice of a newer version of this library; kept is what `Text` keeps.
+        /// A call that has to wait for an answer is stored completely, since another run makes it; its result is not.
+        Omit = "omit",
+        /// Setting of a newer version of this library; stores what `Text` stores.
         Newer = "newer",
     } newer = Some(Self::Newer)
 }
 
-/// A partial change of what is said of a session: what is not named stays.
+/// Partial change of a session's attributes. Attributes that are not named stay as they are.
+///
+/// ```
+/// use agent_core::json::RawJson;
+/// use agent_core::model::{Access, ExternalHandle, Patch, Resource, Title, ToolPayloads};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+/// # use agent_core::clock::Effects;
+/// # use agent_core::session::NewSession;
+/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// let patch = Patch::new()
+///     .with_title(Title::by_user("Trip to Oslo"))
+///     .with_label("project", "travel")
+///     .with_metadata("budget", RawJson::of(&1200)?)
+///     .with_reference("model", "sonnet")
+///     .with_resources(vec![Resource::new("directory", "/home/alice/trip", "/work")])
+///     .with_handle("shell", ExternalHandle::new("container", "c-4711"))
+///     .with_tool_payloads(ToolPayloads::Omit)
+///     .mount("kb:norway", Access::Read);
+/// let session = store.update(&effects, session.id, session.head, patch).await?.session;
+/// assert_eq!(session.attributes.labels["project"], "travel");
+///
+/// // Attributes that a patch does not name stay as they are.
+/// let patch = Patch::new().without_label("project").without_handle("shell").unmount("kb:norway");
+/// let session = store.update(&effects, session.id, session.head, patch).await?.session;
+/// assert!(session.attributes.labels.is_empty() && session.attributes.title.is_some());
+/// # Ok(()) }
+/// ```
 #[must_use]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Patch {
-    /// The new title; `Some(None)` removes it.
+    /// New title; `Some(None)` removes it.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub title: Option<Option<Title>>,
     /// Labels to set, or with `None` to remove.
@@ -185,7 +243,7 @@ pub struct Patch {
     /// References to set, or with `None` to remove.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub references: BTreeMap<String, Option<String>>,
-    /// The new list of attached resources, replacing the former.
+    /// New list of attached resources, which replaces the previous one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Vec<Resource>>,
     /// Mounts to pin, to remove, to freeze.
@@ -194,25 +252,25 @@ pub struct Patch {
     /// Handles to set, or with `None` to remove.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub handles: BTreeMap<String, Option<ExternalHandle>>,
-    /// What the log keeps of tools from now on.
+    /// Amount of detail about tools that the log stores from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keep: Option<Keep>,
+    pub tool_payloads: Option<ToolPayloads>,
 }
 
 impl Patch {
-    /// Changes nothing yet.
+    /// Creates an empty patch.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Sets the title.
-    pub fn title(mut self, title: Title) -> Self {
+    pub fn with_title(mut self, title: Title) -> Self {
         self.title = Some(Some(title));
         self
     }
 
     /// Sets a label.
-    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+    pub fn with_label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.insert(key.into(), Some(value.into()));
         self
     }
@@ -224,55 +282,70 @@ impl Patch {
     }
 
     /// Sets a field of metadata.
-    pub fn metadata(mut self, name: impl Into<Box<str>>, value: RawJson) -> Self {
+    pub fn with_metadata(mut self, name: impl Into<Box<str>>, value: RawJson) -> Self {
         self.metadata.insert(name, value);
         self
     }
 
     /// Sets a reference.
-    pub fn reference(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+    pub fn with_reference(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.references.insert(name.into(), Some(value.into()));
         self
     }
 
     /// Replaces the attached resources.
-    pub fn resources(mut self, resources: Vec<Resource>) -> Self {
+    pub fn with_resources(mut self, resources: Vec<Resource>) -> Self {
         self.resources = Some(resources);
         self
     }
 
-    /// Mounts a resource here, whatever is inherited.
+    /// Pins a mount in this scope, independent of what is inherited.
     pub fn mount(mut self, resource: impl Into<String>, access: Access) -> Self {
         self.mounts.pinned.insert(resource.into(), Some(access));
         self
     }
 
-    /// Mounts a resource no longer by itself; where it is inherited, it stays.
+    /// Removes a pinned mount; if the resource is inherited, it stays mounted.
     pub fn unmount(mut self, resource: impl Into<String>) -> Self {
         self.mounts.pinned.insert(resource.into(), None);
         self
     }
 
-    /// Takes a resource away, whatever is inherited.
+    /// Removes a mount, also if it is inherited.
+    ///
+    /// ```
+    /// use agent_core::model::Patch;
+    ///
+    /// let patch = Patch::new().remove_mount("kb:norway");
+    /// assert!(patch.mounts.removed["kb:norway"]);
+    /// assert!(!patch.restore_mount("kb:norway").mounts.removed["kb:norway"]);
+    /// ```
     pub fn remove_mount(mut self, resource: impl Into<String>) -> Self {
         self.mounts.removed.insert(resource.into(), true);
         self
     }
 
-    /// Takes a resource away no longer.
+    /// Reverts the removal of a mount.
     pub fn restore_mount(mut self, resource: impl Into<String>) -> Self {
         self.mounts.removed.insert(resource.into(), false);
         self
     }
 
-    /// Freezes what is inherited; `None` lets it follow the scopes again.
+    /// Freezes the inherited mounts; `None` makes them follow the scopes again.
+    ///
+    /// ```
+    /// use agent_core::model::{MountSet, Patch};
+    ///
+    /// let frozen = Patch::new().freeze_mounts(Some(MountSet::default()));
+    /// assert!(!frozen.is_empty() && Patch::new().is_empty());
+    /// ```
     pub fn freeze_mounts(mut self, inherited: Option<MountSet>) -> Self {
         self.mounts.frozen = Some(inherited);
         self
     }
 
-    /// Sets a handle on something outside.
-    pub fn handle(mut self, name: impl Into<String>, handle: ExternalHandle) -> Self {
+    /// Sets an external handle.
+    pub fn with_handle(mut self, name: impl Into<String>, handle: ExternalHandle) -> Self {
         self.handles.insert(name.into(), Some(handle));
         self
     }
@@ -283,13 +356,14 @@ impl Patch {
         self
     }
 
-    /// Sets what the log keeps of tools from now on.
-    pub const fn keep(mut self, keep: Keep) -> Self {
-        self.keep = Some(keep);
+    /// Sets the amount of detail about tools that the log stores from now on.
+    #[doc(alias = "keep")]
+    pub const fn with_tool_payloads(mut self, keep: ToolPayloads) -> Self {
+        self.tool_payloads = Some(keep);
         self
     }
 
-    /// Whether it changes nothing.
+    /// Returns whether the patch changes nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -344,51 +418,108 @@ impl Patch {
     }
 }
 
-/// What is said of a session, as its record holds it.
+/// Descriptive attributes of a session, as its record stores them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Attributes {
-    /// The title, where one was set.
+    /// Title, if one was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<Title>,
-    /// Words by which it is found.
+    /// Labels by which the session is found.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: Labels,
-    /// The host's own, never interpreted.
+    /// Metadata of the host, never interpreted.
     #[serde(default, skip_serializing_if = "RawFields::is_empty")]
     pub metadata: RawFields,
-    /// Names of things outside.
+    /// Names of external objects.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub references: References,
-    /// Things outside that it works on.
+    /// External resources that the session works on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<Resource>,
-    /// What it mounts and does not mount, beside what it inherits.
+    /// Mounts that the session pins and removes, in addition to those that it inherits.
     #[serde(default, skip_serializing_if = "is_default")]
     pub mounts: Mounts,
-    /// Handles on things that live outside.
+    /// Handles to external objects.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub handles: BTreeMap<String, ExternalHandle>,
-    /// What the log keeps of tools; recorded by the first run, where nobody has chosen before.
+    /// Amount of detail about tools that the log stores; recorded by the first run if it was not set before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keep: Option<Keep>,
+    pub tool_payloads: Option<ToolPayloads>,
 }
 
 impl Attributes {
-    /// The reference by which a session chooses the provider that its runs ask, by its name.
+    /// Reference that selects, by name, the provider that the session's runs use.
     pub const PROVIDER: &'static str = "provider";
-    /// The reference that tells a provider which a run has recorded from one that the session chose: `workspace` or
-    /// `configuration`, where its name comes from. Written by runs only; a patch that sets [`PROVIDER`](Self::PROVIDER)
-    /// alone removes it.
+    /// Reference that marks a provider as recorded by a run, not chosen by the session.
+    ///
+    /// Its value is the source of the provider's name: `workspace` or `configuration`. Only runs write it; a patch
+    /// that sets [`PROVIDER`](Self::PROVIDER) alone removes it.
     pub const PROVIDER_FROM: &'static str = "provider.from";
+    /// Label with the [key](crate::session::ConversationKey) of a conversation, by which lists find it.
+    ///
+    /// The library sets it when it creates the conversation of a key. Neither a fork nor a salvaged copy has it, since
+    /// the key leads to the original. A host that changes the label changes only what lists show.
+    pub const CONVERSATION_KEY: &'static str = "conversation.key";
+    /// Reference with the number of the session among those of the same key, if earlier ones were deleted: `1` for the
+    /// second one.
+    pub const CONVERSATION_GENERATION: &'static str = "conversation.generation";
 
-    /// Returns the provider that the session chose itself; `None` if it leaves that to its workspace and the
-    /// configuration, also where a run has recorded whom it asked.
+    /// Returns the provider that the session itself chose.
+    ///
+    /// Returns `None` if the session leaves the choice to its workspace and the configuration, also if a run has
+    /// recorded the provider that it used.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::model::{Attributes, Patch};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// let patch = Patch::new().with_reference(Attributes::PROVIDER, "anthropic");
+    /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&patch);
+    /// let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// assert_eq!(session.attributes.chosen_provider(), Some("anthropic"));
+    /// # Ok(()) }
+    /// ```
     pub fn chosen_provider(&self) -> Option<&str> {
         match self.references.contains_key(Self::PROVIDER_FROM) {
             true => None,
             false => self.references.get(Self::PROVIDER).map(String::as_str),
         }
+    }
+
+    /// Returns the attributes for another session that continues this one: all but the key of the conversation and the
+    /// handles that are valid in one process.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::model::Patch;
+    /// use agent_core::model::ExternalHandle;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = store.create(&effects, new).await?;
+    /// let patch = Patch::new()
+    ///     .with_handle("volume", ExternalHandle::new("volume", "build-cache"))
+    ///     .with_handle("shell", ExternalHandle::new("interpreter", "pid 4711").with_process("process-1"));
+    /// let session = store.update(&effects, session.id, session.head, patch).await?.session;
+    /// let inherited = session.attributes.inherited();
+    /// assert!(inherited.handles.contains_key("volume") && !inherited.handles.contains_key("shell"));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn inherited(&self) -> Self {
+        let mut inherited = self.clone();
+        inherited.labels.remove(Self::CONVERSATION_KEY);
+        inherited.references.remove(Self::CONVERSATION_GENERATION);
+        inherited.handles.retain(|_, handle| handle.process.is_none());
+        inherited
     }
 
     fn apply_references(&mut self, changes: &BTreeMap<String, Option<String>>) {
@@ -400,13 +531,13 @@ impl Attributes {
         }
         let mut changes = changes.clone();
         if self.chosen_provider().is_some() {
-            // What a run records takes the place of no choice that was made meanwhile.
+            // A run does not replace a choice that was made while it ran.
             changes.retain(|name, _| name != Self::PROVIDER && name != Self::PROVIDER_FROM);
         }
         merge(&mut self.references, &changes);
     }
 
-    /// Applies a change. Never refuses: what was accepted once folds for ever.
+    /// Applies a change. Never fails, so that an accepted change always folds.
     pub(crate) fn apply(&mut self, patch: &Patch) {
         if let Some(title) = &patch.title {
             let kept = self.title.as_ref().is_some_and(|now| now.by_user);
@@ -429,10 +560,10 @@ impl Attributes {
         if let Some(resources) = &patch.resources {
             self.resources.clone_from(resources);
         }
-        self.keep = patch.keep.or(self.keep);
+        self.tool_payloads = patch.tool_payloads.or(self.tool_payloads);
     }
 
-    /// Checks every entry, as a patch that sets them all would be.
+    /// Checks every entry like a patch that sets them all.
     pub(crate) fn check(&self) -> Result<()> {
         fn set<T: Clone>(map: &BTreeMap<String, T>) -> BTreeMap<String, Option<T>> {
             map.iter().map(|(key, value)| (key.clone(), Some(value.clone()))).collect()
@@ -445,7 +576,7 @@ impl Attributes {
             resources: Some(self.resources.clone()),
             mounts: MountsPatch::default(),
             handles: set(&self.handles),
-            keep: self.keep,
+            tool_payloads: self.tool_payloads,
         };
         patch.check()?;
         self.mounts.check()

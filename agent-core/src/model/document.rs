@@ -1,37 +1,37 @@
-//! Documents: named texts that a session holds, in versions. What the record keeps of one, and the limits.
+//! Documents: named, versioned texts of a session. Their entry in the session's record, and the limits.
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Revision, Seq, is_default};
 use crate::model::actor::Role;
 
-/// The most documents that a session may hold.
+/// Maximum number of documents of a session.
 pub const DOCUMENTS_MAX: usize = 64;
 
-/// The most bytes that a document's text may have.
+/// Maximum number of bytes of a document's text.
 pub const DOCUMENT_MAX_BYTES: usize = 1 << 20;
 
-/// The most bytes of a document's name.
+/// Maximum number of bytes of a document's name.
 pub const DOCUMENT_NAME_MAX_BYTES: usize = 128;
 
-/// What a session's record keeps of a document: where its text is, and what the next version must go by.
+/// Entry for a document in a session's record: the location of its text, and the version that the next one must follow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct DocumentHead {
-    /// Its name.
+    /// Name of the document.
     pub name: String,
-    /// The number of its newest version.
+    /// Number of the newest version.
     pub revision: Revision,
-    /// The event with its newest version.
+    /// Event with the newest version.
     pub seq: Seq,
-    /// The size of its text.
+    /// Size of the text, in bytes.
     pub bytes: u64,
-    /// Who wrote its newest version.
+    /// Role that wrote the newest version.
     pub by: Role,
-    /// The version of the text's own format.
+    /// Version of the text's own format.
     #[serde(default, skip_serializing_if = "is_default")]
     pub format: u32,
-    /// The most bytes that its text may have, where that is limited further than to 1 MiB.
+    /// Maximum number of bytes of the text, if it is limited further than to 1 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! What runs used and made: the payloads of `session.run_usage` and `session.artifact_registered`, and the sums.
+//! Usage and artifacts of runs: the payloads of `session.run_usage` and `session.artifact_registered`, and the sums.
 
 use std::collections::BTreeMap;
 
@@ -6,29 +6,36 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::{Result, RunId, check_text, is_default};
 
-/// The most currencies that a session's sums may have.
+/// Maximum number of currencies in a session's sums.
 pub const CURRENCIES_MAX: usize = 8;
 
-/// How many tokens a model read and wrote, as its provider says. Stored only where the host asks for it.
+/// Number of tokens that a model read and wrote, as its provider reports it. Stored only if the host asks for it.
+///
+/// ```
+/// use agent_core::model::Usage;
+///
+/// let total = Usage::new(1_200, 80).plus(Usage::new(300, 20));
+/// assert_eq!((total.input_tokens, total.output_tokens), (1_500, 100));
+/// ```
 #[must_use]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Tokens that it read.
+    /// Number of tokens that the model read.
     #[serde(default)]
     pub input_tokens: u64,
-    /// Tokens that it wrote.
+    /// Number of tokens that the model wrote.
     #[serde(default)]
     pub output_tokens: u64,
 }
 
 impl Usage {
-    /// So many tokens.
+    /// Creates a usage from the numbers of tokens that a model read and wrote.
     pub const fn new(input_tokens: u64, output_tokens: u64) -> Self {
         Self { input_tokens, output_tokens }
     }
 
-    /// This and `other`.
+    /// Returns the sum of both usages; saturates.
     pub const fn plus(self, other: Self) -> Self {
         Self {
             input_tokens: self.input_tokens.saturating_add(other.input_tokens),
@@ -37,53 +44,74 @@ impl Usage {
     }
 }
 
-/// What something cost.
+/// Amount of money in one currency.
+///
+/// ```
+/// use agent_core::model::Cost;
+///
+/// // 1.25 dollars.
+/// assert_eq!(Cost::new("USD", 1_250_000).micros, 1_250_000);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Cost {
-    /// The currency: 1 to 16 bytes, `USD` say.
+    /// Currency: 1 to 16 bytes, for example `USD`.
     pub currency: String,
-    /// Millionths of it.
+    /// Amount in millionths of the currency.
     pub micros: u64,
 }
 
 impl Cost {
-    /// So many millionths of a currency.
+    /// Creates a cost from a currency and its millionths.
     pub fn new(currency: impl Into<String>, micros: u64) -> Self {
         Self { currency: currency.into(), micros }
     }
 }
 
-/// The payload of `session.run_usage`: what a run used. Several of one run add up.
+/// Payload of `session.run_usage`: the usage of a run. Several payloads of one run add up.
+///
+/// ```
+/// use agent_core::clock::Effects;
+/// use agent_core::event::NewEvent;
+/// use agent_core::model::{Cost, RunUsage, Usage};
+///
+/// let used = RunUsage::new(Effects::default().new_run_id(), Usage::new(1_200, 80))
+///     .with_cost(Some(Cost::new("USD", 4_800)))
+///     .with_degraded(false);
+/// used.check()?;
+/// let event = NewEvent::run_usage(used);
+/// assert_eq!(event.kind.as_str(), "session.run_usage");
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RunUsage {
-    /// The run.
+    /// Id of the run.
     pub run: RunId,
-    /// What the model read and wrote.
+    /// Tokens that the model read and wrote.
     pub usage: Usage,
-    /// What that cost, where somebody knows.
+    /// Cost of these tokens, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
-    /// Whether something that the run did could not be stored.
+    /// True if some data of the run could not be stored.
     #[serde(default, skip_serializing_if = "is_default")]
     pub degraded: bool,
 }
 
 impl RunUsage {
-    /// What `run` used.
+    /// Creates the usage of `run`.
     pub const fn new(run: RunId, usage: Usage) -> Self {
         Self { run, usage, cost: None, degraded: false }
     }
 
-    /// Adds what it cost.
+    /// Sets the cost.
     pub fn with_cost(mut self, cost: Option<Cost>) -> Self {
         self.cost = cost;
         self
     }
 
-    /// Says whether something that the run did could not be stored.
+    /// Sets whether some data of the run could not be stored.
     pub const fn with_degraded(mut self, degraded: bool) -> Self {
         self.degraded = degraded;
         self
@@ -93,27 +121,39 @@ impl RunUsage {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if it is empty, longer than 16 bytes, or holds control characters.
+    /// `InvalidInput` if the currency is empty, longer than 16 bytes, or contains control characters.
     pub fn check(&self) -> Result<()> {
         self.cost.as_ref().map_or(Ok(()), |cost| Ok(check_text("currency", &cost.currency, 16)?))
     }
 }
 
-/// What the runs of a session used, all together; kept with every `session.run_usage`, and starts at nothing in a fork,
-/// since it was spent once.
+/// Total usage of a session's runs.
+///
+/// Updated with every `session.run_usage`. Starts at zero in a fork, since each usage is counted once.
+///
+/// ```
+/// use agent_core::clock::Effects;
+/// use agent_core::model::{Cost, RunUsage, Usage, UsageTotals};
+///
+/// let run = Effects::default().new_run_id();
+/// let mut totals = UsageTotals::default();
+/// totals.add(&RunUsage::new(run, Usage::new(1_200, 80)).with_cost(Some(Cost::new("USD", 4_800))));
+/// totals.add(&RunUsage::new(run, Usage::new(300, 20)).with_cost(Some(Cost::new("USD", 1_200))));
+/// assert_eq!((totals.usage, totals.cost["USD"]), (Usage::new(1_500, 100), 6_000));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct UsageTotals {
-    /// Tokens that the model read and wrote.
+    /// Number of tokens that the model read and wrote.
     #[serde(flatten)]
     pub usage: Usage,
-    /// Millionths, by currency.
+    /// Millionths of each currency.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cost: BTreeMap<String, u64>,
 }
 
 impl UsageTotals {
-    /// Adds what a run used. Saturates: numbers in a log are data, and may be anything.
+    /// Adds the usage of a run. Saturates, since numbers in a log are data and may have any value.
     pub fn add(&mut self, usage: &RunUsage) {
         self.usage = self.usage.plus(usage.usage);
         if let Some(cost) = &usage.cost {
@@ -123,45 +163,60 @@ impl UsageTotals {
     }
 }
 
-/// The payload of `session.artifact_registered`: something that was made, and where it is. The library keeps the name
-/// of it, never the thing.
+/// Payload of `session.artifact_registered`: an artifact that was made, and its location.
+///
+/// The library stores the name of the artifact, never its content.
+///
+/// ```
+/// use agent_core::clock::Effects;
+/// use agent_core::event::NewEvent;
+/// use agent_core::model::Artifact;
+///
+/// let report = Artifact::new("reports/2026-02.html")
+///     .with_hash("sha256:9f86d081…")
+///     .with_media("text/html")
+///     .with_run(Effects::default().new_run_id());
+/// let event = NewEvent::artifact_registered(report);
+/// assert_eq!(event.kind.as_str(), "session.artifact_registered");
+/// ```
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Artifact {
-    /// Where it is, or what it is called: 1 to 1,024 bytes without control characters.
+    /// Location or name of the artifact: 1 to 1,024 bytes without control characters.
     pub path: String,
-    /// The hash of its content, where it has one: at most 256 bytes, `sha256:…` say.
+    /// Hash of the content, if there is one: at most 256 bytes, for example `sha256:…`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
-    /// What it is: at most 256 bytes, `text/html` say.
+    /// Media type of the content: at most 256 bytes, for example `text/html`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media: Option<String>,
-    /// The run that made it, where it was a run.
+    /// Run that made the artifact, if a run made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
 }
 
 impl Artifact {
-    /// Something at `path`.
+    /// Creates an artifact at `path`.
     pub fn new(path: impl Into<String>) -> Self {
         Self { path: path.into(), hash: None, media: None, run: None }
     }
 
-    /// Adds the hash of its content.
+    /// Sets the hash of the content.
     pub fn with_hash(mut self, hash: impl Into<String>) -> Self {
         self.hash = Some(hash.into());
         self
     }
 
-    /// Says what it is.
+    /// Sets the media type.
     pub fn with_media(mut self, media: impl Into<String>) -> Self {
         self.media = Some(media.into());
         self
     }
 
-    /// Names the run that made it.
-    pub const fn by_run(mut self, run: RunId) -> Self {
+    /// Sets the run that made the artifact.
+    #[doc(alias = "by_run")]
+    pub const fn with_run(mut self, run: RunId) -> Self {
         self.run = Some(run);
         self
     }

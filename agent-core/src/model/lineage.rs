@@ -1,47 +1,47 @@
-//! Where a session's history lies: in its ancestors up to the point where it was forked, then in itself.
+//! Location of a session's history: in its ancestors up to the point of the fork, then in the session itself.
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Seq, SessionId};
 
-/// A stretch of history that is stored in an ancestor: its events up to and including `until`.
+/// Part of a history that is stored in an ancestor: the ancestor's events up to and including `until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Segment {
-    /// The ancestor whose log holds the events.
+    /// Ancestor whose log holds the events.
     pub session: SessionId,
-    /// The last of its events that belong to the history.
+    /// Last event of the ancestor that belongs to the history.
     pub until: Seq,
 }
 
-/// The ancestors of a session, oldest first. Empty for a session that was not forked.
+/// Ancestors of a session, oldest first. Empty for a session that was not forked.
 ///
 /// Segment `i` holds the events after the `until` of segment `i - 1`. A record keeps at most
-/// [`Lineage::MAX_SEGMENTS`]; in a deeper chain of forks the oldest kept segment's session is asked for its own
-/// lineage, so a fork never copies events, however deep.
+/// [`Lineage::MAX_SEGMENTS`]. In a deeper chain of forks, the lineage of the oldest kept segment's session continues
+/// the chain, so a fork of any depth never copies events.
 #[must_use]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Lineage {
-    /// The segments, oldest first, with growing `until`.
+    /// Segments, oldest first, with growing `until`.
     pub segments: Vec<Segment>,
-    /// Whether the history before the first segment's own events is told by that session's lineage.
+    /// True if the history before the first segment's own events continues in that session's lineage.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deeper: bool,
 }
 
 impl Lineage {
-    /// The most segments that a record keeps.
+    /// Maximum number of segments that a record keeps.
     pub const MAX_SEGMENTS: usize = 32;
 
-    /// The last event that lies in an ancestor; the session's own events start after it.
+    /// Returns the last event that is stored in an ancestor; the session's own events start after it.
     pub fn base(&self) -> Seq {
         self.segments.last().map_or(Seq::ZERO, |segment| segment.until)
     }
 
-    /// The lineage of a session forked from `parent`, whose own lineage this is, after its event `at`.
+    /// Returns the lineage of a session forked from `parent` after its event `at`; `self` is the lineage of `parent`.
     ///
-    /// Ancestors that contribute nothing are left out.
+    /// Ancestors that contribute no events are left out.
     pub fn forked(&self, parent: SessionId, at: Seq) -> Self {
         let base = self.base();
         let mut segments: Vec<Segment> = Vec::with_capacity(self.segments.len() + 1);
@@ -61,8 +61,23 @@ impl Lineage {
         Self { deeper: (self.deeper || surplus > 0) && !segments.is_empty(), segments }
     }
 
-    /// Where the event `seq` of the session `own` lies: the session whose log to read, and the last event to read
-    /// there for this history (`None`: to its end).
+    /// Returns the location of the event `seq` in the history of the session `own`, whose lineage this is.
+    ///
+    /// The result is the session whose log holds the event, and the last event of that log that belongs to this
+    /// history; `None` if all of them do.
+    ///
+    /// ```
+    /// use agent_core::Seq;
+    /// use agent_core::clock::Effects;
+    /// use agent_core::model::Lineage;
+    ///
+    /// let effects = Effects::default();
+    /// let (parent, fork) = (effects.new_session_id(), effects.new_session_id());
+    /// let lineage = Lineage::default().forked(parent, Seq::new(10));
+    /// assert_eq!(lineage.base(), Seq::new(10));
+    /// assert_eq!(lineage.locate(fork, Seq::new(7)), (parent, Some(Seq::new(10))));
+    /// assert_eq!(lineage.locate(fork, Seq::new(11)), (fork, None));
+    /// ```
     pub fn locate(&self, own: SessionId, seq: Seq) -> (SessionId, Option<Seq>) {
         match self.segments.iter().find(|segment| seq <= segment.until) {
             Some(segment) => (segment.session, Some(segment.until)),
@@ -90,13 +105,13 @@ mod tests {
         assert_eq!(grandchild.locate(id(3), Seq::new(10)), (id(1), Some(Seq::new(10))));
         assert_eq!(grandchild.locate(id(3), Seq::new(11)), (id(2), Some(Seq::new(15))));
         assert_eq!(grandchild.locate(id(3), Seq::new(16)), (id(3), None));
-        // Forked at a point that lies in the grandparent: the parent contributes nothing.
+        // Forked at an event of the grandparent: the parent contributes nothing.
         assert_eq!(
             grandchild.forked(id(3), Seq::new(4)).segments,
             [Segment { session: id(1), until: Seq::new(4) }]
         );
         assert_eq!(grandchild.forked(id(3), Seq::new(10)).segments.len(), 1);
-        // The child itself, before it said anything, contributes nothing either.
+        // The child itself, without events of its own, contributes nothing either.
         assert_eq!(child.forked(id(2), Seq::new(10)), child);
         assert_eq!(child.forked(id(2), Seq::ZERO), Lineage::default());
         assert!(!child.deeper && !grandchild.deeper, "all of the ancestors are named");

@@ -1,4 +1,4 @@
-//! Data that events and records share.
+//! Data types that events and records share.
 
 pub(crate) mod access;
 pub(crate) mod actor;
@@ -9,15 +9,15 @@ pub(crate) mod lineage;
 pub(crate) mod mounts;
 pub(crate) mod parts;
 pub(crate) mod pin;
+pub(crate) mod timer;
 pub(crate) mod transition;
-pub(crate) mod wake;
 pub(crate) mod workspace;
 
 pub use access::Access;
 pub use actor::{Actor, Role};
 pub use attributes::{
-    Attributes, ExternalHandle, HANDLES_MAX, Keep, LABELS_MAX, Labels, Liveness, Patch, REFERENCES_MAX,
-    RESOURCES_MAX, References, Resource, TITLE_MAX_BYTES, Title,
+    Attributes, ExternalHandle, HANDLES_MAX, LABELS_MAX, Labels, Liveness, Patch, REFERENCES_MAX,
+    RESOURCES_MAX, References, Resource, TITLE_MAX_BYTES, Title, ToolPayloads,
 };
 pub use document::{DOCUMENT_MAX_BYTES, DOCUMENT_NAME_MAX_BYTES, DOCUMENTS_MAX, DocumentHead};
 pub use ledger::{Artifact, CURRENCIES_MAX, Cost, RunUsage, Usage, UsageTotals};
@@ -28,6 +28,6 @@ pub use parts::{
     RecentCommit, Reported, Request, SpanId, Status,
 };
 pub use pin::{INACTIVE_AFTER_LABEL, PIN_LABEL};
+pub use timer::{Timer, TimerCancelled};
 pub use transition::Transition;
-pub use wake::{Wake, WakeCancelled};
 pub use workspace::{Workspace, WorkspaceStatus};

@@ -1,4 +1,4 @@
-//! Mounts: what a session may use of what lies outside, and from where it has that.
+//! Mounts: external resources that a session may use, and the scope that each comes from.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,109 +8,122 @@ use crate::base::text::{check_text, words};
 use crate::base::{Error, Result, present};
 use crate::model::access::Access;
 
-/// The most mounts that a session may have pinned, removed and frozen, each.
+/// Maximum number of mounts of a session that are pinned, removed and frozen, each.
 pub const MOUNTS_MAX: usize = 128;
 
-/// The most bytes of a resource's name.
+/// Maximum number of bytes of a resource's name.
 pub const MOUNT_NAME_MAX_BYTES: usize = 256;
 
 words! {
-    /// From where a session has a mount.
+    /// Scope from which a session has a mount.
     MountOrigin {
-        /// All sessions of the tenant have it.
+        /// All sessions of the tenant.
         Tenant = "tenant",
-        /// All sessions of the project have it.
+        /// All sessions of the project.
         Project = "project",
-        /// All sessions of the objective have it.
+        /// All sessions of the objective.
         Objective = "objective",
-        /// It was pinned in the session itself.
+        /// The session itself, which pinned the mount.
         Session = "session",
-        /// An origin of a newer version of this library.
+        /// Scope of a newer version of this library.
         Newer = "newer",
     } newer = Some(Self::Newer)
 }
 
-/// A resource that is mounted.
+/// Mounted resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Mount {
-    /// What may be done with it.
+    /// Access that the session has.
     pub access: Access,
-    /// From where the session has it.
+    /// Scope from which the session has the mount.
     pub origin: MountOrigin,
 }
 
 impl Mount {
-    /// A mount with this access, from there.
+    /// Creates a mount with this access from this scope.
     pub const fn new(access: Access, origin: MountOrigin) -> Self {
         Self { access, origin }
     }
 }
 
-/// What is mounted, by the names of the resources: `pointer:…`, `kb:…`, `artifact:sha256:…`, never interpreted.
+/// Set of mounts, by the names of the resources: `pointer:…`, `kb:…`, `artifact:sha256:…`. Names are never
+/// interpreted.
+///
+/// ```
+/// use agent_core::model::{Access, MountOrigin, MountSet, Mounts};
+///
+/// let mut project = Mounts::default();
+/// project.pinned.insert("kb:norway".to_owned(), Access::Read);
+/// let mounts = project.over(MountSet::default(), MountOrigin::Project);
+/// assert!(mounts.is_mounted("kb:norway", Access::Read));
+/// assert!(!mounts.is_mounted("kb:norway", Access::Write));
+/// assert_eq!(mounts.get("kb:norway").unwrap().origin, MountOrigin::Project);
+/// assert_eq!((mounts.len(), mounts.iter().count(), mounts.is_empty()), (1, 1, false));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MountSet(BTreeMap<String, Mount>);
 
 impl MountSet {
-    /// Whether `resource` is mounted with at least this access. What is not named is not.
+    /// Returns whether `resource` is mounted with at least this access; `false` for a name that is not in the set.
     pub fn is_mounted(&self, resource: &str, access: Access) -> bool {
         self.0.get(resource).is_some_and(|mount| mount.access == Access::Write || access == Access::Read)
     }
 
-    /// The mount of `resource`.
+    /// Returns the mount of `resource`.
     pub fn get(&self, resource: &str) -> Option<Mount> {
         self.0.get(resource).copied()
     }
 
-    /// All of them, in the order of their names.
+    /// Returns all mounts, in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Mount)> {
         self.0.iter().map(|(resource, mount)| (resource.as_str(), *mount))
     }
 
-    /// How many there are.
+    /// Returns the number of mounts.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no mounts.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// What a scope (a tenant, a project, an objective, a session) adds to what it inherits, and takes away.
+/// Mounts that a scope (a tenant, a project, an objective, a session) adds to and removes from what it inherits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Mounts {
-    /// Added here, with what may be done with it.
+    /// Mounts added by this scope, with their access.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pinned: BTreeMap<String, Access>,
-    /// Taken away here, whatever is inherited.
+    /// Mounts removed by this scope, also if they are inherited.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub removed: BTreeSet<String>,
-    /// What is inherited, where that was frozen; `None` where it follows the scopes above.
+    /// Inherited mounts, if they were frozen; `None` if they follow the scopes above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frozen: Option<MountSet>,
 }
 
-/// A partial change of [`Mounts`]: what is not named stays.
+/// Partial change of [`Mounts`]. Mounts that are not named stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MountsPatch {
-    /// Resources to pin, which also ends their removal; or with `None` to pin no longer.
+    /// Resources to pin, which also reverts their removal; with `None`, pins to remove.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pinned: BTreeMap<String, Option<Access>>,
-    /// Resources to remove, which also ends their pinning; or with `false` to remove no longer.
+    /// Resources to remove, which also removes their pin; with `false`, removals to revert.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub removed: BTreeMap<String, bool>,
-    /// Freezes what is inherited; `Some(None)` lets it follow the scopes again.
+    /// Inherited mounts to freeze; `Some(None)` makes them follow the scopes again.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub frozen: Option<Option<MountSet>>,
 }
 
 impl Mounts {
-    /// What is mounted here where `inherited` is: inherited, without what is removed, with what is pinned.
+    /// Returns the mounts of this scope: the inherited ones, without those removed, with those pinned.
     #[must_use]
     pub fn over(&self, mut inherited: MountSet, here: MountOrigin) -> MountSet {
         inherited.0.retain(|resource, _| !self.removed.contains(resource));
@@ -119,7 +132,7 @@ impl Mounts {
         inherited
     }
 
-    /// Applies a change. Never refuses: what was accepted once folds for ever.
+    /// Applies a change. Never fails, so that an accepted change always folds.
     pub(crate) fn apply(&mut self, patch: &MountsPatch) {
         for (resource, access) in &patch.pinned {
             match access {

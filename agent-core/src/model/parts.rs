@@ -1,4 +1,4 @@
-//! The parts that a session's record is made of.
+//! Parts of a session's record.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,10 +17,10 @@ macro_rules! text_key {
         pub struct $name(Box<str>);
 
         impl $name {
-            /// The most bytes that it may have.
+            /// Maximum number of bytes.
             pub const MAX_BYTES: usize = 128;
 
-            /// The text itself.
+            /// Returns the text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -52,32 +52,65 @@ macro_rules! text_key {
 }
 
 text_key! {
-    /// Names a tool call: 1 to 128 bytes without control characters, as the model's provider gave it.
+    /// Id of a tool call: 1 to 128 bytes without control characters, as the model's provider gave it.
+    ///
+    /// ```
+    /// use agent_core::model::CallId;
+    ///
+    /// let call: CallId = "toolu_01A09q90qw90lq917835lq9".parse()?;
+    /// assert_eq!(call.as_str(), "toolu_01A09q90qw90lq917835lq9");
+    /// assert!("".parse::<CallId>().is_err());
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     CallId, "tool call id"
 }
 
 text_key! {
-    /// Names what a session waits for.
+    /// Id of the pending action that a session waits for.
+    ///
+    /// ```
+    /// use agent_core::model::ActionId;
+    ///
+    /// let action: ActionId = "approve-payment".parse()?;
+    /// assert_eq!(action.to_string(), "approve-payment");
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     ActionId, "action id"
 }
 
 text_key! {
-    /// Names a span.
+    /// Id of a span.
+    ///
+    /// ```
+    /// use agent_core::model::SpanId;
+    ///
+    /// let span: SpanId = "indexing".parse()?;
+    /// assert_eq!(span.as_str(), "indexing");
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     SpanId, "span id"
 }
 
-/// A state and the reason for it.
+/// State of a session and the reason for it.
+///
+/// ```
+/// use agent_core::model::Status;
+/// use agent_core::state::{Reason, SessionState};
+///
+/// let status = Status::new(SessionState::Idle, Reason::EndTurn);
+/// assert_eq!(status.to_string(), "idle (end_turn)");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Status {
-    /// What the session is doing.
+    /// State of the session.
     pub state: SessionState,
-    /// Why.
+    /// Reason for the state.
     pub reason: Reason,
 }
 
 impl Status {
-    /// A state and the reason for it.
+    /// Creates a status.
     pub const fn new(state: SessionState, reason: Reason) -> Self {
         Self { state, reason }
     }
@@ -89,37 +122,51 @@ impl fmt::Display for Status {
     }
 }
 
-/// How a session came to be.
+/// Origin of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Origin {
-    /// From nothing.
+    /// New session, without a parent.
     #[default]
     New,
-    /// As a copy of `parent` up to and including its event `at`.
+    /// Copy of `parent` up to and including its event `at`.
     #[non_exhaustive]
     Fork {
-        /// The session that it was forked from.
+        /// Session that this one was forked from.
         parent: SessionId,
-        /// The last event that both have in common.
+        /// Last event that both have in common.
         at: Seq,
     },
-    /// As a helper of `parent`, with a history of its own.
+    /// Helper of `parent`, with a history of its own.
     #[non_exhaustive]
     Child {
-        /// The session that it helps.
+        /// Session that this one helps.
         parent: SessionId,
-        /// The last event of that session when this one was made; zero where it is not known.
+        /// Last event of that session when this one was created; zero if it is not known.
         #[serde(default, skip_serializing_if = "is_default")]
         at: Seq,
     },
-    /// From a manifest.
+    /// Import from a manifest.
     Import,
 }
 
 impl Origin {
-    /// The session that it came from.
+    /// Returns the session that this one was forked from or is a child of.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let fork = store.fork(&effects, session.id, None).await?;
+    /// assert_eq!(fork.origin.parent(), Some(session.id));
+    /// assert_eq!(session.origin.parent(), None);
+    /// # Ok(()) }
+    /// ```
     pub const fn parent(&self) -> Option<SessionId> {
         match self {
             Self::Fork { parent, .. } | Self::Child { parent, .. } => Some(*parent),
@@ -128,110 +175,134 @@ impl Origin {
     }
 }
 
-/// What a child's parent has been told of it.
+/// Report on a child that its parent has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Reported {
-    /// How far the child's work had come.
+    /// Progress of the child's work: the start of its last run or its last done input, whichever is later.
     pub at: Seq,
-    /// What state it had come to.
+    /// State of the child.
     pub state: SessionState,
 }
 
-/// How many events of each kind the visible history holds; starts anew when the history is cleared.
+/// Number of events of each kind in the visible history.
+///
+/// Clearing the history resets all counts but `runs`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Messages of people.
+    /// Number of messages of people.
     #[serde(default)]
     pub user: u64,
-    /// Messages of the agent.
+    /// Number of messages of the agent.
     #[serde(default)]
     pub agent: u64,
-    /// Messages of the system.
+    /// Number of messages of the system.
     #[serde(default)]
     pub system: u64,
-    /// Tool calls.
+    /// Number of tool calls.
     #[serde(default)]
     pub tool_calls: u64,
-    /// Runs that began.
+    /// Number of runs that began.
     #[serde(default)]
     pub runs: u64,
 }
 
 impl Counts {
-    /// All messages: of people, of the agent, of the system.
+    /// Returns the number of all messages: of people, of the agent, of the system.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::event::NewEvent;
+    /// # use agent_core::session::NewSession;
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let events = vec![NewEvent::system_prompt("Be brief."), NewEvent::user_message("Hello")];
+    /// let session = store.append(&effects, session.id, session.head, events).await?.session;
+    /// assert_eq!((session.counts.user, session.counts.messages()), (1, 2));
+    /// # Ok(()) }
+    /// ```
     pub const fn messages(&self) -> u64 {
         self.user.saturating_add(self.agent).saturating_add(self.system)
     }
 }
 
-/// Who may run the session at the moment.
+/// Lease on a session, held by one run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Lease {
-    /// Who holds it, as the holder named itself; shown to whoever has to wait.
+    /// Name of the holder, as the holder gave it; shown to others that have to wait.
     pub holder: String,
-    /// The run that it was taken for.
+    /// Run that took the lease.
     pub run: RunId,
-    /// Its number, carried by the run's writes.
+    /// Number of the lease, carried by the run's writes.
     pub epoch: Epoch,
-    /// How long it lives without a sign of life, in milliseconds.
+    /// Time that the lease lasts without a heartbeat, in milliseconds.
     pub ttl_ms: u64,
-    /// When it was taken, by the holder's clock.
+    /// Time at which the lease was taken, by the holder's clock.
     pub since: Timestamp,
 }
 
-/// What a running session was asked to do.
+/// Request to a running session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Request {
-    /// End the run.
+    /// Ends the run.
     Cancel,
-    /// End the run, then set the session aside for this reason.
+    /// Ends the run, then suspends the session for this reason.
     Suspend(Reason),
 }
 
-/// A tool call without a result yet.
+/// Tool call without a result yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct OpenCall {
-    /// The call.
+    /// Id of the call.
     pub call: CallId,
-    /// The event that made it.
+    /// Event that made the call.
     pub seq: Seq,
-    /// Whether the tool runs outside and delivers by itself.
+    /// True if the tool runs outside and delivers its result itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub custom: bool,
 }
 
-/// A span without an end yet.
+/// Span without an end yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct OpenSpan {
-    /// The span.
+    /// Id of the span.
     pub span: SpanId,
-    /// The event that began it.
+    /// Event that started the span.
     pub seq: Seq,
 }
 
 words! {
-    /// The kind of answer that a session waits for.
+    /// Kind of answer that a session waits for.
     ActionKind {
-        /// Whether a tool may run.
+        /// Decision whether a tool may run.
         ToolConfirmation = "tool_confirmation",
-        /// The result of a tool that runs outside.
+        /// Result of a tool that runs outside.
         ToolResult = "tool_result",
-        /// A decision on a question.
+        /// Decision on a question.
         Approval = "approval",
-        /// A kind of a newer version of this library.
+        /// Kind of a newer version of this library.
         Newer = "newer",
     } newer = Some(Self::Newer)
 }
 
 impl ActionKind {
-    /// The reason of a session that waits for it.
+    /// Returns the reason of a session that waits for this kind of answer.
+    ///
+    /// ```
+    /// use agent_core::model::ActionKind;
+    /// use agent_core::state::Reason;
+    ///
+    /// assert_eq!(ActionKind::Approval.reason(), Reason::AwaitApproval);
+    /// ```
     pub const fn reason(self) -> Reason {
         match self {
             Self::ToolConfirmation => Reason::AwaitToolConfirmation,
@@ -242,64 +313,90 @@ impl ActionKind {
     }
 }
 
-/// What a session waits for: one matching answer, from any device.
+/// Action that a session waits for: one matching answer, from any device.
+///
+/// ```
+/// use agent_core::Timestamp;
+/// use agent_core::model::{ActionKind, PendingAction};
+///
+/// let question = PendingAction::new("pay-4711".parse()?, ActionKind::Approval, "Pay 120 EUR to Acme?")
+///     .with_call("pay", None)
+///     .with_choices(["now".to_owned(), "tomorrow".to_owned()])
+///     .with_expires_at("2026-02-15T10:30:00Z".parse::<Timestamp>()?);
+/// assert_eq!((question.choices.len(), question.tool.as_deref()), (2, Some("pay")));
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PendingAction {
-    /// Names it; the answer must carry it. For a tool's result it is the call's id.
+    /// Id of the action; the answer must carry it. For a tool's result, it is the call's id.
     pub id: ActionId,
-    /// The kind of answer.
+    /// Kind of answer.
     pub kind: ActionKind,
-    /// The question, for a person; at most 2,048 bytes. Of a longer one the beginning and the end, with a mark between them
-    /// that says how many bytes are left out: a host shows all of the call with `SessionHandle::pending_call`.
+    /// Question for a person; at most 2,048 bytes.
+    ///
+    /// A longer question is stored as its beginning and its end, with a mark between them that contains the number
+    /// of bytes left out. A host shows the complete call with `Conversation::pending_call`.
     pub question: String,
-    /// The tool, if the answer is on a call of one.
+    /// Name of the tool, if the answer is about a tool call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// The event that holds the whole call, if the answer is on one.
+    /// Event that holds the complete call, if the answer is about a tool call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<Seq>,
-    /// What there is to choose from, where the answer is a choice: at most 16, of at most 256 bytes each.
+    /// Choices, if the answer is one of several: at most 16, of at most 256 bytes each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<String>,
-    /// When it is given up. An answer whose commit was [sealed](crate::commit::Commit::at) at this time or later, by the clock of
-    /// whoever answers, is refused as [`Expired`](crate::base::error::ErrorKind::Expired).
+    /// Time at which the session stops waiting.
+    ///
+    /// An answer whose commit was [sealed](crate::commit::Commit::at) at this time or later, by the answering
+    /// device's clock, is refused as [`Expired`](crate::base::error::ErrorKind::Expired).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }
 
 impl PendingAction {
-    /// The most bytes of a question.
+    /// Maximum number of bytes of a question.
     pub const QUESTION_MAX_BYTES: usize = 2048;
-    /// The most choices.
+    /// Maximum number of choices.
     pub const CHOICES_MAX: usize = 16;
-    /// The most bytes of a choice.
+    /// Maximum number of bytes of a choice.
     pub const CHOICE_MAX_BYTES: usize = 256;
 
-    /// Waits for an answer of this kind.
+    /// Creates an action that waits for an answer of this kind.
     pub fn new(id: ActionId, kind: ActionKind, question: impl Into<String>) -> Self {
         let question = question.into();
         Self { id, kind, question, tool: None, seq: None, choices: Vec::new(), expires_at: None }
     }
 
-    /// Gives what there is to choose from; an answer that allows must then name one of these.
+    /// Sets the choices; an answer that allows the action must then name one of them.
     pub fn with_choices(mut self, choices: impl IntoIterator<Item = String>) -> Self {
         self.choices = choices.into_iter().collect();
         self
     }
 
-    /// Says which tool is called, and which event holds the whole call.
+    /// Sets the tool that is called, and the event that holds the complete call.
     pub fn with_call(mut self, tool: impl Into<String>, seq: Option<Seq>) -> Self {
         self.tool = Some(tool.into());
         self.seq = seq;
         self
     }
 
-    /// A question that can be kept: of one with more than `most` bytes the beginning and the end, and how much is left
-    /// out between them.
+    /// Returns a question of at most `most` bytes.
+    ///
+    /// Of a longer question, the beginning and the end are kept, and the number of bytes left out stands between
+    /// them.
+    ///
+    /// ```
+    /// use agent_core::model::PendingAction;
+    ///
+    /// let question = "x".repeat(5_000);
+    /// assert!(PendingAction::shortened(question, 200).contains("bytes left out"));
+    /// assert_eq!(PendingAction::shortened("Pay?".to_owned(), 200), "Pay?");
+    /// ```
     pub fn shortened(question: String, most: usize) -> String {
-        // More than the mark has.
+        // Upper bound of the number of bytes of the mark.
         const MARK: usize = 64;
         if question.len() <= most {
             return question;
@@ -310,7 +407,7 @@ impl PendingAction {
         format!("{} [… {} bytes left out …] {}", &question[..head], tail - head, &question[tail..])
     }
 
-    /// Checks the lengths that the types do not.
+    /// Checks the lengths that the types do not check.
     pub(crate) fn check(&self, session: impl fmt::Display) -> Result<()> {
         if self.question.len() > Self::QUESTION_MAX_BYTES {
             return Err(Error::limit(format!(
@@ -332,35 +429,45 @@ impl PendingAction {
         self.choices.iter().try_for_each(|choice| Ok(check_text("choice", choice, Self::CHOICE_MAX_BYTES)?))
     }
 
-    /// Gives up at `at`.
-    pub fn expires_at(mut self, at: Timestamp) -> Self {
+    /// Sets the time at which the session stops waiting.
+    #[doc(alias = "expires_at")]
+    pub fn with_expires_at(mut self, at: Timestamp) -> Self {
         self.expires_at = Some(at);
         self
     }
 }
 
-/// Why the last run, or the session, failed.
+/// Failure of the last run, or of the session.
+///
+/// ```
+/// use agent_core::model::Failure;
+/// use agent_core::state::Reason;
+///
+/// let failure = Failure::new(Reason::ResourceError, "the sandbox did not start");
+/// assert_eq!(failure.class, Reason::ResourceError);
+/// assert_eq!(Failure::new(Reason::RunError, "x".repeat(5_000)).text.len(), Failure::TEXT_MAX_BYTES);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Failure {
-    /// What failed.
+    /// Class of the failure.
     pub class: Reason,
-    /// In words; at most 1,024 bytes.
+    /// Text of the failure; at most 1,024 bytes.
     pub text: String,
 }
 
 impl Failure {
-    /// The most bytes of the text; a longer one is cut at a character.
+    /// Maximum number of bytes of the text; a longer one is cut at a character boundary.
     pub const TEXT_MAX_BYTES: usize = 1024;
 
-    /// A failure of this class. A text over 1,024 bytes is cut.
+    /// Creates a failure of this class. A text over 1,024 bytes is cut.
     pub fn new(class: Reason, text: impl Into<String>) -> Self {
         let mut text = text.into();
         text.truncate(text.floor_char_boundary(Self::TEXT_MAX_BYTES));
         Self { class, text }
     }
 
-    /// Checks a text that was not cut here.
+    /// Checks a text that was not made by [`new`](Self::new), which cuts it.
     pub(crate) fn check(&self, session: impl fmt::Display) -> Result<()> {
         if self.text.len() > Self::TEXT_MAX_BYTES {
             return Err(Error::limit(format!(
@@ -373,17 +480,17 @@ impl Failure {
     }
 }
 
-/// A commit that the record remembers.
+/// Commit that the session's record remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RecentCommit {
-    /// Its id.
+    /// Id of the commit.
     pub id: CommitId,
-    /// Its first event.
+    /// First event of the commit.
     pub first: Seq,
-    /// Its last event.
+    /// Last event of the commit.
     pub last: Seq,
-    /// The lease that it took, if it took one.
+    /// Lease that the commit took, if it took one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<Epoch>,
 }

@@ -1,40 +1,61 @@
-//! What a session says of its own retention: two labels, so that every store keeps and finds them.
+//! Retention settings of a session: two labels, so that every store keeps and finds them.
 
 use std::time::Duration;
 
 use crate::model::attributes::{Attributes, Patch};
 
-/// The label of a pinned session; its value says why.
+/// Label of a pinned session; its value is the reason.
 pub const PIN_LABEL: &str = "retention.pin";
-/// The label of a session's own limit of inactivity, in whole seconds.
+/// Label of a session's own limit of inactivity, in whole seconds.
 pub const INACTIVE_AFTER_LABEL: &str = "retention.inactive_after_s";
 
 impl Patch {
-    /// Pins the session: no sweep touches it, and no gc the workspace that it belongs to. `why` has 1 to 512 bytes
-    /// without control characters. Who deletes it by name deletes it all the same.
+    /// Pins the session: no sweep changes it, and no garbage collection removes its workspace.
+    ///
+    /// `why` has 1 to 512 bytes without control characters. An explicit deletion of the session is still possible.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use agent_core::model::Patch;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// let patch = Patch::new().pin("legal hold 4711").with_inactive_after(Duration::from_secs(3600));
+    /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&patch);
+    /// let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// assert_eq!(session.attributes.pinned(), Some("legal hold 4711"));
+    /// assert_eq!(session.attributes.inactive_after(), Some(Duration::from_secs(3600)));
+    ///
+    /// let session = store.update(&effects, session.id, session.head, Patch::new().unpin()).await?.session;
+    /// assert_eq!(session.attributes.pinned(), None);
+    /// # Ok(()) }
+    /// ```
     pub fn pin(self, why: impl Into<String>) -> Self {
-        self.label(PIN_LABEL, why)
+        self.with_label(PIN_LABEL, why)
     }
 
-    /// Takes the pin away.
+    /// Removes the pin.
     pub fn unpin(self) -> Self {
         self.without_label(PIN_LABEL)
     }
 
-    /// Sets after what time without activity a sweep sets the session aside, or ends it, whatever its policy says for
-    /// others. Parts of a second are dropped.
-    pub fn inactive_after(self, after: Duration) -> Self {
-        self.label(INACTIVE_AFTER_LABEL, after.as_secs().to_string())
+    /// Sets the time without activity after which a sweep suspends or ends the session, independent of the sweep's
+    /// policy for others. Fractions of a second are dropped.
+    pub fn with_inactive_after(self, after: Duration) -> Self {
+        self.with_label(INACTIVE_AFTER_LABEL, after.as_secs().to_string())
     }
 }
 
 impl Attributes {
-    /// Why the session is pinned, if it is.
+    /// Returns the reason for which the session is pinned, if it is.
     pub fn pinned(&self) -> Option<&str> {
         self.labels.get(PIN_LABEL).map(String::as_str)
     }
 
-    /// The session's own limit of inactivity, where it has one that can be read.
+    /// Returns the session's own limit of inactivity, if it has a valid one.
     pub fn inactive_after(&self) -> Option<Duration> {
         self.labels.get(INACTIVE_AFTER_LABEL)?.parse().ok().map(Duration::from_secs)
     }

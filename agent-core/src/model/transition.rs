@@ -1,4 +1,4 @@
-//! The change of status that an event carries: what `plan` decided, spelled out, so that folding decides nothing.
+//! Change of status that an event carries: the complete decision of `plan`, so that folding decides nothing.
 
 use std::collections::BTreeMap;
 
@@ -7,89 +7,89 @@ use serde::{Deserialize, Serialize};
 use crate::base::{Epoch, Reason, Seq, SessionState, Timestamp, TriggerKind, present};
 use crate::model::parts::{Failure, Lease, PendingAction, Request, Status};
 
-/// A change of status. Every field but the first four is there only where it changes; `Some(None)`, in JSON `null`,
-/// clears it.
+/// Change of a session's status. Every field but the first four is set only if it changes; `Some(None)`, in JSON
+/// `null`, clears it.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Transition {
-    /// What was asked; the last one, where an event carries several.
+    /// Trigger of the change; the last one, if an event carries several.
     pub trigger: TriggerKind,
-    /// The state before.
+    /// State before the change.
     pub from: SessionState,
-    /// The state after.
+    /// State after the change.
     pub to: SessionState,
-    /// Why.
+    /// Reason for the new state.
     pub reason: Reason,
-    /// What it was before it was archived.
+    /// Status before the session was archived.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    pub before: Option<Option<Status>>,
-    /// Who runs it.
+    pub state_before_archive: Option<Option<Status>>,
+    /// Lease on the session.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub lease: Option<Option<Lease>>,
-    /// The number of the newest lease.
+    /// Number of the newest lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<Epoch>,
-    /// What the run was asked to do.
+    /// Request to the run.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    pub requested: Option<Option<Request>>,
-    /// The last input that the run took up.
+    pub stop_request: Option<Option<Request>>,
+    /// Last input that the run claimed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taken: Option<Seq>,
-    /// The last input that is done with.
+    pub inputs_claimed_through: Option<Seq>,
+    /// Last input that is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub handled: Option<Seq>,
-    /// How many inputs are not done with.
+    pub inputs_done_through: Option<Seq>,
+    /// Number of inputs that are not done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pending: Option<u64>,
-    /// How many inputs came after `taken`.
+    pub inputs_open: Option<u64>,
+    /// Number of inputs that arrived after `inputs_claimed_through`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub arrived: Option<u64>,
-    /// What the session waits for.
+    pub inputs_new: Option<u64>,
+    /// Action that the session waits for.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub action: Option<Option<PendingAction>>,
-    /// Wakes due at or before this are done with.
+    /// Time up to which due timers are done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wakes_done: Option<Timestamp>,
-    /// Of these only the ones that were scheduled by this event or before it.
+    pub timers_done: Option<Timestamp>,
+    /// Last event whose timers `timers_done` covers; timers scheduled by later events stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wakes_seen: Option<Seq>,
-    /// How often in a row a run of the same input failed.
+    pub timers_seen: Option<Seq>,
+    /// Number of consecutive failed runs of the same input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
-    /// When it may run again.
+    /// Earliest time at which the session may run again.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub ready_at: Option<Option<Timestamp>>,
-    /// Why it failed.
+    /// Failure of the last run or of the session.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub failure: Option<Option<Failure>>,
-    /// When it ended.
+    /// Time at which the session ended.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub ended_at: Option<Option<Timestamp>>,
-    /// Fields of a newer version. Their meaning is not known, so a session that has them takes no commits.
+    /// Fields of a newer version. Their meaning is not known, so a session that has them accepts no commits.
     #[serde(flatten)]
     pub unknown: BTreeMap<String, serde_json::Value>,
 }
 
 impl Transition {
-    /// A change of state and nothing else.
+    /// Creates a change of state without other changes.
     pub(crate) fn new(trigger: TriggerKind, from: SessionState, to: SessionState, reason: Reason) -> Self {
         Self {
             trigger,
             from,
             to,
             reason,
-            before: None,
+            state_before_archive: None,
             lease: None,
             epoch: None,
-            requested: None,
-            taken: None,
-            handled: None,
-            pending: None,
-            arrived: None,
+            stop_request: None,
+            inputs_claimed_through: None,
+            inputs_done_through: None,
+            inputs_open: None,
+            inputs_new: None,
             action: None,
-            wakes_done: None,
-            wakes_seen: None,
+            timers_done: None,
+            timers_seen: None,
             attempts: None,
             ready_at: None,
             failure: None,
@@ -98,18 +98,18 @@ impl Transition {
         }
     }
 
-    /// This, followed by `later`, as one change.
+    /// Combines this change and `later`, which follows it, into one change.
     pub(crate) fn then(mut self, later: Self) -> Self {
         self.trigger = later.trigger;
         self.to = later.to;
         self.reason = later.reason;
-        if later.wakes_done.is_some() {
-            self.wakes_seen = later.wakes_seen;
+        if later.timers_done.is_some() {
+            self.timers_seen = later.timers_seen;
         }
         macro_rules! later_wins {
             ($($name:ident)*) => { $(if later.$name.is_some() { self.$name = later.$name; })* };
         }
-        later_wins!(before lease epoch requested taken handled pending arrived action wakes_done attempts);
+        later_wins!(state_before_archive lease epoch stop_request inputs_claimed_through inputs_done_through inputs_open inputs_new action timers_done attempts);
         later_wins!(ready_at failure ended_at);
         self
     }

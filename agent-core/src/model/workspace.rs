@@ -1,63 +1,87 @@
-//! A workspace's record.
+//! Record of a workspace.
 
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::RawValue;
 
 use crate::base::{
     Error, ErrorKind, JsonFault, ParseError, RawFields, RawJson, Result, Revision, SessionId, Timestamp,
     WorkspaceId, check_text, to_text,
 };
-use crate::commit::Expect;
+use crate::commit::Precondition;
 use crate::model::actor::Actor;
 
-/// Everything that belongs to one user or project: its sessions, its configuration, the devices bound to it.
+/// Workspace of one user or project: its sessions, its configuration, and the devices bound to it belong to it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use agent_core::clock::Effects;
+/// use agent_core::json::RawJson;
+/// use agent_core::model::{Actor, Workspace};
+/// use agent_core::{MemoryStore, Revision, WorkspaceStoreExt};
+///
+/// let (store, effects) = (MemoryStore::new(), Effects::default());
+/// let id = effects.new_workspace_id();
+/// let workspace = Workspace::new(id, "Travel", effects.new_session_id(), effects.now())
+///     .with_provider("anthropic")
+///     .with_description("Plans of trips")
+///     .with_creator(Actor::USER)
+///     .with_setting("currency", RawJson::of(&"EUR")?);
+/// let workspace = store.create(workspace).await?;
+/// assert_eq!(workspace.revision, Revision::new(1));
+///
+/// let renamed = WorkspaceStoreExt::update(&store, workspace.with_name("Trips")).await?;
+/// assert_eq!((renamed.name.as_str(), renamed.revision), ("Trips", Revision::new(2)));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Workspace {
-    /// Its id.
+    /// Id of the workspace.
     pub id: WorkspaceId,
-    /// What people call it: 1 to 256 bytes without control characters.
+    /// Name for people: 1 to 256 bytes without control characters.
     pub name: String,
-    /// When it was created.
+    /// Time at which the workspace was created.
     pub created_at: Timestamp,
-    /// When it was last used; never steps back.
+    /// Time of the last use; never steps back.
     pub last_accessed: Timestamp,
-    /// How often it was put. Set by the store.
+    /// Version number of the record; increases by one with every `put`. Set by the store.
     pub revision: Revision,
-    /// Whether it is being deleted.
+    /// Status: in use, or being deleted.
     pub status: WorkspaceStatus,
-    /// The id of its main session, minted with it; the session comes to be when it is first opened.
+    /// Id of the main session, generated together with the workspace; the session is created when it is first opened.
     pub main_session: SessionId,
-    /// The provider that its sessions ask, by its name, unless a session
-    /// [chooses](crate::model::attributes::Attributes::chosen_provider) another; without it the one that the configuration names.
+    /// Name of the provider that the workspace's sessions use, unless a session
+    /// [chooses](crate::model::attributes::Attributes::chosen_provider) another. `None` for the provider that the
+    /// configuration names.
     pub provider: Option<String>,
-    /// What it is for, in words: at most 4,096 bytes.
+    /// Description of the workspace: at most 4,096 bytes.
     pub description: Option<String>,
-    /// Who created it.
+    /// Actor that created the workspace.
     pub creator: Option<Actor>,
-    /// The host's own, never interpreted.
+    /// Settings of the host, never interpreted.
     pub settings: RawFields,
-    /// Fields that this version does not know, kept as they are.
+    /// Fields that this version does not know, stored unchanged.
     pub extra: RawFields,
 }
 
-/// Whether a workspace is in use.
+/// Status of a workspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WorkspaceStatus {
-    /// It is in use.
+    /// The workspace is in use.
     #[default]
     Active,
-    /// Its deletion has begun and will be finished; nothing new is made in it.
+    /// The deletion has begun and will be finished; nothing new is created in the workspace.
     Deleting,
 }
 
 impl Workspace {
-    /// The most bytes that a record may have as JSON.
+    /// Maximum number of bytes of a record as JSON.
     pub const MAX_BYTES: usize = 64 << 10;
 
-    /// A workspace with nothing in it.
+    /// Creates an empty workspace.
     pub fn new(id: WorkspaceId, name: impl Into<String>, main_session: SessionId, at: Timestamp) -> Self {
         Self {
             id,
@@ -75,46 +99,46 @@ impl Workspace {
         }
     }
 
-    /// Sets what people call it.
+    /// Sets the name for people.
     #[must_use]
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Sets the provider that its sessions ask, by its name.
+    /// Sets the name of the provider that the workspace's sessions use.
     #[must_use]
     pub fn with_provider(mut self, provider: impl Into<String>) -> Self {
         self.provider = Some(provider.into());
         self
     }
 
-    /// Sets what it is for.
+    /// Sets the description.
     #[must_use]
     pub fn with_description(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
     }
 
-    /// Sets who created it.
+    /// Sets the actor that created the workspace.
     #[must_use]
     pub fn with_creator(mut self, creator: Actor) -> Self {
         self.creator = Some(creator);
         self
     }
 
-    /// Sets a field of the host's own.
+    /// Sets one of the host's settings.
     #[must_use]
     pub fn with_setting(mut self, name: impl Into<Box<str>>, value: RawJson) -> Self {
         self.settings.insert(name, value);
         self
     }
 
-    /// For backends: checks what is about to be stored.
+    /// For backends: checks a record before it is stored.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a bad name, `LimitExceeded` for a record that is too large.
+    /// `InvalidInput` for an invalid name, `LimitExceeded` for a record that is too large.
     pub fn check(&self) -> Result<()> {
         let named = |error: ParseError| Error::from(error).about(format_args!("workspace {}", self.id));
         check_text("workspace name", &self.name, 256).map_err(named)?;
@@ -142,22 +166,40 @@ impl Workspace {
         Ok(())
     }
 
-    /// For backends: checks `expect` against what is stored now, and gives this record its new revision.
+    /// For backends: checks `expect` against the stored record `now`, and sets the new revision of this record.
     ///
     /// # Errors
     ///
-    /// `Conflict` where the expectation does not hold, `NotFound` where there is none to replace.
-    pub fn prepare_put(&mut self, now: Option<&Self>, expect: Expect<Revision>) -> Result<()> {
+    /// `Conflict` if the precondition does not hold, `NotFound` if there is no record to replace,
+    /// `InvalidInput` for [`Precondition::None`].
+    ///
+    /// ```
+    /// use agent_core::clock::Effects;
+    /// use agent_core::commit::Precondition;
+    /// use agent_core::model::Workspace;
+    /// use agent_core::{Revision, WorkspaceId};
+    ///
+    /// # let effects = Effects::default();
+    /// let mut workspace = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
+    /// workspace.check()?;
+    /// workspace.prepare_put(None, Precondition::MustNotExist)?;
+    /// assert_eq!(workspace.revision, Revision::new(1));
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    pub fn prepare_put(&mut self, now: Option<&Self>, expect: Precondition<Revision>) -> Result<()> {
         let conflict = |text| Err(Error::new(ErrorKind::Conflict { head: None }, text));
         match (expect, now) {
-            (Expect::Absent, Some(_)) => return conflict(format!("workspace {} exists already", self.id)),
-            (Expect::Is(revision), Some(now)) if revision != now.revision => {
+            (Precondition::None, _) => return Err(expect.refused(&format_args!("workspace {}", self.id))),
+            (Precondition::MustNotExist, Some(_)) => {
+                return conflict(format!("workspace {} exists already", self.id));
+            }
+            (Precondition::Matches(revision), Some(now)) if revision != now.revision => {
                 return conflict(format!(
                     "workspace {} is at revision {}, not at {revision}; load it again",
                     self.id, now.revision
                 ));
             }
-            (Expect::Is(_) | Expect::Any, None) => {
+            (Precondition::Matches(_) | Precondition::MustExist, None) => {
                 return Err(Error::new(ErrorKind::NotFound, format!("workspace {} does not exist", self.id)));
             }
             _ => {}
@@ -167,16 +209,27 @@ impl Workspace {
         Ok(())
     }
 
-    /// The record as JSON.
+    /// Returns the record as JSON.
+    ///
+    /// ```
+    /// use agent_core::WorkspaceId;
+    /// use agent_core::clock::Effects;
+    /// use agent_core::model::Workspace;
+    ///
+    /// # let effects = Effects::default();
+    /// let workspace = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
+    /// assert_eq!(Workspace::from_json(&workspace.to_json())?, workspace);
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     pub fn to_json(&self) -> String {
         to_text(self)
     }
 
-    /// Reads a record from its JSON form; fields that this version does not know are kept.
+    /// Decodes a record from its JSON form; keeps fields that this version does not know.
     ///
     /// # Errors
     ///
-    /// `Corrupt` where it is not a record.
+    /// `Corrupt` if the text is not a record.
     pub fn from_json(text: &str) -> Result<Self> {
         let mut f: RawFields = serde_json::from_str(text).map_err(|source| {
             let fault = JsonFault::from(source);
@@ -196,6 +249,14 @@ impl Workspace {
             settings: f.or_default("settings")?,
             extra: f,
         })
+    }
+}
+
+impl<'de> Deserialize<'de> for Workspace {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // Each field's value is compacted by itself.
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        Self::from_json(raw.get()).map_err(serde::de::Error::custom)
     }
 }
 

@@ -1,4 +1,5 @@
-//! The fold: what each event does to the record. It assigns and never judges, so that a log folds the same for ever.
+//! Fold: the effect of each event on the record. Assigns values and checks no rules, so that a log always folds
+//! alike.
 
 use serde::Deserialize;
 
@@ -8,36 +9,59 @@ use crate::base::{
 };
 use crate::event::{Created, Event, EventType, SystemMessage};
 use crate::model::{
-    Actor, CallId, Counts, OpenCall, OpenSpan, Patch, RecentCommit, SpanId, Status, Transition, UsageTotals,
-    Wake, WakeCancelled,
+    Actor, CallId, Counts, OpenCall, OpenSpan, Patch, RecentCommit, SpanId, Status, Timer, TimerCancelled,
+    Transition, UsageTotals,
 };
 use crate::session::created::NewSession;
 use crate::session::record::{RECENT_COMMITS, Session};
 
-/// Of a tool call or result, what the fold needs.
+/// Part of a tool call or result that the fold needs.
 #[derive(Deserialize)]
 struct Call {
     call: CallId,
 }
 
-/// Of a compaction, what the fold needs.
+/// Part of a compaction that the fold needs.
 #[derive(Deserialize)]
 struct Compacted {
     until: Seq,
 }
 
-/// Of a span's start or end, what the fold needs.
+/// Part of a span's start or end that the fold needs.
 #[derive(Deserialize)]
 struct Span {
     span: SpanId,
 }
 
 impl Session {
-    /// The record after a session's first event.
+    /// Returns the record after a session's first event.
     ///
     /// # Errors
     ///
-    /// `Corrupt` where the event is not one that creates a session, or stands in the wrong place.
+    /// `Corrupt` if the event does not create a session, or has the wrong sequence number.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::event::NewEvent;
+    /// # use agent_core::store::ReadEvents;
+    /// use agent_core::session::Session;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let events = vec![NewEvent::user_message("Hello")];
+    /// # let session = store.append(&effects, session.id, session.head, events).await?.session;
+    /// let events = store.read(session.id, ReadEvents::first(100)).await?.events;
+    /// let mut folded = Session::begin(session.id, &events[0])?;
+    /// for event in &events[1..] {
+    ///     folded.apply(event)?;
+    /// }
+    /// assert_eq!(folded, *session);
+    /// # Ok(()) }
+    /// ```
     pub fn begin(id: SessionId, event: &Event) -> Result<Self> {
         if event.kind != EventType::SESSION_CREATED {
             return Err(Error::corrupt(format!(
@@ -55,15 +79,28 @@ impl Session {
                 event.seq
             )));
         }
-        session.settle(event)?;
+        session.finish_event(event)?;
         Ok(session)
     }
 
     /// For backends: returns the tombstone of a session whose record or log is damaged, for
     /// [`SessionStore::delete_damaged`](crate::store::session::SessionStore::delete_damaged).
     ///
-    /// `known` is what its log folds into as far as it can be read, and `last` the last event of which anything can be
-    /// read. The tombstone keeps ids, times, state and lineage.
+    /// `known` is the fold of the readable part of its log, and `last` the last event that is readable in any part.
+    /// The tombstone keeps ids, times, state and lineage.
+    ///
+    /// ```
+    /// use agent_core::clock::Effects;
+    /// use agent_core::session::Session;
+    /// use agent_core::state::{Reason, SessionState};
+    /// use agent_core::{Seq, WorkspaceId};
+    ///
+    /// let effects = Effects::default();
+    /// let (id, last) = (effects.new_session_id(), Seq::new(12));
+    /// let tombstone =
+    ///     Session::tombstone_of_damaged(id, WorkspaceId::DEFAULT, None, last, effects.now(), Reason::StorageCorrupt);
+    /// assert_eq!((tombstone.status.state, tombstone.head), (SessionState::Deleted, last));
+    /// ```
     pub fn tombstone_of_damaged(
         id: SessionId,
         workspace: WorkspaceId,
@@ -94,7 +131,7 @@ impl Session {
             workspace: created.workspace,
             head: created.lineage.base(),
             status: Status::new(SessionState::Initializing, Reason::Fresh),
-            before: None,
+            state_before_archive: None,
             origin: created.origin,
             depth: created.depth,
             lineage: created.lineage,
@@ -109,13 +146,13 @@ impl Session {
             counts: inherited.counts,
             lease: None,
             epoch: Epoch::ZERO,
-            requested: None,
+            stop_request: None,
             last_input: inherited.last_input,
             begun: Seq::ZERO,
-            taken: inherited.handled,
-            handled: inherited.handled,
-            pending: inherited.pending,
-            arrived: 0,
+            inputs_claimed_through: inherited.inputs_done_through,
+            inputs_done_through: inherited.inputs_done_through,
+            inputs_open: inherited.inputs_open,
+            inputs_new: 0,
             visible_from: inherited.visible_from,
             system_prompt: inherited.system_prompt,
             outcome: inherited.outcome,
@@ -125,13 +162,13 @@ impl Session {
             open_calls: Vec::new(),
             open_spans: Vec::new(),
             action: None,
-            wakes: Vec::new(),
+            timers: Vec::new(),
             attempts: 0,
             ready_at: None,
             failure: None,
             reported: None,
             recent: Vec::new(),
-            newer: None,
+            unsupported: None,
             extra: RawFields::default(),
         }
     }
@@ -140,8 +177,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `Corrupt` where the event is not the next one, or a payload that the record depends on cannot be read. The
-    /// record is then to be thrown away.
+    /// `Corrupt` if the event is not the next one, or a payload that the record depends on cannot be decoded. The
+    /// record must then be discarded.
     pub fn apply(&mut self, event: &Event) -> Result<()> {
         self.check_place(event)?;
         match event.kind.as_str() {
@@ -186,24 +223,26 @@ impl Session {
                 self.context_from = payload::<Compacted>(event)?.until;
                 self.summary = event.seq;
             }
-            "session.wake_scheduled" => self.wake_scheduled(Wake { seq: event.seq, ..payload(event)? }),
-            "session.wake_cancelled" => {
-                let WakeCancelled { key } = payload(event)?;
-                self.wakes.retain(|wake| wake.key != key);
+            "session.timer_scheduled" => self.timer_scheduled(Timer { seq: event.seq, ..payload(event)? }),
+            "session.timer_cancelled" => {
+                let TimerCancelled { key } = payload(event)?;
+                self.timers.retain(|timer| timer.key != key);
             }
             "session.reported" => self.reported = Some(payload(event)?),
             newer if event.kind.is_of("session") && !event.kind.is_known() => {
-                self.newer = Some(format!("event type {newer}"));
+                self.unsupported = Some(format!("event type {newer}"));
             }
             _ => {}
         }
-        self.settle(event)
+        self.finish_event(event)
     }
 
     fn check_place(&self, event: &Event) -> Result<()> {
         let (id, seq, next) = (self.id, event.seq, self.head.next());
         if seq != next || next <= self.head {
-            return Err(Error::corrupt(format!("session {id}: event {seq} stands where {next} belongs")));
+            return Err(Error::corrupt(format!(
+                "session {id}: event {seq} is in the place of event {next}; run `verify`"
+            )));
         }
         match event.kind == EventType::SESSION_CREATED {
             true => Err(Error::corrupt(format!("event {seq} creates session {id} a second time"))),
@@ -211,8 +250,8 @@ impl Session {
         }
     }
 
-    /// What every event does: the head, the times, the memory of its commit, its transition.
-    fn settle(&mut self, event: &Event) -> Result<()> {
+    /// Updates what every event changes: the head, the times, the recent commits, the status.
+    fn finish_event(&mut self, event: &Event) -> Result<()> {
         self.head = event.seq;
         self.updated_at = event.at;
         self.last_active_at = self.last_active_at.max(event.at);
@@ -232,13 +271,13 @@ impl Session {
         Ok(())
     }
 
-    /// Assigns what a transition of the event at the head says.
+    /// Assigns the fields of a transition of the event at the head.
     pub(crate) fn assign(&mut self, t: &Transition, at: Timestamp) {
         self.status = Status::new(t.to, t.reason);
         macro_rules! assign {
             ($($name:ident)*) => { $(if let Some(value) = &t.$name { self.$name.clone_from(value); })* };
         }
-        assign!(before lease epoch requested taken handled pending arrived action attempts ready_at failure ended_at);
+        assign!(state_before_archive lease epoch stop_request inputs_claimed_through inputs_done_through inputs_open inputs_new action attempts ready_at failure ended_at);
         if let Some(Some(lease)) = &t.lease {
             self.epoch = lease.epoch;
             if let Some(commit) = self.recent.last_mut() {
@@ -250,9 +289,9 @@ impl Session {
                 add_one(&mut self.counts.runs);
             }
         }
-        if let Some(done) = t.wakes_done {
-            let unseen = |wake: &Wake| t.wakes_seen.is_some_and(|seen| wake.seq > seen);
-            self.wakes.retain(|wake| wake.at > done || unseen(wake));
+        if let Some(done) = t.timers_done {
+            let unseen = |timer: &Timer| t.timers_seen.is_some_and(|seen| timer.seq > seen);
+            self.timers.retain(|timer| timer.at > done || unseen(timer));
         }
         let newer = [
             (t.to == SessionState::Newer || t.from == SessionState::Newer, "a session state"),
@@ -260,22 +299,22 @@ impl Session {
             (t.trigger == TriggerKind::Newer, "a trigger"),
         ];
         if let Some((_, what)) = newer.iter().find(|(is_newer, _)| *is_newer) {
-            self.newer = Some((*what).to_owned());
+            self.unsupported = Some((*what).to_owned());
         }
         if let Some(name) = t.unknown.keys().next() {
-            self.newer = Some(format!("transition field {name}"));
+            self.unsupported = Some(format!("transition field {name}"));
         }
     }
 
     fn input(&mut self, seq: Seq) {
         self.last_input = seq;
-        add_one(&mut self.pending);
-        add_one(&mut self.arrived);
+        add_one(&mut self.inputs_open);
+        add_one(&mut self.inputs_new);
     }
 
-    fn wake_scheduled(&mut self, wake: Wake) {
-        self.wakes.retain(|other| other.key != wake.key);
-        self.wakes.push(wake);
+    fn timer_scheduled(&mut self, timer: Timer) {
+        self.timers.retain(|other| other.key != timer.key);
+        self.timers.push(timer);
     }
 
     fn open_call(&mut self, event: &Event, custom: bool) -> Result<()> {
@@ -286,13 +325,13 @@ impl Session {
     }
 }
 
-/// Counts in a log are data, and may be anything.
+/// Adds one; saturates, since counts in a log are data and may have any value.
 fn add_one(count: &mut u64) {
     *count = count.saturating_add(1);
 }
 
 fn payload<T: serde::de::DeserializeOwned>(event: &Event) -> Result<T> {
-    event.data.to().map_err(|source| {
+    event.payload.to().map_err(|source| {
         Error::corrupt(format!("event {} has a payload that is no {}", event.seq, event.kind))
             .with_source(source)
     })

@@ -1,12 +1,14 @@
-//! A session: the record that its events fold into, and how a new one is asked for.
+//! Sessions: the record that the events fold into, and requests for new sessions.
 
 pub(crate) mod created;
 mod fold;
+mod key;
 pub(crate) mod record;
 pub(crate) mod summary;
 
 pub use created::{Fork, NewSession};
+pub use key::ConversationKey;
 pub use record::{
-    OPEN_CALLS_MAX, RECENT_COMMITS, RECORD_CONTENT_MAX_BYTES, RECORD_MAX_BYTES, Session, WAKES_MAX,
+    OPEN_CALLS_MAX, RECENT_COMMITS, RECORD_CONTENT_MAX_BYTES, RECORD_MAX_BYTES, Session, TIMERS_MAX,
 };
 pub use summary::SessionSummary;

@@ -1,4 +1,4 @@
-//! A session's record: the fold of its events, bounded in size. Every field of it can be rebuilt from the log.
+//! Record of a session: the fold of its events, bounded in size. Every field can be rebuilt from the log.
 
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
@@ -12,26 +12,27 @@ use crate::event::{DocumentWritten, Event};
 use crate::model::{
     Actor, Attributes, CURRENCIES_MAX, Counts, DOCUMENT_MAX_BYTES, DocumentHead, Failure, Lease, Lineage,
     OpenCall, OpenSpan, Origin, PendingAction, RecentCommit, Reported, Request, Role, RunUsage, Status,
-    UsageTotals, Wake,
+    Timer, UsageTotals,
 };
+use crate::session::key::{ConversationKey, key_of};
 
-/// The most bytes that a record may have as JSON.
+/// Maximum number of bytes of a record as JSON.
 pub const RECORD_MAX_BYTES: usize = 32 << 10;
 
-/// The most bytes of it that commits can fill; the rest is for what the library itself keeps there.
+/// Maximum number of bytes of a record that commits can fill; the rest is for data of the library itself.
 pub const RECORD_CONTENT_MAX_BYTES: usize = 24 << 10;
 
-/// The most tool calls and spans, each, that may be open at once.
+/// Maximum number of open tool calls, and of open spans, at once.
 pub const OPEN_CALLS_MAX: usize = 64;
 
-/// The most wakes that may be scheduled at once.
-pub const WAKES_MAX: usize = 128;
+/// Maximum number of timers that are scheduled at once.
+pub const TIMERS_MAX: usize = 128;
 
-/// How many of the last commits a record remembers, to settle retries.
+/// Number of recent commits that a record remembers, to recognize retries.
 pub const RECENT_COMMITS: usize = 16;
 
-/// The record from one table: name and type of each field, whether it is stored `always` or `unless_default`, and whether
-/// it is `kept` or `removed` when the session is purged.
+/// Defines the record from one table: name and type of each field, whether it is stored `always` or `unless_default`,
+/// and whether it is `kept` or `removed` when the session is purged.
 macro_rules! record {
     (@keep kept $value:expr) => { $value.clone() };
     (@keep removed $value:expr) => { Default::default() };
@@ -44,10 +45,10 @@ macro_rules! record {
     (@read always $fields:ident $name:ident) => { $fields.need(stringify!($name))? };
     (@read unless_default $fields:ident $name:ident) => { $fields.or_default(stringify!($name))? };
     ($($(#[$doc:meta])* $name:ident: $type:ty, $form:ident, $fate:ident;)*) => {
-        /// A session: what its events come to.
+        /// Record of a session: the fold of its events.
         ///
-        /// The record is derived. [`Session::apply`] makes it from the log; a backend that keeps it beside the log keeps a
-        /// cache.
+        /// The record is derived: [`Session::apply`] computes it from the log. A record that a backend stores beside
+        /// the log is a cache.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Session {
@@ -56,7 +57,7 @@ macro_rules! record {
             pub extra: RawFields,
         }
 
-        /// The record without what a purge removes.
+        /// Returns the record without the fields that a purge removes.
         fn without_content(session: &Session) -> Session {
             Session { $($name: record!(@keep $fate session.$name),)* extra: RawFields::new() }
         }
@@ -79,106 +80,142 @@ macro_rules! record {
 }
 
 record! {
-    /// Its id.
+    /// Id of the session.
     id: SessionId, always, kept;
-    /// The workspace that it belongs to.
+    /// Workspace that the session belongs to.
     workspace: WorkspaceId, always, kept;
-    /// Its last event.
+    /// Sequence number of the last event.
     head: Seq, always, kept;
-    /// Its state, and why.
+    /// State of the session and the reason for it.
     status: Status, always, kept;
-    /// What it was before it was archived.
-    before: Option<Status>, unless_default, kept;
-    /// How it came to be.
+    /// Status before the session was archived.
+    state_before_archive: Option<Status>, unless_default, kept;
+    /// Origin of the session: new, fork, child or import.
     origin: Origin, unless_default, kept;
-    /// How many sessions there are between it and one that came from nothing.
+    /// Number of forks and child creations that lead to this session; 0 for a session without a parent.
     depth: u32, unless_default, kept;
-    /// Where the older part of its history lies.
+    /// Ancestors whose logs hold the older part of the history.
     lineage: Lineage, unless_default, kept;
-    /// Who created it.
+    /// Actor that created the session.
     creator: Actor, always, kept;
     /// Title, labels, metadata, references, resources.
     attributes: Attributes, unless_default, removed;
-    /// The documents that it holds, without their texts.
+    /// Documents of the session, without their texts.
     documents: Vec<DocumentHead>, unless_default, removed;
-    /// When it was created.
+    /// Time at which the session was created.
     created_at: Timestamp, always, kept;
-    /// When its first run began.
+    /// Time at which the first run began.
     started_at: Option<Timestamp>, unless_default, kept;
-    /// When its last event was sealed, by that writer's clock.
+    /// Time at which the last event was sealed, by its writer's clock.
     updated_at: Timestamp, always, kept;
-    /// The latest time of any of its events; never steps back.
+    /// Latest time of any of the session's events; never steps back.
     last_active_at: Timestamp, always, kept;
-    /// When it was terminated or deleted.
+    /// Time at which the session was terminated or deleted.
     ended_at: Option<Timestamp>, unless_default, kept;
-    /// How many events of each kind it shows.
+    /// Number of visible events of each kind.
     counts: Counts, unless_default, kept;
-    /// Who runs it.
+    /// Lease of the run, or of the preparation, that holds the session.
     lease: Option<Lease>, unless_default, removed;
-    /// The number of its newest lease.
+    /// Number of the newest lease.
     epoch: Epoch, unless_default, kept;
-    /// What its run was asked to do.
-    requested: Option<Request>, unless_default, removed;
-    /// Its last input.
+    /// Request to the current run.
+    stop_request: Option<Request>, unless_default, removed;
+    /// Sequence number of the last input.
     last_input: Seq, unless_default, kept;
-    /// The event with which the present or the last run began.
+    /// Event with which the current or the last run began.
     begun: Seq, unless_default, kept;
-    /// The last input that the present or the last run took up.
-    taken: Seq, unless_default, kept;
-    /// The last input that is done with.
-    handled: Seq, unless_default, kept;
-    /// How many inputs are not done with.
-    pending: u64, unless_default, kept;
-    /// How many inputs arrived after `taken`.
-    arrived: u64, unless_default, kept;
-    /// What is visible lies after this; moved by clearing.
+    /// Last input that the current or the last run claimed.
+    inputs_claimed_through: Seq, unless_default, kept;
+    /// Last input that is done.
+    inputs_done_through: Seq, unless_default, kept;
+    /// Number of inputs that are not done.
+    inputs_open: u64, unless_default, kept;
+    /// Number of inputs that arrived after `inputs_claimed_through`.
+    inputs_new: u64, unless_default, kept;
+    /// Last event before the visible history; moved by clearing.
     visible_from: Seq, unless_default, kept;
-    /// The event with the custom system prompt in force; zero where there is none.
+    /// Event with the custom system prompt in force; zero if there is none.
     system_prompt: Seq, unless_default, kept;
-    /// The event with the outcome that was defined last; zero where none was.
+    /// Event with the outcome that was defined last; zero if there is none.
     outcome: Seq, unless_default, kept;
-    /// What its own runs used, where that is kept.
+    /// Usage of the session's own runs, if it is stored.
     usage: UsageTotals, unless_default, removed;
-    /// The event with the summary that a model is given in place of older history; zero where there is none.
+    /// Event with the summary that a model is given in place of older history; zero if there is none.
     summary: Seq, unless_default, kept;
-    /// What that summary does not stand for lies after this; moved by compaction.
+    /// Last event that this summary replaces; moved by compaction.
     context_from: Seq, unless_default, kept;
     /// Tool calls without a result.
     open_calls: Vec<OpenCall>, unless_default, removed;
     /// Spans without an end.
     open_spans: Vec<OpenSpan>, unless_default, removed;
-    /// What it waits for.
+    /// Action that the session waits for.
     action: Option<PendingAction>, unless_default, removed;
-    /// When it wants to run.
-    wakes: Vec<Wake>, unless_default, removed;
-    /// How often in a row a run of the same input failed.
+    /// Scheduled timers.
+    timers: Vec<Timer>, unless_default, removed;
+    /// Number of consecutive failed runs of the same input.
     attempts: u32, unless_default, kept;
-    /// When it may run again, after a failed run.
+    /// Earliest time at which the session may run again, after a failed run.
     ready_at: Option<Timestamp>, unless_default, kept;
-    /// Why its last run, or it, failed.
+    /// Failure of the last run, or of the session.
     failure: Option<Failure>, unless_default, removed;
-    /// For a child: what its parent has been told of it.
+    /// For a child: the report that its parent has received.
     reported: Option<Reported>, unless_default, kept;
-    /// Its last commits, oldest first.
+    /// Last commits, oldest first.
     recent: Vec<RecentCommit>, unless_default, kept;
-    /// What of its log this version does not know and cannot go past: a type or a state. Commits are refused.
-    newer: Option<String>, unless_default, removed;
+    /// Part of the log that this version does not know and cannot skip: a type or a state. Commits are refused.
+    unsupported: Option<String>, unless_default, removed;
 }
 
 impl Session {
-    /// Whether inputs or wakes wait.
+    /// Returns whether inputs or timers are open.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::event::NewEvent;
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// assert!(!session.has_open_work());
+    /// let events = vec![NewEvent::user_message("Hello")];
+    /// let session = store.append(&effects, session.id, session.head, events).await?.session;
+    /// assert!(session.has_open_work());
+    /// # Ok(()) }
+    /// ```
     pub fn has_open_work(&self) -> bool {
-        self.last_input > self.handled || !self.wakes.is_empty()
+        self.last_input > self.inputs_done_through || !self.timers.is_empty()
     }
 
-    /// When it wants somebody to come: a queued session its run, one that waits for an answer the end of its wait, a child
-    /// that has come to rest that its parent is told.
-    /// `None` where nobody needs to come by a time.
+    /// Returns the time at which a scheduler must next look at this session; `None` if there is no such time.
     ///
-    /// What may run at once says [`Timestamp::UNIX_EPOCH`], and not when it came: a writer whose clock is a day ahead
-    /// must not hold an input up for a day. An input of a failed run says when it may be tried again, a wake when it is
-    /// due. By this lists are made that are asked for what is [due](crate::store::session::SessionQuery::due).
-    pub fn due_at(&self) -> Option<Timestamp> {
+    /// That is the time at which a queued run may start, at which a pending question expires, or now if a finished
+    /// child has not been reported to its parent.
+    ///
+    /// For work that may start now, the time is [`Timestamp::UNIX_EPOCH`], not the time at which the work arrived: a
+    /// writer whose clock is a day ahead must not delay an input by a day. An input of a failed run has the time of
+    /// the next attempt, a timer its due time. Lists of sessions that are
+    /// [due](crate::store::session::SessionQuery::with_due) use this time.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::event::NewEvent;
+    /// use agent_core::Timestamp;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// assert_eq!(session.next_due_at(), None);
+    /// let events = vec![NewEvent::user_message("Hello")];
+    /// let session = store.append(&effects, session.id, session.head, events).await?.session;
+    /// assert_eq!(session.next_due_at(), Some(Timestamp::UNIX_EPOCH));
+    /// # Ok(()) }
+    /// ```
+    pub fn next_due_at(&self) -> Option<Timestamp> {
         match self.status.state {
             SessionState::Queued => self.runs_from(),
             SessionState::RequiresAction => self.action.as_ref()?.expires_at,
@@ -186,44 +223,112 @@ impl Session {
         }
     }
 
-    /// For a child that has come to rest or ended: what its parent is still to be told.
+    /// Returns the report that the parent of this child has not received yet; `None` unless the child is idle, failed
+    /// or terminated.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::commit::Trigger;
+    /// # use agent_core::model::Patch;
+    /// # use agent_core::state::Reason;
+    /// use agent_core::state::SessionState;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let helper = store.create_child(&effects, session.id, Patch::new()).await?;
+    /// let terminate = Trigger::Terminate(Reason::UserEnded);
+    /// let helper = store.trigger(&effects, helper.id, terminate).await?.session;
+    /// assert_eq!(helper.to_report().unwrap().state, SessionState::Terminated);
+    ///
+    /// store.report_child(&effects, helper.id, Some("3 flights found".to_owned())).await?;
+    /// # use agent_core::SessionStore;
+    /// assert_eq!(store.load(helper.id).await?.to_report(), None);
+    /// # Ok(()) }
+    /// ```
     pub fn to_report(&self) -> Option<Reported> {
         let rests =
             matches!(self.status.state, SessionState::Idle | SessionState::Failed | SessionState::Terminated);
         if !rests || !matches!(self.origin, Origin::Child { .. }) {
             return None;
         }
-        let now = Reported { at: self.begun.max(self.handled), state: self.status.state };
+        let now = Reported { at: self.begun.max(self.inputs_done_through), state: self.status.state };
         let told = self.reported.unwrap_or(Reported { at: Seq::ZERO, state: SessionState::Idle });
         let ended = now.state != SessionState::Idle && now.state != told.state;
         (now.at > told.at || ended).then_some(now)
     }
 
-    /// From when on it may run, if it is queued.
+    /// Returns the time from which the session may run, if it is queued.
     pub(crate) fn runs_from(&self) -> Option<Timestamp> {
         let at_once = Timestamp::UNIX_EPOCH;
-        let input = (self.last_input > self.handled).then(|| self.ready_at.unwrap_or(at_once));
-        let wakes = self.wakes.iter().map(|wake| match self.ready_at {
-            // What a failed run was for waits with it; what came later does not.
-            Some(ready_at) if wake.seq <= self.begun => wake.at.max(ready_at),
-            _ => wake.at,
+        let input = (self.last_input > self.inputs_done_through).then(|| self.ready_at.unwrap_or(at_once));
+        let timers = self.timers.iter().map(|timer| match self.ready_at {
+            // The timers of a failed run wait for its next attempt; later timers do not.
+            Some(ready_at) if timer.seq <= self.begun => timer.at.max(ready_at),
+            _ => timer.at,
         });
-        wakes.chain(input).chain(self.is_answered().then_some(at_once)).min()
+        timers.chain(input).chain(self.is_answered().then_some(at_once)).min()
     }
 
-    /// Whether what it waited for has been answered, or given up, and no run has taken that up.
+    /// Returns whether the session's question was answered, or given up, and no run has continued from there.
     pub(crate) fn is_answered(&self) -> bool {
         matches!(self.status.reason, Reason::ActionResolved | Reason::ActionTimedOut)
     }
 
-    /// The wakes that the present run is for: those that were scheduled before it began, and due then.
-    pub fn woken_by(&self) -> impl Iterator<Item = &Wake> {
+    /// Returns the timers that the current run serves: those scheduled before it began, and due at that time.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::commit::{LeaseRequest, Trigger};
+    /// use agent_core::event::NewEvent;
+    /// use agent_core::model::Timer;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let timer = Timer::new("weekly-report", effects.now());
+    /// let events = vec![NewEvent::timer_scheduled(timer)];
+    /// let queued = store.append(&effects, session.id, session.head, events).await?.session;
+    /// assert_eq!(queued.due_timers().count(), 0);
+    ///
+    /// let begin = Trigger::BeginRun(LeaseRequest::new("laptop", effects.new_run_id()));
+    /// let running = store.trigger(&effects, session.id, begin).await?.session;
+    /// assert_eq!(running.due_timers().next().unwrap().key, "weekly-report");
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "woken_by")]
+    pub fn due_timers(&self) -> impl Iterator<Item = &Timer> {
         let since = self.lease.as_ref().map(|lease| lease.since);
         let begun = self.begun;
-        self.wakes.iter().filter(move |wake| since.is_some_and(|since| wake.at <= since) && wake.seq <= begun)
+        self.timers
+            .iter()
+            .filter(move |timer| since.is_some_and(|since| timer.at <= since) && timer.seq <= begun)
     }
 
-    /// The last event at which its history may be cut: no tool call is open there.
+    /// Returns the last event after which the history may be cut: no tool call is open there.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::event::NewEvent;
+    /// use agent_core::json::RawJson;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let call = NewEvent::tool_use("call-1".parse()?, "weather", RawJson::empty_object());
+    /// let calling = store.append(&effects, session.id, session.head, vec![call]).await?.session;
+    /// assert_eq!(calling.pair_safe_head(), session.head);
+    /// # Ok(()) }
+    /// ```
     pub fn pair_safe_head(&self) -> Seq {
         match self.open_calls.iter().map(|open| open.seq).min() {
             Some(first) => Seq::new(first.get().saturating_sub(1)),
@@ -231,33 +336,90 @@ impl Session {
         }
     }
 
-    /// For backends: what is left of the record of a deleted session when it is [purged](crate::store::session::SessionStore::purge).
+    /// Returns the key by which the host finds this conversation; `None` if it has none, or if it was purged.
     ///
-    /// Keeps its id and workspace, its head and state, how it came to be and its lineage, its times, the ids of its last
-    /// commits, and numbers: of messages, of events, of its newest lease. Nothing that a person, a model or a host wrote
-    /// stays: no title, labels, metadata, references, resources, mounts, handles, documents, names of actors, calls,
-    /// wakes, questions, failures, currencies or unknown fields.
+    /// The label [`CONVERSATION_KEY`](Attributes::CONVERSATION_KEY) is checked against the session's id, so the result
+    /// is `None` for any session that merely has such a label.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::{ConversationKey, NewSession};
+    /// # use agent_core::{MemoryStore, SessionStoreExt, Storage, WorkspaceId};
+    /// # let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
+    /// let key: ConversationKey = "support/4711".parse()?;
+    /// let new = NewSession::conversation(&key, WorkspaceId::DEFAULT, 0);
+    /// let session = storage.sessions.create(&effects, new).await?;
+    /// assert_eq!(session.conversation_key(), Some(key));
+    ///
+    /// let fork = storage.sessions.fork(&effects, session.id, None).await?;
+    /// assert_eq!(fork.conversation_key(), None);
+    /// # Ok(()) }
+    /// ```
+    pub fn conversation_key(&self) -> Option<ConversationKey> {
+        key_of(self.id, self.workspace, &self.attributes)
+    }
+
+    /// For backends: returns what remains of the record of a deleted session after a
+    /// [purge](crate::store::session::SessionStore::purge).
+    ///
+    /// The tombstone keeps the session's id and workspace, its head and state, its origin and lineage, its times, the
+    /// ids of its last commits, and numbers: of messages, of events, of its newest lease. It keeps nothing that a
+    /// person, a model or a host wrote: no title, labels, metadata, references, resources, mounts, handles,
+    /// documents, names of actors, calls, timers, questions, failures, currencies or unknown fields.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::model::{Patch, Title};
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let patch = Patch::new().with_title(Title::by_user("Trip to Oslo"));
+    /// # let session = store.update(&effects, session.id, session.head, patch).await?.session;
+    /// assert_eq!(session.attributes.title.as_ref().unwrap().text, "Trip to Oslo");
+    /// let tombstone = session.tombstone();
+    /// assert_eq!((tombstone.id, tombstone.head), (session.id, session.head));
+    /// assert_eq!(tombstone.attributes.title, None);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn tombstone(&self) -> Self {
         Self { creator: self.creator.without_name(), ..without_content(self) }
     }
 
-    /// What commits have filled of the record, in bytes of JSON.
+    /// Returns the size of the part of the record that commits fill, in bytes of JSON.
     pub(crate) fn content_bytes(&self) -> usize {
-        let open = (&self.open_calls, &self.open_spans, &self.wakes, &self.action);
+        let open = (&self.open_calls, &self.open_spans, &self.timers, &self.action);
         size_bytes(&(&self.attributes, open, &self.documents, &self.extra))
     }
 
-    /// The record as JSON.
+    /// Returns the record as JSON.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::session::Session;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// assert_eq!(Session::from_json(&session.to_json())?, *session);
+    /// # Ok(()) }
+    /// ```
     pub fn to_json(&self) -> String {
         to_text(self)
     }
 
-    /// Reads a record from its JSON form; fields that this version does not know are kept.
+    /// Decodes a record from its JSON form; keeps fields that this version does not know.
     ///
     /// # Errors
     ///
-    /// `Corrupt` where it is not a record.
+    /// `Corrupt` if the text is not a record.
     pub fn from_json(text: &str) -> Result<Self> {
         let fields = serde_json::from_str(text).map_err(|source| {
             let fault = JsonFault::from(source);
@@ -266,12 +428,30 @@ impl Session {
         read(fields)
     }
 
-    /// What the record knows of the document `name`.
+    /// Returns the record's entry for the document `name`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::event::{DocumentWritten, NewEvent};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let plan = DocumentWritten::after(None, "plan", Some("1. Book the flight".to_owned()));
+    /// let events = vec![NewEvent::document_written(plan)];
+    /// let session = store.append(&effects, session.id, session.head, events).await?.session;
+    /// assert_eq!(session.document("plan").unwrap().bytes, 18);
+    /// assert!(session.document("notes").is_none());
+    /// # Ok(()) }
+    /// ```
     pub fn document(&self, name: &str) -> Option<&DocumentHead> {
         self.documents.iter().find(|head| head.name == name)
     }
 
-    /// Applies a version. Never refuses: what was accepted once folds for ever.
+    /// Applies a version of a document. Never fails, so that an accepted version always folds.
     pub(crate) fn document_written(&mut self, written: DocumentWritten, event: &Event) {
         let at = self.documents.iter().position(|head| head.name == written.name);
         let Some(text) = written.text else {
@@ -294,8 +474,10 @@ impl Session {
         }
     }
 
-    /// Checks that a version by `role` follows what there is: that it takes nothing away that its writer had not
-    /// seen, that the system does not write over what an agent or a person wrote, and that it is not too long.
+    /// Checks that a version by `role` may follow the current one.
+    ///
+    /// The version must follow the one that its writer has seen, the system must not overwrite a version of an agent
+    /// or a person, and the text must not be too long.
     pub(crate) fn check_document(&self, written: &DocumentWritten, role: Role) -> Result<()> {
         let (id, name, head) = (self.id, &written.name, self.document(&written.name));
         let (revision, seq) = head.map_or((Revision::ZERO, Seq::ZERO), |head| (head.revision, head.seq));
@@ -310,7 +492,7 @@ impl Session {
         }
         if let Some(head) = head.filter(|head| role == Role::System && head.by != Role::System) {
             return Err(Error::invalid(format!(
-                "document {name} of session {id} was written by the {}; the system does not write over that",
+                "document {name} of session {id} was written by the {}; the system does not overwrite that",
                 head.by
             )));
         }
@@ -324,11 +506,27 @@ impl Session {
         Ok(())
     }
 
-    /// Checks that a run's usage leaves the sums bounded.
+    /// Checks that a run's usage keeps the sums bounded.
     ///
     /// # Errors
     ///
-    /// `LimitExceeded` for a cost in one currency more than are [kept](crate::model::CURRENCIES_MAX).
+    /// `LimitExceeded` for a cost in a new currency if the sums have the [maximum](crate::model::CURRENCIES_MAX)
+    /// already.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::model::{Cost, RunUsage, Usage};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let used = RunUsage::new(effects.new_run_id(), Usage::new(1_200, 80)).with_cost(Some(Cost::new("USD", 4_800)));
+    /// session.check_usage(&used)?;
+    /// # Ok(()) }
+    /// ```
     pub fn check_usage(&self, usage: &RunUsage) -> Result<()> {
         let Some(cost) = &usage.cost else { return Ok(()) };
         let known = &self.usage.cost;

@@ -1,42 +1,83 @@
-//! What lists show of a session.
+//! Summary of a session, for lists.
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Seq, SessionId, Timestamp, WorkspaceId};
 use crate::model::{Actor, Attributes, Counts, Origin, Status};
+use crate::session::key::{ConversationKey, key_of};
 use crate::session::record::Session;
 
-/// What lists show of a session.
+/// Summary of a session, for lists.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+/// # use agent_core::clock::Effects;
+/// # use agent_core::session::NewSession;
+/// # use agent_core::SessionStore;
+/// use agent_core::session::SessionSummary;
+/// use agent_core::store::SessionQuery;
+///
+/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// let listed: SessionSummary = store.list(SessionQuery::new()).await?.items.remove(0);
+/// assert_eq!(listed, SessionSummary::from(&*session));
+/// assert_eq!(listed.conversation_key(), None);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SessionSummary {
-    /// Its id.
+    /// Id of the session.
     pub id: SessionId,
-    /// The workspace that it belongs to.
+    /// Workspace that the session belongs to.
     pub workspace: WorkspaceId,
-    /// Its last event.
+    /// Sequence number of the last event.
     pub head: Seq,
-    /// Its state, and why.
+    /// State of the session and the reason for it.
     pub status: Status,
-    /// How it came to be.
+    /// Origin of the session: new, fork, child or import.
     pub origin: Origin,
-    /// How many sessions there are between it and one that came from nothing.
+    /// Number of forks and child creations that lead to this session; 0 for a session without a parent.
     pub depth: u32,
-    /// Who created it.
+    /// Actor that created the session.
     pub creator: Actor,
     /// Title, labels, metadata, references, resources.
     pub attributes: Attributes,
-    /// When it was created.
+    /// Time at which the session was created.
     pub created_at: Timestamp,
-    /// The latest time of any of its events.
+    /// Latest time of any of the session's events.
     pub last_active_at: Timestamp,
-    /// How many events of each kind it shows.
+    /// Number of visible events of each kind.
     pub counts: Counts,
-    /// How many inputs are not done with.
-    pub pending: u64,
-    /// When it wants somebody to come; see [`Session::due_at`].
+    /// Number of inputs that are not done.
+    pub inputs_open: u64,
+    /// Time at which a scheduler must next look at this session; see [`Session::next_due_at`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub due_at: Option<Timestamp>,
+    pub next_due_at: Option<Timestamp>,
+}
+
+impl SessionSummary {
+    /// Returns the key by which the host finds this conversation, like [`Session::conversation_key`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::{ConversationKey, NewSession};
+    /// use agent_core::store::SessionQuery;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// let key: ConversationKey = "support/4711".parse()?;
+    /// store.create(&effects, NewSession::conversation(&key, WorkspaceId::DEFAULT, 0)).await?;
+    /// let listed = store.list(SessionQuery::new()).await?.items.remove(0);
+    /// assert_eq!(listed.conversation_key(), Some(key));
+    /// # Ok(()) }
+    /// ```
+    pub fn conversation_key(&self) -> Option<ConversationKey> {
+        key_of(self.id, self.workspace, &self.attributes)
+    }
 }
 
 impl From<&Session> for SessionSummary {
@@ -53,8 +94,8 @@ impl From<&Session> for SessionSummary {
             created_at: session.created_at,
             last_active_at: session.last_active_at,
             counts: session.counts,
-            pending: session.pending,
-            due_at: session.due_at(),
+            inputs_open: session.inputs_open,
+            next_due_at: session.next_due_at(),
         }
     }
 }

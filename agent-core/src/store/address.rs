@@ -1,4 +1,4 @@
-//! From an address to a store: which kinds of stores there are, and how each is written.
+//! Addresses of stores: the known kinds of stores, and the syntax of each.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -10,7 +10,7 @@
 //! assert!(storage.workspaces.list(WorkspaceQuery::new()).await?.items.is_empty());
 //!
 //! let error = registry.open("tape:reel-7").await.unwrap_err();
-//! assert_eq!(error.to_string(), "there is no store \"tape\"; known are memory:");
+//! assert_eq!(error.to_string(), "unknown kind of store \"tape\"; supported: memory:");
 //! # Ok(()) }
 //! ```
 
@@ -20,34 +20,66 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::base::{Error, Result, TenantId, quoted};
+use crate::base::percent::percent_decode;
+use crate::base::{Error, ErrorKind, Result, TenantId, quoted};
 use crate::store::memory::MemoryStore;
-use crate::store::storage::{Storage, Tenants};
+use crate::store::storage::{Backend, Storage};
 
-/// Where a store lies and how it behaves, checked, and not opened yet. The options of each backend are one.
+/// Address and options of a store, checked but not opened. Each backend implements the trait for its options.
 ///
-/// Its `Display` says where the data is, for a person: never a secret that the address holds.
+/// `Display` prints the location of the data for a person, never a secret that the address contains.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use std::fmt;
+/// use std::sync::Arc;
+/// use agent_core::store::{BackendConfig, Registry};
+/// use agent_core::{Backend, MemoryStore, Result, async_trait};
+///
+/// #[derive(Debug)]
+/// struct Scratch;
+///
+/// impl fmt::Display for Scratch {
+///     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+///         f.write_str("scratch space in memory")
+///     }
+/// }
+///
+/// #[async_trait]
+/// impl BackendConfig for Scratch {
+///     async fn open(&self) -> Result<Arc<dyn Backend>> {
+///         Ok(Arc::new(MemoryStore::new()))
+///     }
+/// }
+///
+/// let mut registry = Registry::new();
+/// registry.register("scratch", "scratch:", |_address: &str| Ok(Scratch));
+/// assert_eq!(registry.syntaxes().collect::<Vec<_>>(), ["memory:", "scratch:"]);
+/// registry.open("scratch:").await?;
+/// # Ok(()) }
+/// ```
 #[async_trait]
-pub trait StoreAddress: fmt::Display + fmt::Debug + Send + Sync + 'static {
+#[doc(alias = "StoreAddress")]
+pub trait BackendConfig: fmt::Display + fmt::Debug + Send + Sync + 'static {
     /// Opens the store.
     ///
     /// # Errors
     ///
     /// Those of the backend.
-    async fn open(&self) -> Result<Arc<dyn Tenants>>;
+    async fn open(&self) -> Result<Arc<dyn Backend>>;
 }
 
-type Parse = Arc<dyn Fn(&str) -> Result<Arc<dyn StoreAddress>> + Send + Sync>;
+type Parse = Arc<dyn Fn(&str) -> Result<Arc<dyn BackendConfig>> + Send + Sync>;
 
-/// A kind of store.
+/// Kind of store.
 #[derive(Clone)]
 struct Scheme {
-    /// How an address of it is written, for people.
-    form: Box<str>,
+    /// Syntax of its addresses, for people. `None` if the program was built without the backend.
+    form: Option<Box<str>>,
     parse: Parse,
 }
 
-/// The kinds of stores that a host knows, each by the scheme of its addresses. A value, not a global.
+/// Registry of the kinds of stores that a host knows, each by the scheme of its addresses. A value, not a global.
 #[derive(Clone)]
 pub struct Registry(BTreeMap<Box<str>, Scheme>);
 
@@ -58,114 +90,145 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// Knows `memory:` alone: each address opens a store of its own, which is gone with its last handle.
+    /// Creates a registry that knows only `memory:`.
+    ///
+    /// Each such address opens a separate store, whose data is lost with its last handle.
     pub fn new() -> Self {
         let mut registry = Self(BTreeMap::new());
         registry.register("memory", "memory:", Memory::parse);
         registry
     }
 
-    /// Makes addresses known that begin with `scheme` and a colon. `form` says how one is written; `parse` checks the
-    /// whole address, scheme included, without looking at what is there, and refuses options that it does not know. A
-    /// scheme that is known already is replaced.
-    pub fn register<A: StoreAddress>(
+    /// Registers the addresses that begin with `scheme` and a colon.
+    ///
+    /// `form` is their syntax, for people. `parse` checks the whole address, scheme included, without I/O, and
+    /// refuses options that it does not know. A scheme that is registered already is replaced.
+    pub fn register<A: BackendConfig>(
         &mut self,
         scheme: &str,
         form: &str,
         parse: impl Fn(&str) -> Result<A> + Send + Sync + 'static,
     ) {
         let parse: Parse = Arc::new(move |url| Ok(Arc::new(parse(url)?)));
-        self.0.insert(scheme.into(), Scheme { form: form.into(), parse });
+        self.0.insert(scheme.into(), Scheme { form: Some(form.into()), parse });
     }
 
-    /// How the addresses of each kind are written.
-    pub fn forms(&self) -> impl Iterator<Item = &str> {
-        self.0.values().map(|scheme| &*scheme.form)
+    /// Registers a scheme whose backend the program was built without. Its addresses are refused with `Unsupported`;
+    /// `remedy` is the text of that error.
+    ///
+    /// ```
+    /// use agent_core::ErrorKind;
+    /// use agent_core::store::Registry;
+    ///
+    /// let mut registry = Registry::new();
+    /// registry.register_missing("tape", "this program was built without tapes; enable the feature tape");
+    /// let error = registry.parse("tape:reel-7").unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::Unsupported);
+    /// assert!(error.to_string().ends_with("enable the feature tape"));
+    /// ```
+    pub fn register_missing(&mut self, scheme: &str, remedy: impl Into<String>) {
+        let remedy = remedy.into();
+        let parse: Parse = Arc::new(move |_| Err(Error::new(ErrorKind::Unsupported, remedy.clone())));
+        self.0.insert(scheme.into(), Scheme { form: None, parse });
     }
 
-    /// Checks an address, without looking at what is there.
+    /// Returns the address syntax of each kind that the program can open.
+    #[doc(alias = "forms")]
+    pub fn syntaxes(&self) -> impl Iterator<Item = &str> {
+        self.0.values().filter_map(|scheme| scheme.form.as_deref())
+    }
+
+    /// Checks an address, without I/O.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where it has no scheme or one that is not known, with those that are; where it is no address of its
-    /// backend or names an option that there is not, with those that there are. Nothing of the address but the scheme and
-    /// the option is quoted: it may hold a secret.
-    pub fn address(&self, url: &str) -> Result<Arc<dyn StoreAddress>> {
-        let known = || self.forms().collect::<Vec<_>>().join(", ");
+    /// `InvalidInput` if the address has no scheme or an unknown one (the text lists the known ones), or if the
+    /// backend refuses it as malformed or for an unknown option (the text lists the known ones). `Unsupported` if the
+    /// program was [built without](Self::register_missing) the backend. The text quotes only the scheme and the option,
+    /// since the address may contain a secret.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::store::Registry;
+    ///
+    /// let backend = Registry::new().parse("memory:")?.open().await?;
+    /// let (acme, umbrella) = (backend.tenant(&"acme".parse()?), backend.tenant(&"umbrella".parse()?));
+    /// # let _ = (acme, umbrella);
+    /// assert!(backend.tenants(None).await?.items.is_empty(), "nothing was written yet");
+    /// assert!(Registry::new().parse("/srv/agent.db").is_err(), "no scheme");
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "address")]
+    pub fn parse(&self, url: &str) -> Result<Arc<dyn BackendConfig>> {
+        let known = || self.syntaxes().collect::<Vec<_>>().join(", ");
         let Some((name, _)) = url.split_once(':') else {
             return Err(Error::invalid(format!(
-                "the address of a store begins with its kind and a colon; known are {}",
+                "the address of a store begins with its kind and a colon; supported: {}",
                 known()
             )));
         };
         match self.0.get(name) {
             Some(scheme) => (scheme.parse)(url),
-            None => Err(Error::invalid(format!("there is no store {}; known are {}", quoted(name), known()))),
+            None => {
+                Err(Error::invalid(format!("unknown kind of store {}; supported: {}", quoted(name), known())))
+            }
         }
     }
 
-    /// Opens the store at an address, for the tenant `default`. For other tenants open its
-    /// [`address`](Self::address).
+    /// Opens the store at an address, for the tenant `default`. For other tenants, open its
+    /// [`parse`](Self::parse).
     ///
     /// # Errors
     ///
-    /// Those of [`address`](Self::address) and of the backend.
+    /// Those of [`parse`](Self::parse) and of the backend.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::store::{Registry, SessionQuery};
+    ///
+    /// let storage = Registry::new().open("memory:").await?;
+    /// assert!(storage.sessions.list(SessionQuery::new()).await?.items.is_empty());
+    /// # Ok(()) }
+    /// ```
     pub async fn open(&self, url: &str) -> Result<Storage> {
-        Ok(self.address(url)?.open().await?.storage(&TenantId::default()))
+        Ok(self.parse(url)?.open().await?.tenant(&TenantId::default()))
     }
 }
 
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.forms()).finish()
+        f.debug_set().entries(self.syntaxes()).finish()
     }
 }
 
-/// For backends: the parts of an address behind its scheme: the place, and the options as names and values. In both,
-/// `%` and two hexadecimal digits stand for a byte; the place is given as it was written.
+/// For backends: splits the part of an address after its scheme into the place and the options, as names and values.
+///
+/// In both, `%` and two hexadecimal digits stand for a byte. Options are returned decoded, the place as it was
+/// written.
 ///
 /// ```
-/// use agent_core::store::{decoded, parts};
+/// use agent_core::store::{percent_decode, split_address};
 ///
-/// let (place, options) = parts("/srv/a%20b?sync=full&readers=8")?;
-/// assert_eq!((decoded(place)?.as_str(), options.len()), ("/srv/a b", 2));
+/// let (place, options) = split_address("/srv/a%20b?sync=full&readers=8")?;
+/// assert_eq!((percent_decode(place)?.as_str(), options.len()), ("/srv/a b", 2));
 /// assert_eq!(options[1], ("readers".to_owned(), "8".to_owned()));
 /// # Ok::<(), agent_core::Error>(())
 /// ```
 ///
 /// # Errors
 ///
-/// `InvalidInput` where an option is no text.
-pub fn parts(rest: &str) -> Result<(&str, Vec<(String, String)>)> {
+/// `InvalidInput` if an option is not text.
+pub fn split_address(rest: &str) -> Result<(&str, Vec<(String, String)>)> {
     let (place, options) = rest.split_once('?').unwrap_or((rest, ""));
     let option = |option: &str| {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
-        Ok((decoded(name)?, decoded(value)?))
+        Ok((percent_decode(name)?, percent_decode(value)?))
     };
     let options = options.split('&').filter(|text| !text.is_empty()).map(option).collect::<Result<_>>()?;
     Ok((place, options))
 }
 
-/// For backends: a part of an address, with `%` and two hexadecimal digits as the byte that they stand for.
-///
-/// # Errors
-///
-/// `InvalidInput` where it is no text, or holds NUL.
-pub fn decoded(text: &str) -> Result<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let hex = after.get(..2).filter(|pair| pair.iter().all(u8::is_ascii_hexdigit));
-        let hex = hex.and_then(|pair| std::str::from_utf8(pair).ok());
-        let byte = hex.filter(|_| *first == b'%').and_then(|pair| u8::from_str_radix(pair, 16).ok());
-        bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &after[2..] } else { after };
-    }
-    let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-    text.ok_or_else(|| Error::invalid("a part of the address is no text without NUL"))
-}
-
-/// The address of a store in memory.
+/// Address of a store in memory.
 #[derive(Debug)]
 struct Memory;
 
@@ -180,13 +243,13 @@ impl Memory {
 
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("memory, until the end")
+        f.write_str("memory; the data is lost with the process")
     }
 }
 
 #[async_trait]
-impl StoreAddress for Memory {
-    async fn open(&self) -> Result<Arc<dyn Tenants>> {
+impl BackendConfig for Memory {
+    async fn open(&self) -> Result<Arc<dyn Backend>> {
         Ok(Arc::new(MemoryStore::new()))
     }
 }

@@ -1,4 +1,4 @@
-//! Bindings: which workspace a device belongs to.
+//! Device bindings: the workspace that each device belongs to.
 
 use std::fmt::Debug;
 
@@ -6,37 +6,47 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::base::{DeviceId, Error, ErrorKind, Result, WorkspaceId};
-use crate::commit::Expect;
+use crate::commit::Precondition;
 use crate::store::page::{Cursor, Fingerprint, PAGE_MAX, Page, PageQuery};
 
-/// A device, and the workspace that it is bound to.
+/// Device binding: a device and the workspace that it is bound to.
+///
+/// ```
+/// use agent_core::WorkspaceId;
+/// use agent_core::store::Binding;
+///
+/// let binding = Binding::new("laptop".parse()?, WorkspaceId::DEFAULT);
+/// assert_eq!(binding.device.as_str(), "laptop");
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Binding {
-    /// The device.
+    /// Id of the device.
     pub device: DeviceId,
-    /// The workspace.
+    /// Id of the workspace.
     pub workspace: WorkspaceId,
 }
 
 impl Binding {
-    /// Binds `device` to `workspace`.
+    /// Creates a binding of `device` to `workspace`.
     pub const fn new(device: DeviceId, workspace: WorkspaceId) -> Self {
         Self { device, workspace }
     }
 }
 
-/// Keeps which workspace each device is bound to.
+/// Store of device bindings.
 ///
 /// # Contract
 ///
-/// A handle is bound to one tenant. A device is bound to one workspace or none. A binding is visible to every handle
-/// and process as soon as it is acknowledged, and never lost by a concurrent write to another's. A damaged store is
-/// `Corrupt`, its bytes are kept, and no later write erases them.
+/// A handle belongs to one tenant. A device is bound to one workspace or none. A binding is visible to every handle
+/// and process as soon as the write returns, and is never lost by a concurrent write to another device's binding. A
+/// damaged store is reported as `Corrupt`; its bytes are kept, and no later write erases them.
 ///
 /// # Cancel safety
 ///
-/// Every method may be dropped at any point; a dropped write happened wholly or not at all, or is still happening.
+/// Every method may be dropped at any point; a dropped write was applied completely or not at all, or is still
+/// running.
 ///
 /// # Errors
 ///
@@ -47,27 +57,58 @@ impl Binding {
 /// A wrapper forwards every method.
 #[async_trait]
 pub trait BindingStore: Debug + Send + Sync + 'static {
-    /// The workspace that `device` is bound to; `None` for a device that is bound to none.
+    /// Returns the workspace that `device` is bound to; `None` if it is bound to none.
     ///
     /// # Errors
     ///
     /// Only those of every method: an unknown device is no error.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::WorkspaceId;
+    /// # use agent_core::commit::Precondition;
+    /// use agent_core::{BindingStore, DeviceId, MemoryStore};
+    ///
+    /// # let store = MemoryStore::new();
+    /// let laptop: DeviceId = "laptop".parse()?;
+    /// assert_eq!(store.resolve(&laptop).await?, None);
+    /// store.bind(&laptop, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
+    /// assert_eq!(store.resolve(&laptop).await?, Some(WorkspaceId::DEFAULT));
+    /// # Ok(()) }
+    /// ```
     async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>>;
 
-    /// Binds `device` to `to`, durable on return, and returns what is bound then.
+    /// Binds `device` to `to`, durable on return, and returns the workspace that it is bound to afterwards.
     ///
-    /// With `Expect::Absent` the first caller wins, and every caller gets the winner's workspace: that it is bound
-    /// already is no error. With `Expect::Is(workspace)` it is bound anew only while bound to that one; with
-    /// `Expect::Any` in any case. Binding to what is bound already is fine.
+    /// With `Precondition::MustNotExist` the first caller wins, and every caller gets the winner's workspace: an
+    /// existing binding is no error. With `Precondition::Matches(workspace)` the binding changes only if the device is
+    /// bound to that workspace; with `Precondition::MustExist` it changes if there is one; with `Precondition::None` it
+    /// always changes. Binding a device to its current workspace succeeds.
     ///
     /// # Errors
     ///
-    /// `Conflict` where `Expect::Is` does not hold.
+    /// `Conflict` if `Precondition::Matches` or `Precondition::MustExist` does not hold.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::clock::Effects;
+    /// use agent_core::commit::Precondition;
+    /// use agent_core::{BindingStore, DeviceId, MemoryStore};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// let (home, office) = (effects.new_workspace_id(), effects.new_workspace_id());
+    /// let laptop: DeviceId = "laptop".parse()?;
+    /// assert_eq!(store.bind(&laptop, home, Precondition::MustNotExist).await?, home);
+    /// // The first caller won.
+    /// assert_eq!(store.bind(&laptop, office, Precondition::MustNotExist).await?, home);
+    /// assert_eq!(store.bind(&laptop, office, Precondition::Matches(home)).await?, office);
+    /// # Ok(()) }
+    /// ```
     async fn bind(
         &self,
         device: &DeviceId,
         to: WorkspaceId,
-        expect: Expect<WorkspaceId>,
+        expect: Precondition<WorkspaceId>,
     ) -> Result<WorkspaceId>;
 
     /// Unbinds `device`; returns whether it was bound.
@@ -75,39 +116,102 @@ pub trait BindingStore: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// Only those of every method.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::WorkspaceId;
+    /// # use agent_core::commit::Precondition;
+    /// use agent_core::{BindingStore, DeviceId, MemoryStore};
+    ///
+    /// # let store = MemoryStore::new();
+    /// let laptop: DeviceId = "laptop".parse()?;
+    /// # store.bind(&laptop, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
+    /// assert!(store.unbind(&laptop).await?);
+    /// assert!(!store.unbind(&laptop).await?);
+    /// # Ok(()) }
+    /// ```
     async fn unbind(&self, device: &DeviceId) -> Result<bool>;
 
-    /// Unbinds every device of a workspace in one step, and leaves all others; returns how many.
+    /// Unbinds every device of a workspace in one atomic step, and no others; returns their number.
     ///
     /// # Errors
     ///
     /// Only those of every method.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::WorkspaceId;
+    /// # use agent_core::commit::Precondition;
+    /// use agent_core::{BindingStore, DeviceId, MemoryStore};
+    ///
+    /// # let store = MemoryStore::new();
+    /// let laptop: DeviceId = "laptop".parse()?;
+    /// # store.bind(&laptop, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
+    /// assert_eq!(store.unbind_workspace(WorkspaceId::DEFAULT).await?, 1);
+    /// assert_eq!(store.resolve(&laptop).await?, None);
+    /// # Ok(()) }
+    /// ```
     async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64>;
 
-    /// Bindings in the order of the devices' bytes.
+    /// Returns a page of bindings, ordered by the bytes of the device ids.
     ///
     /// # Errors
     ///
     /// `InvalidInput` for a cursor of another query.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::WorkspaceId;
+    /// # use agent_core::commit::Precondition;
+    /// use agent_core::{BindingStore, DeviceId, MemoryStore};
+    ///
+    /// # let store = MemoryStore::new();
+    /// let laptop: DeviceId = "laptop".parse()?;
+    /// use agent_core::store::BindingQuery;
+    ///
+    /// # store.bind(&laptop, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
+    /// let page = store.list(BindingQuery::new()).await?;
+    /// assert_eq!(page.items[0].device, laptop);
+    /// # Ok(()) }
+    /// ```
     async fn list(&self, query: BindingQuery) -> Result<Page<Binding>>;
 
-    /// Closes the backend of this store, as [`SessionStore::close`](crate::store::session::SessionStore::close) does. As provided
-    /// it does nothing.
+    /// Closes the backend of this store, like [`SessionStore::close`](crate::store::session::SessionStore::close).
+    /// The default does nothing.
     async fn close(&self) -> Result<()> {
         Ok(())
     }
 }
 
-/// Which bindings to list.
+/// Query for a list of bindings.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use agent_core::commit::Precondition;
+/// use agent_core::store::BindingQuery;
+/// use agent_core::{BindingStore, MemoryStore, WorkspaceId};
+///
+/// let store = MemoryStore::new();
+/// for device in ["laptop", "phone", "watch"] {
+///     store.bind(&device.parse()?, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
+/// }
+/// let query = BindingQuery::new().with_workspace(WorkspaceId::DEFAULT).with_limit(2);
+/// let first = store.list(query.clone()).await?;
+/// let second = store.list(query.with_cursor(first.next)).await?;
+/// assert_eq!((first.items.len(), second.items.len(), second.next), (2, 1, None));
+/// # Ok(()) }
+/// ```
 #[must_use]
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct BindingQuery {
-    /// Only to this workspace.
+    /// Workspace of the bindings; `None` for any.
     pub workspace: Option<WorkspaceId>,
-    /// The most on the page; at most 1,000. 0 gives an empty page, without a next one.
+    /// Maximum number of bindings on the page; 100 by default, at most 1,000. 0 returns an empty page without a next
+    /// one.
     pub limit: usize,
-    /// Where the page starts.
+    /// Start of the page.
     pub cursor: Option<Cursor>,
 }
 
@@ -118,36 +222,36 @@ impl Default for BindingQuery {
 }
 
 impl BindingQuery {
-    /// All, 100 a page.
+    /// Creates a query for all bindings, 100 a page.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only to this workspace.
-    pub fn workspace(mut self, id: WorkspaceId) -> Self {
+    /// Selects bindings to this workspace only.
+    pub fn with_workspace(mut self, id: WorkspaceId) -> Self {
         self.workspace = Some(id);
         self
     }
 
-    /// Sets the most on the page.
-    pub fn limit(mut self, limit: usize) -> Self {
+    /// Sets the maximum number of bindings on the page.
+    pub fn with_limit(mut self, limit: usize) -> Self {
         self.limit = limit.min(PAGE_MAX);
         self
     }
 
-    /// Starts the page here.
-    pub fn cursor(mut self, cursor: Option<Cursor>) -> Self {
+    /// Sets the start of the page.
+    pub fn with_cursor(mut self, cursor: Option<Cursor>) -> Self {
         self.cursor = cursor;
         self
     }
 
-    /// By what a cursor knows that it belongs to this query.
+    /// Returns the fingerprint by which a cursor recognizes its query.
     pub fn fingerprint(&self) -> u64 {
         let workspace = self.workspace.map(|id| id.as_uuid().to_string());
         Fingerprint::of("bindings").field("workspace", workspace).finish()
     }
 
-    /// The device behind which the page starts.
+    /// Returns the device after which the page starts.
     ///
     /// # Errors
     ///
@@ -159,11 +263,24 @@ impl BindingQuery {
             .transpose()
     }
 
-    /// For backends that hold all bindings at hand: the page of those that match, from any order.
+    /// For backends that hold all bindings in memory: returns the page of the matching ones, given in any order.
     ///
     /// # Errors
     ///
     /// `InvalidInput` for a cursor of another query.
+    ///
+    /// ```
+    /// use agent_core::WorkspaceId;
+    /// use agent_core::store::{Binding, BindingQuery};
+    ///
+    /// let (phone, laptop) = ("phone".parse()?, "laptop".parse()?);
+    /// let bindings = [Binding::new(phone, WorkspaceId::DEFAULT), Binding::new(laptop, WorkspaceId::DEFAULT)];
+    /// let page = BindingQuery::new().with_limit(1).page(bindings)?;
+    /// assert_eq!(page.items[0].device.as_str(), "laptop");
+    /// let next = BindingQuery::new().with_cursor(page.next);
+    /// assert_eq!(next.after()?.unwrap().as_str(), "laptop");
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     pub fn page(&self, bindings: impl IntoIterator<Item = Binding>) -> Result<Page<Binding>> {
         let after = self.after()?;
         let mut found: Vec<_> = bindings
@@ -178,28 +295,48 @@ impl BindingQuery {
 
 impl PageQuery for BindingQuery {
     fn starting_at(self, cursor: Cursor) -> Self {
-        self.cursor(Some(cursor))
+        self.with_cursor(Some(cursor))
     }
 }
 
-/// For backends: what binding `device` to `to` comes to, given what it is bound to now.
+/// For backends: returns the workspace that `device` is bound to after a request to bind it to `to`.
+///
+/// `now` is its current workspace.
 ///
 /// # Errors
 ///
-/// `Conflict` where `Expect::Is` does not hold.
+/// `Conflict` if `Precondition::Matches` or `Precondition::MustExist` does not hold.
+///
+/// ```
+/// use agent_core::clock::Effects;
+/// use agent_core::commit::Precondition;
+/// use agent_core::store::decide_bind;
+///
+/// let effects = Effects::default();
+/// let (home, office) = (effects.new_workspace_id(), effects.new_workspace_id());
+/// let laptop = "laptop".parse()?;
+/// assert_eq!(decide_bind(&laptop, Some(home), office, Precondition::MustNotExist)?, home);
+/// assert_eq!(decide_bind(&laptop, Some(home), office, Precondition::Matches(home))?, office);
+/// assert!(decide_bind(&laptop, None, office, Precondition::MustExist).is_err());
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 pub fn decide_bind(
     device: &DeviceId,
     now: Option<WorkspaceId>,
     to: WorkspaceId,
-    expect: Expect<WorkspaceId>,
+    expect: Precondition<WorkspaceId>,
 ) -> Result<WorkspaceId> {
     match (expect, now) {
-        (Expect::Absent, Some(winner)) => Ok(winner),
-        (Expect::Is(expected), Some(now)) if now != expected && now != to => Err(Error::new(
+        (Precondition::MustNotExist, Some(winner)) => Ok(winner),
+        (Precondition::Matches(expected), Some(now)) if now != expected && now != to => Err(Error::new(
             ErrorKind::Conflict { head: None },
             format!("device {device} is bound to {now}, not to {expected}; resolve it again"),
         )),
-        (Expect::Is(expected), None) => Err(Error::new(
+        (Precondition::MustExist, None) => Err(Error::new(
+            ErrorKind::Conflict { head: None },
+            format!("device {device} is not bound; bind it with `MustNotExist` or without a precondition"),
+        )),
+        (Precondition::Matches(expected), None) => Err(Error::new(
             ErrorKind::Conflict { head: None },
             format!("device {device} is not bound, though expected at {expected}; resolve it again"),
         )),

@@ -1,4 +1,4 @@
-//! Up to where a summary may stand for the history.
+//! Position up to which a summary may replace the history.
 
 use crate::base::{Error, Result, Seq};
 use crate::event::EventType;
@@ -7,12 +7,13 @@ use crate::store::history;
 use crate::store::read::ReadEvents;
 use crate::store::session::SessionStore;
 
-/// The last event that a summary made now may stand for: `until` if that is safe, or the last point where no tool call is
-/// open and every input is answered.
+/// Returns the last event that a new summary may replace: `until` if that is safe.
+///
+/// Without `until`, the last point at which no tool call is open and every input is answered.
 ///
 /// # Errors
 ///
-/// As [`SessionStoreExt::compact`](crate::store::ext::SessionStoreExt::compact) says.
+/// Those of [`SessionStoreExt::compact`](crate::store::ext::SessionStoreExt::compact).
 pub(crate) async fn until<S: SessionStore + ?Sized>(
     store: &S,
     now: &Session,
@@ -20,7 +21,7 @@ pub(crate) async fn until<S: SessionStore + ?Sized>(
 ) -> Result<Seq> {
     let nothing = |at| {
         Err(Error::invalid(format!(
-            "session {} has the events 1 to {}, and what lies before {at} is compacted or cannot be yet",
+            "session {} has the events 1 to {}; those up to {at} are compacted already, or cannot be yet",
             now.id, now.head
         )))
     };
@@ -29,7 +30,7 @@ pub(crate) async fn until<S: SessionStore + ?Sized>(
         return nothing(until.unwrap_or(from));
     }
     let inputs = [EventType::USER_MESSAGE, EventType::USER_DEFINE_OUTCOME];
-    let open = ReadEvents::first(1).after(now.handled.max(from)).kinds(inputs);
+    let open = ReadEvents::first(1).with_after(now.inputs_done_through.max(from)).with_types(inputs);
     let open = history::part_of(store, now.id, now.head, now.lineage.clone(), open)
         .await?
         .events

@@ -1,4 +1,4 @@
-//! Conveniences for every [`SessionStore`]: complete from its methods, and the same on each.
+//! Extension methods of every [`SessionStore`], built only on its own methods, and the same for each backend.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
 use crate::base::{Effects, Error, ErrorKind, Result, Seq, SessionId, SessionState, TriggerKind, target};
-use crate::commit::{Commit, Committed, Expect, Trigger};
-use crate::event::{Body, ChildCreated, Event, NewEvent};
+use crate::commit::{Commit, Committed, Precondition, Trigger};
+use crate::event::{ChildCreated, Event, EventPayload, NewEvent};
 use crate::model::Patch;
 use crate::session::{Fork, NewSession, Session};
 use crate::store::history::{PAGE, PAGE_BYTES, coming};
@@ -16,57 +16,143 @@ use crate::store::report::report_to_parent;
 use crate::store::session::SessionStore;
 use crate::store::{compact, history, retry};
 
-/// Conveniences for every [`SessionStore`]; not to be implemented.
+/// Extension methods of every [`SessionStore`]; not to be implemented.
 ///
-/// Each returns the errors of the methods that it is made of.
+/// Each method returns the errors of the store methods that it calls.
+///
+/// # Cancel safety
+///
+/// Every method may be dropped at any point. A dropped write was applied completely or not at all, or is still being
+/// applied. [`create_child`](Self::create_child) and [`report_child`](Self::report_child) consist of two commits, of
+/// which the first may be applied alone; calling `report_child` again finishes it.
 pub trait SessionStoreExt: SessionStore {
-    /// Sends a commit until it is known what became of it: `Unavailable`, a panic of the store and unknown outcomes are
-    /// tried again with the same id, five times with growing pauses. Where the store has taken all the time that it
-    /// [may](Error::is_timeout), it is tried once more if the outcome is unknown, and otherwise not. Where nobody can tell whether it landed long ago,
-    /// the log is read on from [`Commit::seen`] and the commit sent again if it is not there, for as long as others keep
-    /// overtaking it (a thousand times). Nothing is ever applied twice.
+    /// Sends a commit until its outcome is known. A commit is never applied twice.
+    ///
+    /// After `Unavailable`, a panic of the store or an unknown outcome, the commit is sent again with the same id: at
+    /// most five attempts, with growing pauses. If the store has used all the time that it [may](Error::is_timeout),
+    /// there is one more attempt if the outcome is unknown, and none otherwise.
+    ///
+    /// If the record does not show any more whether the commit was applied, the log is read from [`Commit::seen`] on.
+    /// If the commit is not there, it is sent again, up to a thousand times while other commits overtake it.
     ///
     /// # Errors
     ///
-    /// Those of [`SessionStore::commit`]; the last, where all attempts failed. Its outcome is unknown where that of an
-    /// earlier attempt was, and no later one could tell.
-    fn settle(&self, commit: Commit) -> impl Future<Output = Result<Committed>> + Send {
-        retry::settle(self, commit, false)
+    /// Those of [`SessionStore::commit`]; after the last attempt, its error. The error's outcome is unknown if that
+    /// of an earlier attempt was unknown and no later attempt could decide it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::commit::Commit;
+    /// use agent_core::event::NewEvent;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let commit = Commit::seal(&effects, session.id, session.head).with_event(NewEvent::user_message("Hello"));
+    /// // Keep the commit until it is acknowledged: after a crash, the same commit is sent again.
+    /// let committed = store.commit_with_retry(commit.clone()).await?;
+    /// assert!(store.commit_with_retry(commit).await?.replayed);
+    /// # assert!(!committed.replayed);
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "settle")]
+    fn commit_with_retry(&self, commit: Commit) -> impl Future<Output = Result<Committed>> + Send {
+        retry::commit_with_retry(self, commit, false)
     }
 
-    /// As [`settle`](Self::settle), for a commit that was sealed for this call. It lies nowhere before its first attempt:
-    /// the log is read only if the outcome of an attempt is unknown, however long ago its writer looked.
+    /// Sends a commit that was sealed for this call, like [`commit_with_retry`](Self::commit_with_retry).
+    ///
+    /// Such a commit cannot be in the log before its first attempt. Therefore the log is read only if the outcome of
+    /// an attempt is unknown, however old [`Commit::seen`] is.
     ///
     /// # Errors
     ///
-    /// Those of [`settle`](Self::settle).
-    fn settle_new(&self, commit: Commit) -> impl Future<Output = Result<Committed>> + Send {
-        retry::settle(self, commit, true)
+    /// Those of [`commit_with_retry`](Self::commit_with_retry).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::commit::{Commit, Trigger};
+    /// use agent_core::state::SessionState;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let archive = Commit::seal(&effects, session.id, session.head).with_trigger(Trigger::Archive);
+    /// let archived = store.commit_new_with_retry(archive).await?.session;
+    /// assert_eq!(archived.status.state, SessionState::Archived);
+    /// # Ok(()) }
+    /// ```
+    fn commit_new_with_retry(&self, commit: Commit) -> impl Future<Output = Result<Committed>> + Send {
+        retry::commit_with_retry(self, commit, true)
     }
 
-    /// Creates a session that needs no preparation; it is `Idle`, or `Queued` if a fork took open inputs along.
+    /// Creates a session that needs no preparation. It becomes `Idle`, or `Queued` if it is a fork with open inputs.
     ///
     /// # Errors
     ///
-    /// `Conflict` where the id exists; nothing is changed then.
+    /// `Conflict` if the id exists; nothing is changed then.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::clock::Effects;
+    /// use agent_core::session::NewSession;
+    /// use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    ///
+    /// let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// let session = store.create(&effects, new.clone()).await?;
+    /// assert_eq!(session.id, new.id);
+    /// assert!(store.create(&effects, new).await.is_err(), "the id exists");
+    /// # Ok(()) }
+    /// ```
     fn create(
         &self,
         effects: &Effects,
         new: NewSession,
     ) -> impl Future<Output = Result<Arc<Session>>> + Send {
         let commit = Commit::create(effects, new);
-        async move { Ok(self.settle(commit).await?.session) }
+        async move { Ok(self.commit_with_retry(commit).await?.session) }
     }
 
-    /// Appends events to a session whose head was `seen` when last looked at, whatever it is now.
+    /// Appends events to a session, whatever its head is now. `seen` is the head as the caller last saw it.
     ///
-    /// The cost does not depend on how long ago that was. Who has not looked gives [`Seq::ZERO`], which costs one read of
-    /// the record more. Only if the outcome of an attempt is unknown, and more than a few commits came since `seen`, is the
-    /// log read from there on, to find out.
+    /// The cost does not depend on the length of the session: one commit, which is sent again if more than 16 commits
+    /// followed `seen`. A caller that does not know the head passes [`Seq::ZERO`], which costs one read of the record
+    /// in addition. The log is read from `seen` on only if the outcome of an attempt is unknown and more than a few
+    /// commits followed `seen`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::event::NewEvent;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::{MemoryStore, Seq, SessionStoreExt, Storage, WorkspaceId};
+    /// # let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let id = storage.sessions.create(&effects, new).await?.id;
+    /// let said = vec![NewEvent::user_message("What did we decide yesterday?")];
+    /// let first = storage.sessions.append(&effects, id, Seq::ZERO, said).await?;
+    ///
+    /// // A writer that appends again knows the head, and saves the read.
+    /// let more = vec![NewEvent::user_message("And the day before?")];
+    /// let second = storage.sessions.append(&effects, id, first.last, more).await?;
+    /// assert_eq!(second.first, first.last.next());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it returns, all of the events are appended, or none.
     ///
     /// # Errors
     ///
-    /// Those of [`settle`](Self::settle).
+    /// Those of [`commit_with_retry`](Self::commit_with_retry).
     fn append(
         &self,
         effects: &Effects,
@@ -74,20 +160,37 @@ pub trait SessionStoreExt: SessionStore {
         seen: Seq,
         events: Vec<NewEvent>,
     ) -> impl Future<Output = Result<Committed>> + Send {
-        let mut commit = Commit::seal(effects, id, seen).events(events);
+        let mut commit = Commit::seal(effects, id, seen).with_events(events);
         async move {
             if commit.seen == Seq::ZERO {
                 commit.seen = self.load(id).await?.head;
             }
-            retry::settle(self, commit, true).await
+            retry::commit_with_retry(self, commit, true).await
         }
     }
 
-    /// Asks something of a session's status.
+    /// Applies a trigger to a session.
     ///
     /// # Errors
     ///
-    /// `InvalidTransition` where its state does not allow it.
+    /// `InvalidTransition` if the session's state does not allow it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::commit::Trigger;
+    /// use agent_core::state::{Reason, SessionState};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let suspended = store.trigger(&effects, session.id, Trigger::Suspend(Reason::UserPaused)).await?.session;
+    /// assert_eq!(suspended.status.state, SessionState::Suspended);
+    /// store.trigger(&effects, session.id, Trigger::Resume).await?;
+    /// # Ok(()) }
+    /// ```
     fn trigger(
         &self,
         effects: &Effects,
@@ -97,15 +200,32 @@ pub trait SessionStoreExt: SessionStore {
         let effects = effects.clone();
         async move {
             let seen = self.load(id).await?.head;
-            self.settle_new(Commit::seal(&effects, id, seen).trigger(trigger)).await
+            self.commit_new_with_retry(Commit::seal(&effects, id, seen).with_trigger(trigger)).await
         }
     }
 
-    /// Changes what is said of a session, as it was at `expect`.
+    /// Updates the attributes of a session whose head is `expect`.
     ///
     /// # Errors
     ///
-    /// `Conflict` where the session is no longer at `expect`.
+    /// `Conflict` if the head is not `expect` any more.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::model::{Patch, Title};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let patch = Patch::new().with_title(Title::by_user("Trip to Oslo"));
+    /// let updated = store.update(&effects, session.id, session.head, patch.clone()).await?.session;
+    /// assert_eq!(updated.attributes.title.as_ref().unwrap().text, "Trip to Oslo");
+    /// assert!(store.update(&effects, session.id, session.head, patch).await.is_err(), "the head has changed");
+    /// # Ok(()) }
+    /// ```
     fn update(
         &self,
         effects: &Effects,
@@ -113,32 +233,70 @@ pub trait SessionStoreExt: SessionStore {
         expect: Seq,
         patch: Patch,
     ) -> impl Future<Output = Result<Committed>> + Send {
-        let commit = Commit::seal(effects, id, expect).expect(Expect::Is(expect));
-        self.settle(commit.event(NewEvent::updated(patch)))
+        let commit = Commit::seal(effects, id, expect).with_precondition(Precondition::Matches(expect));
+        self.commit_with_retry(commit.with_event(NewEvent::updated(patch)))
     }
 
-    /// Starts the visible history anew. Title, labels, metadata, references and the system prompt stay, and the log
-    /// keeps everything.
+    /// Clears the visible history. Title, labels, metadata, references and the system prompt stay, and the log keeps
+    /// all events.
     ///
     /// # Errors
     ///
-    /// `InvalidTransition` while it runs or waits for an answer.
+    /// `InvalidTransition` while the session runs or waits for an answer.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::event::NewEvent;
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let events = vec![NewEvent::user_message("Hello")];
+    /// # let session = store.append(&effects, session.id, session.head, events).await?.session;
+    /// assert_eq!(session.counts.messages(), 1);
+    /// let cleared = store.clear(&effects, session.id).await?.session;
+    /// assert_eq!((cleared.counts.messages(), cleared.visible_from), (0, cleared.head));
+    /// # Ok(()) }
+    /// ```
     fn clear(&self, effects: &Effects, id: SessionId) -> impl Future<Output = Result<Committed>> + Send {
         let effects = effects.clone();
         async move {
             let seen = self.load(id).await?.head;
-            self.settle_new(Commit::seal(&effects, id, seen).event(NewEvent::history_cleared())).await
+            self.commit_new_with_retry(
+                Commit::seal(&effects, id, seen).with_event(NewEvent::history_cleared()),
+            )
+            .await
         }
     }
 
-    /// Lets `summary` stand for the visible history up to and including event `until`, where a model is given it; or up
-    /// to the last point where no tool call is open and every input is answered. The log stays as it is, and whoever
-    /// reads it reads everything. The events up to there are read once.
+    /// Makes `summary` replace the visible history up to and including event `until`, in what a model is given.
+    ///
+    /// Without `until`, the summary replaces everything up to the last point at which no tool call is open and every
+    /// input is answered. The log is unchanged, and its readers see all events. The events up to that point are read
+    /// once.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where a tool call is open at `until`, an input before it is not answered yet, there is nothing
+    /// `InvalidInput` if a tool call is open at `until`, an input before it is not answered yet, there is nothing
     /// between the last summary and `until`, or the summary has no text.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::event::NewEvent;
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let said = vec![NewEvent::user_message("Where to?"), NewEvent::agent_message("To Oslo.")];
+    /// # let session = store.replace(&effects, session.id, session.head, said).await?.session;
+    /// let compacted = store.compact(&effects, session.id, None, "They agreed on Oslo.").await?.session;
+    /// assert_eq!((compacted.context_from, compacted.summary), (session.head, compacted.head));
+    /// # Ok(()) }
+    /// ```
     fn compact(
         &self,
         effects: &Effects,
@@ -156,17 +314,35 @@ pub trait SessionStoreExt: SessionStore {
             let now = self.load(id).await?;
             let until = compact::until(self, &now, until).await?;
             let compacted = NewEvent::compacted(until, summary);
-            self.settle_new(Commit::seal(&effects, id, now.head).event(compacted)).await
+            self.commit_new_with_retry(Commit::seal(&effects, id, now.head).with_event(compacted)).await
         }
     }
 
-    /// Puts `messages` in place of the visible history of a session that is at `expect`: all of them or none, in one
-    /// commit. What was said before stays in the log. None of the messages waits for a run.
+    /// Replaces the visible history of a session whose head is `expect` with `messages`, all of them or none, in one
+    /// commit.
+    ///
+    /// The previous messages stay in the log. None of the new messages waits for a run.
     ///
     /// # Errors
     ///
-    /// `Conflict` where the session is no longer at `expect`; `InvalidTransition` while it runs or waits for an answer;
-    /// `InvalidInput` for events that are no messages; `LimitExceeded` for more than 1,023 of them.
+    /// `Conflict` if the head is not `expect` any more; `InvalidTransition` while the session runs or waits for an
+    /// answer; `InvalidInput` for events that are not messages; `LimitExceeded` for more than 1,023 of them.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::event::NewEvent;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let messages = vec![NewEvent::user_message("Where to?"), NewEvent::agent_message("To Oslo.")];
+    /// let session = store.replace(&effects, session.id, session.head, messages).await?.session;
+    /// assert_eq!((session.counts.messages(), session.has_open_work()), (2, false));
+    /// # Ok(()) }
+    /// ```
     fn replace(
         &self,
         effects: &Effects,
@@ -174,20 +350,41 @@ pub trait SessionStoreExt: SessionStore {
         expect: Seq,
         messages: Vec<NewEvent>,
     ) -> impl Future<Output = Result<Committed>> + Send {
-        let commit = Commit::seal(effects, id, expect).expect(Expect::Is(expect));
-        self.settle(commit.trigger(Trigger::Replace(messages)))
+        let commit = Commit::seal(effects, id, expect).with_precondition(Precondition::Matches(expect));
+        self.commit_with_retry(commit.with_trigger(Trigger::Replace(messages)))
     }
 
-    /// Makes an independent session that shares the history up to and including event `at`, or up to the last point
-    /// where no tool call is open. Nothing is copied: the new session names its ancestors. At the head the cost does
-    /// not depend on the length; at an earlier point the events up to there are read once.
+    /// Creates an independent session that shares the history up to and including event `at`.
     ///
-    /// Inputs that are not answered stay with the original, unless [`Fork::with_open_inputs`] asks for them. `fork` may be
-    /// given as a sequence number or an `Option` of one.
+    /// Without `at`, the history is shared up to the last point at which no tool call is open. Nothing is copied: the
+    /// new session refers to its ancestors. At the head, the cost does not depend on the length of the history; at an
+    /// earlier point, the events up to there are read once.
+    ///
+    /// Inputs that are not answered stay with the original, unless [`Fork::with_open_inputs`] includes them. `fork`
+    /// also accepts a sequence number or an `Option` of one.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where a tool call is open at `at`, or `at` is not in the history; `Deleted`.
+    /// `InvalidInput` if a tool call is open at `at`, or `at` is not in the history; `Deleted` if the session is
+    /// deleted.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::Seq;
+    /// use agent_core::session::Fork;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let fork = store.fork(&effects, session.id, Fork::new().with_open_inputs()).await?;
+    /// assert_eq!(fork.lineage.base(), session.head);
+    /// let early = store.fork(&effects, session.id, Seq::new(1)).await?;
+    /// assert_eq!(early.lineage.base(), Seq::new(1));
+    /// # Ok(()) }
+    /// ```
     fn fork(
         &self,
         effects: &Effects,
@@ -249,7 +446,7 @@ pub trait SessionStoreExt: SessionStore {
                     past.pair_safe_head()
                 )));
             }
-            // What is said of a session belongs to it, not to a point in its history.
+            // Attributes belong to the session, not to a point in its history.
             past.attributes = now.attributes.clone();
             past.lineage = now.lineage.clone();
             past.id = now.id;
@@ -258,14 +455,31 @@ pub trait SessionStoreExt: SessionStore {
         }
     }
 
-    /// Makes a helper of `parent`, in its workspace, with a history of its own; says so in the parent's log.
+    /// Creates a helper of `parent`, in the same workspace, with a history of its own; records it in the parent's
+    /// log.
     ///
-    /// The child comes first, with its parent's name in it: a crash in between leaves a child that the parent's log
-    /// does not mention, and that lists find.
+    /// The child is created first, and names its parent. So a crash in between leaves a child that the parent's log
+    /// does not mention, but that lists show.
     ///
     /// # Errors
     ///
-    /// `Deleted` for the parent.
+    /// `Deleted` if the parent is deleted.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::model::{Patch, Title};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let patch = Patch::new().with_title(Title::generated("Search flights"));
+    /// let child = store.create_child(&effects, session.id, patch).await?;
+    /// assert_eq!(child.origin.parent(), Some(session.id));
+    /// # Ok(()) }
+    /// ```
     fn create_child(
         &self,
         effects: &Effects,
@@ -275,20 +489,37 @@ pub trait SessionStoreExt: SessionStore {
         let effects = effects.clone();
         async move {
             let now = self.load(parent).await?;
-            let new = NewSession::child(effects.new_session_id(), &now).with(&patch);
+            let new = NewSession::child(effects.new_session_id(), &now).with_patch(&patch);
             let child = self.create(&effects, new).await?;
-            let said = NewEvent::of(&Body::SessionChildCreated(ChildCreated::new(child.id)));
+            let said = NewEvent::of(&EventPayload::SessionChildCreated(ChildCreated::new(child.id)));
             self.append(&effects, parent, now.head, vec![said]).await?;
             Ok(child)
         }
     }
 
-    /// Tells the parent of `child` the status that the child has come to, and its result: once, however often it is
-    /// called for the same status, also after a crash.
+    /// Reports the status of `child` and its result to the child's parent: once for each status, however often it is
+    /// called, also after a crash.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where the session is no child; `Deleted` for the parent.
+    /// `InvalidInput` if the session is not a child; `Deleted` if the parent is deleted.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::model::Patch;
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let child = store.create_child(&effects, session.id, Patch::new()).await?;
+    /// let result = Some("3 flights found".to_owned());
+    /// let reported = store.report_child(&effects, child.id, result.clone()).await?;
+    /// assert_eq!(reported.session.id, session.id, "the parent");
+    /// assert!(store.report_child(&effects, child.id, result).await?.replayed);
+    /// # Ok(()) }
+    /// ```
     fn report_child(
         &self,
         effects: &Effects,
@@ -302,20 +533,55 @@ pub trait SessionStoreExt: SessionStore {
         }
     }
 
-    /// Events of the whole history, through its ancestors: one page, as [`SessionStore::read`] gives one.
+    /// Returns one page of the whole history, including the events in ancestors, like [`SessionStore::read`].
     ///
     /// # Errors
     ///
     /// Those of [`SessionStore::read`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::event::NewEvent;
+    /// use agent_core::store::ReadEvents;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let events = vec![NewEvent::user_message("Hello")];
+    /// # let session = store.append(&effects, session.id, session.head, events).await?.session;
+    /// let fork = store.fork(&effects, session.id, None).await?;
+    /// let page = store.history(fork.id, ReadEvents::first(100)).await?;
+    /// assert!(page.events.iter().any(|event| event.text().as_deref() == Some("Hello")));
+    /// # Ok(()) }
+    /// ```
     fn history(&self, id: SessionId, read: ReadEvents) -> impl Future<Output = Result<EventPage>> + Send {
         async move { history::history(self, id, read).await }
     }
 
-    /// As [`history`](Self::history), for a record at hand.
+    /// Returns one page of the whole history, like [`history`](Self::history), of a session whose record is loaded
+    /// already.
     ///
     /// # Errors
     ///
     /// Those of [`SessionStore::read`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::store::ReadEvents;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let newest = store.history_of(&session, ReadEvents::last(1)).await?;
+    /// assert_eq!(newest.events[0].seq, session.head);
+    /// # Ok(()) }
+    /// ```
     fn history_of(
         &self,
         session: &Session,
@@ -325,9 +591,30 @@ pub trait SessionStoreExt: SessionStore {
         async move { history::part_of(self, id, head, lineage, read).await }
     }
 
-    /// All events after `after`, through the ancestors, to the present end; a page at a time in memory.
+    /// Returns all events after `after`, including those in ancestors, up to the current end. Holds one page in
+    /// memory.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::Seq;
+    /// use futures::TryStreamExt;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let mut events = store.events(session.id, Seq::ZERO);
+    /// let mut last = Seq::ZERO;
+    /// while let Some(event) = events.try_next().await? {
+    ///     last = event.seq;
+    /// }
+    /// assert_eq!(last, session.head);
+    /// # Ok(()) }
+    /// ```
     fn events(&self, id: SessionId, after: Seq) -> BoxStream<'_, Result<Event>> {
-        let first = ReadEvents::first(PAGE).max_bytes(PAGE_BYTES).after(after);
+        let first = ReadEvents::first(PAGE).with_max_bytes(PAGE_BYTES).with_after(after);
         let pages = stream::try_unfold((None, Some(first)), move |(session, read)| async move {
             let Some(read) = read else { return Ok(None) };
             let session = match session {
@@ -339,15 +626,33 @@ pub trait SessionStoreExt: SessionStore {
                 let Some(last) = page.events.last() else {
                     return Err(Error::corrupt(format!("session {id}: {damage}")));
                 };
-                // What is readable comes first; then the page that starts with the damage, which is an error.
-                page.next = Some(read.after(last.seq));
+                // Readable events come first; then the page that starts with the damage, which is an error.
+                page.next = Some(read.with_after(last.seq));
             }
             Ok(Some((stream::iter(page.events.into_iter().map(Ok)), (Some(session), page.next))))
         });
         pages.try_flatten().boxed()
     }
 
-    /// All events after `after`, and then those that come, for ever.
+    /// Returns all events after `after`, then each new event as it is committed; the stream does not end.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::event::NewEvent;
+    /// use futures::TryStreamExt;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let mut live = store.follow(session.id, session.head);
+    /// store.append(&effects, session.id, session.head, vec![NewEvent::user_message("Hello")]).await?;
+    /// let event = live.try_next().await?.unwrap();
+    /// assert_eq!(event.text().as_deref(), Some("Hello"));
+    /// # Ok(()) }
+    /// ```
     fn follow(&self, id: SessionId, after: Seq) -> BoxStream<'_, Result<Event>> {
         let pages = stream::try_unfold(after, move |seen| async move {
             let (events, seen) = coming(self, id, seen).await?;

@@ -1,4 +1,4 @@
-//! Shelves: what sessions share, kept in a session of its own that has no conversation.
+//! Hidden sessions: data that sessions share, each in a session without a conversation.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,29 +7,37 @@ use std::sync::Arc;
 use crate::base::{
     Effects, Error, ErrorKind, Result, SessionId, SessionState, WorkspaceId, check_text, quoted, uuid_of,
 };
-use crate::commit::{Commit, Expect, Trigger};
+use crate::commit::{Commit, Precondition, Trigger};
 use crate::model::Patch;
 use crate::session::{NewSession, Session};
 use crate::store::ext::SessionStoreExt;
 use crate::store::session::SessionStore;
 
-/// One of the areas of a workspace.
+/// Area of a workspace.
+///
+/// ```
+/// use agent_core::store::WorkspaceArea;
+///
+/// assert_eq!("skills".parse::<WorkspaceArea>()?, WorkspaceArea::Skills);
+/// assert_eq!(WorkspaceArea::ALL.map(WorkspaceArea::as_str), ["mcp", "skills", "memory"]);
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum WorkspaceArea {
-    /// What servers of tools need to be started.
+    /// Data that tool servers need to start.
     Mcp,
-    /// What the agent can look up when it needs it.
+    /// Data that the agent can look up when it needs it.
     Skills,
-    /// What it wants to know in every session.
+    /// Data that the agent needs in every session.
     Memory,
 }
 
 impl WorkspaceArea {
-    /// Every area.
+    /// All areas.
     pub const ALL: [Self; 3] = [Self::Mcp, Self::Skills, Self::Memory];
 
-    /// Its name: `mcp`, `skills` or `memory`.
+    /// Returns the area's name: `mcp`, `skills` or `memory`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Mcp => "mcp",
@@ -51,73 +59,99 @@ impl FromStr for WorkspaceArea {
     fn from_str(text: &str) -> Result<Self> {
         let found = Self::ALL.into_iter().find(|area| area.as_str() == text);
         found.ok_or_else(|| {
-            Error::invalid(format!(
-                "{} is no area of a workspace; there are mcp, skills, memory",
-                quoted(text)
-            ))
+            Error::invalid(format!("unknown area {}; the areas are mcp, skills, memory", quoted(text)))
         })
     }
 }
 
-/// What a shelf belongs to.
+/// Owner of a hidden session, which holds shared data.
 ///
-/// A shelf is a session whose id follows from this, so that whoever needs it finds it without a list: what its log holds
-/// (documents, mounts, learnings) has all that a session's log promises, on every store. It is archived from its first
-/// event on, so that lists do not show it and no input starts a run of it, and carries the label
-/// [`shelf`](Self::LABEL).
+/// The id of the session is derived from its owner, so it is found without a list. Its log (documents, mounts,
+/// learnings) has all guarantees of a session's log, on every store. The session is archived from its first event on,
+/// so lists do not show it and no input starts a run of it, and it has the label [`hidden`](Self::LABEL).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use agent_core::clock::Effects;
+/// use agent_core::state::SessionState;
+/// use agent_core::store::{HiddenSession, WorkspaceArea};
+/// use agent_core::{MemoryStore, Storage, WorkspaceId};
+///
+/// let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
+/// let memory = HiddenSession::area(WorkspaceId::DEFAULT, WorkspaceArea::Memory);
+/// assert!(memory.find(&*storage.sessions).await?.is_none());
+///
+/// let session = memory.open(&storage.sessions, &effects).await?;
+/// assert_eq!((session.id, session.status.state), (memory.id(), SessionState::Archived));
+/// assert!(HiddenSession::may_have(session.id));
+/// assert!(HiddenSession::refuse(&session, "is not deleted alone").is_err());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Shelf {
-    /// All sessions of the store's tenant. It lies in the workspace `default`.
+#[doc(alias = "Shelf")]
+pub enum HiddenSession {
+    /// All sessions of the store's tenant. Stored in the workspace `default`.
     Tenant,
-    /// The audit of the store's tenant. It lies in the workspace `default`.
+    /// Audit of the store's tenant. Stored in the workspace `default`.
     Audit,
-    /// The sessions of a workspace whose label `project` is this.
+    /// Sessions of a workspace whose label `project` has this value.
     #[non_exhaustive]
     Project {
-        /// The workspace.
+        /// Id of the workspace.
         workspace: WorkspaceId,
-        /// The project.
+        /// Value of the label `project`.
         project: String,
     },
-    /// The sessions of a project whose label `objective` is this.
+    /// Sessions of a project whose label `objective` has this value.
     #[non_exhaustive]
     Objective {
-        /// The workspace.
+        /// Id of the workspace.
         workspace: WorkspaceId,
-        /// The project.
+        /// Value of the label `project`.
         project: String,
-        /// The objective.
+        /// Value of the label `objective`.
         objective: String,
     },
     /// All sessions of an agent in a workspace.
     #[non_exhaustive]
     Agent {
-        /// The workspace.
+        /// Id of the workspace.
         workspace: WorkspaceId,
-        /// The agent.
+        /// Name of the agent.
         agent: String,
     },
-    /// An area of a workspace.
+    /// Area of a workspace.
     #[non_exhaustive]
     Area {
-        /// The workspace.
+        /// Id of the workspace.
         workspace: WorkspaceId,
-        /// The area.
+        /// Area.
         area: WorkspaceArea,
     },
 }
 
-impl Shelf {
-    /// The label by which a shelf is known; its value says what it belongs to.
-    pub const LABEL: &'static str = "shelf";
+impl HiddenSession {
+    /// Label that marks a hidden session; its value names the owner.
+    pub const LABEL: &'static str = "hidden";
 
-    /// The shelf of a project.
+    /// Returns the hidden session of a project.
+    ///
+    /// ```
+    /// use agent_core::WorkspaceId;
+    /// use agent_core::store::HiddenSession;
+    ///
+    /// let project = HiddenSession::project(WorkspaceId::DEFAULT, "travel");
+    /// let objective = HiddenSession::objective(WorkspaceId::DEFAULT, "travel", "oslo");
+    /// let agent = HiddenSession::agent(WorkspaceId::DEFAULT, "planner");
+    /// assert_ne!(project.id(), objective.id());
+    /// assert_eq!(agent.workspace(), WorkspaceId::DEFAULT);
+    /// ```
     pub fn project(workspace: WorkspaceId, project: impl Into<String>) -> Self {
         Self::Project { workspace, project: project.into() }
     }
 
-    /// The shelf of an objective of a project.
+    /// Returns the hidden session of an objective of a project.
     pub fn objective(
         workspace: WorkspaceId,
         project: impl Into<String>,
@@ -126,17 +160,17 @@ impl Shelf {
         Self::Objective { workspace, project: project.into(), objective: objective.into() }
     }
 
-    /// The shelf of an agent.
+    /// Returns the hidden session of an agent.
     pub fn agent(workspace: WorkspaceId, agent: impl Into<String>) -> Self {
         Self::Agent { workspace, agent: agent.into() }
     }
 
-    /// The shelf of an area of a workspace.
+    /// Returns the hidden session of an area of a workspace.
     pub const fn area(workspace: WorkspaceId, area: WorkspaceArea) -> Self {
         Self::Area { workspace, area }
     }
 
-    /// The workspace in which it lies, and with which it is deleted.
+    /// Returns the workspace that the hidden session is stored in, and with which it is deleted.
     pub const fn workspace(&self) -> WorkspaceId {
         match self {
             Self::Tenant | Self::Audit => WorkspaceId::DEFAULT,
@@ -158,13 +192,15 @@ impl Shelf {
         }
     }
 
-    /// The id of its session: a UUID of version 8, the first bits of the SHA-256 of what it belongs to.
+    /// Returns the id of the hidden session: a UUID of version 8, the first bits of the SHA-256 of its owner.
     pub fn id(&self) -> SessionId {
         let (kind, [first, second]) = self.parts();
         SessionId::from_uuid(uuid_of(self.workspace().as_uuid(), &[kind, first, second]))
     }
 
-    /// Returns whether an id is of the kind that shelves have. What belongs to whoever has it follows from no id.
+    /// Returns whether an id may be that of a hidden session.
+    ///
+    /// Ids of conversations with a key have the same form. The owner of a hidden session cannot be derived from its id.
     pub fn may_have(id: SessionId) -> bool {
         id.as_uuid().get_version_num() == 8
     }
@@ -180,12 +216,27 @@ impl Shelf {
         Ok([kind, names[0], names[1]].join("/").trim_end_matches('/').to_owned())
     }
 
-    /// Its session; `None` where nothing was ever kept there.
+    /// Returns the hidden session; `None` if nothing was ever stored there.
     ///
     /// # Errors
     ///
-    /// Those of the store; `InvalidInput` for a name that is empty, longer than 200 bytes or holds a control character;
-    /// `Conflict` where a session that is no such shelf has its id.
+    /// Those of the store; `InvalidInput` for a name that is empty, longer than 200 bytes or contains a control
+    /// character; `Conflict` if a session that is not this hidden session has its id; `Deleted` if the hidden session
+    /// was deleted.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::{MemoryStore, Storage, WorkspaceId};
+    /// use agent_core::store::HiddenSession;
+    ///
+    /// # let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
+    /// let project = HiddenSession::project(WorkspaceId::DEFAULT, "travel");
+    /// assert_eq!(project.find(&*storage.sessions).await?, None);
+    /// project.open(&storage.sessions, &effects).await?;
+    /// assert_eq!(project.find(&*storage.sessions).await?.unwrap().id, project.id());
+    /// # Ok(()) }
+    /// ```
     pub async fn find(&self, sessions: &dyn SessionStore) -> Result<Option<Arc<Session>>> {
         let label = self.label()?;
         match sessions.load(self.id()).await {
@@ -195,20 +246,25 @@ impl Shelf {
         }
     }
 
-    /// Its session, created where it is not there yet. Of many that open it at once, one creates it.
+    /// Returns the hidden session, and creates it if it does not exist. Of several concurrent callers, one creates
+    /// it.
+    ///
+    /// If the future is dropped, the session was created or not; call it again.
     ///
     /// # Errors
     ///
-    /// As for [`find`](Self::find); `Deleted` where it was deleted, for good.
+    /// As for [`find`](Self::find). A hidden session that was deleted cannot be created again.
     pub async fn open(&self, sessions: &Arc<dyn SessionStore>, effects: &Effects) -> Result<Arc<Session>> {
         let label = self.label()?;
         if let Some(session) = self.find(&**sessions).await? {
             return Ok(session);
         }
         let new = NewSession::new(self.id(), self.workspace())
-            .with(&Patch::new().label(Self::LABEL, label.as_str()));
-        let commit = Commit::create(effects, new).expect(Expect::Absent).trigger(Trigger::Archive);
-        match sessions.settle(commit).await {
+            .with_patch(&Patch::new().with_label(Self::LABEL, label.as_str()));
+        let commit = Commit::create(effects, new)
+            .with_precondition(Precondition::MustNotExist)
+            .with_trigger(Trigger::Archive);
+        match sessions.commit_with_retry(commit).await {
             Ok(committed) => Ok(committed.session),
             Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {
                 self.checked(sessions.load(self.id()).await?, &label)
@@ -217,36 +273,48 @@ impl Shelf {
         }
     }
 
-    /// Refuses what would make a shelf somebody's session, or end it, for which there is no way back: its id follows from what it
-    /// belongs to.
+    /// Refuses operations that would make a hidden session an ordinary session, or end it.
+    ///
+    /// Such operations cannot be undone, since the hidden session's id is derived from its owner.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if `session` is a shelf, `Denied` if it is the audit; `doing` says why not.
+    /// `InvalidInput` if `session` is a hidden session, `Denied` if it is the audit. `doing` becomes part of the text:
+    /// the reason for the refusal.
     pub fn refuse(session: &Session, doing: &str) -> Result<()> {
         let label = session.attributes.labels.get(Self::LABEL);
-        // Others may carry the label, too; no id of theirs is made of what they belong to.
-        let Some(label) = label.filter(|_| Self::may_have(session.id)) else {
+        // Other sessions may have the label, too. Their ids are not derived from an owner, except those of
+        // conversations, which are derived from a key.
+        let may_be = Self::may_have(session.id) && session.conversation_key().is_none();
+        let Some(label) = label.filter(|_| may_be) else {
             return Ok(());
         };
         Self::refuse_audit(session.id)?;
         Err(Error::invalid(format!(
-            "session {} is the shelf {label} of workspace {}, where others keep what they share, and {doing}; delete what lies \
-             on it by its name, or the workspace",
+            "session {} is the hidden session {label} of workspace {}, which stores shared data, and {doing}; delete \
+             the data by its name, or delete the workspace",
             session.id, session.workspace
         )))
     }
 
-    /// Refuses to change the audit, which is written by what is noted alone.
+    /// Refuses changes of the audit, which only audited operations may write to.
     ///
     /// # Errors
     ///
     /// `Denied` if `session` is the audit.
+    ///
+    /// ```
+    /// use agent_core::ErrorKind;
+    /// use agent_core::store::HiddenSession;
+    ///
+    /// let error = HiddenSession::refuse_audit(HiddenSession::Audit.id()).unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::Denied);
+    /// ```
     pub fn refuse_audit(session: SessionId) -> Result<()> {
         if session == Self::Audit.id() {
             return Err(Error::new(
                 ErrorKind::Denied,
-                format!("session {session} is the audit, which is only ever added to"),
+                format!("session {session} is the audit log, which can only be appended to"),
             ));
         }
         Ok(())
@@ -255,12 +323,12 @@ impl Shelf {
     fn checked(&self, session: Arc<Session>, label: &str) -> Result<Arc<Session>> {
         use SessionState::Deleted;
         if session.status.state == Deleted {
-            return Err(Error::new(ErrorKind::Deleted, format!("the shelf {label} was deleted")));
+            return Err(Error::new(ErrorKind::Deleted, format!("the hidden session {label} was deleted")));
         }
         if session.attributes.labels.get(Self::LABEL).is_none_or(|it| it != label) {
             return Err(Error::new(
                 ErrorKind::Conflict { head: Some(session.head) },
-                format!("session {} is not the shelf {label}", session.id),
+                format!("session {} is not the hidden session {label}", session.id),
             ));
         }
         Ok(session)

@@ -1,4 +1,4 @@
-//! How histories are read: a session's own log, and through it those of its ancestors.
+//! Reading of histories: a session's own log, and the logs of its ancestors.
 
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
@@ -10,11 +10,11 @@ use crate::store::page::PAGE_MAX;
 use crate::store::read::{EventPage, ReadEvents};
 use crate::store::session::SessionStore;
 
-/// How many events a stream reads at a time, at most, and how many bytes of them.
+/// Maximum number of events, and of their bytes, that a stream reads at a time.
 pub(super) const PAGE: usize = 500;
 pub(super) const PAGE_BYTES: usize = 256 << 10;
 
-/// A page of a history, through the ancestors.
+/// Returns a page of a history, including the events in ancestors.
 pub(crate) async fn history<S: SessionStore + ?Sized>(
     store: &S,
     id: SessionId,
@@ -24,7 +24,7 @@ pub(crate) async fn history<S: SessionStore + ?Sized>(
     part_of(store, id, session.head, session.lineage.clone(), read).await
 }
 
-/// A page of the history of a session with this head and these ancestors.
+/// Returns a page of the history of a session with this head and these ancestors.
 pub(crate) async fn part_of<S: SessionStore + ?Sized>(
     store: &S,
     id: SessionId,
@@ -38,7 +38,7 @@ pub(crate) async fn part_of<S: SessionStore + ?Sized>(
     history_page(store, id, head, lineage, read).await
 }
 
-/// The next events after `seen`, waited for where there are none yet; and the last of them.
+/// Returns the next events after `seen`, and the number of the last. Waits if there are none yet.
 pub(crate) async fn coming<S: SessionStore + ?Sized>(
     store: &S,
     id: SessionId,
@@ -52,17 +52,35 @@ pub(crate) async fn coming<S: SessionStore + ?Sized>(
     }
 }
 
-/// The next events after `seen` of the history of `id`, and the number of the last; `None` if there are none yet.
+/// Returns the next events after `seen` of the history of `id`, and the number of the last; `None` if there are none
+/// yet.
 ///
 /// # Errors
 ///
-/// Those of [`SessionStore::read`]; `Corrupt` where the next one is damaged.
+/// Those of [`SessionStore::read`]; `Corrupt` if the next event is damaged.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+/// # use agent_core::clock::Effects;
+/// # use agent_core::session::NewSession;
+/// use agent_core::store::next_events;
+///
+/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// let (events, last) = next_events(&store, session.id, agent_core::Seq::ZERO).await?.unwrap();
+/// assert_eq!((events.len(), last), (1, session.head));
+/// assert_eq!(next_events(&store, session.id, last).await?, None);
+/// # Ok(()) }
+/// ```
 pub async fn next_events<S: SessionStore + ?Sized>(
     store: &S,
     id: SessionId,
     seen: Seq,
 ) -> Result<Option<(Vec<Event>, Seq)>> {
-    let page = history(store, id, ReadEvents::first(PAGE).max_bytes(PAGE_BYTES).after(seen)).await?;
+    let page =
+        history(store, id, ReadEvents::first(PAGE).with_max_bytes(PAGE_BYTES).with_after(seen)).await?;
     if let Some(last) = page.events.last().map(|event| event.seq) {
         return Ok(Some((page.events, last)));
     }
@@ -72,14 +90,32 @@ pub async fn next_events<S: SessionStore + ?Sized>(
     }
 }
 
-/// A session's own events after `after`, up to `until`.
+/// Returns a session's own events after `after`, up to and including `until`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+/// # use agent_core::clock::Effects;
+/// # use agent_core::session::NewSession;
+/// use agent_core::Seq;
+/// use agent_core::store::own_events;
+/// use futures::TryStreamExt;
+///
+/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// let fork = store.fork(&effects, session.id, None).await?;
+/// let own: Vec<_> = own_events(&store, fork.id, Seq::ZERO, None).try_collect().await?;
+/// assert_eq!(own[0].seq, fork.lineage.base().next());
+/// # Ok(()) }
+/// ```
 pub fn own_events<S: SessionStore + ?Sized>(
     store: &S,
     id: SessionId,
     after: Seq,
     until: Option<Seq>,
 ) -> BoxStream<'_, Result<Event>> {
-    let mut first = ReadEvents::first(PAGE).max_bytes(PAGE_BYTES).after(after);
+    let mut first = ReadEvents::first(PAGE).with_max_bytes(PAGE_BYTES).with_after(after);
     first.before = until.map(Seq::next);
     let pages = stream::try_unfold(Some(first), move |read| async move {
         let Some(read) = read else { return Ok(None) };
@@ -92,7 +128,7 @@ pub fn own_events<S: SessionStore + ?Sized>(
     pages.try_flatten().boxed()
 }
 
-/// The record of a session as it was after the event `at` of its own log.
+/// Returns the record of a session as it was after the event `at` of its own log.
 async fn fold_own<S: SessionStore + ?Sized>(store: &S, id: SessionId, at: Seq) -> Result<Session> {
     let mut events = own_events(store, id, Seq::ZERO, Some(at));
     let first = events.try_next().await?;
@@ -104,9 +140,9 @@ async fn fold_own<S: SessionStore + ?Sized>(store: &S, id: SessionId, at: Seq) -
     Ok(past)
 }
 
-/// The record of a session as it was after its event `at`, which may lie in an ancestor.
+/// Returns the record of a session as it was after its event `at`, which may be stored in an ancestor.
 pub(crate) async fn fold_to<S: SessionStore + ?Sized>(store: &S, now: &Session, at: Seq) -> Result<Session> {
-    // Every log starts from a record that holds what the history before it came to.
+    // The first event of each log holds the state at the fork, so that folding needs no earlier log.
     let (mut owner, _) = now.lineage.locate(now.id, at);
     loop {
         let record = store.load(owner).await?;
@@ -116,7 +152,7 @@ pub(crate) async fn fold_to<S: SessionStore + ?Sized>(store: &S, now: &Session, 
         (owner, _) = record.lineage.locate(owner, at);
     }
     match fold_own(store, owner, at).await {
-        // What is missing may have been purged meanwhile, and is no damage then.
+        // Missing events may have been purged meanwhile, which is no damage.
         Err(error) if *error.kind() == ErrorKind::Corrupt => match store.load(owner).await?.status.state {
             SessionState::Deleted => Err(Error::new(
                 ErrorKind::Deleted,
@@ -128,7 +164,8 @@ pub(crate) async fn fold_to<S: SessionStore + ?Sized>(store: &S, now: &Session, 
     }
 }
 
-/// One page of a history that lies in several logs: reads log after log, in the read's direction, until it is full.
+/// Returns one page of a history that spans several logs: reads log after log, in the read's direction, until the
+/// page is full.
 async fn history_page<S: SessionStore + ?Sized>(
     store: &S,
     id: SessionId,
@@ -136,7 +173,7 @@ async fn history_page<S: SessionStore + ?Sized>(
     lineage: Lineage,
     read: ReadEvents,
 ) -> Result<EventPage> {
-    // What is still to be read lies after `rest.after` and before `end`.
+    // The events still to be read are after `rest.after` and before `end`.
     let mut rest = read.clone();
     rest.limit = read.limit.min(PAGE_MAX);
     if rest.limit == 0 {
@@ -189,16 +226,16 @@ async fn history_page<S: SessionStore + ?Sized>(
     Ok(out)
 }
 
-/// A page of one log. A store that answers with what was not asked for would make paging go round for ever.
+/// Reads a page of one log. Refuses events that were not requested, since they could make paging endless.
 async fn read_part<S: SessionStore + ?Sized>(
     store: &S,
     id: SessionId,
     read: ReadEvents,
 ) -> Result<EventPage> {
     let page = store.read(id, read.clone()).await?;
-    match page.events.iter().find(|event| !read.wants(event)) {
+    match page.events.iter().find(|event| !read.matches(event)) {
         Some(event) => Err(Error::corrupt(format!(
-            "session {id}: the store gave event {}, which was not asked for; have its backend pass the suite",
+            "session {id}: the store returned event {}, which was not requested; run the conformance suite on its backend",
             event.seq
         ))),
         None => Ok(page),
@@ -214,40 +251,40 @@ impl ReadEvents {
     }
 }
 
-/// Where an event of a history lies.
-struct Place {
-    /// In the log of this session.
+/// Location of an event of a history.
+struct EventLocation {
+    /// Session whose log holds the event.
     session: SessionId,
-    /// Whose own events start after this.
+    /// Last event before that session's own events.
     base: Seq,
-    /// And belong to the history up to this.
+    /// Last event of that log that belongs to the history; `None` for no limit.
     until: Option<Seq>,
 }
 
-/// Where the event `seq` of the history of `id` lies.
+/// Returns the location of the event `seq` of the history of `id`.
 async fn owner_of<S: SessionStore + ?Sized>(
     store: &S,
     id: SessionId,
     lineage: &Lineage,
     seq: Seq,
-) -> Result<Place> {
+) -> Result<EventLocation> {
     let (mut session, mut lineage) = (id, lineage.clone());
     let (mut until, mut depth) = (None, u32::MAX);
     loop {
         let segments = &lineage.segments;
         let Some(at) = segments.iter().position(|segment| seq <= segment.until) else {
-            return Ok(Place { session, base: lineage.base(), until });
+            return Ok(EventLocation { session, base: lineage.base(), until });
         };
         (session, until) = (segments[at].session, Some(segments[at].until));
         if at > 0 || !lineage.deeper {
             let base = if at == 0 { Seq::ZERO } else { segments[at - 1].until };
-            return Ok(Place { session, base, until });
+            return Ok(EventLocation { session, base, until });
         }
-        // The chain is deeper than a record tells: the oldest segment's session knows on.
+        // A record holds the newest segments only; the session of the oldest one holds those before.
         let record = store.load(session).await?;
-        // Each is made from one that is less deep, so that this comes to an end whatever is stored.
+        // Each parent must have a smaller depth, so that the loop ends whatever is stored.
         if record.depth >= depth {
-            return Err(Error::corrupt(format!("session {session} is made from one that was made from it")));
+            return Err(Error::corrupt(format!("session {session} is an ancestor of itself; run `verify`")));
         }
         (lineage, depth) = (record.lineage.clone(), record.depth);
     }

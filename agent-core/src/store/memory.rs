@@ -1,4 +1,4 @@
-//! The in-memory backend: the reference, and the proof that the three traits suffice. Durable for nothing.
+//! In-memory backend: the reference implementation, and the proof that the three traits suffice. Not durable.
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
@@ -14,21 +14,22 @@ use crate::base::{
 };
 use crate::commit::plan::plan;
 use crate::commit::plan::planner::Plan;
-use crate::commit::{Commit, Committed, Expect};
+use crate::commit::{Commit, Committed, Precondition};
 use crate::event::Event;
 use crate::model::Workspace;
 use crate::session::{Session, SessionSummary};
 use crate::store::binding::{Binding, BindingQuery, BindingStore, decide_bind};
+use crate::store::live::check_no_live_run;
 use crate::store::open_state::OpenState;
 use crate::store::page::Page;
 use crate::store::read::{EventPage, ReadEvents};
 use crate::store::session::{
-    Capabilities, Durability, Pulse, Purge, Purged, Scope, SessionQuery, SessionStore,
+    Capabilities, Durability, LeaseStatus, Purge, Purged, Scope, SessionQuery, SessionStore,
 };
-use crate::store::storage::{Storage, Tenants};
+use crate::store::storage::{Backend, DeletedTenant, Storage};
 use crate::store::workspace::{ContentHash, WorkspaceQuery, WorkspaceStore};
 
-/// Keeps everything in memory, for one tenant. Clones share it.
+/// Store in memory, for one tenant. Clones share the data.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -52,7 +53,7 @@ pub struct MemoryStore {
     open: OpenState,
 }
 
-/// One tenant's data. One lock: each operation is short and copies what it returns.
+/// Data of one tenant. One lock: each operation is short and copies what it returns.
 #[derive(Debug, Default)]
 struct Tenant {
     data: Mutex<Data>,
@@ -60,15 +61,15 @@ struct Tenant {
 
 #[derive(Debug, Default)]
 struct Data {
-    workspaces: HashMap<WorkspaceId, Slot>,
+    workspaces: HashMap<WorkspaceId, WorkspaceEntry>,
     sessions: HashMap<SessionId, Log>,
-    /// What was made from each session, so that whoever asks for that looks at no others.
+    /// Sessions made from each session, so that a list by parent does not scan the others.
     children: HashMap<SessionId, Vec<SessionId>>,
     bindings: BTreeMap<DeviceId, WorkspaceId>,
 }
 
 #[derive(Debug)]
-enum Slot {
+enum WorkspaceEntry {
     Live { record: Box<Workspace>, config: Option<String> },
     Tombstone,
 }
@@ -76,22 +77,34 @@ enum Slot {
 #[derive(Debug)]
 struct Log {
     record: Arc<Session>,
-    /// The session's own events; the first has the number after the lineage's base, less what was purged.
+    /// The session's own events; the first has the number after the lineage's base, less the purged ones.
     events: Vec<Event>,
-    beat: u64,
+    heartbeats: u64,
     head: watch::Sender<Seq>,
 }
 
 impl MemoryStore {
-    /// An empty store, for the tenant `default`.
+    /// Creates an empty store, for the tenant `default`.
     pub fn new() -> Self {
         let tenant = Arc::<Tenant>::default();
         let tenants = BTreeMap::from([(TenantId::default(), tenant.clone())]);
         Self { tenants: Arc::new(Mutex::new(tenants)), tenant, open: OpenState::new("the store in memory") }
     }
 
-    /// The same store for another tenant.
-    pub fn tenant(&self, tenant: &TenantId) -> Self {
+    /// Returns the same store for another tenant.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::commit::Precondition;
+    /// use agent_core::{BindingStore, MemoryStore, WorkspaceId};
+    ///
+    /// let acme = MemoryStore::new().for_tenant(&"acme".parse()?);
+    /// acme.bind(&"laptop".parse()?, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
+    /// let umbrella = acme.for_tenant(&"umbrella".parse()?);
+    /// assert_eq!(umbrella.resolve(&"laptop".parse()?).await?, None);
+    /// # Ok(()) }
+    /// ```
+    pub fn for_tenant(&self, tenant: &TenantId) -> Self {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         let tenant = tenants.entry(tenant.clone()).or_default().clone();
         Self { tenants: self.tenants.clone(), tenant, open: self.open.clone() }
@@ -99,18 +112,36 @@ impl MemoryStore {
 
     fn data(&self) -> Result<MutexGuard<'_, Data>> {
         self.open.check()?;
-        // A panic while the lock is held cannot leave half a change: each write is a single assignment at its end.
-        Ok(self.tenant.data.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(self.tenant.data())
     }
 
-    /// Closes the store for all of its tenants and clones: calls after it fail with `Unavailable`. What it held is gone when
+    /// Closes the store for all of its tenants and clones: later calls fail with `Unavailable`. The data is lost when
     /// the last clone is dropped.
     ///
     /// # Errors
     ///
     /// None.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::store::SessionQuery;
+    /// use agent_core::{ErrorKind, MemoryStore, SessionStore};
+    ///
+    /// let store = MemoryStore::new();
+    /// store.close().await?;
+    /// let error = store.list(SessionQuery::new()).await.unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::Unavailable);
+    /// # Ok(()) }
+    /// ```
     pub async fn close(&self) -> Result<()> {
         self.open.close(async { Ok(()) }).await
+    }
+}
+
+impl Tenant {
+    fn data(&self) -> MutexGuard<'_, Data> {
+        // A panic while the lock is held cannot leave half a change: each write is a single assignment at its end.
+        self.data.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -121,14 +152,27 @@ impl Default for MemoryStore {
 }
 
 impl Data {
+    fn count(&self) -> DeletedTenant {
+        let count = |length: usize| length as u64;
+        DeletedTenant::new(
+            count(self.workspaces.len()),
+            count(self.sessions.len()),
+            count(self.bindings.len()),
+        )
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count().is_empty()
+    }
+
     fn log(&self, id: SessionId) -> Result<&Log> {
         self.sessions.get(&id).ok_or_else(|| no_session(id))
     }
 
     fn workspace(&self, id: WorkspaceId) -> Result<(&Workspace, Option<&String>)> {
         match self.workspaces.get(&id) {
-            Some(Slot::Live { record, config }) => Ok((record, config.as_ref())),
-            Some(Slot::Tombstone) => Err(workspace_deleted(id)),
+            Some(WorkspaceEntry::Live { record, config }) => Ok((record, config.as_ref())),
+            Some(WorkspaceEntry::Tombstone) => Err(workspace_deleted(id)),
             None => Err(no_workspace(id)),
         }
     }
@@ -162,7 +206,7 @@ impl SessionStore for MemoryStore {
             let log = data.sessions.entry(commit.session).or_insert_with(|| Log {
                 record: after.clone(),
                 events: Vec::new(),
-                beat: 0,
+                heartbeats: 0,
                 head: watch::Sender::new(Seq::ZERO),
             });
             log.events.extend(events.iter().cloned());
@@ -180,8 +224,8 @@ impl SessionStore for MemoryStore {
         let data = self.data()?;
         let events = &data.log(id)?.events;
         let start = events.partition_point(|event| event.seq <= read.after);
-        let end = events.partition_point(|event| read.wants_before(event)).max(start);
-        let wanted = events[start..end].iter().filter(|event| read.wants(event));
+        let end = events.partition_point(|event| read.matches_before(event)).max(start);
+        let wanted = events[start..end].iter().filter(|event| read.matches(event));
         if read.newest {
             EventPage::collect(&read, wanted.rev().cloned().map(Ok))
         } else {
@@ -203,22 +247,22 @@ impl SessionStore for MemoryStore {
         let log = data.sessions.get_mut(&purge.session).ok_or_else(|| no_session(purge.session))?;
         purge.check(&log.record)?;
         let before = log.events.len();
-        log.events.retain(|event| event.seq <= purge.keep);
+        log.events.retain(|event| event.seq <= purge.keep_through);
         log.record = Arc::new(log.record.tombstone());
         Ok(Purged::new((before - log.events.len()) as u64))
     }
 
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
         let mut data = self.data()?;
         let log = data.sessions.get_mut(&id).ok_or_else(|| no_session(id))?;
         if log.record.lease.as_ref().is_some_and(|lease| lease.epoch == epoch) {
-            log.beat += 1;
+            log.heartbeats += 1;
         }
         Ok(())
     }
 
-    async fn pulse(&self, id: SessionId, _: Epoch) -> Result<Pulse> {
-        Ok(Pulse::new(self.data()?.log(id)?.beat, false))
+    async fn lease_status(&self, id: SessionId, _: Epoch) -> Result<LeaseStatus> {
+        Ok(LeaseStatus::new(self.data()?.log(id)?.heartbeats, false))
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -239,13 +283,13 @@ impl SessionStore for MemoryStore {
     }
 }
 
-/// A session is not made from one that is deleted.
+/// Refuses a session whose parent is deleted.
 fn check_parent(data: &Data, parent: SessionId) -> Result<()> {
     let record = &data.log(parent)?.record;
     if record.status.state == SessionState::Deleted {
         return Err(Error::new(
             ErrorKind::Deleted,
-            format!("session {parent} was deleted; nothing is made from it"),
+            format!("session {parent} was deleted; it has no new forks or children"),
         ));
     }
     Ok(())
@@ -257,7 +301,7 @@ impl WorkspaceStore for MemoryStore {
         self.data()?.workspace(id).map(|(record, _)| record.clone())
     }
 
-    async fn put(&self, mut workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+    async fn put(&self, mut workspace: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
         workspace.check()?;
         let mut data = self.data()?;
         let (now, config) = match data.workspace(workspace.id) {
@@ -266,14 +310,15 @@ impl WorkspaceStore for MemoryStore {
             Err(error) => return Err(error),
         };
         workspace.prepare_put(now, expect)?;
-        data.workspaces.insert(workspace.id, Slot::Live { record: Box::new(workspace.clone()), config });
+        data.workspaces
+            .insert(workspace.id, WorkspaceEntry::Live { record: Box::new(workspace.clone()), config });
         Ok(workspace)
     }
 
     async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
         let mut data = self.data()?;
         data.workspace(id)?;
-        if let Some(Slot::Live { record, .. }) = data.workspaces.get_mut(&id) {
+        if let Some(WorkspaceEntry::Live { record, .. }) = data.workspaces.get_mut(&id) {
             record.last_accessed = record.last_accessed.max(at);
         }
         Ok(())
@@ -282,14 +327,14 @@ impl WorkspaceStore for MemoryStore {
     async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
         let data = self.data()?;
         query.page(data.workspaces.values().filter_map(|slot| match slot {
-            Slot::Live { record, .. } => Some((**record).clone()),
-            Slot::Tombstone => None,
+            WorkspaceEntry::Live { record, .. } => Some((**record).clone()),
+            WorkspaceEntry::Tombstone => None,
         }))
     }
 
     async fn delete(&self, id: WorkspaceId) -> Result<()> {
         match self.data()?.workspaces.get_mut(&id) {
-            Some(slot) => *slot = Slot::Tombstone,
+            Some(slot) => *slot = WorkspaceEntry::Tombstone,
             None => return Err(no_workspace(id)),
         }
         Ok(())
@@ -303,7 +348,7 @@ impl WorkspaceStore for MemoryStore {
         &self,
         id: WorkspaceId,
         text: Option<String>,
-        expect: Expect<ContentHash>,
+        expect: Precondition<ContentHash>,
     ) -> Result<()> {
         ContentHash::check_size(text.as_deref())
             .map_err(|error| error.about(format_args!("the configuration of workspace {id}")))?;
@@ -314,7 +359,7 @@ impl WorkspaceStore for MemoryStore {
             now.map(String::as_str),
             &format_args!("the configuration of workspace {id}"),
         )?;
-        if let Some(Slot::Live { config, .. }) = data.workspaces.get_mut(&id) {
+        if let Some(WorkspaceEntry::Live { config, .. }) = data.workspaces.get_mut(&id) {
             *config = text;
         }
         Ok(())
@@ -335,7 +380,7 @@ impl BindingStore for MemoryStore {
         &self,
         device: &DeviceId,
         to: WorkspaceId,
-        expect: Expect<WorkspaceId>,
+        expect: Precondition<WorkspaceId>,
     ) -> Result<WorkspaceId> {
         let mut data = self.data()?;
         let bound = decide_bind(device, data.bindings.get(device).copied(), to, expect)?;
@@ -366,17 +411,23 @@ impl BindingStore for MemoryStore {
 }
 
 #[async_trait]
-impl Tenants for MemoryStore {
-    fn storage(&self, tenant: &TenantId) -> Storage {
-        self.tenant(tenant).into()
+impl Backend for MemoryStore {
+    fn tenant(&self, tenant: &TenantId) -> Storage {
+        self.for_tenant(tenant).into()
     }
 
-    async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
+    async fn tenants(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
         self.open.check()?;
         let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Page::new(
-            tenants.keys().filter(|id| after.as_ref().is_none_or(|after| *id > after)).cloned().collect(),
-        ))
+        let held = tenants.iter().filter(|(_, tenant)| !tenant.data().is_empty());
+        let after = |id: &&TenantId| after.as_ref().is_none_or(|after| *id > after);
+        Ok(Page::new(held.map(|(id, _)| id).filter(after).cloned().collect()))
+    }
+
+    async fn delete_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant> {
+        let store = self.for_tenant(tenant);
+        check_no_live_run(&store).await?;
+        Ok(std::mem::take(&mut *store.data()?).count())
     }
 
     async fn close(&self) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What a backend implements, what it is asked and answers, and what is made of its methods for every backend.
+//! Traits that a backend implements, their requests and answers, and the functions built on them for every backend.
 //!
 //! The traits themselves are at the root of the crate: [`WorkspaceStore`](crate::WorkspaceStore),
 //! [`SessionStore`](crate::SessionStore), [`BindingStore`](crate::BindingStore).
@@ -9,6 +9,7 @@ pub(crate) mod compact;
 pub(crate) mod ext;
 pub(crate) mod hidden;
 pub(crate) mod history;
+pub(crate) mod live;
 pub(crate) mod memory;
 pub(crate) mod open_state;
 pub(crate) mod page;
@@ -21,17 +22,20 @@ pub(crate) mod storage;
 pub(crate) mod workspace;
 pub(crate) mod wrapper;
 
-pub use address::{Registry, StoreAddress, decoded, parts};
+pub use crate::base::percent::percent_decode;
+pub use address::{BackendConfig, Registry, split_address};
 pub use binding::{Binding, BindingQuery, decide_bind};
-pub use hidden::{Shelf, WorkspaceArea};
+pub use hidden::{HiddenSession, WorkspaceArea};
 pub use history::{next_events, own_events};
+pub use live::check_no_live_run;
 pub use open_state::Operating;
 pub use page::{Cursor, Damaged, PAGE_MAX, Page, PageQuery, pages};
 pub use purge::{Needed, NeededBy, needed_by_forks};
 pub use read::{EventPage, ReadEvents};
 pub use report::{note_report, report_to_parent};
 pub use session::{
-    Capabilities, Consistency, Durability, Pulse, Purge, Purged, Rebuilt, Scope, SessionQuery,
+    Capabilities, Consistency, Durability, LeaseStatus, Purge, Purged, Rebuilt, Scope, SessionQuery,
 };
+pub use storage::DeletedTenant;
 pub use workspace::{ContentHash, WorkspaceQuery};
 pub use wrapper::SessionStoreWrapper;

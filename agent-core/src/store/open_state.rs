@@ -1,4 +1,4 @@
-//! For backends: whether a store is open, and what it is at work on.
+//! For backends: open state of a store, and its running operations.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::base::{Error, ErrorKind, Result};
 
-/// More operations than any store carries out at once; as many as one request of a semaphore can ask for.
+/// Number of operations above what any store runs at once; the maximum that one request of a semaphore can acquire.
 const MOST: u32 = u32::MAX >> 3;
 
 /// State of a store that can be closed: open, closing or closed. Clones share it.
 ///
-/// A backend keeps one for all of its tenants, begins each piece of work with [`begin`](Self::begin), and builds its
-/// `close` on [`close`](Self::close).
+/// A backend keeps one state for all of its tenants, starts each operation with [`begin`](Self::begin), and
+/// implements its `close` with [`close`](Self::close).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -23,7 +23,8 @@ const MOST: u32 = u32::MAX >> 3;
 /// drop(operation);
 /// state.close(async { Ok(()) }).await?;
 /// let error = state.begin().unwrap_err();
-/// assert_eq!((error.kind(), error.to_string().as_str()), (&ErrorKind::Unavailable, "the store in memory was closed; open it again"));
+/// assert_eq!(*error.kind(), ErrorKind::Unavailable);
+/// assert_eq!(error.to_string(), "the store in memory was closed; open it again");
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
@@ -31,24 +32,24 @@ pub struct OpenState(Arc<State>);
 
 #[derive(Debug)]
 struct State {
-    /// What is open, for errors.
+    /// Name of the store, for errors.
     name: Box<str>,
     closed: watch::Sender<bool>,
     operations: Arc<Semaphore>,
-    /// Whether the work of closing is done. Locked while it goes on.
+    /// True if the work of closing is done. Locked while that work runs.
     done: Mutex<bool>,
 }
 
-/// A piece of work on a store that is open. [`OpenState::close`] waits until it is dropped.
+/// Running operation on an open store. [`OpenState::close`] waits until it is dropped.
 ///
-/// Keep it where the work runs to its end by itself, such as on a thread, and not across an `.await` of the caller: a future
-/// that nobody polls would keep `close` waiting.
+/// Hold it in code that runs to its end by itself, such as a thread, and not across an `.await` of the caller: a
+/// future that is not polled would make `close` wait.
 #[derive(Debug)]
 #[must_use = "the operation ends when this is dropped"]
 pub struct Operating(#[allow(dead_code, reason = "it is held, not read")] OwnedSemaphorePermit);
 
 impl OpenState {
-    /// The state of a store that is open. `name` names it in errors.
+    /// Creates the state of an open store. `name` names the store in errors.
     pub fn new(name: impl Into<String>) -> Self {
         Self(Arc::new(State {
             name: name.into().into(),
@@ -62,12 +63,12 @@ impl OpenState {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if it is closing or closed.
+    /// `Unavailable` if the store is closing or closed.
     pub fn check(&self) -> Result<()> {
         if *self.0.closed.borrow() { Err(self.error()) } else { Ok(()) }
     }
 
-    /// Begins a piece of work, which ends when the guard is dropped.
+    /// Starts an operation, which ends when the guard is dropped.
     ///
     /// # Errors
     ///
@@ -86,12 +87,13 @@ impl OpenState {
         self.error()
     }
 
-    /// Refuses new work, waits for what has begun, then does the `work` of closing. If it succeeded before, does nothing.
+    /// Refuses new operations, waits for the running ones, then does the `work` of closing. Does nothing if closing
+    /// succeeded before.
     ///
     /// # Cancel safety
     ///
-    /// After the first poll no work begins any more. Dropped before it returns, `close` may be called again, and waits
-    /// and works from the start.
+    /// After the first poll no operation starts any more. If the future is dropped before it returns, `close` may be
+    /// called again, and waits and works from the start.
     ///
     /// # Errors
     ///
@@ -121,7 +123,7 @@ mod tests {
 
     /// Closing waits for what has begun, refuses what comes later, and does its work once.
     #[tokio::test]
-    async fn closing_waits_and_refuses() {
+    async fn close_waits_for_running_and_refuses_new_calls() {
         let state = OpenState::new("the store");
         let operation = state.begin().unwrap();
         let mut close = Box::pin(state.close(async { Ok(()) }));
@@ -136,7 +138,7 @@ mod tests {
 
     /// Closing that was dropped, or that failed, can be done again.
     #[tokio::test]
-    async fn closing_that_was_dropped_can_be_repeated() {
+    async fn dropped_close_can_be_repeated() {
         let state = OpenState::new("the store");
         let operation = state.begin().unwrap();
         {

@@ -1,4 +1,4 @@
-//! Pages of a list, the cursor that leads to the next, and what was found damaged on the way.
+//! Pages of a list, the cursor of the next page, and damaged objects found on the way.
 
 use std::fmt;
 use std::future::Future;
@@ -6,32 +6,48 @@ use std::str::FromStr;
 
 use futures::stream::{self, BoxStream, StreamExt};
 
-use crate::base::{Error, ParseError, Result, Timestamp, WorkspaceId, quoted};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The most items on a page; a larger wish is cut down to it.
+use crate::base::percent::{percent_decode, percent_encode};
+use crate::base::{Error, ParseError, Result, Text, Timestamp, WorkspaceId, quoted};
+
+/// Maximum number of items on a page; a larger limit is reduced to it.
 pub const PAGE_MAX: usize = 1000;
 
 /// One page of a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// ```
+/// use agent_core::store::{Damaged, Page};
+///
+/// let damaged = vec![Damaged::new("session 019c…", "line 412 has a bad checksum")];
+/// let page = Page::new(vec!["laptop", "phone"]).with_damaged(damaged).with_total(Some(3)).with_next(None);
+/// assert_eq!((page.items.len(), page.total, page.next), (2, Some(3), None));
+/// assert_eq!(page.damaged[0].to_string(), "session 019c…: line 412 has a bad checksum");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Page<T> {
-    /// The items, in the list's order.
+    /// Items, in the list's order.
     pub items: Vec<T>,
-    /// What could not be read. It is named here and never silently left out.
+    /// Objects that could not be read. Damaged objects are always listed here, never silently left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damaged: Vec<Damaged>,
-    /// Where the next page starts; `None` on the last.
+    /// Start of the next page; `None` on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Cursor>,
-    /// How many items there are on all pages, where the query asked.
+    /// Number of items on all pages, if the query asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
 }
 
 impl<T> Page<T> {
-    /// A page of these items, and no more after it.
+    /// Creates a page of these items, without a next one.
     pub fn new(items: Vec<T>) -> Self {
         Self { items, damaged: Vec::new(), next: None, total: None }
     }
 
-    /// The first `limit` of the items that are still to come; `cursor` makes that of the last one on the page.
+    /// Creates a page of the first `limit` of the remaining items; `cursor` makes the next cursor from the last item
+    /// on the page.
     pub(crate) fn first(mut items: Vec<T>, limit: usize, cursor: impl FnOnce(&T) -> Cursor) -> Self {
         let limit = limit.min(PAGE_MAX);
         let more = items.len() > limit;
@@ -40,21 +56,21 @@ impl<T> Page<T> {
         Self::new(items).with_next(next)
     }
 
-    /// Sets where the next page starts.
+    /// Sets the start of the next page.
     #[must_use]
     pub fn with_next(mut self, next: Option<Cursor>) -> Self {
         self.next = next;
         self
     }
 
-    /// Sets what could not be read.
+    /// Sets the objects that could not be read.
     #[must_use]
     pub fn with_damaged(mut self, damaged: Vec<Damaged>) -> Self {
         self.damaged = damaged;
         self
     }
 
-    /// Sets how many items there are on all pages.
+    /// Sets the number of items on all pages.
     #[must_use]
     pub fn with_total(mut self, total: Option<u64>) -> Self {
         self.total = total;
@@ -68,14 +84,22 @@ impl<T> Default for Page<T> {
     }
 }
 
-/// A request for a list, of which [`pages`] asks for one page after another.
+/// Query for a list, which [`pages`] sends once for each page.
+///
+/// ```
+/// use agent_core::store::{Cursor, PageQuery, SessionQuery};
+///
+/// let cursor = Cursor::after(SessionQuery::new().fingerprint(), "");
+/// assert_eq!(SessionQuery::new().starting_at(cursor.clone()).cursor, Some(cursor));
+/// ```
 pub trait PageQuery: Clone + Send + Sync {
-    /// The same request, from `cursor` on.
+    /// Returns the same query, starting at `cursor`.
     #[must_use]
     fn starting_at(self, cursor: Cursor) -> Self;
 }
 
-/// The pages of a list, from where `first` starts; each is asked for when it is wanted. Ends with the first error.
+/// Returns the pages of a list, from the start of `first`. Each page is read when it is needed; the stream ends with
+/// the first error.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -84,7 +108,7 @@ pub trait PageQuery: Clone + Send + Sync {
 /// use futures::TryStreamExt;
 ///
 /// let storage = Storage::from(MemoryStore::new());
-/// let mut pages = pages(SessionQuery::new().limit(200), |query| storage.sessions.list(query));
+/// let mut pages = pages(SessionQuery::new().with_limit(200), |query| storage.sessions.list(query));
 /// let mut count = 0;
 /// while let Some(page) = pages.try_next().await? {
 ///     count += page.items.len();
@@ -95,7 +119,7 @@ pub trait PageQuery: Clone + Send + Sync {
 ///
 /// # Cancel safety
 ///
-/// A stream that is dropped while it waits for a page has asked for that page, and for none after it.
+/// A stream that is dropped while it waits for a page has requested that page, and none after it.
 pub fn pages<'a, Q, T, F>(first: Q, list: impl Fn(Q) -> F + Send + 'a) -> BoxStream<'a, Result<Page<T>>>
 where
     Q: PageQuery + 'a,
@@ -111,27 +135,38 @@ where
     pages.boxed()
 }
 
-/// Something stored that cannot be read. Its bytes are kept.
+/// Stored object that cannot be read. Its bytes are kept.
+///
+/// ```
+/// use agent_core::WorkspaceId;
+/// use agent_core::store::Damaged;
+///
+/// let damaged = Damaged::new("session 019c…", "the snapshot holds no record").with_workspace(WorkspaceId::DEFAULT);
+/// assert_eq!(damaged.to_string(), "session 019c…: the snapshot holds no record");
+/// ```
 #[must_use]
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Damaged {
-    /// What it is, by its name in the store.
+    /// Name of the object in the store.
     pub object: String,
-    /// What is wrong with it, in words.
+    /// Description of the damage.
     pub reason: String,
-    /// The workspace that it belongs to, where only a list of all workspaces names it; by this a collection keeps the workspace.
+    /// Workspace that the object belongs to, set only in lists of all workspaces; garbage collection keeps that
+    /// workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<WorkspaceId>,
 }
 
 impl Damaged {
-    /// Names what is damaged, and how.
+    /// Creates a report of a damaged object.
     pub fn new(object: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { object: object.into(), reason: reason.into(), workspace: None }
     }
 
-    /// Says to which workspace it belongs, so that this is not taken for one that nobody needs.
-    pub fn in_workspace(mut self, workspace: WorkspaceId) -> Self {
+    /// Sets the workspace that the object belongs to, so that the workspace is not considered unused.
+    #[doc(alias = "in_workspace")]
+    pub fn with_workspace(mut self, workspace: WorkspaceId) -> Self {
         self.workspace = Some(workspace);
         self
     }
@@ -147,49 +182,69 @@ impl fmt::Display for Damaged {
     }
 }
 
-/// Where the next page of a list starts. Opaque; belongs to one query, and is refused by any other.
+/// Start of the next page of a list. Opaque; belongs to one query, and is refused by any other.
 ///
-/// Made of the place of the last item, not of a count: rows that move meanwhile make no other row appear twice or
-/// not at all.
+/// As text it consists of ASCII letters, digits and `-._~:%` only, so it needs no quoting in a shell or a URL, and it
+/// has at most 2,048 bytes. Its JSON form is that text.
+///
+/// A cursor is made of the position of the last item, not of a count: items that move meanwhile do not make other
+/// items appear twice or not at all.
+///
+/// ```
+/// use agent_core::SessionId;
+/// use agent_core::Timestamp;
+/// use agent_core::store::{Cursor, SessionQuery};
+///
+/// let print = SessionQuery::new().fingerprint();
+/// let id: SessionId = "019c60d9-9c41-715c-8289-ec2d0a9167ec".parse()?;
+/// let cursor = Cursor::after_recent(print, Timestamp::UNIX_EPOCH, id);
+/// let text = cursor.to_string();
+/// assert_eq!(text.parse::<Cursor>()?, cursor);
+/// assert_eq!(cursor.recent_key::<SessionId>(print)?, (Timestamp::UNIX_EPOCH, id));
+/// // Another query refuses the cursor.
+/// assert!(cursor.key(SessionQuery::new().with_hidden().fingerprint()).is_err());
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Cursor(Box<str>);
 
 impl Cursor {
-    /// For backends: a cursor of the query `fingerprint`, after the item at `key`. Any text may be a key.
+    /// For backends: creates a cursor of the query `fingerprint`, after the item at `key`. Any text may be a key.
     pub fn after(fingerprint: u64, key: &str) -> Self {
-        Self(format!("c1.{fingerprint:016x}.{key}").into())
+        Self(format!("c2.{fingerprint:016x}.{}", percent_encode(key)).into())
     }
 
-    /// For backends: the key that the cursor was made of.
+    /// For backends: returns the key from which the cursor was made.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where it was made by another query.
-    pub fn key(&self, fingerprint: u64) -> Result<&str> {
+    /// `InvalidInput` if the cursor belongs to another query.
+    pub fn key(&self, fingerprint: u64) -> Result<String> {
         let mut parts = self.0.splitn(3, '.');
         let (version, print, key) = (parts.next(), parts.next(), parts.next());
-        if version == Some("c1") && print == Some(&format!("{fingerprint:016x}")) {
-            return Ok(key.unwrap_or_default());
+        if version == Some("c2") && print == Some(&format!("{fingerprint:016x}")) {
+            return percent_decode(key.unwrap_or_default());
         }
         Err(Error::invalid(format!(
-            "cursor {} belongs to another query; start the list anew",
+            "cursor {} belongs to another query; list from the start",
             quoted(&self.0)
         )))
     }
 
-    /// For backends whose lists are ordered by a time: after the item of the time `at` with the id `id`.
+    /// For backends whose lists are ordered by time: creates a cursor after the item with the time `at` and the id
+    /// `id`.
     pub fn after_recent(fingerprint: u64, at: Timestamp, id: impl fmt::Display) -> Self {
         Self::after(fingerprint, &format!("{} {id}", at.as_micros()))
     }
 
-    /// The time and the id of [`Cursor::after_recent`].
+    /// Returns the time and the id of a cursor made by [`Cursor::after_recent`].
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where it was made by another query.
+    /// `InvalidInput` if the cursor belongs to another query.
     pub fn recent_key<T: FromStr<Err = ParseError>>(&self, fingerprint: u64) -> Result<(Timestamp, T)> {
-        let (at, id) = self
-            .key(fingerprint)?
+        let key = self.key(fingerprint)?;
+        let (at, id) = key
             .split_once(' ')
             .ok_or_else(|| Error::invalid(format!("cursor {} is malformed", quoted(&self.0))))?;
         let at = at.parse().map_err(|source| Error::invalid("cursor is malformed").with_source(source))?;
@@ -209,31 +264,45 @@ impl fmt::Debug for Cursor {
     }
 }
 
+impl Serialize for Cursor {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Cursor {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Text::deserialize(deserializer)?.0.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 impl FromStr for Cursor {
     type Err = Error;
 
-    /// Takes back what `Display` gave; whether it fits is found when it is used.
+    /// Parses the output of `Display`. Whether the cursor belongs to a query is checked when it is used.
     fn from_str(text: &str) -> Result<Self> {
-        if text.len() > 2048 || !text.starts_with("c1.") {
+        if text.len() > 2048 || !text.starts_with("c2.") {
             return Err(Error::invalid(format!("{} is not a cursor of this library", quoted(text))));
         }
         Ok(Self(text.into()))
     }
 }
 
-/// A fingerprint of a query, by which a cursor knows it again: FNV-1a, 64 bits, over the kind of list and the fields that
-/// are set, as `<name> <length of the value>:<value>` each. Clients keep cursors, so this never changes; a field that is
-/// not set leaves it as it is.
+/// Fingerprint of a query, by which a cursor recognizes it.
+///
+/// It is FNV-1a, 64 bits, over the kind of list and the fields that are set, each as `<name> <length of the
+/// value>:<value>`. Clients store cursors, so the algorithm never changes; a field that is not set does not change
+/// the result.
 #[derive(Clone, Copy)]
 pub(crate) struct Fingerprint(u64);
 
 impl Fingerprint {
-    /// That of a query of a kind of list, in which nothing is set.
+    /// Returns the fingerprint of a query for this kind of list, with no fields set.
     pub(crate) fn of(list: &str) -> Self {
         Self(0xcbf2_9ce4_8422_2325).add(list)
     }
 
-    /// The same with a field; none if that is not set.
+    /// Adds a field, unless its value is not set.
     pub(crate) fn field(self, name: &str, value: Option<impl AsRef<str>>) -> Self {
         let Some(value) = value else { return self };
         let value = value.as_ref();

@@ -1,4 +1,4 @@
-//! Which bytes of a deleted session may go: all but those that a living session forked from it reads.
+//! Choice of the bytes of a deleted session that may be removed: all but those that a living fork reads.
 
 use crate::base::{Error, ErrorKind, Result, Seq, SessionId, SessionState};
 use crate::model::Origin;
@@ -6,23 +6,23 @@ use crate::session::Session;
 use crate::store::page::PAGE_MAX;
 use crate::store::session::{Consistency, Purge, SessionQuery, SessionStore};
 
-/// The part of a deleted session's own events that is needed.
+/// Part of a deleted session's own events that is still needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Needed {
-    /// The events up to this.
+    /// Last event that is needed; all up to it are.
     pub keep: Seq,
-    /// By whom; `None` where nothing is kept.
+    /// Reason for which events are kept; `None` if none are.
     pub by: Option<NeededBy>,
 }
 
-/// The reason for which events of a deleted session are kept.
+/// Reason for which events of a deleted session are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NeededBy {
-    /// This living session was forked from it.
+    /// A living session that was forked from the deleted one.
     Fork(SessionId),
-    /// Nobody can tell whether a fork reads them, for this reason.
+    /// Unknown reader: for this reason, the store cannot determine whether a fork reads the events.
     Unknown(String),
 }
 
@@ -32,32 +32,52 @@ impl Needed {
     }
 }
 
-/// Finds what living sessions need of the own events of `session`, which is deleted.
+/// Finds the own events of the deleted `session` that living sessions need.
 ///
-/// Nothing is forked from a deleted session, so what is found is all there will be: a fork was there when its parent
-/// was deleted, or was refused. A living fork stands for all that is forked from it.
+/// A deleted session cannot be forked, so the result is complete: each fork existed when its parent was deleted, or
+/// was refused. A living fork represents all sessions that are forked from it.
 ///
-/// Asked before the bytes are removed, and not in one step with that: a session that is deleted stays so, and gets no
-/// forks; those that it has may be deleted meanwhile, and then less is needed than was found.
+/// The search runs before the bytes are removed, not in one atomic step with that: a deleted session stays deleted
+/// and gets no new forks. If existing forks are deleted meanwhile, less is needed than was found.
 ///
 /// # Errors
 ///
 /// Those of [`SessionStore::list`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+/// # use agent_core::clock::Effects;
+/// # use agent_core::session::NewSession;
+/// # use agent_core::commit::Trigger;
+/// # use agent_core::state::Reason;
+/// use agent_core::store::{NeededBy, needed_by_forks};
+///
+/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// let fork = store.fork(&effects, session.id, None).await?;
+/// # let session = store.trigger(&effects, session.id, Trigger::Delete(Reason::UserDeleted)).await?.session;
+/// let needed = needed_by_forks(&store, &session).await?;
+/// assert_eq!(needed.by, Some(NeededBy::Fork(fork.id)));
+/// assert_eq!(needed.keep, fork.lineage.base());
+/// # Ok(()) }
+/// ```
 pub async fn needed_by_forks(store: &(impl SessionStore + ?Sized), session: &Session) -> Result<Needed> {
     if store.capabilities().listing != Consistency::Immediate {
-        let why = "the store's lists lag, so nobody can tell what was forked from it";
+        let why = "the store's lists lag, so its forks cannot be found";
         return Ok(Needed::unknown(session, why.to_owned()));
     }
     let base = session.lineage.base();
     let mut need = Needed { keep: Seq::ZERO, by: None };
-    // Deleted sessions whose forks are to be looked for, and how far the history that they share reaches.
+    // Deleted sessions whose forks must be found, and the last event of the history that they share.
     let mut rest = vec![(session.id, Seq::new(u64::MAX))];
     while let Some((parent, reach)) = rest.pop() {
-        let mut next = Some(SessionQuery::new().parent(parent).with_hidden().limit(PAGE_MAX));
+        let mut next = Some(SessionQuery::new().with_parent(parent).with_hidden().with_limit(PAGE_MAX));
         while let Some(query) = next {
             let page = store.list(query.clone()).await?;
             if let Some(damage) = page.damaged.first() {
-                // It may have been forked from this one.
+                // The damaged object may be a fork.
                 return Ok(Needed::unknown(session, damage.to_string()));
             }
             for fork in &page.items {
@@ -72,24 +92,45 @@ pub async fn needed_by_forks(store: &(impl SessionStore + ?Sized), session: &Ses
                     need = Needed { keep: reach, by: Some(NeededBy::Fork(fork.id)) };
                 }
             }
-            next = page.next.map(|cursor| query.cursor(Some(cursor)));
+            next = page.next.map(|cursor| query.with_cursor(Some(cursor)));
         }
     }
     Ok(need)
 }
 
 impl Purge {
-    /// For backends, before all else: [checks](Self::check) the request against the session as it is, and has it
-    /// [keep](Self::keep) what living forks read. They are found by the lists of `store` by
-    /// [parent](SessionQuery::parent), of hidden sessions too.
+    /// For backends, as the first step: [checks](Self::check) the request against the current session, and makes it
+    /// [keep](Self::keep_through) the events that living forks read.
     ///
-    /// The session is deleted then, and so is never forked again: the store may remove what is left at any later time.
-    /// Its atomic step checks the request once more.
+    /// Forks are found by listing the sessions of `store` by [parent](SessionQuery::with_parent), hidden ones included.
+    ///
+    /// The session is deleted then, and cannot be forked any more, so the store may remove the rest at any later
+    /// time. Its atomic step checks the request once more.
     ///
     /// # Errors
     ///
-    /// Those of [`check`](Self::check), and of the store's `load` and `list`; `Corrupt` if a list names damage, which may be
-    /// a fork, and `Unsupported` if its lists lag: then nobody can tell what is needed, and nothing may go.
+    /// Those of [`check`](Self::check), and of the store's `load` and `list`; `Corrupt` if a list names damage, which
+    /// may be a fork, and `Unsupported` if the store's lists lag. In both cases it is unknown what is needed, and
+    /// nothing may be removed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::commit::Trigger;
+    /// # use agent_core::state::Reason;
+    /// use agent_core::store::Purge;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let fork = store.fork(&effects, session.id, None).await?;
+    /// # let session = store.trigger(&effects, session.id, Trigger::Delete(Reason::UserDeleted)).await?.session;
+    /// let purge = Purge::new(session.id, session.head).sparing_forks(&store).await?;
+    /// assert_eq!(purge.keep_through, fork.lineage.base());
+    /// # Ok(()) }
+    /// ```
     pub async fn sparing_forks(self, store: &(impl SessionStore + ?Sized)) -> Result<Self> {
         let session = store.load(self.session).await?;
         self.check(&session)?;
@@ -101,11 +142,11 @@ impl Purge {
             };
             let id = session.id;
             let text = format!(
-                "session {id} is not purged, since a fork may read it: {what}; mend or remove that first"
+                "session {id} is not purged, since a fork may read it: {what}; repair or remove that first"
             );
             return Err(Error::new(kind, text));
         }
-        let keep = self.keep.max(need.keep);
-        Ok(self.keep(keep))
+        let keep = self.keep_through.max(need.keep);
+        Ok(self.with_keep_through(keep))
     }
 }

@@ -1,28 +1,59 @@
-//! What is asked of a log, and a page of it.
+//! Query for events of a log, and the resulting page.
+
+use serde::{Deserialize, Serialize};
 
 use crate::base::{Result, Seq};
 use crate::event::{Event, EventType};
 use crate::store::page::{Damaged, PAGE_MAX};
 
-/// Which events to read.
+/// Query for events of a log.
 ///
 /// The default is the oldest 100. A page ends after [`limit`](Self::limit) events, or before the event that would
-/// take it over [`max_bytes`](Self::max_bytes), but holds at least one event where there is one, unless the limit is 0.
+/// make it exceed [`max_bytes`](Self::max_bytes). It contains at least one event if there is one, unless the limit
+/// is 0.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+/// # use agent_core::clock::Effects;
+/// # use agent_core::session::NewSession;
+/// use agent_core::event::{EventType, NewEvent};
+/// use agent_core::store::ReadEvents;
+///
+/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// let events = vec![NewEvent::user_message("one"), NewEvent::user_message("two"), NewEvent::user_message("three")];
+/// store.append(&effects, session.id, session.head, events).await?;
+///
+/// let read = ReadEvents::last(2).with_types([EventType::USER_MESSAGE]).with_max_bytes(64 << 10);
+/// let page = store.history(session.id, read).await?;
+/// assert_eq!(page.events[1].text().as_deref(), Some("three"));
+///
+/// // The next page holds the older messages.
+/// let older = store.history(session.id, page.next.unwrap()).await?;
+/// assert_eq!(older.events[0].text().as_deref(), Some("one"));
+///
+/// let between = ReadEvents::first(10).with_after(session.head).with_before(page.events[1].seq);
+/// assert_eq!(store.history(session.id, between).await?.events.len(), 2);
+/// # Ok(()) }
+/// ```
 #[must_use]
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct ReadEvents {
-    /// Only events after this.
+    /// Lower bound: only events after this one.
     pub after: Seq,
-    /// Only events before this.
+    /// Upper bound: only events before this one.
     pub before: Option<Seq>,
-    /// Whether to take the newest of these rather than the oldest. The page is in ascending order all the same.
+    /// True for the newest of these events, false for the oldest. The page is in ascending order in both cases.
     pub newest: bool,
-    /// Only events of these types, where any are given.
+    /// Types of the events; empty for all types.
     pub kinds: Vec<EventType>,
-    /// The most events on the page; at most 1,000. 0 gives an empty page, without a next one.
+    /// Maximum number of events on the page; 100 by default, at most 1,000. 0 returns an empty page without a next one.
     pub limit: usize,
-    /// The most bytes of payload on the page; 4 MiB unless set.
+    /// Maximum number of payload bytes on the page; 4 MiB by default.
     pub max_bytes: usize,
 }
 
@@ -40,82 +71,144 @@ impl Default for ReadEvents {
 }
 
 impl ReadEvents {
-    /// The oldest `limit` events.
+    /// Creates a query for the oldest `limit` events.
     pub fn first(limit: usize) -> Self {
         Self { limit: limit.min(PAGE_MAX), ..Self::default() }
     }
 
-    /// The newest `limit` events.
+    /// Creates a query for the newest `limit` events.
     pub fn last(limit: usize) -> Self {
         Self { newest: true, ..Self::first(limit) }
     }
 
-    /// Only events after `seq`.
-    pub fn after(mut self, seq: Seq) -> Self {
+    /// Selects events after `seq` only.
+    pub fn with_after(mut self, seq: Seq) -> Self {
         self.after = seq;
         self
     }
 
-    /// Only events before `seq`.
-    pub fn before(mut self, seq: Seq) -> Self {
+    /// Selects events before `seq` only.
+    pub fn with_before(mut self, seq: Seq) -> Self {
         self.before = Some(seq);
         self
     }
 
-    /// Only events of these types.
-    pub fn kinds(mut self, kinds: impl IntoIterator<Item = EventType>) -> Self {
+    /// Selects events of these types only.
+    #[doc(alias = "kinds")]
+    pub fn with_types(mut self, kinds: impl IntoIterator<Item = EventType>) -> Self {
         self.kinds = kinds.into_iter().collect();
         self
     }
 
-    /// Sets the most bytes of payload.
-    pub fn max_bytes(mut self, bytes: usize) -> Self {
+    /// Sets the maximum number of payload bytes.
+    pub fn with_max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
         self
     }
 
-    /// Whether an event lies before the end of what is asked for.
-    pub fn wants_before(&self, event: &Event) -> bool {
+    /// Returns whether an event is before the upper bound of the query.
+    #[doc(alias = "wants_before")]
+    pub fn matches_before(&self, event: &Event) -> bool {
         self.before.is_none_or(|before| event.seq < before)
     }
 
-    /// Whether an event is among those asked for.
-    pub fn wants(&self, event: &Event) -> bool {
+    /// Returns whether an event matches the query.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::event::EventType;
+    /// use agent_core::store::ReadEvents;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let event = store.read(session.id, ReadEvents::first(1)).await?.events.remove(0);
+    /// let messages = ReadEvents::first(10).with_types([EventType::USER_MESSAGE]);
+    /// assert!(messages.matches_before(&event) && !messages.matches(&event));
+    /// assert_eq!(messages.continued(event.seq).after, event.seq);
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "wants")]
+    pub fn matches(&self, event: &Event) -> bool {
         event.seq > self.after
-            && self.wants_before(event)
+            && self.matches_before(event)
             && (self.kinds.is_empty() || self.kinds.contains(&event.kind))
     }
 
-    /// This read, continued behind the event `seq` in its direction.
+    /// Returns the query, continued after the event `seq` in the query's direction.
     pub fn continued(self, seq: Seq) -> Self {
-        if self.newest { self.before(seq) } else { self.after(seq) }
+        if self.newest { self.with_before(seq) } else { self.with_after(seq) }
     }
 }
 
 /// One page of events, in ascending order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+/// # use agent_core::clock::Effects;
+/// # use agent_core::session::NewSession;
+/// # use agent_core::store::ReadEvents;
+/// use agent_core::store::EventPage;
+///
+/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+/// # let session = store.create(&effects, new).await?;
+/// let page: EventPage = store.history(session.id, ReadEvents::first(100)).await?;
+/// assert_eq!(page.events.last().unwrap().seq, session.head);
+/// assert!(page.damaged.is_empty() && page.next.is_none());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct EventPage {
-    /// The events.
+    /// Events.
     pub events: Vec<Event>,
-    /// What could not be read.
+    /// Objects that could not be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damaged: Vec<Damaged>,
-    /// What to read for the next page, in the direction of the read; `None` where this was the last.
+    /// Query for the next page, in the direction of the read; `None` on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<ReadEvents>,
 }
 
 impl EventPage {
-    /// A page of these events.
+    /// Creates a page of these events.
     pub fn new(events: Vec<Event>) -> Self {
         Self { events, damaged: Vec::new(), next: None }
     }
 
-    /// For backends that can walk their log in either direction: fills a page from events that come in the read's
-    /// direction (descending where it asks for the newest).
+    /// For backends that can read their log in either direction: fills a page from events in the read's direction
+    /// (descending if it asks for the newest).
     ///
     /// # Errors
     ///
     /// The first error of `events`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::event::NewEvent;
+    /// use agent_core::store::{EventPage, ReadEvents};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let events = vec![NewEvent::user_message("Hello")];
+    /// # let session = store.append(&effects, session.id, session.head, events).await?.session;
+    /// let log = store.read(session.id, ReadEvents::first(100)).await?.events;
+    /// // The newest event: the log is read backwards.
+    /// let read = ReadEvents::last(1);
+    /// let page = EventPage::collect(&read, log.iter().rev().cloned().map(Ok))?;
+    /// assert_eq!(page.events[0].seq, session.head);
+    /// assert!(page.next.is_some());
+    /// # Ok(()) }
+    /// ```
     pub fn collect(read: &ReadEvents, events: impl IntoIterator<Item = Result<Event>>) -> Result<Self> {
         let mut page = Self::default();
         let (mut bytes, limit) = (0usize, read.limit.min(PAGE_MAX));
@@ -124,7 +217,7 @@ impl EventPage {
         }
         for event in events {
             let event = event?;
-            if !read.wants(&event) {
+            if !read.matches(&event) {
                 continue;
             }
             let size = event.size_bytes();
@@ -143,14 +236,14 @@ impl EventPage {
         Ok(page)
     }
 
-    /// Names what could not be read.
+    /// Sets the objects that could not be read.
     #[must_use]
     pub fn with_damaged(mut self, damaged: Vec<Damaged>) -> Self {
         self.damaged = damaged;
         self
     }
 
-    /// Sets what to read for the next page.
+    /// Sets the query for the next page.
     #[must_use]
     pub fn with_next(mut self, next: Option<ReadEvents>) -> Self {
         self.next = next;

@@ -1,22 +1,48 @@
-//! How a child's outcome gets into its parent's log: once, whoever tells it, and however often.
+//! Reports of a child's outcome to its parent: each is stored once, even if several callers send it several times.
 
 use crate::base::{CommitId, Effects, Error, ErrorKind, RawJson, Result, SessionId, uuid_of};
 use crate::commit::{Commit, Committed};
-use crate::event::{Body, ChildIdle, Message, NewEvent};
+use crate::event::{ChildIdle, EventPayload, Message, NewEvent};
 use crate::model::{Actor, Origin, Reported};
 use crate::session::Session;
-use crate::store::retry::settle;
+use crate::store::retry::commit_with_retry;
 use crate::store::session::SessionStore;
 
-/// Tells the parent of `child` what the child has come to, and notes in the child's log that it was told; as an input
-/// that a run of the parent answers, where `input` says so and the parent takes inputs.
+/// Reports the status of `child` to its parent, and records in the child's log that the parent has it.
 ///
-/// The id of the commit to the parent follows from the child and how far it has come: whoever tells it again, after a
-/// crash at any point or at the same moment, sends the same commit.
+/// If `input` is set and the parent accepts inputs, the report is an input that a run of the parent answers.
+///
+/// The id of the commit to the parent is derived from the child and its progress: a repeated report, after a crash at
+/// any point or at the same time, sends the same commit.
+///
+/// # Cancel safety
+///
+/// If the future is dropped, the parent may have the report although the child's log does not say so. Call it again to
+/// finish.
 ///
 /// # Errors
 ///
-/// `InvalidInput` if `child` is no child; those of [`SessionStoreExt::settle`](crate::SessionStoreExt::settle).
+/// `InvalidInput` if `child` is not a child; those of
+/// [`SessionStoreExt::commit_with_retry`](crate::SessionStoreExt::commit_with_retry).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+/// # use agent_core::clock::Effects;
+/// # use agent_core::session::NewSession;
+/// use agent_core::model::Patch;
+/// use agent_core::store::report_to_parent;
+///
+/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// let helper = store.create_child(&effects, session.id, Patch::new()).await?;
+/// let result = Some("3 flights found".to_owned());
+/// let first = report_to_parent(&store, &effects, &helper, result.clone(), false).await?;
+/// let again = report_to_parent(&store, &effects, &helper, result, false).await?;
+/// assert_eq!((again.replayed, again.last), (true, first.last));
+/// # Ok(()) }
+/// ```
 pub async fn report_to_parent<S: SessionStore + ?Sized>(
     store: &S,
     effects: &Effects,
@@ -25,23 +51,26 @@ pub async fn report_to_parent<S: SessionStore + ?Sized>(
     input: bool,
 ) -> Result<Committed> {
     let Origin::Child { parent, at } = child.origin else {
-        return Err(Error::invalid(format!("session {} is no child of another", child.id)));
+        return Err(Error::invalid(format!(
+            "session {} is not a child; only children report to a parent",
+            child.id
+        )));
     };
     let told = child
         .to_report()
-        .unwrap_or(Reported { at: child.begun.max(child.handled), state: child.status.state });
+        .unwrap_or(Reported { at: child.begun.max(child.inputs_done_through), state: child.status.state });
     let mut said = ChildIdle::new(child.id, child.status);
     said.result = result;
     let plain = Commit::new(id_of_report(child.id, told), parent, effects.now(), at)
-        .event(NewEvent::of(&Body::SessionChildIdle(said.clone())));
+        .with_event(NewEvent::of(&EventPayload::SessionChildIdle(said.clone())));
     let telling = match input {
-        true => plain.clone().event(NewEvent::from(in_words(child, &said)).with_actor(Actor::SYSTEM)),
+        true => plain.clone().with_event(NewEvent::from(in_words(child, &said)).with_actor(Actor::SYSTEM)),
         false => plain.clone(),
     };
-    let committed = match settle(store, telling, false).await {
-        // It takes no inputs any more; it is told all the same.
+    let committed = match commit_with_retry(store, telling, false).await {
+        // The parent accepts no inputs any more, but still receives the report.
         Err(error) if input && matches!(error.kind(), ErrorKind::InvalidTransition { .. }) => {
-            settle(store, plain, false).await?
+            commit_with_retry(store, plain, false).await?
         }
         other => other?,
     };
@@ -49,22 +78,24 @@ pub async fn report_to_parent<S: SessionStore + ?Sized>(
     Ok(committed)
 }
 
-/// Notes in the child's log that its parent was told, or that there is nobody to tell.
+/// Records in the child's log that its parent has received the report, or that there is no parent to report to.
 ///
 /// # Errors
 ///
-/// Those of [`SessionStoreExt::settle`](crate::SessionStoreExt::settle).
+/// Those of [`SessionStoreExt::commit_with_retry`](crate::SessionStoreExt::commit_with_retry).
 pub async fn note_report<S: SessionStore + ?Sized>(
     store: &S,
     effects: &Effects,
     child: &Session,
     told: Reported,
 ) -> Result<()> {
-    let noted = NewEvent::of(&Body::SessionReported(told));
-    settle(store, Commit::seal(effects, child.id, child.head).event(noted), false).await.map(drop)
+    let noted = NewEvent::of(&EventPayload::SessionReported(told));
+    commit_with_retry(store, Commit::seal(effects, child.id, child.head).with_event(noted), false)
+        .await
+        .map(drop)
 }
 
-/// What the parent's model is told.
+/// Returns the report as text for the parent's model.
 fn in_words(child: &Session, said: &ChildIdle) -> Message {
     let title = child.attributes.title.as_ref().map(|title| format!(" {:?}", title.text)).unwrap_or_default();
     let mut text = format!("The session{title} that was started here has come to rest: {}.", said.status);
@@ -76,7 +107,7 @@ fn in_words(child: &Session, said: &ChildIdle) -> Message {
     Message::new(text).with_metadata("child", child)
 }
 
-/// The id of the commit by which a parent is told how far `child` has come.
+/// Returns the id of the commit that reports this progress of `child` to its parent.
 fn id_of_report(child: SessionId, told: Reported) -> CommitId {
     CommitId::from_uuid(uuid_of(child.as_uuid(), &["report", &told.at.to_string(), told.state.as_str()]))
 }

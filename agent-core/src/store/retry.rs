@@ -1,21 +1,23 @@
-//! How a commit is sent until it is known what became of it.
+//! Sending of a commit until its outcome is known.
 
 use std::time::Duration;
 
 use crate::base::{Error, ErrorKind, Result, WriteOutcome, isolated};
-use crate::commit::{Commit, Committed, Expect};
+use crate::commit::{Commit, Committed, Precondition};
 use crate::store::history::{PAGE, PAGE_BYTES};
 use crate::store::read::ReadEvents;
 use crate::store::session::SessionStore;
 
-/// How often a commit that may have landed, or that the store could not take, is sent again.
+/// Maximum number of attempts for a commit that may have been applied, or that the store could not accept.
 const ATTEMPTS: u32 = 5;
-/// How often a commit is sent again that others overtook; each time it is known that it did not land.
+/// Maximum number of resends of a commit that others overtook; each time it is known that it was not applied.
 const OVERTAKEN: u32 = 1000;
 
-/// Sends a commit until it is known what became of it, as [`SessionStoreExt::settle`](crate::store::ext::SessionStoreExt::settle) says.
-/// `is_new` says that the commit was sealed for this call, so that it lies nowhere before its first attempt.
-pub(crate) async fn settle<S: SessionStore + ?Sized>(
+/// Sends a commit until its outcome is known; see
+/// [`SessionStoreExt::commit_with_retry`](crate::store::ext::SessionStoreExt::commit_with_retry).
+///
+/// `is_new` means that the commit was sealed for this call, so it cannot be in the log before its first attempt.
+pub(crate) async fn commit_with_retry<S: SessionStore + ?Sized>(
     store: &S,
     mut commit: Commit,
     is_new: bool,
@@ -34,14 +36,20 @@ pub(crate) async fn settle<S: SessionStore + ?Sized>(
         if in_doubt && says_nothing(error.kind()) {
             error = error.with_outcome(WriteOutcome::Unknown);
         }
-        // The time that the store may take is that of the whole operation; only what is in doubt is asked for once more.
+        // The time limit of the store is that of the whole operation; only a commit in doubt is sent once more.
         let attempts = if error.is_timeout() { 1 + u32::from(doubt) } else { ATTEMPTS };
         if (error.is_retryable() || doubt) && attempt < attempts {
             tokio::time::sleep(Duration::from_millis(10 << attempt)).await;
             continue;
         }
         let ErrorKind::Conflict { head: Some(head) } = *error.kind() else { return Err(error) };
-        let any = matches!(commit.expect, Expect::Any);
+        if in_doubt
+            && commit.precondition == Precondition::MustNotExist
+            && has_created(store, &commit).await?
+        {
+            return find_commit(store, &commit).await?.ok_or(error);
+        }
+        let any = matches!(commit.precondition, Precondition::MustExist);
         if !any || head <= commit.seen || overtaken >= OVERTAKEN {
             return Err(error);
         }
@@ -55,12 +63,20 @@ pub(crate) async fn settle<S: SessionStore + ?Sized>(
     }
 }
 
-/// Looks for a commit in the log after what its writer had seen.
+/// Returns whether an existing session was created by this commit, one of whose earlier attempts may have been applied.
+/// Reads the session's first event only.
+async fn has_created<S: SessionStore + ?Sized>(store: &S, commit: &Commit) -> Result<bool> {
+    let first = store.read(commit.session, ReadEvents::first(1).with_after(commit.seen)).await;
+    let first = first.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
+    Ok(first.events.first().is_some_and(|event| event.commit == commit.id))
+}
+
+/// Searches the log for a commit, after the head that its writer had seen.
 pub(crate) async fn find_commit<S: SessionStore + ?Sized>(
     store: &S,
     commit: &Commit,
 ) -> Result<Option<Committed>> {
-    let mut read = Some(ReadEvents::first(PAGE).max_bytes(PAGE_BYTES).after(commit.seen));
+    let mut read = Some(ReadEvents::first(PAGE).with_max_bytes(PAGE_BYTES).with_after(commit.seen));
     let (mut first, mut epoch) = (None, None);
     while let Some(next) = read {
         let page = store.read(commit.session, next).await?;
@@ -75,7 +91,7 @@ pub(crate) async fn find_commit<S: SessionStore + ?Sized>(
             }
         }
         if let Some(damage) = page.damaged.first() {
-            // It may lie there.
+            // The commit may be in the damaged part.
             return Err(Error::corrupt(format!("session {}: {damage}", commit.session)));
         }
         read = page.next;
@@ -83,14 +99,14 @@ pub(crate) async fn find_commit<S: SessionStore + ?Sized>(
     Ok(None)
 }
 
-/// What became of a commit is not known after a panic of the store.
+/// Returns the error for a panic of the store, after which the outcome of the commit is unknown.
 fn store_panicked(commit: &Commit) -> Error {
     let text =
         format!("the store panicked at commit {} of session {}; send it again", commit.id, commit.session);
     Error::new(ErrorKind::Unavailable, text).with_outcome(WriteOutcome::Unknown)
 }
 
-/// Whether an error tells of this attempt only: nobody looked whether an earlier one had landed.
+/// Returns whether an error concerns only this attempt, and does not show whether an earlier one was applied.
 fn says_nothing(kind: &ErrorKind) -> bool {
     use ErrorKind::{Corrupt, Denied, Full, Poisoned, Unavailable};
     matches!(kind, Unavailable | Denied | Full | Corrupt | Poisoned)

@@ -1,4 +1,4 @@
-//! The trait that a backend implements for sessions, and its requests and answers.
+//! Trait that a backend implements for sessions, and its requests and answers.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use serde::{Deserialize, Serialize};
+
+use crate::base::json::millis;
 use crate::base::{
     Epoch, Error, ErrorKind, Reason, Result, Seq, SessionId, SessionState, Timestamp, WorkspaceId,
 };
@@ -17,121 +20,286 @@ use crate::session::{Session, SessionSummary};
 use crate::store::page::{Cursor, Damaged, Fingerprint, PAGE_MAX, Page, PageQuery};
 use crate::store::read::{EventPage, ReadEvents};
 
-/// Keeps sessions: their logs, and the records that the logs fold into.
+/// Store of sessions: their logs, and the records that the logs fold into.
 ///
 /// # Contract
 ///
-/// A handle is bound to one tenant, and sees nothing of another. What a commit means is decided by
-/// [`plan`](crate::plan()) alone; a backend's whole duty is to make "read the record, plan, store events and
-/// record" one atomic step, durable before it returns, and to hand back what was stored byte for byte. Two handles
-/// on one store, in one process or several, behave like one.
+/// A handle belongs to one tenant, and does not see data of another. [`plan`](crate::plan()) alone decides what a
+/// commit means. A backend makes "read the record, plan, store events and record" one atomic step, durable before it
+/// returns, and returns stored data byte for byte. Two handles on one store, in one process or several, behave like
+/// one.
 ///
-/// Corrupt data is reported as `Corrupt` or among the damaged, never as absent, and never overwritten.
+/// Corrupt data is reported as `Corrupt` or listed as damaged, never as absent, and never overwritten.
 ///
 /// # Cancel safety
 ///
-/// Every method may be dropped at any point. A dropped `commit` was applied wholly or not at all, or is still being
-/// applied; the same commit sent again finds out.
+/// Every method may be dropped at any point. A dropped `commit` was applied completely or not at all, or is still
+/// being applied; sending the same commit again determines which.
 ///
 /// # Errors
 ///
-/// Each method returns `Unavailable` where the store cannot be reached, `Denied` and `Full` as the system reports
-/// them, `Corrupt` for damage, `Poisoned` after a failure that left durability in doubt. Further kinds stand at the
-/// methods. A store that has waited for others, or tried, for as long as it may says so with
-/// [`Error::timed_out`](crate::base::error::Error::timed_out); [`settle`](crate::store::ext::SessionStoreExt::settle) tries
-/// everything else that is `Unavailable` again.
+/// Each method returns `Unavailable` if the store cannot be reached, `Denied` and `Full` as the system reports them,
+/// `Corrupt` for damage, and `Poisoned` after a failure that left durability in doubt. Each method documents its
+/// further kinds. A store that has waited for others, or tried, for as long as it may marks the error with
+/// [`Error::timed_out`](crate::base::error::Error::timed_out);
+/// [`commit_with_retry`](crate::store::ext::SessionStoreExt::commit_with_retry) retries all other errors of kind
+/// `Unavailable`.
 ///
 /// # Wrappers
 ///
-/// A store around another implements [`SessionStoreWrapper`](crate::store::wrapper::SessionStoreWrapper), which passes on what it
-/// does not do itself.
+/// A store around another implements [`SessionStoreWrapper`](crate::store::wrapper::SessionStoreWrapper), which
+/// forwards the methods that the wrapper does not implement.
 #[async_trait]
 pub trait SessionStore: Debug + Send + Sync + 'static {
-    /// Applies a commit: all of it or nothing. The only write of events.
+    /// Applies a commit, completely or not at all. The only method that writes events.
     ///
-    /// On return the commit is durable, at the store's [durability](Capabilities::durability). The same commit sent
-    /// twice is applied once, and answered alike. Of several commits with the same expectation one succeeds. A commit
-    /// that creates a session with a [parent](crate::model::parts::Origin::parent) fails with `Deleted` where the parent is
-    /// deleted, also where that happens at the same moment; an id that is in use in any workspace, or was, is not
-    /// created again.
+    /// On return the commit is durable, at the store's [durability](Capabilities::durability). A commit that is sent
+    /// twice is applied once, and both calls get the same answer. Of several commits with the same expected head, one
+    /// succeeds. A commit that creates a session with a [parent](crate::model::parts::Origin::parent) fails with
+    /// `Deleted` if the parent is deleted, also if that happens concurrently. An id that is or was in use, in any
+    /// workspace, cannot be created again.
     ///
     /// # Errors
     ///
-    /// Those of [`plan`](crate::plan()). [`Error::write_outcome`](crate::base::error::Error::write_outcome) says whether a
-    /// failed commit may have been applied.
+    /// Those of [`plan`](crate::plan()). [`Error::write_outcome`](crate::base::error::Error::write_outcome) tells
+    /// whether a failed commit may have been applied.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::commit::Commit;
+    /// use agent_core::SessionStore;
+    /// use agent_core::event::NewEvent;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let commit = Commit::seal(&effects, session.id, session.head).with_event(NewEvent::user_message("Hello"));
+    /// let committed = store.commit(commit).await?;
+    /// assert_eq!(committed.session.inputs_open, 1);
+    /// # Ok(()) }
+    /// ```
     async fn commit(&self, commit: Commit) -> Result<Committed>;
 
-    /// The record of a session; for a deleted one its tombstone, in state `Deleted`.
+    /// Returns the record of a session; for a deleted session its tombstone, in state `Deleted`.
     ///
     /// # Errors
     ///
-    /// `NotFound` where there was never such a session.
+    /// `NotFound` if there was never such a session.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::SessionStore;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// assert_eq!(store.load(session.id).await?, session);
+    /// assert!(store.load(effects.new_session_id()).await.unwrap_err().is_absent());
+    /// # Ok(()) }
+    /// ```
     async fn load(&self, id: SessionId) -> Result<Arc<Session>>;
 
-    /// Events of the session's own log, in order. Those that lie in its ancestors are read by
-    /// [`SessionStoreExt`](crate::store::ext::SessionStoreExt).
+    /// Returns events of the session's own log, in order. [`SessionStoreExt`](crate::store::ext::SessionStoreExt)
+    /// also reads those in its ancestors.
     ///
-    /// Reads what the page holds, not the log. A deleted session's events can be read for as long as they are there.
+    /// The cost depends on the page, not on the length of the log. Events of a deleted session can be read until they
+    /// are purged.
     ///
     /// # Errors
     ///
-    /// `NotFound`. Damage in the asked range ends the page before it and is named on the page; where the page would
-    /// start with it, `Corrupt`.
+    /// `NotFound` if there was never such a session. Damage in the requested range ends the page before it and is
+    /// listed on the page; `Corrupt` if the page would start with it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::SessionStore;
+    /// use agent_core::store::ReadEvents;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let page = store.read(session.id, ReadEvents::first(100)).await?;
+    /// assert_eq!(page.events[0].kind.as_str(), "session.created");
+    /// # Ok(()) }
+    /// ```
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage>;
 
-    /// Sessions by recency, the latest first; those that are [due](SessionQuery::due) by that, the earliest first. Opens
-    /// no log beyond its record's derived form.
+    /// Returns a page of sessions, ordered by last activity, latest first; sessions that are
+    /// [due](SessionQuery::with_due), ordered by due time, earliest first.
+    ///
+    /// Reads the data derived for lists, and opens no log beyond that.
     ///
     /// # Errors
     ///
     /// `InvalidInput` for a cursor of another query.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::SessionStore;
+    /// use agent_core::store::SessionQuery;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let page = store.list(SessionQuery::new()).await?;
+    /// assert_eq!(page.items[0].id, session.id);
+    /// # Ok(()) }
+    /// ```
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>>;
 
     /// Removes the bytes of a deleted session; its [tombstone](Session::tombstone) stays, in the place of its record.
     ///
-    /// What living forks read is never removed, whatever is asked for: a store begins with [`Purge::sparing_forks`], which
-    /// finds that, then removes the events after [`Purge::keep`] and replaces the record in one atomic step. Doing it
-    /// twice is fine, and removes what is needed no longer.
+    /// Events that living forks read are never removed, whatever the request. A store first calls
+    /// [`Purge::sparing_forks`], which finds them, then removes the events after
+    /// [`keep_through`](Purge::keep_through) and replaces the record in one atomic step. A repeated purge succeeds, and
+    /// removes what is not needed any more.
     ///
     /// # Errors
     ///
-    /// `NotFound`; `Conflict` where the head is not the one given; `InvalidInput` where the session is not deleted;
-    /// `Corrupt` where damage may be a fork that reads it, and nothing is removed then.
+    /// `NotFound`; `Conflict` if the head is not the given one; `InvalidInput` if the session is not deleted;
+    /// `Corrupt` if damaged data may be a fork that reads the session; nothing is removed then.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::commit::Trigger;
+    /// # use agent_core::state::Reason;
+    /// use agent_core::SessionStore;
+    /// use agent_core::store::{Purge, ReadEvents};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let deleted = store.trigger(&effects, session.id, Trigger::Delete(Reason::UserDeleted)).await?;
+    /// let purged = store.purge(Purge::new(session.id, deleted.last)).await?;
+    /// assert_eq!(purged.events, deleted.last.get());
+    /// assert!(store.read(session.id, ReadEvents::first(100)).await?.events.is_empty());
+    /// # Ok(()) }
+    /// ```
     async fn purge(&self, purge: Purge) -> Result<Purged>;
 
-    /// A sign of life of the run that holds the lease `epoch` and has nothing to commit. Advisory: not an event, not
-    /// durable, and no effect where the lease is another's by now.
+    /// Sends a heartbeat of the run that holds the lease `epoch`, while the run has nothing to commit.
+    ///
+    /// A heartbeat is advisory: it is not an event, is not durable, and has no effect if another run holds the lease
+    /// by now.
     ///
     /// # Errors
     ///
-    /// `NotFound`.
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()>;
+    /// `NotFound` if there was never such a session.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::commit::{LeaseRequest, Trigger};
+    /// # use agent_core::event::NewEvent;
+    /// use agent_core::SessionStore;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let events = vec![NewEvent::user_message("Hello")];
+    /// # let session = store.append(&effects, session.id, session.head, events).await?.session;
+    /// # let begin = Trigger::BeginRun(LeaseRequest::new("laptop", effects.new_run_id()));
+    /// # let begun = store.trigger(&effects, session.id, begin).await?;
+    /// let epoch = begun.epoch.unwrap();
+    /// let before = store.lease_status(session.id, epoch).await?;
+    /// store.heartbeat(session.id, epoch).await?;
+    /// assert_ne!(store.lease_status(session.id, epoch).await?.heartbeat, before.heartbeat);
+    /// # Ok(()) }
+    /// ```
+    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()>;
 
-    /// Looks for signs of life of the holder of the lease `epoch`, without leaving one.
+    /// Returns the heartbeat of the holder of the lease `epoch`, without sending one.
     ///
     /// # Errors
     ///
-    /// `NotFound`.
-    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse>;
-
-    /// Makes anew, from the logs and tombstones, what the store derives from them and keeps (records, lists, indexes).
-    /// Returns of how many sessions, and names those that it left as they are because their logs are damaged. Others may
-    /// read and write meanwhile.
+    /// `NotFound` if there was never such a session.
     ///
-    /// As provided it does nothing: for a store that keeps nothing of that kind.
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::commit::{LeaseRequest, Trigger};
+    /// # use agent_core::event::NewEvent;
+    /// use agent_core::SessionStore;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// # let events = vec![NewEvent::user_message("Hello")];
+    /// # let session = store.append(&effects, session.id, session.head, events).await?.session;
+    /// # let begin = Trigger::BeginRun(LeaseRequest::new("laptop", effects.new_run_id()));
+    /// # let begun = store.trigger(&effects, session.id, begin).await?;
+    /// let status = store.lease_status(session.id, begun.epoch.unwrap()).await?;
+    /// assert!(!status.holder_proven_dead);
+    /// # Ok(()) }
+    /// ```
+    async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus>;
+
+    /// Rebuilds, from the logs and tombstones, the data that the store derives from them (records, lists, indexes).
+    ///
+    /// Returns the number of rebuilt sessions, and lists those left unchanged because their logs are damaged. Other
+    /// callers may read and write at the same time.
+    ///
+    /// The default does nothing, for a store that keeps no derived data.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::{MemoryStore, SessionStore};
+    ///
+    /// let rebuilt = MemoryStore::new().rebuild().await?;
+    /// assert!(rebuilt.damaged.is_empty());
+    /// # Ok(()) }
+    /// ```
     async fn rebuild(&self) -> Result<Rebuilt> {
         Ok(Rebuilt::default())
     }
 
-    /// Deletes a session that no commit can delete, since its record cannot be read: leaves a tombstone with what is still
-    /// known of its origin, and returns that. The damaged bytes are kept until the session is [purged](Self::purge). A run
-    /// that goes on is fenced off. Hosts call `WorkspaceManager::delete_session`.
+    /// Deletes a session that no commit can delete because its record cannot be read. Returns the tombstone.
     ///
-    /// Doing it twice is fine. As provided it refuses: for a store that cannot do it.
+    /// The tombstone keeps what is still known of the session's origin. The damaged bytes are kept until the session
+    /// is [purged](Self::purge). A running run is fenced. Hosts call `WorkspaceManager::delete_session`.
+    ///
+    /// A repeated call succeeds. The default refuses, for a store that does not support it.
     ///
     /// # Errors
     ///
-    /// `NotFound`; `InvalidInput` if the record can be read: delete the session by a commit; `Unsupported` as provided.
+    /// `NotFound`; `InvalidInput` if the record can be read: delete the session by a commit; `Unsupported` by
+    /// default.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::SessionStore;
+    /// use agent_core::ErrorKind;
+    /// use agent_core::state::Reason;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let refused = store.delete_damaged(session.id, effects.now(), Reason::StorageCorrupt).await;
+    /// assert_eq!(*refused.unwrap_err().kind(), ErrorKind::Unsupported, "memory is never damaged");
+    /// # Ok(()) }
+    /// ```
     async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
         let _ = (at, reason);
         Err(Error::new(
@@ -142,24 +310,62 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
         ))
     }
 
-    /// What the store finds wrong with how it keeps things, where reading them all would not tell: an index without an
-    /// entry, a page that is linked to none. Writes nothing; may read the whole store.
+    /// Returns faults of the store's own structures that reading all objects would not show.
     ///
-    /// As provided it finds nothing.
+    /// Examples are an index without an entry and a page without a link to it. Writes nothing; may read the whole
+    /// store.
+    ///
+    /// The default returns nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::{MemoryStore, SessionStore};
+    ///
+    /// assert!(MemoryStore::new().check().await?.is_empty());
+    /// # Ok(()) }
+    /// ```
     async fn check(&self) -> Result<Vec<Damaged>> {
         Ok(Vec::new())
     }
 
-    /// What this store promises.
+    /// Returns the guarantees of this store.
+    ///
+    /// ```
+    /// use agent_core::store::{Durability, Scope};
+    /// use agent_core::{MemoryStore, SessionStore};
+    ///
+    /// let guarantees = MemoryStore::new().capabilities();
+    /// assert_eq!((guarantees.scope, guarantees.durability), (Scope::Process, Durability::None));
+    /// ```
     fn capabilities(&self) -> Capabilities;
 
-    /// Waits until the session's head is past `seen`, and returns it.
+    /// Waits until the session's head is greater than `seen`, and returns the head.
     ///
-    /// As provided it looks four times a second. A store that is told of changes overrides it.
+    /// The default loads the record four times a second. A store that is notified of changes overrides it.
     ///
     /// # Errors
     ///
-    /// `NotFound`.
+    /// `NotFound` if there was never such a session.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::event::NewEvent;
+    /// use agent_core::SessionStore;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let events = vec![NewEvent::user_message("Hello")];
+    /// let (changed, appended) = tokio::join!(
+    ///     store.changed(session.id, session.head),
+    ///     store.append(&effects, session.id, session.head, events),
+    /// );
+    /// assert_eq!(changed?, appended?.last);
+    /// # Ok(()) }
+    /// ```
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
         loop {
             let head = self.load(id).await?.head;
@@ -170,46 +376,92 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
         }
     }
 
-    /// Closes the backend of this store: for all of its tenants, clones and traits. Finishes the writes that have begun,
-    /// and gives back threads, files, connections and the locks of leases. Calls after it fail with `Unavailable`. Closing
-    /// again does nothing.
+    /// Closes the backend of this store, for all of its tenants, clones and traits.
     ///
-    /// As provided it does nothing, for a store that holds nothing of the kind.
+    /// Finishes the writes that have begun, and releases threads, files, connections and the locks of leases. Later
+    /// calls fail with `Unavailable`. Closing again does nothing.
+    ///
+    /// The default does nothing, for a store that holds no such resources.
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it returns, the store is closing or closed; call it again to wait for the end.
+    /// If the future is dropped before it returns, the store is closing or closed; call it again to wait for the end.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::{ErrorKind, MemoryStore, Storage};
+    ///
+    /// let storage = Storage::from(MemoryStore::new());
+    /// storage.sessions.close().await?;
+    /// let error = storage.bindings.resolve(&"laptop".parse()?).await.unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::Unavailable);
+    /// # Ok(()) }
+    /// ```
     async fn close(&self) -> Result<()> {
         Ok(())
     }
 }
 
-/// Which sessions to list.
+/// Query for a list of sessions.
 ///
-/// Archived and deleted ones are left out unless their states are asked for.
+/// Archived and deleted sessions are left out unless their states are requested.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use agent_core::clock::Effects;
+/// use agent_core::model::{Actor, Patch};
+/// use agent_core::session::NewSession;
+/// use agent_core::state::SessionState;
+/// use agent_core::store::SessionQuery;
+/// use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
+///
+/// let (store, effects) = (MemoryStore::new(), Effects::default());
+/// let patch = Patch::new().with_label("project", "travel");
+/// for _ in 0..3 {
+///     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&patch);
+///     store.create(&effects, new).await?;
+/// }
+/// let query = SessionQuery::new()
+///     .with_workspace(WorkspaceId::DEFAULT)
+///     .with_label("project", "travel")
+///     .with_states([SessionState::Idle, SessionState::Queued])
+///     .with_creator(Actor::SYSTEM)
+///     .with_total()
+///     .with_limit(2);
+/// let first = store.list(query.clone()).await?;
+/// let second = store.list(query.with_cursor(first.next)).await?;
+/// assert_eq!((first.total, first.items.len(), second.items.len()), (Some(3), 2, 1));
+/// # Ok(()) }
+/// ```
 #[must_use]
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct SessionQuery {
-    /// Only of this workspace.
+    /// Workspace of the sessions; `None` for any.
     pub workspace: Option<WorkspaceId>,
-    /// Only in one of these states, where any are given.
+    /// States of the sessions; empty for all that are not hidden.
     pub states: Vec<SessionState>,
-    /// Only with all of these labels.
+    /// Labels that the sessions must have, all of them.
     pub labels: BTreeMap<String, String>,
-    /// Only created by this actor.
+    /// Creator of the sessions; `None` for any.
     pub creator: Option<Actor>,
-    /// Only forks and children of this session.
+    /// Parent of the sessions, which are its forks and children; `None` for any.
     pub parent: Option<SessionId>,
-    /// Only those that want somebody to come by this time; and the list is in the order in which they do, the earliest
-    /// first, where times are equal in the order of their ids.
+    /// Latest due time of the sessions; `None` for any.
+    ///
+    /// If it is set, the list contains only sessions that are due by this time, ordered by due time, earliest first,
+    /// and for equal times by id.
     pub due: Option<Timestamp>,
-    /// Whether to count all that match, on all pages. The first page of such a list also names the sessions that are missing:
-    /// the store knows that they were there. It looks at every session of the tenant, and costs more.
+    /// True to count all matching sessions, on all pages.
+    ///
+    /// The first page of such a list also reports missing sessions, which have existed but cannot be found. The store
+    /// checks every session of the tenant, so the query costs more.
     pub with_total: bool,
-    /// The most sessions on the page; at most 1,000. 0 gives an empty page, without a next one.
+    /// Maximum number of sessions on the page; 50 by default, at most 1,000. 0 returns an empty page without a next
+    /// one.
     pub limit: usize,
-    /// Where the page starts.
+    /// Start of the page.
     pub cursor: Option<Cursor>,
 }
 
@@ -230,76 +482,133 @@ impl Default for SessionQuery {
 }
 
 impl SessionQuery {
-    /// All sessions that are not hidden, 50 a page.
+    /// Creates a query for all sessions that are not hidden, 50 a page.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only of this workspace.
-    pub fn workspace(mut self, id: WorkspaceId) -> Self {
+    /// Selects sessions of this workspace only.
+    pub fn with_workspace(mut self, id: WorkspaceId) -> Self {
         self.workspace = Some(id);
         self
     }
 
-    /// Only in one of these states.
-    pub fn states(mut self, states: impl IntoIterator<Item = SessionState>) -> Self {
+    /// Selects sessions in one of these states only.
+    pub fn with_states(mut self, states: impl IntoIterator<Item = SessionState>) -> Self {
         self.states = states.into_iter().collect();
         self
     }
 
-    /// In any state, hidden ones too.
+    /// Selects sessions in any state, hidden ones included.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::commit::Trigger;
+    /// use agent_core::SessionStore;
+    /// use agent_core::store::SessionQuery;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// store.trigger(&effects, session.id, Trigger::Archive).await?;
+    /// assert!(store.list(SessionQuery::new()).await?.items.is_empty());
+    /// assert_eq!(store.list(SessionQuery::new().with_hidden()).await?.items.len(), 1);
+    /// # Ok(()) }
+    /// ```
     pub fn with_hidden(self) -> Self {
-        self.states(SessionState::ALL.iter().copied())
+        self.with_states(SessionState::ALL.iter().copied())
     }
 
-    /// Only with this label.
-    pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+    /// Selects sessions with this label only.
+    pub fn with_label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.insert(key.into(), value.into());
         self
     }
 
-    /// Only created by this actor.
-    pub fn creator(mut self, creator: Actor) -> Self {
+    /// Selects sessions created by this actor only.
+    pub fn with_creator(mut self, creator: Actor) -> Self {
         self.creator = Some(creator);
         self
     }
 
-    /// Only forks and children of this session.
-    pub fn parent(mut self, parent: SessionId) -> Self {
+    /// Selects forks and children of this session only.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::SessionStore;
+    /// use agent_core::store::SessionQuery;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let fork = store.fork(&effects, session.id, None).await?;
+    /// let page = store.list(SessionQuery::new().with_parent(session.id)).await?;
+    /// assert_eq!(page.items[0].id, fork.id);
+    /// # Ok(()) }
+    /// ```
+    pub fn with_parent(mut self, parent: SessionId) -> Self {
         self.parent = Some(parent);
         self
     }
 
-    /// Only those that want somebody to come by `until`: inputs and answers that wait, wakes that are due, failed runs
-    /// whose time to be tried again has come, questions whose time is over. In the order in which they do, the earliest
-    /// first; see [`Session::due_at`].
+    /// Selects sessions that are due by `until`, ordered by due time, earliest first; see [`Session::next_due_at`].
     ///
-    /// The list says where to look, not what to do: whether a session may run is decided when its run begins.
-    pub fn due(mut self, until: Timestamp) -> Self {
+    /// These are sessions with waiting inputs or answers, due timers, failed runs whose next attempt is due, or
+    /// expired questions, and finished children that were not reported to their parents.
+    ///
+    /// The list contains the sessions to check. Whether a session may run is decided when its run begins.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::event::NewEvent;
+    /// use agent_core::SessionStore;
+    /// use agent_core::store::SessionQuery;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let due = SessionQuery::new().with_due(effects.now());
+    /// assert!(store.list(due.clone()).await?.items.is_empty());
+    /// let events = vec![NewEvent::user_message("Hello")];
+    /// let session = store.append(&effects, session.id, session.head, events).await?.session;
+    /// assert_eq!(store.list(due).await?.items[0].id, session.id);
+    /// # Ok(()) }
+    /// ```
+    pub fn with_due(mut self, until: Timestamp) -> Self {
         self.due = Some(until);
         self
     }
 
-    /// Counts all that match, and has missing sessions named.
+    /// Counts all matching sessions, and lists missing ones.
     pub fn with_total(mut self) -> Self {
         self.with_total = true;
         self
     }
 
-    /// Sets the most sessions on the page.
-    pub fn limit(mut self, limit: usize) -> Self {
+    /// Sets the maximum number of sessions on the page.
+    pub fn with_limit(mut self, limit: usize) -> Self {
         self.limit = limit.min(PAGE_MAX);
         self
     }
 
-    /// Starts the page here.
-    pub fn cursor(mut self, cursor: Option<Cursor>) -> Self {
+    /// Sets the start of the page.
+    pub fn with_cursor(mut self, cursor: Option<Cursor>) -> Self {
         self.cursor = cursor;
         self
     }
 
-    /// Whether a session is among those asked for.
-    pub fn wants(&self, session: &SessionSummary) -> bool {
+    /// Returns whether a session matches the query.
+    #[doc(alias = "wants")]
+    pub fn matches(&self, session: &SessionSummary) -> bool {
         let state = session.status.state;
         let shown = if self.states.is_empty() { !state.is_hidden() } else { self.states.contains(&state) };
         shown
@@ -307,10 +616,10 @@ impl SessionQuery {
             && self.labels.iter().all(|(key, value)| session.attributes.labels.get(key) == Some(value))
             && self.creator.as_ref().is_none_or(|creator| session.creator == *creator)
             && self.parent.is_none_or(|parent| session.origin.parent() == Some(parent))
-            && self.due.is_none_or(|until| session.due_at.is_some_and(|at| at <= until))
+            && self.due.is_none_or(|until| session.next_due_at.is_some_and(|at| at <= until))
     }
 
-    /// For backends: puts sessions in the list's order.
+    /// For backends: sorts sessions in the list's order.
     pub fn sort(&self, sessions: &mut [SessionSummary]) {
         sessions.sort_by_key(|session| (self.place(session), session.id));
         if self.due.is_none() {
@@ -318,17 +627,18 @@ impl SessionQuery {
         }
     }
 
-    /// By what the list is ordered, beside the id: latest first, unless it is of what is due.
+    /// Returns the time by which the list is ordered, before the id: latest first, or earliest first in a list of due
+    /// sessions.
     fn place(&self, session: &SessionSummary) -> Timestamp {
         match self.due {
-            Some(_) => session.due_at.unwrap_or(Timestamp::UNIX_EPOCH),
+            Some(_) => session.next_due_at.unwrap_or(Timestamp::UNIX_EPOCH),
             None => session.last_active_at,
         }
     }
 
-    /// By what a cursor knows that it belongs to this query.
+    /// Returns the fingerprint by which a cursor recognizes its query.
     pub fn fingerprint(&self) -> u64 {
-        // A field that a later version adds is left out where it is not set, so that kept cursors stay good.
+        // A field that a later version adds is left out if it is not set, so that stored cursors stay valid.
         let mut print = Fingerprint::of("sessions")
             .field("workspace", self.workspace.map(|id| id.as_uuid().to_string()))
             .field("creator", self.creator.as_ref().map(Actor::to_string))
@@ -336,7 +646,7 @@ impl SessionQuery {
             .field("due", self.due.map(|at| at.as_micros().to_string()));
         let states: BTreeSet<_> = self.states.iter().map(|state| state.as_str()).collect();
         if states.len() == SessionState::ALL.len() {
-            // A later version may know more of them.
+            // A later version may have more states.
             print = print.field("states", Some("all"));
         } else {
             print = states.into_iter().fold(print, |print, state| print.field("state", Some(state)));
@@ -347,23 +657,42 @@ impl SessionQuery {
         print.finish()
     }
 
-    /// For backends that hold all summaries at hand: the page of those that match, from any order.
+    /// For backends that hold all summaries in memory: returns the page of the matching ones, given in any order.
     ///
     /// # Errors
     ///
     /// `InvalidInput` for a cursor of another query.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::SessionStore;
+    /// use agent_core::session::SessionSummary;
+    /// use agent_core::store::SessionQuery;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let summaries = vec![SessionSummary::from(&*session)];
+    /// let query = SessionQuery::new();
+    /// assert!(query.matches(&summaries[0]));
+    /// assert_eq!(query.page(summaries)?.items[0].id, session.id);
+    /// # Ok(()) }
+    /// ```
     pub fn page(&self, sessions: impl IntoIterator<Item = SessionSummary>) -> Result<Page<SessionSummary>> {
         let print = self.fingerprint();
         let after = self.cursor.as_ref().map(|cursor| cursor.recent_key::<SessionId>(print)).transpose()?;
         let is_after = if self.due.is_some() { Ordering::is_gt } else { Ordering::is_lt };
         let limit = self.limit.min(PAGE_MAX);
         let (mut found, mut total) = (Vec::new(), 0);
-        for session in sessions.into_iter().filter(|session| self.wants(session)) {
+        for session in sessions.into_iter().filter(|session| self.matches(session)) {
             total += 1;
             if after.is_none_or(|after| is_after((self.place(&session), session.id).cmp(&after))) {
                 found.push(session);
             }
-            // Never are many more held than the page has.
+            // Holds at most about twice as many sessions as the page.
             if found.len() > 2 * limit {
                 self.sort(&mut found);
                 found.truncate(limit + 1);
@@ -378,34 +707,63 @@ impl SessionQuery {
 
 impl PageQuery for SessionQuery {
     fn starting_at(self, cursor: Cursor) -> Self {
-        self.cursor(Some(cursor))
+        self.with_cursor(Some(cursor))
     }
 }
 
-/// Which deleted session's bytes to remove. What living forks read of it stays in any case.
+/// Request to remove the bytes of a deleted session. Events that living forks read are kept in any case.
+///
+/// ```
+/// use agent_core::Seq;
+/// use agent_core::clock::Effects;
+/// use agent_core::store::Purge;
+///
+/// let session = Effects::default().new_session_id();
+/// let purge = Purge::new(session, Seq::new(40)).with_rewrite().with_keep_through(Seq::new(10));
+/// assert_eq!((purge.rewrite, purge.keep_through), (true, Seq::new(10)));
+/// ```
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Purge {
-    /// The session.
+    /// Id of the session.
     pub session: SessionId,
-    /// Its head, as it was when the decision was made.
+    /// Head of the session at the time of the decision.
     pub head: Seq,
-    /// Its events up to this are kept, whether a fork reads them or not; a fork that reads more keeps more.
-    pub keep: Seq,
+    /// Last event that is kept in any case, whether a fork reads it or not; a fork that reads more keeps more. Zero by
+    /// default, which keeps none.
+    pub keep_through: Seq,
+    /// True to also remove the bytes that earlier changes left in unused parts of the store's files, if necessary by
+    /// rewriting a whole file; see [`with_rewrite`](Self::with_rewrite). False by default.
+    pub rewrite: bool,
 }
 
 impl Purge {
-    /// Removes all events of `session` that no living fork reads.
+    /// Creates a request to remove all events of `session` that no living fork reads.
     pub fn new(session: SessionId, head: Seq) -> Self {
-        Self { session, head, keep: Seq::ZERO }
+        Self { session, head, keep_through: Seq::ZERO, rewrite: false }
     }
 
-    /// For backends: checks that the session is deleted, and still at the head that was decided on.
+    /// For backends: checks that the session is deleted, and that its head is still the given one.
     ///
     /// # Errors
     ///
-    /// `InvalidInput`, `Conflict`.
+    /// `InvalidInput` if the session is not deleted, `Conflict` if its head is another one.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::store::Purge;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let purge = Purge::new(session.id, session.head);
+    /// assert!(purge.check(&session).is_err(), "delete the session first");
+    /// # Ok(()) }
+    /// ```
     pub fn check(&self, now: &Session) -> Result<()> {
         if now.status.state != SessionState::Deleted {
             return Err(Error::invalid(format!(
@@ -422,45 +780,68 @@ impl Purge {
         Ok(())
     }
 
+    /// Also removes the bytes that earlier changes left in unused parts of the store's files.
+    ///
+    /// A store that moves events within a shared file may have left copies of them there, which no one can read
+    /// through the store. Such a store rewrites the file: the cost grows with the whole file, and other writers wait. A
+    /// store that leaves no such copies ignores the flag.
+    pub fn with_rewrite(mut self) -> Self {
+        self.rewrite = true;
+        self
+    }
+
     /// Keeps the events up to `keep` in any case.
-    pub fn keep(mut self, keep: Seq) -> Self {
-        self.keep = keep;
+    pub fn with_keep_through(mut self, keep: Seq) -> Self {
+        self.keep_through = keep;
         self
     }
 }
 
-/// What a purge did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Result of a purge.
+///
+/// ```
+/// use agent_core::store::Purged;
+///
+/// assert_eq!(Purged::new(40).events, 40);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Purged {
-    /// How many events were removed.
+    /// Number of removed events.
     pub events: u64,
 }
 
 impl Purged {
-    /// So many events were removed.
+    /// Creates the result for this number of removed events.
     pub const fn new(events: u64) -> Self {
         Self { events }
     }
 }
 
 /// Result of [`SessionStore::rebuild`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+///
+/// ```
+/// use agent_core::store::{Damaged, Rebuilt};
+///
+/// let rebuilt = Rebuilt::new(12).with_damaged(vec![Damaged::new("session 019c…", "line 3 is cut off")]);
+/// assert_eq!((rebuilt.sessions, rebuilt.damaged.len()), (12, 1));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Rebuilt {
-    /// Number of sessions of which everything derived was made anew.
+    /// Number of sessions whose derived data was rebuilt.
     pub sessions: u64,
-    /// Sessions that were left as they are because their logs or tombstones are damaged.
+    /// Sessions left unchanged because their logs or tombstones are damaged.
     pub damaged: Vec<Damaged>,
 }
 
 impl Rebuilt {
-    /// So many sessions, and none left out.
+    /// Creates the result for this number of sessions, without damaged ones.
     pub const fn new(sessions: u64) -> Self {
         Self { sessions, damaged: Vec::new() }
     }
 
-    /// Names the sessions that were left as they are.
+    /// Sets the sessions that were left unchanged.
     #[must_use]
     pub fn with_damaged(mut self, damaged: Vec<Damaged>) -> Self {
         self.damaged = damaged;
@@ -468,80 +849,102 @@ impl Rebuilt {
     }
 }
 
-/// Signs of life of a lease's holder. Two that are equal, a whole ttl apart by the watcher's own clock, say that the
-/// holder is gone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Heartbeat of a lease holder. If it does not change for one ttl on the observer's own clock, the lease has expired.
+///
+/// ```
+/// use agent_core::store::LeaseStatus;
+///
+/// let (before, now) = (LeaseStatus::new(4, false), LeaseStatus::new(5, false));
+/// assert_ne!(before, now, "the holder is alive");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Pulse {
-    /// Changes with every beat.
-    pub beat: u64,
-    /// Whether the holder is proven dead; no need to wait then. `false` where the store cannot tell.
-    pub dead: bool,
+#[doc(alias = "Pulse")]
+pub struct LeaseStatus {
+    /// Counter that changes with every heartbeat.
+    pub heartbeat: u64,
+    /// True if the holder is proven dead, so that no wait is needed. False if the store cannot prove it.
+    pub holder_proven_dead: bool,
 }
 
-impl Pulse {
-    /// A beat, and whether the holder is proven dead.
-    pub const fn new(beat: u64, dead: bool) -> Self {
-        Self { beat, dead }
+impl LeaseStatus {
+    /// Creates a status.
+    pub const fn new(heartbeat: u64, holder_proven_dead: bool) -> Self {
+        Self { heartbeat, holder_proven_dead }
     }
 }
 
-/// Which handles on a store behave like one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Scope in which handles on a store behave like one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Scope {
-    /// Those in one process.
+    /// Handles in one process.
     Process,
-    /// Those on one machine.
+    /// Handles on one machine.
     Host,
-    /// Those on any machine.
+    /// Handles on any machine.
     Network,
 }
 
-/// What an acknowledged write survives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Failures that an acknowledged write survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Durability {
-    /// Nothing: it is gone with the process.
+    /// None: the data is lost with the process.
     None,
-    /// The end of the process, `kill -9` too.
+    /// End of the process, also by `kill -9`.
     ProcessCrash,
-    /// The loss of power.
+    /// Loss of power.
     PowerLoss,
 }
 
-/// How soon a list shows a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Delay after which a list shows a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Consistency {
-    /// When it is acknowledged.
+    /// None: a list shows a write once it is acknowledged.
     Immediate,
-    /// Later.
+    /// Some: a list shows a write later.
     Eventual,
 }
 
-/// What a store promises. Tests, callers and the documentation read this one struct.
+/// Guarantees of a store. Tests, callers and the documentation use this one struct.
+///
+/// ```
+/// use std::time::Duration;
+/// use agent_core::store::{Capabilities, Consistency, Durability, Scope};
+///
+/// let guarantees = Capabilities::new(Scope::Network, Durability::PowerLoss)
+///     .with_listing(Consistency::Eventual)
+///     .with_recency(Duration::from_secs(60));
+/// assert!(guarantees.durability >= Durability::ProcessCrash);
+/// assert_eq!(guarantees.suite, Capabilities::SUITE);
+/// ```
 #[must_use]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Which handles behave like one.
+    /// Scope in which handles behave like one.
     pub scope: Scope,
-    /// What an acknowledged write survives.
+    /// Failures that an acknowledged write survives.
     pub durability: Durability,
-    /// How soon a list shows a write.
+    /// Delay after which a list shows a write.
     pub listing: Consistency,
-    /// How far the order of lists may lag behind `last_active_at`.
+    /// Maximum delay of the order of lists behind `last_active_at`; in JSON, `recency_ms` in milliseconds.
+    #[serde(rename = "recency_ms", with = "millis")]
     pub recency: Duration,
-    /// The newest level of the public suite that the store passes.
+    /// Newest level of the public conformance suite that the store passes.
     pub suite: u32,
 }
 
 impl Capabilities {
-    /// The newest level of the public suite.
+    /// Newest level of the public conformance suite.
     pub const SUITE: u32 = 1;
 
-    /// A store of this scope and durability, whose lists are immediate and exact.
+    /// Creates the guarantees of a store with this scope and durability, whose lists are immediate and exact.
     pub const fn new(scope: Scope, durability: Durability) -> Self {
         Self {
             scope,
@@ -552,13 +955,13 @@ impl Capabilities {
         }
     }
 
-    /// Sets how soon a list shows a write.
+    /// Sets the delay after which a list shows a write.
     pub const fn with_listing(mut self, listing: Consistency) -> Self {
         self.listing = listing;
         self
     }
 
-    /// Sets how far the order of lists may lag.
+    /// Sets the maximum delay of the order of lists.
     pub const fn with_recency(mut self, recency: Duration) -> Self {
         self.recency = recency;
         self

@@ -1,4 +1,4 @@
-//! What a host holds: the three stores of one tenant, and the tenants of a backend.
+//! Storage of one tenant, made of three stores, and the tenants of a backend.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -11,20 +11,44 @@ use crate::store::page::Page;
 use crate::store::session::SessionStore;
 use crate::store::workspace::WorkspaceStore;
 
-/// The three stores of one tenant: of one backend, or of three. Cheap to clone.
+/// Storage of one tenant: three stores, of one backend or of several. Cloning is cheap.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use agent_core::clock::Effects;
+/// use agent_core::session::NewSession;
+/// use agent_core::{MemoryStore, SessionStoreExt, Storage, WorkspaceId};
+///
+/// let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
+/// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+/// let session = storage.sessions.create(&effects, new).await?;
+/// assert_eq!(storage.sessions.load(session.id).await?, session);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Storage {
-    /// Workspaces and their configuration.
+    /// Store of workspaces and their configuration.
     pub workspaces: Arc<dyn WorkspaceStore>,
-    /// Sessions.
+    /// Store of sessions.
     pub sessions: Arc<dyn SessionStore>,
-    /// Device bindings.
+    /// Store of device bindings.
     pub bindings: Arc<dyn BindingStore>,
 }
 
 impl Storage {
-    /// Three stores from wherever.
+    /// Creates a storage of three stores, of any backends.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use std::sync::Arc;
+    /// use agent_core::{MemoryStore, Storage};
+    ///
+    /// let (shared, local) = (Arc::new(MemoryStore::new()), Arc::new(MemoryStore::new()));
+    /// let storage = Storage::new(shared.clone(), shared, local);
+    /// assert!(storage.workspaces.list(Default::default()).await?.items.is_empty());
+    /// # Ok(()) }
+    /// ```
     pub fn new(
         workspaces: Arc<dyn WorkspaceStore>,
         sessions: Arc<dyn SessionStore>,
@@ -33,9 +57,11 @@ impl Storage {
         Self { workspaces, sessions, bindings }
     }
 
-    /// Closes the backends of the three stores, each once: finishes the writes that have begun, and gives back threads,
-    /// files, connections and the locks of leases. That ends them for all of their tenants and clones: later calls fail
-    /// with `Unavailable`. Without it, dropping the last clone of each store does as much as it can.
+    /// Closes the backends of the three stores, each once.
+    ///
+    /// Finishes the writes that have begun, and releases threads, files, connections and the locks of leases. The
+    /// backends are closed for all of their tenants and clones: later calls fail with `Unavailable`. Without this
+    /// call, dropping the last clone of each store releases as much as possible.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -51,11 +77,12 @@ impl Storage {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it returns, the stores are open, closing or closed; call it again to close them all.
+    /// If the future is dropped before it returns, the stores are open, closing or closed; call it again to close
+    /// them all.
     ///
     /// # Errors
     ///
-    /// The first error of a store; the others are closed all the same.
+    /// The first error of a store; the other stores are closed nevertheless.
     pub async fn close(&self) -> Result<()> {
         let sessions = Arc::as_ptr(&self.sessions).cast::<()>();
         let workspaces = Arc::as_ptr(&self.workspaces).cast::<()>();
@@ -83,23 +110,138 @@ impl<S: WorkspaceStore + SessionStore + BindingStore> From<S> for Storage {
     }
 }
 
-/// A backend that keeps several tenants apart. Held by servers and schedulers only: a tenant's [`Storage`] cannot
+/// Backend that separates several tenants. Only servers and schedulers hold it: the [`Storage`] of one tenant cannot
 /// reach another's data.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use std::sync::Arc;
+/// use agent_core::commit::Precondition;
+/// use agent_core::{Backend, MemoryStore, TenantId, WorkspaceId};
+///
+/// let backend: Arc<dyn Backend> = Arc::new(MemoryStore::new());
+/// let acme: TenantId = "acme".parse()?;
+/// let storage = backend.tenant(&acme);
+/// storage.bindings.bind(&"laptop".parse()?, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
+/// assert_eq!(backend.tenants(None).await?.items, [acme]);
+/// backend.close().await?;
+/// # Ok(()) }
+/// ```
 #[async_trait]
-pub trait Tenants: Debug + Send + Sync + 'static {
-    /// The stores of a tenant. No I/O: a tenant that was never written to is empty.
-    fn storage(&self, tenant: &TenantId) -> Storage;
+#[doc(alias = "Tenants")]
+pub trait Backend: Debug + Send + Sync + 'static {
+    /// Returns the stores of a tenant. No I/O: a tenant that was never written to is empty.
+    #[doc(alias = "storage")]
+    fn tenant(&self, tenant: &TenantId) -> Storage;
 
-    /// The tenants that hold anything, in the order of their names.
+    /// Returns the tenants that hold data, in the order of their names.
     ///
     /// # Errors
     ///
     /// As for [`SessionStore`](crate::store::session::SessionStore#errors).
-    async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>>;
+    #[doc(alias = "list")]
+    async fn tenants(&self, after: Option<TenantId>) -> Result<Page<TenantId>>;
 
-    /// Closes the backend of this store, as [`SessionStore::close`](crate::store::session::SessionStore::close) does. As provided
-    /// it does nothing.
+    /// Deletes all data of a tenant: workspaces with their configuration and areas, sessions, device bindings,
+    /// tombstones, and everything derived from them. Returns what was removed.
+    ///
+    /// Other tenants are not affected. Damaged data is deleted too. Of a tenant without data nothing is removed, which
+    /// is no error. Afterwards the tenant is empty, is not [listed](Self::tenants), and may be used again: the ids of
+    /// its former workspaces and sessions can be created again.
+    ///
+    /// The bytes are removed from the medium as by [`SessionStore::purge`](crate::store::session::SessionStore::purge).
+    /// A backend may keep marks by which it refuses late writes; they contain ids and numbers, and no text that a
+    /// person or program wrote. Its documentation names them.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::{MemoryStore, TenantId, Backend, WorkspaceId};
+    /// use agent_core::commit::Precondition;
+    ///
+    /// let (store, tenant): (_, TenantId) = (MemoryStore::new(), "acme".parse()?);
+    /// let bindings = store.tenant(&tenant).bindings;
+    /// bindings.bind(&"laptop".parse()?, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
+    /// assert_eq!(store.delete_tenant(&tenant).await?.bindings, 1);
+    ///
+    /// assert!(store.tenants(None).await?.items.is_empty());
+    /// assert!(store.delete_tenant(&tenant).await?.is_empty());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Runs
+    ///
+    /// The call is refused while a live holder runs or prepares a session of the tenant, as
+    /// [`check_no_live_run`](crate::store::live::check_no_live_run) determines: a holder is live unless the store
+    /// proves it dead, or it sends no heartbeat for one ttl of its lease. So the call may wait for as long as that ttl.
+    /// A run that begins after this check is not waited for; its next write fails. A session whose record cannot be
+    /// read counts as not run.
+    ///
+    /// # Concurrent reads and writes
+    ///
+    /// Through this backend value, all workspaces and sessions of the tenant disappear at one moment, and its device
+    /// bindings at that moment or shortly after. Another process may see them disappear one by one, each whole or not
+    /// at all; when the call returns, it sees none either. Pages of a list or of a log that were requested before that
+    /// moment may end early, or with an error.
+    ///
+    /// A concurrent write is deleted with the rest, or fails with `NotFound`, `Deleted` or `Unavailable`, or comes
+    /// after the deletion and creates its object in the empty tenant. It never leaves a part of an object. A write that
+    /// begins when the call has returned finds an empty tenant.
+    ///
+    /// # Interruptions
+    ///
+    /// If the call fails, or the process ends, the tenant is as before, or its workspaces and sessions have disappeared
+    /// and are partly removed. Call this again: it removes the rest. Until then writes may fail with `Unavailable`.
+    ///
+    /// # Cost
+    ///
+    /// Proportional to the data of the tenant. Memory and single transactions are bounded.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future is an interruption as above, or leaves the deletion running.
+    ///
+    /// # Errors
+    ///
+    /// `Busy` with the holder's name if a session is run; nothing is removed then. Otherwise as for
+    /// [`SessionStore`](crate::store::session::SessionStore#errors).
+    async fn delete_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant>;
+
+    /// Closes the backend of this store, like [`SessionStore::close`](crate::store::session::SessionStore::close).
+    /// The default does nothing.
     async fn close(&self) -> Result<()> {
         Ok(())
+    }
+}
+
+/// Result of the deletion of a tenant: the number of objects that the call removed.
+///
+/// A call that finishes an interrupted deletion counts only what was left.
+///
+/// ```
+/// use agent_core::store::DeletedTenant;
+///
+/// assert!(DeletedTenant::default().is_empty());
+/// assert_eq!(DeletedTenant::new(1, 12, 3).sessions, 12);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeletedTenant {
+    /// Number of workspaces, tombstones included.
+    pub workspaces: u64,
+    /// Number of sessions, hidden ones and tombstones included.
+    pub sessions: u64,
+    /// Number of device bindings.
+    pub bindings: u64,
+}
+
+impl DeletedTenant {
+    /// Creates the result for these numbers of workspaces, sessions and device bindings.
+    pub const fn new(workspaces: u64, sessions: u64, bindings: u64) -> Self {
+        Self { workspaces, sessions, bindings }
+    }
+
+    /// Returns whether nothing was removed.
+    pub const fn is_empty(&self) -> bool {
+        self.workspaces == 0 && self.sessions == 0 && self.bindings == 0
     }
 }

@@ -1,4 +1,4 @@
-//! The trait that a backend implements for workspaces.
+//! Trait that a backend implements for workspaces.
 
 use std::fmt;
 use std::fmt::Debug;
@@ -6,21 +6,24 @@ use std::future::Future;
 
 use async_trait::async_trait;
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::{Error, ErrorKind, Result, Revision, Timestamp, WorkspaceId};
-use crate::commit::Expect;
+use crate::commit::Precondition;
 use crate::model::{Workspace, WorkspaceStatus};
 use crate::store::page::{Cursor, Fingerprint, PAGE_MAX, Page, PageQuery};
 
-/// Keeps workspaces and their configuration.
+/// Store of workspaces and their configuration.
 ///
 /// # Contract
 ///
-/// A handle is bound to one tenant. A record and its areas exist together or not at all, at every moment and after
-/// any crash. `Corrupt` is never reported as absent and never overwritten.
+/// A handle belongs to one tenant. A record and its areas exist together or not at all, at every moment and after any
+/// crash. `Corrupt` data is never reported as absent and never overwritten.
 ///
 /// # Cancel safety
 ///
-/// Every method may be dropped at any point; a dropped write happened wholly or not at all, or is still happening.
+/// Every method may be dropped at any point; a dropped write was applied completely or not at all, or is still
+/// running.
 ///
 /// # Errors
 ///
@@ -31,107 +34,286 @@ use crate::store::page::{Cursor, Fingerprint, PAGE_MAX, Page, PageQuery};
 /// A wrapper forwards every method.
 #[async_trait]
 pub trait WorkspaceStore: Debug + Send + Sync + 'static {
-    /// The record of a workspace.
+    /// Returns the record of a workspace.
     ///
     /// # Errors
     ///
-    /// `NotFound` where there was never such a workspace, `Deleted` where there was.
+    /// `NotFound` if there was never such a workspace, `Deleted` if it was deleted.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::WorkspaceId;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::model::Workspace;
+    /// # use agent_core::WorkspaceStoreExt;
+    /// use agent_core::{MemoryStore, WorkspaceStore};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
+    /// # let workspace = store.create(new).await?;
+    /// assert_eq!(store.load(WorkspaceId::DEFAULT).await?.name, "Travel");
+    /// assert!(store.load(effects.new_workspace_id()).await.unwrap_err().is_absent());
+    /// # Ok(()) }
+    /// ```
     async fn load(&self, id: WorkspaceId) -> Result<Workspace>;
 
-    /// Creates (`Expect::Absent`) or replaces a record; durable on return. Returns it with its new revision, one more
-    /// than the former. `last_accessed` never steps back.
+    /// Creates (`Precondition::MustNotExist`) or replaces a record; durable on return.
+    ///
+    /// Returns the record with its new revision, which is one more than the previous one. `last_accessed` never steps
+    /// back.
     ///
     /// # Errors
     ///
-    /// `Conflict` where the expectation does not hold; `NotFound` for anything but `Absent` where there is none;
-    /// `Deleted` for the id of a deleted workspace; `InvalidInput`, `LimitExceeded`.
-    async fn put(&self, workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace>;
+    /// `Conflict` if the precondition does not hold; `NotFound` for any other precondition than `MustNotExist`
+    /// if there is no record; `Deleted` for the id of a deleted workspace; `InvalidInput` and `LimitExceeded` for an
+    /// invalid record.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::Revision;
+    /// use agent_core::commit::Precondition;
+    /// # use agent_core::WorkspaceId;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::model::Workspace;
+    /// use agent_core::{MemoryStore, WorkspaceStore};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
+    /// let workspace = store.put(new, Precondition::MustNotExist).await?;
+    /// let renamed = workspace.with_name("Trips");
+    /// let stored = store.put(renamed.clone(), Precondition::Matches(Revision::new(1))).await?;
+    /// assert_eq!(stored.revision, Revision::new(2));
+    /// // Somebody else has changed the record since revision 1.
+    /// assert!(store.put(renamed, Precondition::Matches(Revision::new(1))).await.is_err());
+    /// # Ok(()) }
+    /// ```
+    async fn put(&self, workspace: Workspace, expect: Precondition<Revision>) -> Result<Workspace>;
 
-    /// Notes that the workspace was used at `at`: keeps the later of this and what is there, and changes neither the
-    /// revision nor what a concurrent `load` may see of the rest. May be coalesced, and lost in a crash.
+    /// Records that the workspace was used at `at`.
+    ///
+    /// Keeps the later of `at` and the stored time. Changes neither the revision nor the rest of what a concurrent
+    /// `load` returns. Calls may be merged, and lost in a crash.
     ///
     /// # Errors
     ///
-    /// `NotFound`, `Deleted`.
+    /// `NotFound` if there was never such a workspace, `Deleted` if it was deleted.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::WorkspaceId;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::model::Workspace;
+    /// # use agent_core::WorkspaceStoreExt;
+    /// use agent_core::{MemoryStore, WorkspaceStore};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
+    /// # let workspace = store.create(new).await?;
+    /// let later = workspace.last_accessed.plus_micros(60_000_000);
+    /// store.touch(workspace.id, later).await?;
+    /// assert_eq!(store.load(workspace.id).await?.last_accessed, later);
+    /// # Ok(()) }
+    /// ```
     async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()>;
 
-    /// Workspaces by last access, the latest first; damaged ones are named on the page.
+    /// Returns a page of workspaces, ordered by last access, latest first; lists damaged ones on the page.
     ///
     /// # Errors
     ///
     /// `InvalidInput` for a cursor of another query.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::WorkspaceId;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::model::Workspace;
+    /// # use agent_core::WorkspaceStoreExt;
+    /// use agent_core::{MemoryStore, WorkspaceStore};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
+    /// use agent_core::store::WorkspaceQuery;
+    ///
+    /// # let workspace = store.create(new).await?;
+    /// let page = store.list(WorkspaceQuery::new()).await?;
+    /// assert_eq!(page.items, [workspace]);
+    /// # Ok(()) }
+    /// ```
     async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>>;
 
-    /// Deletes the workspace's record, configuration and areas; a tombstone stays, and the id is never used again.
-    /// Its sessions and bindings are the manager's to remove first. Deleting twice is fine.
+    /// Deletes the workspace's record, configuration and areas. A tombstone stays, and the id is never used again.
+    ///
+    /// The manager removes the workspace's sessions and bindings before. A repeated deletion succeeds.
     ///
     /// # Errors
     ///
-    /// `NotFound` where there was never such a workspace.
+    /// `NotFound` if there was never such a workspace.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::WorkspaceId;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::model::Workspace;
+    /// # use agent_core::WorkspaceStoreExt;
+    /// use agent_core::{MemoryStore, WorkspaceStore};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
+    /// use agent_core::ErrorKind;
+    ///
+    /// # let workspace = store.create(new).await?;
+    /// store.delete(workspace.id).await?;
+    /// assert_eq!(*store.load(workspace.id).await.unwrap_err().kind(), ErrorKind::Deleted);
+    /// # Ok(()) }
+    /// ```
     async fn delete(&self, id: WorkspaceId) -> Result<()>;
 
-    /// The workspace's own configuration as text; `None` where it has none.
+    /// Returns the workspace's own configuration as text; `None` if it has none.
     ///
     /// # Errors
     ///
     /// `NotFound`, `Deleted` for the workspace.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::WorkspaceId;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::model::Workspace;
+    /// # use agent_core::WorkspaceStoreExt;
+    /// use agent_core::{MemoryStore, WorkspaceStore};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
+    /// # let workspace = store.create(new).await?;
+    /// assert_eq!(store.load_config(workspace.id).await?, None);
+    /// # Ok(()) }
+    /// ```
     async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>>;
 
-    /// Replaces the workspace's own configuration, or removes it with `None`; durable on return. People edit it too,
-    /// so the expectation is a hash of what the caller has read.
+    /// Replaces the workspace's own configuration, or removes it with `None`; durable on return.
+    ///
+    /// People edit the configuration too, so the precondition is a hash of what the caller has read.
     ///
     /// # Errors
     ///
-    /// `Conflict` where the expectation does not hold; `NotFound`, `Deleted` for the workspace; `LimitExceeded` over
+    /// `Conflict` if the precondition does not hold; `NotFound`, `Deleted` for the workspace; `LimitExceeded` over
     /// [`ContentHash::CONFIG_MAX_BYTES`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::WorkspaceId;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::model::Workspace;
+    /// # use agent_core::WorkspaceStoreExt;
+    /// use agent_core::{MemoryStore, WorkspaceStore};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
+    /// use agent_core::commit::Precondition;
+    /// use agent_core::store::ContentHash;
+    ///
+    /// # let workspace = store.create(new).await?;
+    /// let text = "[agent]\nmodel = \"sonnet\"\n";
+    /// store.save_config(workspace.id, Some(text.to_owned()), Precondition::MustNotExist).await?;
+    /// // Replaces exactly the text that was read.
+    /// let read = Precondition::Matches(ContentHash::of(text));
+    /// store.save_config(workspace.id, None, read).await?;
+    /// assert_eq!(store.load_config(workspace.id).await?, None);
+    /// # Ok(()) }
+    /// ```
     async fn save_config(
         &self,
         id: WorkspaceId,
         text: Option<String>,
-        expect: Expect<ContentHash>,
+        expect: Precondition<ContentHash>,
     ) -> Result<()>;
 
-    /// Closes the backend of this store, as [`SessionStore::close`](crate::store::session::SessionStore::close) does. As provided
-    /// it does nothing.
+    /// Closes the backend of this store, like [`SessionStore::close`](crate::store::session::SessionStore::close).
+    /// The default does nothing.
     async fn close(&self) -> Result<()> {
         Ok(())
     }
 }
 
-/// Conveniences for every [`WorkspaceStore`]; not to be implemented.
+/// Extension methods of every [`WorkspaceStore`]; not to be implemented.
 pub trait WorkspaceStoreExt: WorkspaceStore {
-    /// Creates a workspace; changes nothing where its id exists.
+    /// Creates a workspace; changes nothing if its id exists.
     ///
     /// # Errors
     ///
-    /// `Conflict` where it exists.
+    /// `Conflict` if the id exists.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::WorkspaceId;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::model::Workspace;
+    /// use agent_core::WorkspaceStoreExt;
+    /// use agent_core::MemoryStore;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
+    /// let workspace = store.create(new.clone()).await?;
+    /// assert_eq!(workspace.name, "Travel");
+    /// assert!(store.create(new).await.is_err());
+    /// # Ok(()) }
+    /// ```
     fn create(&self, workspace: Workspace) -> impl Future<Output = Result<Workspace>> + Send {
-        self.put(workspace, Expect::Absent)
+        self.put(workspace, Precondition::MustNotExist)
     }
 
-    /// Replaces a record that was loaded, if nobody else has meanwhile.
+    /// Replaces a loaded record, if it has not changed since it was loaded.
     ///
     /// # Errors
     ///
-    /// `Conflict` where somebody has: load again.
+    /// `Conflict` if the record has changed: load it again.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::WorkspaceId;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::model::Workspace;
+    /// use agent_core::WorkspaceStoreExt;
+    /// use agent_core::MemoryStore;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
+    /// # let workspace = store.create(new).await?;
+    /// store.update(workspace.clone().with_name("Trips")).await?;
+    /// // The record has changed since it was loaded.
+    /// assert!(store.update(workspace.with_name("Journeys")).await.is_err());
+    /// # Ok(()) }
+    /// ```
     fn update(&self, workspace: Workspace) -> impl Future<Output = Result<Workspace>> + Send {
         let revision = workspace.revision;
-        self.put(workspace, Expect::Is(revision))
+        self.put(workspace, Precondition::Matches(revision))
     }
 }
 
 impl<T: WorkspaceStore + ?Sized> WorkspaceStoreExt for T {}
 
-/// A hash of a text that people edit too: tells whether it is still what was read. Guards against
-/// mistakes, not against malice.
+/// Hash of a text that people edit too; detects whether the text is still what was read. Protects against mistakes,
+/// not against attacks.
+///
+/// ```
+/// use agent_core::commit::Precondition;
+/// use agent_core::store::ContentHash;
+///
+/// let read = ContentHash::of("model = 1");
+/// assert_ne!(read, ContentHash::of("model = 2"));
+/// ContentHash::check_size(Some("model = 1"))?;
+/// ContentHash::check(Precondition::Matches(read), Some("model = 1"), &"the configuration")?;
+/// assert!(ContentHash::check(Precondition::Matches(read), Some("model = 2"), &"the configuration").is_err());
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ContentHash(u64, u64);
 
 impl ContentHash {
-    /// The most bytes that a configuration may have.
+    /// Maximum number of bytes of a configuration.
     pub const CONFIG_MAX_BYTES: usize = 1 << 20;
 
-    /// The hash of a text: FNV-1a in 64 bits, and the length.
+    /// Returns the hash of a text: FNV-1a in 64 bits, and the length.
     pub fn of(text: &str) -> Self {
         Self(Fingerprint::of(text).finish(), text.len() as u64)
     }
@@ -140,7 +322,7 @@ impl ContentHash {
     ///
     /// # Errors
     ///
-    /// `LimitExceeded`.
+    /// `LimitExceeded` over [`CONFIG_MAX_BYTES`](Self::CONFIG_MAX_BYTES).
     pub fn check_size(text: Option<&str>) -> Result<()> {
         match text.map(str::len) {
             Some(bytes) if bytes > Self::CONFIG_MAX_BYTES => Err(Error::limit(format!(
@@ -151,16 +333,17 @@ impl ContentHash {
         }
     }
 
-    /// For backends: checks `expect` against the text that is there.
+    /// For backends: checks `expect` against the current text.
     ///
     /// # Errors
     ///
-    /// `Conflict` where it does not hold.
-    pub fn check(expect: Expect<Self>, now: Option<&str>, object: &dyn fmt::Display) -> Result<()> {
+    /// `Conflict` if the precondition does not hold; `InvalidInput` for [`Precondition::None`].
+    pub fn check(expect: Precondition<Self>, now: Option<&str>, object: &dyn fmt::Display) -> Result<()> {
         let holds = match expect {
-            Expect::Any => true,
-            Expect::Absent => now.is_none(),
-            Expect::Is(hash) => now.map(Self::of) == Some(hash),
+            Precondition::None => return Err(expect.refused(object)),
+            Precondition::MustExist => now.is_some(),
+            Precondition::MustNotExist => now.is_none(),
+            Precondition::Matches(hash) => now.map(Self::of) == Some(hash),
         };
         if holds {
             return Ok(());
@@ -178,18 +361,41 @@ impl fmt::Debug for ContentHash {
     }
 }
 
-/// Which workspaces to list.
+/// Query for a list of workspaces.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::WorkspaceId;
+/// # use agent_core::clock::Effects;
+/// # use agent_core::model::Workspace;
+/// # use agent_core::WorkspaceStoreExt;
+/// use agent_core::{MemoryStore, WorkspaceStore};
+///
+/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let new = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
+/// use agent_core::store::WorkspaceQuery;
+///
+/// # let workspace = store.create(new).await?;
+/// let query = WorkspaceQuery::new().with_deleting().with_total().with_limit(20);
+/// let first = store.list(query.clone()).await?;
+/// assert_eq!((first.total, first.items.len()), (Some(1), 1));
+/// let next = query.with_cursor(first.next);
+/// # assert_eq!(next.cursor, None);
+/// # Ok(()) }
+/// ```
 #[must_use]
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct WorkspaceQuery {
-    /// Whether to list those whose deletion has begun too.
+    /// True to include workspaces whose deletion has begun.
     pub with_deleting: bool,
-    /// Whether to count all that match, on all pages.
+    /// True to count all matching workspaces, on all pages.
     pub with_total: bool,
-    /// The most on the page; at most 1,000. 0 gives an empty page, without a next one.
+    /// Maximum number of workspaces on the page; 50 by default, at most 1,000. 0 returns an empty page without a next
+    /// one.
     pub limit: usize,
-    /// Where the page starts.
+    /// Start of the page.
     pub cursor: Option<Cursor>,
 }
 
@@ -200,46 +406,60 @@ impl Default for WorkspaceQuery {
 }
 
 impl WorkspaceQuery {
-    /// All that are in use, 50 a page.
+    /// Creates a query for all workspaces in use, 50 a page.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Those whose deletion has begun too.
+    /// Includes workspaces whose deletion has begun.
     pub fn with_deleting(mut self) -> Self {
         self.with_deleting = true;
         self
     }
 
-    /// Counts all that match.
+    /// Counts all matching workspaces.
     pub fn with_total(mut self) -> Self {
         self.with_total = true;
         self
     }
 
-    /// Sets the most on the page.
-    pub fn limit(mut self, limit: usize) -> Self {
+    /// Sets the maximum number of workspaces on the page.
+    pub fn with_limit(mut self, limit: usize) -> Self {
         self.limit = limit.min(PAGE_MAX);
         self
     }
 
-    /// Starts the page here.
-    pub fn cursor(mut self, cursor: Option<Cursor>) -> Self {
+    /// Sets the start of the page.
+    pub fn with_cursor(mut self, cursor: Option<Cursor>) -> Self {
         self.cursor = cursor;
         self
     }
 
-    /// By what a cursor knows that it belongs to this query.
+    /// Returns the fingerprint by which a cursor recognizes its query.
     pub fn fingerprint(&self) -> u64 {
         let deleting = self.with_deleting.then_some("deleting");
         Fingerprint::of("workspaces").field("with", deleting).finish()
     }
 
-    /// For backends that hold all records at hand: the page of those that match, from any order.
+    /// For backends that hold all records in memory: returns the page of the matching ones, given in any order.
     ///
     /// # Errors
     ///
     /// `InvalidInput` for a cursor of another query.
+    ///
+    /// ```
+    /// use agent_core::WorkspaceId;
+    /// use agent_core::clock::Effects;
+    /// use agent_core::model::Workspace;
+    /// use agent_core::store::WorkspaceQuery;
+    ///
+    /// # let effects = Effects::default();
+    /// let (id, main) = (WorkspaceId::DEFAULT, effects.new_session_id());
+    /// let named = |name: &str| Workspace::new(id, name, main, effects.now());
+    /// let page = WorkspaceQuery::new().with_limit(1).with_total().page([named("Travel"), named("Work")])?;
+    /// assert_eq!((page.items.len(), page.total), (1, Some(2)));
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     pub fn page(&self, workspaces: impl IntoIterator<Item = Workspace>) -> Result<Page<Workspace>> {
         let print = self.fingerprint();
         let after = self.cursor.as_ref().map(|cursor| cursor.recent_key::<WorkspaceId>(print)).transpose()?;
@@ -259,6 +479,6 @@ impl WorkspaceQuery {
 
 impl PageQuery for WorkspaceQuery {
     fn starting_at(self, cursor: Cursor) -> Self {
-        self.cursor(Some(cursor))
+        self.with_cursor(Some(cursor))
     }
 }

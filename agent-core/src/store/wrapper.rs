@@ -1,4 +1,4 @@
-//! Stores of sessions around other stores of sessions.
+//! Session stores around other session stores.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -10,16 +10,18 @@ use crate::commit::{Commit, Committed};
 use crate::session::{Session, SessionSummary};
 use crate::store::page::{Damaged, Page};
 use crate::store::read::{EventPage, ReadEvents};
-use crate::store::session::{Capabilities, Pulse, Purge, Purged, Rebuilt, SessionQuery, SessionStore};
+use crate::store::session::{Capabilities, LeaseStatus, Purge, Purged, Rebuilt, SessionQuery, SessionStore};
 
 macro_rules! forwarded {
     ($($name:ident($($argument:ident: $type:ty),*) -> $output:ty;)*) => {
-        /// A [`SessionStore`] around another: it passes on every method that it does not implement itself, those too that a
-        /// later version adds. For stores that note, count, check or change what is written; one that guards has to be looked at again
-        /// when a method is added.
+        /// Wrapper of a [`SessionStore`]: forwards every method that it does not implement itself, including those
+        /// that a later version adds.
         ///
-        /// It has methods of the same names. Name it by its path where you implement it, as below: where both traits are
-        /// imported, each call has to say which one is meant.
+        /// For stores that record, count, check or change what is written. Review a wrapper that guards access
+        /// whenever a method is added.
+        ///
+        /// The trait has methods of the same names. Name it by its path in the implementation, as below: if both
+        /// traits are imported, each call must name the trait.
         ///
         /// ```
         /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -56,15 +58,15 @@ macro_rules! forwarded {
         /// # Ok(()) }
         /// ```
         pub trait SessionStoreWrapper: Debug + Send + Sync + 'static {
-            /// The store that is wrapped: another one, never `self`.
+            /// Returns the wrapped store: another one, never `self`.
             fn inner(&self) -> &dyn SessionStore;
 
-            /// Passes on to [`SessionStore::capabilities`].
+            /// Forwards to [`SessionStore::capabilities`].
             fn capabilities(&self) -> Capabilities {
                 self.inner().capabilities()
             }
             $(
-                #[doc = concat!("Passes on to [`SessionStore::", stringify!($name), "`].")]
+                #[doc = concat!("Forwards to [`SessionStore::", stringify!($name), "`].")]
                 fn $name<'a, 'f>(&'a self, $($argument: $type),*) -> BoxFuture<'f, Result<$output>>
                 where
                     'a: 'f,
@@ -98,8 +100,8 @@ forwarded! {
     read(id: SessionId, read: ReadEvents) -> EventPage;
     list(query: SessionQuery) -> Page<SessionSummary>;
     purge(purge: Purge) -> Purged;
-    beat(id: SessionId, epoch: Epoch) -> ();
-    pulse(id: SessionId, epoch: Epoch) -> Pulse;
+    heartbeat(id: SessionId, epoch: Epoch) -> ();
+    lease_status(id: SessionId, epoch: Epoch) -> LeaseStatus;
     rebuild() -> Rebuilt;
     delete_damaged(id: SessionId, at: Timestamp, reason: Reason) -> Arc<Session>;
     check() -> Vec<Damaged>;

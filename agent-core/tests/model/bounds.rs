@@ -6,13 +6,13 @@ use crate::common::{Driver, call, json};
 use agent_core::clock::Effects;
 use agent_core::commit::{COMMIT_MAX_BYTES, COMMIT_MAX_EVENTS, Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{
-    Body, Compaction, DocumentWritten, EVENT_MAX_BYTES, EventType, Learning, LearningKind, NewEvent,
-    Operation, OperationNoted, OperationOutcome, SpanStarted,
+    AuditedOperation, Compaction, DocumentWritten, EVENT_MAX_BYTES, EventPayload, EventType, Learning,
+    LearningKind, NewEvent, Operation, OperationOutcome, SpanStarted,
 };
 use agent_core::json::RawJson;
 use agent_core::model::{
     Access, ActionKind, Artifact, Attributes, Cost, ExternalHandle, Patch, PendingAction, Resource, RunUsage,
-    Title, Usage, Wake, Workspace,
+    Timer, Title, Usage, Workspace,
 };
 use agent_core::session::OPEN_CALLS_MAX;
 use agent_core::state::Reason;
@@ -42,58 +42,72 @@ fn run() -> RunId {
 fn texts() -> Vec<Bounded> {
     let handle = || ExternalHandle::new("k", "t");
     vec![
-        bounded("title", 512, true, patched(|p, text| p.title(Title::by_user(text)))),
-        bounded("label", 64, true, patched(|p, text| p.label(text, "v"))),
-        bounded("value of a label", 512, true, patched(|p, text| p.label("l", text))),
-        bounded("reference", 64, true, patched(|p, text| p.reference(text, "v"))),
-        bounded("value of a reference", 512, true, patched(|p, text| p.reference("r", text))),
-        bounded("metadata", 128, true, patched(|p, text| p.metadata(text, json("1")))),
-        bounded("kind", 1024, true, patched(|p, text| p.resources(vec![Resource::new(text, "s", "m")]))),
-        bounded("source", 1024, true, patched(|p, text| p.resources(vec![Resource::new("k", text, "m")]))),
+        bounded("title", 512, true, patched(|p, text| p.with_title(Title::by_user(text)))),
+        bounded("label", 64, true, patched(|p, text| p.with_label(text, "v"))),
+        bounded("value of a label", 512, true, patched(|p, text| p.with_label("l", text))),
+        bounded("reference", 64, true, patched(|p, text| p.with_reference(text, "v"))),
+        bounded("value of a reference", 512, true, patched(|p, text| p.with_reference("r", text))),
+        bounded("metadata", 128, true, patched(|p, text| p.with_metadata(text, json("1")))),
+        bounded("kind", 1024, true, patched(|p, text| p.with_resources(vec![Resource::new(text, "s", "m")]))),
+        bounded(
+            "source",
+            1024,
+            true,
+            patched(|p, text| p.with_resources(vec![Resource::new("k", text, "m")])),
+        ),
         bounded(
             "mount point",
             1024,
             true,
-            patched(|p, text| p.resources(vec![Resource::new("k", "s", text)])),
+            patched(|p, text| p.with_resources(vec![Resource::new("k", "s", text)])),
         ),
-        bounded("handle", 64, true, patched(move |p, text| p.handle(text, handle()))),
+        bounded("handle", 64, true, patched(move |p, text| p.with_handle(text, handle()))),
         bounded(
             "kind of a handle",
             64,
             true,
-            patched(|p, text| p.handle("h", ExternalHandle::new(text, "t"))),
+            patched(|p, text| p.with_handle("h", ExternalHandle::new(text, "t"))),
         ),
-        bounded("target", 1024, true, patched(|p, text| p.handle("h", ExternalHandle::new("k", text)))),
-        bounded("process", 256, true, patched(move |p, text| p.handle("h", handle().of_process(text)))),
+        bounded("target", 1024, true, patched(|p, text| p.with_handle("h", ExternalHandle::new("k", text)))),
+        bounded(
+            "process",
+            256,
+            true,
+            patched(move |p, text| p.with_handle("h", handle().with_process(text))),
+        ),
         bounded(
             "note of a handle",
             512,
             false,
-            patched(move |p, text| p.handle("h", handle().with_note(text))),
+            patched(move |p, text| p.with_handle("h", handle().with_note(text))),
         ),
         bounded("pinned", 256, true, patched(|p, text| p.mount(text, Access::Read))),
         bounded("unpinned", 256, true, patched(Patch::unmount)),
         bounded("removed", 256, true, patched(Patch::remove_mount)),
-        bounded("key of a wake", 128, true, |text| NewEvent::wake_scheduled(Wake::new(text, Timestamp::MAX))),
-        bounded("note of a wake", 512, false, |text| {
-            NewEvent::wake_scheduled(Wake::new("k", Timestamp::MAX).with_note(text))
+        bounded("key of a timer", 128, true, |text| {
+            NewEvent::timer_scheduled(Timer::new(text, Timestamp::MAX))
         }),
-        bounded("key of no wake", 128, true, NewEvent::wake_cancelled),
+        bounded("note of a timer", 512, false, |text| {
+            NewEvent::timer_scheduled(Timer::new("k", Timestamp::MAX).with_note(text))
+        }),
+        bounded("key of no timer", 128, true, NewEvent::timer_cancelled),
         bounded("tool", 128, true, |text| NewEvent::tool_use(call("c"), text, json("1"))),
         bounded("span", 128, true, |text| {
-            NewEvent::of(&Body::SpanStarted(SpanStarted::new("s".parse().unwrap(), text)))
+            NewEvent::of(&EventPayload::SpanStarted(SpanStarted::new("s".parse().unwrap(), text)))
         }),
         bounded("currency", 16, true, |text| {
             NewEvent::run_usage(RunUsage::new(run(), Usage::new(1, 1)).with_cost(Some(Cost::new(text, 1))))
         }),
         bounded("learning", 16 << 10, true, |text| {
-            NewEvent::of(&Body::SessionLearningAdded(Learning::new(LearningKind::Lesson, text)))
+            NewEvent::of(&EventPayload::SessionLearningAdded(Learning::new(LearningKind::Lesson, text)))
         }),
         bounded("key of a learning", 256, true, |text| {
-            NewEvent::of(&Body::SessionLearningAdded(Learning::new(LearningKind::Lesson, "x").with_key(text)))
+            NewEvent::of(&EventPayload::SessionLearningAdded(
+                Learning::new(LearningKind::Lesson, "x").with_key(text),
+            ))
         }),
         bounded("promoted to", 128, true, |text| {
-            NewEvent::of(&Body::SessionLearningPromoted(agent_core::event::LearningPromoted::new(
+            NewEvent::of(&EventPayload::SessionLearningPromoted(agent_core::event::LearningPromoted::new(
                 Seq::new(1),
                 text,
             )))
@@ -102,8 +116,8 @@ fn texts() -> Vec<Bounded> {
             NewEvent::document_written(DocumentWritten::after(None, text, Some("x".to_owned())))
         }),
         bounded("kind of error", 64, true, |text| {
-            let noted = OperationNoted::new(Operation::Configure);
-            NewEvent::of(&Body::SessionOperationNoted(noted.ended(
+            let noted = AuditedOperation::new(Operation::Configure);
+            NewEvent::of(&EventPayload::SessionOperationAudited(noted.with_end(
                 Seq::new(1),
                 OperationOutcome::Failed,
                 Some(&text),
@@ -119,7 +133,7 @@ fn texts() -> Vec<Bounded> {
 
 /// A text has at most as many bytes as is said, and where there must be one, at least one.
 #[test]
-fn texts_have_the_lengths_that_are_said() {
+fn text_lengths_are_limited() {
     for (name, event, most, needed) in texts() {
         let refused = |text: String| {
             let mut driver = Driver::created();
@@ -139,7 +153,7 @@ fn texts_have_the_lengths_that_are_said() {
 
 /// What a session is created with is held to the same bounds.
 #[test]
-fn a_session_is_created_within_the_same_bounds() {
+fn session_creation_enforces_the_same_limits() {
     let driver = Driver::nothing();
     type Spoil = fn(&mut Attributes);
     let spoilt: [Spoil; 6] = [
@@ -160,7 +174,7 @@ fn a_session_is_created_within_the_same_bounds() {
 
 /// A lease has a holder, and lives for more than nothing and at most a day.
 #[test]
-fn a_lease_lives_at_most_a_day() {
+fn lease_ttl_is_at_most_a_day() {
     let day = Duration::from_secs(24 * 60 * 60);
     for (ttl, good) in [
         (Duration::ZERO, false),
@@ -170,21 +184,23 @@ fn a_lease_lives_at_most_a_day() {
         (day + Duration::from_millis(1), false),
     ] {
         let mut driver = Driver::created();
-        let request = driver.lease_request().ttl(ttl);
-        let begin = driver.seal().event(NewEvent::user_message("x")).trigger(Trigger::BeginRun(request));
+        let request = driver.lease_request().with_ttl(ttl);
+        let begin =
+            driver.seal().with_event(NewEvent::user_message("x")).with_trigger(Trigger::BeginRun(request));
         assert_eq!(driver.commit(begin).is_ok(), good, "{ttl:?}");
     }
     for (holder, good) in [("".to_owned(), false), ("h".repeat(256), true), ("h".repeat(257), false)] {
         let mut driver = Driver::created();
         let request = LeaseRequest::new(holder, driver.effects.new_run_id());
-        let begin = driver.seal().event(NewEvent::user_message("x")).trigger(Trigger::BeginRun(request));
+        let begin =
+            driver.seal().with_event(NewEvent::user_message("x")).with_trigger(Trigger::BeginRun(request));
         assert_eq!(driver.commit(begin).is_ok(), good);
     }
 }
 
 /// A question, its choices and how many there are.
 #[test]
-fn questions_have_bounds() {
+fn questions_and_choices_are_limited() {
     let ask = |question: usize, choices: usize, choice: usize| {
         let mut driver = Driver::created();
         driver.prompt();
@@ -199,14 +215,14 @@ fn questions_have_bounds() {
 
 /// How many events and bytes a commit may have, and one event.
 #[test]
-fn commits_have_bounds() {
+fn commit_and_event_sizes_are_limited() {
     let text = |bytes: usize| json(&format!("{{\"text\":\"{}\"}}", "x".repeat(bytes - "{'text':''}".len())));
     let event = |data: &RawJson| NewEvent::new(EventType::USER_MESSAGE, data.clone());
     let planned = |events: Vec<NewEvent>, replace: bool| {
         let driver = Driver::created();
         let commit = match replace {
-            true => driver.seal().trigger(Trigger::Replace(events)),
-            false => driver.seal().events(events),
+            true => driver.seal().with_trigger(Trigger::Replace(events)),
+            false => driver.seal().with_events(events),
         };
         match agent_core::plan(driver.session.as_ref(), &commit) {
             Ok(_) => true,
@@ -238,9 +254,10 @@ fn commits_have_bounds() {
 
 /// Contract 8: what may be open at once, from both sides.
 #[test]
-fn so_many_may_be_open_at_once() {
+fn open_calls_and_spans_are_limited() {
     let calls = |n| NewEvent::tool_use(call(&format!("c{n}")), "t", json("1"));
-    let spans = |n| NewEvent::of(&Body::SpanStarted(SpanStarted::new(format!("s{n}").parse().unwrap(), "s")));
+    let spans =
+        |n| NewEvent::of(&EventPayload::SpanStarted(SpanStarted::new(format!("s{n}").parse().unwrap(), "s")));
     let opens: [(&str, &dyn Fn(usize) -> NewEvent); 2] = [("calls", &calls), ("spans", &spans)];
     for (what, event) in opens {
         for (count, good) in
@@ -248,7 +265,7 @@ fn so_many_may_be_open_at_once() {
         {
             let mut driver = Driver::created();
             driver.prompt();
-            let commit = driver.seal_fenced().events((0..count).map(event));
+            let commit = driver.seal_fenced().with_events((0..count).map(event));
             assert_eq!(driver.commit(commit).is_ok(), good, "{count} {what}");
         }
     }
@@ -256,12 +273,12 @@ fn so_many_may_be_open_at_once() {
 
 /// A list of what is attached, mounted or set has the length that is said.
 #[test]
-fn lists_have_the_lengths_that_are_said() {
+fn list_lengths_are_limited() {
     type Entry = fn(Patch, String) -> Patch;
     let entries: [(&str, usize, Entry); 5] = [
-        ("labels", 64, |p, n| p.label(n, "v")),
-        ("references", 64, |p, n| p.reference(n, "v")),
-        ("handles", 64, |p, n| p.handle(n, ExternalHandle::new("k", "t"))),
+        ("labels", 64, |p, n| p.with_label(n, "v")),
+        ("references", 64, |p, n| p.with_reference(n, "v")),
+        ("handles", 64, |p, n| p.with_handle(n, ExternalHandle::new("k", "t"))),
         ("pinned", 128, |p, n| p.mount(n, Access::Read)),
         ("removed", 128, |p, n| p.remove_mount(n)),
     ];
@@ -272,16 +289,18 @@ fn lists_have_the_lengths_that_are_said() {
         }
     }
     for more in 0..3 {
-        let patch = Patch::new().resources(vec![Resource::new("k", "s", "m"); 64 + more]);
+        let patch = Patch::new().with_resources(vec![Resource::new("k", "s", "m"); 64 + more]);
         assert_eq!(Driver::created().event(NewEvent::updated(patch)).is_ok(), more == 0, "{more}");
     }
 }
 
 /// A summary stands for what lies between the last one, or the last clearing, and the first open call.
 #[test]
-fn a_summary_stands_for_what_is_visible_and_closed() {
+fn summary_covers_only_visible_closed_events() {
     let compact = |driver: &mut Driver, until: u64| {
-        driver.event(NewEvent::of(&Body::SessionCompacted(Compaction::new(Seq::new(until), "s")))).is_ok()
+        driver
+            .event(NewEvent::of(&EventPayload::SessionCompacted(Compaction::new(Seq::new(until), "s"))))
+            .is_ok()
     };
     let mut driver = Driver::created();
     for _ in 0..4 {
@@ -300,7 +319,7 @@ fn a_summary_stands_for_what_is_visible_and_closed() {
     assert!(compact(&mut driver, head + 1), "up to the end");
     driver.prompt();
     let open = driver.now().head.get() + 1;
-    let use_ = driver.seal_fenced().event(NewEvent::tool_use(call("c"), "t", json("1")));
+    let use_ = driver.seal_fenced().with_event(NewEvent::tool_use(call("c"), "t", json("1")));
     driver.commit(use_).unwrap();
     assert!(!compact(&mut driver, open) && compact(&mut driver, open - 1), "the call at {open} is open");
     assert_eq!(driver.folded(), *driver.now());
@@ -308,7 +327,7 @@ fn a_summary_stands_for_what_is_visible_and_closed() {
 
 /// What a type of event is.
 #[test]
-fn types_of_events() {
+fn invalid_event_types_are_refused() {
     let long = format!("x.{}", "a".repeat(126));
     for good in ["a.b", "a.b.c", "x.a-b_c.9", long.as_str()] {
         assert_eq!(good.parse::<EventType>().unwrap().as_str(), good);
@@ -322,7 +341,7 @@ fn types_of_events() {
 
 /// What an event takes is known about without writing it down.
 #[test]
-fn the_size_of_an_event_is_about_that_of_its_json() {
+fn event_size_estimates_its_json_size() {
     let mut driver = Driver::created();
     driver.prompt();
     driver.run_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn))).unwrap();
@@ -336,7 +355,7 @@ fn the_size_of_an_event_is_about_that_of_its_json() {
 
 /// A workspace's name, provider, description and settings.
 #[test]
-fn a_workspace_has_bounds() {
+fn workspace_fields_are_limited() {
     let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
     let workspace = |name: usize| {
         let (id, session) = (effects.new_workspace_id(), effects.new_session_id());
@@ -370,7 +389,7 @@ fn a_workspace_has_bounds() {
 
 /// The id of a tenant is the name of a folder on any platform.
 #[test]
-fn tenant_ids() {
+fn invalid_tenant_ids_are_refused() {
     let long = "a".repeat(63);
     for good in ["a", "0", "a_b-9", "com", "comx", "com10", "lpt", "con1", "abc1", &long] {
         assert_eq!(good.parse::<TenantId>().unwrap().as_str(), good);
@@ -383,10 +402,10 @@ fn tenant_ids() {
 
 /// What can be no cursor is refused at once.
 #[test]
-fn cursors() {
-    let text = |bytes: usize| format!("c1.{}", "x".repeat(bytes - 3));
+fn invalid_cursors_are_refused() {
+    let text = |bytes: usize| format!("c2.{}", "x".repeat(bytes - 3));
     assert_eq!(text(2048).parse::<Cursor>().unwrap().to_string(), text(2048));
-    for bad in [text(2049), text(2050), "c2.x".to_owned(), String::new(), "x".repeat(2049)] {
+    for bad in [text(2049), text(2050), "c1.x".to_owned(), String::new(), "x".repeat(2049)] {
         assert!(bad.parse::<Cursor>().is_err());
     }
 }
@@ -403,13 +422,13 @@ fn payloads_nest_at_most_a_hundred_levels() {
         ("data", |json| NewEvent::new("x.app.note".parse().unwrap(), json), 100),
         ("extra", |json| NewEvent::user_message("hi").with_extra("x", json), 100),
         ("input", |json| NewEvent::tool_use(call("c1"), "ls", json), 99),
-        ("metadata", |json| NewEvent::updated(Patch::new().metadata("x", json)), 97),
+        ("metadata", |json| NewEvent::updated(Patch::new().with_metadata("x", json)), 97),
     ];
     for (what, event, most) in events {
         let mut driver = Driver::created();
         driver.prompt();
         let mut commit = |levels| {
-            let commit = driver.seal_fenced().event(event(deep(levels)));
+            let commit = driver.seal_fenced().with_event(event(deep(levels)));
             driver.commit(commit)
         };
         let refused = commit(most + 1).unwrap_err();
@@ -420,14 +439,14 @@ fn payloads_nest_at_most_a_hundred_levels() {
     let mut driver = Driver::created();
     for trigger in [
         Trigger::Replace(vec![NewEvent::user_message("hi").with_extra("x", deep(101))]),
-        Trigger::Adopt(vec![NewEvent::new(kind(), deep(101))]),
+        Trigger::ImportEvents(vec![NewEvent::new(kind(), deep(101))]),
     ] {
         assert_eq!(*driver.trigger(trigger).unwrap_err().kind(), ErrorKind::LimitExceeded);
     }
     // What a session is created with is an event, too, and has to be taken where it is restored.
     let created = |levels| {
         let mut driver = Driver::nothing();
-        let new = driver.new_session().with(&Patch::new().metadata("x", deep(levels)));
+        let new = driver.new_session().with_patch(&Patch::new().with_metadata("x", deep(levels)));
         driver.commit(Commit::create(&driver.effects, new)).map(|_| driver)
     };
     assert_eq!(*created(98).unwrap_err().kind(), ErrorKind::LimitExceeded);

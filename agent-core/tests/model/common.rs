@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Committed, Expect, LeaseRequest, Trigger};
+use agent_core::commit::{Commit, Committed, LeaseRequest, Precondition, Trigger};
 use agent_core::event::{Event, NewEvent};
 use agent_core::json::RawJson;
 use agent_core::model::{CallId, Status};
@@ -37,8 +37,10 @@ impl Driver {
     /// A session that is being prepared.
     pub(crate) fn initializing() -> Self {
         let mut driver = Self::nothing();
-        let create =
-            driver.seal().expect(Expect::Absent).trigger(Trigger::Create(Box::new(driver.new_session())));
+        let create = driver
+            .seal()
+            .with_precondition(Precondition::MustNotExist)
+            .with_trigger(Trigger::Create(Box::new(driver.new_session())));
         driver.commit(create).unwrap();
         driver
     }
@@ -55,7 +57,7 @@ impl Driver {
     /// A commit of the present run.
     pub(crate) fn seal_fenced(&self) -> Commit {
         let lease = self.now().lease.clone().expect("a run");
-        self.seal().fence(lease.run, lease.epoch)
+        self.seal().with_fence(lease.run, lease.epoch)
     }
 
     #[allow(clippy::needless_pass_by_value, reason = "called as a store is")]
@@ -76,18 +78,18 @@ impl Driver {
     }
 
     pub(crate) fn event(&mut self, event: NewEvent) -> Result<Committed> {
-        let commit = self.seal().event(event);
+        let commit = self.seal().with_event(event);
         self.commit(commit)
     }
 
     pub(crate) fn trigger(&mut self, trigger: Trigger) -> Result<Committed> {
-        let commit = self.seal().trigger(trigger);
+        let commit = self.seal().with_trigger(trigger);
         self.commit(commit)
     }
 
     /// A trigger of the present run.
     pub(crate) fn run_trigger(&mut self, trigger: Trigger) -> Result<Committed> {
-        let commit = self.seal_fenced().trigger(trigger);
+        let commit = self.seal_fenced().with_trigger(trigger);
         self.commit(commit)
     }
 
@@ -98,7 +100,8 @@ impl Driver {
     /// An input, and the run that answers it.
     pub(crate) fn prompt(&mut self) -> Committed {
         let request = self.lease_request();
-        let commit = self.seal().event(NewEvent::user_message("hello")).trigger(Trigger::BeginRun(request));
+        let commit =
+            self.seal().with_event(NewEvent::user_message("hello")).with_trigger(Trigger::BeginRun(request));
         self.commit(commit).unwrap()
     }
 

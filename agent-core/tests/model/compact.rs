@@ -6,7 +6,7 @@ use crate::common::{call, json};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{NewEvent, ToolOutcome};
-use agent_core::model::Wake;
+use agent_core::model::Timer;
 use agent_core::session::{NewSession, Session};
 use agent_core::state::Reason;
 use agent_core::{
@@ -35,13 +35,13 @@ impl Site {
 
     async fn begin(&mut self, change: impl FnOnce(Commit) -> Commit) {
         let request = LeaseRequest::new("test", self.effects.new_run_id());
-        self.commit(|commit| change(commit).trigger(Trigger::BeginRun(request))).await;
+        self.commit(|commit| change(commit).with_trigger(Trigger::BeginRun(request))).await;
     }
 
     /// A commit of the present run.
     async fn run(&mut self, change: impl FnOnce(Commit) -> Commit) {
         let lease = self.now.lease.clone().unwrap();
-        self.commit(|commit| change(commit.fence(lease.run, lease.epoch))).await;
+        self.commit(|commit| change(commit.with_fence(lease.run, lease.epoch))).await;
     }
 
     /// Up to where the summary stands, or what is said of why it cannot.
@@ -71,27 +71,27 @@ fn done() -> Trigger {
 
 /// A turn of four events, from the second on: a question, a call, its result, an answer.
 async fn turn(site: &mut Site) {
-    site.begin(|commit| commit.event(NewEvent::user_message("look"))).await;
+    site.begin(|commit| commit.with_event(NewEvent::user_message("look"))).await;
     let said = [use_("c"), result("c"), NewEvent::agent_message("done")];
-    site.run(|commit| commit.events(said).trigger(done())).await;
+    site.run(|commit| commit.with_events(said).with_trigger(done())).await;
     assert_eq!(site.now.head, Seq::new(5));
 }
 
 /// A summary stands for what is asked, up to the end and not beyond; not for what another stands for, and not from
 /// within a call that was open there, though it is closed now.
 #[tokio::test]
-async fn a_summary_stands_for_events_that_are_there_and_closed() {
+async fn summary_range_must_exist_and_be_closed() {
     let mut site = Site::new().await;
     turn(&mut site).await;
     for at in [0, 6, 7] {
         let refused = site.compact(Some(at)).await.unwrap_err();
-        assert!(refused.contains("has the events 1 to 5, and what lies before"), "{at}: {refused}");
+        assert!(refused.contains("has the events 1 to 5; those up to"), "{at}: {refused}");
     }
     let refused = site.compact(Some(3)).await.unwrap_err();
     assert!(refused.contains("open at event 3") && refused.contains("compact up to 2"), "{refused}");
     assert_eq!(site.compact(Some(2)).await, Ok(2));
     let refused = site.compact(Some(2)).await.unwrap_err();
-    assert!(refused.contains("what lies before 2 is compacted"), "{refused}");
+    assert!(refused.contains("those up to 2 are compacted"), "{refused}");
     assert_eq!(site.compact(Some(4)).await, Ok(4));
     let head = site.now.head.get();
     assert_eq!(site.compact(Some(head)).await, Ok(head));
@@ -99,25 +99,25 @@ async fn a_summary_stands_for_events_that_are_there_and_closed() {
 
 /// Where nothing is asked a summary stands for all there is; for nothing there is none.
 #[tokio::test]
-async fn a_summary_stands_for_all_that_is_visible() {
+async fn summary_covers_the_visible_history_by_default() {
     let mut site = Site::new().await;
     turn(&mut site).await;
     assert_eq!(site.compact(None).await, Ok(5));
-    site.commit(|commit| commit.event(NewEvent::history_cleared())).await;
+    site.commit(|commit| commit.with_event(NewEvent::history_cleared())).await;
     let refused = site.compact(None).await.unwrap_err();
-    assert!(refused.contains("is compacted or cannot be yet"), "{refused}");
-    site.commit(|commit| commit.event(use_("c"))).await;
+    assert!(refused.contains("are compacted already, or cannot be yet"), "{refused}");
+    site.commit(|commit| commit.with_event(use_("c"))).await;
     let refused = site.compact(None).await.unwrap_err();
-    assert!(refused.contains("is compacted or cannot be yet"), "{refused}");
+    assert!(refused.contains("are compacted already, or cannot be yet"), "{refused}");
 }
 
 /// An input that is not answered yet stays, whoever asks, and what comes behind it; what lies before it does not.
 #[tokio::test]
-async fn a_summary_stands_for_no_open_question() {
+async fn summary_excludes_unanswered_inputs() {
     let mut site = Site::new().await;
     turn(&mut site).await;
     let said = [NewEvent::user_message("and?"), NewEvent::system_prompt("Be brief.")];
-    site.commit(|commit| commit.events(said)).await;
+    site.commit(|commit| commit.with_events(said)).await;
     for at in [6, 7] {
         let refused = site.compact(Some(at)).await.unwrap_err();
         assert!(refused.contains("event 6") && refused.contains("compact up to 5 at most"), "{refused}");
@@ -125,23 +125,23 @@ async fn a_summary_stands_for_no_open_question() {
     assert_eq!(site.compact(Some(5)).await, Ok(5));
     site.begin(|commit| commit).await;
     let refused = site.compact(None).await.unwrap_err();
-    assert!(refused.contains("is compacted or cannot be yet"), "{refused}");
+    assert!(refused.contains("are compacted already, or cannot be yet"), "{refused}");
 }
 
 /// While calls are open a summary stands for what came before the first of them, and before those that were open
 /// then and are closed now.
 #[tokio::test]
-async fn a_summary_ends_before_whatever_was_open() {
+async fn summary_ends_before_the_first_open_call() {
     let mut site = Site::new().await;
     turn(&mut site).await;
-    let wake = NewEvent::wake_scheduled(Wake::new("w", Timestamp::UNIX_EPOCH));
-    site.begin(|commit| commit.event(wake)).await;
+    let timer = NewEvent::timer_scheduled(Timer::new("w", Timestamp::UNIX_EPOCH));
+    site.begin(|commit| commit.with_event(timer)).await;
     let before = site.now.head.get();
     // a is closed between b, which is open, and c.
-    site.run(|commit| commit.events([use_("a"), use_("b"), result("a"), use_("c")])).await;
+    site.run(|commit| commit.with_events([use_("a"), use_("b"), result("a"), use_("c")])).await;
     assert_eq!(site.compact(None).await, Ok(before));
     // What the run says next is not lost on its end.
-    site.run(|commit| commit.events([result("b"), result("c")]).trigger(done())).await;
+    site.run(|commit| commit.with_events([result("b"), result("c")]).with_trigger(done())).await;
     let head = site.now.head.get();
     assert_eq!(site.compact(None).await, Ok(head));
 }

@@ -18,25 +18,25 @@ fn fingerprints_of_queries_are_pinned() {
     let alice = Actor::named(Role::User, "alice").unwrap();
     let sessions = [
         (SessionQuery::new(), 0xaceb_adbd_2040_ebac),
-        (SessionQuery::new().workspace(workspace), 0xd6b9_b8ad_6cf7_e26e),
-        (SessionQuery::new().workspace(WorkspaceId::DEFAULT), 0x9a88_44fd_3ad1_8d72),
+        (SessionQuery::new().with_workspace(workspace), 0xd6b9_b8ad_6cf7_e26e),
+        (SessionQuery::new().with_workspace(WorkspaceId::DEFAULT), 0x9a88_44fd_3ad1_8d72),
         (SessionQuery::new().with_hidden(), 0xb019_c63d_2fa3_7ecc),
-        (SessionQuery::new().states([SessionState::Queued, SessionState::Idle]), 0x0bfe_19f0_c476_97b7),
-        (SessionQuery::new().label("owner", "alice").label("team", "한"), 0xe8d5_ced2_7055_98b9),
-        (SessionQuery::new().creator(alice), 0x9e73_6c97_3967_c81e),
-        (SessionQuery::new().parent(session(id)), 0x14d4_75e7_0139_834b),
-        (SessionQuery::new().due(Timestamp::from_micros(1_771_151_400_000_000)), 0xadeb_8b6c_3d5a_b694),
+        (SessionQuery::new().with_states([SessionState::Queued, SessionState::Idle]), 0x0bfe_19f0_c476_97b7),
+        (SessionQuery::new().with_label("owner", "alice").with_label("team", "한"), 0xe8d5_ced2_7055_98b9),
+        (SessionQuery::new().with_creator(alice), 0x9e73_6c97_3967_c81e),
+        (SessionQuery::new().with_parent(session(id)), 0x14d4_75e7_0139_834b),
+        (SessionQuery::new().with_due(Timestamp::from_micros(1_771_151_400_000_000)), 0xadeb_8b6c_3d5a_b694),
     ];
     for (query, print) in &sessions {
         assert_eq!(query.fingerprint(), *print, "{query:?}: {:#x}", query.fingerprint());
-        let paged = query.clone().limit(7).with_total().cursor(Some(Cursor::after(*print, "x")));
+        let paged = query.clone().with_limit(7).with_total().with_cursor(Some(Cursor::after(*print, "x")));
         assert_eq!(paged.fingerprint(), *print, "the place in a list is no part of the query");
     }
     let others = [
         (WorkspaceQuery::new().fingerprint(), 0x7417_78c6_f360_f93f),
         (WorkspaceQuery::new().with_deleting().fingerprint(), 0xd734_bcb0_ce11_d5d7),
         (BindingQuery::new().fingerprint(), 0x8e28_6950_b0f6_ff23),
-        (BindingQuery::new().workspace(workspace).fingerprint(), 0x84da_b43b_397e_3881),
+        (BindingQuery::new().with_workspace(workspace).fingerprint(), 0x84da_b43b_397e_3881),
     ];
     for (print, pinned) in others {
         assert_eq!(print, pinned, "{print:#x}");
@@ -51,16 +51,16 @@ fn fingerprints_of_queries_are_pinned() {
 /// The same states in another order, or said twice, are the same query; what is set in one field is not taken for
 /// what is set in another.
 #[test]
-fn fingerprints_tell_queries_apart_by_their_meaning() {
+fn query_fingerprints_depend_on_meaning_only() {
     use agent_core::state::SessionState::{Idle, Queued};
     let of = |query: SessionQuery| query.fingerprint();
-    let both = of(SessionQuery::new().states([Queued, Idle]));
-    assert_eq!(both, of(SessionQuery::new().states([Idle, Queued, Idle])));
-    assert_ne!(both, of(SessionQuery::new().states([Idle])));
-    let label = |key: &str, value: &str| of(SessionQuery::new().label(key, value));
+    let both = of(SessionQuery::new().with_states([Queued, Idle]));
+    assert_eq!(both, of(SessionQuery::new().with_states([Idle, Queued, Idle])));
+    assert_ne!(both, of(SessionQuery::new().with_states([Idle])));
+    let label = |key: &str, value: &str| of(SessionQuery::new().with_label(key, value));
     assert_ne!(label("ab", "c"), label("a", "bc"));
-    assert_ne!(label("a", "b\nlabel c d"), of(SessionQuery::new().label("a", "b").label("c", "d")));
+    assert_ne!(label("a", "b\nlabel c d"), of(SessionQuery::new().with_label("a", "b").with_label("c", "d")));
     let id = "019c60d9-9c41-715c-8289-ec2d0a9167ec";
-    let workspace = SessionQuery::new().workspace(id.parse().unwrap());
-    assert_ne!(of(workspace), of(SessionQuery::new().parent(session(id))));
+    let workspace = SessionQuery::new().with_workspace(id.parse().unwrap());
+    assert_ne!(of(workspace), of(SessionQuery::new().with_parent(session(id))));
 }

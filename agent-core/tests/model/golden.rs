@@ -3,8 +3,8 @@
 use crate::common::{Driver, json};
 use agent_core::Seq;
 use agent_core::event::{
-    Body, DocumentWritten, Event, Learning, LearningKind, Message, NewEvent, Operation, OperationNoted,
-    OperationOutcome,
+    AuditedOperation, DocumentWritten, Event, EventPayload, Learning, LearningKind, Message, NewEvent,
+    Operation, OperationOutcome,
 };
 use agent_core::model::{Access, Actor, Artifact, Cost, ExternalHandle, MountSet, Patch, RunUsage, Usage};
 use agent_core::session::Session;
@@ -17,8 +17,8 @@ fn check(driver: &Driver, events: &str, record: &str) {
     for line in events.lines() {
         let event = Event::from_json(line).unwrap();
         assert_eq!(event.to_json(), line);
-        assert!(!matches!(event.body().unwrap(), Body::Other(..)), "{line}");
-        assert_eq!(event.body().unwrap().to_json(), event.data, "the typed form loses nothing");
+        assert!(!matches!(event.decode().unwrap(), EventPayload::Other(..)), "{line}");
+        assert_eq!(event.decode().unwrap().to_json(), event.payload, "the typed form loses nothing");
     }
     assert_eq!(Session::from_json(record).unwrap(), *driver.now());
     assert_eq!(driver.folded(), *driver.now());
@@ -28,14 +28,14 @@ fn check(driver: &Driver, events: &str, record: &str) {
 #[test]
 fn golden_ledger() {
     let mut driver = Driver::created();
-    driver.event(NewEvent::of(&Body::UserDefineOutcome(Message::new("a report")))).unwrap();
+    driver.event(NewEvent::of(&EventPayload::UserDefineOutcome(Message::new("a report")))).unwrap();
     let run = driver.effects.new_run_id();
     let used =
         RunUsage::new(run, Usage::new(10, 2)).with_cost(Some(Cost::new("USD", 24))).with_degraded(true);
     driver.event(NewEvent::run_usage(used)).unwrap();
     driver.event(NewEvent::run_usage(RunUsage::new(run, Usage::new(1, 0)))).unwrap();
     let made = Artifact::new("artifacts/report.md").with_hash("sha256:00").with_media("text/markdown");
-    driver.event(NewEvent::artifact_registered(made.by_run(run))).unwrap();
+    driver.event(NewEvent::artifact_registered(made.with_run(run))).unwrap();
     check(&driver, include_str!("golden/ledger.jsonl"), include_str!("golden/ledger.session.json"));
 }
 
@@ -44,14 +44,14 @@ fn golden_ledger() {
 fn golden_sharing() {
     let mut driver = Driver::created();
     let frozen: MountSet = json(r#"{"handbook":{"access":"write","origin":"project"}}"#).to().unwrap();
-    let handle = ExternalHandle::new("volume", "v1").with_note("keep").of_process("p1");
+    let handle = ExternalHandle::new("volume", "v1").with_note("keep").with_process("p1");
     let patch = Patch::new().mount("kb:one", Access::Read).remove_mount("kb:two").freeze_mounts(Some(frozen));
-    driver.event(NewEvent::updated(patch.handle("data", handle))).unwrap();
+    driver.event(NewEvent::updated(patch.with_handle("data", handle))).unwrap();
     let learning = Learning::new(LearningKind::Lesson, "Test first.").with_key("k");
-    let learning = learning.from_session(driver.id, Some(Seq::new(1)));
-    driver.event(NewEvent::of(&Body::SessionLearningAdded(learning))).unwrap();
+    let learning = learning.with_session(driver.id, Some(Seq::new(1)));
+    driver.event(NewEvent::of(&EventPayload::SessionLearningAdded(learning))).unwrap();
     let promoted = agent_core::event::LearningPromoted::new(Seq::new(3), "memory");
-    driver.event(NewEvent::of(&Body::SessionLearningPromoted(promoted))).unwrap();
+    driver.event(NewEvent::of(&EventPayload::SessionLearningPromoted(promoted))).unwrap();
     check(&driver, include_str!("golden/sharing.jsonl"), include_str!("golden/sharing.session.json"));
 }
 
@@ -60,19 +60,20 @@ fn golden_sharing() {
 fn golden_operations() {
     let mut driver = Driver::created();
     let workspace = "019c60d9-9c41-715c-8289-ec2d0a9167ec".parse().unwrap();
-    let created = OperationNoted::new(Operation::CreateWorkspace).workspace(workspace);
-    let bound = OperationNoted::new(Operation::BindDevice).device(&"phone, 안녕".parse().unwrap());
-    let bound = bound.workspace(workspace);
-    let purged = OperationNoted::new(Operation::PurgeSession).session(driver.id);
+    let created = AuditedOperation::new(Operation::CreateWorkspace).with_workspace(workspace);
+    let bound = AuditedOperation::new(Operation::BindDevice).with_device(&"phone, 안녕".parse().unwrap());
+    let bound = bound.with_workspace(workspace);
+    let purged = AuditedOperation::new(Operation::PurgeSession).with_session(driver.id);
     for (noted, outcome, error) in [
         (created, OperationOutcome::Done, None),
         (bound, OperationOutcome::Failed, Some("deleted")),
         (purged, OperationOutcome::Unknown, Some("unavailable")),
     ] {
-        let note = |noted| NewEvent::of(&Body::SessionOperationNoted(noted)).with_actor(Actor::USER);
+        let note =
+            |noted| NewEvent::of(&EventPayload::SessionOperationAudited(noted)).with_actor(Actor::USER);
         driver.event(note(noted.clone())).unwrap();
         let begun = driver.now().head;
-        driver.event(note(noted.ended(begun, outcome, error))).unwrap();
+        driver.event(note(noted.with_end(begun, outcome, error))).unwrap();
     }
     check(&driver, include_str!("golden/operations.jsonl"), include_str!("golden/operations.session.json"));
 }

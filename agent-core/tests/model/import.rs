@@ -2,10 +2,10 @@
 
 use crate::common::{Driver, call, json};
 use agent_core::clock::Effects;
-use agent_core::commit::{COMMIT_MAX_BYTES, COMMIT_MAX_EVENTS, Commit, Expect, RunEnd, Trigger};
-use agent_core::event::{Body, EVENT_MAX_BYTES, Event, EventType, NewEvent, SpanStarted};
+use agent_core::commit::{COMMIT_MAX_BYTES, COMMIT_MAX_EVENTS, Commit, Precondition, RunEnd, Trigger};
+use agent_core::event::{EVENT_MAX_BYTES, Event, EventPayload, EventType, NewEvent, SpanStarted};
 use agent_core::json::{RawFields, RawJson};
-use agent_core::model::{Patch, Wake};
+use agent_core::model::{Patch, Timer};
 use agent_core::session::OPEN_CALLS_MAX;
 use agent_core::state::{Reason, SessionState};
 use agent_core::{ErrorKind, Seq};
@@ -20,37 +20,44 @@ fn messages() -> Vec<NewEvent> {
 /// What is said after what was cleared.
 fn visible(driver: &Driver) -> Vec<String> {
     let after = driver.now().visible_from;
-    let said =
-        driver.log.iter().filter(|event| event.seq > after).filter_map(|event| match event.body().unwrap() {
-            Body::UserMessage(message) | Body::AgentMessage(message) => Some(message.text),
+    let said = driver.log.iter().filter(|event| event.seq > after).filter_map(|event| {
+        match event.decode().unwrap() {
+            EventPayload::UserMessage(message) | EventPayload::AgentMessage(message) => Some(message.text),
             _ => None,
-        });
+        }
+    });
     said.collect()
 }
 
 /// A full write is one commit; nothing of what was visible remains, and nothing waits for a run.
 #[test]
-fn a_replaced_history_shows_nothing_of_the_former() {
+fn replaced_history_hides_the_previous_one() {
     let mut driver = Driver::created();
     driver.event(NewEvent::user_message("old")).unwrap();
     driver.event(NewEvent::system_prompt("old prompt")).unwrap();
-    let wake = Wake::new("later", driver.effects.now().plus_micros(1_000_000_000));
-    driver.event(NewEvent::wake_scheduled(wake)).unwrap();
+    let timer = Timer::new("later", driver.effects.now().plus_micros(1_000_000_000));
+    driver.event(NewEvent::timer_scheduled(timer)).unwrap();
     let before = driver.now().head;
-    let commit = driver.seal().expect(Expect::Is(before)).trigger(Trigger::Replace(messages()));
+    let commit = driver
+        .seal()
+        .with_precondition(Precondition::Matches(before))
+        .with_trigger(Trigger::Replace(messages()));
     let committed = driver.commit(commit.clone()).unwrap();
     assert_eq!((committed.first, committed.last.get()), (before.next(), before.get() + 7));
     assert_eq!(visible(&driver), ["one", "ONE", "two", "TWO", "three", "THREE"]);
     let now = driver.now();
     assert_eq!((now.counts.user, now.counts.agent, now.counts.system), (3, 3, 0));
-    assert_eq!((now.pending, now.handled), (0, now.last_input));
+    assert_eq!((now.inputs_open, now.inputs_done_through), (0, now.last_input));
     // What was scheduled stays scheduled, as with clearing.
-    assert_eq!((now.status.state, now.wakes.len()), (SessionState::Queued, 1));
+    assert_eq!((now.status.state, now.timers.len()), (SessionState::Queued, 1));
     assert_eq!(driver.folded(), *driver.now());
     assert!(driver.commit(commit).unwrap().replayed);
     assert_eq!(driver.log.len(), committed.last.get() as usize);
 
-    let stale = driver.seal().expect(Expect::Is(before)).trigger(Trigger::Replace(messages()));
+    let stale = driver
+        .seal()
+        .with_precondition(Precondition::Matches(before))
+        .with_trigger(Trigger::Replace(messages()));
     assert!(matches!(driver.commit(stale).unwrap_err().kind(), ErrorKind::Conflict { .. }));
     driver.trigger(Trigger::Replace(Vec::new())).unwrap();
     assert_eq!(visible(&driver), [""; 0]);
@@ -58,7 +65,7 @@ fn a_replaced_history_shows_nothing_of_the_former() {
 
 /// Nothing is replaced under a run, and by nothing but messages.
 #[test]
-fn a_history_is_not_replaced_under_a_run() {
+fn history_is_not_replaced_during_a_run() {
     let mut driver = Driver::created();
     driver.prompt();
     let refused = driver.trigger(Trigger::Replace(messages())).unwrap_err();
@@ -85,12 +92,12 @@ fn rich() -> Driver {
     driver.event(NewEvent::system_prompt("Be brief.")).unwrap();
     driver.event(NewEvent::user_message("안녕").with_extra("x", json("1e400"))).unwrap();
     driver.prompt();
-    let commit = driver.seal_fenced().event(NewEvent::tool_use(call("c1"), "ls", json("{\"n\":1.10}")));
+    let commit = driver.seal_fenced().with_event(NewEvent::tool_use(call("c1"), "ls", json("{\"n\":1.10}")));
     driver.commit(commit).unwrap();
     driver.run_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn))).unwrap();
     driver.trigger(Trigger::Replace(messages())).unwrap();
     driver.event(NewEvent::new("x.app.note".parse().unwrap(), json("[1]"))).unwrap();
-    driver.event(NewEvent::updated(Patch::new().label("project", "x"))).unwrap();
+    driver.event(NewEvent::updated(Patch::new().with_label("project", "x"))).unwrap();
     driver.prompt();
     driver
 }
@@ -107,7 +114,7 @@ fn commits(log: &[Event]) -> Vec<Vec<Event>> {
 
 /// A log that is restored commit by commit folds to the same record; each commit takes effect once.
 #[test]
-fn a_restored_log_is_the_same_log() {
+fn restored_log_folds_to_the_same_record() {
     let (source, mut target) = (rich(), elsewhere());
     for events in commits(&source.log) {
         let commit = Commit::restore(source.id, events).unwrap();
@@ -123,7 +130,7 @@ fn a_restored_log_is_the_same_log() {
 
 /// What does not follow on, is no whole commit, or is no event of its type is refused, and changes nothing.
 #[test]
-fn what_does_not_follow_on_is_not_restored() {
+fn non_contiguous_commit_is_not_restored() {
     let source = rich();
     let commits = commits(&source.log);
     let restore = |events: &[Event]| Commit::restore(source.id, events.to_vec()).unwrap();
@@ -140,24 +147,24 @@ fn what_does_not_follow_on_is_not_restored() {
     let bad = [
         changed(&|event| event.n = 2),
         changed(&|event| event.of = 2),
-        changed(&|event| event.data = json("{}")),
+        changed(&|event| event.payload = json("{}")),
         changed(&|event| event.transition = Some(json("1"))),
-        changed(&|event| event.kind = EventType::SESSION_CREATED).expect(Expect::Any),
-        restore(&commits[1]).event(NewEvent::user_message("and more")),
+        changed(&|event| event.kind = EventType::SESSION_CREATED).with_precondition(Precondition::MustExist),
+        restore(&commits[1]).with_event(NewEvent::user_message("and more")),
     ];
     for commit in bad {
         assert_eq!(kind(&mut target, commit), ErrorKind::InvalidInput);
     }
-    let again = source.log[0].data.clone();
-    let again = changed(&|event| (event.kind, event.data) = (EventType::SESSION_CREATED, again.clone()));
+    let again = source.log[0].payload.clone();
+    let again = changed(&|event| (event.kind, event.payload) = (EventType::SESSION_CREATED, again.clone()));
     assert_eq!(
-        kind(&mut target, again.expect(Expect::Any)),
+        kind(&mut target, again.with_precondition(Precondition::MustExist)),
         ErrorKind::InvalidInput,
         "created a second time"
     );
     let newer = changed(&|event| event.kind = "session.teleported".parse().unwrap());
     assert_eq!(kind(&mut target, newer), ErrorKind::Unsupported);
-    let large = changed(&|event| event.data = RawJson::of(&"x".repeat((16 << 20) + 1)).unwrap());
+    let large = changed(&|event| event.payload = RawJson::of(&"x".repeat((16 << 20) + 1)).unwrap());
     assert_eq!(kind(&mut target, large), ErrorKind::LimitExceeded);
     assert!(Commit::restore(source.id, Vec::new()).is_err());
     target.commit(restore(&commits[1])).unwrap();
@@ -175,14 +182,17 @@ fn the_largest_commit_can_be_restored() {
     source.prompt();
     let open = (0..OPEN_CALLS_MAX).flat_map(|n| {
         let span = SpanStarted::new(format!("s{n}").parse().unwrap(), "step");
-        [NewEvent::tool_use(call(&format!("c{n}")), "ls", json("{}")), NewEvent::of(&Body::SpanStarted(span))]
+        [
+            NewEvent::tool_use(call(&format!("c{n}")), "ls", json("{}")),
+            NewEvent::of(&EventPayload::SpanStarted(span)),
+        ]
     });
-    let opened = source.seal_fenced().events(open);
+    let opened = source.seal_fenced().with_events(open);
     source.commit(opened).unwrap();
     let most = source
         .seal_fenced()
-        .events(vec![NewEvent::agent_message(""); COMMIT_MAX_EVENTS])
-        .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+        .with_events(vec![NewEvent::agent_message(""); COMMIT_MAX_EVENTS])
+        .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
     let most = source.commit(most).unwrap();
     let count = most.last.get() - most.first.get() + 1;
     assert_eq!(count as usize, COMMIT_MAX_EVENTS + 2 * OPEN_CALLS_MAX);
@@ -194,14 +204,14 @@ fn the_largest_commit_can_be_restored() {
 
     // One event more than the library ever adds, and one byte.
     let mut one = source.log.last().unwrap().clone();
-    (one.kind, one.data, one.transition) = (EventType::AGENT_MESSAGE, json("{\"text\":\"\"}"), None);
+    (one.kind, one.payload, one.transition) = (EventType::AGENT_MESSAGE, json("{\"text\":\"\"}"), None);
     let id = source.effects.new_commit_id();
     let restored = |datas: &[RawJson], extra: &RawFields| {
         let event = |(n, data): (usize, &RawJson)| {
             let mut event = one.clone();
             event.seq = Seq::new(source.now().head.get() + 1 + n as u64);
             event.commit = id;
-            (event.n, event.of, event.data) = (n as u32 + 1, datas.len() as u32, data.clone());
+            (event.n, event.of, event.payload) = (n as u32 + 1, datas.len() as u32, data.clone());
             event.extra = extra.clone();
             event
         };
@@ -209,7 +219,7 @@ fn the_largest_commit_can_be_restored() {
         agent_core::plan(Some(source.now()), &commit).map(drop).map_err(|error| error.kind().clone())
     };
     let (room, plain) = (2 * OPEN_CALLS_MAX + 2, RawFields::default());
-    let many = |more| restored(&vec![one.data.clone(); COMMIT_MAX_EVENTS + room + more], &plain);
+    let many = |more| restored(&vec![one.payload.clone(); COMMIT_MAX_EVENTS + room + more], &plain);
     assert_eq!(
         (many(0), many(1), many(2)),
         (Ok(()), Err(ErrorKind::LimitExceeded), Err(ErrorKind::LimitExceeded))

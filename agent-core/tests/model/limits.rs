@@ -7,7 +7,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Commit, RunEnd, Trigger};
 use agent_core::event::{EVENT_MAX_BYTES, NewEvent};
 use agent_core::json::RawJson;
-use agent_core::model::{Access, ExternalHandle, Failure, Patch, Resource, Wake};
+use agent_core::model::{Access, ExternalHandle, Failure, Patch, Resource, Timer};
 use agent_core::session::{NewSession, RECORD_CONTENT_MAX_BYTES, RECORD_MAX_BYTES, Session};
 use agent_core::state::Reason;
 use agent_core::{ErrorKind, MemoryStore, SessionStoreExt, Timestamp, WorkspaceId};
@@ -20,7 +20,7 @@ async fn session(store: &MemoryStore, effects: &Effects) -> Arc<Session> {
 /// The names of further fields count as they are stored, with their escapes; else an event could be written that
 /// is too long to be read.
 #[tokio::test]
-async fn names_of_fields_count_with_their_escapes() {
+async fn field_names_are_measured_with_escapes() {
     let (store, effects) = (MemoryStore::new(), Effects::default());
     let session = session(&store, &effects).await;
     let name = "\u{1}".repeat(EVENT_MAX_BYTES / 4);
@@ -53,12 +53,12 @@ async fn the_text_of_a_failure_is_bounded() {
 async fn counts_do_not_overflow() {
     let (store, effects) = (MemoryStore::new(), Effects::default());
     let mut new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    new.created.inherited.pending = u64::MAX;
+    new.created.inherited.inputs_open = u64::MAX;
     new.created.inherited.counts.user = u64::MAX;
     let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
     let said = vec![NewEvent::user_message("x")];
     let now = store.append(&effects, session.id, session.head, said).await.unwrap().session;
-    assert_eq!((now.pending, now.counts.user), (u64::MAX, u64::MAX));
+    assert_eq!((now.inputs_open, now.counts.user), (u64::MAX, u64::MAX));
 }
 
 /// Makes a kind of change again and again, until one is refused.
@@ -74,44 +74,50 @@ fn fill(driver: &mut Driver, mut change: impl FnMut(&Driver, usize) -> Commit) {
 /// Contract 8: what fills the record is counted as it is stored, with its escapes, whatever it is: nothing is
 /// refused long before the limit, and nothing goes past it.
 #[test]
-fn whatever_fills_the_record_it_stays_within_its_limit() {
+fn record_stays_within_its_limit() {
     let text = |n: usize, long: usize| format!("{n}{}", "\"".repeat(long));
-    let patch = |driver: &Driver, patch: Patch| driver.seal().event(NewEvent::updated(patch));
+    let patch = |driver: &Driver, patch: Patch| driver.seal().with_event(NewEvent::updated(patch));
     type Change = Box<dyn Fn(&Driver, usize) -> Commit>;
     let changes: [(&str, Change); 9] = [
-        ("labels", Box::new(move |d, n| patch(d, Patch::new().label(text(n, 60), text(n, 500))))),
-        ("references", Box::new(move |d, n| patch(d, Patch::new().reference(text(n, 60), text(n, 500))))),
-        ("metadata", Box::new(move |d, n| patch(d, Patch::new().metadata(text(n, 100), json("[1,2,3]"))))),
+        ("labels", Box::new(move |d, n| patch(d, Patch::new().with_label(text(n, 60), text(n, 500))))),
+        (
+            "references",
+            Box::new(move |d, n| patch(d, Patch::new().with_reference(text(n, 60), text(n, 500)))),
+        ),
+        (
+            "metadata",
+            Box::new(move |d, n| patch(d, Patch::new().with_metadata(text(n, 100), json("[1,2,3]")))),
+        ),
         (
             "resources",
             Box::new(move |d, n| {
                 let mut all = d.now().attributes.resources.clone();
                 all.push(Resource::new(text(n, 300), text(n, 300), text(n, 300)).with_access(Access::Write));
-                patch(d, Patch::new().resources(all))
+                patch(d, Patch::new().with_resources(all))
             }),
         ),
         (
             "handles",
             Box::new(move |d, n| {
                 let handle = ExternalHandle::new(text(n, 60), text(n, 300)).with_note("\u{1}".repeat(512));
-                patch(d, Patch::new().handle(text(n, 60), handle.of_process(text(n, 200))))
+                patch(d, Patch::new().with_handle(text(n, 60), handle.with_process(text(n, 200))))
             }),
         ),
         ("pinned", Box::new(move |d, n| patch(d, Patch::new().mount(text(n, 250), Access::Write)))),
         ("removed", Box::new(move |d, n| patch(d, Patch::new().remove_mount(text(n, 250))))),
         (
-            "wakes",
+            "timers",
             Box::new(move |d, n| {
-                let mut wake = Wake::new(format!("{n:0128}"), Timestamp::MAX);
-                wake.note = "\"".repeat(500);
-                d.seal().event(NewEvent::wake_scheduled(wake))
+                let mut timer = Timer::new(format!("{n:0128}"), Timestamp::MAX);
+                timer.note = "\"".repeat(500);
+                d.seal().with_event(NewEvent::timer_scheduled(timer))
             }),
         ),
         (
             "calls",
             Box::new(move |d, n| {
                 let use_ = NewEvent::tool_use(call(&format!("{n:0128}")), "t", json("{}"));
-                d.seal_fenced().event(use_)
+                d.seal_fenced().with_event(use_)
             }),
         ),
     ];

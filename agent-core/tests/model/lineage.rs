@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Committed, LeaseRequest, Trigger};
-use agent_core::event::{Body, Event, NewEvent, ToolOutcome};
+use agent_core::event::{Event, EventPayload, NewEvent, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::{
     Access, Actor, Lineage, Mount, MountOrigin, MountSet, Patch, Resource, Role, Workspace,
@@ -14,7 +14,7 @@ use agent_core::model::{
 use agent_core::session::{Fork, NewSession, RECORD_MAX_BYTES, Session, SessionSummary};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{
-    Capabilities, Damaged, EventPage, Page, Pulse, Purge, Purged, ReadEvents, SessionQuery,
+    Capabilities, Damaged, EventPage, LeaseStatus, Page, Purge, Purged, ReadEvents, SessionQuery,
     SessionStoreWrapper, WorkspaceQuery,
 };
 use agent_core::{
@@ -50,7 +50,8 @@ async fn whole(store: &dyn SessionStore, id: SessionId) -> Vec<Event> {
 async fn a_fork_is_independent() {
     let (store, effects) = (store(), effects());
     let mut parent = new_session(&*store, &effects).await;
-    let set = Patch::new().label("project", "p").resources(vec![Resource::new("directory", "/a", "/b")]);
+    let set =
+        Patch::new().with_label("project", "p").with_resources(vec![Resource::new("directory", "/a", "/b")]);
     parent = store.update(&effects, parent.id, parent.head, set).await.unwrap().session;
     parent = say(&*store, &effects, parent.id, "shared").await;
 
@@ -58,9 +59,9 @@ async fn a_fork_is_independent() {
     assert_eq!(child.origin.parent(), Some(parent.id));
     assert_eq!((child.depth, child.head), (1, parent.head.next()));
     assert_eq!(child.attributes, parent.attributes);
-    assert_eq!((child.status.state, child.pending), (SessionState::Idle, 0), "the input is the parent's");
+    assert_eq!((child.status.state, child.inputs_open), (SessionState::Idle, 0), "the input is the parent's");
     let asked = store.fork(&effects, parent.id, Fork::new().with_open_inputs()).await.unwrap();
-    assert_eq!((asked.status.state, asked.pending), (SessionState::Queued, 1), "unless it is asked for");
+    assert_eq!((asked.status.state, asked.inputs_open), (SessionState::Queued, 1), "unless it is asked for");
     let gone = Trigger::Delete(Reason::UserDeleted);
     store.trigger(&effects, asked.id, gone).await.unwrap();
     assert_eq!(store.load(parent.id).await.unwrap(), parent, "the parent is as it was");
@@ -68,8 +69,8 @@ async fn a_fork_is_independent() {
     say(&*store, &effects, parent.id, "parent only").await;
     say(&*store, &effects, child.id, "child only").await;
     let texts = |events: Vec<Event>| -> Vec<String> {
-        let text = |event: &Event| match event.body().unwrap() {
-            Body::UserMessage(message) => Some(message.text),
+        let text = |event: &Event| match event.decode().unwrap() {
+            EventPayload::UserMessage(message) => Some(message.text),
             _ => None,
         };
         events.iter().filter_map(text).collect()
@@ -78,14 +79,14 @@ async fn a_fork_is_independent() {
     assert_eq!(texts(whole(&*store, child.id).await), ["shared", "child only"]);
     let own = store.read(child.id, ReadEvents::first(100)).await.unwrap().events;
     assert_eq!(own.len(), 2, "nothing was copied");
-    let children = store.list(SessionQuery::new().parent(parent.id)).await.unwrap();
+    let children = store.list(SessionQuery::new().with_parent(parent.id)).await.unwrap();
     assert_eq!(children.items.iter().map(|s| s.id).collect::<Vec<_>>(), [child.id]);
 }
 
 /// At an earlier point the fork is what the session was then: cursors, counts, prompt; also where that point
 /// lies in an ancestor. Inside a tool call it is refused, and by default moved before it.
 #[tokio::test]
-async fn a_fork_at_an_earlier_point() {
+async fn fork_at_an_earlier_point_has_that_state() {
     let (store, effects) = (store(), effects());
     let parent = new_session(&*store, &effects).await.id;
     for event in [
@@ -102,9 +103,12 @@ async fn a_fork_at_an_earlier_point() {
     }
     let child = store.fork(&effects, parent, Some(Seq::new(6))).await.unwrap();
     assert_eq!((child.visible_from, child.counts.user, child.counts.agent), (Seq::ZERO, 1, 1));
-    assert_eq!((child.system_prompt, child.pending), (Seq::new(2), 0));
+    assert_eq!((child.system_prompt, child.inputs_open), (Seq::new(2), 0));
     let asked = store.fork(&effects, parent, Fork::at(Seq::new(6)).with_open_inputs()).await.unwrap();
-    assert_eq!((asked.pending, asked.last_input, asked.handled), (1, child.last_input, Seq::ZERO));
+    assert_eq!(
+        (asked.inputs_open, asked.last_input, asked.inputs_done_through),
+        (1, child.last_input, Seq::ZERO)
+    );
     let error = store.fork(&effects, parent, Some(Seq::new(4))).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("fork at 3"), "{error}");
@@ -131,7 +135,7 @@ async fn a_fork_at_an_earlier_point() {
 /// Contract 8: ten thousand forks deep, each with an event of its own: the record stays bounded, a fork writes
 /// one event, and the whole history is there in either direction.
 #[tokio::test]
-async fn a_chain_of_ten_thousand_forks() {
+async fn ten_thousand_nested_forks_stay_bounded() {
     let (store, effects) = (store(), effects());
     let mut last = new_session(&*store, &effects).await;
     for n in 0..10_000 {
@@ -168,7 +172,7 @@ async fn a_deep_chain_is_forked_at_any_event() {
 
 /// A page holds what fits into it, however many logs that lies in; where it is the end there is no next one.
 #[tokio::test]
-async fn a_page_goes_across_logs_as_far_as_it_fits() {
+async fn page_spans_several_logs_up_to_its_limit() {
     let (store, effects) = (store(), effects());
     let parent = new_session(&*store, &effects).await;
     let parent = say(&*store, &effects, parent.id, "in the parent").await;
@@ -179,8 +183,8 @@ async fn a_page_goes_across_logs_as_far_as_it_fits() {
     for read in [ReadEvents::first(100), ReadEvents::last(100)] {
         for (read, fits) in [
             (read.clone(), true),
-            (read.clone().max_bytes(bytes), true),
-            (read.clone().max_bytes(bytes - 1), false),
+            (read.clone().with_max_bytes(bytes), true),
+            (read.clone().with_max_bytes(bytes - 1), false),
         ] {
             let page = store.history(child.id, read.clone()).await.unwrap();
             assert_eq!((page.events.len() == all.len(), page.next.is_none()), (fits, fits), "{read:?}");
@@ -194,18 +198,21 @@ async fn a_page_goes_across_logs_as_far_as_it_fits() {
 
 /// A child names its parent from its first event on; the parent's log tells of the child and of its end.
 #[tokio::test]
-async fn children() {
+async fn child_and_parent_logs_name_each_other() {
     let (store, effects) = (store(), effects());
     let parent = new_session(&*store, &effects).await;
-    let child = store.create_child(&effects, parent.id, Patch::new().label("task", "search")).await.unwrap();
+    let child =
+        store.create_child(&effects, parent.id, Patch::new().with_label("task", "search")).await.unwrap();
     assert_eq!(child.origin.parent(), Some(parent.id));
     assert_eq!(child.lineage, Lineage::default(), "its history is its own");
     store.report_child(&effects, child.id, Some("found it".into())).await.unwrap();
     let told: Vec<_> =
-        whole(&*store, parent.id).await.into_iter().map(|event| event.body().unwrap()).collect();
-    assert!(matches!(&told[1], Body::SessionChildCreated(said) if said.child == child.id));
-    assert!(matches!(&told[2], Body::SessionChildIdle(said) if said.result.as_deref() == Some("found it")));
-    let listed = store.list(SessionQuery::new().parent(parent.id)).await.unwrap().items;
+        whole(&*store, parent.id).await.into_iter().map(|event| event.decode().unwrap()).collect();
+    assert!(matches!(&told[1], EventPayload::SessionChildCreated(said) if said.child == child.id));
+    assert!(
+        matches!(&told[2], EventPayload::SessionChildIdle(said) if said.result.as_deref() == Some("found it"))
+    );
+    let listed = store.list(SessionQuery::new().with_parent(parent.id)).await.unwrap().items;
     assert_eq!(listed.iter().map(|s| s.id).collect::<Vec<_>>(), [child.id]);
 
     store.trigger(&effects, parent.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
@@ -219,15 +226,15 @@ async fn children() {
 
 /// A commit whose answer was lost is settled by reading on, however long ago it was, and never doubled.
 #[tokio::test]
-async fn settle_finds_what_landed_long_ago() {
+async fn retry_finds_a_commit_applied_long_ago() {
     let (store, effects) = (store(), effects());
     let session = new_session(&*store, &effects).await;
-    let commit = Commit::seal(&effects, session.id, session.head).event(NewEvent::user_message("once"));
+    let commit = Commit::seal(&effects, session.id, session.head).with_event(NewEvent::user_message("once"));
     store.commit(commit.clone()).await.unwrap();
     for _ in 0..600 {
         say(&*store, &effects, session.id, "more").await;
     }
-    let settled = store.settle(commit).await.unwrap();
+    let settled = store.commit_with_retry(commit).await.unwrap();
     assert!(settled.replayed);
     assert_eq!((settled.first, settled.last), (Seq::new(2), Seq::new(2)));
     let stale =
@@ -237,18 +244,18 @@ async fn settle_finds_what_landed_long_ago() {
 
 /// What is found by reading on is answered as at first: with the lease that it took.
 #[tokio::test]
-async fn settle_tells_of_the_lease_that_was_taken_long_ago() {
+async fn retry_returns_the_lease_taken_long_ago() {
     let (store, effects) = (store(), effects());
     let session = new_session(&*store, &effects).await;
     let commit = Commit::seal(&effects, session.id, session.head)
-        .event(NewEvent::user_message("go"))
-        .trigger(Trigger::BeginRun(LeaseRequest::new("laptop", effects.new_run_id()).if_ready()));
+        .with_event(NewEvent::user_message("go"))
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("laptop", effects.new_run_id()).if_ready()));
     let first = store.commit(commit.clone()).await.unwrap();
     assert!(first.epoch.is_some());
     for _ in 0..20 {
         say(&*store, &effects, session.id, "more").await;
     }
-    let settled = store.settle(commit).await.unwrap();
+    let settled = store.commit_with_retry(commit).await.unwrap();
     assert!(settled.replayed);
     assert_eq!((settled.first, settled.last, settled.epoch), (first.first, first.last, first.epoch));
 }
@@ -282,15 +289,15 @@ impl SessionStoreWrapper for Crowded {
 /// An append that is overtaken again and again lands all the same, once. Found by 20,000 rounds of a race on
 /// files, in which one task of eight had bad luck five times in a row.
 #[tokio::test]
-async fn an_append_that_others_overtake_lands_once() {
+async fn overtaken_append_is_applied_once() {
     let (under, effects) = (MemoryStore::new(), effects());
     let session = new_session(&under, &effects).await;
     let crowded = Crowded { under, effects: effects.clone(), times: AtomicU32::new(50) };
     let said = vec![NewEvent::user_message("once")];
     let done = crowded.append(&effects, session.id, session.head, said).await.unwrap();
     assert_eq!(done.last.get(), 1 + 50 * 20 + 1);
-    let texts = whole(&crowded, session.id).await.into_iter().filter_map(|event| match event.body() {
-        Ok(Body::UserMessage(said)) => Some(said.text),
+    let texts = whole(&crowded, session.id).await.into_iter().filter_map(|event| match event.decode() {
+        Ok(EventPayload::UserMessage(said)) => Some(said.text),
         _ => None,
     });
     assert_eq!(texts.filter(|text| text == "once").count(), 1);
@@ -298,7 +305,7 @@ async fn an_append_that_others_overtake_lands_once() {
 
 /// Following yields what is there and then what comes, in order and without a gap.
 #[tokio::test]
-async fn follow() {
+async fn follow_yields_old_and_new_events_in_order() {
     let (store, effects) = (store(), effects());
     let session = new_session(&*store, &effects).await;
     say(&*store, &effects, session.id, "before").await;
@@ -334,7 +341,7 @@ proptest! {
     /// In any tree of forks every session's history is its parent's up to the point, then its own; and
     /// pages in either direction, of any size, tile exactly what was asked for.
     #[test]
-    fn pages_tile_the_history(shape in shapes()) {
+    fn pages_cover_the_history_exactly_once(shape in shapes()) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let (store, effects) = (store(), effects());
@@ -355,11 +362,11 @@ proptest! {
             let (after, before, newest, limit, bytes) = shape.read;
             let (id, history) = known.last().unwrap();
             let mut read = if newest { ReadEvents::last(limit.into()) } else { ReadEvents::first(limit.into()) };
-            read = read.after(Seq::new(u64::from(after) % 20)).max_bytes(bytes.into());
+            read = read.with_after(Seq::new(u64::from(after) % 20)).with_max_bytes(bytes.into());
             if before % 3 == 0 {
-                read = read.before(Seq::new(u64::from(before)));
+                read = read.with_before(Seq::new(u64::from(before)));
             }
-            let expected: Vec<_> = history.iter().filter(|event| read.wants(event)).cloned().collect();
+            let expected: Vec<_> = history.iter().filter(|event| read.matches(event)).cloned().collect();
             let (mut pages, mut next, mut rounds) = (Vec::new(), Some(read), 0);
             while let Some(read) = next {
                 let page = store.history(*id, read).await.unwrap();
@@ -422,12 +429,12 @@ impl SessionStore for Meanwhile {
         self.inner.purge(purge).await
     }
 
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        self.inner.beat(id, epoch).await
+    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        self.inner.heartbeat(id, epoch).await
     }
 
-    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
-        self.inner.pulse(id, epoch).await
+    async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
+        self.inner.lease_status(id, epoch).await
     }
 
     async fn check(&self) -> Result<Vec<Damaged>> {
@@ -446,7 +453,7 @@ impl SessionStore for Meanwhile {
 /// A fork whose parent is purged while it looks is told that it was deleted, not that it is damaged; where
 /// nobody can look it is told that.
 #[tokio::test]
-async fn a_fork_of_what_is_purged_meanwhile_is_of_the_deleted() {
+async fn fork_during_purge_reports_a_deleted_parent() {
     for (cut_off, kind) in [(false, ErrorKind::Deleted), (true, ErrorKind::Unavailable)] {
         let effects = effects();
         let store = Meanwhile { inner: MemoryStore::new(), purges: std::sync::Mutex::new(None), cut_off };
@@ -462,7 +469,7 @@ async fn a_fork_of_what_is_purged_meanwhile_is_of_the_deleted() {
 
 /// A store that is not told of changes looks for them, and says nothing before there is one.
 #[tokio::test(start_paused = true)]
-async fn a_change_is_looked_for_where_nobody_tells() {
+async fn store_without_notifications_is_polled() {
     let effects = effects();
     let store = Meanwhile { inner: MemoryStore::new(), purges: std::sync::Mutex::new(None), cut_off: false };
     let session = new_session(&store.inner, &Effects::default()).await;
@@ -476,29 +483,29 @@ async fn a_change_is_looked_for_where_nobody_tells() {
 
 /// A list of the sessions that somebody created names those and no others.
 #[tokio::test]
-async fn a_list_by_creator() {
+async fn sessions_are_listed_by_creator() {
     let effects = Effects::default();
     let store = MemoryStore::new();
     let [mine, other] = ["mine", "other"].map(|name| Actor::named(Role::User, name).unwrap());
     for actor in [&mine, &other, &mine] {
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        SessionStore::commit(&store, Commit::create(&effects, new).actor(actor.clone())).await.unwrap();
+        SessionStore::commit(&store, Commit::create(&effects, new).with_actor(actor.clone())).await.unwrap();
     }
     let count = async |query: SessionQuery| SessionStore::list(&store, query).await.unwrap().items.len();
     assert_eq!(count(SessionQuery::new()).await, 3);
-    assert_eq!(count(SessionQuery::new().creator(mine)).await, 2);
-    assert_eq!(count(SessionQuery::new().creator(other)).await, 1);
+    assert_eq!(count(SessionQuery::new().with_creator(mine)).await, 2);
+    assert_eq!(count(SessionQuery::new().with_creator(other)).await, 1);
 }
 
 /// A list of workspaces that ends with a page says so on that page.
 #[test]
-fn the_last_page_of_workspaces_is_said_to_be_the_last() {
+fn last_workspace_page_has_no_next_page() {
     let effects = effects();
     let all: Vec<_> = (0..4)
         .map(|_| Workspace::new(effects.new_workspace_id(), "w", effects.new_session_id(), effects.now()))
         .collect();
     for (limit, more) in [(3, true), (4, false), (5, false)] {
-        let page = WorkspaceQuery::new().limit(limit).page(all.clone()).unwrap();
+        let page = WorkspaceQuery::new().with_limit(limit).page(all.clone()).unwrap();
         assert_eq!((page.items.len(), page.next.is_some()), (limit.min(4), more), "{limit}");
     }
 }

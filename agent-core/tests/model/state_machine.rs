@@ -3,11 +3,11 @@
 
 use crate::common::{Driver, call, json};
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, RunEnd, Trigger};
+use agent_core::commit::{Commit, Precondition, RunEnd, Trigger};
 use agent_core::event::{
-    Body, Decision, EventType, NewEvent, ToolConfirmation, ToolOutcome, ToolResult, ToolUse,
+    Decision, EventPayload, EventType, NewEvent, ToolConfirmation, ToolOutcome, ToolResult, ToolUse,
 };
-use agent_core::model::{ActionKind, Failure, PendingAction, Status, Wake};
+use agent_core::model::{ActionKind, Failure, PendingAction, Status, Timer};
 use agent_core::state::{Reason, SessionState, TriggerKind, target};
 use agent_core::{Epoch, ErrorKind, WriteOutcome};
 
@@ -49,10 +49,10 @@ const MATRIX: &[(TriggerKind, &str)] = &[
     (TriggerKind::Prepare, /*   */ "n........."),
     (TriggerKind::Ready, /*     */ "i........."),
     (TriggerKind::Input, /*     */ "nqqras...."),
-    (TriggerKind::EnqueueWake, /**/ "nqqras...."),
-    (TriggerKind::CancelWake, /**/ "=======..."),
+    (TriggerKind::ScheduleTimer, /**/ "nqqras...."),
+    (TriggerKind::CancelTimer, /**/ "=======..."),
     (TriggerKind::BeginRun, /*  */ "..rb......"),
-    (TriggerKind::Take, /*      */ "...=......"),
+    (TriggerKind::ClaimInputs, /*      */ "...=......"),
     (TriggerKind::EndRun, /*    */ "...i......"),
     (TriggerKind::AwaitAnswer, /**/ "...a......"),
     (TriggerKind::EndInterrupted, "...i......"),
@@ -66,7 +66,7 @@ const MATRIX: &[(TriggerKind, &str)] = &[
     (TriggerKind::ForceSuspend, ".ssss=...."),
     (TriggerKind::Resume, /*    */ ".....i...."),
     (TriggerKind::Fail, /*      */ "ffffff...."),
-    (TriggerKind::Recover, /*   */ "......i..."),
+    (TriggerKind::ClearFailure, /*   */ "......i..."),
     (TriggerKind::Archive, /*   */ "hhh.hhh=h."),
     (TriggerKind::Unarchive, /* */ ".......i.."),
     (TriggerKind::Terminate, /* */ "tttttttt=."),
@@ -114,42 +114,43 @@ fn ask(driver: &Driver, trigger: TriggerKind) -> Commit {
     let lease = driver.now().lease.clone();
     let plain = driver.seal();
     // What only a run may do carries its fence where there is a run.
-    let own = lease.as_ref().map_or(plain.clone(), |lease| plain.clone().fence(lease.run, lease.epoch));
+    let own = lease.as_ref().map_or(plain.clone(), |lease| plain.clone().with_fence(lease.run, lease.epoch));
     let epoch = lease.as_ref().map_or(Epoch::new(1), |lease| lease.epoch);
     match trigger {
-        TriggerKind::Prepare => plain.trigger(Trigger::Prepare(driver.lease_request())),
-        TriggerKind::Ready => plain.trigger(Trigger::Ready),
-        TriggerKind::Input => plain.event(NewEvent::user_message("more")),
-        TriggerKind::EnqueueWake => {
-            plain.event(NewEvent::wake_scheduled(Wake::new("later", "2030-01-01T00:00:00Z".parse().unwrap())))
-        }
-        TriggerKind::CancelWake => plain.event(NewEvent::wake_cancelled("later")),
-        TriggerKind::BeginRun => plain.trigger(Trigger::BeginRun(driver.lease_request())),
-        TriggerKind::Take => own.trigger(Trigger::Take),
-        TriggerKind::EndRun => own.trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn))),
-        TriggerKind::AwaitAnswer => own.trigger(Trigger::EndRun(RunEnd::Await(approval()))),
-        TriggerKind::EndInterrupted => own.trigger(Trigger::EndRun(RunEnd::Interrupted)),
-        TriggerKind::EndRetry => own.trigger(Trigger::EndRun(retry(&driver.effects))),
+        TriggerKind::Prepare => plain.with_trigger(Trigger::Prepare(driver.lease_request())),
+        TriggerKind::Ready => plain.with_trigger(Trigger::Ready),
+        TriggerKind::Input => plain.with_event(NewEvent::user_message("more")),
+        TriggerKind::ScheduleTimer => plain.with_event(NewEvent::timer_scheduled(Timer::new(
+            "later",
+            "2030-01-01T00:00:00Z".parse().unwrap(),
+        ))),
+        TriggerKind::CancelTimer => plain.with_event(NewEvent::timer_cancelled("later")),
+        TriggerKind::BeginRun => plain.with_trigger(Trigger::BeginRun(driver.lease_request())),
+        TriggerKind::ClaimInputs => own.with_trigger(Trigger::ClaimInputs),
+        TriggerKind::EndRun => own.with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn))),
+        TriggerKind::AwaitAnswer => own.with_trigger(Trigger::EndRun(RunEnd::Await(approval()))),
+        TriggerKind::EndInterrupted => own.with_trigger(Trigger::EndRun(RunEnd::Interrupted)),
+        TriggerKind::EndRetry => own.with_trigger(Trigger::EndRun(retry(&driver.effects))),
         TriggerKind::EndFailed => {
-            own.trigger(Trigger::EndRun(RunEnd::Failed(Failure::new(Reason::RunError, "no"))))
+            own.with_trigger(Trigger::EndRun(RunEnd::Failed(Failure::new(Reason::RunError, "no"))))
         }
-        TriggerKind::LeaseExpired => plain.trigger(Trigger::LeaseExpired(epoch)),
-        TriggerKind::ResolveAction => plain.event(NewEvent::of(&Body::UserToolConfirmation(
+        TriggerKind::LeaseExpired => plain.with_trigger(Trigger::LeaseExpired(epoch)),
+        TriggerKind::ResolveAction => plain.with_event(NewEvent::of(&EventPayload::UserToolConfirmation(
             ToolConfirmation::new(approval().id, Decision::Allow),
         ))),
-        TriggerKind::ActionTimeout => plain.trigger(Trigger::ActionTimeout(approval().id)),
-        TriggerKind::Interrupt => plain.event(NewEvent::interrupt()),
-        TriggerKind::Suspend => plain.trigger(Trigger::Suspend(Reason::UserPaused)),
-        TriggerKind::ForceSuspend => plain.trigger(Trigger::ForceSuspend(Reason::UserPaused)),
-        TriggerKind::Resume => plain.trigger(Trigger::Resume),
-        TriggerKind::Fail => plain.trigger(Trigger::Fail(Failure::new(Reason::SystemError, "it broke"))),
-        TriggerKind::Recover => plain.trigger(Trigger::Recover),
-        TriggerKind::Archive => plain.trigger(Trigger::Archive),
-        TriggerKind::Unarchive => plain.trigger(Trigger::Unarchive),
-        TriggerKind::Terminate => plain.trigger(Trigger::Terminate(Reason::UserEnded)),
-        TriggerKind::Delete => plain.trigger(Trigger::Delete(Reason::UserDeleted)),
+        TriggerKind::ActionTimeout => plain.with_trigger(Trigger::ActionTimeout(approval().id)),
+        TriggerKind::Interrupt => plain.with_event(NewEvent::interrupt()),
+        TriggerKind::Suspend => plain.with_trigger(Trigger::Suspend(Reason::UserPaused)),
+        TriggerKind::ForceSuspend => plain.with_trigger(Trigger::ForceSuspend(Reason::UserPaused)),
+        TriggerKind::Resume => plain.with_trigger(Trigger::Resume),
+        TriggerKind::Fail => plain.with_trigger(Trigger::Fail(Failure::new(Reason::SystemError, "it broke"))),
+        TriggerKind::ClearFailure => plain.with_trigger(Trigger::ClearFailure),
+        TriggerKind::Archive => plain.with_trigger(Trigger::Archive),
+        TriggerKind::Unarchive => plain.with_trigger(Trigger::Unarchive),
+        TriggerKind::Terminate => plain.with_trigger(Trigger::Terminate(Reason::UserEnded)),
+        TriggerKind::Delete => plain.with_trigger(Trigger::Delete(Reason::UserDeleted)),
         // A session that waits for an answer cannot be cleared before it is interrupted.
-        TriggerKind::Clear => plain.event(NewEvent::history_cleared()),
+        TriggerKind::Clear => plain.with_event(NewEvent::history_cleared()),
         _ => unreachable!("{trigger}"),
     }
 }
@@ -157,7 +158,7 @@ fn ask(driver: &Driver, trigger: TriggerKind) -> Commit {
 /// Every trigger in every state does what the matrix says, or is refused with the state and the
 /// trigger in the error, and then changes nothing.
 #[test]
-fn every_pair_of_state_and_trigger() {
+fn every_state_and_trigger_follows_the_matrix() {
     let mut pairs = 0;
     for (trigger, row) in MATRIX {
         for (state, expected) in STATES.iter().zip(row.chars()) {
@@ -214,11 +215,11 @@ fn every_pair_of_state_and_trigger() {
 
 /// A session that does not exist can only be created, and one that exists cannot.
 #[test]
-fn creation_is_legal_exactly_where_there_is_nothing() {
+fn only_a_missing_session_can_be_created() {
     let mut driver = Driver::nothing();
-    let commit = driver.seal().expect(Expect::Absent).trigger(Trigger::Ready);
+    let commit = driver.seal().with_precondition(Precondition::MustNotExist).with_trigger(Trigger::Ready);
     assert_eq!(*driver.commit(commit).unwrap_err().kind(), ErrorKind::InvalidInput);
-    let commit = driver.seal().event(NewEvent::user_message("hello"));
+    let commit = driver.seal().with_event(NewEvent::user_message("hello"));
     assert_eq!(*driver.commit(commit).unwrap_err().kind(), ErrorKind::NotFound);
     for state in STATES {
         let mut driver = in_state(*state);
@@ -253,10 +254,10 @@ const SEEDS: &[(&str, &str, Drive, SessionState, Reason)] = {
         ("openboa", "idle", after_turn, S::Idle, R::EndTurn),
         ("openboa", "idle after a failed run", run_failed, S::Idle, R::RunError),
         ("openboa", "running", || in_state(S::Running), S::Running, R::Input),
-        ("openboa", "running a wake", woken, S::Running, R::QueuedWake),
+        ("openboa", "running a timer", woken, S::Running, R::TimerDue),
         ("openboa", "rescheduling, input", || in_state(S::Queued), S::Queued, R::Input),
         ("openboa", "rescheduling, more input", follow_up, S::Queued, R::FollowUp),
-        ("openboa", "rescheduling, wake", wake_queued, S::Queued, R::QueuedWake),
+        ("openboa", "rescheduling, timer", wake_queued, S::Queued, R::TimerDue),
         ("openboa", "rescheduling, retry", retrying, S::Queued, R::RetryBackoff),
         ("openboa", "requires_action, confirmation", confirming, S::RequiresAction, R::AwaitToolConfirmation),
         ("openboa", "requires_action, custom tool", delivering, S::RequiresAction, R::AwaitToolResult),
@@ -296,8 +297,8 @@ fn ended(reason: Reason) -> Driver {
     let mut driver = in_state(SessionState::Running);
     let commit = driver
         .seal_fenced()
-        .event(NewEvent::agent_message("well"))
-        .trigger(Trigger::EndRun(RunEnd::Completed(reason)));
+        .with_event(NewEvent::agent_message("well"))
+        .with_trigger(Trigger::EndRun(RunEnd::Completed(reason)));
     driver.commit(commit).unwrap();
     driver
 }
@@ -333,7 +334,7 @@ fn run_failed() -> Driver {
 fn wake_queued() -> Driver {
     let mut driver = after_turn();
     let due = driver.effects.now();
-    driver.event(NewEvent::wake_scheduled(Wake::new("look again", due))).unwrap();
+    driver.event(NewEvent::timer_scheduled(Timer::new("look again", due))).unwrap();
     driver
 }
 
@@ -358,10 +359,12 @@ fn retrying() -> Driver {
     driver
 }
 
-fn awaiting(action: PendingAction, use_: &Body) -> Driver {
+fn awaiting(action: PendingAction, use_: &EventPayload) -> Driver {
     let mut driver = in_state(SessionState::Running);
-    let commit =
-        driver.seal_fenced().event(NewEvent::of(use_)).trigger(Trigger::EndRun(RunEnd::Await(action)));
+    let commit = driver
+        .seal_fenced()
+        .with_event(NewEvent::of(use_))
+        .with_trigger(Trigger::EndRun(RunEnd::Await(action)));
     driver.commit(commit).unwrap();
     driver
 }
@@ -369,28 +372,28 @@ fn awaiting(action: PendingAction, use_: &Body) -> Driver {
 fn confirming() -> Driver {
     awaiting(
         PendingAction::new("call-1".parse().unwrap(), ActionKind::ToolConfirmation, "Delete the file?"),
-        &Body::AgentToolUse(ToolUse::new(call("call-1"), "delete", json("{}"))),
+        &EventPayload::AgentToolUse(ToolUse::new(call("call-1"), "delete", json("{}"))),
     )
 }
 
 fn delivering() -> Driver {
     awaiting(
         PendingAction::new("call-1".parse().unwrap(), ActionKind::ToolResult, "Scan the badge"),
-        &Body::AgentCustomToolUse(ToolUse::new(call("call-1"), "scan", json("{}"))),
+        &EventPayload::AgentCustomToolUse(ToolUse::new(call("call-1"), "scan", json("{}"))),
     )
 }
 
 fn resolved() -> Driver {
     let mut driver = in_state(SessionState::RequiresAction);
     let answer = ToolConfirmation::new(approval().id, Decision::Allow);
-    driver.event(NewEvent::of(&Body::UserToolConfirmation(answer))).unwrap();
+    driver.event(NewEvent::of(&EventPayload::UserToolConfirmation(answer))).unwrap();
     driver
 }
 
 fn cancelled() -> Driver {
     let mut driver = in_state(SessionState::Running);
     driver.event(NewEvent::interrupt()).unwrap();
-    assert_eq!(driver.now().requested, Some(agent_core::model::Request::Cancel));
+    assert_eq!(driver.now().stop_request, Some(agent_core::model::Request::Cancel));
     driver.run_trigger(Trigger::EndRun(RunEnd::Interrupted)).unwrap();
     driver
 }
@@ -410,7 +413,7 @@ fn collected() -> Driver {
 /// Every condition of the five systems has a status of its own, is reached by commits, and comes back from
 /// the log and from the stored words alone. No two conditions of one system fall together.
 #[test]
-fn each_seeds_states_round_trip() {
+fn states_of_the_five_source_systems_round_trip() {
     for (seed, name, drive, state, reason) in SEEDS {
         let driver = drive();
         let status = Status::new(*state, *reason);
@@ -430,10 +433,13 @@ fn each_seeds_states_round_trip() {
 #[test]
 fn only_the_matching_answer_resumes_and_only_once() {
     let confirmation = |id: &str| {
-        NewEvent::of(&Body::UserToolConfirmation(ToolConfirmation::new(id.parse().unwrap(), Decision::Deny)))
+        NewEvent::of(&EventPayload::UserToolConfirmation(ToolConfirmation::new(
+            id.parse().unwrap(),
+            Decision::Deny,
+        )))
     };
     let delivery = |id: &str| {
-        NewEvent::of(&Body::UserCustomToolResult(ToolResult::new(
+        NewEvent::of(&EventPayload::UserCustomToolResult(ToolResult::new(
             call(id),
             ToolOutcome::Ok,
             json("\"badge 7\""),
@@ -463,15 +469,15 @@ fn only_the_matching_answer_resumes_and_only_once() {
 
 /// An interrupt clears what is waited for and queued, and asks a run to end.
 #[test]
-fn interrupt_clears_the_request_the_inputs_and_the_wakes() {
+fn interrupt_clears_action_inputs_and_timers() {
     let mut driver = delivering();
     let due = driver.effects.now();
-    driver.event(NewEvent::wake_scheduled(Wake::new("w", due))).unwrap();
+    driver.event(NewEvent::timer_scheduled(Timer::new("w", due))).unwrap();
     driver.event(NewEvent::user_message("are you there?")).unwrap();
     driver.event(NewEvent::interrupt()).unwrap();
     let now = driver.now();
     assert_eq!(now.status, Status::new(SessionState::Idle, Reason::Interrupted));
-    assert_eq!((now.action.is_none(), now.pending, now.wakes.len()), (true, 0, 0));
+    assert_eq!((now.action.is_none(), now.inputs_open, now.timers.len()), (true, 0, 0));
     assert!(now.open_calls.is_empty());
     let closed = driver.log.iter().filter(|event| event.kind == EventType::AGENT_TOOL_RESULT).count();
     assert_eq!(closed, 1, "the open call has its one result");
@@ -486,7 +492,7 @@ fn failure_is_kept_and_recovered_from_explicitly() {
     let failure = driver.now().failure.clone().unwrap();
     assert_eq!((failure.class, failure.text.as_str()), (Reason::ResourceError, "disk detached"));
     assert!(driver.event(NewEvent::user_message("hello?")).is_err());
-    driver.trigger(Trigger::Recover).unwrap();
+    driver.trigger(Trigger::ClearFailure).unwrap();
     assert_eq!(driver.now().status.state, SessionState::Initializing, "what it runs on is prepared anew");
     assert_eq!(driver.now().failure, None);
     driver.trigger(Trigger::Ready).unwrap();
@@ -503,7 +509,7 @@ fn early_inputs_are_kept_and_served_once() {
     let request = driver.lease_request();
     driver.trigger(Trigger::BeginRun(request)).unwrap();
     driver.run_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn))).unwrap();
-    assert_eq!((driver.now().pending, driver.now().handled), (0, driver.now().last_input));
+    assert_eq!((driver.now().inputs_open, driver.now().inputs_done_through), (0, driver.now().last_input));
 
     driver.trigger(Trigger::Suspend(Reason::ResourcesReleased)).unwrap();
     driver.trigger(Trigger::Resume).unwrap();
@@ -513,7 +519,7 @@ fn early_inputs_are_kept_and_served_once() {
     assert_eq!(driver.now().status.state, SessionState::Suspended);
     driver.trigger(Trigger::Resume).unwrap();
     assert_eq!(driver.status(), Status::new(SessionState::Queued, Reason::Input));
-    assert_eq!(driver.now().pending, 1);
+    assert_eq!(driver.now().inputs_open, 1);
 }
 
 /// A run that was asked to let the session be set aside does so when it ends, however it ends.
@@ -547,9 +553,11 @@ fn preparation_is_leased() {
     driver.trigger(Trigger::Prepare(request.clone())).unwrap();
     let error = driver.trigger(Trigger::Prepare(request.clone())).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Busy { holder: "the test".into() });
-    let late = driver.seal_fenced().trigger(Trigger::Ready);
-    let replace =
-        driver.seal().trigger(Trigger::LeaseExpired(Epoch::new(1))).trigger(Trigger::Prepare(request));
+    let late = driver.seal_fenced().with_trigger(Trigger::Ready);
+    let replace = driver
+        .seal()
+        .with_trigger(Trigger::LeaseExpired(Epoch::new(1)))
+        .with_trigger(Trigger::Prepare(request));
     driver.commit(replace).unwrap();
     assert_eq!(*driver.commit(late).unwrap_err().kind(), ErrorKind::Fenced { epoch: Epoch::new(2) });
     driver.run_trigger(Trigger::Ready).unwrap();
@@ -568,9 +576,9 @@ fn ending_a_running_session_fences_its_run() {
         Trigger::ForceSuspend(Reason::UserPaused),
     ] {
         let mut driver = in_state(SessionState::Running);
-        let commit = driver.seal_fenced().event(NewEvent::tool_use(call("c"), "sleep", json("{}")));
+        let commit = driver.seal_fenced().with_event(NewEvent::tool_use(call("c"), "sleep", json("{}")));
         driver.commit(commit).unwrap();
-        let late = driver.seal_fenced().event(NewEvent::agent_message("too late"));
+        let late = driver.seal_fenced().with_event(NewEvent::agent_message("too late"));
         let epoch = driver.now().epoch;
         let events = driver.log.len();
         driver.trigger(trigger.clone()).unwrap();

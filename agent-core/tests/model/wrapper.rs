@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 /// The methods of `SessionStore`, the provided ones too, are those that a wrapper passes on: one that was forgotten would do what is
 /// provided in place of what the wrapped store does.
 #[test]
-fn a_wrapper_passes_on_every_method() {
+fn wrapper_forwards_every_method() {
     let names = |text: &str, before: &str, after: &str| -> BTreeSet<String> {
         let line =
             |line: &str| line.trim().strip_prefix(before)?.split_once(after).map(|(name, _)| name.to_owned());

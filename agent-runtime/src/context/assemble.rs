@@ -1,42 +1,55 @@
-//! From events in the order of the log to messages that every provider accepts: each tool call has exactly one result
-//! right behind its message, and an input stands where a run took it up.
+//! Converts events in log order to messages that every provider accepts. Each tool call has exactly one result directly
+//! after its message, and an input is placed where a run claimed it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use agent_core::event::{Body, ToolOutcome, ToolUse};
+use agent_core::event::{EventPayload, ToolOutcome, ToolUse};
 use agent_core::model::CallId;
 use agent_core::{CommitId, Seq};
 
-/// One message of a conversation, as a model is given it.
+/// One message of a conversation, in the form that a model receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModelMessage {
-    /// What stands for the older part of the conversation; the first message, where there is one. A provider is given
-    /// it as what the user says.
+    /// Summary that replaces the older part of the conversation; always the first message, if there is one. Providers
+    /// receive it as a message of the user.
     Summary(String),
-    /// What a person said.
+    /// Message of a person.
     User(String),
-    /// Text that the system put in at this point.
+    /// Text that the system inserted at this point.
     System(String),
-    /// What the agent said, and the tools that it called; the results of the calls come next.
+    /// Text of the agent, and the tools that it called; the results of the calls come next.
     #[non_exhaustive]
     Agent {
-        /// Its text; may be empty where it called tools.
+        /// Text; may be empty if the agent called tools.
         text: String,
-        /// Its calls.
+        /// Tool calls.
         calls: Vec<ToolUse>,
     },
-    /// The results of the calls of the message before, one for each, in the same order.
+    /// Results of the calls in the previous message, one for each, in the same order.
     ToolResults(Vec<ModelToolResult>),
 }
 
 impl ModelMessage {
-    /// What the agent said.
+    /// Creates a message of the agent without tool calls.
+    ///
+    /// ```
+    /// use agent_runtime::context::ModelMessage;
+    ///
+    /// let message = ModelMessage::agent("Hello");
+    /// assert!(matches!(&message, ModelMessage::Agent { text, calls, .. } if text == "Hello" && calls.is_empty()));
+    /// ```
     pub fn agent(text: impl Into<String>) -> Self {
         Self::Agent { text: text.into(), calls: Vec::new() }
     }
 
-    /// About how many bytes it has.
+    /// Returns the approximate number of bytes of the message.
+    ///
+    /// ```
+    /// use agent_runtime::context::ModelMessage;
+    ///
+    /// assert_eq!(ModelMessage::User("Hello".to_owned()).size_bytes(), 5);
+    /// ```
     pub fn size_bytes(&self) -> usize {
         match self {
             Self::Summary(text) | Self::User(text) | Self::System(text) => text.len(),
@@ -50,19 +63,19 @@ fn call_bytes(call: &ToolUse) -> usize {
     call.name.len() + call.input.get().len() + 32
 }
 
-/// What a tool call came to, as a model is given it.
+/// Result of a tool call, in the form that a model receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ModelToolResult {
-    /// The call.
+    /// Id of the call.
     pub call: CallId,
-    /// How it came out.
+    /// Outcome of the call.
     pub outcome: ToolOutcome,
-    /// The output: a JSON text as its characters, anything else as JSON. Shortened where it is long.
+    /// Output as text: the characters of a JSON string, any other value as JSON. Long outputs are shortened.
     pub output: String,
 }
 
-/// What the assembly needs of an event.
+/// Part of an event that the assembly needs.
 #[derive(Clone, Debug)]
 pub(super) enum Part {
     Input {
@@ -79,7 +92,7 @@ pub(super) enum Part {
         call: ToolUse,
     },
     Result(ModelToolResult),
-    /// The inputs up to this were taken up, or are done with.
+    /// Marks that the inputs up to this number were claimed, or are done.
     Taken(Seq),
 }
 
@@ -93,24 +106,28 @@ impl Part {
         }
     }
 
-    /// The part that a payload is; long texts are shortened.
+    /// Returns the part for a payload, if there is one; long texts are shortened.
     pub(super) fn of(
-        body: Body,
+        body: EventPayload,
         seq: Seq,
         commit: CommitId,
         text_max: usize,
         output_max: usize,
     ) -> Option<Self> {
         Some(match body {
-            Body::UserMessage(message) | Body::UserDefineOutcome(message) => {
+            EventPayload::UserMessage(message) | EventPayload::UserDefineOutcome(message) => {
                 Self::Input { seq, text: shortened(message.text, text_max) }
             }
-            Body::SystemMessage(message) if !message.custom => {
+            EventPayload::SystemMessage(message) if !message.custom => {
                 Self::System(shortened(message.text, text_max))
             }
-            Body::AgentMessage(message) => Self::Agent { commit, text: shortened(message.text, text_max) },
-            Body::AgentToolUse(call) | Body::AgentCustomToolUse(call) => Self::Call { commit, call },
-            Body::AgentToolResult(result) | Body::UserCustomToolResult(result) => {
+            EventPayload::AgentMessage(message) => {
+                Self::Agent { commit, text: shortened(message.text, text_max) }
+            }
+            EventPayload::AgentToolUse(call) | EventPayload::AgentCustomToolUse(call) => {
+                Self::Call { commit, call }
+            }
+            EventPayload::AgentToolResult(result) | EventPayload::UserCustomToolResult(result) => {
                 let text = result.output.to::<String>();
                 let output = text.unwrap_or_else(|_| result.output.get().to_owned());
                 Self::Result(ModelToolResult {
@@ -124,7 +141,7 @@ impl Part {
     }
 }
 
-/// The text, or its beginning and its end where it has more than `max` bytes; never cut inside a character.
+/// Returns the text, or its beginning and its end if it has more than `max` bytes; never cut inside a character.
 pub(super) fn shortened(text: String, max: usize) -> String {
     if text.len() <= max {
         return text;
@@ -134,36 +151,36 @@ pub(super) fn shortened(text: String, max: usize) -> String {
     format!("{}\n[… {} bytes left out …]\n{}", &text[..head], tail - head, &text[tail..])
 }
 
-/// Whether a text is none for a model: a provider refuses a message of white space only, and with it the request.
+/// Returns whether a text is blank. A provider refuses a message of white space only, and with it the whole request.
 fn is_blank(text: &str) -> bool {
     text.trim().is_empty()
 }
 
-/// Messages that stay together or go together.
+/// Messages that are kept or dropped together.
 pub(super) type Block = Vec<ModelMessage>;
 
-/// An agent's message whose calls wait for their results.
-struct Open {
+/// Message of the agent whose calls wait for their results.
+struct OpenMessage {
     commit: CommitId,
     text: String,
     calls: Vec<ToolUse>,
     results: HashMap<CallId, ModelToolResult>,
 }
 
-/// Puts parts, oldest first, together as blocks.
+/// Assembler of parts, oldest first, into blocks.
 #[derive(Default)]
 struct Assembler {
     blocks: Vec<Block>,
-    /// Inputs that no run has taken up yet.
+    /// Inputs that no run has claimed yet.
     waiting: VecDeque<(Seq, String)>,
-    open: Option<Open>,
-    /// What came while calls were open; it follows when they are closed.
+    open: Option<OpenMessage>,
+    /// Messages that arrived while calls were open; they follow when the calls are closed.
     deferred: Vec<Block>,
-    /// Ids that were used, and how often.
+    /// Call ids that are in use.
     used: HashSet<CallId>,
 }
 
-/// Puts parts, oldest first, together as blocks; inputs after `taken` are left out.
+/// Assembles parts, oldest first, into blocks; inputs after `taken` are left out.
 pub(super) fn assemble<'a>(parts: impl IntoIterator<Item = &'a Part>, taken: Seq) -> Vec<Block> {
     let mut assembler = Assembler::default();
     for part in parts {
@@ -199,7 +216,7 @@ impl Assembler {
 
     fn take(&mut self, seq: Seq) {
         while let Some((_, text)) = self.waiting.pop_front_if(|(at, _)| *at <= seq) {
-            // One of an older store, or that was restored: it was said, and there is something to answer.
+            // Blank inputs occur in older stores and in restored logs; a provider needs a text to answer.
             let text = if is_blank(&text) { "(no text)".to_owned() } else { text };
             self.emit(vec![ModelMessage::User(text)]);
         }
@@ -214,7 +231,8 @@ impl Assembler {
             return;
         }
         self.close();
-        self.open = Some(Open { commit, text: text.to_owned(), calls: Vec::new(), results: HashMap::new() });
+        self.open =
+            Some(OpenMessage { commit, text: text.to_owned(), calls: Vec::new(), results: HashMap::new() });
     }
 
     fn call(&mut self, commit: CommitId, call: &ToolUse) {
@@ -223,7 +241,7 @@ impl Assembler {
         if !fits {
             self.close();
         }
-        let open = self.open.get_or_insert_with(|| Open {
+        let open = self.open.get_or_insert_with(|| OpenMessage {
             commit,
             text: String::new(),
             calls: Vec::new(),
@@ -235,7 +253,7 @@ impl Assembler {
     }
 
     fn result(&mut self, result: &ModelToolResult) {
-        // A result without its call is left out: the call was cut off, or never was.
+        // A result without its call is left out: the call was cut off, or is missing in the log.
         let Some(open) = &mut self.open else { return };
         if !open.calls.iter().any(|call| call.call == result.call) {
             return;
@@ -246,7 +264,7 @@ impl Assembler {
         }
     }
 
-    /// Ends the agent's message: calls that have no result get one for the model.
+    /// Ends the agent's message: calls without a result get one that says they were interrupted.
     fn close(&mut self) {
         if let Some(mut open) = self.open.take() {
             let mut results = Vec::with_capacity(open.calls.len());
@@ -270,14 +288,14 @@ impl Assembler {
     }
 }
 
-/// The id, or one made of it where it was used before: providers want them unique in a conversation.
+/// Returns the id, or a variant of it if it was used before: providers require ids to be unique in a conversation.
 fn unique(used: &mut HashSet<CallId>, id: &CallId) -> CallId {
     let mut unique = id.clone();
     let mut n = 2;
     while !used.insert(unique.clone()) {
-        // Providers take 40 letters, digits, hyphens and low lines.
+        // Providers accept 40 letters, digits, hyphens and underscores.
         let end = id.as_str().floor_char_boundary(32);
-        // A part of an id with a number behind it is an id.
+        // A part of an id, followed by a number, is a valid id.
         unique = format!("{}-{n}", &id.as_str()[..end]).parse().unwrap_or(unique);
         n += 1;
     }

@@ -1,4 +1,4 @@
-//! What a model is given of a session: the visible conversation as messages, within limits.
+//! Model context of a session: the visible conversation as messages, within limits.
 
 mod assemble;
 mod model_context;

@@ -1,26 +1,28 @@
-//! What a model is given from a session: the newest part of the visible history that fits, pair-safe.
+//! Model context of a session: the newest part of the visible history that fits the limits, with calls and results kept
+//! together.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
 use crate::context::assemble::{Block, ModelMessage, Part, assemble, shortened};
-use agent_core::event::{Body, Event, EventType};
-use agent_core::model::{CallId, Keep};
+use agent_core::event::{Event, EventPayload, EventType};
+use agent_core::model::{CallId, ToolPayloads};
 use agent_core::session::{OPEN_CALLS_MAX, Session};
 use agent_core::store::{Damaged, ReadEvents};
 use agent_core::{CommitId, ErrorKind, Result, Seq, SessionStore, SessionStoreExt};
 
-/// What of the history a model is given.
+/// Limits on the history that a model receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct ContextLimits {
-    /// The most messages. A call and its result stay together, so the last exchange may have more.
+    /// Maximum number of messages; default 200. A call and its result stay together, so the last exchange may have more.
     pub messages: usize,
-    /// The most bytes of text. The last exchange is there in any case.
+    /// Maximum bytes of text; default 512 KiB. The last exchange is always included; if it alone is longer, the middle
+    /// of its texts is left out.
     pub bytes: usize,
-    /// The most bytes of one tool's output; the middle of a longer one is left out.
+    /// Maximum bytes of one tool's output; default 64 KiB. The middle of a longer output is left out.
     pub tool_output_bytes: usize,
 }
 
@@ -31,48 +33,77 @@ impl Default for ContextLimits {
 }
 
 impl ContextLimits {
-    /// At most so many messages and bytes.
+    /// Creates limits with these numbers of messages and bytes, and 64 KiB for one tool's output.
+    ///
+    /// ```
+    /// use agent_runtime::context::ContextLimits;
+    ///
+    /// let limits = ContextLimits::default();
+    /// assert_eq!((limits.messages, limits.bytes, limits.tool_output_bytes), (200, 512 << 10, 64 << 10));
+    ///
+    /// let limits = ContextLimits::new(50, 100_000).with_tool_output_bytes(8_000);
+    /// assert_eq!((limits.messages, limits.bytes, limits.tool_output_bytes), (50, 100_000, 8_000));
+    /// ```
     pub fn new(messages: usize, bytes: usize) -> Self {
         Self { messages, bytes, ..Self::default() }
     }
 
-    /// Sets the most bytes of one tool's output.
+    /// Sets the maximum bytes of one tool's output; default 64 KiB.
     #[must_use]
-    pub fn tool_output_bytes(mut self, bytes: usize) -> Self {
+    pub fn with_tool_output_bytes(mut self, bytes: usize) -> Self {
         self.tool_output_bytes = bytes;
         self
     }
 }
 
-/// What a model is given from a session.
+/// Context that a model receives from a session: the newest part of its visible history, within limits.
 ///
-/// Read once at the start of a run, and kept up to date with what the run itself adds. It holds what the limits allow,
-/// however long the history is.
+/// A run reads it once at its start and adds its own events. Memory is bounded by the limits, however long the history
+/// is.
 #[derive(Clone, Debug)]
 pub struct ModelContext {
     limits: ContextLimits,
     system: Option<String>,
     summary: Option<String>,
     parts: VecDeque<Part>,
-    /// The input that is to be answered, where it lies before what was read.
+    /// Input that is to be answered, if it is older than the events that were read.
     asked: Option<Part>,
     taken: Seq,
-    /// The oldest event that was read.
+    /// Sequence number of the oldest event that was read.
     oldest: Seq,
     cut: bool,
     damaged: Vec<Damaged>,
-    /// Where the log does not keep what tools are given and give: the calls that are still open, which it keeps.
+    /// Still open calls, which the log keeps; `Some` if the log omits other inputs and outputs of tools.
     only_calls: Option<Vec<Seq>>,
 }
 
 impl ModelContext {
-    /// Reads the newest part of a session's visible history, a page at a time, until the limits are met.
+    /// Reads the newest part of a session's visible history, a page at a time, until the limits are reached.
     ///
-    /// Where older history is damaged, what is newer is given, and the damage [named](Self::damaged).
+    /// If older history is damaged, the newer part is returned and the damage is [listed](Self::damaged).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_runtime::context::{ContextLimits, ModelContext};
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// # chat.set_system_prompt("Answer briefly.").await?;
+    /// # for text in ["one", "two", "three"] { chat.prompt(text).await?.finish().await?; }
+    /// # let record = chat.refresh().await?;
+    /// # let sessions = &*agent.storage().sessions;
+    /// let context = ModelContext::read(sessions, &record, ContextLimits::default()).await?;
+    /// assert_eq!(context.messages().len(), 6);
+    /// assert_eq!(context.system(), Some("Answer briefly."));
+    /// assert!(!context.is_cut() && context.summary().is_none() && context.damaged().is_empty());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// Those of [`SessionStore::read`].
+    /// Errors of [`SessionStore::read`]; `Corrupt` if no event, or the system prompt or the summary, can be read.
     pub async fn read<S>(store: &S, session: &Session, limits: ContextLimits) -> Result<Self>
     where
         S: SessionStore + ?Sized,
@@ -83,26 +114,26 @@ impl ModelContext {
             summary: None,
             parts: VecDeque::new(),
             asked: None,
-            taken: session.taken.max(session.handled),
+            taken: session.inputs_claimed_through.max(session.inputs_done_through),
             oldest: session.head.next(),
             cut: false,
             damaged: Vec::new(),
             only_calls: session
                 .attributes
-                .keep
-                .filter(|keep| *keep != Keep::Everything)
+                .tool_payloads
+                .filter(|keep| *keep != ToolPayloads::Store)
                 .map(|_| session.open_calls.iter().map(|open| open.seq).collect()),
         };
         context.read_back(store, session).await?;
         if session.system_prompt > Seq::ZERO
             && let Some(event) = one_event(store, session, session.system_prompt).await?
-            && let Body::SystemMessage(prompt) = event.body()?
+            && let EventPayload::SystemMessage(prompt) = event.decode()?
         {
             context.system = Some(prompt.text);
         }
         if session.summary > Seq::ZERO
             && let Some(event) = one_event(store, session, session.summary).await?
-            && let Body::SessionCompacted(compaction) = event.body()?
+            && let EventPayload::SessionCompacted(compaction) = event.decode()?
         {
             context.summary = Some(shortened(compaction.summary, limits.bytes / 2));
         }
@@ -112,7 +143,7 @@ impl ModelContext {
         Ok(context)
     }
 
-    /// Finds what is to be answered where it lies before what was read.
+    /// Finds the input that is to be answered, if it is older than the events that were read.
     async fn find_questions<S>(&mut self, store: &S, session: &Session) -> Result<()>
     where
         S: SessionStore + ?Sized,
@@ -128,12 +159,12 @@ impl ModelContext {
             }
             return Ok(());
         }
-        // They came while a long run went on: they lie before much that it said, and are taken up behind it.
+        // The inputs arrived during a long run: they precede much of its text, and are claimed after it.
         let read = ReadEvents::last(self.limits.messages)
-            .after(session.handled.max(session.visible_from))
-            .before(self.taken.next())
-            .kinds([EventType::USER_MESSAGE, EventType::USER_DEFINE_OUTCOME])
-            .max_bytes(self.limits.bytes);
+            .with_after(session.inputs_done_through.max(session.visible_from))
+            .with_before(self.taken.next())
+            .with_types([EventType::USER_MESSAGE, EventType::USER_DEFINE_OUTCOME])
+            .with_max_bytes(self.limits.bytes);
         for event in store.history_of(session, read).await?.events.iter().rev() {
             if let Ok(Some(part)) = self.part(event) {
                 self.parts.push_front(part);
@@ -142,8 +173,8 @@ impl ModelContext {
         Ok(())
     }
 
-    /// Finds what the oldest part answers, where nothing that was asked was read: in the middle of a run from which the
-    /// session was forked, nobody but the log knows it.
+    /// Finds the input that the oldest part answers, if no input was read. In the middle of a run from which the
+    /// session was forked, only the log holds it.
     async fn find_older_question<S>(&mut self, store: &S, session: &Session) -> Result<()>
     where
         S: SessionStore + ?Sized,
@@ -159,16 +190,17 @@ impl ModelContext {
             return Ok(());
         }
         let read = ReadEvents::last(1)
-            .after(session.visible_from)
-            .before(self.oldest)
-            .kinds([EventType::USER_MESSAGE, EventType::USER_DEFINE_OUTCOME]);
+            .with_after(session.visible_from)
+            .with_before(self.oldest)
+            .with_types([EventType::USER_MESSAGE, EventType::USER_DEFINE_OUTCOME]);
         if let Some(event) = store.history_of(session, read).await?.events.pop() {
             self.asked = self.part(&event)?;
         }
         Ok(())
     }
 
-    /// Puts each input where it was taken up, so that it is not dropped before what was said before that.
+    /// Moves each input to the point where it was claimed, so that it is not dropped before messages that precede that
+    /// point.
     fn place_questions(&mut self) {
         let mut waiting = VecDeque::new();
         let mut placed = VecDeque::with_capacity(self.parts.len());
@@ -194,12 +226,12 @@ impl ModelContext {
         S: SessionStore + ?Sized,
     {
         let from = session.visible_from.max(session.context_from);
-        let first = ReadEvents::last(64).after(from).max_bytes(self.limits.bytes.min(1 << 20));
-        let mut next = Some(first.before(session.head.next()));
-        // The commit of the oldest part, where that is a call whose message may begin before it.
+        let first = ReadEvents::last(64).with_after(from).with_max_bytes(self.limits.bytes.min(1 << 20));
+        let mut next = Some(first.with_before(session.head.next()));
+        // The commit of the oldest part, if that part is a call whose message may begin before it.
         let mut inside = None;
         while let Some(read) = next {
-            // The newest exchange is read to its beginning, also beyond the limits, but not without end.
+            // The newest exchange is read to its beginning, also beyond the limits, up to a multiple of them.
             let whole = inside.is_none() && self.has_newest_exchange();
             if self.is_full() && (whole || self.is_far_beyond()) {
                 self.cut = true;
@@ -219,7 +251,7 @@ impl ModelContext {
                 if let Some(taken) = taken_by(event) {
                     self.parts.push_front(Part::Taken(taken));
                 }
-                // What cannot be read as its type is left out for the model, and stays in the log.
+                // An event that cannot be decoded is left out for the model, and stays in the log.
                 if let Ok(Some(part)) = self.part(event) {
                     let follows = event.n > 1 && matches!(part, Part::Call { .. });
                     inside = follows.then_some(event.commit);
@@ -239,8 +271,7 @@ impl ModelContext {
         Ok(())
     }
 
-    /// Drops the rest of an agent's message whose beginning is cut off. Results without their calls are left out by
-    /// the assembly.
+    /// Drops the rest of an agent's message whose beginning is cut off. The assembly leaves out results without calls.
     fn drop_calls_of(&mut self, cut: CommitId) {
         while matches!(self.parts.front(), Some(Part::Call { commit, .. }) if *commit == cut) {
             self.parts.pop_front();
@@ -257,7 +288,7 @@ impl ModelContext {
             || self.parts.len() >= self.limits.messages.saturating_mul(8).saturating_add(1024)
     }
 
-    /// Whether the call of the newest result is there.
+    /// Returns whether the call of the newest result is included.
     fn has_newest_exchange(&self) -> bool {
         let newest = self.parts.iter().rev().find_map(|part| match part {
             Part::Result(result) => Some(&result.call),
@@ -266,7 +297,7 @@ impl ModelContext {
         newest.is_none_or(|call| self.has_call(call))
     }
 
-    /// Where the newest message of the agent begins, or the last part.
+    /// Returns the index at which the agent's newest message begins, or that of the last part.
     fn newest_exchange(&self) -> usize {
         let last = self.parts.len().saturating_sub(1);
         let said = |part: &Part| matches!(part, Part::Agent { .. } | Part::Call { .. });
@@ -276,7 +307,7 @@ impl ModelContext {
         self.parts.iter().position(same).unwrap_or(newest)
     }
 
-    /// How many messages the parts come to, at most.
+    /// Returns the maximum number of messages that the parts produce.
     fn count(&self) -> usize {
         self.parts.iter().filter(|part| !matches!(part, Part::Taken(_) | Part::Result(_))).count()
     }
@@ -286,7 +317,7 @@ impl ModelContext {
     }
 
     fn part(&self, event: &Event) -> Result<Option<Part>> {
-        let part = self.part_of(event.body()?, event.seq, event.commit);
+        let part = self.part_of(event.decode()?, event.seq, event.commit);
         Ok(part.filter(|part| match (part, &self.only_calls) {
             (Part::Call { .. }, Some(only)) => only.contains(&event.seq),
             (Part::Result(_), Some(_)) => false,
@@ -294,46 +325,82 @@ impl ModelContext {
         }))
     }
 
-    fn part_of(&self, body: Body, seq: Seq, commit: CommitId) -> Option<Part> {
+    fn part_of(&self, body: EventPayload, seq: Seq, commit: CommitId) -> Option<Part> {
         Part::of(body, seq, commit, self.limits.bytes, self.limits.tool_output_bytes.min(self.limits.bytes))
     }
 
-    /// Adds what the run itself has written, as if it had been read.
-    pub(crate) fn push(&mut self, body: Body, commit: CommitId) {
+    /// Adds an event that the run itself has written, as if it had been read.
+    pub(crate) fn push(&mut self, body: EventPayload, commit: CommitId) {
         let Some(part) = self.part_of(body, Seq::ZERO, commit) else { return };
         self.parts.push_back(part);
     }
 
-    /// Whether a call of this id is in it.
+    /// Returns whether the context contains a call with this id.
     pub(crate) fn has_call(&self, id: &CallId) -> bool {
         self.parts.iter().any(|part| matches!(part, Part::Call { call, .. } if call.call == *id))
     }
 
-    /// The session's own system prompt, where it has one.
+    /// Returns the session's own system prompt; `None` if it has none.
     pub fn system(&self) -> Option<&str> {
         self.system.as_deref()
     }
 
-    /// What stands for the older part of the history, where it was compacted.
+    /// Returns the summary of the older part of the history; `None` if the history was not compacted.
     pub fn summary(&self) -> Option<&str> {
         self.summary.as_deref()
     }
 
-    /// Whether older history is left out.
+    /// Returns true if older history was not read, because of the limits or of damage.
+    ///
+    /// [`messages`](Self::messages) may leave out further messages to fit the limits.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_runtime::context::{ContextLimits, ModelContext};
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// # chat.set_system_prompt("Answer briefly.").await?;
+    /// # for _ in 0..40 { chat.prompt("Hello").await?.finish().await?; }
+    /// # let record = chat.refresh().await?;
+    /// # let sessions = &*agent.storage().sessions;
+    /// let context = ModelContext::read(sessions, &record, ContextLimits::new(2, 100_000)).await?;
+    /// assert!(context.is_cut());
+    /// # Ok(()) }
+    /// ```
     pub fn is_cut(&self) -> bool {
         self.cut
     }
 
-    /// What could not be read.
+    /// Returns the damage that was found while the history was read.
     pub fn damaged(&self) -> &[Damaged] {
         &self.damaged
     }
 
-    /// The conversation, within the limits.
+    /// Returns the conversation, within the limits.
     ///
-    /// Every tool call has exactly one result right behind its message, and no result is without its call. It starts
-    /// with the summary, where the history was compacted, else with what a person said, wherever a person said
-    /// anything.
+    /// Every tool call has exactly one result directly after its message, and no result is without its call. The
+    /// conversation starts with the summary if the history was compacted, otherwise with a message of a person, if
+    /// there is one.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// # chat.set_system_prompt("Answer briefly.").await?;
+    /// # for text in ["one", "two", "three"] { chat.prompt(text).await?.finish().await?; }
+    /// # let record = chat.refresh().await?;
+    /// # let sessions = &*agent.storage().sessions;
+    /// let context = ModelContext::read(sessions, &record, ContextLimits::new(2, 100_000)).await?;
+    /// assert_eq!(context.messages(), [ModelMessage::User("three".to_owned()), ModelMessage::agent("three")]);
+    /// # Ok(()) }
+    /// ```
     pub fn messages(&self) -> Vec<ModelMessage> {
         let mut blocks = assemble(&self.parts, self.taken);
         if let Some(newest) = blocks.last_mut() {
@@ -365,7 +432,7 @@ impl ModelContext {
         summary.into_iter().chain(blocks.into_iter().flatten()).collect()
     }
 
-    /// Drops what no longer fits, so that a long run does not grow.
+    /// Drops the oldest parts that exceed the limits, so that the context of a long run does not grow.
     #[doc(hidden)]
     pub fn trim(&mut self) {
         let kept = self.parts.len() - self.newest_exchange().min(self.parts.len());
@@ -380,14 +447,14 @@ impl ModelContext {
         }
     }
 
-    /// The system prompt: the session's own, else the given one.
+    /// Returns the system prompt: the session's own, else the given one.
     pub(crate) fn system_or(&self, default: Option<&str>) -> Option<String> {
         let text = self.system.as_deref().or(default)?;
         Some(shortened(text.to_owned(), self.limits.bytes))
     }
 }
 
-/// Shortens the results of an exchange that is larger than all room.
+/// Shortens the results of an exchange that is larger than the limit.
 fn shrink(block: &mut Block, most: usize) {
     if size(block) <= most {
         return;
@@ -410,10 +477,10 @@ fn is_input(block: &Block) -> bool {
     matches!(block.first(), Some(ModelMessage::User(_)))
 }
 
-/// The last input that is taken up, or done with, by the change that an event made.
+/// Returns the last input that the transition of an event claims or completes.
 fn taken_by(event: &Event) -> Option<Seq> {
     let transition = event.transition().ok()??;
-    transition.taken.max(transition.handled)
+    transition.inputs_claimed_through.max(transition.inputs_done_through)
 }
 
 async fn one_event<S>(store: &S, session: &Session, seq: Seq) -> Result<Option<Event>>
@@ -421,6 +488,6 @@ where
     S: SessionStore + ?Sized,
 {
     let before = Seq::new(seq.get().saturating_sub(1));
-    let page = store.history_of(session, ReadEvents::first(1).after(before)).await?;
+    let page = store.history_of(session, ReadEvents::first(1).with_after(before)).await?;
     Ok(page.events.into_iter().next().filter(|event| event.seq == seq))
 }

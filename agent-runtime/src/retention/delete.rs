@@ -1,100 +1,144 @@
-//! The deletion of a workspace, across three stores that know nothing of each other.
+//! Deletion of a workspace across three independent stores.
 //!
-//! Intent first: the record is marked, then everything else goes, then the record. So whoever repeats it finds what is
-//! left to do, and nobody finds a workspace that looks whole and is not.
+//! The record is marked first, then everything else is removed, then the record. A repeated deletion therefore finds
+//! what is left to remove, and no reader takes an incomplete workspace for a complete one.
 
 use std::sync::Arc;
 
 use futures::TryStreamExt;
 use tracing::{instrument, warn};
 
-use crate::retention::Kept;
+use crate::retention::Retained;
 use crate::workspaces::{ATTEMPTS, WorkspaceManager};
 use agent_core::commit::{Commit, Trigger};
 use agent_core::model::{Workspace, WorkspaceStatus};
 use agent_core::session::Session;
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{NeededBy, PAGE_MAX, Purge, ReadEvents, SessionQuery, Shelf, needed_by_forks, pages};
+use agent_core::store::{
+    HiddenSession, NeededBy, PAGE_MAX, Purge, ReadEvents, SessionQuery, needed_by_forks, pages,
+};
 use agent_core::{Error, ErrorKind, Result, SessionId, SessionStoreExt, WorkspaceId, WorkspaceStoreExt};
 
-/// The field of a workspace's record by which a deletion that gc began is told from one that was asked for.
+/// Field of a workspace's record that marks a deletion by gc, as opposed to a requested one.
 pub(super) const COLLECTED: &str = "collected";
 
-/// What the deletion of a workspace came to.
+/// Result of the deletion of a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Deletion {
-    /// How many sessions were deleted by this call.
+    /// Number of sessions that this call deleted.
     pub sessions: u64,
-    /// How many events were removed by this call.
+    /// Number of events that this call removed.
     pub events: u64,
-    /// How many devices were unbound by this call.
+    /// Number of devices that this call unbound.
     pub devices: u64,
-    /// Sessions of which events stay, since something outside the workspace needs them.
-    pub kept: Vec<Kept<SessionId>>,
+    /// Sessions whose events were kept in part, because sessions outside the workspace need them.
+    pub retained: Vec<Retained<SessionId>>,
 }
 
-/// Refuses to delete a shelf by itself. One that is deleted already stays that.
-pub(crate) fn refuse_shelf(session: &Session) -> Result<()> {
+/// Refuses to delete a single hidden session. A hidden session that is already deleted is accepted.
+pub(crate) fn refuse_hidden(session: &Session) -> Result<()> {
     match session.status.state {
         SessionState::Deleted => Ok(()),
-        _ => Shelf::refuse(session, "would be gone for good"),
+        _ => HiddenSession::refuse(session, "cannot be deleted by itself"),
     }
 }
 
 impl WorkspaceManager {
-    /// Deletes a session and returns its tombstone. Its id is not used again, a run that goes on in it is fenced off, and its
-    /// events stay until it is [purged](Self::purge). A damaged session is deleted as well, with its damaged bytes kept until
-    /// then. Doing it twice is fine.
+    /// Deletes a session and returns its tombstone.
+    ///
+    /// The id cannot be used again, an active run in the session is fenced, and the session's events stay until it is
+    /// [purged](Self::purge). A damaged session is deleted, too; its damaged bytes stay until the purge. The call can be
+    /// repeated.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// use agent_core::model::Patch;
+    /// use agent_core::state::SessionState;
+    ///
+    /// let workspace = manager.create(NewWorkspace::new("Support")).await?;
+    /// let session = manager.new_session(workspace.id, &Patch::new().with_label("customer", "4711")).await?;
+    /// let tombstone = manager.delete_session(session.id).await?;
+    /// assert_eq!(tombstone.status.state, SessionState::Deleted);
+    /// assert_eq!(manager.delete_session(session.id).await?.head, tombstone.head);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// `NotFound`; `InvalidInput` for a [shelf](Shelf), which goes with its workspace; `Unsupported` if the session is damaged
-    /// and its store cannot delete such a one.
+    /// `NotFound`; `InvalidInput` for a [hidden session](HiddenSession), which is deleted with its workspace;
+    /// `Unsupported` if the session is damaged and its store cannot delete a damaged session.
     #[instrument(name = "delete_session", skip(self))]
     pub async fn delete_session(&self, id: SessionId) -> Result<Arc<Session>> {
         let sessions = &*self.storage.sessions;
         let reason = Reason::UserDeleted;
         match sessions.load(id).await {
-            // A shelf that cannot be read is of no use to anybody.
+            // A hidden session that cannot be read may be deleted.
             Err(error) if *error.kind() == ErrorKind::Corrupt => {}
-            session => refuse_shelf(&*session?)?,
+            session => refuse_hidden(&*session?)?,
         }
         match sessions.trigger(&self.effects, id, Trigger::Delete(reason)).await {
             Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                warn!(session = %id, %error, "a damaged session is deleted");
+                warn!(session = %id, %error, "deleting a damaged session");
                 sessions.delete_damaged(id, self.effects.now(), reason).await
             }
             deleted => deleted.map(|done| done.session),
         }
     }
 
-    /// Deletes a workspace for good: its devices are unbound, its sessions deleted and purged, its configuration and
-    /// areas removed; tombstones stay. A run that goes on in it is fenced off.
+    /// Deletes a workspace permanently, with its device bindings, sessions, configuration and areas.
     ///
-    /// A crash, or an error, at any step leaves a workspace that is marked: nobody can open it, and calling this again,
-    /// or [`gc`](Self::gc), goes on from there. Doing it twice is fine.
+    /// Sessions are purged, too; tombstones remain. Active runs are fenced. Returns the numbers of what this call removed.
+    ///
+    /// A crash or an error at any step leaves a marked workspace, which cannot be opened. Another call, or
+    /// [`gc`](Self::gc), continues the deletion. The call can be repeated.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::ErrorKind;
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_runtime::WorkspaceManager;
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// let resolved = manager.resolve(&"laptop".parse()?).await?;
+    /// manager.main_session(&resolved.workspace).await?;
+    ///
+    /// let deletion = manager.delete(resolved.workspace.id).await?;
+    /// assert_eq!((deletion.sessions, deletion.devices), (1, 1));
+    /// let error = manager.load(resolved.workspace.id).await.unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::Deleted);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the deletion may be incomplete; call it again.
     ///
     /// # Errors
     ///
-    /// `NotFound`; `InvalidInput` for the workspace `default`, which stays for ever; `Corrupt` where a session of it
-    /// cannot be read: [delete](Self::delete_session) that, then delete again. Any other error of the stores, as it is.
+    /// `NotFound`; `InvalidInput` for the workspace `default`, which is never deleted; `Corrupt` if one of its sessions
+    /// cannot be read: [delete](Self::delete_session) that session, then delete the workspace again. Errors of the
+    /// stores, unchanged.
     #[instrument(name = "delete_workspace", skip(self))]
     pub async fn delete(&self, id: WorkspaceId) -> Result<Deletion> {
         if id == WorkspaceId::DEFAULT {
             return Err(Error::invalid(
-                "the workspace default is never deleted; delete its sessions, or reset its main session",
+                "the workspace default cannot be deleted; delete its sessions instead",
             ));
         }
         match self.mark(id).await {
-            // What is left of an earlier deletion is removed all the same; a record that cannot be read cannot be
-            // marked, and needs no mark, since nobody can open its workspace.
+            // Remains of an earlier deletion are removed, too. An unreadable record cannot be marked and needs no mark,
+            // because its workspace cannot be opened.
             Err(error) if !matches!(error.kind(), ErrorKind::Deleted | ErrorKind::Corrupt) => Err(error),
             _ => self.finish_deletion(id, Reason::UserDeleted).await,
         }
     }
 
-    /// Marks a workspace as being deleted because somebody asked for it.
+    /// Marks a workspace as being deleted on request.
     async fn mark(&self, id: WorkspaceId) -> Result<Workspace> {
         let mark = |workspace: &mut Workspace| {
             workspace.status = WorkspaceStatus::Deleting;
@@ -103,13 +147,13 @@ impl WorkspaceManager {
         self.change(id, mark).await
     }
 
-    /// Removes what belongs to a workspace that is marked, and then itself.
+    /// Removes everything that belongs to a marked workspace, and then its record.
     pub(super) async fn finish_deletion(&self, id: WorkspaceId, reason: Reason) -> Result<Deletion> {
         let mut done =
             Deletion { devices: self.storage.bindings.unbind_workspace(id).await?, ..Deletion::default() };
         done.sessions = self.delete_sessions(id, reason).await?;
         self.purge_sessions(id, &mut done).await?;
-        // A device that was bound meanwhile is free again; one that is bound after this finds the tombstone.
+        // A device that was bound meanwhile is unbound; a device that is bound after this finds the tombstone.
         done.devices += self.storage.bindings.unbind_workspace(id).await?;
         self.storage.workspaces.delete(id).await?;
         Ok(done)
@@ -119,15 +163,15 @@ impl WorkspaceManager {
     async fn delete_sessions(&self, id: WorkspaceId, reason: Reason) -> Result<u64> {
         let mut deleted = 0;
         loop {
-            let page = self.storage.sessions.list(living(id).limit(PAGE_MAX)).await?;
+            let page = self.storage.sessions.list(living(id).with_limit(PAGE_MAX)).await?;
             for session in &page.items {
                 let commit = Commit::seal(&self.effects, session.id, session.head);
-                self.storage.sessions.settle(commit.trigger(Trigger::Delete(reason))).await?;
+                self.storage.sessions.commit_with_retry(commit.with_trigger(Trigger::Delete(reason))).await?;
                 deleted += 1;
             }
             if let Some(damage) = page.damaged.first() {
                 return Err(Error::corrupt(format!(
-                    "workspace {id} is marked and not yet gone, since {damage}; delete that session by itself, then delete again"
+                    "workspace {id} is only partly deleted: {damage}; delete that session by itself, then delete the workspace again"
                 )));
             }
             if page.items.is_empty() {
@@ -139,7 +183,8 @@ impl WorkspaceManager {
     /// Purges the deleted sessions of a workspace.
     async fn purge_sessions(&self, id: WorkspaceId, done: &mut Deletion) -> Result<()> {
         let sessions = &*self.storage.sessions;
-        let deleted = SessionQuery::new().workspace(id).states([SessionState::Deleted]).limit(PAGE_MAX);
+        let deleted =
+            SessionQuery::new().with_workspace(id).with_states([SessionState::Deleted]).with_limit(PAGE_MAX);
         let mut pages = pages(deleted, |query| sessions.list(query));
         while let Some(page) = pages.try_next().await? {
             for item in &page.items {
@@ -147,31 +192,31 @@ impl WorkspaceManager {
                 match sessions.purge(Purge::new(session.id, session.head)).await {
                     Ok(purged) => done.events += purged.events,
                     Err(error) => {
-                        // Where something outside is damaged, which may read it, it stays, and that is said.
+                        // If damaged data outside may read the events, they are kept and reported.
                         let by = match *error.kind() {
                             ErrorKind::Corrupt => needed_by_forks(sessions, &session).await?.by,
                             _ => None,
                         };
                         let Some(by @ NeededBy::Unknown(_)) = by else { return Err(error) };
-                        done.kept.push(Kept::new(item.id, by.into()));
+                        done.retained.push(Retained::new(item.id, by.into()));
                         continue;
                     }
                 }
-                // Mostly nothing is left, and then there is nobody to look for.
+                // Usually no event is left, and no search for forks is needed.
                 let left = match sessions.read(session.id, ReadEvents::last(1)).await {
                     Err(error) if *error.kind() == ErrorKind::Corrupt => true,
                     page => !page?.events.is_empty(),
                 };
                 if left {
                     let need = needed_by_forks(sessions, &session).await?;
-                    done.kept.extend(need.by.map(|by| Kept::new(item.id, by.into())));
+                    done.retained.extend(need.by.map(|by| Retained::new(item.id, by.into())));
                 }
             }
         }
         Ok(())
     }
 
-    /// Takes the mark of gc away again, unless somebody asked for the deletion meanwhile.
+    /// Removes the mark of gc, unless a deletion was requested meanwhile.
     pub(super) async fn unmark(&self, id: WorkspaceId) -> Result<()> {
         for _ in 0..ATTEMPTS {
             let mut workspace = self.storage.workspaces.load(id).await?;
@@ -188,8 +233,8 @@ impl WorkspaceManager {
     }
 }
 
-/// The sessions of a workspace that are not deleted.
+/// Returns a query for the sessions of a workspace that are not deleted.
 pub(super) fn living(id: WorkspaceId) -> SessionQuery {
     let living = SessionState::ALL.iter().copied().filter(|state| *state != SessionState::Deleted);
-    SessionQuery::new().workspace(id).states(living)
+    SessionQuery::new().with_workspace(id).with_states(living)
 }

@@ -1,69 +1,145 @@
-//! What a host asks for: a session begun anew, its bytes purged; what nobody uses collected, and sessions swept by their age.
+//! Maintenance operations that a host calls: reset and purge a session, collect unused workspaces, sweep sessions by
+//! age.
 
 use std::sync::Arc;
 
 use tracing::instrument;
 
-use agent_core::commit::{Commit, Expect, Trigger};
+use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::model::Patch;
 use agent_core::session::Session;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{Purge, Purged};
 use agent_core::{Error, ErrorKind, Result, SessionId, SessionStoreExt};
 
-use crate::retention::delete::refuse_shelf;
+use crate::retention::delete::refuse_hidden;
 use crate::retention::gc::{Collector, GcPolicy, GcReport};
 use crate::retention::sweep::{SweepPolicy, SweepReport, Sweeper};
 use crate::workspaces::WorkspaceManager;
 
-/// What becomes of a session that another takes the place of.
+/// Treatment of a session that is replaced by another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Former {
-    /// It is archived, with all that waits in it, and can be restored.
+#[doc(alias = "Former")]
+pub enum OldSessionAction {
+    /// The session is archived with its pending work, and can be restored.
     Archive,
-    /// It is deleted.
+    /// The session is deleted.
     Delete,
 }
 
 impl WorkspaceManager {
-    /// Collects the workspaces that nobody used for longer than the policy's age, each as by
-    /// [`delete`](Self::delete); finishes deletions that were cut off; removes sessions and bindings that crashes left
-    /// in deleted workspaces.
+    /// Collects the workspaces that were not used for longer than the policy's age; see [`delete`](Self::delete).
     ///
-    /// Never collected are the workspace `default`, and one with a session that is [pinned](agent_core::model::Patch::pin) or whose
-    /// lease lives. What comes to be used while it runs, stays. Where leases have to be watched it takes as long as the
-    /// longest of them lives, at most the policy's `watch`.
+    /// Interrupted deletions are finished, and sessions and bindings that crashes left in deleted workspaces are removed.
+    ///
+    /// The workspace `default` is never collected, nor is a workspace with a session that is
+    /// [pinned](agent_core::model::Patch::pin) or whose lease is alive. A workspace that is used while gc runs is kept.
+    ///
+    /// Reads the lists of all workspaces, sessions and bindings. If leases must be watched, the call takes as long as the
+    /// longest ttl among them, at most the policy's `watch`. It can be dropped and repeated at any point.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::{MemoryStore, Storage, Timestamp};
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let storage = Storage::from(MemoryStore::new());
+    /// # let manager = WorkspaceManager::new(storage.clone(), Effects::default());
+    /// # let long_ago = WorkspaceManager::new(storage.clone(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
+    /// use agent_runtime::retention::GcPolicy;
+    ///
+    /// // `long_ago` is a manager whose clock shows 1970.
+    /// let old = long_ago.create(NewWorkspace::new("Old")).await?;
+    /// let new = manager.create(NewWorkspace::new("New")).await?;
+    ///
+    /// let plan = manager.gc(GcPolicy::days(90).with_dry_run()).await?;
+    /// assert_eq!(plan.collected, [old.id]);
+    /// let report = manager.gc(GcPolicy::days(90)).await?;
+    /// assert_eq!((report.examined, report.collected), (2, vec![old.id]));
+    /// assert_eq!(manager.load(new.id).await?.name, "New");
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// Those of the stores; what was done until then stays done. Damage is no error: it is named in the report.
+    /// Errors of the stores; completed steps are not undone. Damage is not an error: it is listed in the report.
     #[instrument(name = "gc", skip(self))]
     pub async fn gc(&self, policy: GcPolicy) -> Result<GcReport> {
         Collector(self).run(policy).await
     }
 
-    /// Applies a policy to all sessions, or to those of a workspace. Each session is changed only as it was when it was
-    /// judged: a message that comes first wins. [Pinned](agent_core::model::Patch::pin) sessions stay as they
-    /// are, and so do those that hold what others share. No run is ended.
+    /// Applies a policy to all sessions, or to those of one workspace: suspends, ends, deletes and purges by age.
     ///
-    /// Doing it again does what became due meanwhile. After an error or a crash, what was done stays done.
+    /// Each session is changed only if it is still in the state in which it was judged: a message that arrives first
+    /// wins. [Pinned](agent_core::model::Patch::pin) sessions are not changed, nor are hidden sessions, which hold
+    /// shared data. No active run is ended.
+    ///
+    /// The call can be dropped and repeated at any point; it then processes sessions that became due meanwhile. After an
+    /// error or a crash, completed steps are not undone.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::{MemoryStore, Storage, Timestamp};
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let storage = Storage::from(MemoryStore::new());
+    /// # let manager = WorkspaceManager::new(storage.clone(), Effects::default());
+    /// # let long_ago = WorkspaceManager::new(storage.clone(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
+    /// use agent_core::model::Patch;
+    /// use agent_runtime::retention::{InactivityPolicy, SweepAction, SweepPolicy};
+    /// use std::time::Duration;
+    ///
+    /// // `long_ago` is a manager whose clock shows 1970.
+    /// let workspace = long_ago.create(NewWorkspace::new("Support")).await?.id;
+    /// let quiet = long_ago.new_session(workspace, &Patch::new()).await?;
+    /// let pinned = long_ago.new_session(workspace, &Patch::new().pin("open case 12")).await?;
+    ///
+    /// const DAY: Duration = Duration::from_secs(24 * 3600);
+    /// let policy = SweepPolicy::new().with_inactive(30 * DAY, InactivityPolicy::Suspend);
+    /// let report = manager.sweep(&policy).await?;
+    /// assert_eq!((report.swept[0].session, report.swept[0].action), (quiet.id, SweepAction::Suspended));
+    /// assert_eq!(report.retained[0].id, pinned.id);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// Those of the stores. Damage is no error: it is named in the report.
+    /// Errors of the stores. Damage is not an error: it is listed in the report.
     #[instrument(name = "sweep", skip(self))]
     pub async fn sweep(&self, policy: &SweepPolicy) -> Result<SweepReport> {
         Sweeper(self).run(policy).await
     }
 
-    /// Removes the bytes of a deleted session, except the events that living sessions forked from it read; its record
-    /// stays as a [tombstone](agent_core::session::Session::tombstone), without a word that anybody wrote. Doing it again removes what is no
-    /// longer needed by then.
+    /// Removes the bytes of a deleted session, except the events that living forks of it read.
+    ///
+    /// Returns the number of removed events. The record stays as a
+    /// [tombstone](agent_core::session::Session::tombstone) that contains no text of any author. The call can be dropped
+    /// and repeated at any point; it then removes events that are no longer needed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// use agent_core::ErrorKind;
+    /// use agent_core::model::Patch;
+    ///
+    /// let workspace = manager.create(NewWorkspace::new("Support")).await?.id;
+    /// let session = manager.new_session(workspace, &Patch::new().with_label("customer", "4711")).await?;
+    /// // Only a deleted session can be purged.
+    /// assert_eq!(*manager.purge(session.id).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+    ///
+    /// manager.delete_session(session.id).await?;
+    /// assert_eq!(manager.purge(session.id).await?.events, 2);
+    /// assert_eq!(manager.purge(session.id).await?.events, 0);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// `NotFound`; `InvalidInput` if the session is not deleted; `Corrupt` if damage may be a fork that reads it.
+    /// `NotFound`; `InvalidInput` if the session is not deleted; `Corrupt` if damaged data may be a fork that reads it.
     pub async fn purge(&self, id: SessionId) -> Result<Purged> {
         let sessions = &*self.storage.sessions;
         let session = sessions.load(id).await?;
@@ -74,23 +150,47 @@ impl WorkspaceManager {
         sessions.purge(Purge::new(id, session.head)).await
     }
 
-    /// Puts a new, empty session in the place of `id`: nothing of its history, notes, inputs, wakes or questions is in
-    /// the new one. A run that goes on in the old one is fenced off. Where it was the workspace's main session, the new
-    /// one is.
+    /// Replaces the session `id` by a new, empty one. Returns the record of the new session.
     ///
-    /// The place changes hands in one step: whoever opens the workspace finds the old session or the new one. After an
-    /// error or a crash, do it again.
+    /// History, notes, inputs, timers and questions stay with the old session, which is archived or deleted. An active
+    /// run in it is fenced. If the old session was the workspace's main session, the new one becomes the main session.
+    ///
+    /// The replacement is a single step: a caller that opens the workspace gets the old session or the new one. If the
+    /// future is dropped, or after an error or a crash, call it again.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::{MemoryStore, Storage};
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let storage = Storage::from(MemoryStore::new());
+    /// # let manager = WorkspaceManager::new(storage.clone(), Effects::default());
+    /// use agent_core::state::SessionState;
+    /// use agent_runtime::retention::OldSessionAction;
+    ///
+    /// let workspace = manager.create(NewWorkspace::new("Support")).await?;
+    /// let old = manager.main_session(&workspace).await?;
+    /// let new = manager.reset(old.id, OldSessionAction::Archive).await?;
+    /// assert_ne!(new.id, old.id);
+    /// assert_eq!(manager.load(workspace.id).await?.main_session, new.id);
+    /// assert_eq!(storage.sessions.load(old.id).await?.status.state, SessionState::Archived);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// `NotFound`; `Deleted` where the session was deleted; `InvalidInput` for a shelf; `Conflict` where it keeps changing meanwhile.
+    /// `NotFound`; `Deleted` if the session was deleted; `InvalidInput` for a hidden session; `Conflict` if the session
+    /// keeps changing meanwhile.
     #[instrument(name = "reset", skip(self))]
-    pub async fn reset(&self, id: SessionId, former: Former) -> Result<Arc<Session>> {
+    pub async fn reset(&self, id: SessionId, former: OldSessionAction) -> Result<Arc<Session>> {
         let old = self.storage.sessions.load(id).await?;
         if old.status.state == SessionState::Deleted {
-            return Err(Error::new(ErrorKind::Deleted, format!("session {id} was deleted")));
+            return Err(Error::new(
+                ErrorKind::Deleted,
+                format!("session {id} was deleted; create a new session instead"),
+            ));
         }
-        refuse_shelf(&old)?;
+        refuse_hidden(&old)?;
         let mut workspace = self.load(old.workspace).await?;
         let was_main = workspace.main_session == id;
         if was_main {
@@ -109,26 +209,31 @@ impl WorkspaceManager {
         self.new_session(workspace.id, &Patch::new()).await
     }
 
-    /// Ends what the new session takes the place of.
-    async fn set_down(&self, id: SessionId, former: Former) -> Result<()> {
+    /// Archives or deletes the session that was replaced.
+    async fn set_down(&self, id: SessionId, former: OldSessionAction) -> Result<()> {
         let mut last = None;
         for _ in 0..crate::workspaces::ATTEMPTS {
             let now = self.storage.sessions.load(id).await?;
-            let mut commit = Commit::seal(&self.effects, id, now.head).expect(Expect::Is(now.head));
+            let mut commit =
+                Commit::seal(&self.effects, id, now.head).with_precondition(Precondition::Matches(now.head));
             commit = match former {
-                Former::Delete => commit.trigger(Trigger::Delete(Reason::UserDeleted)),
-                Former::Archive => {
+                OldSessionAction::Delete => commit.with_trigger(Trigger::Delete(Reason::UserDeleted)),
+                OldSessionAction::Archive => {
                     if now.status.state == SessionState::Running {
-                        commit = commit.trigger(Trigger::ForceSuspend(Reason::UserPaused));
+                        commit = commit.with_trigger(Trigger::ForceSuspend(Reason::UserPaused));
                     }
-                    commit.trigger(Trigger::Archive)
+                    commit.with_trigger(Trigger::Archive)
                 }
             };
-            match self.storage.sessions.settle(commit).await {
+            match self.storage.sessions.commit_with_retry(commit).await {
                 Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => last = Some(error),
                 other => return other.map(drop),
             }
         }
-        Err(last.unwrap_or_else(|| Error::invalid(format!("session {id} was not put away; try again"))))
+        Err(last.unwrap_or_else(|| {
+            Error::invalid(format!(
+                "session {id} was not archived or deleted, because it keeps changing; try again"
+            ))
+        }))
     }
 }

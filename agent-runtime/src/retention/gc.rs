@@ -1,8 +1,8 @@
-//! Garbage collection: workspaces that nobody uses, and what crashes left behind.
+//! Garbage collection: unused workspaces, and remains of crashes.
 //!
-//! A workspace is collected session by session, each only as it was when it was judged, so that a message that comes
-//! first saves its session and the workspace. Only when none is left is the record marked, and only when a further look
-//! finds no new one is the rest removed.
+//! A workspace is collected session by session, each only if it is still in the state in which it was judged, so a
+//! message that arrives first saves its session and the workspace. The record is marked only after all sessions are
+//! deleted, and the rest is removed only if a second check finds no new session.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use tracing::debug;
 
 use crate::retention::delete::{COLLECTED, living};
 use crate::retention::lease::abandoned;
-use crate::retention::{Kept, Protection, before, newer, planned};
+use crate::retention::{RetainReason, Retained, before, newer, planned};
 use crate::workspaces::WorkspaceManager;
-use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::json::RawJson;
 use agent_core::model::{Workspace, WorkspaceStatus};
 use agent_core::session::Session;
@@ -25,77 +25,124 @@ use agent_core::{
     Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, Timestamp, WorkspaceId, WorkspaceStoreExt,
 };
 
-/// Which workspaces gc collects.
+/// Policy that selects the workspaces that gc collects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GcPolicy {
-    /// Those that were not used for longer than this. The use of a workspace is an access to it, an event in any of
-    /// its sessions, or a moment for which a session has plans.
+    /// Minimum time without use. A workspace is used by an access to it, an event in any of its sessions, or a time for
+    /// which a session has scheduled work.
     pub older_than: Duration,
-    /// The longest that a lease is watched for a sign of life before its holder counts as gone; 30 seconds unless set.
+    /// Maximum time to watch a lease for a heartbeat before it counts as expired; default 30 seconds. A lease with a
+    /// longer ttl protects its workspace.
     pub watch: Duration,
-    /// Whether to say only what would be done.
+    /// Dry run: if true, gc reports what it would do, and changes nothing; default false.
     pub dry_run: bool,
+    /// If true, [`GcReport::retained`] also lists workspaces that were used recently; default false.
+    pub report_recent: bool,
 }
 
 impl GcPolicy {
-    /// Those that were not used for longer than `age`. Any age is safe: none collects what is in use.
+    /// Creates a policy for workspaces that were not used for longer than `age`. Every age is safe: gc collects no
+    /// workspace that is in use.
+    ///
+    /// ```
+    /// use agent_runtime::retention::GcPolicy;
+    /// use std::time::Duration;
+    ///
+    /// let policy = GcPolicy::older_than(Duration::from_secs(3600));
+    /// assert_eq!((policy.watch, policy.dry_run, policy.report_recent), (Duration::from_secs(30), false, false));
+    ///
+    /// let policy = policy.with_watch(Duration::from_secs(5)).with_dry_run().with_report_recent();
+    /// assert_eq!((policy.watch, policy.dry_run, policy.report_recent), (Duration::from_secs(5), true, true));
+    /// ```
     pub const fn older_than(age: Duration) -> Self {
-        Self { older_than: age, watch: LeaseRequest::DEFAULT_TTL, dry_run: false }
+        Self { older_than: age, watch: LeaseRequest::DEFAULT_TTL, dry_run: false, report_recent: false }
     }
 
-    /// Those that were not used for more than so many days.
+    /// Creates a policy for workspaces that were not used for more than `days` days.
+    ///
+    /// ```
+    /// use agent_runtime::retention::GcPolicy;
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!(GcPolicy::days(90).older_than, Duration::from_secs(90 * 24 * 3600));
+    /// ```
     pub const fn days(days: u64) -> Self {
         Self::older_than(Duration::from_secs(days.saturating_mul(24 * 3600)))
     }
 
-    /// Sets the longest that a lease is watched.
+    /// Sets the maximum time to watch a lease; default 30 seconds.
     #[must_use]
-    pub const fn watch(mut self, watch: Duration) -> Self {
+    pub const fn with_watch(mut self, watch: Duration) -> Self {
         self.watch = watch;
         self
     }
 
-    /// Only says what would be done.
+    /// Makes gc report what it would do, without changes.
     #[must_use]
-    pub const fn dry_run(mut self) -> Self {
+    pub const fn with_dry_run(mut self) -> Self {
         self.dry_run = true;
+        self
+    }
+
+    /// Includes workspaces that were used recently in [`GcReport::retained`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let manager = WorkspaceManager::new(MemoryStore::new().into(), Effects::default());
+    /// use agent_runtime::retention::{GcPolicy, RetainReason};
+    ///
+    /// let workspace = manager.create(NewWorkspace::new("Support")).await?;
+    /// let report = manager.gc(GcPolicy::days(90).with_report_recent()).await?;
+    /// assert_eq!(report.retained[0].id, workspace.id);
+    /// assert!(matches!(report.retained[0].reason, RetainReason::Recent { .. }));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub const fn with_report_recent(mut self) -> Self {
+        self.report_recent = true;
         self
     }
 }
 
-/// What gc did, or in a dry run would do.
+/// Result of gc; in a dry run, what gc would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GcReport {
-    /// Workspaces that nobody used, and that are gone now.
+    /// Number of workspaces that were examined, including those whose deletion had begun.
+    pub examined: u64,
+    /// Unused workspaces that were removed.
     pub collected: Vec<WorkspaceId>,
-    /// Workspaces whose deletion had been cut off, and is finished now.
+    /// Workspaces whose interrupted deletion was finished.
     pub finished: Vec<WorkspaceId>,
-    /// Sessions that were left in deleted workspaces, and are gone now.
+    /// Sessions that were left in deleted workspaces and were removed.
     pub orphans: Vec<SessionId>,
-    /// Deleted workspaces to which devices were bound; they are free now.
+    /// Deleted workspaces to which devices were bound; these devices were unbound.
     pub unbound: Vec<WorkspaceId>,
-    /// Workspaces that are old enough, and what protects them.
-    pub kept: Vec<Kept<WorkspaceId>>,
-    /// What could not be read, and was left alone.
+    /// Workspaces that are old enough, each with the reason for which it is kept. Recently used ones are included if
+    /// [`GcPolicy::report_recent`] is set.
+    pub retained: Vec<Retained<WorkspaceId>>,
+    /// Objects that could not be read, and were not changed.
     pub damaged: Vec<Damaged>,
 }
 
-/// A workspace that may go, as it was when that was found.
+/// Workspace that may be removed, as it was when that was found.
 struct Candidate {
     workspace: Workspace,
     sessions: Vec<Arc<Session>>,
 }
 
-/// A workspace after a look at it.
+/// Result of judging a workspace.
 enum Judged {
-    Young,
-    Kept(Protection),
+    Recent(Timestamp),
+    Retained(RetainReason),
     Old(Candidate),
 }
 
-/// Collects workspaces, for [`WorkspaceManager::gc`].
+/// Collector of workspaces, for [`WorkspaceManager::gc`].
 pub(super) struct Collector<'a>(pub(super) &'a WorkspaceManager);
 
 impl Collector<'_> {
@@ -104,23 +151,25 @@ impl Collector<'_> {
         let cutoff = before(self.0.effects.now(), policy.older_than);
         let lost = self.lost().await?;
         let mut old = Vec::new();
-        let mut pages = pages(WorkspaceQuery::new().with_deleting().limit(PAGE_MAX), |query| {
+        let mut pages = pages(WorkspaceQuery::new().with_deleting().with_limit(PAGE_MAX), |query| {
             self.0.storage.workspaces.list(query)
         });
         while let Some(page) = pages.try_next().await? {
             report.damaged.extend(page.damaged);
             for workspace in page.items {
                 let id = workspace.id;
+                report.examined += 1;
                 if workspace.status == WorkspaceStatus::Deleting {
                     self.finish(&workspace, policy.dry_run, &mut report).await?;
-                } else if let Some(damage) = lost.get(&id).filter(|_| workspace.last_accessed < cutoff) {
-                    report.kept.push(Kept::new(id, Protection::Damaged(damage.clone())));
-                } else if workspace.last_accessed < cutoff {
-                    match self.judge(workspace, cutoff).await? {
-                        Judged::Young => {}
-                        Judged::Kept(by) => report.kept.push(Kept::new(id, by)),
-                        Judged::Old(candidate) => old.push(candidate),
+                    continue;
+                }
+                match self.judge(workspace, cutoff, &lost).await? {
+                    Judged::Recent(last_used) if policy.report_recent => {
+                        report.retained.push(Retained::new(id, RetainReason::Recent { last_used }));
                     }
+                    Judged::Recent(_) => {}
+                    Judged::Retained(by) => report.retained.push(Retained::new(id, by)),
+                    Judged::Old(candidate) => old.push(candidate),
                 }
             }
         }
@@ -131,54 +180,74 @@ impl Collector<'_> {
             let id = candidate.workspace.id;
             match self.collect(candidate, &gone, policy.dry_run).await? {
                 None => report.collected.push(id),
-                Some(by) => report.kept.push(Kept::new(id, by)),
+                Some(by) => report.retained.push(Retained::new(id, by)),
             }
         }
         self.collect_orphans(policy.dry_run, &mut report).await?;
+        // Each list may report the same damage, also on several pages.
+        report.damaged.sort();
+        report.damaged.dedup();
         Ok(report)
     }
 
-    /// The workspaces of which the list of all sessions names damage that theirs does not: a session that a person moved
-    /// away may be pinned, or come back. Who has all counted is told of those, too, that a store finds only then.
+    /// Returns the workspaces with damage that the list of all sessions reports.
+    ///
+    /// A session whose file was moved away may be pinned, or may be restored. The query asks for a total, because some
+    /// stores find such damage only then.
     async fn lost(&self) -> Result<HashMap<WorkspaceId, String>> {
         let alive = SessionState::ALL.iter().copied().filter(|state| *state != SessionState::Deleted);
-        let page =
-            self.0.storage.sessions.list(SessionQuery::new().states(alive).with_total().limit(1)).await?;
+        let page = self
+            .0
+            .storage
+            .sessions
+            .list(SessionQuery::new().with_states(alive).with_total().with_limit(1))
+            .await?;
         let lost = page.damaged.into_iter();
         Ok(lost.filter_map(|damage| Some((damage.workspace?, damage.to_string()))).collect())
     }
 
-    /// Looks whether a workspace that was not accessed for long may go.
-    async fn judge(&self, workspace: Workspace, cutoff: Timestamp) -> Result<Judged> {
+    /// Judges whether a workspace may be removed.
+    async fn judge(
+        &self,
+        workspace: Workspace,
+        cutoff: Timestamp,
+        lost: &HashMap<WorkspaceId, String>,
+    ) -> Result<Judged> {
+        if workspace.last_accessed >= cutoff {
+            return Ok(Judged::Recent(workspace.last_accessed));
+        }
+        if let Some(damage) = lost.get(&workspace.id) {
+            return Ok(Judged::Retained(RetainReason::Damaged(damage.clone())));
+        }
         if workspace.id == WorkspaceId::DEFAULT {
-            return Ok(Judged::Kept(Protection::Default));
+            return Ok(Judged::Retained(RetainReason::Default));
         }
         let mut sessions = Vec::new();
         let mut pages =
-            pages(living(workspace.id).limit(PAGE_MAX), |query| self.0.storage.sessions.list(query));
+            pages(living(workspace.id).with_limit(PAGE_MAX), |query| self.0.storage.sessions.list(query));
         while let Some(page) = pages.try_next().await? {
             if let Some(damage) = page.damaged.first() {
-                return Ok(Judged::Kept(Protection::Damaged(damage.to_string())));
+                return Ok(Judged::Retained(RetainReason::Damaged(damage.to_string())));
             }
             for item in &page.items {
                 let session = match self.0.storage.sessions.load(item.id).await {
                     Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                        return Ok(Judged::Kept(Protection::Damaged(error.to_string())));
+                        return Ok(Judged::Retained(RetainReason::Damaged(error.to_string())));
                     }
                     other => other?,
                 };
                 if session.last_active_at >= cutoff {
-                    return Ok(Judged::Young);
+                    return Ok(Judged::Recent(session.last_active_at));
                 }
                 if let Some(newer) = newer(&session) {
-                    return Ok(Judged::Kept(newer));
+                    return Ok(Judged::Retained(newer));
                 }
                 if let Some(why) = session.attributes.pinned() {
                     let why = why.to_owned();
-                    return Ok(Judged::Kept(Protection::Pinned { session: session.id, why }));
+                    return Ok(Judged::Retained(RetainReason::Pinned { session: session.id, why }));
                 }
                 if let Some(until) = planned(&session).filter(|until| *until >= cutoff) {
-                    return Ok(Judged::Kept(Protection::Scheduled { session: session.id, until }));
+                    return Ok(Judged::Retained(RetainReason::Scheduled { session: session.id, until }));
                 }
                 sessions.push(session);
             }
@@ -186,18 +255,18 @@ impl Collector<'_> {
         Ok(Judged::Old(Candidate { workspace, sessions }))
     }
 
-    /// Collects a workspace; returns what protects it, where it stays.
+    /// Collects a workspace; returns the reason for which it is kept, if it is.
     async fn collect(
         &self,
         candidate: Candidate,
         gone: &HashSet<SessionId>,
         dry_run: bool,
-    ) -> Result<Option<Protection>> {
+    ) -> Result<Option<RetainReason>> {
         let Candidate { workspace, sessions } = candidate;
         for session in &sessions {
             if let Some(lease) = session.lease.as_ref().filter(|_| !gone.contains(&session.id)) {
                 let holder = lease.holder.clone();
-                return Ok(Some(Protection::Leased { session: session.id, holder }));
+                return Ok(Some(RetainReason::Leased { session: session.id, holder }));
             }
         }
         if dry_run {
@@ -205,7 +274,7 @@ impl Collector<'_> {
         }
         for session in &sessions {
             if !self.delete_as_seen(session.id, session.head).await? {
-                return Ok(Some(Protection::Used { session: Some(session.id) }));
+                return Ok(Some(RetainReason::Used { session: Some(session.id) }));
             }
         }
         let (id, mut marked) = (workspace.id, workspace);
@@ -213,39 +282,46 @@ impl Collector<'_> {
         marked.extra.insert(COLLECTED, RawJson::of(&true)?);
         let last_accessed = marked.last_accessed;
         let marked = match self.0.storage.workspaces.update(marked).await {
-            Err(error) if is_race(&error) => return Ok(Some(Protection::Used { session: None })),
+            Err(error) if is_race(&error) => return Ok(Some(RetainReason::Used { session: None })),
             other => other?,
         };
-        let used = self.0.storage.sessions.list(living(id).limit(1)).await?.items.pop();
+        let used = self.0.storage.sessions.list(living(id).with_limit(1)).await?.items.pop();
         if used.is_some() || marked.last_accessed > last_accessed {
             debug!(workspace = %id, "the workspace came into use and is not collected");
             self.0.unmark(id).await?;
-            return Ok(Some(Protection::Used { session: used.map(|session| session.id) }));
+            return Ok(Some(RetainReason::Used { session: used.map(|session| session.id) }));
         }
         self.0.finish_deletion(id, Reason::Collected).await?;
         Ok(None)
     }
 
-    /// Deletes a session, if it is still as it was seen.
+    /// Deletes a session, if it has not changed.
     async fn delete_as_seen(&self, id: SessionId, head: Seq) -> Result<bool> {
-        let commit = Commit::seal(&self.0.effects, id, head).expect(Expect::Is(head));
-        match self.0.storage.sessions.settle(commit.trigger(Trigger::Delete(Reason::Collected))).await {
+        let commit = Commit::seal(&self.0.effects, id, head).with_precondition(Precondition::Matches(head));
+        match self
+            .0
+            .storage
+            .sessions
+            .commit_with_retry(commit.with_trigger(Trigger::Delete(Reason::Collected)))
+            .await
+        {
             Err(error) if is_race(&error) => Ok(false),
             other => other.map(|_| true),
         }
     }
 
-    /// Finishes a deletion that was cut off.
+    /// Finishes an interrupted deletion.
     async fn finish(&self, workspace: &Workspace, dry_run: bool, report: &mut GcReport) -> Result<()> {
         let id = workspace.id;
         let collected = workspace.extra.get(COLLECTED).is_some();
-        let used = collected && !self.0.storage.sessions.list(living(id).limit(1)).await?.items.is_empty();
+        let used =
+            collected && !self.0.storage.sessions.list(living(id).with_limit(1)).await?.items.is_empty();
         if used {
-            // It came into use between the mark and the crash.
+            // The workspace came into use between the mark and the crash.
             if !dry_run {
                 self.0.unmark(id).await?;
             }
-            report.kept.push(Kept::new(id, Protection::Used { session: None }));
+            report.retained.push(Retained::new(id, RetainReason::Used { session: None }));
             return Ok(());
         }
         if !dry_run {
@@ -266,7 +342,7 @@ impl Collector<'_> {
     async fn collect_orphans(&self, dry_run: bool, report: &mut GcReport) -> Result<()> {
         let mut known = HashMap::new();
         let alive = SessionState::ALL.iter().copied().filter(|state| *state != SessionState::Deleted);
-        let mut sessions = pages(SessionQuery::new().states(alive).limit(PAGE_MAX), |query| {
+        let mut sessions = pages(SessionQuery::new().with_states(alive).with_limit(PAGE_MAX), |query| {
             self.0.storage.sessions.list(query)
         });
         while let Some(page) = sessions.try_next().await? {
@@ -277,7 +353,7 @@ impl Collector<'_> {
                 }
                 if !dry_run {
                     if !self.delete_as_seen(item.id, item.head).await? {
-                        // Somebody else is at it. It stays for the next time.
+                        // Another process changed the session; the next gc examines it again.
                         continue;
                     }
                     let session = self.0.storage.sessions.load(item.id).await?;
@@ -294,8 +370,9 @@ impl Collector<'_> {
             }
         }
         let mut bindings =
-            pages(BindingQuery::new().limit(PAGE_MAX), |query| self.0.storage.bindings.list(query));
+            pages(BindingQuery::new().with_limit(PAGE_MAX), |query| self.0.storage.bindings.list(query));
         while let Some(page) = bindings.try_next().await? {
+            report.damaged.extend(page.damaged);
             for binding in &page.items {
                 let id = binding.workspace;
                 if !report.unbound.contains(&id) && self.is_deleted(id, &mut known).await? {
@@ -309,7 +386,7 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Whether a workspace is proven to be deleted.
+    /// Returns whether a workspace is proven to be deleted.
     async fn is_deleted(&self, id: WorkspaceId, known: &mut HashMap<WorkspaceId, bool>) -> Result<bool> {
         if let Some(deleted) = known.get(&id) {
             return Ok(*deleted);
@@ -324,7 +401,60 @@ impl Collector<'_> {
     }
 }
 
-/// Whether somebody else was quicker.
+/// Returns whether another writer was faster.
 pub(super) fn is_race(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Conflict { .. } | ErrorKind::Deleted | ErrorKind::NotFound)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use agent_core::clock::Effects;
+    use agent_core::store::{Binding, Page};
+    use agent_core::{BindingStore, DeviceId, MemoryStore, Storage};
+    use async_trait::async_trait;
+
+    use super::*;
+
+    /// Store of bindings in which one binding is damaged.
+    #[derive(Debug)]
+    struct DamagedBindings(Arc<dyn BindingStore>);
+
+    #[async_trait]
+    impl BindingStore for DamagedBindings {
+        async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
+            self.0.resolve(device).await
+        }
+
+        async fn bind(
+            &self,
+            device: &DeviceId,
+            to: WorkspaceId,
+            expect: Precondition<WorkspaceId>,
+        ) -> Result<WorkspaceId> {
+            self.0.bind(device, to, expect).await
+        }
+
+        async fn unbind(&self, device: &DeviceId) -> Result<bool> {
+            self.0.unbind(device).await
+        }
+
+        async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
+            self.0.unbind_workspace(id).await
+        }
+
+        async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
+            let damage = Damaged::new("device phone", "its checksum does not match");
+            Ok(self.0.list(query).await?.with_damaged(vec![damage.clone(), damage]))
+        }
+    }
+
+    #[tokio::test]
+    async fn damaged_binding_is_reported_once() {
+        let mut storage = Storage::from(MemoryStore::new());
+        storage.bindings = Arc::new(DamagedBindings(storage.bindings));
+        let manager = WorkspaceManager::new(storage, Effects::default());
+        let report = manager.gc(GcPolicy::days(1)).await.unwrap();
+        assert_eq!(report.damaged, [Damaged::new("device phone", "its checksum does not match")]);
+    }
 }

@@ -1,17 +1,18 @@
-//! Whether those who hold leases still live. No clock decides that, only watching.
+//! Liveness of lease holders, decided by watching and never by comparing clocks.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use agent_core::session::Session;
-use agent_core::store::Pulse;
+use agent_core::store::LeaseStatus;
 use agent_core::{ErrorKind, Result, SessionId, SessionStore};
 
-/// Of these sessions, those whose holder is gone: proven dead, or without a sign of life for a whole ttl. Watches all
-/// of them at once, for at most `patience`; a lease that lives longer without a sign of life counts as held.
+/// Returns the sessions whose holder is proven dead, or sends no heartbeat for one ttl.
+///
+/// Watches all sessions at once, for at most `patience`; a lease with a longer ttl counts as held.
 pub(super) async fn abandoned(
     store: &dyn SessionStore,
     leased: &[Arc<Session>],
@@ -22,28 +23,49 @@ pub(super) async fn abandoned(
     let mut longest = Duration::ZERO;
     for session in leased {
         let Some(lease) = &session.lease else { continue };
-        let Some(pulse) = look(store, session).await? else { continue };
+        let Some(lease_status) = look(store, session).await? else { continue };
         let ttl = Duration::from_millis(lease.ttl_ms);
-        if pulse.dead {
+        if lease_status.holder_proven_dead {
             gone.insert(session.id);
         } else if ttl <= patience {
             longest = longest.max(ttl);
-            watched.push((session, pulse));
+            watched.push((session, lease_status));
         }
     }
     if !watched.is_empty() {
         sleep(longest).await;
     }
-    for (session, pulse) in watched {
-        if look(store, session).await? == Some(pulse) {
+    for (session, lease_status) in watched {
+        if look(store, session).await? == Some(lease_status) {
             gone.insert(session.id);
         }
     }
     Ok(gone)
 }
 
-/// The sign of life of a session's holder; `None` where the session is no longer at the event at which it was seen.
-async fn look(store: &dyn SessionStore, seen: &Session) -> Result<Option<Pulse>> {
+/// Returns whether the holder of a session's lease is proven dead, or sends no heartbeat for one ttl.
+///
+/// Returns `false` at the first heartbeat. A session without a lease counts as abandoned.
+pub(super) async fn is_abandoned(store: &dyn SessionStore, session: &Session) -> Result<bool> {
+    let Some(lease) = &session.lease else { return Ok(true) };
+    let Some(first) = look(store, session).await? else { return Ok(false) };
+    let (ttl, since) = (Duration::from_millis(lease.ttl_ms), Instant::now());
+    let pause = (ttl / 16).clamp(Duration::from_millis(1), Duration::from_secs(1));
+    let mut now = first;
+    while !now.holder_proven_dead && since.elapsed() < ttl {
+        sleep(pause).await;
+        match look(store, session).await? {
+            Some(lease_status) if lease_status.holder_proven_dead || lease_status == first => {
+                now = lease_status;
+            }
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// Returns the heartbeat of a session's holder; `None` if the session has changed since it was seen.
+async fn look(store: &dyn SessionStore, seen: &Session) -> Result<Option<LeaseStatus>> {
     let now = match store.load(seen.id).await {
         Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(None),
         other => other?,
@@ -51,5 +73,5 @@ async fn look(store: &dyn SessionStore, seen: &Session) -> Result<Option<Pulse>>
     if (now.head, now.epoch) != (seen.head, seen.epoch) {
         return Ok(None);
     }
-    store.pulse(seen.id, seen.epoch).await.map(Some)
+    store.lease_status(seen.id, seen.epoch).await.map(Some)
 }

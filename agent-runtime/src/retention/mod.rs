@@ -1,15 +1,17 @@
-//! Endings: the deletion of a workspace with all that belongs to it, and the removal of what is no longer used.
+//! Retention: deletion of workspaces and sessions with all their data, on request or by age.
 //!
-//! [`delete`](crate::workspaces::WorkspaceManager::delete) is asked for by a person. [`gc`](crate::workspaces::WorkspaceManager::gc) collects
-//! workspaces that nobody uses, and finishes what crashed. [`sweep`](crate::workspaces::WorkspaceManager::sweep) sets aside, ends,
-//! deletes and purges sessions by their age. All three can be repeated at any time, by several hosts at once, and after
-//! a crash at any step.
+//! - [`delete`](crate::WorkspaceManager::delete) removes a workspace, [`erase`](crate::WorkspaceManager::erase) one session.
+//! - [`gc`](crate::WorkspaceManager::gc) collects unused workspaces, and finishes interrupted deletions.
+//! - [`sweep`](crate::WorkspaceManager::sweep) suspends, ends, deletes and purges sessions by their age.
 //!
-//! Ages come from the clock of whoever asks. No clock ever ends a run: a lease is over when its holder is proven dead,
-//! or has given no sign of life for a whole ttl on the watcher's own monotonic clock.
+//! Each can be repeated at any time, by several hosts at once, and after a crash at any step.
+//!
+//! Ages are computed with the caller's clock. No clock ever ends a run: a lease has expired if its holder is proven
+//! dead, or has sent no heartbeat for one ttl on the observer's own monotonic clock.
 
 mod delete;
 mod endings;
+mod erase;
 mod gc;
 mod lease;
 mod sweep;
@@ -18,116 +20,143 @@ use std::fmt;
 use std::time::Duration;
 
 pub use delete::Deletion;
-pub(crate) use delete::refuse_shelf;
-pub use endings::Former;
+pub(crate) use delete::refuse_hidden;
+pub use endings::OldSessionAction;
+pub use erase::Erasure;
 pub use gc::{GcPolicy, GcReport};
-pub use sweep::{Act, Inactive, SweepPolicy, SweepReport, Swept};
+pub use sweep::{InactivityPolicy, SweepAction, SweepEntry, SweepPolicy, SweepReport};
 
 use agent_core::session::Session;
 use agent_core::store::NeededBy;
 use agent_core::{SessionId, Timestamp};
 
-/// Something that is old enough to go, and stays.
+/// Object that a policy covers but that is kept, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Kept<T> {
-    /// What stays.
+#[doc(alias = "Kept")]
+pub struct Retained<T> {
+    /// Id of the object.
     pub id: T,
-    /// Why.
-    pub by: Protection,
+    /// Reason for which it is kept.
+    pub reason: RetainReason,
 }
 
-impl<T> Kept<T> {
-    pub(crate) const fn new(id: T, by: Protection) -> Self {
-        Self { id, by }
+impl<T> Retained<T> {
+    pub(crate) const fn new(id: T, by: RetainReason) -> Self {
+        Self { id, reason: by }
     }
 }
 
-/// What keeps something from being removed.
+/// Reason for which an object is not removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Protection {
-    /// It is the workspace `default`, which is never collected.
+#[doc(alias = "Protection")]
+pub enum RetainReason {
+    /// The workspace is `default`, which is never collected.
     Default,
-    /// This session is pinned, for this reason.
+    /// The object was used more recently than the policy's age.
+    #[non_exhaustive]
+    Recent {
+        /// Time of the last use.
+        last_used: Timestamp,
+    },
+    /// The session is a hidden session, which other sessions read although nothing is written to it.
+    #[non_exhaustive]
+    Hidden {
+        /// Id of the session.
+        session: SessionId,
+        /// Name of the shared data in the session, for example `area/memory`.
+        content: String,
+    },
+    /// The session is pinned.
     #[non_exhaustive]
     Pinned {
-        /// The session.
+        /// Id of the session.
         session: SessionId,
-        /// Why, as whoever pinned it said.
+        /// Reason given for the pin.
         why: String,
     },
-    /// This session is run, or prepared, by somebody who was not seen dead.
+    /// The session is run or prepared by a holder that was not found dead.
     #[non_exhaustive]
     Leased {
-        /// The session.
+        /// Id of the session.
         session: SessionId,
-        /// Who holds the lease.
+        /// Name of the holder of the lease.
         holder: String,
     },
-    /// This session is to run, or an answer may come for it, until then.
+    /// The session has a scheduled run, or a pending question, until this time.
     #[non_exhaustive]
     Scheduled {
-        /// The session.
+        /// Id of the session.
         session: SessionId,
-        /// The latest moment for which something is planned.
+        /// Latest time for which something is scheduled.
         until: Timestamp,
     },
-    /// It, or this session of it, was used more recently than it looked, or meanwhile.
+    /// The object, or one of its sessions, was used more recently than it seemed, or meanwhile.
     #[non_exhaustive]
     Used {
-        /// The session that was used; `None` where it was the workspace's record.
+        /// Id of the session that was used; `None` if the workspace's record was.
         session: Option<SessionId>,
     },
-    /// This session was forked from it and reads its events.
+    /// A session was forked from this one and reads its events.
     #[non_exhaustive]
     NeededBy {
-        /// The session that reads them.
+        /// Id of the session that reads the events.
         session: SessionId,
     },
-    /// What is damaged might need it, or is it. In words.
+    /// The object is damaged, or damaged data might need it. The text describes the damage for people.
     Damaged(String),
 }
 
-impl From<NeededBy> for Protection {
+impl From<NeededBy> for RetainReason {
     fn from(by: NeededBy) -> Self {
         match by {
             NeededBy::Fork(session) => Self::NeededBy { session },
             NeededBy::Unknown(why) => Self::Damaged(why),
-            // A reason of a later version: nothing goes.
+            // A reason of a later version: nothing is removed.
             other => Self::Damaged(format!("{other:?}")),
         }
     }
 }
 
-impl fmt::Display for Protection {
+impl fmt::Display for RetainReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Default => f.write_str("it is the workspace default"),
+            Self::Default => f.write_str("the workspace default is never deleted"),
+            Self::Recent { last_used } => write!(f, "used recently, at {last_used}"),
+            Self::Hidden { content, .. } => write!(f, "hidden session with shared data ({content})"),
             Self::Pinned { session, why } => write!(f, "session {session} is pinned: {why}"),
-            Self::Leased { session, holder } => write!(f, "session {session} is run by {holder}"),
-            Self::Scheduled { session, until } => write!(f, "session {session} has plans until {until}"),
-            Self::Used { session: Some(session) } => write!(f, "session {session} is in use"),
-            Self::Used { session: None } => f.write_str("it is in use"),
-            Self::NeededBy { session } => write!(f, "session {session} was forked from it"),
-            Self::Damaged(what) => write!(f, "damage: {what}"),
+            Self::Leased { session, holder } => write!(f, "session {session} is being run by {holder}"),
+            Self::Scheduled { session, until } => {
+                write!(f, "session {session} has work scheduled until {until}")
+            }
+            Self::Used { session: Some(session) } => write!(f, "session {session} was used meanwhile"),
+            Self::Used { session: None } => f.write_str("used meanwhile"),
+            Self::NeededBy { session } => {
+                write!(f, "session {session} was forked from it and reads its events")
+            }
+            Self::Damaged(what) => write!(f, "damaged data: {what}"),
         }
     }
 }
 
-/// The moment `age` before `now`; the earliest there is for an age that reaches beyond.
+/// Returns the time `age` before `now`; the earliest time if the age reaches beyond it.
 fn before(now: Timestamp, age: Duration) -> Timestamp {
     now.plus_micros(i64::try_from(age.as_micros()).map_or(i64::MIN, |micros| -micros))
 }
 
-/// The latest moment for which something is planned: a wake, or the end of the wait for an answer.
+/// Returns the latest time for which something is scheduled: a timer, or the end of the wait for an answer.
 fn planned(session: &Session) -> Option<Timestamp> {
     let answer = session.action.as_ref().and_then(|action| action.expires_at);
-    session.wakes.iter().map(|wake| wake.at).max().max(answer)
+    session.timers.iter().map(|timer| timer.at).max().max(answer)
 }
 
-/// What a session holds of a newer version of this library, which this one must not touch.
-fn newer(session: &Session) -> Option<Protection> {
-    let what = session.newer.as_ref()?;
-    Some(Protection::Damaged(format!("session {} holds {what} of a newer version", session.id)))
+/// Returns the protection of a session that holds data of a newer version of this library, which this one must not
+/// change.
+fn newer(session: &Session) -> Option<RetainReason> {
+    let what = session.unsupported.as_ref()?;
+    let id = session.id;
+    Some(RetainReason::Damaged(format!(
+        "session {id} contains {what} of a newer version; update this program"
+    )))
 }

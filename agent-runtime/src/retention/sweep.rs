@@ -1,143 +1,213 @@
-//! Sessions by their age: set aside, ended, deleted, purged. Each change is made only to what was judged: a message that
-//! comes first wins, and one that comes later finds the session as the change left it.
+//! Sweep of sessions by age: suspends, ends, deletes and purges them. Each change applies only to the state that was
+//! judged: a message that arrives first wins.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::TryStreamExt;
 
 use crate::retention::gc::is_race;
-use crate::retention::{Kept, Protection, before, newer, planned};
+use crate::retention::{RetainReason, Retained, before, newer, planned};
 use crate::workspaces::WorkspaceManager;
-use agent_core::commit::{Commit, Expect, Trigger};
-use agent_core::model::Attributes;
-use agent_core::session::Session;
+use agent_core::commit::{Commit, Precondition, Trigger};
+use agent_core::session::{Session, SessionSummary};
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{Damaged, PAGE_MAX, Purge, ReadEvents, SessionQuery, Shelf, needed_by_forks, pages};
+use agent_core::store::{
+    Damaged, HiddenSession, PAGE_MAX, Purge, ReadEvents, SessionQuery, needed_by_forks, pages,
+};
 use agent_core::{ErrorKind, Result, SessionId, SessionStoreExt, Timestamp, WorkspaceId};
 
-/// What a sweep does with sessions of which age. Without a rule it does nothing.
+/// Rules of a sweep by age. A policy without rules changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SweepPolicy {
-    /// What becomes of a session in which nothing has happened for so long.
-    pub inactive: Option<(Duration, Inactive)>,
-    /// After what time a terminated session is deleted.
+    /// Minimum time without an event, and the treatment of a session that reaches it; default no rule.
+    pub inactive: Option<(Duration, InactivityPolicy)>,
+    /// Time after which a terminated session is deleted; default never.
     pub delete_terminated: Option<Duration>,
-    /// After what time an archived session is deleted.
+    /// Time after which an archived session is deleted; default never.
     pub delete_archived: Option<Duration>,
-    /// After what time a deleted session is purged.
+    /// Time after which a deleted session is purged; default never.
     pub purge_deleted: Option<Duration>,
-    /// Only sessions of this workspace.
+    /// Workspace to which the sweep is limited; default all workspaces.
     pub workspace: Option<WorkspaceId>,
-    /// Whether to say only what would be done.
+    /// Dry run: if true, the sweep reports what it would do, and changes nothing; default false.
     pub dry_run: bool,
+    /// If true, [`SweepReport::retained`] also lists sessions that were used recently; default false.
+    pub report_recent: bool,
 }
 
-/// What becomes of a session in which nothing happens any more.
+/// Treatment of an inactive session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Inactive {
-    /// It is set aside, `Suspended (inactivity)`; inputs are kept, and it can be resumed.
+#[doc(alias = "Inactive")]
+pub enum InactivityPolicy {
+    /// The session is suspended, `Suspended (inactivity)`; inputs are kept, and it can be resumed.
     Suspend,
-    /// It is over, `Terminated (expired)`; it stays readable, and inputs are refused.
+    /// The session is ended, `Terminated (expired)`; it stays readable, and inputs are refused.
     Terminate,
 }
 
 impl SweepPolicy {
-    /// No rule.
+    /// Creates a policy without rules.
+    ///
+    /// ```
+    /// use agent_core::WorkspaceId;
+    /// use agent_runtime::retention::{InactivityPolicy, SweepPolicy};
+    /// use std::time::Duration;
+    ///
+    /// const DAY: Duration = Duration::from_secs(24 * 3600);
+    /// let policy = SweepPolicy::new()
+    ///     .with_inactive(14 * DAY, InactivityPolicy::Suspend)
+    ///     .with_delete_terminated(30 * DAY)
+    ///     .with_delete_archived(90 * DAY)
+    ///     .with_purge_deleted(7 * DAY)
+    ///     .with_workspace(WorkspaceId::DEFAULT)
+    ///     .with_dry_run()
+    ///     .with_report_recent();
+    /// assert_eq!((policy.delete_archived, policy.purge_deleted), (Some(90 * DAY), Some(7 * DAY)));
+    /// assert!(policy.dry_run && policy.report_recent);
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets what becomes of a session in which nothing has happened for `after`, or for the time that it has
-    /// [of its own](agent_core::model::Patch::inactive_after). Only sessions at rest: one that runs, or has work waiting for a run,
-    /// is not inactive, nor is one with a wake or a time-out that is still to come.
+    /// Sets the treatment of a session without events for `after`; by default inactive sessions are not changed.
+    ///
+    /// A session with [a time of its own](agent_core::model::Patch::with_inactive_after) uses that time instead. Only
+    /// sessions at rest are inactive: a session that runs, or that has work waiting for a run, is not. Nor is a session
+    /// with a timer or a time limit in the future, or in the past by less than that time.
     #[must_use]
-    pub fn inactive(mut self, after: Duration, then: Inactive) -> Self {
+    pub fn with_inactive(mut self, after: Duration, then: InactivityPolicy) -> Self {
         self.inactive = Some((after, then));
         self
     }
 
-    /// Deletes sessions that were terminated longer ago than `after`.
+    /// Deletes sessions that were terminated longer ago than `after`; by default never.
     #[must_use]
-    pub fn delete_terminated(mut self, after: Duration) -> Self {
+    pub fn with_delete_terminated(mut self, after: Duration) -> Self {
         self.delete_terminated = Some(after);
         self
     }
 
-    /// Deletes sessions that were archived longer ago than `after`.
+    /// Deletes sessions that were archived longer ago than `after`; by default never.
     #[must_use]
-    pub fn delete_archived(mut self, after: Duration) -> Self {
+    pub fn with_delete_archived(mut self, after: Duration) -> Self {
         self.delete_archived = Some(after);
         self
     }
 
-    /// Purges sessions that were deleted longer ago than `after`, except the events that living sessions need.
+    /// Purges sessions that were deleted longer ago than `after`, except events that living sessions need; by default
+    /// never.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::model::Patch;
+    /// # use agent_runtime::retention::{SweepAction, SweepPolicy};
+    /// # use std::time::Duration;
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::{MemoryStore, Storage, Timestamp};
+    /// # use agent_runtime::{NewWorkspace, WorkspaceManager};
+    /// # let storage = Storage::from(MemoryStore::new());
+    /// # let manager = WorkspaceManager::new(storage.clone(), Effects::default());
+    /// # let long_ago = WorkspaceManager::new(storage.clone(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
+    /// // `long_ago` is a manager whose clock shows 1970.
+    /// let workspace = long_ago.create(NewWorkspace::new("Support")).await?.id;
+    /// let session = long_ago.new_session(workspace, &Patch::new()).await?;
+    /// long_ago.delete_session(session.id).await?;
+    ///
+    /// let week = Duration::from_secs(7 * 24 * 3600);
+    /// let report = manager.sweep(&SweepPolicy::new().with_purge_deleted(week)).await?;
+    /// assert_eq!((report.swept[0].session, report.swept[0].action), (session.id, SweepAction::Purged));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
-    pub fn purge_deleted(mut self, after: Duration) -> Self {
+    pub fn with_purge_deleted(mut self, after: Duration) -> Self {
         self.purge_deleted = Some(after);
         self
     }
 
-    /// Only sessions of this workspace.
+    /// Limits the sweep to the sessions of a workspace; by default it covers all sessions of the tenant.
     #[must_use]
-    pub fn workspace(mut self, id: WorkspaceId) -> Self {
+    pub fn with_workspace(mut self, id: WorkspaceId) -> Self {
         self.workspace = Some(id);
         self
     }
 
-    /// Only says what would be done.
+    /// Makes the sweep report what it would do, without changes.
     #[must_use]
-    pub fn dry_run(mut self) -> Self {
+    pub fn with_dry_run(mut self) -> Self {
         self.dry_run = true;
         self
     }
 
+    /// Includes sessions that were used recently in [`SweepReport::retained`].
+    #[must_use]
+    pub fn with_report_recent(mut self) -> Self {
+        self.report_recent = true;
+        self
+    }
+
     fn query(&self, states: &[SessionState]) -> SessionQuery {
-        let mut query = SessionQuery::new().states(states.iter().copied()).limit(PAGE_MAX);
+        let mut query = SessionQuery::new().with_states(states.iter().copied()).with_limit(PAGE_MAX);
         query.workspace = self.workspace;
         query
     }
 }
 
-/// What a sweep did, or in a dry run would do.
+/// Result of a sweep; in a dry run, what the sweep would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SweepReport {
-    /// What was done, and to which session.
-    pub swept: Vec<Swept>,
-    /// Sessions that are old enough, and what protects them.
-    pub kept: Vec<Kept<SessionId>>,
-    /// What could not be read, and was left alone.
+    /// Number of examined sessions: those in a state that a rule covers, without purged ones.
+    pub examined: u64,
+    /// Actions that were taken, each with its session.
+    pub swept: Vec<SweepEntry>,
+    /// Sessions that are old enough, each with the reason for which it is kept. Recently used ones are included if
+    /// [`SweepPolicy::report_recent`] is set.
+    pub retained: Vec<Retained<SessionId>>,
+    /// Objects that could not be read, and were not changed.
     pub damaged: Vec<Damaged>,
 }
 
-/// What was done to a session.
+/// Action that was taken on a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Swept {
-    /// The session.
+#[doc(alias = "Swept")]
+pub struct SweepEntry {
+    /// Id of the session.
     pub session: SessionId,
-    /// What was done.
-    pub act: Act,
+    /// Action on the session.
+    pub action: SweepAction,
+    /// State of the session before the action.
+    pub state: SessionState,
+    /// Time of the session's last event before the action.
+    pub last_used: Timestamp,
 }
 
-/// What a sweep does to a session.
+impl SweepEntry {
+    fn new(session: &Session, action: SweepAction) -> Self {
+        Self { session: session.id, action, state: session.status.state, last_used: session.last_active_at }
+    }
+}
+
+/// Action of a sweep on a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Act {
-    /// It was set aside.
+#[doc(alias = "Act")]
+pub enum SweepAction {
+    /// The session was suspended.
     Suspended,
-    /// It was ended.
+    /// The session was terminated.
     Terminated,
-    /// It was deleted; its bytes stay until it is purged.
+    /// The session was deleted; its bytes stay until it is purged.
     Deleted,
-    /// Its bytes were removed, but for what others need.
+    /// The bytes of the session were removed, except those that other sessions need.
     Purged,
 }
 
-/// Applies a policy, for [`WorkspaceManager::sweep`].
+/// Executor of a policy, for [`WorkspaceManager::sweep`].
 pub(super) struct Sweeper<'a>(pub(super) &'a WorkspaceManager);
 
 impl Sweeper<'_> {
@@ -158,7 +228,7 @@ impl Sweeper<'_> {
         if let Some(after) = policy.purge_deleted {
             self.sweep_deleted(policy, before(now, after), &mut report).await?;
         }
-        // Each pass names what is damaged.
+        // Each rule may report the same damage.
         report.damaged.sort();
         report.damaged.dedup();
         Ok(report)
@@ -169,18 +239,18 @@ impl Sweeper<'_> {
         policy: &SweepPolicy,
         now: Timestamp,
         after: Duration,
-        then: Inactive,
+        then: InactivityPolicy,
         report: &mut SweepReport,
     ) -> Result<()> {
         use SessionState::{Failed, Idle, RequiresAction, Suspended};
         let (states, trigger, act): (&[_], _, _) = match then {
-            Inactive::Suspend => {
-                (&[Idle, RequiresAction], Trigger::Suspend(Reason::Inactivity), Act::Suspended)
+            InactivityPolicy::Suspend => {
+                (&[Idle, RequiresAction], Trigger::Suspend(Reason::Inactivity), SweepAction::Suspended)
             }
-            Inactive::Terminate => (
+            InactivityPolicy::Terminate => (
                 &[Idle, RequiresAction, Suspended, Failed],
                 Trigger::Terminate(Reason::Expired),
-                Act::Terminated,
+                SweepAction::Terminated,
             ),
         };
         let mut pages = pages(policy.query(states), |query| self.0.storage.sessions.list(query));
@@ -188,18 +258,18 @@ impl Sweeper<'_> {
             report.damaged.extend(page.damaged);
             for item in &page.items {
                 let cutoff = before(now, item.attributes.inactive_after().unwrap_or(after));
-                if item.last_active_at >= cutoff {
+                if is_recent(policy, item, cutoff, report) {
                     continue;
                 }
                 let Some(session) = self.load_known(item.id, report).await? else { continue };
-                // It may have moved on since the list was made.
+                // The session may have changed since the list was read.
                 if session.last_active_at >= cutoff || !states.contains(&session.status.state) {
                     continue;
                 }
                 let plans = planned(&session).filter(|until| *until >= cutoff);
                 if let Some(until) = plans {
-                    let by = Protection::Scheduled { session: session.id, until };
-                    report.kept.push(Kept::new(session.id, by));
+                    let by = RetainReason::Scheduled { session: session.id, until };
+                    report.retained.push(Retained::new(session.id, by));
                     continue;
                 }
                 self.act(policy, &session, trigger.clone(), act, report).await?;
@@ -215,14 +285,18 @@ impl Sweeper<'_> {
         cutoff: Timestamp,
         report: &mut SweepReport,
     ) -> Result<()> {
+        let swept = swept_so_far(report);
         let mut pages = pages(policy.query(&[state]), |query| self.0.storage.sessions.list(query));
         while let Some(page) = pages.try_next().await? {
             report.damaged.extend(page.damaged);
-            for item in page.items.iter().filter(|item| item.last_active_at < cutoff) {
+            for item in page.items.iter().filter(|item| !swept.contains(&item.id)) {
+                if is_recent(policy, item, cutoff, report) {
+                    continue;
+                }
                 let Some(session) = self.load_known(item.id, report).await? else { continue };
                 if session.last_active_at < cutoff && session.status.state == state {
                     let delete = Trigger::Delete(Reason::Collected);
-                    self.act(policy, &session, delete, Act::Deleted, report).await?;
+                    self.act(policy, &session, delete, SweepAction::Deleted, report).await?;
                 }
             }
         }
@@ -236,21 +310,28 @@ impl Sweeper<'_> {
         report: &mut SweepReport,
     ) -> Result<()> {
         let sessions = &*self.0.storage.sessions;
+        let swept = swept_so_far(report);
         let mut pages = pages(policy.query(&[SessionState::Deleted]), |query| sessions.list(query));
         while let Some(page) = pages.try_next().await? {
             report.damaged.extend(page.damaged);
-            for item in page.items.iter().filter(|item| item.last_active_at < cutoff) {
+            for item in page.items.iter().filter(|item| !swept.contains(&item.id)) {
+                if is_recent(policy, item, cutoff, report) {
+                    continue;
+                }
                 let Some(session) = self.load_known(item.id, report).await? else { continue };
                 let held = match sessions.read(item.id, ReadEvents::last(1)).await {
                     Ok(page) => page.events.last().map(|event| event.seq),
                     Err(error) if *error.kind() == ErrorKind::Corrupt => Some(session.head),
                     Err(error) => return Err(error),
                 };
-                // Most tombstones have no bytes any more, and cost no write.
-                let Some(held) = held else { continue };
+                // Most tombstones have no bytes left; they are not purged again and not counted.
+                let Some(held) = held else {
+                    report.examined -= 1;
+                    continue;
+                };
                 let need = needed_by_forks(sessions, &session).await?;
                 if let Some(by) = need.by {
-                    report.kept.push(Kept::new(item.id, by.into()));
+                    report.retained.push(Retained::new(item.id, by.into()));
                 }
                 if held <= need.keep {
                     continue;
@@ -258,13 +339,13 @@ impl Sweeper<'_> {
                 if !policy.dry_run {
                     sessions.purge(Purge::new(session.id, session.head)).await?;
                 }
-                report.swept.push(Swept { session: item.id, act: Act::Purged });
+                report.swept.push(SweepEntry::new(&session, SweepAction::Purged));
             }
         }
         Ok(())
     }
 
-    /// The record; `None`, and a line in the report, where it cannot be read.
+    /// Loads the record; returns `None`, and adds it to the report, if it cannot be read.
     async fn load_known(&self, id: SessionId, report: &mut SweepReport) -> Result<Option<Arc<Session>>> {
         match self.0.storage.sessions.load(id).await {
             Err(error) if *error.kind() == ErrorKind::Corrupt => {
@@ -275,42 +356,65 @@ impl Sweeper<'_> {
         }
     }
 
-    /// Changes a session, if it is still as it was seen, and says so.
+    /// Changes a session, if it has not changed since it was seen, and reports it.
     async fn act(
         &self,
         policy: &SweepPolicy,
         session: &Session,
         trigger: Trigger,
-        act: Act,
+        act: SweepAction,
         report: &mut SweepReport,
     ) -> Result<()> {
         let (id, head) = (session.id, session.head);
-        if let Some(why) = spared(&session.attributes) {
-            let by = Protection::Pinned { session: id, why };
-            report.kept.push(Kept::new(id, by));
-            return Ok(());
-        }
-        if let Some(newer) = newer(session) {
-            report.kept.push(Kept::new(id, newer));
+        if let Some(by) = protection(session).or_else(|| newer(session)) {
+            report.retained.push(Retained::new(id, by));
             return Ok(());
         }
         if !policy.dry_run {
-            let commit = Commit::seal(&self.0.effects, id, head).expect(Expect::Is(head)).trigger(trigger);
-            match self.0.storage.sessions.settle(commit).await {
+            let commit = Commit::seal(&self.0.effects, id, head)
+                .with_precondition(Precondition::Matches(head))
+                .with_trigger(trigger);
+            match self.0.storage.sessions.commit_with_retry(commit).await {
                 Err(error) if is_race(&error) => {
-                    report.kept.push(Kept::new(id, Protection::Used { session: Some(id) }));
+                    report.retained.push(Retained::new(id, RetainReason::Used { session: Some(id) }));
                     return Ok(());
                 }
                 other => other.map(drop)?,
             }
         }
-        report.swept.push(Swept { session: id, act });
+        report.swept.push(SweepEntry::new(session, act));
         Ok(())
     }
 }
 
-/// Why a sweep leaves the session as it is: it is pinned, or others read what lies in it, and nobody writes there.
-fn spared(attributes: &Attributes) -> Option<String> {
-    let shelf = || attributes.labels.get(Shelf::LABEL).map(|of| format!("it is the shelf of {of}"));
-    attributes.pinned().map(str::to_owned).or_else(shelf)
+/// Returns the reason for which a sweep does not change the session, if there is one. The session is pinned, or it is a
+/// hidden session, which others read although nothing is written to it.
+fn protection(session: &Session) -> Option<RetainReason> {
+    let (id, attributes) = (session.id, &session.attributes);
+    if let Some(why) = attributes.pinned() {
+        return Some(RetainReason::Pinned { session: id, why: why.to_owned() });
+    }
+    let content = attributes.labels.get(HiddenSession::LABEL)?.clone();
+    Some(RetainReason::Hidden { session: id, content })
+}
+
+/// Returns the sessions that earlier rules of this sweep changed. Later rules do not cover them.
+fn swept_so_far(report: &SweepReport) -> HashSet<SessionId> {
+    report.swept.iter().map(|entry| entry.session).collect()
+}
+
+/// Counts a session as examined, and returns whether it was used too recently for a rule.
+fn is_recent(
+    policy: &SweepPolicy,
+    item: &SessionSummary,
+    cutoff: Timestamp,
+    report: &mut SweepReport,
+) -> bool {
+    report.examined += 1;
+    let recent = item.last_active_at >= cutoff;
+    if recent && policy.report_recent {
+        let reason = RetainReason::Recent { last_used: item.last_active_at };
+        report.retained.push(Retained::new(item.id, reason));
+    }
+    recent
 }

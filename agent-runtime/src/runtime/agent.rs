@@ -1,4 +1,4 @@
-//! The agent: models, plugins, a configuration and stores. Built once; what it does with sessions is in the layers above.
+//! Agent runtime: models, plugins, a configuration and stores. Other modules add the methods on sessions.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::runtime::active::ActiveRuns;
 use crate::runtime::config::Config;
 use crate::runtime::line::Lines;
 use crate::runtime::plugin::Plugin;
@@ -18,34 +19,39 @@ use agent_core::clock::Effects;
 use agent_core::json::RawJson;
 use agent_core::{Error, ErrorKind, Result, Storage};
 
-/// How long runs may go on when the agent is closed.
+/// Time that [`AgentRuntime::close`] gives running runs before it interrupts them.
 const CLOSING: Duration = Duration::from_secs(5);
 
-/// Models, plugins and a configuration on the stores of one tenant. Cheap to clone.
+/// Agent: models, plugins and a configuration on the stores of one tenant. Cloning is cheap.
+///
+/// An [`AgentBuilder`](crate::AgentBuilder) builds it once; all clones share their runs and their shutdown. It opens
+/// sessions by a key of the host ([`conversation`](Self::conversation)), by a device ([`open`](Self::open)) or by id
+/// ([`session`](Self::session)).
 #[derive(Clone, Debug)]
 pub struct AgentRuntime {
     pub(crate) shared: Arc<Shared>,
     pub(crate) storage: Storage,
     pub(crate) workspaces: WorkspaceManager,
     pub(crate) secrets: Option<Secrets>,
-    /// Of these stores: what waits for one of their sessions is written to no other.
+    /// Queues of waiting inputs for the sessions of these stores. An input that waits here is written to no other
+    /// store.
     pub(crate) lines: Arc<Lines>,
 }
 
-/// What the runtimes of all tenants have in common.
+/// Parts that the runtimes of all tenants share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) providers: Vec<Arc<dyn LlmProvider>>,
-    /// The name and the model of each provider, as they were when the runtime was built.
+    /// Name and model of each provider, read once when the runtime was built.
     pub(crate) names: Vec<(String, String)>,
     pub(crate) active: usize,
-    /// Each under its name.
+    /// Plugins, each with its name.
     pub(crate) plugins: Vec<(String, Arc<dyn Plugin>)>,
     pub(crate) tools: Toolbox,
     pub(crate) effects: Effects,
     pub(crate) runs: Runs,
-    /// Minted when the runtime was built.
+    /// Unique id of this runtime, generated when it was built.
     pub(crate) process: String,
 }
 
@@ -55,7 +61,7 @@ impl Shared {
         &self.providers[self.active]
     }
 
-    /// The name of the active provider.
+    /// Returns the name of the active provider.
     pub(crate) fn provider_name(&self) -> &str {
         &self.names[self.active].0
     }
@@ -64,7 +70,7 @@ impl Shared {
         self.at(name).map(|at| &self.providers[at])
     }
 
-    /// The model of the provider of this name.
+    /// Returns the model of the provider with this name.
     pub(crate) fn model(&self, provider: &str) -> Option<&str> {
         self.at(provider).map(|at| &*self.names[at].1)
     }
@@ -75,53 +81,183 @@ impl Shared {
 }
 
 impl AgentRuntime {
-    /// The workspaces of this tenant.
+    /// Returns the manager of this tenant's workspaces.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// use agent_runtime::NewWorkspace;
+    ///
+    /// let sales = agent.workspaces().create(NewWorkspace::new("sales")).await?;
+    /// assert_eq!(agent.workspaces().load(sales.id).await?.name, "sales");
+    /// # Ok(()) }
+    /// ```
     pub const fn workspaces(&self) -> &WorkspaceManager {
         &self.workspaces
     }
 
-    /// The stores of this tenant.
+    /// Returns the stores of this tenant.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// use agent_core::store::SessionQuery;
+    ///
+    /// let chat = agent.conversation("support/4711").await?;
+    /// let page = agent.storage().sessions.list(SessionQuery::new()).await?;
+    /// assert_eq!(page.items[0].id, chat.id());
+    /// # Ok(()) }
+    /// ```
     pub const fn storage(&self) -> &Storage {
         &self.storage
     }
 
-    /// The configuration.
+    /// Returns the configuration.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// assert_eq!(agent.config().limits.turns, 50);
+    /// assert!(!agent.config().record_usage);
+    /// # Ok(()) }
+    /// ```
     pub fn config(&self) -> &Config {
         &self.shared.config
     }
 
-    /// The providers, in the order in which they were given.
+    /// Returns the providers, in the order in which they were added.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, Config, EchoProvider, ScriptedProvider};
+    /// # let config = Config::new().with_provider("echo");
+    /// # let scripted = ScriptedProvider::new([]);
+    /// # let builder = AgentBuilder::new().with_config(config).with_llm(scripted).with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// let names: Vec<_> = agent.providers().iter().map(|provider| provider.name()).collect();
+    /// assert_eq!(names, ["scripted", "echo"]);
+    /// # Ok(()) }
+    /// ```
     pub fn providers(&self) -> &[Arc<dyn LlmProvider>] {
         &self.shared.providers
     }
 
-    /// The provider that runs ask, unless the session or its workspace [chooses](agent_core::model::Attributes::chosen_provider)
-    /// another.
+    /// Returns the provider that runs use by default. A session or its workspace can
+    /// [choose](agent_core::model::Attributes::chosen_provider) another one.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, Config, EchoProvider, ScriptedProvider};
+    /// # let config = Config::new().with_provider("echo");
+    /// # let scripted = ScriptedProvider::new([]);
+    /// # let builder = AgentBuilder::new().with_config(config).with_llm(scripted).with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// assert_eq!(agent.active_provider().name(), "echo");
+    /// # Ok(()) }
+    /// ```
     pub fn active_provider(&self) -> &Arc<dyn LlmProvider> {
         self.shared.provider()
     }
 
-    /// The name of this runtime among all that ever were, by which a handle on something outside is known to be
-    /// [of use](agent_core::model::ExternalHandle::liveness) here or stale. Another one after every start.
+    /// Returns the unique id of this runtime. Every build generates a new id.
+    ///
+    /// A handle on an external resource records the id, which shows a later process whether the handle is
+    /// [live](agent_core::model::ExternalHandle::liveness) or stale.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let store = MemoryStore::new();
+    /// # let build = || AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(store.clone()).build();
+    /// let (before, after) = (build()?, build()?);
+    /// assert_ne!(before.process(), after.process());
+    /// assert_eq!(before.process(), before.clone().process());
+    /// # Ok(()) }
+    /// ```
     pub fn process(&self) -> &str {
         &self.shared.process
     }
 
-    /// Where time, ids and randomness come from.
+    /// Returns the source of time, ids and randomness.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// use agent_core::model::Timer;
+    ///
+    /// let in_an_hour = agent.effects().now().plus_micros(3_600 * 1_000_000);
+    /// chat.schedule(Timer::new("remind", in_an_hour)).await?;
+    /// assert_eq!(chat.record().next_due_at(), Some(in_an_hour));
+    /// # Ok(()) }
+    /// ```
     pub fn effects(&self) -> &Effects {
         &self.shared.effects
     }
 
-    /// The same models and plugins on the stores of another tenant, which has secrets of its own, and none before
-    /// [`with_secrets`](Self::with_secrets). No I/O. They are shut down together.
+    /// Returns a runtime with the same models and plugins on the stores of another tenant. No I/O.
+    ///
+    /// The new runtime has no secrets until [`with_secrets`](Self::with_secrets) is called. Shutting down one of the
+    /// runtimes shuts down all of them.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// use agent_core::{Backend, ErrorKind, MemoryStore};
+    ///
+    /// let store = MemoryStore::new();
+    /// let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(store.clone()).build()?;
+    /// let acme = agent.for_storage(store.tenant(&"acme".parse()?));
+    /// let chat = acme.conversation("support/4711").await?;
+    ///
+    /// // Other tenants do not see the session.
+    /// let error = agent.session(chat.id()).await.unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::NotFound);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
-    pub fn rebind(&self, storage: Storage) -> Self {
+    pub fn for_storage(&self, storage: Storage) -> Self {
         let workspaces = WorkspaceManager::new(storage.clone(), self.shared.effects.clone());
         Self { shared: self.shared.clone(), storage, workspaces, secrets: None, lines: Arc::default() }
     }
 
-    /// Gives the tools of this tenant's sessions these secrets, and [hides](crate::secrets) from its stores what they were
-    /// given.
+    /// Returns a runtime whose tools can read these secrets of the tenant.
+    ///
+    /// Every value that was given out is [redacted](crate::secrets) from all later writes to the tenant's stores.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// use std::collections::BTreeMap;
+    /// use agent_core::WorkspaceId;
+    /// use agent_core::store::ReadEvents;
+    /// use agent_runtime::secrets::{Secret, SecretName, Secrets};
+    ///
+    /// let name: SecretName = "github".parse()?;
+    /// let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("ghp_0123456789")?)]));
+    /// let agent = agent.with_secrets(secrets.clone());
+    ///
+    /// // A tool reads the value with `ToolContext::secret`.
+    /// secrets.reveal(WorkspaceId::DEFAULT, &name).await?;
+    /// let chat = agent.conversation("support/4711").await?;
+    /// chat.send("My token is ghp_0123456789.").await?;
+    /// let event = chat.history(ReadEvents::last(1)).await?.events.remove(0);
+    /// assert_eq!(event.text().as_deref(), Some("My token is (secret github)."));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_secrets(self, secrets: Secrets) -> Self {
         let storage = secrets.hidden_from(self.storage);
@@ -129,26 +265,52 @@ impl AgentRuntime {
         Self { shared: self.shared, storage, workspaces, secrets: Some(secrets), lines: Arc::default() }
     }
 
-    /// A text for a log or a report, without the values of secrets.
-    pub(crate) fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        self.secrets.as_ref().map_or(Cow::Borrowed(text), |secrets| secrets.hide(text))
+    /// Returns a text for a log or a report, with the values of secrets redacted.
+    pub(crate) fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.secrets.as_ref().map_or(Cow::Borrowed(text), |secrets| secrets.redact(text))
     }
 
-    /// The same for JSON.
-    pub(crate) fn hide_json(&self, json: RawJson) -> RawJson {
+    /// Returns JSON with the values of secrets redacted.
+    pub(crate) fn redact_json(&self, json: RawJson) -> RawJson {
         match &self.secrets {
-            Some(secrets) => secrets.hide_json(json),
+            Some(secrets) => secrets.redact_json(json),
             None => json,
         }
     }
 
-    /// Starts no more runs, lets those that run go on for `grace`, and ends the rest as interrupted. Then the streams of
-    /// [`SessionHandle::follow`](crate::handle::SessionHandle::follow) end, after the last events that are stored.
+    /// Shuts the runtime down: starts no more runs, waits up to `grace` for the active runs, then interrupts the rest.
+    ///
+    /// An interrupted run stores its output so far. When all runs have ended, the streams of
+    /// [`Conversation::follow`](crate::handle::Conversation::follow) return the last stored events and end. The stores
+    /// stay open; [`close`](Self::close) closes them too.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// use std::time::Duration;
+    /// use agent_core::ErrorKind;
+    ///
+    /// let run = chat.prompt("Hello").await?;
+    /// agent.shutdown(Duration::from_secs(30)).await?;
+    /// assert_eq!(run.finish().await?.text, "Hello");
+    ///
+    /// let error = chat.prompt("Are you there?").await.unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::Unavailable);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the runtime starts no more runs, and the active runs continue; call it again to wait
+    /// for them.
     ///
     /// # Errors
     ///
-    /// `Unavailable` where a run did not end in another `grace` (or 5 seconds, if that is more): its lease expires
-    /// by itself.
+    /// `Unavailable` if a run does not end within another `grace` (at least 5 seconds) after its interruption. Its
+    /// lease then expires, and another process can run its session.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         let runs = &self.shared.runs;
         runs.closed.send_replace(true);
@@ -163,21 +325,21 @@ impl AgentRuntime {
             let left = *runs.count.borrow();
             Error::new(
                 ErrorKind::Unavailable,
-                format!("{left} runs did not end; their sessions go on when their leases have expired"),
+                format!("{left} runs did not end; their sessions continue when their leases have expired"),
             )
         })
     }
 
-    /// Ends the agent: [shuts down](Self::shutdown) with a grace of 5 seconds, then [closes](Storage::close) this tenant's
-    /// stores, and with them their backends for all tenants. On return no run goes on and nothing of this process holds the
-    /// stores' files.
+    /// Shuts the agent [down](Self::shutdown) with a grace of 5 seconds, then [closes](Storage::close) its stores.
+    ///
+    /// This closes the backends of the stores for all tenants. After success, no run is active, and nothing in this
+    /// process holds the files of the stores.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use std::sync::Arc;
     /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, Config, EchoProvider};
-    /// # let builder = AgentBuilder::new(Config::default()).with_llm(Arc::new(EchoProvider::new()));
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
     /// let agent = builder.with_storage(MemoryStore::new()).build()?;
     /// let chat = agent.open(&"laptop".parse()?).await?;
     /// chat.prompt("Hello").await?.finish().await?;
@@ -187,11 +349,11 @@ impl AgentRuntime {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it returns, the agent starts no more runs; call it again to close the stores.
+    /// If the future is dropped before it returns, the agent starts no more runs; call it again to close the stores.
     ///
     /// # Errors
     ///
-    /// Those of [`shutdown`](Self::shutdown), after which the stores are closed all the same; those of the stores.
+    /// Errors of [`shutdown`](Self::shutdown), after which the stores are closed nevertheless; errors of the stores.
     pub async fn close(&self) -> Result<()> {
         let ended = self.shutdown(CLOSING).await;
         let closed = self.storage.close().await;
@@ -199,16 +361,18 @@ impl AgentRuntime {
     }
 }
 
-/// The runs of this process.
+/// Runs of this process, and the signals that stop them.
 #[derive(Debug)]
 pub(crate) struct Runs {
     closed: watch::Sender<bool>,
     stop: watch::Sender<bool>,
     over: watch::Sender<bool>,
     count: watch::Sender<usize>,
+    /// Runs that have started and not ended, on the stores of all tenants.
+    pub(crate) active: Arc<ActiveRuns>,
 }
 
-/// Says that a shutdown is over, when it is dropped.
+/// Guard that signals the end of a shutdown when it is dropped.
 struct Over<'a>(&'a Runs);
 
 impl Drop for Over<'_> {
@@ -224,18 +388,19 @@ impl Default for Runs {
             stop: watch::Sender::new(false),
             over: watch::Sender::new(false),
             count: watch::Sender::new(0),
+            active: Arc::default(),
         }
     }
 }
 
-/// The place of one run among the runs of this process.
+/// Permit for one run among the runs of this process.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct RunPermit {
     shared: Arc<Shared>,
 }
 
-impl Slot {
-    /// A place for a run.
+impl RunPermit {
+    /// Returns a permit for a run, or an error during a shutdown.
     pub(crate) fn admit(shared: &Arc<Shared>) -> Result<Self> {
         // Counted first, so that a shutdown that begins meanwhile waits for it.
         shared.runs.count.send_modify(|count| *count += 1);
@@ -251,7 +416,7 @@ pub(crate) fn shutting_down() -> Error {
     Error::new(ErrorKind::Unavailable, "the agent is shutting down; it starts no more runs")
 }
 
-impl Drop for Slot {
+impl Drop for RunPermit {
     fn drop(&mut self) {
         self.shared.runs.count.send_modify(|count| *count -= 1);
     }
@@ -263,17 +428,17 @@ impl Runs {
         let _ = self.count.subscribe().wait_for(|count| *count == 0).await;
     }
 
-    /// Tells when no more runs are started.
+    /// Returns a receiver that becomes `true` when no more runs are started.
     pub(crate) fn closing(&self) -> watch::Receiver<bool> {
         self.closed.subscribe()
     }
 
-    /// Tells when the runs have ended, and nothing more is to come.
+    /// Returns a receiver that becomes `true` when all runs have ended and no more events follow.
     pub(crate) fn over(&self) -> watch::Receiver<bool> {
         self.over.subscribe()
     }
 
-    /// Tells when late runs are to end.
+    /// Returns a receiver that becomes `true` when runs that exceed the grace must end.
     pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
         self.stop.subscribe()
     }

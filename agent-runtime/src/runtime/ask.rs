@@ -1,4 +1,4 @@
-//! One step of a run with the model: ask it, and hand on what it says as it says it.
+//! One model call of a run: sends the request and forwards the streamed answer.
 
 use futures::StreamExt;
 use tokio::task::coop::consume_budget;
@@ -18,7 +18,7 @@ use agent_core::isolated::{Isolated, isolated};
 use agent_core::json::RawJson;
 use agent_core::{Error, Result};
 
-/// What one answer of the model came to.
+/// Result of one model call.
 pub(super) struct Answer {
     pub(super) text: String,
     pub(super) thinking: String,
@@ -26,7 +26,7 @@ pub(super) struct Answer {
     pub(super) end: AnswerEnd,
 }
 
-/// What of an answer was handed on so far.
+/// Streamed parts of an answer that were forwarded so far.
 #[derive(Default)]
 struct Shown {
     text: Pieces,
@@ -34,7 +34,7 @@ struct Shown {
 }
 
 impl Shown {
-    /// What was held back, when the answer is over.
+    /// Returns the text that was held back, once the answer is complete.
     fn rest(&mut self, secrets: &Secrets) -> impl Iterator<Item = (String, fn(String) -> Update)> {
         let thinking = (self.thinking.rest(secrets), Update::Thinking as fn(String) -> Update);
         let text = (self.text.rest(secrets), Update::Text as fn(String) -> Update);
@@ -44,13 +44,13 @@ impl Shown {
 
 pub(super) enum AnswerEnd {
     Done(StopReason),
-    /// It met a limit, and was dropped there.
+    /// The answer reached a limit and was dropped there.
     Full(Full),
     Stopped(Stopped),
     Failed(Error),
 }
 
-/// Asks the model once, and hands on what it says as it says it.
+/// Calls the model once, and forwards its answer while it streams.
 pub(super) async fn ask(driver: &mut Driver, context: &ModelContext) -> Answer {
     let shared = driver.handle.runtime().shared.clone();
     let request = ModelRequest {
@@ -77,7 +77,7 @@ pub(super) async fn ask(driver: &mut Driver, context: &ModelContext) -> Answer {
                 driver.send(update(rest));
             }
         }
-        // It may end within a value, whose beginning alone would not be known, and not be hidden.
+        // The output may end within a secret value, whose beginning alone is not recognized and not redacted.
         Some(secrets) => {
             for said in [&mut answer.text, &mut answer.thinking] {
                 said.truncate(secrets.told(said));
@@ -108,7 +108,7 @@ async fn listen(
     }
 }
 
-/// Takes what the stream gives, until it ends or a limit is met.
+/// Reads the stream until it ends or a limit is reached.
 async fn take(
     driver: &mut Driver,
     stream: &mut Isolated<ModelStream>,
@@ -119,10 +119,10 @@ async fn take(
     loop {
         let heard =
             match heard(driver, async { stream.next().await.map_or(Some(None), |it| it.map(Some)) }).await? {
-                None => return Err(driver.failed_provider("ended its answer without saying why").into()),
+                None => return Err(driver.failed_provider("ended its answer without a stop reason").into()),
                 Some(heard) => heard?,
             };
-        // A stream that always has something must not keep others from running.
+        // A stream that is always ready must not starve other tasks.
         consume_budget().await;
         let fits = match heard {
             ModelEvent::Text(mut piece) => {
@@ -137,7 +137,7 @@ async fn take(
                 show(driver, &mut shown.thinking, piece, Update::Thinking);
                 fits
             }
-            // The event around it has a level of its own.
+            // The event that holds the input adds one level.
             ModelEvent::ToolUse(call) if call.input.depth() >= RawJson::MAX_DEPTH => {
                 let most = RawJson::MAX_DEPTH - 1;
                 let what =
@@ -159,13 +159,13 @@ async fn take(
         };
         if let Err(full) = fits {
             let (session, provider) = (driver.session.id, &driver.settings.provider);
-            warn!(%session, provider, limit = %full, "the model's answer met a limit, and was cut there");
+            warn!(%session, provider, limit = %full, "the model's answer reached a limit and was cut there");
             return Err(AnswerEnd::Full(full));
         }
     }
 }
 
-/// Hands on what the model says, but for the values of secrets.
+/// Forwards a piece of the model's output, with the values of secrets redacted.
 fn show(driver: &mut Driver, pieces: &mut Pieces, said: String, update: fn(String) -> Update) {
     let said = match secrets(driver) {
         Some(secrets) => pieces.push(&secrets, &said),
@@ -180,7 +180,8 @@ fn secrets(driver: &Driver) -> Option<Secrets> {
     driver.handle.runtime().secrets.clone()
 }
 
-/// What the provider gives, unless the run has to end first, or the provider panics or is silent for too long.
+/// Waits for the provider, unless the run must end first. Returns an error if the provider panics or stays silent
+/// longer than the configured limit.
 async fn heard<T>(driver: &mut Driver, work: impl Future<Output = Option<T>>) -> Result<T, AnswerEnd> {
     let silence = driver.settings.limits.model_silence;
     tokio::select! {

@@ -1,9 +1,10 @@
-//! Wires an agent: names every missing part at once.
+//! Builder of an agent; reports all missing parts in one error.
 
 use std::sync::Arc;
 
 use crate::runtime::agent::{AgentRuntime, Runs, Shared};
 use crate::runtime::config::Config;
+use crate::runtime::function_tool::Tool;
 use crate::runtime::plugin::Plugin;
 use crate::runtime::provider::LlmProvider;
 use crate::runtime::tools::Toolbox;
@@ -14,17 +15,20 @@ use agent_core::isolated::called;
 use agent_core::text::check_text;
 use agent_core::{BindingStore, Error, Result, SessionStore, Storage, WorkspaceStore};
 
-/// Wires providers, stores and plugins into an [`AgentRuntime`].
+/// Builder that combines providers, stores and plugins into an [`AgentRuntime`].
+///
+/// A provider and the three stores are required; everything else is optional.
 ///
 /// ```
-/// use std::sync::Arc;
 /// use agent_core::MemoryStore;
 /// use agent_runtime::{AgentBuilder, Config, EchoProvider};
 ///
-/// let agent = AgentBuilder::new(Config::default())
-///     .with_llm(Arc::new(EchoProvider::new()))
+/// let agent = AgentBuilder::new()
+///     .with_config(Config::new().with_max_turns(8))
+///     .with_llm(EchoProvider::new())
 ///     .with_storage(MemoryStore::new())
 ///     .build()?;
+/// assert_eq!(agent.config().limits.turns, 8);
 /// # Ok::<(), agent_core::Error>(())
 /// ```
 #[derive(Debug)]
@@ -39,11 +43,25 @@ pub struct AgentBuilder {
     secrets: Option<Secrets>,
 }
 
+impl Default for AgentBuilder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl AgentBuilder {
-    /// With this configuration, and no parts yet.
-    pub fn new(config: Config) -> Self {
+    /// Creates a builder with the default [configuration](Config) and no other parts.
+    ///
+    /// ```
+    /// use agent_core::MemoryStore;
+    /// use agent_runtime::{AgentBuilder, EchoProvider};
+    ///
+    /// let builder = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new());
+    /// assert!(builder.build().is_ok());
+    /// ```
+    pub fn new() -> Self {
         Self {
-            config,
+            config: Config::default(),
             providers: Vec::new(),
             workspaces: None,
             sessions: None,
@@ -54,16 +72,68 @@ impl AgentBuilder {
         }
     }
 
-    /// Adds a provider, under its [name](LlmProvider::name). A session asks the one that it
-    /// [chooses](agent_core::model::Attributes::chosen_provider), else that of its [workspace](agent_core::model::Workspace::provider), else the
-    /// active one, which the [configuration](field@Config::provider) names.
+    /// Sets the configuration; the default is [`Config::default`]. Replaces a configuration that was set before.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new());
+    /// use agent_runtime::Config;
+    ///
+    /// let config = Config::new().with_system_prompt("Answer in French.");
+    /// let agent = builder.with_config(config).build()?;
+    /// assert_eq!(agent.config().system_prompt.as_deref(), Some("Answer in French."));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
-    pub fn with_llm(mut self, provider: Arc<dyn LlmProvider>) -> Self {
-        self.providers.push(provider);
+    pub fn with_config(mut self, config: Config) -> Self {
+        self.config = config;
         self
     }
 
-    /// Fills all three slots for stores.
+    /// Adds a provider under its [name](LlmProvider::name).
+    ///
+    /// A session uses the provider that it [chooses](agent_core::model::Attributes::chosen_provider), else that of its
+    /// [workspace](agent_core::model::Workspace::provider), else the active one, which the
+    /// [configuration](field@Config::provider) names.
+    ///
+    /// ```
+    /// # use agent_core::MemoryStore;
+    /// use agent_runtime::{AgentBuilder, Config, EchoProvider, ScriptedProvider, Turn};
+    ///
+    /// let agent = AgentBuilder::new()
+    ///     .with_llm(EchoProvider::new())
+    ///     .with_llm(ScriptedProvider::new([Turn::new().text("Hello")]))
+    ///     .with_config(Config::new().with_provider("scripted"))
+    ///     .with_storage(MemoryStore::new())
+    ///     .build()?;
+    /// assert_eq!(agent.active_provider().name(), "scripted");
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_llm(mut self, provider: impl LlmProvider) -> Self {
+        self.providers.push(Arc::new(provider));
+        self
+    }
+
+    /// Sets the stores of workspaces, sessions and device bindings together. Required, unless each is set on its own.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    ///
+    /// use agent_core::{Backend, MemoryStore};
+    /// use agent_runtime::{AgentBuilder, EchoProvider};
+    ///
+    /// // A whole backend, or the stores of one tenant of it.
+    /// let store = MemoryStore::new();
+    /// let acme = store.tenant(&"acme".parse()?);
+    /// let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// let agent = builder.with_storage(acme).build()?;
+    /// agent.conversation("support/4711").await?;
+    /// assert_eq!(store.tenants(None).await?.items, ["acme".parse()?]);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_storage(mut self, storage: impl Into<Storage>) -> Self {
         let storage = storage.into();
@@ -73,49 +143,146 @@ impl AgentBuilder {
         self
     }
 
-    /// Fills the slot for workspaces.
+    /// Sets the store of workspaces. Required, unless [`with_storage`](Self::with_storage) sets all three stores.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use agent_core::{MemoryStore, Storage};
+    /// use agent_runtime::{AgentBuilder, EchoProvider};
+    ///
+    /// let (records, devices) = (Storage::from(MemoryStore::new()), Storage::from(MemoryStore::new()));
+    /// let agent = AgentBuilder::new()
+    ///     .with_llm(EchoProvider::new())
+    ///     .with_workspace_store(records.workspaces.clone())
+    ///     .with_session_store(records.sessions.clone())
+    ///     .with_binding_store(devices.bindings.clone())
+    ///     .build()?;
+    /// assert!(Arc::ptr_eq(&agent.storage().sessions, &records.sessions));
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     #[must_use]
     pub fn with_workspace_store(mut self, store: Arc<dyn WorkspaceStore>) -> Self {
         self.workspaces = Some(store);
         self
     }
 
-    /// Fills the slot for sessions.
+    /// Sets the store of sessions; see [`with_workspace_store`](Self::with_workspace_store) for an example.
     #[must_use]
     pub fn with_session_store(mut self, store: Arc<dyn SessionStore>) -> Self {
         self.sessions = Some(store);
         self
     }
 
-    /// Fills the slot for bindings.
+    /// Sets the store of device bindings; see [`with_workspace_store`](Self::with_workspace_store) for an example.
     #[must_use]
     pub fn with_binding_store(mut self, store: Arc<dyn BindingStore>) -> Self {
         self.bindings = Some(store);
         self
     }
 
-    /// Adds a plugin, after those that are there.
+    /// Adds a plugin. Plugins are called in the order in which they were added.
+    ///
+    /// ```
+    /// use agent_core::MemoryStore;
+    /// use agent_runtime::{AgentBuilder, EchoProvider, SessionTools};
+    ///
+    /// let builder = AgentBuilder::new()
+    ///     .with_llm(EchoProvider::new())
+    ///     .with_storage(MemoryStore::new())
+    ///     .with_plugin(SessionTools::new());
+    /// assert!(builder.build().is_ok());
+    /// ```
     #[must_use]
-    pub fn with_plugin(mut self, plugin: Arc<dyn Plugin>) -> Self {
-        self.plugins.push(plugin);
+    pub fn with_plugin(mut self, plugin: impl Plugin) -> Self {
+        self.plugins.push(Arc::new(plugin));
         self
     }
 
-    /// Sets where time, ids and randomness come from.
+    /// Adds an async function as a tool: see [`tool`](crate::tool). A tool is a [`Plugin`] with one tool.
+    ///
+    /// [`build`](Self::build) refuses two tools of the same name.
+    ///
+    /// ```
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::schemars::{self, JsonSchema};
+    /// use agent_runtime::{AgentBuilder, EchoProvider, ToolContext, tool};
+    ///
+    /// #[derive(serde::Deserialize, JsonSchema)]
+    /// struct Numbers {
+    ///     numbers: Vec<f64>,
+    /// }
+    ///
+    /// async fn sum(Numbers { numbers }: Numbers, _: ToolContext) -> Result<f64, String> {
+    ///     Ok(numbers.iter().sum())
+    /// }
+    ///
+    /// let builder = AgentBuilder::new()
+    ///     .with_llm(EchoProvider::new())
+    ///     .with_storage(MemoryStore::new())
+    ///     .with_tool(tool("sum", "Adds numbers.", sum));
+    /// assert!(builder.build().is_ok());
+    /// ```
+    #[must_use]
+    pub fn with_tool(self, tool: Tool) -> Self {
+        self.with_plugin(tool)
+    }
+
+    /// Sets the source of time, ids and randomness; the default is that of the operating system.
+    ///
+    /// ```
+    /// use agent_core::clock::Effects;
+    /// use agent_core::{MemoryStore, Timestamp};
+    /// use agent_runtime::{AgentBuilder, EchoProvider};
+    ///
+    /// // Two runs of a test with the same seed write the same bytes.
+    /// let build = || {
+    ///     AgentBuilder::new()
+    ///         .with_llm(EchoProvider::new())
+    ///         .with_storage(MemoryStore::new())
+    ///         .with_effects(Effects::seeded(7, Timestamp::UNIX_EPOCH))
+    ///         .build()
+    /// };
+    /// assert_eq!(build()?.process(), build()?.process());
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     #[must_use]
     pub fn with_effects(mut self, effects: Effects) -> Self {
         self.effects = effects;
         self
     }
 
-    /// Gives the agent's tools these secrets, as [`AgentRuntime::with_secrets`] does.
+    /// Sets the secrets that the agent's tools can read, as [`AgentRuntime::with_secrets`] does. The default is no
+    /// secrets.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    /// use agent_core::MemoryStore;
+    /// use agent_runtime::secrets::{Secret, Secrets};
+    /// use agent_runtime::{AgentBuilder, EchoProvider};
+    ///
+    /// let secrets = Secrets::new(BTreeMap::from([("github".parse()?, Secret::new("ghp_0123456789")?)]));
+    /// let builder = AgentBuilder::new()
+    ///     .with_llm(EchoProvider::new())
+    ///     .with_storage(MemoryStore::new())
+    ///     .with_secrets(secrets);
+    /// assert!(builder.build().is_ok());
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     #[must_use]
     pub fn with_secrets(mut self, secrets: Secrets) -> Self {
         self.secrets = Some(secrets);
         self
     }
 
-    /// Checks that everything is there. No I/O.
+    /// Checks that all parts are present and valid, and builds the runtime. No I/O.
+    ///
+    /// ```
+    /// use agent_runtime::AgentBuilder;
+    ///
+    /// let error = AgentBuilder::new().build().unwrap_err().to_string();
+    /// assert!(error.contains("a session store (with_session_store) is missing"), "{error}");
+    /// assert!(error.contains("a provider (with_llm) is missing"), "{error}");
+    /// ```
     ///
     /// # Errors
     ///
@@ -163,20 +330,20 @@ impl AgentBuilder {
         })
     }
 
-    /// The name and the model of each provider: asked once, so that no run asks.
+    /// Returns the name and the model of each provider. Runs use these copies and do not call the provider for them.
     fn provider_names(&self, faults: &mut Vec<String>) -> Vec<(String, String)> {
         let mut names: Vec<(String, String)> = Vec::with_capacity(self.providers.len());
         for (at, provider) in self.providers.iter().enumerate() {
             let asked = called(|| (provider.name().to_owned(), provider.model().to_owned()));
             let Some((name, model)) = asked else {
-                faults.push(format!("provider {} panicked when it was asked for its name and model", at + 1));
+                faults.push(format!("provider {} panicked in `name` or `model`", at + 1));
                 continue;
             };
             for checked in [check_text("provider name", &name, 256), check_text("model name", &model, 256)] {
                 faults.extend(checked.err().map(|error| error.to_string()));
             }
             if names.iter().any(|(other, _)| *other == name) {
-                faults.push(format!("two providers are named {name}"));
+                faults.push(format!("two providers are named {name}; give each its own name"));
             }
             names.push((name, model));
         }
@@ -190,7 +357,7 @@ impl AgentBuilder {
                 let found = names.iter().position(|name| name == wanted);
                 if found.is_none() {
                     faults.push(format!(
-                        "the active provider {wanted:?} is not among the providers given ({})",
+                        "the active provider {wanted:?} is not one of the providers ({}); add it with `with_llm`",
                         names.join(", ")
                     ));
                 }
@@ -198,7 +365,7 @@ impl AgentBuilder {
             }
             None if names.len() > 1 => {
                 faults.push(format!(
-                    "the configuration names no active provider; choose one of {}",
+                    "the configuration names no active provider; choose one of {} with `Config::with_provider`",
                     names.join(", ")
                 ));
                 None
@@ -208,13 +375,13 @@ impl AgentBuilder {
     }
 }
 
-/// Plugins under their names: asked once, so that no run asks.
+/// Returns the plugins with their names. Runs use these copies and do not call the plugin for them.
 fn named_plugins(plugins: Vec<Arc<dyn Plugin>>, faults: &mut Vec<String>) -> Vec<(String, Arc<dyn Plugin>)> {
     let mut named = Vec::with_capacity(plugins.len());
     for (at, plugin) in plugins.into_iter().enumerate() {
         match called(|| plugin.name().to_owned()) {
             Some(name) => named.push((name, plugin)),
-            None => faults.push(format!("plugin {} panicked when it was asked for its name", at + 1)),
+            None => faults.push(format!("plugin {} panicked in `name`", at + 1)),
         }
     }
     named

@@ -1,4 +1,4 @@
-//! One step of a run with its tools: store the calls, make them, store each result as it comes.
+//! Tool calls of a run: stores the calls, makes them, and stores each result as it arrives.
 
 use std::borrow::Cow;
 
@@ -14,30 +14,30 @@ use crate::runtime::spans;
 use crate::runtime::stop::Stopped;
 use crate::runtime::tools::text_json;
 use agent_core::event::{
-    Body, Decision, Event, EventType, NewEvent, ToolConfirmation, ToolOutcome, ToolResult, ToolUse,
+    Decision, Event, EventPayload, EventType, NewEvent, ToolConfirmation, ToolOutcome, ToolResult, ToolUse,
 };
 use agent_core::json::RawJson;
-use agent_core::model::{ActionId, ActionKind, CallId, Keep, OpenCall, PendingAction};
+use agent_core::model::{ActionId, ActionKind, CallId, OpenCall, PendingAction, ToolPayloads};
 use agent_core::session::Session;
 use agent_core::store::ReadEvents;
 use agent_core::text::check_text;
 use agent_core::{Error, Result, Seq, SessionStore, SessionStoreExt};
 
-/// How many calls one commit makes, at most; a record holds no more than 64 that are open.
+/// Maximum number of calls in one commit; a session record holds at most 64 open calls.
 const CALLS_AT_ONCE: usize = 32;
 
-/// How a run goes on after its tools.
+/// Continuation of a run after its tool calls.
 pub(super) enum After {
-    /// With the next question to the model.
+    /// The run calls the model again.
     Ask,
-    /// It ends: somebody asked for that.
+    /// The run ends, because a stop was requested.
     Stop,
-    /// It ends, and the session waits for an answer.
+    /// The run ends, and the session waits for an answer.
     Await(PendingAction),
 }
 
 impl Driver {
-    /// The calls under ids that are valid and unique in the conversation, and names that can be stored.
+    /// Returns the calls with ids that are valid and unique in the conversation, and with names that can be stored.
     pub(super) fn named(&self, calls: Vec<ModelCall>, context: &ModelContext) -> Vec<ToolUse> {
         let effects = self.handle.runtime().effects();
         let mut named: Vec<ToolUse> = Vec::with_capacity(calls.len());
@@ -49,7 +49,7 @@ impl Driver {
             };
             let given = call.id.parse::<CallId>().ok().filter(|id| !is_used(id));
             let id = given.or_else(|| format!("call-{}", effects.new_uuid().simple()).parse().ok());
-            // A UUID with a word before it is an id, of at most 40 bytes: some providers take no longer one.
+            // A prefix and a UUID are a valid id of at most 40 bytes, which is the maximum of some providers.
             let Some(id) = id else { continue };
             let name = match check_text("tool name", &call.name, 128) {
                 Ok(()) => call.name,
@@ -60,11 +60,12 @@ impl Driver {
         named
     }
 
-    /// Stores what was said and the calls, makes those that need no answer first, and stores each result as it comes.
+    /// Stores the messages and the calls, makes the calls that need no answer first, and stores each result as it
+    /// arrives.
     pub(super) async fn call_tools(
         &mut self,
         calls: Vec<ToolUse>,
-        mut said: Vec<Body>,
+        mut said: Vec<EventPayload>,
         context: &mut ModelContext,
     ) -> Result<After> {
         let shared = self.handle.runtime().shared.clone();
@@ -73,8 +74,8 @@ impl Driver {
             let mut spans = Vec::new();
             for call in calls {
                 said.push(match self.mode(&call.name) {
-                    ToolMode::Outside => Body::AgentCustomToolUse(call.clone()),
-                    _ => Body::AgentToolUse(call.clone()),
+                    ToolMode::Outside => EventPayload::AgentCustomToolUse(call.clone()),
+                    _ => EventPayload::AgentToolUse(call.clone()),
                 });
                 if shared.config.spans && self.mode(&call.name) == ToolMode::Direct {
                     spans.extend(spans::started(call.call.as_str(), &call.name));
@@ -87,7 +88,11 @@ impl Driver {
             }
             for call in calls {
                 self.send(Update::ToolCalled(call.clone()));
-                if let Some(action) = self.action_for(call, self.mode(&call.name)) {
+                // Nobody is asked about a call that cannot be made; its result says why.
+                let is_made =
+                    self.mode(&call.name) == ToolMode::Confirm && shared.tools.refused(call).is_some();
+                let mode = if is_made { ToolMode::Direct } else { self.mode(&call.name) };
+                if let Some(action) = self.action_for(call, mode) {
                     waiting.get_or_insert(action);
                 } else if !self.make_call(call, context).await? {
                     return Ok(After::Stop);
@@ -97,18 +102,18 @@ impl Driver {
         Ok(waiting.map_or(After::Ask, After::Await))
     }
 
-    /// Stores what was said and the calls, each with a result that says why it is not made.
+    /// Stores the messages and the calls, each call with a result that says why it is not made.
     pub(super) async fn refuse_calls(
         &mut self,
         calls: &[ToolUse],
-        mut said: Vec<Body>,
+        mut said: Vec<EventPayload>,
         why: &str,
     ) -> Result<()> {
         let why = text_json(why);
         let refused = |call: &ToolUse| ToolResult::new(call.call.clone(), ToolOutcome::Error, why.clone());
         for calls in calls.chunks(CALLS_AT_ONCE) {
-            said.extend(calls.iter().cloned().map(Body::AgentToolUse));
-            said.extend(calls.iter().map(refused).map(Body::AgentToolResult));
+            said.extend(calls.iter().cloned().map(EventPayload::AgentToolUse));
+            said.extend(calls.iter().map(refused).map(EventPayload::AgentToolResult));
             let kept = said.drain(..).map(|body| NewEvent::of(&self.kept(&body))).collect();
             self.save(kept).await?;
             for call in calls {
@@ -119,8 +124,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Goes on with the calls for which the run before had to wait: makes those that were allowed, and waits for the
-    /// next answer where there is one to wait for.
+    /// Continues the calls that waited for an answer. Makes those that were allowed; waits again if another answer is
+    /// needed.
     pub(super) async fn answered_calls(&mut self, context: &mut ModelContext) -> Result<After> {
         let shared = self.handle.runtime().shared.clone();
         let mut waiting = None;
@@ -161,7 +166,8 @@ impl Driver {
         Ok(waiting.map_or(After::Ask, After::Await))
     }
 
-    /// Makes one call and stores its result. `false` where the run is to end; the call then stays open for its end.
+    /// Makes one call and stores its result. Returns `false` if the run must end; the call then stays open for the end
+    /// of the run.
     async fn make_call(&mut self, call: &ToolUse, context: &mut ModelContext) -> Result<bool> {
         if self.asked_to_end()? {
             return Ok(false);
@@ -196,7 +202,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// What a session waits for before a call can go on; `None` where it needs to wait for nothing.
+    /// Returns the action that a call needs before it can continue; `None` if it needs none.
     fn action_for(&self, call: &ToolUse, mode: ToolMode) -> Option<PendingAction> {
         let (kind, lead) = match mode {
             ToolMode::Direct | ToolMode::Never => return None,
@@ -204,8 +210,8 @@ impl Driver {
             ToolMode::Outside => (ActionKind::ToolResult, "Waits for "),
             ToolMode::Ask => (ActionKind::Approval, ""),
         };
-        // What is cut short is hidden first: a part of a value would not be known.
-        let input = self.handle.runtime().hide_json(call.input.clone());
+        // Redacted before it is shortened, because a part of a secret value is not recognized.
+        let input = self.handle.runtime().redact_json(call.input.clone());
         let asked: Question = match mode {
             ToolMode::Ask => input.to().unwrap_or_default(),
             _ => Question::default(),
@@ -222,14 +228,14 @@ impl Driver {
         };
         let most = PendingAction::QUESTION_MAX_BYTES - less.len();
         let question = PendingAction::shortened(question, most) + &less;
-        // What is a call's id is an action's.
+        // Every call id is a valid action id.
         let id: ActionId = call.call.as_str().parse().ok()?;
         let seq = self.session.open_calls.iter().find(|open| open.call == call.call).map(|open| open.seq);
         let mut action =
             PendingAction::new(id, kind, question).with_choices(choices).with_call(call.name.clone(), seq);
         if let Some(time) = self.settings.limits.answer_timeout {
             let micros = i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
-            action = action.expires_at(self.handle.runtime().effects().now().plus_micros(micros));
+            action = action.with_expires_at(self.handle.runtime().effects().now().plus_micros(micros));
         }
         Some(action)
     }
@@ -240,9 +246,9 @@ impl Driver {
         span: bool,
         context: &mut ModelContext,
     ) -> Result<()> {
-        // The stores hide it too; what the model and the caller see goes past them.
-        result.output = self.handle.runtime().hide_json(result.output);
-        let body = Body::AgentToolResult(result.clone());
+        // The stores redact the output too, but the model and the caller receive it from here.
+        result.output = self.handle.runtime().redact_json(result.output);
+        let body = EventPayload::AgentToolResult(result.clone());
         let mut events = vec![NewEvent::of(&self.kept(&body))];
         if span {
             events.extend(spans::completed(result.call.as_str(), result.outcome));
@@ -253,21 +259,25 @@ impl Driver {
         Ok(())
     }
 
-    /// What the log is to keep of a payload. Within the run the model is given all of it.
-    fn kept<'a>(&self, body: &'a Body) -> Cow<'a, Body> {
+    /// Returns the part of a payload that the log stores. Within the run the model receives the whole payload.
+    fn kept<'a>(&self, body: &'a EventPayload) -> Cow<'a, EventPayload> {
         let runtime = self.handle.runtime();
-        let keep = self.session.attributes.keep.unwrap_or(runtime.config().keep);
+        let keep = self.session.attributes.tool_payloads.unwrap_or(runtime.config().tool_payloads);
         match body {
-            Body::AgentToolUse(call)
-                if keep != Keep::Everything
+            EventPayload::AgentToolUse(call)
+                if keep != ToolPayloads::Store
                     && matches!(self.mode(&call.name), ToolMode::Direct | ToolMode::Never) =>
             {
                 let input = RawJson::empty_object();
-                Cow::Owned(Body::AgentToolUse(ToolUse::new(call.call.clone(), call.name.clone(), input)))
+                Cow::Owned(EventPayload::AgentToolUse(ToolUse::new(
+                    call.call.clone(),
+                    call.name.clone(),
+                    input,
+                )))
             }
-            Body::AgentToolResult(result) if keep != Keep::Everything => {
+            EventPayload::AgentToolResult(result) if keep != ToolPayloads::Store => {
                 let output = text_json("not kept");
-                Cow::Owned(Body::AgentToolResult(ToolResult::new(
+                Cow::Owned(EventPayload::AgentToolResult(ToolResult::new(
                     result.call.clone(),
                     result.outcome,
                     output,
@@ -277,16 +287,16 @@ impl Driver {
         }
     }
 
-    /// The call that an open call's event holds.
+    /// Returns the call that the event of an open call holds.
     async fn call_at(&mut self, open: &OpenCall) -> Result<Option<ToolUse>> {
         call_at(&*self.handle.runtime().storage.sessions, &self.session, open.seq).await
     }
 
-    /// What was decided on an open call, if anything was.
+    /// Returns the decision on an open call, if there is one.
     async fn decision(&mut self, open: &OpenCall) -> Result<Option<ToolConfirmation>> {
-        let read = ReadEvents::last(64).after(open.seq).kinds([EventType::USER_TOOL_CONFIRMATION]);
+        let read = ReadEvents::last(64).with_after(open.seq).with_types([EventType::USER_TOOL_CONFIRMATION]);
         for event in self.events(read).await? {
-            if let Body::UserToolConfirmation(answer) = event.body()?
+            if let EventPayload::UserToolConfirmation(answer) = event.decode()?
                 && answer.action.as_str() == open.call.as_str()
             {
                 return Ok(Some(answer));
@@ -300,25 +310,25 @@ impl Driver {
     }
 }
 
-/// The call that an event of a session's history holds.
+/// Returns the call that an event of a session's history holds.
 pub(crate) async fn call_at(
     sessions: &dyn SessionStore,
     session: &Session,
     seq: Seq,
 ) -> Result<Option<ToolUse>> {
     let before = Seq::new(seq.get().saturating_sub(1));
-    let page = sessions.history_of(session, ReadEvents::first(1).after(before)).await?;
+    let page = sessions.history_of(session, ReadEvents::first(1).with_after(before)).await?;
     let event = page
         .events
         .first()
         .ok_or_else(|| Error::corrupt(format!("session {}: event {seq} cannot be read", session.id)))?;
-    Ok(match event.body()? {
-        Body::AgentToolUse(call) | Body::AgentCustomToolUse(call) => Some(call),
+    Ok(match event.decode()? {
+        EventPayload::AgentToolUse(call) | EventPayload::AgentCustomToolUse(call) => Some(call),
         _ => None,
     })
 }
 
-/// Of the input of a tool that asks, what a person is shown.
+/// Part of the input of an `Ask` tool that is shown to a person.
 #[derive(Debug, Default, Deserialize)]
 struct Question {
     question: Option<String>,
@@ -326,7 +336,7 @@ struct Question {
     choices: Vec<String>,
 }
 
-/// What the model is given of a person's answer.
+/// Answer of a person in the form that the model receives.
 #[derive(Debug, Serialize)]
 struct Answered<'a> {
     decision: Decision,

@@ -1,4 +1,4 @@
-//! Sessions that help others: started with a task, run like any other, and their outcome told to the parent.
+//! Child sessions: started with a task, run like any other session, and reported to the parent when they finish.
 
 use std::sync::Arc;
 
@@ -6,20 +6,20 @@ use tracing::{debug, warn};
 
 use crate::runtime::agent::AgentRuntime;
 use agent_core::commit::{Commit, Committed};
-use agent_core::event::{Body, ChildCreated, EventType, NewEvent};
+use agent_core::event::{ChildCreated, EventPayload, EventType, NewEvent};
 use agent_core::session::Session;
 use agent_core::store::{ReadEvents, note_report, report_to_parent};
 use agent_core::{ErrorKind, Result, SessionStore, SessionStoreExt};
 
-/// Creates a child, then says so in its parent's log by `tell`. Where the child is there already, it is that one: whoever
-/// starts it again, after a crash in between, goes on from there.
+/// Creates a child session, then records it in the parent's log with the commit `tell`. If the child already exists,
+/// that one is used, so a caller that retries after a crash continues from there.
 pub(crate) async fn start(
     sessions: &dyn SessionStore,
     create: Commit,
     tell: Commit,
 ) -> Result<(Arc<Session>, Committed)> {
     let (id, parent) = (create.session, tell.session);
-    let child = match sessions.settle(create).await {
+    let child = match sessions.commit_with_retry(create).await {
         Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {
             let there = sessions.load(id).await?;
             if there.origin.parent() != Some(parent) {
@@ -29,25 +29,26 @@ pub(crate) async fn start(
         }
         other => other?.session,
     };
-    let said = NewEvent::of(&Body::SessionChildCreated(ChildCreated::new(id)));
-    let told = sessions.settle(tell.event(said)).await?;
+    let said = NewEvent::of(&EventPayload::SessionChildCreated(ChildCreated::new(id)));
+    let told = sessions.commit_with_retry(tell.with_event(said)).await?;
     Ok((child, told))
 }
 
-/// Tells the parent of a child that has come to rest, where it has not been told; returns whether it was told now.
+/// Reports a child that has finished to its parent, unless it was reported already. Returns whether this call reported
+/// it.
 pub(crate) async fn deliver(runtime: &AgentRuntime, child: &Session) -> Result<bool> {
     let Some(told) = child.to_report() else { return Ok(false) };
     let (sessions, effects) = (&*runtime.storage.sessions, runtime.effects());
-    let said = ReadEvents::last(1).after(child.visible_from).kinds([EventType::AGENT_MESSAGE]);
+    let said = ReadEvents::last(1).with_after(child.visible_from).with_types([EventType::AGENT_MESSAGE]);
     let said = sessions.history_of(child, said).await?.events.pop();
-    let result = match said.map(|event| event.body()).transpose()? {
-        Some(Body::AgentMessage(message)) => Some(message.text),
+    let result = match said.map(|event| event.decode()).transpose()? {
+        Some(EventPayload::AgentMessage(message)) => Some(message.text),
         _ => None,
     };
     match report_to_parent(sessions, effects, child, result, true).await {
         Ok(_) => Ok(true),
         Err(error) if matches!(error.kind(), ErrorKind::Deleted | ErrorKind::NotFound) => {
-            debug!(session = %child.id, %error, "there is no parent to tell");
+            debug!(session = %child.id, %error, "the child has no parent to report to");
             note_report(sessions, effects, child, told).await?;
             Ok(true)
         }
@@ -55,9 +56,9 @@ pub(crate) async fn deliver(runtime: &AgentRuntime, child: &Session) -> Result<b
     }
 }
 
-/// As [`deliver`], right after a run; what goes wrong is left to whoever looks after the sessions.
+/// Calls [`deliver`] right after a run. Errors are only logged; the scheduler delivers the report later.
 pub(crate) async fn deliver_now(runtime: &AgentRuntime, child: &Session) {
     if let Err(error) = deliver(runtime, child).await {
-        warn!(session = %child.id, %error, "the parent could not be told yet");
+        warn!(session = %child.id, %error, "the child could not be reported to its parent yet");
     }
 }

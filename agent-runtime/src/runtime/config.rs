@@ -1,4 +1,4 @@
-//! What a host decides about its agent.
+//! Configuration of an agent by its host.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,85 +7,133 @@ use serde::{Deserialize, Serialize};
 
 use crate::context::ContextLimits;
 use agent_core::commit::LeaseRequest;
-use agent_core::model::Keep;
+use agent_core::model::ToolPayloads;
 use agent_core::text::check_text;
 use agent_core::{Error, Result, Timestamp};
 
-/// What a host decides about its agent. Checked when the runtime is built.
+/// Configuration of an agent by its host. [`AgentBuilder::build`](crate::AgentBuilder::build) checks it.
 ///
 /// ```
-/// use agent_runtime::Config;
+/// use std::time::Duration;
+/// use agent_core::model::ToolPayloads;
+/// use agent_runtime::context::ContextLimits;
+/// use agent_runtime::{Config, OnStoreError, Retry, ToolPolicy};
 ///
-/// let config = Config::default().provider("echo").holder("laptop").max_turns(8);
+/// let config = Config::new()
+///     // Identity and prompt.
+///     .with_provider("claude")
+///     .with_holder("worker-3")
+///     .with_system_prompt("Answer in one sentence.")
+///     // Limits of a run.
+///     .with_max_turns(8)
+///     .with_max_tool_calls(20)
+///     .with_max_tokens(4096)
+///     .with_max_text_bytes(256 << 10)
+///     .with_max_thinking_bytes(256 << 10)
+///     .with_max_call_bytes(64 << 10)
+///     .with_max_answer_bytes(1 << 20)
+///     .with_tool_timeout(Duration::from_secs(30))
+///     .with_answer_timeout(Duration::from_secs(24 * 3600))
+///     .with_model_silence(Duration::from_secs(60))
+///     .with_context_limits(ContextLimits::new(100, 256 << 10))
+///     // Tools, sessions and their logs.
+///     .with_tool_policy("delete_file", ToolPolicy::Ask)
+///     .with_lease_ttl(Duration::from_secs(15))
+///     .with_on_store_error(OnStoreError::Continue)
+///     .with_retry(Retry::new(Duration::from_secs(5), Duration::from_secs(600), 8))
+///     .with_resume_on_prompt(true)
+///     .with_spans(true)
+///     .with_store_thinking(false)
+///     .with_record_usage(true)
+///     .with_tool_payloads(ToolPayloads::Omit)
+///     .with_freeze_config(true);
 /// assert_eq!(config.limits.turns, 8);
+/// assert_eq!(config.limits.answer_timeout, Some(Duration::from_secs(86_400)));
+/// assert_eq!(config.tool_policies["delete_file"], ToolPolicy::Ask);
+/// assert_eq!(config.retry.limit, 8);
+///
+/// let default = Config::new();
+/// assert_eq!((default.limits.turns, default.limits.tool_calls), (50, 200));
+/// assert_eq!(default.lease_ttl, Duration::from_secs(30));
+/// assert_eq!(default.limits.max_tokens, None);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// The name of the active provider, which sessions ask that choose none, in workspaces that choose none; may be left
-    /// out where there is only one.
+    /// Name of the active provider, used by sessions that choose none in workspaces that choose none; default `None`,
+    /// which selects the only provider. Required if there are several.
     pub provider: Option<String>,
-    /// How this process names itself to those who wait for it: 1 to 256 bytes.
+    /// Name of this process as a lease holder, 1 to 256 bytes; default `process` and the process id. Processes that
+    /// wait for a session show it.
     pub holder: String,
-    /// The system prompt of sessions that have none of their own.
+    /// System prompt of sessions that have none of their own; default `None`.
     pub system_prompt: Option<String>,
-    /// What bounds a run.
+    /// Limits of a run; default [`Limits::default`].
     pub limits: Limits,
-    /// How long a lease lives without a sign of life.
+    /// Time to live of a lease without a heartbeat: 3 ms to 24 hours; default 30 seconds. Another process can continue
+    /// a session this long after its holder was lost.
     pub lease_ttl: Duration,
-    /// What happens where a turn cannot be stored.
-    pub persistence: Persistence,
-    /// What is decided on tools by their names, whatever their plugins say.
+    /// Behavior if a turn cannot be stored; default [`OnStoreError::Fail`].
+    pub on_store_error: OnStoreError,
+    /// Policies for tools by name, which take precedence over the modes of the plugins; default empty.
     pub tool_policies: BTreeMap<String, ToolPolicy>,
-    /// How runs that nobody waits for are tried again when they fail.
+    /// Retry policy for failed runs on which no caller waits; default [`Retry::default`].
     pub retry: Retry,
-    /// Whether a prompt to a session that was set aside lets it go on; otherwise the input waits until it is resumed.
+    /// True if a prompt to a suspended session resumes it; default false: the input waits until the session is resumed.
     pub resume_on_prompt: bool,
-    /// Whether runs and tool calls are recorded as spans in the session's log.
+    /// True if runs and tool calls are recorded as spans in the session's log; default false.
     pub spans: bool,
-    /// Whether the model's reasoning is stored.
-    pub keep_thinking: bool,
-    /// Whether what each run used is stored with its end.
+    /// True if the model's reasoning is stored; default true.
+    pub store_thinking: bool,
+    /// True if the usage of each run is stored with its end; default false.
     pub record_usage: bool,
-    /// What the logs of sessions keep of tools, where a session does not say it itself. The first run records it in its
-    /// session, for which it holds from then on.
-    pub keep: Keep,
-    /// Whether a session keeps the configuration with which it was made: the provider, the system prompt, the limits, the
-    /// policies for tools. What a later host is configured to does not alter it then, until it
-    /// [adopts](crate::handle::SessionHandle::adopt_config) that. A fork keeps what its parent keeps.
-    pub freeze: bool,
+    /// Tool payloads that the logs of sessions keep, unless a session sets this itself; default
+    /// [`ToolPayloads::Store`].
+    ///
+    /// The first run records the setting in its session; it applies to that session from then on.
+    pub tool_payloads: ToolPayloads,
+    /// True if a session keeps the configuration with which it was created; default false.
+    ///
+    /// The kept part is the provider, the system prompt, the limits and the policies for tools. A different
+    /// configuration of a later host has no effect on the session until the session
+    /// [adopts](crate::handle::Conversation::use_host_config) it. A fork keeps the configuration that its parent keeps.
+    pub freeze_config: bool,
 }
 
-/// What bounds a run.
+/// Limits of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Limits {
-    /// How often the model is asked in one run.
+    /// Maximum number of model calls in one run; default 50, at least 1.
     pub turns: u32,
-    /// How many tools are called in one run. An answer that calls more is dropped at the first call over it; the calls
-    /// before that are made.
+    /// Maximum number of tool calls in one run; default 200. An answer with more calls is dropped at the first call
+    /// over the limit; the calls before it are made.
     pub tool_calls: u32,
-    /// The most bytes of text in one answer of the model; 1 MiB unless set, at most 15 MiB. An answer that reaches this or
-    /// one of the next three limits is dropped there: what came until then is stored, its calls are not made, and the run
-    /// ends for the reason [`MaxOutput`](agent_core::state::Reason::MaxOutput).
+    /// Maximum bytes of text in one answer of the model; default 1 MiB, at most 15 MiB.
+    ///
+    /// An answer that reaches this limit or one of the next three is dropped there: the part that was received is
+    /// stored, its calls are not made, and the run ends with the reason
+    /// [`MaxOutput`](agent_core::state::Reason::MaxOutput).
     pub text_bytes: usize,
-    /// The most bytes of reasoning in one answer; 1 MiB unless set, at most 15 MiB.
+    /// Maximum bytes of reasoning in one answer; default 1 MiB, at most 15 MiB.
     pub thinking_bytes: usize,
-    /// The most bytes of the input of one tool call; 1 MiB unless set, at most 15 MiB. A call that is larger is not stored.
+    /// Maximum bytes of the input of one tool call; default 1 MiB, at most 15 MiB. A larger call is not stored.
     pub call_bytes: usize,
-    /// The most bytes of one answer altogether: text, reasoning, and the names, ids and inputs of its calls; 4 MiB unless
-    /// set, at most 32 MiB. Each piece counts as one byte at least.
+    /// Maximum bytes of one whole answer: text, reasoning, and the names, ids and inputs of its calls; default 4 MiB,
+    /// at most 32 MiB. Each piece counts as at least one byte.
     pub answer_bytes: usize,
-    /// How long one tool call may take.
+    /// Maximum duration of one tool call; default 2 minutes. Not zero.
     pub tool_timeout: Duration,
-    /// How long a question waits for its answer before it is given up and the run goes on; `None` for ever.
+    /// Maximum time that a question waits for its answer; default `None` for no limit. Afterwards the run continues
+    /// without an answer.
     pub answer_timeout: Option<Duration>,
-    /// How long the model may be silent before it is given up.
+    /// Maximum time without output from the model before the call fails; default 10 minutes. Not zero.
     pub model_silence: Duration,
-    /// The most tokens that the model may answer with, where that is limited.
+    /// Maximum number of tokens in the model's answer; default `None` for no limit.
     pub max_tokens: Option<u32>,
-    /// What of the history the model is given.
+    /// Limits on the history that the model receives; default [`ContextLimits::default`]: 200 messages, 512 KiB of
+    /// text, and 64 KiB of one tool's output.
     pub context: ContextLimits,
 }
 
@@ -108,67 +156,79 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The most that can be set of [`text_bytes`](field@Self::text_bytes) and
-    /// [`thinking_bytes`](field@Self::thinking_bytes). A text is also cut where it would take more as JSON, in which a quote
-    /// takes two bytes and a control character six: an event does not hold more.
+    /// Maximum value of [`text_bytes`](field@Self::text_bytes) and [`thinking_bytes`](field@Self::thinking_bytes).
+    ///
+    /// A text is also cut if its JSON form would be larger than this, because an event cannot hold more: in JSON a
+    /// quote takes two bytes and a control character six.
     pub const TEXT_MAX_BYTES: usize = 15 << 20;
-    /// The most that can be set of [`call_bytes`](field@Self::call_bytes).
+    /// Maximum value of [`call_bytes`](field@Self::call_bytes).
     pub const CALL_MAX_BYTES: usize = 15 << 20;
-    /// The most that can be set of [`answer_bytes`](field@Self::answer_bytes).
+    /// Maximum value of [`answer_bytes`](field@Self::answer_bytes).
     pub const ANSWER_MAX_BYTES: usize = 32 << 20;
 }
 
-/// What happens where a turn cannot be stored.
+/// Behavior if a turn cannot be stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Persistence {
+#[doc(alias = "Persistence")]
+pub enum OnStoreError {
     /// The run ends with the error.
     #[default]
-    Strict,
-    /// It is reported, and the run goes on; what could not be stored is tried again with the next step.
-    BestEffort,
+    Fail,
+    /// The error is reported and the run continues; the commit is retried with the next step.
+    Continue,
 }
 
-/// What a host decides on a tool.
+/// Policy of a host for one tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ToolPolicy {
-    /// Its calls are made at once, also where its plugin would ask.
+    /// Calls are made immediately, even if the plugin asks for a confirmation.
     Allow,
-    /// Each of its calls waits until a person has allowed it.
+    /// Each call waits until a person has allowed it.
     Ask,
-    /// It is not offered to the model, and not called.
+    /// The tool is not offered to the model, and not called.
     Deny,
 }
 
-/// How a run that nobody waits for is tried again when it fails, or when its process is lost: after a pause that doubles
-/// from failure to failure, and not for ever.
+/// Retry policy for a run on which no caller waits, if it fails or its process is lost.
+///
+/// The pause doubles after each failure, up to a maximum; the number of consecutive failures is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Retry {
-    /// The pause after the first failure.
+    /// Pause after the first failure; default 10 seconds.
     pub first: Duration,
-    /// The longest pause.
+    /// Maximum pause; default one hour.
     pub longest: Duration,
-    /// After how many failures in a row the session is `Failed`, until somebody recovers it.
+    /// Number of consecutive failures after which the session becomes `Failed`; default 5. Only
+    /// [`Conversation::clear_failure`](crate::handle::Conversation::clear_failure) ends that state.
     pub limit: u32,
 }
 
 impl Default for Retry {
-    /// Pauses from 10 seconds to an hour; five failures.
+    /// Returns a policy with pauses from 10 seconds to one hour and at most five failures.
     fn default() -> Self {
         Self::new(Duration::from_secs(10), Duration::from_secs(3600), 5)
     }
 }
 
 impl Retry {
-    /// Pauses from `first` to `longest`, and at most `limit` failures in a row.
+    /// Creates a policy with pauses from `first` to `longest` and at most `limit` consecutive failures.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use agent_runtime::Retry;
+    ///
+    /// let retry = Retry::new(Duration::from_secs(10), Duration::from_secs(3600), 5);
+    /// assert_eq!(retry, Retry::default());
+    /// ```
     pub const fn new(first: Duration, longest: Duration, limit: u32) -> Self {
         Self { first, longest, limit }
     }
 
-    /// When a run that fails at `now`, after `failures` others in a row, may be tried again.
+    /// Returns the time at which a run that fails at `now`, after `failures` consecutive failures, may be retried.
     pub(crate) fn ready_at(&self, now: Timestamp, failures: u32) -> Timestamp {
         let pause = self.first.saturating_mul(1 << failures.min(20)).min(self.longest);
         now.plus_micros(i64::try_from(pause.as_micros()).unwrap_or(i64::MAX))
@@ -183,201 +243,206 @@ impl Default for Config {
             system_prompt: None,
             limits: Limits::default(),
             lease_ttl: LeaseRequest::DEFAULT_TTL,
-            persistence: Persistence::Strict,
+            on_store_error: OnStoreError::Fail,
             tool_policies: BTreeMap::new(),
             retry: Retry::default(),
             resume_on_prompt: false,
             spans: false,
-            keep_thinking: true,
+            store_thinking: true,
             record_usage: false,
-            keep: Keep::Everything,
-            freeze: false,
+            tool_payloads: ToolPayloads::Store,
+            freeze_config: false,
         }
     }
 }
 
 impl Config {
-    /// The defaults.
+    /// Creates the default configuration; each field and each setter states its default.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Names the active provider.
+    /// Sets the name of the active provider; the default is the only provider.
     #[must_use]
-    pub fn provider(mut self, name: impl Into<String>) -> Self {
+    pub fn with_provider(mut self, name: impl Into<String>) -> Self {
         self.provider = Some(name.into());
         self
     }
 
-    /// Sets how this process names itself.
+    /// Sets the name of this process as a lease holder: 1 to 256 bytes; the default is `process` and the process id.
     #[must_use]
-    pub fn holder(mut self, holder: impl Into<String>) -> Self {
+    pub fn with_holder(mut self, holder: impl Into<String>) -> Self {
         self.holder = holder.into();
         self
     }
 
-    /// Sets the system prompt of sessions that have none of their own.
+    /// Sets the system prompt of sessions that have none of their own; the default is no prompt.
     #[must_use]
-    pub fn system_prompt(mut self, text: impl Into<String>) -> Self {
+    pub fn with_system_prompt(mut self, text: impl Into<String>) -> Self {
         self.system_prompt = Some(text.into());
         self
     }
 
-    /// Sets how often the model is asked in one run.
+    /// Sets the maximum number of model calls in one run; the default is 50.
     #[must_use]
-    pub fn max_turns(mut self, turns: u32) -> Self {
+    pub fn with_max_turns(mut self, turns: u32) -> Self {
         self.limits.turns = turns;
         self
     }
 
-    /// Sets how many tools are called in one run.
+    /// Sets the maximum number of tool calls in one run; the default is 200.
     #[must_use]
-    pub fn max_tool_calls(mut self, calls: u32) -> Self {
+    pub fn with_max_tool_calls(mut self, calls: u32) -> Self {
         self.limits.tool_calls = calls;
         self
     }
 
-    /// Sets the most bytes of text in one answer; at most 15 MiB.
+    /// Sets the maximum bytes of text in one answer; the default is 1 MiB, at most 15 MiB.
     #[must_use]
-    pub fn max_text_bytes(mut self, bytes: usize) -> Self {
+    pub fn with_max_text_bytes(mut self, bytes: usize) -> Self {
         self.limits.text_bytes = bytes;
         self
     }
 
-    /// Sets the most bytes of reasoning in one answer; at most 15 MiB.
+    /// Sets the maximum bytes of reasoning in one answer; the default is 1 MiB, at most 15 MiB.
     #[must_use]
-    pub fn max_thinking_bytes(mut self, bytes: usize) -> Self {
+    pub fn with_max_thinking_bytes(mut self, bytes: usize) -> Self {
         self.limits.thinking_bytes = bytes;
         self
     }
 
-    /// Sets the most bytes of the input of one tool call; at most 15 MiB.
+    /// Sets the maximum bytes of the input of one tool call; the default is 1 MiB, at most 15 MiB.
     #[must_use]
-    pub fn max_call_bytes(mut self, bytes: usize) -> Self {
+    pub fn with_max_call_bytes(mut self, bytes: usize) -> Self {
         self.limits.call_bytes = bytes;
         self
     }
 
-    /// Sets the most bytes of one answer altogether; at most 32 MiB.
+    /// Sets the maximum bytes of one whole answer; the default is 4 MiB, at most 32 MiB.
     #[must_use]
-    pub fn max_answer_bytes(mut self, bytes: usize) -> Self {
+    pub fn with_max_answer_bytes(mut self, bytes: usize) -> Self {
         self.limits.answer_bytes = bytes;
         self
     }
 
-    /// Sets the most tokens that the model may answer with.
+    /// Sets the maximum number of tokens in the model's answer; the default is no limit.
     #[must_use]
-    pub fn max_tokens(mut self, tokens: u32) -> Self {
+    pub fn with_max_tokens(mut self, tokens: u32) -> Self {
         self.limits.max_tokens = Some(tokens);
         self
     }
 
-    /// Sets how long one tool call may take.
+    /// Sets the maximum duration of one tool call; the default is 2 minutes.
     #[must_use]
-    pub fn tool_timeout(mut self, time: Duration) -> Self {
+    pub fn with_tool_timeout(mut self, time: Duration) -> Self {
         self.limits.tool_timeout = time;
         self
     }
 
-    /// Sets how long the model may be silent before it is given up.
+    /// Sets the maximum time without output from the model; the default is 10 minutes.
     #[must_use]
-    pub fn model_silence(mut self, time: Duration) -> Self {
+    pub fn with_model_silence(mut self, time: Duration) -> Self {
         self.limits.model_silence = time;
         self
     }
 
-    /// Sets what of the history the model is given.
+    /// Sets the limits on the history that the model receives; the default is [`ContextLimits::default`].
     #[must_use]
-    pub fn context(mut self, limits: ContextLimits) -> Self {
+    pub fn with_context_limits(mut self, limits: ContextLimits) -> Self {
         self.limits.context = limits;
         self
     }
 
-    /// Sets how long a lease lives without a sign of life.
+    /// Sets the time to live of a lease without a heartbeat, 3 ms to 24 hours; the default is 30 seconds.
     #[must_use]
-    pub fn lease_ttl(mut self, ttl: Duration) -> Self {
+    pub fn with_lease_ttl(mut self, ttl: Duration) -> Self {
         self.lease_ttl = ttl;
         self
     }
 
-    /// Sets what happens where a turn cannot be stored.
+    /// Sets the behavior if a turn cannot be stored; the default is [`OnStoreError::Fail`].
     #[must_use]
-    pub fn persistence(mut self, persistence: Persistence) -> Self {
-        self.persistence = persistence;
+    #[doc(alias = "persistence")]
+    pub fn with_on_store_error(mut self, persistence: OnStoreError) -> Self {
+        self.on_store_error = persistence;
         self
     }
 
-    /// Decides on a tool, whatever its plugin says. A tool that runs outside, or that asks by itself, can only be denied.
+    /// Sets the policy for a tool, which takes precedence over its plugin; the default is no policy.
+    ///
+    /// A tool of the mode [`Outside`](crate::ToolMode::Outside) or [`Ask`](crate::ToolMode::Ask) can only be denied.
     #[must_use]
-    pub fn tool_policy(mut self, tool: impl Into<String>, policy: ToolPolicy) -> Self {
+    pub fn with_tool_policy(mut self, tool: impl Into<String>, policy: ToolPolicy) -> Self {
         self.tool_policies.insert(tool.into(), policy);
         self
     }
 
-    /// Sets how long a question waits for its answer; without it for ever.
+    /// Sets the maximum time that a question waits for its answer; the default is no limit.
     #[must_use]
-    pub fn answer_timeout(mut self, time: Duration) -> Self {
+    pub fn with_answer_timeout(mut self, time: Duration) -> Self {
         self.limits.answer_timeout = Some(time);
         self
     }
 
-    /// Sets whether a prompt to a session that was set aside lets it go on.
+    /// Sets whether a prompt to a suspended session resumes it; the default is false.
     #[must_use]
-    pub fn resume_on_prompt(mut self, resume: bool) -> Self {
+    pub fn with_resume_on_prompt(mut self, resume: bool) -> Self {
         self.resume_on_prompt = resume;
         self
     }
 
-    /// Sets how runs that nobody waits for are tried again.
+    /// Sets the retry policy for runs on which no caller waits; the default is [`Retry::default`].
     #[must_use]
-    pub fn retry(mut self, retry: Retry) -> Self {
+    pub fn with_retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
         self
     }
 
-    /// Records runs and tool calls as spans in the session's log.
+    /// Sets whether runs and tool calls are recorded as spans in the session's log; the default is false.
     #[must_use]
-    pub fn spans(mut self, spans: bool) -> Self {
+    pub fn with_spans(mut self, spans: bool) -> Self {
         self.spans = spans;
         self
     }
 
-    /// Sets whether the model's reasoning is stored.
+    /// Sets whether the model's reasoning is stored; the default is true.
     #[must_use]
-    pub fn keep_thinking(mut self, keep: bool) -> Self {
-        self.keep_thinking = keep;
+    pub fn with_store_thinking(mut self, keep: bool) -> Self {
+        self.store_thinking = keep;
         self
     }
 
-    /// Stores with the end of each run what it used, and what that cost where the provider knows. Off unless asked for.
+    /// Sets whether the end of each run stores its usage, and its cost if the provider knows it; the default is false.
     #[must_use]
-    pub fn record_usage(mut self, record: bool) -> Self {
+    pub fn with_record_usage(mut self, record: bool) -> Self {
         self.record_usage = record;
         self
     }
 
-    /// Sets what the logs of sessions keep of tools, where a session does not say it itself.
+    /// Sets the tool payloads that the logs of sessions keep, unless a session sets this itself; the default is
+    /// [`ToolPayloads::Store`].
     #[must_use]
-    pub fn keep(mut self, keep: Keep) -> Self {
-        self.keep = keep;
+    #[doc(alias = "keep")]
+    pub fn with_tool_payloads(mut self, keep: ToolPayloads) -> Self {
+        self.tool_payloads = keep;
         self
     }
 
-    /// Sets whether a session keeps the configuration with which it was made.
+    /// Sets whether a session keeps the configuration with which it was created; the default is false.
     #[must_use]
-    pub fn freeze(mut self, freeze: bool) -> Self {
-        self.freeze = freeze;
+    pub fn with_freeze_config(mut self, freeze: bool) -> Self {
+        self.freeze_config = freeze;
         self
     }
 
-    /// What is wrong with it, all of it.
+    /// Returns everything that is wrong with the configuration.
     pub(crate) fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let mut check = |result: Result<()>| faults.extend(result.err().map(|error| error.to_string()));
         check(check_text("lease holder", &self.holder, 256).map_err(Error::from));
         if self.lease_ttl < Duration::from_millis(3) || self.lease_ttl > Duration::from_secs(24 * 3600) {
             check(Err(Error::invalid(format!(
-                "a lease of {:?}; give at least 3 ms and at most a day",
+                "a lease of {:?} is out of range; give at least 3 ms and at most 24 hours",
                 self.lease_ttl
             ))));
         }
@@ -389,7 +454,7 @@ impl Config {
             ("bytes for the model", self.limits.context.bytes == 0),
         ] {
             if nothing {
-                check(Err(Error::invalid(format!("the limit allows no {noun}"))));
+                check(Err(Error::invalid(format!("the limit allows no {noun}; give more than zero"))));
             }
         }
         for (noun, bytes, most) in [
@@ -399,7 +464,9 @@ impl Config {
             ("an answer", self.limits.answer_bytes, Limits::ANSWER_MAX_BYTES),
         ] {
             if bytes == 0 || bytes > most {
-                check(Err(Error::invalid(format!("a limit of {bytes} bytes of {noun}; give 1 to {most}"))));
+                check(Err(Error::invalid(format!(
+                    "a limit of {bytes} bytes of {noun} is out of range; give 1 to {most}"
+                ))));
             }
         }
         faults

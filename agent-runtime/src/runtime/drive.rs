@@ -1,4 +1,4 @@
-//! The loop of a run: ask the model, store what it says, call its tools, store their results, ask again.
+//! Main loop of a run: call the model, store its answer, call its tools, store their results, repeat.
 
 use std::cmp::Reverse;
 use std::ops::ControlFlow;
@@ -7,8 +7,9 @@ use tokio::time::timeout;
 use tracing::{Instrument, debug, info_span, warn};
 
 use crate::context::ModelContext;
-use crate::holdings::effective_mounts;
-use crate::runtime::agent::{AgentRuntime, Slot};
+use crate::mounts::effective_mounts;
+use crate::runtime::active::Registration;
+use crate::runtime::agent::{AgentRuntime, RunPermit};
 use crate::runtime::ask::{Answer, AnswerEnd, ask};
 use crate::runtime::calls::After;
 use crate::runtime::children::deliver_now;
@@ -18,37 +19,37 @@ use crate::runtime::report::{RunOutcome, RunReport, Update};
 use crate::runtime::room::Full;
 use crate::runtime::settings::Settings;
 use crate::runtime::spans;
-use crate::runtime::stop::{Heart, Stopped, asks_to_stop};
+use crate::runtime::stop::{HeartbeatTask, Stopped, asks_to_stop};
 use crate::secrets::SecretName;
 use agent_core::commit::{RunEnd, Trigger};
-use agent_core::event::{Body, Message, NewEvent, SystemMessage, ToolOutcome};
+use agent_core::event::{EventPayload, Message, NewEvent, SystemMessage, ToolOutcome};
 use agent_core::isolated::{called, isolated};
 use agent_core::model::{Actor, Cost, Failure, RunUsage};
 use agent_core::state::Reason;
 use agent_core::{CommitId, Error, ErrorKind, Result, SessionStoreExt};
 
-/// How a run is to end.
+/// End of a run.
 struct Ending {
     text: String,
-    /// What was said and is not stored yet.
+    /// Events of the last answer that are not stored yet.
     said: Vec<NewEvent>,
     outcome: RunOutcome,
 }
 
 impl Ending {
-    /// All that was said is stored.
+    /// Creates an end for a run whose events are all stored.
     fn of(text: String, outcome: RunOutcome) -> Self {
         Self { text, said: Vec::new(), outcome }
     }
 }
 
 impl Driver {
-    /// Runs to the end. A panic that none of the calls into the host's code has caught ends the run as failed.
-    pub(crate) async fn run(mut self, slot: Slot) {
+    /// Runs to the end. A panic that no call into host code has caught ends the run as failed.
+    pub(crate) async fn run(mut self, slot: RunPermit, registration: Registration) {
         let span = info_span!("run", session = %self.session.id, run = %self.run, epoch = %self.epoch);
         let sessions = self.handle.runtime().storage.sessions.clone();
         let ttl = self.handle.runtime().config().lease_ttl;
-        let heart = Heart::beat(sessions, self.session.id, self.epoch, ttl);
+        let heart = HeartbeatTask::beat(sessions, self.session.id, self.epoch, ttl);
         let end = isolated(|| Box::pin(self.drive().instrument(span))).await;
         let last = match end {
             Some(Ok(report)) => Ok(Update::Ended(Box::new(report))),
@@ -57,22 +58,24 @@ impl Driver {
         };
         drop(heart);
         drop(slot);
-        self.updates.finish(last);
+        self.updates.finish(&last);
+        drop(registration);
     }
 
-    /// Ends a run that panicked: what it was about to store is stored, then its end.
+    /// Ends a run that panicked: stores the pending commit, then the end of the run.
     async fn end_panicked(&mut self) -> Error {
         let error = Error::new(
             ErrorKind::Provider,
-            format!("the run of session {} panicked; what it said until then is kept", self.session.id),
+            format!("session {}: the run panicked; its output until then is stored", self.session.id),
         );
         let ended = isolated(|| {
             Box::pin(async {
-                // It may be there already: the same commit again takes no effect then.
+                // The commit may be stored already; sending it again then has no effect.
                 if let Some(commit) = self.backlog.pop_front()
-                    && let Ok(committed) = self.handle.runtime().storage.sessions.settle(commit).await
+                    && let Ok(committed) =
+                        self.handle.runtime().storage.sessions.commit_with_retry(commit).await
                 {
-                    self.handle.note(&committed.session);
+                    self.handle.cache_record(&committed.session);
                     self.session = committed.session;
                 }
                 if asks_to_stop(&self.session, self.epoch).is_none() {
@@ -106,33 +109,34 @@ impl Driver {
         }
     }
 
-    /// Gives the lease back after an error of the store, where that is possible.
+    /// Releases the lease after an error of the store, if possible.
     async fn give_up(&mut self, error: &Error) {
         if matches!(error.kind(), ErrorKind::Fenced { .. }) {
             return;
         }
         self.backlog.clear();
         let end = self.failed(self.failure(error));
-        let commit = self.sealed().trigger(Trigger::EndRun(end));
-        match self.handle.runtime().storage.sessions.settle(commit).await {
-            Ok(committed) => self.handle.note(&committed.session),
+        let commit = self.sealed().with_trigger(Trigger::EndRun(end));
+        match self.handle.runtime().storage.sessions.commit_with_retry(commit).await {
+            Ok(committed) => self.handle.cache_record(&committed.session),
             Err(error) => warn!(%error, "the end of a failed run could not be stored; its lease expires"),
         }
     }
 
-    /// As the run ends with it. What is cut short is hidden first: a part of a value would not be known.
+    /// Returns the failure with which the run ends. The text is redacted before it is cut, because a cut value would
+    /// not be recognized.
     fn failure(&self, error: &Error) -> Failure {
-        Failure::new(Reason::RunError, self.handle.runtime().hide(&error.to_string()))
+        Failure::new(Reason::RunError, self.handle.runtime().redact(&error.to_string()))
     }
 
-    /// Has the values known of what the session mounts, so that they are hidden wherever they come from.
+    /// Loads the values of all secrets that the session mounts, so that they are redacted from every source.
     async fn know_secrets(&mut self) -> Result<()> {
         let runtime = self.handle.runtime();
         let Some(secrets) = &runtime.secrets else { return Ok(()) };
         let mounts = effective_mounts(&*runtime.storage.sessions, &self.session).await?;
         for name in mounts.iter().filter_map(|(resource, _)| SecretName::of_resource(resource)) {
             if let Err(error) = secrets.reveal(self.session.workspace, &name).await {
-                debug!(session = %self.session.id, secret = %name, %error, "a secret that is mounted has no value");
+                debug!(session = %self.session.id, secret = %name, %error, "a mounted secret has no value");
             }
         }
         Ok(())
@@ -142,7 +146,7 @@ impl Driver {
         let runtime = self.handle.runtime().clone();
         self.settings = Settings::for_session(&runtime, &self.session, self.theirs.take()).await?;
         if let Err(error) = self.settings.provider(&runtime.shared, &self.session) {
-            // Said before tools run whose results nobody would be given.
+            // Checked before tools run, because no model would receive their results.
             return Ok(Ending::of(String::new(), RunOutcome::Failed(self.failure(&error))));
         }
         let mut context = self.context().await?;
@@ -165,7 +169,7 @@ impl Driver {
         Ok(Ending::of(text, RunOutcome::Completed(Reason::MaxTurns)))
     }
 
-    /// What the model is asked with at first.
+    /// Returns the context for the first model call.
     async fn context(&mut self) -> Result<ModelContext> {
         self.know_secrets().await?;
         let runtime = self.handle.runtime();
@@ -181,16 +185,17 @@ impl Driver {
         Ok(context)
     }
 
-    /// Asks the model once and makes the calls that it asks for: the end of the run, or the text with which it goes on.
+    /// Calls the model once and makes the tool calls of its answer. Returns the end of the run, or the text with which
+    /// it continues.
     async fn turn(&mut self, context: &mut ModelContext) -> Result<ControlFlow<Ending, String>> {
         context.trim();
         let Answer { text, thinking, calls, end } = ask(self, context).await;
         let mut said = Vec::new();
-        if self.settings.keep_thinking && !thinking.is_empty() {
-            said.push(Body::AgentThinking(Message::new(thinking)));
+        if self.settings.store_thinking && !thinking.is_empty() {
+            said.push(EventPayload::AgentThinking(Message::new(thinking)));
         }
         if !text.trim().is_empty() {
-            said.push(Body::AgentMessage(Message::new(text.clone())));
+            said.push(EventPayload::AgentMessage(Message::new(text.clone())));
         }
         let full = if let AnswerEnd::Full(full) = end { Some(full) } else { None };
         if let Some(outcome) = self.outcome_of_answer(end, calls.is_empty())? {
@@ -213,7 +218,7 @@ impl Driver {
         Ok(ControlFlow::Continue(text))
     }
 
-    /// How the run ends with an answer, where it does: with one that asks for no calls, or that broke off.
+    /// Returns how the run ends with an answer, if it does: an answer without calls, or one that broke off.
     fn outcome_of_answer(&self, end: AnswerEnd, is_last: bool) -> Result<Option<RunOutcome>> {
         Ok(match end {
             AnswerEnd::Stopped(Stopped::Fenced(error)) => return Err(error),
@@ -227,25 +232,25 @@ impl Driver {
         })
     }
 
-    /// Tells the model which wakes the run is for; without that it would be asked nothing.
+    /// Adds the timers for which the run was started to the context; otherwise the model would receive no new message.
     fn tell_wakes(&mut self, context: &mut ModelContext) {
-        let mut due: Vec<_> = self.session.woken_by().collect();
-        due.sort_by_key(|wake| (Reverse(wake.priority), wake.at));
-        for wake in due {
-            let text = format!("The scheduled wake {:?} is due. {}", wake.key, wake.note);
-            let body = Body::SystemMessage(SystemMessage::injected(text.trim_end()));
+        let mut due: Vec<_> = self.session.due_timers().collect();
+        due.sort_by_key(|timer| (Reverse(timer.priority), timer.at));
+        for timer in due {
+            let text = format!("The scheduled timer {:?} is due. {}", timer.key, timer.note);
+            let body = EventPayload::SystemMessage(SystemMessage::injected(text.trim_end()));
             self.prelude.push(NewEvent::of(&body).with_actor(Actor::SYSTEM));
             context.push(body, CommitId::from_uuid(*self.run.as_uuid()));
         }
     }
 
-    /// Stores the end of the run together with what was said last.
+    /// Stores the end of the run together with the last events.
     async fn end(&mut self, ending: Ending) -> Result<RunReport> {
         let Ending { text, said, mut outcome } = ending;
         let cost = self.cost();
         let mut for_good = false;
         if let Err(error) = &cost {
-            warn!(session = %self.session.id, %error, "the cost of a run is not kept");
+            warn!(session = %self.session.id, %error, "the cost of a run is not stored");
             if matches!(outcome, RunOutcome::Completed(_)) {
                 (outcome, for_good) = (RunOutcome::Failed(self.failure(error)), true);
             }
@@ -255,33 +260,31 @@ impl Driver {
             RunOutcome::Failed(failure) => {
                 self.send(Update::Failed(failure.clone()));
                 let failure = failure.clone();
-                // An answer that is complete is not asked for again.
+                // A complete answer is not requested again.
                 (if for_good { RunEnd::Failed(failure) } else { self.failed(failure) }, ToolOutcome::Error)
             }
             RunOutcome::Awaiting(action) => (RunEnd::Await(action.clone()), ToolOutcome::Ok),
-            RunOutcome::Interrupted | RunOutcome::Waiting(_) => {
-                (RunEnd::Interrupted, ToolOutcome::Interrupted)
-            }
+            RunOutcome::Interrupted => (RunEnd::Interrupted, ToolOutcome::Interrupted),
         };
         let cost = cost.unwrap_or_default();
         self.prelude.extend(said);
         self.prelude.extend(self.used(cost.clone()));
         let mut commit = self.sealed();
         if self.handle.runtime().config().spans && outcome != RunOutcome::Interrupted {
-            commit = commit.events(spans::completed(&self.run.to_string(), span));
+            commit = commit.with_events(spans::completed(&self.run.to_string(), span));
         }
-        self.store(commit.trigger(Trigger::EndRun(end.clone()))).await?;
+        self.store(commit.with_trigger(Trigger::EndRun(end.clone()))).await?;
         if self.backlog.is_empty() && asks_to_stop(&self.session, self.epoch).is_none() {
-            // What was said last cannot be stored; the run ends all the same.
-            let commit = self.sealed().events(self.used(cost)).trigger(Trigger::EndRun(end));
+            // The last output cannot be stored; the run ends nevertheless.
+            let commit = self.sealed().with_events(self.used(cost)).with_trigger(Trigger::EndRun(end));
             self.store(commit).await?;
         }
         let stored = self.backlog.is_empty() && !self.lost;
-        let status = self.session.status;
-        Ok(RunReport { run: Some(self.run), text, outcome, usage: self.usage, status, stored })
+        let (session, status) = (self.session.id, self.session.status);
+        Ok(RunReport { session, run: Some(self.run), text, outcome, usage: self.usage, status, stored })
     }
 
-    /// How a run ends that failed.
+    /// Returns the end of a run that failed.
     fn failed(&self, failure: Failure) -> RunEnd {
         if !self.unattended {
             return RunEnd::Failed(failure);
@@ -292,7 +295,7 @@ impl Driver {
         RunEnd::retry(failure, ready_at, retry.limit)
     }
 
-    /// What the run cost, if that is kept and the provider knows it.
+    /// Returns the cost of the run, if it is recorded and the provider knows it.
     ///
     /// # Errors
     ///
@@ -305,18 +308,18 @@ impl Driver {
         let Some(provider) = runtime.shared.named(&self.settings.provider) else { return Ok(None) };
         let cost = called(|| provider.cost(self.usage))
             .ok_or_else(|| self.failed_provider("panicked when it was asked for the cost"))?;
-        // One that cannot be stored must not keep the answer from being stored.
+        // A cost that cannot be stored must not prevent the answer from being stored.
         let used = RunUsage::new(self.run, self.usage).with_cost(cost);
         match used.check().and_then(|()| self.session.check_usage(&used)) {
             Ok(()) => Ok(used.cost),
             Err(error) => {
-                warn!(session = %self.session.id, %error, "the cost of a run is not kept");
+                warn!(session = %self.session.id, %error, "the cost of a run is not stored");
                 Ok(None)
             }
         }
     }
 
-    /// What the run used, if that is kept.
+    /// Returns the usage event of the run, if usage is recorded.
     fn used(&self, cost: Option<Cost>) -> Option<NewEvent> {
         let runtime = self.handle.runtime();
         if !runtime.config().record_usage {
@@ -348,7 +351,7 @@ impl Driver {
     }
 }
 
-/// How the run ends after its tools, where it does.
+/// Returns how the run ends after its tool calls, if it does.
 fn outcome_of(after: After) -> Option<RunOutcome> {
     match after {
         After::Ask => None,
@@ -357,7 +360,7 @@ fn outcome_of(after: After) -> Option<RunOutcome> {
     }
 }
 
-/// A plugin's hook: what goes wrong in it is logged.
+/// Calls a hook of a plugin; errors are logged.
 async fn hook(
     plugin: &str,
     name: &str,
@@ -368,7 +371,7 @@ async fn hook(
         Ok(Some(Ok(()))) => {}
         Ok(Some(Err(error))) => {
             let error = error.to_string();
-            warn!(plugin, hook = name, error = %runtime.hide(&error), "a plugin's hook failed");
+            warn!(plugin, hook = name, error = %runtime.redact(&error), "a plugin's hook failed");
         }
         Ok(None) => warn!(plugin, hook = name, "a plugin's hook panicked"),
         Err(_) => warn!(plugin, hook = name, "a plugin's hook took too long"),

@@ -1,4 +1,4 @@
-//! One run: what it holds, and how it stores what it does.
+//! State of one run, and how the run stores its steps.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 
-use crate::runtime::config::Persistence;
+use crate::runtime::config::OnStoreError;
 use crate::runtime::provider::ToolMode;
 use crate::runtime::report::Update;
 use crate::runtime::session_ref::SessionRef;
@@ -20,29 +20,29 @@ use agent_core::model::{Actor, Request, Usage};
 use agent_core::session::Session;
 use agent_core::{CommitId, Epoch, Error, ErrorKind, Result, RunId, SessionStoreExt};
 
-/// One run.
+/// State of one run.
 pub(crate) struct Driver {
     pub(super) handle: SessionRef,
     pub(super) run: RunId,
     pub(super) epoch: Epoch,
     pub(super) session: Arc<Session>,
-    pub(super) updates: UpdateSender,
+    pub(super) updates: Arc<UpdateSender>,
     pub(super) own: OwnHead,
     pub(super) stop: BoxFuture<'static, Stopped>,
-    /// What `stop` came to, where it was noticed at a place that does not end the run by itself.
+    /// Result of `stop`, if it was noticed at a point that does not end the run by itself.
     pub(super) noticed: Option<Stopped>,
-    /// What the next commit starts with.
+    /// Events that the next commit starts with.
     pub(super) prelude: Vec<NewEvent>,
-    /// Commits that could not be stored yet, where the configuration goes on without.
+    /// Commits that could not be stored yet, if the configuration continues after store errors.
     pub(super) backlog: VecDeque<Commit>,
-    /// Whether something could not be stored, and never will be.
+    /// True if an event could not be stored and never will be.
     pub(super) lost: bool,
     pub(super) usage: Usage,
     pub(super) tool_calls: u32,
     pub(super) settings: Settings,
-    /// Nobody waits for the outcome: a failure is tried again.
+    /// True if no caller waits for the outcome; a failed run is then retried.
     pub(super) unattended: bool,
-    /// What the workspace chooses, where that was looked up already.
+    /// Provider choice of the workspace, if it was already looked up.
     pub(super) theirs: Option<Theirs>,
 }
 
@@ -52,7 +52,7 @@ impl Driver {
         run: RunId,
         epoch: Epoch,
         session: Arc<Session>,
-        updates: UpdateSender,
+        updates: Arc<UpdateSender>,
         cancel: watch::Receiver<bool>,
     ) -> Self {
         let own = OwnHead::default();
@@ -85,9 +85,9 @@ impl Driver {
         self.updates.send(update);
     }
 
-    /// Whether the run is to end before its next step: asked here, or by the record.
+    /// Returns whether the run must end before its next step, because of a request here or in the record.
     pub(super) fn asked_to_end(&mut self) -> Result<bool> {
-        if matches!(self.session.requested, Some(Request::Suspend(_))) {
+        if matches!(self.session.stop_request, Some(Request::Suspend(_))) {
             return Ok(true);
         }
         let noticed = self.noticed.take().or_else(|| asks_to_stop(&self.session, self.epoch));
@@ -100,33 +100,33 @@ impl Driver {
 
     pub(super) fn sealed(&mut self) -> Commit {
         Commit::seal(self.handle.runtime().effects(), self.session.id, self.session.head)
-            .actor(Actor::AGENT)
-            .fence(self.run, self.epoch)
-            .events(std::mem::take(&mut self.prelude))
+            .with_actor(Actor::AGENT)
+            .with_fence(self.run, self.epoch)
+            .with_events(std::mem::take(&mut self.prelude))
     }
 
-    /// Stores events; returns the commit's id.
+    /// Stores events; returns the id of the commit.
     pub(super) async fn save(&mut self, events: Vec<NewEvent>) -> Result<CommitId> {
-        let commit = self.sealed().events(events);
+        let commit = self.sealed().with_events(events);
         let id = commit.id;
         self.store(commit).await?;
         Ok(id)
     }
 
-    /// Stores a commit, after those that could not be stored before.
+    /// Stores a commit, after the commits that could not be stored before.
     pub(super) async fn store(&mut self, commit: Commit) -> Result<()> {
         self.backlog.push_back(commit);
         let runtime = self.handle.runtime().clone();
         while let Some(next) = self.backlog.front() {
-            match runtime.storage.sessions.settle(next.clone()).await {
+            match runtime.storage.sessions.commit_with_retry(next.clone()).await {
                 Ok(committed) => {
                     self.own.set(committed.session.head);
-                    self.handle.note(&committed.session);
+                    self.handle.cache_record(&committed.session);
                     self.session = committed.session;
                     self.backlog.pop_front();
                 }
-                Err(error) if goes_on(runtime.config().persistence, &error) => {
-                    // A commit that is itself at fault is not sent again, the others are, with the next step.
+                Err(error) if goes_on(runtime.config().on_store_error, &error) => {
+                    // A commit that is itself invalid is not sent again; other commits are sent with the next step.
                     let at_fault = matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::LimitExceeded);
                     self.send(Update::NotStored(error));
                     if !at_fault {
@@ -141,12 +141,12 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether a call of the tool waits for somebody.
+    /// Returns whether a call of the tool waits for an answer.
     pub(super) fn waits(&self, tool: &str) -> bool {
         matches!(self.mode(tool), ToolMode::Confirm | ToolMode::Outside | ToolMode::Ask)
     }
 
-    /// How the calls of a tool are made.
+    /// Returns how the calls of a tool are made.
     pub(super) fn mode(&self, tool: &str) -> ToolMode {
         self.handle.runtime().shared.tools.mode(tool, &self.settings.tool_policies)
     }
@@ -156,7 +156,7 @@ impl Driver {
     }
 }
 
-/// Whether a run goes on although something could not be stored.
-fn goes_on(persistence: Persistence, error: &Error) -> bool {
-    persistence == Persistence::BestEffort && !matches!(error.kind(), ErrorKind::Fenced { .. })
+/// Returns whether a run continues after an event could not be stored.
+fn goes_on(persistence: OnStoreError, error: &Error) -> bool {
+    persistence == OnStoreError::Continue && !matches!(error.kind(), ErrorKind::Fenced { .. })
 }

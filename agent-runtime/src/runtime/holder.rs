@@ -1,4 +1,4 @@
-//! The holder of a session's lease, as others see it: proven dead, silent, or alive.
+//! State of a lease holder as other processes observe it: proven dead, without heartbeat, or alive.
 
 use std::time::Duration;
 
@@ -12,32 +12,32 @@ use agent_core::session::Session;
 use agent_core::state::SessionState;
 use agent_core::{Epoch, Result};
 
-/// The lease of the session's holder, where the store can prove that the holder is dead. One that cannot be looked at
-/// is not: that must keep no input from being stored.
+/// Returns the session's lease if the store can prove that its holder is dead. A holder whose heartbeat cannot be read
+/// counts as alive, so that the read error does not keep an input from being stored.
 pub(crate) async fn dead_holder(handle: &SessionRef, now: &Session) -> Option<Epoch> {
     let lease = now.lease.as_ref().filter(|_| now.status.state == SessionState::Running)?;
-    match handle.runtime().storage.sessions.pulse(handle.id(), lease.epoch).await {
-        Ok(pulse) => pulse.dead.then_some(lease.epoch),
+    match handle.runtime().storage.sessions.lease_status(handle.id(), lease.epoch).await {
+        Ok(lease_status) => lease_status.holder_proven_dead.then_some(lease.epoch),
         Err(error) => {
-            warn!(session = %handle.id(), epoch = %lease.epoch, %error, "the holder could not be looked at");
+            warn!(session = %handle.id(), epoch = %lease.epoch, %error, "the heartbeat of the holder could not be read");
             None
         }
     }
 }
 
-/// What became of a holder that was watched.
+/// Result of watching a lease holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watched {
-    /// It is gone: dead, or without a sign of life for a whole ttl.
+    /// The holder is dead, or sent no heartbeat for a whole ttl.
     Gone(Epoch),
-    /// It gave a sign of life.
+    /// The holder sent a heartbeat, or the session's head moved.
     Alive,
-    /// The session is no longer run by it.
+    /// The holder no longer runs the session.
     Released,
 }
 
-/// Watches the holder of a running session for a whole ttl, on this process's own clock; with `patience` for as long
-/// as it lives.
+/// Watches the holder of a running session for one ttl on this process's own clock. With `patience` it watches for as
+/// long as the holder lives.
 pub(crate) async fn watch_holder(handle: &SessionRef, now: &Session, patience: bool) -> Result<Watched> {
     let sessions = &handle.runtime().storage.sessions;
     let Some(lease) = now.lease.as_ref().filter(|_| now.status.state == SessionState::Running) else {
@@ -46,11 +46,11 @@ pub(crate) async fn watch_holder(handle: &SessionRef, now: &Session, patience: b
     let (epoch, ttl) = (lease.epoch, Duration::from_millis(lease.ttl_ms));
     let mut closing = handle.runtime().shared.runs.closing();
     let pause = (ttl / 16).clamp(Duration::from_millis(1), Duration::from_secs(1));
-    let pulse = sessions.pulse(handle.id(), epoch).await?;
-    if pulse.dead {
+    let lease_status = sessions.lease_status(handle.id(), epoch).await?;
+    if lease_status.holder_proven_dead {
         return Ok(Watched::Gone(epoch));
     }
-    let mut mark = (now.head, pulse.beat);
+    let mut mark = (now.head, lease_status.heartbeat);
     let mut since = Instant::now();
     loop {
         tokio::select! {
@@ -62,18 +62,18 @@ pub(crate) async fn watch_holder(handle: &SessionRef, now: &Session, patience: b
         if now.lease.as_ref().is_none_or(|lease| lease.epoch != epoch) {
             return Ok(Watched::Released);
         }
-        let pulse = sessions.pulse(handle.id(), epoch).await?;
-        if pulse.dead {
+        let lease_status = sessions.lease_status(handle.id(), epoch).await?;
+        if lease_status.holder_proven_dead {
             return Ok(Watched::Gone(epoch));
         }
-        if (now.head, pulse.beat) != mark {
+        if (now.head, lease_status.heartbeat) != mark {
             if !patience {
                 return Ok(Watched::Alive);
             }
-            mark = (now.head, pulse.beat);
+            mark = (now.head, lease_status.heartbeat);
             since = Instant::now();
         } else if since.elapsed() >= ttl {
-            debug!(session = %handle.id(), %epoch, "the holder gave no sign of life for a whole ttl");
+            debug!(session = %handle.id(), %epoch, "the holder sent no heartbeat for a whole ttl");
             return Ok(Watched::Gone(epoch));
         }
     }

@@ -1,5 +1,5 @@
-//! The line of inputs that wait for one session in this process. Those that wait together go in one commit, so that a
-//! crowd of them costs a few commits and each waits for a few only.
+//! Queue of inputs that wait for one session in this process. Inputs that wait together are stored in one commit, so
+//! many inputs cost few commits and each waits for few commits only.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,24 +14,24 @@ use agent_core::event::Message;
 use agent_core::session::Session;
 use agent_core::{Result, SessionId};
 
-/// How many inputs go in one commit at most.
+/// Maximum number of inputs in one commit.
 const TOGETHER: usize = 256;
-/// How many bytes of what is said; a larger input goes alone.
+/// Maximum bytes of the inputs in one commit; a larger input is stored alone.
 const TOGETHER_BYTES: usize = 1 << 20;
 
-/// The lines of the sessions that this process has handles of.
+/// Queues of the sessions for which this process has handles.
 #[derive(Debug, Default)]
 pub(crate) struct Lines(Mutex<HashMap<SessionId, Weak<Line>>>);
 
 impl Lines {
-    /// The line of a session: the same for all its handles.
+    /// Returns the queue of a session; all handles of the session share it.
     pub(crate) fn of(&self, id: SessionId) -> Arc<Line> {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(line) = lines.get(&id).and_then(Weak::upgrade) {
             return line;
         }
         if lines.len() == lines.capacity() {
-            // Before the table grows: those that nobody has a handle of any more go.
+            // Before the table grows, queues without handles are removed.
             lines.retain(|_, line| line.strong_count() > 0);
             let left = lines.len();
             lines.reserve(left.max(16));
@@ -42,36 +42,36 @@ impl Lines {
     }
 }
 
-/// The line of one session.
+/// Queue of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     waiting: Mutex<Queue>,
-    /// Held by whoever stores what waits.
+    /// Lock that is held by the caller that stores the waiting inputs.
     turn: Turn<()>,
-    /// Whether somebody waited for the turn in vain: then nobody else does, for as long as it is held.
+    /// True if a caller timed out waiting for the lock. While the lock is held, no other caller then waits for it.
     stuck: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     inputs: VecDeque<Waiting>,
-    /// How many ever joined.
+    /// Number of inputs that ever joined.
     joined: u64,
-    /// How often some were taken.
+    /// Number of times that inputs were taken.
     taken: u64,
 }
 
-/// What came of an input, and the record then.
+/// Result of an input, and the session record at that time.
 pub(crate) type Told = (Result<Begun>, Arc<Session>);
 
-/// An input in the line.
+/// Input in the queue.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    /// Its number, of all that ever joined.
+    /// Position among all inputs that ever joined.
     pub(crate) place: u64,
     since: Instant,
     pub(crate) input: Input,
-    /// Whether a run is to start for it.
+    /// True if a run must start for the input.
     pub(crate) starts: bool,
     pub(crate) told: oneshot::Sender<Told>,
 }
@@ -81,7 +81,7 @@ impl Line {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts an input at the end. Returns its place.
+    /// Adds an input at the end of the queue. Returns its position.
     pub(crate) fn join(&self, input: Input, starts: bool, told: oneshot::Sender<Told>) -> u64 {
         let mut waiting = self.waiting();
         waiting.joined += 1;
@@ -90,18 +90,19 @@ impl Line {
         place
     }
 
-    /// Takes an input out, if nobody has taken it.
+    /// Removes an input from the queue, unless it was taken.
     pub(crate) fn leave(&self, place: u64) -> Option<Waiting> {
         let mut waiting = self.waiting();
         let at = waiting.inputs.iter().position(|one| one.place == place)?;
         waiting.inputs.remove(at)
     }
 
-    /// Takes those that are first in the line, want the same and fit in one commit; one at least, if any waits.
+    /// Takes the first inputs of the queue that have the same `starts` flag and fit in one commit; at least one, if any
+    /// waits.
     pub(crate) fn take(&self) -> Vec<Waiting> {
         let mut waiting = self.waiting();
         waiting.taken += 1;
-        // Those of a runtime that was shut down meanwhile are nobody's any more.
+        // Inputs whose tokio runtime was shut down meanwhile have no caller any more.
         waiting.inputs.retain(|one| !one.told.is_closed());
         let starts = waiting.inputs.front().is_some_and(|one| one.starts);
         let mut bytes = 0_usize;
@@ -114,29 +115,29 @@ impl Line {
         waiting.inputs.drain(..count).collect()
     }
 
-    /// Takes those that have waited for at least half of `time`.
+    /// Takes the inputs that have waited for at least half of `time`.
     pub(crate) fn take_late(&self, time: Duration) -> Vec<Waiting> {
         let mut waiting = self.waiting();
         let late = waiting.inputs.iter().take_while(|one| one.since.elapsed() >= time / 2).count();
         waiting.inputs.drain(..late).collect()
     }
 
-    /// Returns how often some were taken: as long as that grows, the line moves.
+    /// Returns the number of times that inputs were taken; the queue makes progress as long as it grows.
     pub(crate) fn taken(&self) -> u64 {
         self.waiting().taken
     }
 
-    /// Waits for the turn.
+    /// Waits for the lock of the queue.
     pub(crate) async fn turn(&self) -> TurnGuard<'_, ()> {
         self.turn.lock().await
     }
 
-    /// Notes that whoever has the turn was waited for in vain.
+    /// Records that a caller timed out waiting for the lock.
     pub(crate) fn give_up(&self) {
         self.stuck.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether the turn is held by somebody who was waited for in vain.
+    /// Returns whether the lock is held by a caller for which another caller waited in vain.
     pub(crate) fn is_stuck(&self) -> bool {
         if self.stuck.load(Ordering::Relaxed) && self.turn.try_lock().is_ok() {
             self.stuck.store(false, Ordering::Relaxed);

@@ -1,13 +1,18 @@
-//! The agent: built once, it opens sessions and runs them, one bounded run at a time.
+//! Agent runtime: opens sessions and runs them, one bounded run at a time.
 
+pub(crate) mod active;
 pub(crate) mod agent;
+pub(crate) mod answer;
 pub(crate) mod ask;
+pub(crate) mod attach;
 pub(crate) mod builder;
 pub(crate) mod calls;
 pub(crate) mod children;
+pub(crate) mod claim;
 pub(crate) mod config;
 pub(crate) mod drive;
 pub(crate) mod driver;
+pub(crate) mod function_tool;
 pub(crate) mod holder;
 pub(crate) mod line;
 pub(crate) mod offline;
@@ -17,6 +22,7 @@ pub(crate) mod report;
 pub(crate) mod room;
 pub(crate) mod rounds;
 pub(crate) mod run;
+pub(crate) mod run_error;
 pub(crate) mod say;
 pub(crate) mod scheduler;
 pub(crate) mod session_ref;

@@ -1,4 +1,4 @@
-//! Providers that need no network: for the first run without a key, and for tests.
+//! Providers that need no network, for a first run without an API key and for tests.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,24 +14,39 @@ use agent_core::json::RawJson;
 use agent_core::model::Usage;
 use agent_core::{Error, ErrorKind, Result};
 
-/// Repeats what the person said last, word by word.
+/// Provider that repeats the last message of the user, word by word. Its name and its model are `echo`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use std::time::Duration;
+/// use agent_core::MemoryStore;
+/// use agent_runtime::{AgentBuilder, EchoProvider};
+///
+/// let model = EchoProvider::new().with_delay(Duration::from_millis(1));
+/// let agent = AgentBuilder::new().with_llm(model).with_storage(MemoryStore::new()).build()?;
+/// let chat = agent.conversation("test").await?;
+/// assert_eq!(chat.prompt("Hello, world").await?.finish().await?.text, "Hello, world");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct EchoProvider {
     delay: Duration,
 }
 
 impl EchoProvider {
-    /// The most pieces that one answer comes in.
+    /// Maximum number of pieces in one answer.
     const PIECES_MAX: usize = 1000;
 
-    /// Answers at once.
+    /// Creates a provider that answers without delay.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Waits so long before each word.
+    /// Sets the delay before each piece of the answer and before its end; the default is none.
+    ///
+    /// A piece is one word with the white space after it; an answer has at most about 1,000 pieces.
     #[must_use]
-    pub fn delay(mut self, delay: Duration) -> Self {
+    pub fn with_delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
@@ -69,7 +84,7 @@ impl LlmProvider for EchoProvider {
     }
 }
 
-/// The text in pieces, each a word with the white space behind it, or several in a long text.
+/// Splits the text into pieces of one word with the white space after it; of several words if the text is long.
 fn words(text: &str, most: usize) -> Vec<String> {
     let least = text.len() / most;
     let mut pieces = Vec::new();
@@ -86,13 +101,25 @@ fn words(text: &str, most: usize) -> Vec<String> {
     pieces
 }
 
-/// Says what it was told to say, turn by turn, and remembers what it was asked.
+/// Provider that returns scripted turns, one per request, and records the requests. Clones share both.
+///
+/// A request after the last turn fails with an error of the kind `Provider`.
 ///
 /// ```
-/// use agent_runtime::{ScriptedProvider, Turn};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use agent_core::MemoryStore;
+/// use agent_runtime::{AgentBuilder, ScriptedProvider, Turn};
 ///
-/// let model = ScriptedProvider::new([Turn::new().text("Hello"), Turn::new().text("Good bye")]);
-/// assert_eq!(model.requests().len(), 0);
+/// let model = ScriptedProvider::new([Turn::new().text("Hello")]).with_name("test-model");
+/// let agent = AgentBuilder::new().with_llm(model.clone()).with_storage(MemoryStore::new()).build()?;
+/// let chat = agent.conversation("test").await?;
+/// assert_eq!(chat.prompt("Hi").await?.finish().await?.text, "Hello");
+///
+/// model.push(Turn::new().text("Good bye"));
+/// assert_eq!(chat.prompt("Bye").await?.finish().await?.text, "Good bye");
+/// let sizes: Vec<_> = model.requests().iter().map(|request| request.messages.len()).collect();
+/// assert_eq!(sizes, [1, 3]);
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
 pub struct ScriptedProvider {
@@ -102,7 +129,7 @@ pub struct ScriptedProvider {
 }
 
 impl ScriptedProvider {
-    /// Says these turns, one for each request.
+    /// Creates a provider that returns these turns, one for each request.
     pub fn new(turns: impl IntoIterator<Item = Turn>) -> Self {
         Self {
             name: "scripted".to_owned(),
@@ -111,9 +138,10 @@ impl ScriptedProvider {
         }
     }
 
-    /// Sets the name of the provider and the model.
+    /// Sets the name of the provider and of its model; the default is `scripted`.
     #[must_use]
-    pub fn named(mut self, name: impl Into<String>) -> Self {
+    #[doc(alias = "named")]
+    pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
@@ -123,7 +151,7 @@ impl ScriptedProvider {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner).push_back(turn);
     }
 
-    /// What it was asked so far.
+    /// Returns copies of the requests that the provider and its clones received so far.
     pub fn requests(&self) -> Vec<ModelRequest> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -143,20 +171,48 @@ impl LlmProvider for ScriptedProvider {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request);
         let turn = self.turns.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let turn = turn.ok_or_else(|| {
-            Error::new(ErrorKind::Provider, format!("the script of provider {} is at its end", self.name))
+            Error::new(
+                ErrorKind::Provider,
+                format!("the script of provider {} has no more turns; add one with `push`", self.name),
+            )
         })?;
-        Ok(stream::iter(turn.acts).filter_map(Act::play).boxed())
+        Ok(stream::iter(turn.steps).filter_map(TurnStep::play).boxed())
     }
 }
 
-/// What a [`ScriptedProvider`] does when it is asked once.
+/// Script of a [`ScriptedProvider`] for one request: text, tool calls, pauses and failures, in order.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use std::time::Duration;
+/// # use agent_core::MemoryStore;
+/// use agent_core::json::RawJson;
+/// use agent_runtime::{AgentBuilder, ModelEvent, RunError, ScriptedProvider, StopReason, Turn};
+///
+/// let model = ScriptedProvider::new([
+///     Turn::new().text("I look it up.").call("1", "search", RawJson::parse("{}")?),
+///     Turn::new().event(ModelEvent::Thinking("Found.".into())).text("It is ").wait(Duration::ZERO).text("42."),
+///     Turn::new().text("It is 4").done(StopReason::MaxTokens),
+///     Turn::new().text("It is ").fail("overloaded"),
+/// ]);
+/// let agent = AgentBuilder::new().with_llm(model).with_storage(MemoryStore::new()).build()?;
+/// let chat = agent.conversation("test").await?;
+///
+/// assert_eq!(chat.prompt("What is it?").await?.finish().await?.text, "It is 42.");
+/// assert_eq!(chat.prompt("Again?").await?.finish().await?.text, "It is 4");
+/// let Err(RunError::Failed(report)) = chat.prompt("Again?").await?.finish().await else {
+///     panic!("the model failed")
+/// };
+/// assert_eq!(report.text, "It is ");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Turn {
-    acts: Vec<Act>,
+    steps: Vec<TurnStep>,
 }
 
 #[derive(Clone, Debug)]
-enum Act {
+enum TurnStep {
     Say(ModelEvent),
     Wait(Duration),
     Gate(Gate),
@@ -164,7 +220,7 @@ enum Act {
     Panic,
 }
 
-impl Act {
+impl TurnStep {
     async fn play(self) -> Option<Result<ModelEvent>> {
         match self {
             Self::Say(event) => Some(Ok(event)),
@@ -177,86 +233,122 @@ impl Act {
                 None
             }
             Self::Fail(text) => Some(Err(Error::new(ErrorKind::Provider, text))),
-            #[allow(clippy::panic, reason = "asked for, to show that a panicking provider is survived")]
-            Self::Panic => panic!("the script asks for a panic"),
+            #[allow(
+                clippy::panic,
+                reason = "a test scripts it, to show that a run survives a panicking provider"
+            )]
+            Self::Panic => panic!("the script contains a panic"),
         }
     }
 }
 
 impl Turn {
-    /// Says nothing, and does not even end; see [`Turn::done`].
+    /// Creates a turn that emits nothing and ends without [`ModelEvent::Done`], which a run treats as a failure of the
+    /// model.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, RunError, ScriptedProvider, Turn};
+    /// # let model = ScriptedProvider::new([Turn::silent().text("It is ")]);
+    /// # let agent = AgentBuilder::new().with_llm(model).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("test").await?;
+    /// // Script: Turn::silent().text("It is ")
+    /// let error = chat.prompt("What is it?").await?.finish().await.unwrap_err();
+    /// assert!(matches!(error, RunError::Failed(report) if report.text == "It is "));
+    /// # Ok(()) }
+    /// ```
     pub fn silent() -> Self {
         Self::default()
     }
 
-    /// Says nothing, and ends.
+    /// Creates a turn that emits nothing and ends with [`StopReason::EndTurn`].
     pub fn new() -> Self {
         Self::silent().done(StopReason::EndTurn)
     }
 
-    /// Says this before it ends.
+    /// Adds an event before the end.
     #[must_use]
     pub fn event(mut self, event: ModelEvent) -> Self {
-        self.add(Act::Say(event));
+        self.add(TurnStep::Say(event));
         self
     }
 
-    /// Says this text.
+    /// Adds a piece of text. A run joins the pieces of one turn.
     #[must_use]
     pub fn text(self, text: impl Into<String>) -> Self {
         self.event(ModelEvent::Text(text.into()))
     }
 
-    /// Calls a tool.
+    /// Adds a call of the tool `name`.
     #[must_use]
     pub fn call(self, id: &str, name: &str, input: RawJson) -> Self {
         self.event(ModelEvent::ToolUse(ModelCall::new(id, name, input)))
     }
 
-    /// Ends for this reason.
+    /// Sets the reason for which the turn ends; the default is [`StopReason::EndTurn`]. The usage of a turn is one
+    /// token in and one token out.
     #[must_use]
     pub fn done(mut self, stop: StopReason) -> Self {
-        self.acts.retain(|act| !matches!(act, Act::Say(ModelEvent::Done { .. })));
-        self.acts.push(Act::Say(ModelEvent::done(stop, Usage::new(1, 1))));
+        self.steps.retain(|act| !matches!(act, TurnStep::Say(ModelEvent::Done { .. })));
+        self.steps.push(TurnStep::Say(ModelEvent::done(stop, Usage::new(1, 1))));
         self
     }
 
-    /// Waits.
+    /// Adds a pause in the time of tokio, which a test can pause and advance.
     #[must_use]
     pub fn wait(mut self, time: Duration) -> Self {
-        self.add(Act::Wait(time));
+        self.add(TurnStep::Wait(time));
         self
     }
 
-    /// Waits until the gate is opened.
+    /// Adds a wait until the [gate](Gate) is opened.
     #[must_use]
     pub fn gate(mut self, gate: &Gate) -> Self {
-        self.add(Act::Gate(gate.clone()));
+        self.add(TurnStep::Gate(gate.clone()));
         self
     }
 
-    /// Fails with this text.
+    /// Adds an error of the kind `Provider` with this text, which ends the turn.
     #[must_use]
     pub fn fail(mut self, text: impl Into<String>) -> Self {
-        self.add(Act::Fail(text.into()));
+        self.add(TurnStep::Fail(text.into()));
         self
     }
 
-    /// Panics.
+    /// Adds a panic of the provider. The run then fails; the process continues.
     #[must_use]
     pub fn panic(mut self) -> Self {
-        self.add(Act::Panic);
+        self.add(TurnStep::Panic);
         self
     }
 
-    /// Adds an act before the end, where there is an end.
-    fn add(&mut self, act: Act) {
-        let end = self.acts.iter().position(|act| matches!(act, Act::Say(ModelEvent::Done { .. })));
-        self.acts.insert(end.unwrap_or(self.acts.len()), act);
+    /// Adds an act before the end, if there is an end.
+    fn add(&mut self, act: TurnStep) {
+        let end = self.steps.iter().position(|act| matches!(act, TurnStep::Say(ModelEvent::Done { .. })));
+        self.steps.insert(end.unwrap_or(self.steps.len()), act);
     }
 }
 
-/// Holds up a [`Turn`] until it is opened. Clones are one gate.
+/// Gate that blocks a [`Turn`] until it is opened. All clones share one gate.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::MemoryStore;
+/// use agent_runtime::{AgentBuilder, Gate, ScriptedProvider, Turn};
+///
+/// let gate = Gate::new();
+/// let model = ScriptedProvider::new([Turn::new().text("One ").gate(&gate).text("two")]);
+/// let agent = AgentBuilder::new().with_llm(model).with_storage(MemoryStore::new()).build()?;
+/// let chat = agent.conversation("test").await?;
+///
+/// // While the gate is closed, the run is active.
+/// let run = chat.prompt("Count").await?;
+/// assert!(agent.attach(chat.id()).is_some());
+/// gate.open();
+/// assert_eq!(run.finish().await?.text, "One two");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Gate(watch::Sender<bool>);
 
@@ -267,12 +359,12 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// A closed gate.
+    /// Creates a closed gate.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Opens it, for good.
+    /// Opens the gate permanently.
     pub fn open(&self) {
         self.0.send_replace(true);
     }

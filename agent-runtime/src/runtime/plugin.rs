@@ -1,4 +1,4 @@
-//! What extends an agent: tools, and hooks around a run.
+//! Extensions of an agent: tools, and hooks around a run.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tracing::warn;
 
-use crate::holdings::effective_mounts;
+use crate::mounts::effective_mounts;
 use crate::runtime::provider::ToolSpec;
 use crate::runtime::report::RunReport;
 use crate::secrets::Secrets;
@@ -17,110 +17,264 @@ use agent_core::model::{Access, CallId};
 use agent_core::session::Session;
 use agent_core::{Error, ErrorKind, Result, RunId, SessionId, SessionStore, WorkspaceId};
 
-/// Tools and hooks. Plugins are asked in the order in which they were given to the builder.
+/// Family of tools, and hooks around a run. A single function is simpler as a [`tool`](crate::tool).
 ///
-/// One that fails or panics, also in the drop of a future, is isolated: a tool call of its gets an error as its result, a
-/// hook of its is logged, and the run goes on. An error of over 2 MiB is not kept, only its size.
+/// Plugins are called in the order in which they were given to the builder. Every method but [`name`](Self::name) has a
+/// default that does nothing.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use agent_core::json::RawJson;
+/// use agent_core::session::Session;
+/// use agent_core::{Error, MemoryStore, Result, async_trait};
+/// use agent_runtime::{AgentBuilder, Plugin, RunReport, ScriptedProvider, ToolContext, ToolSpec, Turn};
+///
+/// /// Counter with a tool that reads it, and a hook that increments it.
+/// #[derive(Debug, Default)]
+/// struct Counter(AtomicU64);
+///
+/// #[async_trait]
+/// impl Plugin for Counter {
+///     fn name(&self) -> &str {
+///         "counter"
+///     }
+///
+///     fn tools(&self) -> Vec<ToolSpec> {
+///         vec![ToolSpec::new("runs", "Number of runs that have ended.")]
+///     }
+///
+///     async fn call(&self, tool: &str, _input: RawJson, _context: ToolContext) -> Result<RawJson> {
+///         match tool {
+///             "runs" => RawJson::of(&self.0.load(Ordering::Relaxed)),
+///             other => Err(Error::invalid(format!("the counter has no tool {other}"))),
+///         }
+///     }
+///
+///     async fn after_run(&self, _session: &Session, _report: &RunReport) -> Result<()> {
+///         self.0.fetch_add(1, Ordering::Relaxed);
+///         Ok(())
+///     }
+/// }
+///
+/// let counter = Arc::new(Counter::default());
+/// # let model = ScriptedProvider::new([
+/// #     Turn::new().call("1", "runs", RawJson::parse("{}")?), Turn::new().text("None."),
+/// # ]);
+/// let agent = AgentBuilder::new()
+///     .with_llm(model)
+///     .with_storage(MemoryStore::new())
+///     .with_plugin(counter.clone())
+///     .build()?;
+/// let chat = agent.conversation("support/4711").await?;
+/// chat.prompt("How many runs?").await?.finish().await?;
+/// assert_eq!(counter.0.load(Ordering::Relaxed), 1);
+/// # Ok(()) }
+/// ```
+///
+/// # Panics
+///
+/// A plugin that fails or panics, also when a future is dropped, does not end the run: a failed tool call gets an error
+/// as its result, and a failed hook is logged. Of an error larger than 2 MiB only the size is stored.
 #[async_trait]
 pub trait Plugin: Debug + Send + Sync + 'static {
-    /// Its name, for logs and errors.
+    /// Returns the plugin's name for logs and errors. Called once, when the runtime is built.
     fn name(&self) -> &str;
 
-    /// The tools that it offers. Asked once, when the runtime is built, which refuses names and schemas that no provider
-    /// takes; a plugin cannot add tools later.
+    /// Returns the tools that the plugin offers; the default is none.
+    ///
+    /// Called once, when the runtime is built. The runtime refuses names and schemas that providers do not accept; a
+    /// plugin cannot add tools later.
     fn tools(&self) -> Vec<ToolSpec> {
         Vec::new()
     }
 
-    /// Calls one of its tools. The call is stored already; it is dropped where the run is cancelled or its time is
-    /// up. Calls of one answer are made one after the other, and each result is stored before the next begins.
+    /// Checks the input of a call, before a person is asked about it and before the tool is called; the default accepts
+    /// every input. A [`Tool`](crate::Tool) accepts the arguments that its function's type decodes.
     ///
     /// # Errors
     ///
-    /// Any; the model is given the text.
+    /// Any error; the call is not made, nobody is asked, and the model receives the text.
+    fn check_input(&self, tool: &str, input: &RawJson) -> Result<()> {
+        let _ = (tool, input);
+        Ok(())
+    }
+
+    /// Calls one of the plugin's tools, and returns its output as JSON of any form.
+    ///
+    /// The call is already stored. The calls of one answer are made one after the other, and each result is stored
+    /// before the next call begins. After a crash in between, the model receives "interrupted, outcome unknown" as the
+    /// result, and the call is not repeated.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future is dropped if the run is cancelled or the [time limit](crate::Limits) of the call is reached.
+    ///
+    /// # Errors
+    ///
+    /// Any error; the model receives its text.
     async fn call(&self, tool: &str, input: RawJson, context: ToolContext) -> Result<RawJson> {
         let _ = (input, context);
         Err(Error::new(ErrorKind::Provider, format!("plugin {} has no tool {tool}", self.name())))
     }
 
-    /// A run has begun, and the model is not yet asked.
+    /// Called after a run has begun and before the model is called.
     ///
     /// # Errors
     ///
-    /// Any; it is logged.
+    /// Any error; it is logged.
     async fn before_run(&self, session: &Session) -> Result<()> {
         let _ = session;
         Ok(())
     }
 
-    /// A run has ended, and its end is stored.
+    /// Called after a run has ended and its end is stored.
     ///
     /// # Errors
     ///
-    /// Any; it is logged.
+    /// Any error; it is logged.
     async fn after_run(&self, session: &Session, report: &RunReport) -> Result<()> {
         let _ = (session, report);
         Ok(())
     }
 }
 
-/// For whom a tool is called.
+#[async_trait]
+impl<P: Plugin + ?Sized> Plugin for Arc<P> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn tools(&self) -> Vec<ToolSpec> {
+        (**self).tools()
+    }
+
+    fn check_input(&self, tool: &str, input: &RawJson) -> Result<()> {
+        (**self).check_input(tool, input)
+    }
+
+    async fn call(&self, tool: &str, input: RawJson, context: ToolContext) -> Result<RawJson> {
+        (**self).call(tool, input, context).await
+    }
+
+    async fn before_run(&self, session: &Session) -> Result<()> {
+        (**self).before_run(session).await
+    }
+
+    async fn after_run(&self, session: &Session, report: &RunReport) -> Result<()> {
+        (**self).after_run(session, report).await
+    }
+}
+
+/// Context of a tool call: its session, workspace, run and id, and access to the tenant's secrets.
+///
+/// The runtime creates it. A test of a tool creates it with [`new`](Self::new):
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use std::collections::BTreeMap;
+/// use agent_core::model::{Access, Patch};
+/// use agent_runtime::ToolContext;
+/// use agent_runtime::secrets::{Secret, SecretName, Secrets};
+/// # use agent_core::MemoryStore;
+/// # use agent_runtime::{AgentBuilder, EchoProvider};
+/// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+/// # let chat = agent.conversation("support/4711").await?;
+/// let name: SecretName = "github".parse()?;
+/// let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("ghp_0123456789")?)]));
+/// let (effects, workspace) = (agent.effects(), chat.record().workspace);
+/// let context = ToolContext::new(chat.id(), workspace, effects.new_run_id(), "call-1".parse()?)
+///     .with_sessions(agent.storage().sessions.clone())
+///     .with_effects(effects.clone())
+///     .with_secrets(secrets);
+/// assert!(context.sessions().is_some() && context.effects().is_some());
+///
+/// // A tool has only what its session mounts.
+/// assert!(context.secret(&name).await.is_err());
+/// chat.update(Patch::new().mount(name.resource(), Access::Read)).await?;
+/// assert!(context.is_mounted("secret:github", Access::Read).await);
+/// assert_eq!(context.secret(&name).await?.expose(), "ghp_0123456789");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ToolContext {
-    /// The session.
+    /// Id of the session.
     pub session: SessionId,
-    /// Its workspace.
+    /// Id of the session's workspace.
     pub workspace: WorkspaceId,
-    /// The run.
+    /// Id of the run.
     pub run: RunId,
-    /// The call; the same in every retry of it, so that a tool can know it again.
+    /// Id of the call. Every retry of the call has the same id, so a tool can detect it.
     pub call: CallId,
-    /// Where the session is.
+    /// Store that holds the session.
     sessions: Option<Arc<dyn SessionStore>>,
     effects: Option<Effects>,
     secrets: Option<Secrets>,
 }
 
 impl ToolContext {
-    /// A call of `run` in `session`.
+    /// Creates the context of a call that `run` makes in `session`, without stores and secrets.
     pub const fn new(session: SessionId, workspace: WorkspaceId, run: RunId, call: CallId) -> Self {
         Self { session, workspace, run, call, sessions: None, effects: None, secrets: None }
     }
 
-    /// Sets where the session is.
+    /// Sets the store that holds the session; without it, no resource counts as mounted.
     #[must_use]
     pub fn with_sessions(mut self, sessions: Arc<dyn SessionStore>) -> Self {
         self.sessions = Some(sessions);
         self
     }
 
-    /// Sets where time, ids and randomness come from.
+    /// Sets the source of time, ids and randomness; the default is none.
     #[must_use]
     pub fn with_effects(mut self, effects: Effects) -> Self {
         self.effects = Some(effects);
         self
     }
 
-    /// Sets where the values of secrets come from.
+    /// Sets the source of the values of secrets; the default is none.
     #[must_use]
     pub fn with_secrets(mut self, secrets: Secrets) -> Self {
         self.secrets = Some(secrets);
         self
     }
 
-    /// The sessions of the tenant for whom it is called.
+    /// Returns the session store of the tenant for which the tool is called. In a run it is always present.
     pub const fn sessions(&self) -> Option<&Arc<dyn SessionStore>> {
         self.sessions.as_ref()
     }
 
-    /// Where time, ids and randomness come from.
+    /// Returns the source of time, ids and randomness. In a run it is always present.
     pub const fn effects(&self) -> Option<&Effects> {
         self.effects.as_ref()
     }
 
-    /// Whether the session has `resource` [mounted](effective_mounts) with at least this access, at this
-    /// moment. What is not mounted, what is not named and what cannot be looked up is denied.
+    /// Returns whether the session now has `resource` [mounted](effective_mounts) with at least this access. Reads up
+    /// to four records.
+    ///
+    /// Returns false also if the resource cannot be looked up, which is logged.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use std::collections::BTreeMap;
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::model::{Access, Patch};
+    /// # use agent_runtime::secrets::{Secret, Secrets};
+    /// # use agent_runtime::{AgentBuilder, EchoProvider, ToolContext};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (effects, workspace) = (agent.effects(), chat.record().workspace);
+    /// # let secrets = Secrets::new(BTreeMap::from([("github".parse()?, Secret::new("ghp_0123456789")?)]));
+    /// # let context = ToolContext::new(chat.id(), workspace, effects.new_run_id(), "call-1".parse()?)
+    /// #     .with_sessions(agent.storage().sessions.clone()).with_secrets(secrets);
+    /// assert!(!context.is_mounted("kb:handbook", Access::Read).await);
+    /// chat.update(Patch::new().mount("kb:handbook", Access::Read)).await?;
+    /// assert!(context.is_mounted("kb:handbook", Access::Read).await);
+    /// assert!(!context.is_mounted("kb:handbook", Access::Write).await);
+    /// # Ok(()) }
+    /// ```
     pub async fn is_mounted(&self, resource: &str, access: Access) -> bool {
         let Some(sessions) = &self.sessions else { return false };
         let looked_up = async {
@@ -136,27 +290,51 @@ impl ToolContext {
         }
     }
 
-    /// The value of a secret that the session has [mounted](SecretName::resource). Where a result, an error or an event
-    /// holds it, its name is written in its place, as [`crate::secrets`] says.
+    /// Returns the value of a secret that the session has [mounted](SecretName::resource).
+    ///
+    /// From now on the value is redacted: in results, errors and events, the name of the secret is written in its
+    /// place; see [`crate::secrets`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use std::collections::BTreeMap;
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::model::{Access, Patch};
+    /// # use agent_runtime::secrets::{Secret, SecretName, Secrets};
+    /// # use agent_runtime::{AgentBuilder, EchoProvider, ToolContext};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// # let (effects, workspace) = (agent.effects(), chat.record().workspace);
+    /// # let secrets = Secrets::new(BTreeMap::from([("github".parse()?, Secret::new("ghp_0123456789")?)]));
+    /// # let context = ToolContext::new(chat.id(), workspace, effects.new_run_id(), "call-1".parse()?)
+    /// #     .with_sessions(agent.storage().sessions.clone()).with_secrets(secrets);
+    /// use agent_core::ErrorKind;
+    ///
+    /// let name: SecretName = "github".parse()?;
+    /// let error = context.secret(&name).await.unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::Denied);
+    ///
+    /// chat.update(Patch::new().mount(name.resource(), Access::Read)).await?;
+    /// assert_eq!(context.secret(&name).await?.expose(), "ghp_0123456789");
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// `Denied` where it is not mounted, or that cannot be looked up; `NotFound` where there is no value, or the agent
-    /// [has no secrets](crate::runtime::agent::AgentRuntime::with_secrets); those of the source.
+    /// `Denied` if the secret is not mounted, or if that cannot be looked up; `NotFound` if it has no value, or if the
+    /// agent [has no secrets](crate::runtime::agent::AgentRuntime::with_secrets); errors of the source.
     pub async fn secret(&self, name: &SecretName) -> Result<Secret> {
         let resource = name.resource();
         if !self.is_mounted(&resource, Access::Read).await {
             return Err(Error::new(
                 ErrorKind::Denied,
-                format!("session {} may not have secret {name}; mount {resource} in it", self.session),
+                format!("session {} may not read secret {name}; mount {resource} in it", self.session),
             ));
         }
         let secrets = self.secrets.as_ref().ok_or_else(|| {
             Error::new(
                 ErrorKind::NotFound,
-                format!(
-                    "secret {name}: the agent has no secrets; give it some with AgentBuilder::with_secrets"
-                ),
+                format!("secret {name}: the agent has no secrets; set them with AgentBuilder::with_secrets"),
             )
         })?;
         secrets.reveal(self.workspace, name).await

@@ -1,6 +1,7 @@
-//! The seam to language models: what a model is asked, and what it streams back.
+//! Interface to language models: requests, and streamed answers.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -12,115 +13,239 @@ use agent_core::model::Cost;
 pub use agent_core::model::Usage;
 use agent_core::state::Reason;
 
-/// What a model streams: events, then [`ModelEvent::Done`]; or an error, which ends it.
+/// Stream of a model's answer: events, then [`ModelEvent::Done`], or an error that ends it.
 pub type ModelStream = BoxStream<'static, Result<ModelEvent>>;
 
-/// A language model, under the name by which the configuration chooses it.
+/// Language model, under the name by which the configuration chooses it.
+///
+/// A provider maps a [`ModelRequest`] to the API of its model, and the answer to a stream of [`ModelEvent`]s: pieces of
+/// text and reasoning, whole tool calls, and [`Done`](ModelEvent::Done) as the last event. This one answers without a
+/// network:
+///
+/// ```
+/// use agent_core::{MemoryStore, Result, async_trait};
+/// use agent_runtime::context::ModelMessage;
+/// use agent_runtime::{AgentBuilder, LlmProvider, ModelEvent, ModelRequest, ModelStream, StopReason, Usage};
+/// use futures::{StreamExt, stream};
+///
+/// /// Model that answers with the number of messages of the user.
+/// #[derive(Debug)]
+/// struct Counting;
+///
+/// #[async_trait]
+/// impl LlmProvider for Counting {
+///     fn name(&self) -> &str {
+///         "counting"
+///     }
+///
+///     fn model(&self) -> &str {
+///         "counting-1"
+///     }
+///
+///     async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
+///         // A network provider sends `system`, `messages`, `tools` and `max_tokens` here.
+///         let users = request.messages.iter().filter(|message| matches!(message, ModelMessage::User(_)));
+///         let events = [
+///             ModelEvent::Text(format!("{} so far", users.count())),
+///             ModelEvent::done(StopReason::EndTurn, Usage::new(10, 3)),
+///         ];
+///         Ok(stream::iter(events.map(Ok)).boxed())
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// let agent = AgentBuilder::new().with_llm(Counting).with_storage(MemoryStore::new()).build()?;
+/// let chat = agent.conversation("support/4711").await?;
+/// chat.prompt("One").await?.finish().await?;
+/// let report = chat.prompt("Two").await?.finish().await?;
+/// assert_eq!(report.text, "2 so far");
+/// assert_eq!(report.usage, Usage::new(10, 3));
+/// # Ok(()) }
+/// ```
 ///
 /// # Cancel safety
 ///
-/// A run that is cancelled drops the stream; a provider ends its request then. So does a run whose answer meets one of
-/// its [limits](crate::runtime::config::Limits), while it streams.
+/// A cancelled run drops the stream; the provider must then end its request. A run whose answer reaches one of its
+/// [limits](crate::runtime::config::Limits) drops the stream too, before its end.
 ///
 /// # Panics
 ///
-/// A provider that panics, also in [`cost`](Self::cost) or in the drop of a stream, ends the run as failed, at once; what it
-/// said until then is kept. A provider is asked for its name and its model once, when the agent is built.
+/// A provider that panics, also in [`cost`](Self::cost) or when a stream is dropped, ends the run as failed
+/// immediately; the output until then is stored. The name and the model are read once, when the agent is built.
 #[async_trait]
 pub trait LlmProvider: Debug + Send + Sync + 'static {
-    /// The name by which the configuration chooses it: 1 to 256 bytes.
+    /// Returns the name by which the configuration chooses the provider: 1 to 256 bytes.
     fn name(&self) -> &str;
 
-    /// The model that it asks, as the session's references name it.
+    /// Returns the model that the provider calls, as the session's references name it.
     fn model(&self) -> &str;
 
-    /// Asks the model, and streams what it says.
+    /// Calls the model, and streams its answer.
+    ///
+    /// The future returns when the answer begins. A future or a stream without output for
+    /// [`model_silence`](field@crate::Limits::model_silence) is dropped, and the run fails.
     ///
     /// # Errors
     ///
-    /// `Provider`, with a text for a person and without payloads.
+    /// `Provider`, with a text for a person and without payloads. The stream may end with such an error too; the output
+    /// before it is stored.
     async fn generate(&self, request: ModelRequest) -> Result<ModelStream>;
 
-    /// What `usage` costs, where the provider knows. Asked only where [usage is kept](crate::runtime::config::Config::record_usage). A cost
-    /// that cannot be stored is left out and logged.
+    /// Returns the cost of `usage`, if the provider knows it.
+    ///
+    /// Called only if [usage is recorded](crate::runtime::config::Config::with_record_usage). A cost that cannot be
+    /// stored is left out and logged.
+    ///
+    /// ```
+    /// use agent_core::model::Cost;
+    /// use agent_core::{Result, async_trait};
+    /// use agent_runtime::{EchoProvider, LlmProvider, ModelRequest, ModelStream, Usage};
+    ///
+    /// /// Provider with a price of 3 millionths of a dollar for a token.
+    /// #[derive(Debug)]
+    /// struct Priced(EchoProvider);
+    ///
+    /// #[async_trait]
+    /// impl LlmProvider for Priced {
+    ///     fn name(&self) -> &str {
+    ///         "priced"
+    ///     }
+    ///
+    ///     fn model(&self) -> &str {
+    ///         self.0.model()
+    ///     }
+    ///
+    ///     async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
+    ///         self.0.generate(request).await
+    ///     }
+    ///
+    ///     fn cost(&self, usage: Usage) -> Option<Cost> {
+    ///         Some(Cost::new("USD", 3 * (usage.input_tokens + usage.output_tokens)))
+    ///     }
+    /// }
+    ///
+    /// let cost = Priced(EchoProvider::new()).cost(Usage::new(1000, 200));
+    /// assert_eq!(cost, Some(Cost::new("USD", 3600)));
+    /// ```
     fn cost(&self, usage: Usage) -> Option<Cost> {
         let _ = usage;
         None
     }
 }
 
-/// What a model is asked.
+#[async_trait]
+impl<P: LlmProvider + ?Sized> LlmProvider for Arc<P> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn model(&self) -> &str {
+        (**self).model()
+    }
+
+    async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
+        (**self).generate(request).await
+    }
+
+    fn cost(&self, usage: Usage) -> Option<Cost> {
+        (**self).cost(usage)
+    }
+}
+
+/// Request to a model. Fields that a provider does not support are left out by that provider.
+///
+/// ```
+/// use agent_runtime::ModelRequest;
+/// use agent_runtime::context::ModelMessage;
+///
+/// let request = ModelRequest::new(vec![ModelMessage::User("Hello".into()), ModelMessage::agent("Hi")]);
+/// assert_eq!(request.messages.len(), 2);
+/// assert!(request.system.is_none() && request.tools.is_empty() && request.max_tokens.is_none());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ModelRequest {
-    /// The system prompt.
+    /// System prompt.
     pub system: Option<String>,
-    /// The conversation; every tool call in it has its result right behind it. Two messages of one role may follow
-    /// each other, and text of the system may stand between; a provider whose model wants otherwise joins them.
+    /// Conversation; every tool call is directly followed by its result. Consecutive messages may have the same role,
+    /// and system text may occur between messages; a provider whose model requires another form joins them. The last
+    /// message is not always the user's: a run that a timer started ends with a system message that names the timer.
     pub messages: Vec<ModelMessage>,
-    /// The tools that it may call.
+    /// Tools that the model may call.
     pub tools: Vec<ToolSpec>,
-    /// The most tokens that it may answer with, where that is limited.
+    /// Maximum number of tokens in the answer; `None` for no limit.
     pub max_tokens: Option<u32>,
 }
 
 impl ModelRequest {
-    /// A request with this conversation, and nothing else.
+    /// Creates a request with this conversation, without a system prompt, tools and a limit of tokens.
     pub fn new(messages: Vec<ModelMessage>) -> Self {
         Self { messages, ..Self::default() }
     }
 }
 
-/// A tool that a model may call.
+/// Tool that a model may call: name, description, schema of the input, and mode.
+///
+/// ```
+/// use agent_core::json::RawJson;
+/// use agent_runtime::{ToolMode, ToolSpec};
+///
+/// let schema = RawJson::parse(r#"{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#)?;
+/// let spec = ToolSpec::new("weather", "Current weather of a city.")
+///     .with_input(schema)
+///     .with_mode(ToolMode::Confirm);
+/// assert_eq!((spec.name.as_str(), spec.mode), ("weather", ToolMode::Confirm));
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ToolSpec {
-    /// Its name: 1 to 64 ASCII letters, digits, `_` and `-`, which is what all providers take; one of its kind in a runtime.
+    /// Name: 1 to 64 ASCII letters, digits, `_` and `-`, which all providers accept; unique in a runtime.
     pub name: String,
-    /// What it does, for the model.
+    /// Description of the tool for the model.
     pub description: String,
-    /// The JSON schema of its input: an object of `"type": "object"`.
+    /// JSON schema of the input: an object of `"type": "object"`.
     pub input: RawJson,
-    /// How its calls are made.
+    /// Mode in which calls are made.
     pub mode: ToolMode,
 }
 
-/// How the calls of a tool are made.
+/// Mode in which the calls of a tool are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToolMode {
-    /// At once.
+    /// The call is made immediately.
     #[default]
     Direct,
-    /// When a person has allowed it: the run ends, and the session waits for the answer.
+    /// The call is made after a person has allowed it: the run ends, and the session waits for the answer.
     Confirm,
-    /// By somebody outside, who delivers the result: the run ends, and the session waits for it.
+    /// The call is made outside this process: the run ends, and the session waits for the result to be delivered.
     Outside,
-    /// By asking a person: the call is a question, and the answer its result. The run ends, and the session waits for
-    /// it. The input's `question` and `choices` are what the person is shown.
+    /// The call is a question to a person, and the answer is its result. The run ends, and the session waits for the
+    /// answer. The input's `question` and `choices` are shown to the person.
     Ask,
-    /// Not at all: the model is not told of the tool, and a call of it is refused.
+    /// The call is never made: the tool is not offered to the model, and a call of it is refused.
     Never,
 }
 
 impl ToolSpec {
-    /// The most bytes of a tool's name.
+    /// Maximum bytes of a tool's name.
     pub const NAME_MAX_BYTES: usize = 64;
 
-    /// A tool whose input is any object.
+    /// Creates a tool of the mode [`Direct`](ToolMode::Direct) whose input is any object.
     pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
         let input = RawJson::constant(r#"{"type":"object"}"#);
         Self { name: name.into(), description: description.into(), input, mode: ToolMode::Direct }
     }
 
-    /// Sets how its calls are made.
+    /// Sets the mode in which calls are made; the default is [`ToolMode::Direct`].
     #[must_use]
     pub fn with_mode(mut self, mode: ToolMode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Sets the schema of its input.
+    /// Sets the JSON schema of the input, which must have `"type": "object"`; the default accepts any object.
     #[must_use]
     pub fn with_input(mut self, schema: RawJson) -> Self {
         self.input = schema;
@@ -128,69 +253,89 @@ impl ToolSpec {
     }
 }
 
-/// A piece of what a model streams.
+/// Event of a model's answer stream.
+///
+/// ```
+/// use agent_core::json::RawJson;
+/// use agent_runtime::{ModelCall, ModelEvent, StopReason, Usage};
+///
+/// let events = [
+///     ModelEvent::Text("I look it up.".into()),
+///     ModelEvent::ToolUse(ModelCall::new("call-1", "weather", RawJson::parse(r#"{"city":"Paris"}"#)?)),
+///     ModelEvent::done(StopReason::EndTurn, Usage::new(120, 30)),
+/// ];
+/// assert!(matches!(&events[1], ModelEvent::ToolUse(call) if call.name == "weather"));
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModelEvent {
-    /// Text of its answer.
+    /// Piece of the answer's text.
     Text(String),
-    /// Text of its reasoning.
+    /// Piece of the reasoning's text.
     Thinking(String),
-    /// It calls a tool; the whole call.
+    /// Tool call, always whole: a provider collects the pieces of the input first.
     ToolUse(ModelCall),
-    /// It is done. The last event.
+    /// End of the answer; always the last event. A stream that ends without it fails the run.
     #[non_exhaustive]
     Done {
-        /// Why it stopped.
+        /// Reason for which the model stopped.
         stop: StopReason,
-        /// What it used.
+        /// Usage of the request.
         usage: Usage,
     },
 }
 
 impl ModelEvent {
-    /// It is done, for this reason.
+    /// Creates a [`ModelEvent::Done`] with this reason and usage.
     pub const fn done(stop: StopReason, usage: Usage) -> Self {
         Self::Done { stop, usage }
     }
 }
 
-/// A tool call as a model gives it: unchecked.
+/// Tool call as a model returns it, unchecked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ModelCall {
-    /// The id that the provider gave it; one that is empty, over 128 bytes or not unique is replaced.
+    /// Id from the provider; an id that is empty, longer than 128 bytes or not unique is replaced.
     pub id: String,
-    /// The tool's name; one of over 128 bytes is replaced.
+    /// Name of the tool; a name longer than 128 bytes is replaced.
     pub name: String,
-    /// What the tool is given.
+    /// Input of the tool.
     pub input: RawJson,
 }
 
 impl ModelCall {
-    /// A call of `name`.
+    /// Creates a call of the tool `name`.
     pub fn new(id: impl Into<String>, name: impl Into<String>, input: RawJson) -> Self {
         Self { id: id.into(), name: name.into(), input }
     }
 }
 
-/// Why a model stopped.
+/// Reason for which a model stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StopReason {
-    /// It had said what it had to say, or wants the results of its tool calls.
+    /// The model finished its answer, or waits for the results of its tool calls.
     #[default]
     EndTurn,
-    /// It ran into its token limit. Tool calls of such an answer are not made: they may be cut short.
+    /// The model reached its token limit. Tool calls of such an answer are not made, because they may be cut short.
     MaxTokens,
-    /// It met a stop sequence.
+    /// The model produced a stop sequence.
     StopSequence,
-    /// It refused. Tool calls of such an answer are not made.
+    /// The model refused. Tool calls of such an answer are not made.
     Refusal,
 }
 
 impl StopReason {
-    /// The reason for which a session is idle after it.
+    /// Returns the reason with which the session becomes idle.
+    ///
+    /// ```
+    /// use agent_core::state::Reason;
+    /// use agent_runtime::StopReason;
+    ///
+    /// assert_eq!(StopReason::MaxTokens.reason(), Reason::MaxTokens);
+    /// ```
     pub const fn reason(self) -> Reason {
         match self {
             Self::EndTurn => Reason::EndTurn,

@@ -1,88 +1,191 @@
-//! What a run tells while it goes on, and what it came to.
+//! Updates that a run streams, and its final report.
 
 use agent_core::event::{ToolResult, ToolUse};
 use agent_core::model::{Failure, PendingAction, Status, Usage};
+use agent_core::session::Session;
 use agent_core::state::{Reason, SessionState};
-use agent_core::{Epoch, Error, RunId, Seq};
+use agent_core::{Epoch, Error, RunId, Seq, SessionId};
+use serde::{Deserialize, Serialize};
 
-/// What happens in a run.
-#[derive(Debug)]
+/// Update on the progress of a run: an item of the stream [`Run`](crate::runtime::run::Run).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::MemoryStore;
+/// # use agent_runtime::{AgentBuilder, EchoProvider};
+/// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+/// # let chat = agent.conversation("support/4711").await?;
+/// use agent_runtime::Update;
+/// use futures::StreamExt;
+///
+/// let mut run = chat.prompt("Hello").await?;
+/// let mut shown = String::new();
+/// while let Some(update) = run.next().await {
+///     match update? {
+///         Update::Text(piece) => shown.push_str(&piece),
+///         Update::ToolCalled(call) => println!("calls {}", call.name),
+///         Update::Failed(failure) => eprintln!("the model failed: {}", failure.text),
+///         _ => {}
+///     }
+/// }
+/// assert_eq!(shown, "Hello");
+/// # Ok(()) }
+/// ```
+///
+/// As JSON it is `{"type":"text","data":"Hel"}`: the name of the variant in snake case, and its content.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", content = "data", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Update {
-    /// The input is stored, and no run was started; the last update.
-    Stored(Stored),
-    /// The run has begun.
+    /// Input that is stored and for which no run was started; the last update.
+    #[doc(alias = "Stored")]
+    Queued(Queued),
+    /// Start of the run.
     #[non_exhaustive]
     Started {
-        /// The run.
+        /// Id of the run.
         run: RunId,
-        /// The number of its lease.
+        /// Epoch of the run's lease.
         epoch: Epoch,
     },
-    /// A piece of the agent's text.
+    /// Piece of the agent's text.
     Text(String),
-    /// A piece of the agent's reasoning.
+    /// Piece of the agent's reasoning.
     Thinking(String),
-    /// A tool is called; the call is stored.
+    /// Call of a tool; the call is stored.
     ToolCalled(ToolUse),
-    /// A tool's result.
+    /// Result of a tool call; the result is stored.
     ToolDone(ToolResult),
-    /// Something could not be stored, and the run goes on, as the configuration wants it.
+    /// Event that could not be stored; the run continues, because
+    /// [`OnStoreError::Continue`](crate::OnStoreError::Continue) is configured.
     NotStored(Error),
-    /// The model failed. The session stays usable.
+    /// Failure of the model. The session stays usable.
     Failed(Failure),
-    /// Updates were left out here, because too much of the stream was unread; see [`Run`](crate::runtime::run::Run).
+    /// Gap in the stream: updates were left out, because too much of it was unread; see
+    /// [`Run`](crate::runtime::run::Run).
     #[non_exhaustive]
     Skipped {
-        /// How many.
+        /// Number of updates that were left out.
         updates: u64,
     },
-    /// The run is over; the last update.
+    /// End of the run; the last update.
     Ended(Box<RunReport>),
 }
 
-/// An input that waits, because no run could be started.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Input that is stored and for which no run was started, because the session is running or may not run now.
+///
+/// The next run of the session answers it, in any process. [`Conversation::wait_for_answer`] waits for that answer.
+///
+/// [`Conversation::wait_for_answer`]: crate::handle::Conversation::wait_for_answer
+#[doc(alias = "Stored")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Stored {
-    /// The input's event.
+pub struct Queued {
+    /// Id of the session.
+    pub session: SessionId,
+    /// Sequence number of the input's event.
     pub seq: Seq,
-    /// Who runs the session, where somebody does.
+    /// Run that has claimed the input; `None` if no run has.
+    ///
+    /// Prompts that are stored together are answered by one run, which one of the callers receives;
+    /// [`AgentRuntime::attach`](crate::runtime::agent::AgentRuntime::attach) streams it to the others.
+    pub run: Option<RunId>,
+    /// Name of the process that runs the session; `None` if none does.
     pub holder: Option<String>,
-    /// What the session is doing.
+    /// State of the session.
     pub state: SessionState,
 }
 
-/// What a run came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+impl Queued {
+    /// Creates the reference to an input from its session and the sequence number of its event.
+    ///
+    /// [`Conversation::send`](crate::handle::Conversation::send) returns that number. A host may return both to a
+    /// client, which fetches the answer later.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// use agent_runtime::Queued;
+    ///
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.open(&"laptop".parse()?).await?;
+    /// let seq = chat.send("Hello").await?;
+    /// let queued = Queued::new(chat.id(), seq);
+    /// assert_eq!(chat.wait_for_answer(&queued).await?.text, "Hello");
+    /// # Ok(()) }
+    /// ```
+    pub const fn new(session: SessionId, seq: Seq) -> Self {
+        Self { session, seq, run: None, holder: None, state: SessionState::Queued }
+    }
+
+    /// Returns the input `seq` of the session with this record.
+    pub(crate) fn in_session(now: &Session, seq: Seq) -> Self {
+        let lease = now.lease.as_ref();
+        Self {
+            session: now.id,
+            seq,
+            run: lease.filter(|_| seq <= now.inputs_claimed_through).map(|lease| lease.run),
+            holder: lease.map(|lease| lease.holder.clone()),
+            state: now.status.state,
+        }
+    }
+}
+
+/// Final report of a run: the outcome, the last text, the usage, and the status of the session.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::MemoryStore;
+/// # use agent_runtime::{AgentBuilder, EchoProvider};
+/// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+/// # let chat = agent.conversation("support/4711").await?;
+/// use agent_core::state::{Reason, SessionState};
+/// use agent_runtime::RunOutcome;
+///
+/// let report = chat.prompt("Hello").await?.finish().await?;
+/// match report.outcome {
+///     RunOutcome::Completed(reason) => assert_eq!(reason, Reason::EndTurn),
+///     RunOutcome::Awaiting(action) => println!("{}", action.question),
+///     other => println!("{other:?}"),
+/// }
+/// assert_eq!(report.text, "Hello");
+/// assert_eq!(report.status.state, SessionState::Idle);
+/// assert!(report.stored);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RunReport {
-    /// The run; `None` where the input was only stored.
+    /// Id of the session.
+    pub session: SessionId,
+    /// Id of the run; `None` if the session failed before a run claimed the input.
     pub run: Option<RunId>,
-    /// The agent's last text.
+    /// Last text of the agent; the text so far if the run failed or was interrupted.
     pub text: String,
-    /// How it ended.
+    /// Outcome of the run.
     pub outcome: RunOutcome,
-    /// What the model used, over all calls.
+    /// Usage of the model over all calls of the run.
     pub usage: Usage,
-    /// What the session came to, as far as it is known: `Queued` where more inputs wait.
+    /// Status of the session after the run, as last seen; `Queued` if more inputs wait.
     pub status: Status,
-    /// Whether all of it is stored.
+    /// True if all events of the run are stored; false only with
+    /// [`OnStoreError::Continue`](crate::OnStoreError::Continue).
     pub stored: bool,
 }
 
-/// How a run ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Outcome of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", content = "data", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RunOutcome {
-    /// It did what it was to do, or met a limit.
+    /// The run finished its work, or reached a limit.
     Completed(Reason),
-    /// It was cancelled, interrupted, or ended by a shutdown.
+    /// The run was cancelled, interrupted, or ended by a shutdown.
     Interrupted,
-    /// The session waits for an answer: see [`SessionHandle::answer`](crate::handle::SessionHandle::answer).
+    /// The session waits for an answer: see [`Conversation::answer`](crate::handle::Conversation::answer).
     Awaiting(PendingAction),
-    /// The model failed.
+    /// The model failed. [`Run::finish`](crate::Run::finish) returns this outcome as an error.
     Failed(Failure),
-    /// None was started; the input waits.
-    Waiting(Stored),
 }

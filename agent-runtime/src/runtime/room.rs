@@ -1,4 +1,4 @@
-//! How much of an answer is taken while it streams.
+//! Limits on an answer while it streams.
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use crate::runtime::config::Limits;
 use crate::runtime::provider::ModelCall;
 use agent_core::state::Reason;
 
-/// How many calls of one answer may wait for somebody: with those that are made beside them, a record holds 64.
+/// Maximum number of calls of one answer that wait for an answer or a result; with the other calls a record holds 64.
 const WAITING_MAX: usize = 32;
 
-/// The most bytes of an id or a name that a provider gives; a longer one is replaced.
+/// Maximum bytes of an id or a name from a provider; a longer one is replaced.
 const NAME_MAX_BYTES: usize = 128;
 
-/// A limit that an answer met.
+/// Limit that an answer reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
-    /// Of calls; those before it are made.
+    /// Limit of calls; the calls before it are made.
     Calls(usize),
-    /// Of bytes; no call is made.
+    /// Limit of bytes; no call is made.
     Bytes(&'static str, usize),
 }
 
 impl Full {
-    /// The reason for which a session is idle after it.
+    /// Returns the reason with which the session becomes idle.
     pub(super) const fn reason(self) -> Reason {
         match self {
             Self::Calls(_) => Reason::MaxTurns,
@@ -40,10 +40,10 @@ impl fmt::Display for Full {
     }
 }
 
-/// What of an answer there is still room for.
+/// Remaining capacity for one answer.
 #[derive(Debug)]
 pub(super) struct Room {
-    /// What there is room for at first.
+    /// Initial limits.
     limits: Limits,
     text: Left,
     thinking: Left,
@@ -53,10 +53,10 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// The room for one answer of a run that has made so many calls.
+    /// Creates the capacity for one answer of a run that has already made `made` calls.
     pub(super) fn of(limits: &Limits, made: u32) -> Self {
         let mut limits = limits.clone();
-        // A configuration that a session keeps was checked by nobody here.
+        // This process has not checked the configuration that a session keeps.
         limits.text_bytes = limits.text_bytes.min(Limits::TEXT_MAX_BYTES);
         limits.thinking_bytes = limits.thinking_bytes.min(Limits::TEXT_MAX_BYTES);
         limits.call_bytes = limits.call_bytes.min(Limits::CALL_MAX_BYTES);
@@ -71,12 +71,12 @@ impl Room {
         }
     }
 
-    /// Cuts a piece of text to what there is room for.
+    /// Cuts a piece of text to the remaining capacity.
     pub(super) fn text(&mut self, piece: &mut String) -> Result<(), Full> {
         cut(piece, &mut self.text, &mut self.all, ("text", self.limits.text_bytes), self.limits.answer_bytes)
     }
 
-    /// Cuts a piece of reasoning to what there is room for.
+    /// Cuts a piece of reasoning to the remaining capacity.
     pub(super) fn thinking(&mut self, piece: &mut String) -> Result<(), Full> {
         cut(
             piece,
@@ -87,7 +87,7 @@ impl Room {
         )
     }
 
-    /// Takes a call, if there is room for it; `waits` if somebody has to answer it.
+    /// Accepts a call if there is capacity for it; `waits` says whether it needs an answer or a result from outside.
     pub(super) fn call(&mut self, call: &mut ModelCall, waits: bool) -> Result<(), Full> {
         for name in [&mut call.id, &mut call.name] {
             if name.len() > NAME_MAX_BYTES {
@@ -115,15 +115,16 @@ impl Room {
     }
 }
 
-/// How many bytes of a text there is room for.
+/// Remaining bytes of a text.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     text: usize,
-    /// As JSON, as it is in an event.
+    /// Remaining bytes of its JSON form, as an event holds it.
     json: usize,
 }
 
-/// Cuts a piece to what there is room for, at a character. An empty one counts, too, so that a stream of nothing ends.
+/// Cuts a piece to the remaining capacity at a character boundary. An empty piece counts too, so a stream of empty
+/// pieces ends.
 fn cut(
     piece: &mut String,
     left: &mut Left,
@@ -158,7 +159,7 @@ fn cut(
     full
 }
 
-/// How many bytes a text takes as JSON, without its quotes.
+/// Returns the number of bytes of a text as JSON, without its quotes.
 fn json_bytes(text: &str) -> usize {
     let escaped = |byte: u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 2,
@@ -174,14 +175,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_measured_as_it_is_stored() {
+    fn text_is_measured_in_its_stored_form() {
         let text: String = (0..0x100_u32).filter_map(char::from_u32).chain(['한', '🙂']).collect();
         assert_eq!(json_bytes(&text) + 2, serde_json::to_string(&text).unwrap().len());
     }
 
     #[test]
-    fn a_text_is_cut_where_an_event_is_full() {
-        // A configuration that a session keeps may say anything.
+    fn text_is_cut_at_the_event_size_limit() {
+        // The configuration that a session keeps may hold any values.
         let limits = Limits { text_bytes: usize::MAX, answer_bytes: usize::MAX, ..Limits::default() };
         assert_eq!(Room::of(&limits, 0).limits.text_bytes, Limits::TEXT_MAX_BYTES);
         for unit in ["\u{1}", "\"", "한\u{1}a", "x"] {

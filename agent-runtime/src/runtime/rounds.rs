@@ -1,4 +1,4 @@
-//! How a scheduler looks after sessions, and what came of it.
+//! Configuration of a scheduler, and the result of one round.
 
 use std::time::Duration;
 
@@ -6,78 +6,104 @@ use tokio::sync::Semaphore;
 
 use agent_core::store::PAGE_MAX;
 
-/// How a [`Scheduler`](crate::runtime::scheduler::Scheduler) looks after sessions.
+/// Configuration of a [`Scheduler`](crate::runtime::scheduler::Scheduler).
+///
+/// ```
+/// use std::time::Duration;
+/// use agent_runtime::SchedulerConfig;
+///
+/// let config = SchedulerConfig::new()
+///     .with_interval(Duration::from_secs(1))
+///     .with_max_runs(32)
+///     .with_max_runs_per_tenant(4)
+///     .with_page_size(500);
+/// assert_eq!((config.max_runs, config.max_runs_per_tenant), (32, Some(4)));
+///
+/// let default = SchedulerConfig::new();
+/// assert_eq!((default.interval, default.max_runs), (Duration::from_secs(5), 8));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SchedulerConfig {
-    /// The time between two looks; 5 seconds unless set. What is due waits for the next look.
-    pub every: Duration,
-    /// How many sessions it runs at once; 8 unless set.
-    pub parallel: usize,
-    /// How many sessions of one tenant it runs at once, if it looks after several tenants; half of
-    /// [`parallel`](field@Self::parallel), at least one, unless set. With as many as `parallel`, or a `parallel` of 1, one
+    /// Time between two rounds; default 5 seconds. Due work waits for the next round.
+    pub interval: Duration,
+    /// Maximum number of sessions that run at once; default 8.
+    pub max_runs: usize,
+    /// Maximum number of sessions of one tenant that run at once, if the scheduler serves several tenants. The default
+    /// is half of [`max_runs`](field@Self::max_runs), at least one. If it equals `max_runs`, or if `max_runs` is 1, one
     /// tenant can keep the others waiting.
-    pub per_tenant: Option<usize>,
-    /// How many sessions it asks the store for at a time; 100 unless set.
-    pub page: usize,
+    pub max_runs_per_tenant: Option<usize>,
+    /// Number of sessions in one page of a store's list; default 100.
+    pub page_size: usize,
 }
 
 impl Default for SchedulerConfig {
     fn default() -> Self {
-        Self { every: Duration::from_secs(5), parallel: 8, per_tenant: None, page: 100 }
+        Self { interval: Duration::from_secs(5), max_runs: 8, max_runs_per_tenant: None, page_size: 100 }
     }
 }
 
 impl SchedulerConfig {
-    /// The defaults.
+    /// Creates the default configuration; each field states its default.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the time between two looks.
+    /// Sets the time between two rounds; the default is 5 seconds.
     #[must_use]
-    pub const fn every(mut self, time: Duration) -> Self {
-        self.every = time;
+    #[doc(alias = "every")]
+    pub const fn with_interval(mut self, time: Duration) -> Self {
+        self.interval = time;
         self
     }
 
-    /// Sets how many sessions it runs at once; at least one.
+    /// Sets the maximum number of sessions that run at once, at least one; the default is 8.
     #[must_use]
-    pub fn parallel(mut self, runs: usize) -> Self {
-        self.parallel = runs.clamp(1, Semaphore::MAX_PERMITS);
+    #[doc(alias = "parallel")]
+    pub fn with_max_runs(mut self, runs: usize) -> Self {
+        self.max_runs = runs.clamp(1, Semaphore::MAX_PERMITS);
         self
     }
 
-    /// Sets how many sessions of one tenant it runs at once; at least one.
+    /// Sets the maximum number of sessions of one tenant that run at once, at least one; the default is half of
+    /// [`max_runs`](field@Self::max_runs).
     #[must_use]
-    pub fn per_tenant(mut self, runs: usize) -> Self {
-        self.per_tenant = Some(runs.clamp(1, Semaphore::MAX_PERMITS));
+    pub fn with_max_runs_per_tenant(mut self, runs: usize) -> Self {
+        self.max_runs_per_tenant = Some(runs.clamp(1, Semaphore::MAX_PERMITS));
         self
     }
 
-    /// Sets how many sessions it asks the store for at a time, 1 to 1,000.
+    /// Sets the number of sessions in one page of a store's list, 1 to 1,000; the default is 100.
     #[must_use]
-    pub fn page(mut self, sessions: usize) -> Self {
-        self.page = sessions.clamp(1, PAGE_MAX);
+    pub fn with_page_size(mut self, sessions: usize) -> Self {
+        self.page_size = sessions.clamp(1, PAGE_MAX);
+        self
+    }
+
+    /// Returns the configuration with each value in its range, because a host may set the fields directly.
+    pub(super) fn in_range(mut self) -> Self {
+        self.max_runs = self.max_runs.clamp(1, Semaphore::MAX_PERMITS);
+        self.max_runs_per_tenant = self.max_runs_per_tenant.map(|runs| runs.clamp(1, Semaphore::MAX_PERMITS));
+        self.page_size = self.page_size.clamp(1, PAGE_MAX);
         self
     }
 }
 
-/// What a look came to.
+/// Result of one scheduler round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Round {
-    /// How many runs were started, and ended.
+    /// Number of runs that were started and have ended.
     pub ran: u64,
-    /// How many parents were told what a child of theirs has come to.
+    /// Number of children whose outcome was reported to their parent.
     pub reported: u64,
-    /// How many sessions needed none when they were come to: somebody else was quicker, or it is backed off.
+    /// Number of sessions that needed no run any more: another process was faster, or the session may run only later.
     pub skipped: u64,
-    /// How many could not be looked after; each is logged.
+    /// Number of sessions that failed to be processed; each failure is logged.
     pub failed: u64,
 }
 
-/// What came of one session.
+/// Result for one session.
 pub(super) enum Done {
     Ran,
     Reported,
@@ -100,5 +126,28 @@ impl Round {
             Done::Skipped => self.skipped += 1,
             Done::Failed => self.failed += 1,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fields that a host sets to values out of range neither panic nor stop the scheduler.
+    #[test]
+    fn values_out_of_range_are_clamped() {
+        let set = |number| SchedulerConfig {
+            max_runs: number,
+            max_runs_per_tenant: Some(number),
+            page_size: number,
+            ..SchedulerConfig::new()
+        };
+        let config = |number: usize| {
+            let config = set(number).in_range();
+            (config.max_runs, config.max_runs_per_tenant, config.page_size)
+        };
+        assert_eq!(config(0), (1, Some(1), 1));
+        assert_eq!(config(usize::MAX), (Semaphore::MAX_PERMITS, Some(Semaphore::MAX_PERMITS), PAGE_MAX));
+        assert_eq!(config(7), (7, Some(7), 7));
     }
 }

@@ -1,4 +1,4 @@
-//! One bounded run as its caller sees it: a stream of what happens.
+//! One bounded run as its caller sees it: a stream of updates.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,36 +6,57 @@ use std::task::{Context, Poll};
 use futures::{Stream, StreamExt};
 use tokio::sync::watch;
 
-use crate::runtime::report::{RunOutcome, RunReport, Stored, Update};
-use crate::runtime::updates::{UpdateReceiver, updates};
+use crate::runtime::report::{Queued, RunOutcome, RunReport, Update};
+use crate::runtime::run_error::RunError;
+use crate::runtime::updates::UpdateReceiver;
 use agent_core::event::{Message, NewEvent};
-use agent_core::model::{Actor, Status, Usage};
+use agent_core::model::Actor;
 use agent_core::{Error, ErrorKind, Result, RunId, Seq, SessionId};
 
-/// What a person says to an agent, and who that is.
+/// Message to an agent, with its author. A `&str`, a `String` and a [`Message`] convert into an input of
+/// [`Actor::USER`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::MemoryStore;
+/// # use agent_runtime::{AgentBuilder, EchoProvider};
+/// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+/// # let chat = agent.conversation("support/4711").await?;
+/// use agent_core::event::Message;
+/// use agent_core::model::{Actor, Role};
+/// use agent_core::store::ReadEvents;
+/// use agent_runtime::Input;
+///
+/// let ada = Actor::named(Role::User, "ada")?;
+/// chat.send(Input::new(Message::new("Hello")).with_actor(ada)).await?;
+/// let event = chat.history(ReadEvents::last(1)).await?.events.remove(0);
+/// assert_eq!(event.actor.name(), Some("ada"));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Input {
-    /// What is said.
+    /// Message; its text must not be empty or white space only.
     pub message: Message,
-    /// Who says it.
+    /// Author of the message.
     pub actor: Actor,
 }
 
 impl Input {
-    /// What a person without a name says.
+    /// Creates an input of [`Actor::USER`], a person without a name.
     pub const fn new(message: Message) -> Self {
         Self { message, actor: Actor::USER }
     }
 
-    /// Sets who says it.
+    /// Sets the author; the default is [`Actor::USER`].
     #[must_use]
-    pub fn by(mut self, actor: Actor) -> Self {
+    #[doc(alias = "by")]
+    pub fn with_actor(mut self, actor: Actor) -> Self {
         self.actor = actor;
         self
     }
 
-    /// Refuses an input without text: a model would refuse it, and with it every request that holds it.
+    /// Refuses an input without text, because a model would refuse it and every later request that contains it.
     pub(crate) fn checked(self, session: SessionId) -> Result<Self> {
         if self.message.text.trim().is_empty() {
             return Err(Error::invalid(format!(
@@ -70,80 +91,200 @@ impl From<&str> for Input {
     }
 }
 
-/// One bounded run, in a task of its own: a stream of what happens. Dropped, it goes on by itself.
+/// Stream of the updates of one bounded run, which has its own task.
 ///
-/// The stream ends with [`Update::Ended`], [`Update::Stored`] or an error. An error of the kind `Fenced` says that
-/// another took the session over; nothing more was written then.
+/// A run continues if this value is dropped; [`AgentRuntime::attach`](crate::runtime::agent::AgentRuntime::attach)
+/// opens another stream of it.
 ///
-/// A run does not wait for its reader. At most 4 MiB of updates wait to be read; further ones are left out, and an
-/// [`Update::Skipped`] says how many. The last update is never left out, and what a run stores is in the session's history.
+/// The stream ends with [`Update::Ended`], [`Update::Queued`] or an error. An error of the kind `Fenced` means that
+/// another holder took the session over; the run wrote nothing after that.
+///
+/// A run does not wait for its readers. At most 4 MiB of updates are buffered for each reader; further updates are left
+/// out, and an [`Update::Skipped`] states their number. The last update is never left out, and everything that a run
+/// stores is in the session's history.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::MemoryStore;
+/// # use agent_runtime::{AgentBuilder, EchoProvider, Update};
+/// use futures::StreamExt;
+///
+/// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+/// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+/// # let chat = agent.open(&"laptop".parse()?).await?;
+/// let mut run = chat.prompt("Hello, world").await?;
+/// let mut pieces = Vec::new();
+/// while let Some(update) = run.next().await {
+///     match update? {
+///         Update::Text(piece) => pieces.push(piece),
+///         Update::Ended(report) => assert_eq!(report.text, "Hello, world"),
+///         _ => {}
+///     }
+/// }
+/// assert_eq!(pieces, ["Hello, ", "world"]);
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Run {
     pub(crate) updates: UpdateReceiver,
     pub(crate) cancel: watch::Sender<bool>,
+    pub(crate) session: SessionId,
     pub(crate) id: Option<RunId>,
-    pub(crate) stored: Option<Stored>,
-    pub(crate) status: Status,
+    pub(crate) queued: Option<Queued>,
 }
 
 impl Run {
-    /// A run that was not started.
-    pub(crate) fn waiting(stored: Stored, status: Status) -> Self {
-        let (sender, updates) = updates();
-        sender.finish(Ok(Update::Stored(stored.clone())));
-        Self { updates, cancel: watch::Sender::new(false), id: None, stored: Some(stored), status }
+    /// Creates the stream of a run of this process.
+    pub(crate) const fn started(
+        session: SessionId,
+        run: RunId,
+        updates: UpdateReceiver,
+        cancel: watch::Sender<bool>,
+    ) -> Self {
+        Self { updates, cancel, session, id: Some(run), queued: None }
     }
 
-    /// The run's id; `None` where the input was only stored.
+    /// Creates a run that was not started, because its input is queued.
+    pub(crate) fn of_queued(queued: Queued) -> Self {
+        let updates = UpdateReceiver::of(Update::Queued(queued.clone()));
+        let (session, cancel) = (queued.session, watch::Sender::new(false));
+        Self { updates, cancel, session, id: None, queued: Some(queued) }
+    }
+
+    /// Returns the id of the run; `None` if the input was only queued.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// let run = chat.prompt("Hello").await?;
+    /// let id = run.id();
+    /// assert!(id.is_some());
+    /// assert_eq!(run.finish().await?.run, id);
+    /// # Ok(()) }
+    /// ```
     pub const fn id(&self) -> Option<RunId> {
         self.id
     }
 
-    /// Where the input waits, if no run was started.
-    pub const fn stored(&self) -> Option<&Stored> {
-        self.stored.as_ref()
+    /// Returns the queued input, if no run was started for it; `None` if a run was started.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, Config, Gate, ScriptedProvider, Turn};
+    /// # let model = ScriptedProvider::new([Turn::new().gate(&Gate::new())]);
+    /// # let config = Config::new().with_holder("laptop");
+    /// # let builder = AgentBuilder::new().with_config(config).with_llm(model);
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.open(&"laptop".parse()?).await?;
+    /// let first = chat.prompt("What is 6 x 7?").await?;
+    /// assert!(first.queued().is_none());
+    ///
+    /// let second = chat.prompt("And 6 x 8?").await?;
+    /// let queued = second.queued().expect("the first run is active");
+    /// assert_eq!(queued.holder.as_deref(), Some("laptop"));
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "stored")]
+    pub const fn queued(&self) -> Option<&Queued> {
+        self.queued.as_ref()
     }
 
-    /// Ends the run, if it goes on in this process: what the agent said so far is stored, and the session is idle
-    /// again. The stream tells when.
+    /// Cancels the run, if it is active in this process.
+    ///
+    /// The run stores the output so far, the session becomes idle, and then the stream ends. To stop a run of another
+    /// process, use [`Conversation::interrupt`](crate::Conversation::interrupt).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, Gate, ScriptedProvider, Turn};
+    /// use agent_runtime::RunOutcome;
+    ///
+    /// # let model = ScriptedProvider::new([Turn::new().gate(&Gate::new())]);
+    /// # let builder = AgentBuilder::new().with_llm(model);
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.open(&"laptop".parse()?).await?;
+    /// let run = chat.prompt("Tell me a long story.").await?;
+    /// run.cancel();
+    /// assert_eq!(run.finish().await?.outcome, RunOutcome::Interrupted);
+    /// # Ok(()) }
+    /// ```
     pub fn cancel(&self) {
         self.cancel.send_replace(true);
     }
 
-    /// Cancels the run from elsewhere.
+    /// Returns a handle that can cancel the run from elsewhere.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, Gate, ScriptedProvider, Turn};
+    /// # let model = ScriptedProvider::new([Turn::new().gate(&Gate::new())]);
+    /// # let agent = AgentBuilder::new().with_llm(model).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// use agent_runtime::RunOutcome;
+    ///
+    /// let run = chat.prompt("Tell me a long story.").await?;
+    /// let canceller = run.canceller();
+    /// // For example from the handler of a "stop" button.
+    /// tokio::spawn(async move { canceller.cancel() });
+    /// assert_eq!(run.finish().await?.outcome, RunOutcome::Interrupted);
+    /// # Ok(()) }
+    /// ```
     pub fn canceller(&self) -> Canceller {
         Canceller(self.cancel.clone())
     }
 
-    /// Waits until the run is over.
+    /// Waits until the run has ended, and returns its report.
+    ///
+    /// The report is that of a run that the model completed, that was [interrupted](RunOutcome::Interrupted), or that
+    /// needs an answer before it can continue: see [`RunReport::outcome`](field@RunReport::outcome).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.open(&"laptop".parse()?).await?;
+    /// let report = chat.prompt("Hello").await?.finish().await?;
+    /// assert_eq!(report.text, "Hello");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any point; the run continues.
     ///
     /// # Errors
     ///
-    /// That with which the stream ended. A model that failed is no error here, but [`RunOutcome::Failed`].
-    pub async fn finish(mut self) -> Result<RunReport> {
+    /// [`RunError::Failed`] if the model failed, [`RunError::Queued`] if no run was started, because the input was only
+    /// queued, and [`RunError::Store`] with any other error with which the stream ended.
+    pub async fn finish(mut self) -> Result<RunReport, RunError> {
         while let Some(update) = self.next().await {
             match update? {
-                Update::Ended(report) => return Ok(*report),
-                Update::Stored(stored) => {
-                    return Ok(RunReport {
-                        run: None,
-                        text: String::new(),
-                        outcome: RunOutcome::Waiting(stored),
-                        usage: Usage::default(),
-                        status: self.status,
-                        stored: true,
-                    });
+                Update::Ended(report) => {
+                    return match report.outcome {
+                        RunOutcome::Failed(_) => Err(RunError::Failed(report)),
+                        _ => Ok(*report),
+                    };
                 }
+                Update::Queued(queued) => return Err(RunError::Queued(queued)),
                 _ => {}
             }
         }
-        Err(Error::new(
+        let run = self.id.map_or_else(String::new, |id| format!(" {id}"));
+        Err(RunError::Store(Error::new(
             ErrorKind::Unavailable,
             format!(
-                "the task of run {} is gone; its session goes on when its lease has expired",
-                self.id.map_or("(not started)".to_owned(), |id| id.to_string())
+                "session {}: the task of run{run} was lost; the session continues when its lease has expired",
+                self.session
             ),
-        ))
+        )))
     }
 }
 
@@ -155,21 +296,35 @@ impl Stream for Run {
     }
 }
 
-/// What came of a beginning.
+/// Result of beginning a run.
 #[derive(Debug)]
 pub(crate) struct Begun {
-    /// The run; `None` where none may start.
+    /// The run; `None` if no run may start.
     pub(crate) run: Option<Run>,
-    /// The event of the last input, or of the answer; zero where there was none. The inputs lie side by side.
+    /// Sequence number of the event of the last input, or of the answer; zero if there was none. The inputs have
+    /// consecutive numbers.
     pub(crate) seq: Seq,
 }
 
-/// Cancels a [`Run`] that is being read elsewhere.
+/// Handle that cancels a [`Run`] whose stream is read elsewhere; see [`Run::canceller`]. Dropping it cancels nothing.
 #[derive(Clone, Debug)]
 pub struct Canceller(watch::Sender<bool>);
 
 impl Canceller {
-    /// As [`Run::cancel`].
+    /// Cancels the run, like [`Run::cancel`]. Does nothing if the run has ended.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, Gate, RunOutcome, ScriptedProvider, Turn};
+    /// # let model = ScriptedProvider::new([Turn::new().gate(&Gate::new())]);
+    /// # let agent = AgentBuilder::new().with_llm(model).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// let run = chat.prompt("Tell me a long story.").await?;
+    /// run.canceller().cancel();
+    /// assert_eq!(run.finish().await?.outcome, RunOutcome::Interrupted);
+    /// # Ok(()) }
+    /// ```
     pub fn cancel(&self) {
         self.0.send_replace(true);
     }

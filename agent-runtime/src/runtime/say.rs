@@ -1,4 +1,4 @@
-//! How an input is stored: in line with others that wait for the session, and together with them.
+//! Storing of an input: queued with other inputs that wait for the session, and stored together with them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
 use tokio::time::{Instant, sleep, timeout};
+use tracing::Instrument;
 
 use crate::runtime::line::{Told, Waiting};
 use crate::runtime::run::{Begun, Input};
@@ -15,14 +16,24 @@ use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, WriteOutcome};
 
-/// How long an input waits in a line that does not move before it goes alone. Longer than a store keeps anybody waiting, unless it is told to.
+/// Maximum time that an input waits in a queue that makes no progress before it is stored alone. Longer than a store
+/// keeps a caller waiting by default.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long somebody who was taken along is waited for: nobody knows whether the input is stored if that is over.
+/// Maximum wait for a caller that stores this input with its own. After that it is unknown whether the input is stored.
 const OUTCOME: Duration = Duration::from_secs(600);
 
-/// Stores an input, together with others that wait for the session. With `starts` a run is started where one may start: one
-/// caller gets it, and it answers them all.
+/// Begins a run in its own task, so that a caller that drops the future leaves no lease without a run.
+pub(crate) async fn apart(
+    id: SessionId,
+    beginning: impl Future<Output = Result<Begun>> + Send + 'static,
+) -> Result<Begun> {
+    let begun = tokio::spawn(beginning.in_current_span()).await;
+    begun.unwrap_or_else(|failed| Err(cut_off(id).with_source(failed)))
+}
+
+/// Stores an input, together with others that wait for the session. With `starts`, a run is started if one may start:
+/// one caller receives it, and it answers all of the inputs.
 pub(crate) async fn say(handle: &SessionRef, input: Input, starts: bool) -> Result<Begun> {
     let line = handle.line();
     if line.is_stuck() {
@@ -36,7 +47,7 @@ pub(crate) async fn say(handle: &SessionRef, input: Input, starts: bool) -> Resu
     loop {
         tokio::select! {
             biased;
-            // Whoever came before stored it with their own.
+            // An earlier caller stored it with its own input.
             told = &mut outcome => return heard(handle, told),
             _turn = line.turn() => store(handle, line.take(), place).await,
             () = &mut patience => {
@@ -48,7 +59,7 @@ pub(crate) async fn say(handle: &SessionRef, input: Input, starts: bool) -> Resu
             }
         }
     }
-    // Whoever has the turn is not polled any more, as it seems: a host may have left the runtime that it was begun on.
+    // The caller that holds the lock is probably not polled any more: its tokio runtime may have ended.
     line.give_up();
     match line.leave(place) {
         Some(Waiting { input, .. }) => store_together(handle, [input].into(), starts).await,
@@ -61,12 +72,13 @@ pub(crate) async fn say(handle: &SessionRef, input: Input, starts: bool) -> Resu
 
 fn heard(handle: &SessionRef, told: Result<Told, RecvError>) -> Result<Begun> {
     let (outcome, now) = told.map_err(|_| cut_off(handle.id()))?;
-    handle.note(&now);
+    handle.cache_record(&now);
     outcome
 }
 
-/// Stores inputs in one commit, and tells each caller what came of its own. A caller may be gone; a run goes on by itself
-/// then. It is that of the caller at `place`, on whose runtime it goes on, if that is among them.
+/// Stores inputs in one commit, and sends each caller its result. A run continues even if its caller has dropped the
+/// future. The caller at `place` receives the run, which its tokio runtime executes, if that caller is in the batch;
+/// otherwise the first caller receives it.
 async fn store(handle: &SessionRef, batch: Vec<Waiting>, place: u64) {
     let Some(first) = batch.first() else { return };
     let (starts, begun_at) = (first.starts, Instant::now());
@@ -79,7 +91,7 @@ async fn store(handle: &SessionRef, batch: Vec<Waiting>, place: u64) {
                 let run = run.take_if(|_| at == runs);
                 let behind = (count - 1 - at) as u64;
                 let begun = Begun { run, seq: Seq::new(last.get().saturating_sub(behind)) };
-                drop(told.send((Ok(begun), handle.snapshot())));
+                drop(told.send((Ok(begun), handle.record())));
             }
         }
         Err(error) if count > 1 && is_of_one(&error) => {
@@ -90,26 +102,26 @@ async fn store(handle: &SessionRef, batch: Vec<Waiting>, place: u64) {
                     Some(error) => Err(not_tried(error)),
                 };
                 late = late.or_else(|| alone.as_ref().err().filter(|error| error.is_timeout()).cloned());
-                drop(told.send((alone, handle.snapshot())));
+                drop(told.send((alone, handle.record())));
             }
         }
         Err(error) => {
-            // Who has waited for those who waited in vain does not wait as long once more.
+            // Inputs that waited as long as this batch fail too, so that their callers do not wait as long again.
             let late = match error.is_timeout() {
                 true => handle.line().take_late(begun_at.elapsed()),
                 false => Vec::new(),
             };
             for told in callers {
-                drop(told.send((Err(error.clone()), handle.snapshot())));
+                drop(told.send((Err(error.clone()), handle.record())));
             }
             for one in late {
-                drop(one.told.send((Err(not_tried(&error)), handle.snapshot())));
+                drop(one.told.send((Err(not_tried(&error)), handle.record())));
             }
         }
     }
 }
 
-/// The error of others, for who was not tried because of it.
+/// Returns the error of others for an input that was not tried because of that error.
 fn not_tried(error: &Error) -> Error {
     error.clone().with_outcome(WriteOutcome::NotApplied)
 }
@@ -119,21 +131,23 @@ async fn store_together(handle: &SessionRef, inputs: Arc<[Input]>, starts: bool)
         return begin(handle, Cause { inputs, ..Cause::default() }).await;
     }
     let runtime = handle.runtime();
-    let commit = Commit::seal(&runtime.shared.effects, handle.id(), handle.snapshot().head);
-    let commit = commit.events(inputs.iter().cloned().map(NewEvent::from));
-    let committed = runtime.storage.sessions.settle_new(commit).await?;
-    handle.note(&committed.session);
+    let commit = Commit::seal(&runtime.shared.effects, handle.id(), handle.record().head);
+    let commit = commit.with_events(inputs.iter().cloned().map(NewEvent::from));
+    let committed = runtime.storage.sessions.commit_new_with_retry(commit).await?;
+    handle.cache_record(&committed.session);
     Ok(Begun { run: None, seq: committed.last })
 }
 
-/// Whether one input may be at fault, and the others not.
+/// Returns whether one input may be the cause of the error and the others not.
 fn is_of_one(error: &Error) -> bool {
     let at_fault = matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::LimitExceeded);
     at_fault && error.write_outcome() == WriteOutcome::NotApplied
 }
 
-/// Nobody knows what became of an input, or of the beginning of a run, whose task is gone.
+/// Returns the error for an input, or for the beginning of a run, whose task was lost: the outcome is unknown.
 pub(crate) fn cut_off(id: SessionId) -> Error {
-    let text = format!("what was begun with session {id} was cut off; load the session again");
+    let text = format!(
+        "session {id}: the task of this call was lost; load the session to see whether the call took effect"
+    );
     Error::new(ErrorKind::Unavailable, text).with_outcome(WriteOutcome::Unknown)
 }

@@ -1,4 +1,4 @@
-//! Runs sessions when they are due, without anybody asking: across the sessions of a tenant, or of all tenants.
+//! Scheduler: runs sessions when they are due, across the sessions of one tenant or of all tenants.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,39 +12,42 @@ use tracing::{Instrument, debug, info_span, warn};
 use crate::runtime::agent::AgentRuntime;
 use crate::runtime::children::deliver;
 use crate::runtime::rounds::{Done, Round, SchedulerConfig};
+use crate::runtime::run_error::RunError;
 use crate::runtime::stop::is_set;
 use crate::secrets::TenantSecrets;
 use agent_core::isolated::isolated;
 use agent_core::model::Lease;
 use agent_core::state::SessionState;
-use agent_core::store::{Pulse, SessionQuery};
-use agent_core::{Epoch, Error, ErrorKind, Result, Seq, SessionId, TenantId, Tenants};
+use agent_core::store::{LeaseStatus, SessionQuery};
+use agent_core::{Backend, Epoch, Error, ErrorKind, Result, Seq, SessionId, TenantId};
 
-/// Looks after sessions: starts a run where an input, an answer, a wake or a retry is due, gives up questions whose time
-/// is over, tells parents what their children have come to, and replaces holders that are gone. A host spawns [`run`](Self::run) and forgets it.
+/// Background scheduler: starts a run if an input, an answer, a timer or a retry is due. A host spawns
+/// [`run`](Self::run) once.
 ///
-/// Any number of schedulers, in any number of processes, may look after one store: the session's lease decides who runs
-/// it, and whoever loses goes on to the next. Each starts at an offset of its own, so that they seldom meet. A run that is
-/// lost with its process is seen by the others, and offered again: what is due is done at least once, and done with
-/// once.
+/// It also gives up questions whose time limit has passed, reports the outcome of children to their parents, and
+/// replaces lease holders that are dead or sent no heartbeat for a whole ttl.
 ///
-/// Over several tenants it is fair: each may hold [so many](SchedulerConfig::per_tenant) of the places at once, and places
-/// that become free go to the tenants that wait in turn. So a tenant with much to do, or whose model is silent, keeps no
-/// other waiting.
+/// Any number of schedulers, in any number of processes, may serve one store: the lease of a session decides which
+/// scheduler runs it, and the others continue with the next session. Each scheduler starts at its own offset, so that
+/// collisions are rare. If a process is lost during a run, the other schedulers detect and retry it: due work is
+/// executed at least once, and completed once.
+///
+/// Scheduling over several tenants is fair: each tenant may hold a [limited
+/// number](SchedulerConfig::with_max_runs_per_tenant) of permits at once, and permits that become free are given to the
+/// waiting tenants in turn. A tenant with much work, or with a slow model, therefore delays no other tenant.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// use std::sync::Arc;
 /// use agent_core::MemoryStore;
-/// use agent_core::model::Wake;
-/// use agent_runtime::{AgentBuilder, Config, EchoProvider, Scheduler};
+/// use agent_core::model::Timer;
+/// use agent_runtime::{AgentBuilder, EchoProvider, Scheduler};
 ///
-/// let agent = AgentBuilder::new(Config::default())
-///     .with_llm(Arc::new(EchoProvider::new()))
+/// let agent = AgentBuilder::new()
+///     .with_llm(EchoProvider::new())
 ///     .with_storage(MemoryStore::new())
 ///     .build()?;
-/// let session = agent.open(&"laptop".parse()?).await?;
-/// session.schedule(Wake::new("daily", agent.effects().now()).with_note("Water the plants.")).await?;
+/// let chat = agent.conversation("garden").await?;
+/// chat.schedule(Timer::new("daily", agent.effects().now()).with_note("Water the plants.")).await?;
 /// let round = Scheduler::new(agent).round().await?;
 /// assert_eq!(round.ran, 1);
 /// # Ok(()) }
@@ -55,54 +58,123 @@ pub struct Scheduler(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     runtime: AgentRuntime,
-    tenants: Option<Arc<dyn Tenants>>,
+    tenants: Option<Arc<dyn Backend>>,
     secrets: Option<Arc<dyn TenantSecrets>>,
     config: SchedulerConfig,
-    /// Where it starts in a page, and in the time between two looks.
+    /// Offset of the scheduler's start within a page, and within the time between two rounds.
     offset: u64,
     places: Arc<Semaphore>,
-    /// Of the tenants for whom it does something.
+    /// Permits of the tenants that have due work.
     shares: Mutex<HashMap<TenantId, Share>>,
-    /// The sessions that it runs or tries to.
+    /// Sessions that this scheduler runs or tries to run.
     own: Mutex<HashSet<Key>>,
-    /// Holders of others, and since when they were seen without a sign of life.
+    /// Holders in other processes, and the time since which they were seen without a heartbeat.
     holders: Mutex<HashMap<Key, (Sign, Instant)>>,
 }
 
-/// What one tenant may hold.
+/// Permits of one tenant.
 #[derive(Clone, Debug)]
 struct Share {
     places: Arc<Semaphore>,
-    /// Held while what was found due to the tenant is being started.
+    /// Lock that is held while the due sessions of the tenant are being started.
     starting: Arc<AsyncMutex<()>>,
 }
 
-/// A session, among those of all tenants.
+/// Session id, unique among all tenants.
 type Key = (TenantId, SessionId);
 
-/// A holder's lease, the head, the beat: two that are equal a whole ttl apart say that it is gone.
+/// Epoch of a lease, head and heartbeat. If they are equal for one ttl, the lease has expired.
 type Sign = (Epoch, Seq, u64);
 
 impl Scheduler {
-    /// Looks after the sessions of the runtime's tenant.
+    /// Creates a scheduler for the sessions of the runtime's tenant.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// use agent_runtime::Scheduler;
+    ///
+    /// chat.send("Water the plants.").await?;
+    /// let round = Scheduler::new(agent.clone()).round().await?;
+    /// assert_eq!((round.ran, round.failed), (1, 0));
+    /// assert_eq!(chat.refresh().await?.counts.agent, 1);
+    /// # Ok(()) }
+    /// ```
     pub fn new(runtime: AgentRuntime) -> Self {
         Self::with(runtime, None, None, SchedulerConfig::default())
     }
 
-    /// Looks after the sessions of all tenants, with the runtime's models and plugins. Secrets are a tenant's own: see
-    /// [`with_secrets`](Self::with_secrets).
-    pub fn over(runtime: AgentRuntime, tenants: Arc<dyn Tenants>) -> Self {
+    /// Creates a scheduler for the sessions of all tenants, with the runtime's models and plugins.
+    ///
+    /// Each tenant has its own secrets: see [`with_secrets`](Self::with_secrets).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// use std::sync::Arc;
+    /// use agent_core::{Backend, MemoryStore};
+    /// use agent_runtime::Scheduler;
+    ///
+    /// let store = MemoryStore::new();
+    /// let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(store.clone()).build()?;
+    /// for tenant in ["acme", "globex"] {
+    ///     let agent = agent.for_storage(store.tenant(&tenant.parse()?));
+    ///     agent.conversation("garden").await?.send("Water the plants.").await?;
+    /// }
+    /// let round = Scheduler::over(agent, Arc::new(store)).round().await?;
+    /// assert_eq!(round.ran, 2);
+    /// # Ok(()) }
+    /// ```
+    pub fn over(runtime: AgentRuntime, tenants: Arc<dyn Backend>) -> Self {
         Self::with(runtime, Some(tenants), None, SchedulerConfig::default())
     }
 
-    /// Sets how it does that; to be called first.
+    /// Sets the configuration; the default is [`SchedulerConfig::default`]. Call it before the scheduler starts.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// use std::time::Duration;
+    /// use agent_runtime::{Scheduler, SchedulerConfig};
+    ///
+    /// let config = SchedulerConfig::new().with_interval(Duration::from_secs(1)).with_max_runs(32);
+    /// let scheduler = Scheduler::new(agent).with_config(config);
+    /// assert_eq!(scheduler.round().await?.ran, 0);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
-    pub fn config(self, config: SchedulerConfig) -> Self {
+    pub fn with_config(self, config: SchedulerConfig) -> Self {
         Self::with(self.0.runtime.clone(), self.0.tenants.clone(), self.0.secrets.clone(), config)
     }
 
-    /// Sets where each tenant's runs have their secrets from; to be called first. Without, runs of a scheduler over tenants
-    /// have none. One whose sessions are a single tenant's takes those of its runtime.
+    /// Sets the source of each tenant's secrets. Call it before the scheduler starts.
+    ///
+    /// Without it, runs of a scheduler over several tenants have no secrets. A scheduler for a single tenant uses the
+    /// secrets of its runtime.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// use std::collections::BTreeMap;
+    /// use std::sync::Arc;
+    /// use agent_core::{MemoryStore, TenantId};
+    /// use agent_runtime::Scheduler;
+    /// use agent_runtime::secrets::{Secret, SecretName, Secrets};
+    ///
+    /// let name: SecretName = "github".parse()?;
+    /// let acme: TenantId = "acme".parse()?;
+    /// let secrets = Secrets::new(BTreeMap::from([(name, Secret::new("ghp_0123456789")?)]));
+    /// let scheduler = Scheduler::over(agent, Arc::new(MemoryStore::new()))
+    ///     .with_secrets(Arc::new(BTreeMap::from([(acme, secrets)])));
+    /// assert_eq!(scheduler.round().await?.ran, 0);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn with_secrets(self, secrets: Arc<dyn TenantSecrets>) -> Self {
         Self::with(self.0.runtime.clone(), self.0.tenants.clone(), Some(secrets), self.0.config)
@@ -110,28 +182,51 @@ impl Scheduler {
 
     fn with(
         runtime: AgentRuntime,
-        tenants: Option<Arc<dyn Tenants>>,
+        tenants: Option<Arc<dyn Backend>>,
         secrets: Option<Arc<dyn TenantSecrets>>,
         config: SchedulerConfig,
     ) -> Self {
-        let offset = runtime.effects().random_u64();
+        let (config, offset) = (config.in_range(), runtime.effects().random_u64());
         Self(Arc::new(Inner {
             runtime,
             tenants,
             secrets,
             config,
             offset,
-            places: Arc::new(Semaphore::new(config.parallel.max(1))),
+            places: Arc::new(Semaphore::new(config.max_runs)),
             shares: Mutex::default(),
             own: Mutex::default(),
             holders: Mutex::default(),
         }))
     }
 
-    /// Looks again and again until the runtime is [shut down](AgentRuntime::shutdown). A store that cannot be asked is
-    /// asked again later, at growing intervals.
+    /// Runs rounds until the runtime is [shut down](AgentRuntime::shutdown).
+    ///
+    /// An error of a store is logged, and the next round follows after a longer interval: twice the time after each
+    /// failure, at most 64 times [`interval`](field@SchedulerConfig::interval).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// use std::time::Duration;
+    /// use agent_runtime::{Queued, Scheduler, SchedulerConfig};
+    ///
+    /// let config = SchedulerConfig::new().with_interval(Duration::from_millis(10));
+    /// let scheduler = tokio::spawn(Scheduler::new(agent.clone()).with_config(config).run());
+    ///
+    /// let seq = chat.send("Water the plants.").await?;
+    /// let report = chat.wait_for_answer(&Queued::new(chat.id(), seq)).await?;
+    /// assert_eq!(report.text, "Water the plants.");
+    ///
+    /// agent.shutdown(Duration::from_secs(30)).await?;
+    /// scheduler.await.expect("the scheduler ends with the runtime");
+    /// # Ok(()) }
+    /// ```
     pub async fn run(self) {
-        let every = self.0.config.every.max(Duration::from_millis(1));
+        let every = self.0.config.interval.max(Duration::from_millis(1));
         let mut closing = self.0.runtime.shared.runs.closing();
         let mut pause = every.mul_f64((self.0.offset % 1024) as f64 / 1024.0);
         let (mut runs, mut failures) = (JoinSet::new(), 0_u32);
@@ -144,22 +239,41 @@ impl Scheduler {
                 Some(Ok(())) => 0,
                 failed => {
                     let error = failed.and_then(Result::err).unwrap_or_else(panicked);
-                    warn!(%error, "the scheduler could not look for what is due; it tries again");
+                    warn!(%error, "the scheduler could not list due sessions; it tries again");
                     failures.saturating_add(1)
                 }
             };
             pause = every.saturating_mul(1 << failures.min(6));
             while runs.try_join_next().is_some() {}
         }
-        // Shutting down waits for the runs themselves.
+        // A shutdown waits for the runs themselves.
         runs.detach_all();
     }
 
-    /// Looks once, and waits for the runs that it started.
+    /// Runs one round, and waits for the runs that it started. For tests, and for hosts with a scheduler of their own.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// use agent_runtime::Scheduler;
+    ///
+    /// let scheduler = Scheduler::new(agent);
+    /// chat.send("Water the plants.").await?;
+    /// assert_eq!(scheduler.round().await?.ran, 1);
+    /// assert_eq!(scheduler.round().await?.ran, 0);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, started runs continue; due sessions that were not started wait for the next round.
     ///
     /// # Errors
     ///
-    /// Those of the stores' lists; over several tenants, where none of them could be asked.
+    /// Errors of the stores' lists; with several tenants, only if none of them could be listed.
     pub async fn round(&self) -> Result<Round> {
         let (mut runs, mut round) = (JoinSet::new(), Round::default());
         let looked = self.look(&mut runs).await;
@@ -169,7 +283,7 @@ impl Scheduler {
         looked.map(|()| round)
     }
 
-    /// Finds what is due, and starts it in a task for each tenant, as soon as there are places for it.
+    /// Finds due sessions, and starts them in one task for each tenant as soon as permits are available.
     async fn look(&self, runs: &mut JoinSet<Round>) -> Result<()> {
         let in_use =
             |share: &Share| Arc::strong_count(&share.places) > 1 || Arc::strong_count(&share.starting) > 1;
@@ -179,11 +293,11 @@ impl Scheduler {
         };
         let (mut after, mut seen, mut failed) = (None, false, None);
         loop {
-            let page = tenants.list(after.clone()).await?;
+            let page = tenants.tenants(after.clone()).await?;
             for tenant in &page.items {
                 let looked = isolated(|| {
                     Box::pin(async {
-                        let mut runtime = self.0.runtime.rebind(tenants.storage(tenant));
+                        let mut runtime = self.0.runtime.for_storage(tenants.tenant(tenant));
                         if let Some(secrets) = self.0.secrets.as_ref().and_then(|secrets| secrets.of(tenant))
                         {
                             runtime = runtime.with_secrets(secrets);
@@ -193,9 +307,9 @@ impl Scheduler {
                 });
                 match looked.await.unwrap_or_else(|| Err(panicked())) {
                     Ok(()) => seen = true,
-                    // One whose stores cannot be asked keeps nobody from the others.
+                    // A tenant whose stores fail does not affect the other tenants.
                     Err(error) => {
-                        warn!(%tenant, %error, "the scheduler could not look for what is due to a tenant");
+                        warn!(%tenant, %error, "the scheduler could not list the due sessions of a tenant");
                         failed = Some(error);
                     }
                 }
@@ -215,9 +329,9 @@ impl Scheduler {
         runs: &mut JoinSet<Round>,
     ) -> Result<()> {
         let share = self.share(tenant);
-        // What was found before is still being started; what came since is found after that.
+        // The sessions found earlier are still being started; a later round finds the others.
         let Ok(starting) = share.starting.clone().try_lock_owned() else { return Ok(()) };
-        let running = running(&runtime, self.0.config.page).await?;
+        let running = running(&runtime, self.0.config.page_size).await?;
         held(&self.0.holders).retain(|(of, id), _| of != tenant || running.contains(id));
         let mut found = Vec::new();
         for id in running {
@@ -225,7 +339,7 @@ impl Scheduler {
                 found.push((id, Some(epoch)));
             }
         }
-        let query = SessionQuery::new().due(runtime.effects().now()).limit(self.0.config.page);
+        let query = SessionQuery::new().with_due(runtime.effects().now()).with_limit(self.0.config.page_size);
         let (next, looked) = match self.due(&runtime, query, &mut found).await {
             Ok(next) => (next, Ok(())),
             Err(error) => (None, Err(error)),
@@ -237,7 +351,7 @@ impl Scheduler {
         looked
     }
 
-    /// Adds a page of what is due; returns the query for the next one.
+    /// Adds a page of due sessions; returns the query for the next page.
     async fn due(
         &self,
         runtime: &AgentRuntime,
@@ -246,15 +360,15 @@ impl Scheduler {
     ) -> Result<Option<SessionQuery>> {
         let mut page = runtime.storage().sessions.list(query.clone()).await?;
         for damage in &page.damaged {
-            debug!(%damage, "a session cannot be looked after");
+            debug!(%damage, "a damaged session is not scheduled");
         }
         let at = self.0.offset % (page.items.len().max(1) as u64);
         page.items.rotate_left(at as usize);
         found.extend(page.items.iter().map(|session| (session.id, None)));
-        Ok(page.next.map(|next| query.cursor(Some(next))))
+        Ok(page.next.map(|next| query.with_cursor(Some(next))))
     }
 
-    /// Starts what is due to a tenant, page after page, and waits for the runs.
+    /// Starts the due sessions of a tenant, page by page, and waits for their runs.
     async fn start_all(
         self,
         tenant: TenantId,
@@ -277,7 +391,7 @@ impl Scheduler {
             next = match self.due(&runtime, query, &mut found).await {
                 Ok(next) => next,
                 Err(error) => {
-                    warn!(%tenant, %error, "the scheduler could not look for more of what is due to a tenant");
+                    warn!(%tenant, %error, "the scheduler could not list more due sessions of a tenant");
                     round.failed += 1;
                     break;
                 }
@@ -290,8 +404,8 @@ impl Scheduler {
         round
     }
 
-    /// Waits for a place of the tenant's, then for one of all; `None` in a shutdown. As a tenant waits for one place at a
-    /// time, and these are given in the order of waiting, tenants take turns.
+    /// Waits for a permit of the tenant, then for a global one; `None` in a shutdown. A tenant waits for one permit at
+    /// a time, and permits are given in the order of waiting, so tenants take turns.
     async fn places(&self, share: &Share, runtime: &AgentRuntime) -> Option<[OwnedSemaphorePermit; 2]> {
         let mut closing = runtime.shared.runs.closing();
         let places = async {
@@ -326,9 +440,9 @@ impl Scheduler {
         runs.spawn(work.instrument(info_span!("scheduled", session = %id)));
     }
 
-    /// What a tenant may hold.
+    /// Returns the permits of a tenant.
     fn share(&self, tenant: &TenantId) -> Share {
-        let SchedulerConfig { parallel, per_tenant, .. } = self.0.config;
+        let SchedulerConfig { max_runs: parallel, max_runs_per_tenant: per_tenant, .. } = self.0.config;
         let most = match &self.0.tenants {
             Some(_) => per_tenant.unwrap_or(parallel / 2).max(1),
             None => parallel.max(1),
@@ -337,21 +451,21 @@ impl Scheduler {
         held(&self.0.shares).entry(tenant.clone()).or_insert_with(new).clone()
     }
 
-    /// The lease of a holder that is gone: proven dead, or seen without a sign of life for a whole ttl, by this
-    /// process's own clock.
+    /// Returns the epoch of a lease whose holder is proven dead, or sent no heartbeat for a whole ttl by this process's
+    /// clock.
     async fn gone(&self, key: &Key, runtime: &AgentRuntime) -> Option<Epoch> {
         let id = key.1;
         if held(&self.0.own).contains(key) {
             return None;
         }
-        let (lease, head, pulse) = match holder(runtime, id).await {
+        let (lease, head, lease_status) = match holder(runtime, id).await {
             Ok(found) => found?,
             Err(error) => {
-                debug!(session = %id, %error, "a holder could not be looked at");
+                debug!(session = %id, %error, "a holder could not be read");
                 return None;
             }
         };
-        let sign = (lease.epoch, head, pulse.beat);
+        let sign = (lease.epoch, head, lease_status.heartbeat);
         let mut holders = held(&self.0.holders);
         let ttl = Duration::from_millis(lease.ttl_ms);
         let silent = match holders.get(key) {
@@ -361,7 +475,7 @@ impl Scheduler {
                 false
             }
         };
-        if pulse.dead || silent {
+        if lease_status.holder_proven_dead || silent {
             holders.remove(key);
             return Some(lease.epoch);
         }
@@ -369,12 +483,12 @@ impl Scheduler {
     }
 }
 
-/// A session that this scheduler runs or tries to, until it is dropped.
+/// Marks a session as run by this scheduler, until it is dropped.
 #[derive(Debug)]
 struct Own(Arc<Inner>, Key);
 
 impl Own {
-    /// `None` where it is at it already.
+    /// Marks the session; `None` if this scheduler already runs it.
     fn claim(inner: &Arc<Inner>, key: Key) -> Option<Self> {
         held(&inner.own).insert(key.clone()).then(|| Self(inner.clone(), key))
     }
@@ -386,11 +500,11 @@ impl Drop for Own {
     }
 }
 
-/// What is said of code of the host that panicked while the scheduler looked for what is due.
+/// Returns the error for host code that panicked while the scheduler looked for due sessions.
 fn panicked() -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        "the stores, the tenants or the secrets panicked; they are asked again",
+        "the stores, the tenants or the secrets panicked; the scheduler tries again",
     )
 }
 
@@ -399,9 +513,9 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The sessions that somebody runs.
+/// Returns the sessions that are running.
 async fn running(runtime: &AgentRuntime, page: usize) -> Result<HashSet<SessionId>> {
-    let mut query = SessionQuery::new().states([SessionState::Running]).limit(page);
+    let mut query = SessionQuery::new().with_states([SessionState::Running]).with_limit(page);
     let mut found = HashSet::new();
     loop {
         let page = runtime.storage().sessions.list(query.clone()).await?;
@@ -409,36 +523,39 @@ async fn running(runtime: &AgentRuntime, page: usize) -> Result<HashSet<SessionI
         if page.next.is_none() {
             return Ok(found);
         }
-        query = query.cursor(page.next);
+        query = query.with_cursor(page.next);
     }
 }
 
-/// Who runs a session, and the signs of life of it.
-async fn holder(runtime: &AgentRuntime, id: SessionId) -> Result<Option<(Lease, Seq, Pulse)>> {
+/// Returns the lease of a running session, its head, and the heartbeat of its holder.
+async fn holder(runtime: &AgentRuntime, id: SessionId) -> Result<Option<(Lease, Seq, LeaseStatus)>> {
     let sessions = &runtime.storage().sessions;
     let now = sessions.load(id).await?;
     let Some(lease) = now.lease.clone().filter(|_| now.status.state == SessionState::Running) else {
         return Ok(None);
     };
-    let pulse = sessions.pulse(id, lease.epoch).await?;
-    Ok(Some((lease, now.head, pulse)))
+    let lease_status = sessions.lease_status(id, lease.epoch).await?;
+    Ok(Some((lease, now.head, lease_status)))
 }
 
-/// Runs one session, if it still needs that.
+/// Runs one session, if it still needs a run.
 async fn run_one(runtime: &AgentRuntime, id: SessionId, gone: Option<Epoch>) -> Done {
     let work = async {
         let handle = runtime.session(id).await?;
-        if deliver(runtime, &handle.snapshot()).await? {
-            return Ok(Done::Reported);
+        if deliver(runtime, &handle.record()).await? {
+            return Ok::<_, Error>(Done::Reported);
         }
-        match handle.wake_unattended(gone).await? {
-            Some(run) => run.finish().await.map(|_| Done::Ran),
+        match handle.run_unattended(gone).await? {
+            Some(run) => match run.finish().await {
+                Ok(_) | Err(RunError::Failed(_)) => Ok(Done::Ran),
+                Err(error) => Err(error.into()),
+            },
             None => Ok(Done::Skipped),
         }
     };
     match work.await {
         Ok(done) => done,
-        // Somebody else came first, or ended it.
+        // Another process ran or ended the session first.
         Err(error)
             if matches!(
                 error.kind(),
@@ -448,7 +565,7 @@ async fn run_one(runtime: &AgentRuntime, id: SessionId, gone: Option<Epoch>) -> 
                     | ErrorKind::InvalidTransition { .. }
             ) =>
         {
-            debug!(session = %id, %error, "somebody else looks after it");
+            debug!(session = %id, %error, "another process ran or ended the session first");
             Done::Skipped
         }
         Err(error) => {

@@ -1,13 +1,15 @@
-//! One session of an agent, with the record of it that was seen last.
+//! Session of an agent, with its last seen record.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::runtime::agent::AgentRuntime;
 use crate::runtime::line::Line;
+use agent_core::model::ActionId;
 use agent_core::session::Session;
+use agent_core::state::SessionState;
 use agent_core::{Result, SessionId};
 
-/// One session of an agent, with the record of it that was seen last. Clones share the record.
+/// Session of an agent, with its last seen record. Clones share the record.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionRef {
     runtime: AgentRuntime,
@@ -30,25 +32,32 @@ impl SessionRef {
         &self.runtime
     }
 
-    /// What waits for the session in this process, through any handle.
+    /// Returns the queue of inputs that wait for the session in this process, shared by all handles.
     pub(crate) fn line(&self) -> &Line {
         &self.line
     }
 
-    /// The record as last seen.
-    pub(crate) fn snapshot(&self) -> Arc<Session> {
+    /// Returns the record as last seen.
+    pub(crate) fn record(&self) -> Arc<Session> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The record as it is now.
+    /// Returns the session's pending action, as last seen, if its time limit has passed.
+    pub(crate) fn overdue(&self) -> Option<ActionId> {
+        let (now, at) = (self.record(), self.runtime.effects().now());
+        let action = now.action.as_ref().filter(|_| now.status.state == SessionState::RequiresAction)?;
+        action.expires_at.is_some_and(|expires_at| expires_at <= at).then(|| action.id.clone())
+    }
+
+    /// Loads and returns the current record.
     pub(crate) async fn refresh(&self) -> Result<Arc<Session>> {
         let now = self.runtime.storage.sessions.load(self.id).await?;
-        self.note(&now);
+        self.cache_record(&now);
         Ok(now)
     }
 
-    /// Keeps a record that is not older than the one that is kept.
-    pub(crate) fn note(&self, session: &Arc<Session>) {
+    /// Stores a record as last seen, unless it is older than the stored one.
+    pub(crate) fn cache_record(&self, session: &Arc<Session>) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if session.head >= seen.head {
             *seen = session.clone();

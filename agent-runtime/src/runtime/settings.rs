@@ -1,11 +1,11 @@
-//! What of a configuration decides how a session behaves, and how a session keeps the one with which it was made.
+//! Settings that decide how a session behaves, and how a session keeps the configuration with which it was created.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::holdings::{Documents, Migrations};
+use crate::documents::{Documents, Migrations};
 use crate::runtime::agent::{AgentRuntime, Shared};
 use crate::runtime::config::{Config, Limits, ToolPolicy};
 use crate::runtime::provider::LlmProvider;
@@ -16,10 +16,10 @@ use agent_core::model::{Actor, Attributes, Patch};
 use agent_core::session::Session;
 use agent_core::{Error, ErrorKind, Result, SessionStoreExt};
 
-/// The name of the document in which a session keeps the configuration with which it was made.
+/// Name of the document in which a session keeps the configuration with which it was created.
 pub(crate) const DOCUMENT: &str = "session.config";
 
-/// What of a configuration decides how a session behaves.
+/// Part of a configuration that decides how a session behaves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Settings {
     pub(super) provider: String,
@@ -28,10 +28,10 @@ pub(crate) struct Settings {
     pub(super) system_prompt: Option<String>,
     pub(super) limits: Limits,
     pub(super) tool_policies: BTreeMap<String, ToolPolicy>,
-    pub(super) keep_thinking: bool,
+    pub(super) store_thinking: bool,
 }
 
-/// Who chose the provider of a session.
+/// Level that chose the provider of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ChosenBy {
     /// The configuration that the session keeps.
@@ -42,15 +42,15 @@ enum ChosenBy {
     Configuration,
 }
 
-/// The provider that a session's workspace chooses; `None` if it chooses none, or is not there.
+/// Provider that a session's workspace chooses; `None` if it chooses none, or if the workspace does not exist.
 pub(super) type Theirs = Option<String>;
 
-/// Whether the workspace is to be asked for the provider of a session.
+/// Returns whether the workspace must be read for the provider of a session.
 pub(super) fn asks_workspace(now: &Session) -> bool {
     now.attributes.chosen_provider().is_none() && now.document(DOCUMENT).is_none()
 }
 
-/// The provider that a session's workspace chooses.
+/// Returns the provider that a session's workspace chooses.
 pub(super) async fn workspace_provider(runtime: &AgentRuntime, now: &Session) -> Result<Theirs> {
     match runtime.storage.workspaces.load(now.workspace).await {
         Ok(workspace) => Ok(workspace.provider),
@@ -60,7 +60,7 @@ pub(super) async fn workspace_provider(runtime: &AgentRuntime, now: &Session) ->
     }
 }
 
-/// The provider that a session asks which keeps no configuration of its own.
+/// Returns the provider of a session that keeps no configuration of its own.
 fn choice<'a>(shared: &'a Shared, now: &'a Session, theirs: Option<&'a str>) -> (&'a str, ChosenBy) {
     match (now.attributes.chosen_provider(), theirs) {
         (Some(own), _) => (own, ChosenBy::Session),
@@ -70,7 +70,7 @@ fn choice<'a>(shared: &'a Shared, now: &'a Session, theirs: Option<&'a str>) -> 
 }
 
 impl Settings {
-    /// Those of a runtime.
+    /// Returns the settings of a runtime.
     pub(super) fn of(shared: &Shared) -> Self {
         let config = &shared.config;
         Self {
@@ -79,18 +79,18 @@ impl Settings {
             system_prompt: config.system_prompt.clone(),
             limits: config.limits.clone(),
             tool_policies: config.tool_policies.clone(),
-            keep_thinking: config.keep_thinking,
+            store_thinking: config.store_thinking,
         }
     }
 
-    /// Those of a runtime, with the provider that the session or its workspace chooses.
+    /// Returns the settings of a runtime, with the provider that the session or its workspace chooses.
     fn chosen(shared: &Shared, session: &Session, theirs: Option<&str>) -> Self {
         let (provider, chosen_by) = choice(shared, session, theirs);
         Self { provider: provider.to_owned(), chosen_by, ..Self::of(shared) }
     }
 
-    /// Those of a session: its own where it keeps them, else the runtime's. `theirs` is what the workspace chooses, where
-    /// that was looked up already.
+    /// Returns the settings of a session: its own if it keeps them, else those of the runtime. `theirs` is the choice
+    /// of the workspace, if it was already looked up.
     pub(super) async fn for_session(
         runtime: &AgentRuntime,
         session: &Session,
@@ -110,7 +110,7 @@ impl Settings {
         Ok(Self::chosen(&runtime.shared, session, theirs.as_deref()))
     }
 
-    /// Those that a session keeps.
+    /// Returns the settings that a session keeps, if it keeps any.
     async fn kept(runtime: &AgentRuntime, session: &Session) -> Result<Option<Self>> {
         if session.document(DOCUMENT).is_none() {
             return Ok(None);
@@ -127,7 +127,7 @@ impl Settings {
         })
     }
 
-    /// The provider, which the host must have.
+    /// Returns the provider, which the host must have.
     pub(super) fn provider<'a>(
         &self,
         shared: &'a Shared,
@@ -138,24 +138,24 @@ impl Settings {
             let (name, there, id) = (&self.provider, names.join(", "), session.id);
             let text = match self.chosen_by {
                 ChosenBy::Kept => format!(
-                    "session {id} keeps to provider {name}, and there are {there}; add it, or let the session adopt the present configuration"
+                    "session {id} keeps provider {name}, and the host has {there}; add it, or call `use_host_config` on the session"
                 ),
                 ChosenBy::Session => format!(
-                    "session {id} chooses provider {name:?}, and there are {there}; set its reference `provider` to one of these, or remove it"
+                    "session {id} chooses provider {name:?}, and the host has {there}; set its reference `provider` to one of these, or remove it"
                 ),
                 ChosenBy::Workspace => format!(
-                    "workspace {} chooses provider {name:?} for session {id}, and there are {there}; set the workspace's provider to one of these, or remove it",
+                    "workspace {} chooses provider {name:?} for session {id}, and the host has {there}; set the workspace's provider to one of these, or remove it",
                     session.workspace
                 ),
-                ChosenBy::Configuration => format!("provider {name:?} is not here; there are {there}"),
+                ChosenBy::Configuration => format!("provider {name:?} is unknown; the host has {there}"),
             };
             Error::new(ErrorKind::Provider, text)
         })
     }
 }
 
-/// What a run that begins, or a session that is made, has to say first: who is asked, what is kept, and with which
-/// configuration, where that is not said yet.
+/// Returns the first events of a run that begins, or of a session that is created. They record the provider and model,
+/// the payloads that are kept, and the kept configuration, unless these are recorded already.
 pub(super) fn opening(shared: &Shared, now: &Session, theirs: Option<&str>) -> Result<Vec<NewEvent>> {
     if now.document(DOCUMENT).is_some() {
         return Ok(Vec::new());
@@ -167,26 +167,26 @@ pub(super) fn opening(shared: &Shared, now: &Session, theirs: Option<&str>) -> R
     Ok(events)
 }
 
-/// Whether a session is to keep the configuration with which it is made, and does not do so yet.
+/// Returns whether a session must keep the configuration with which it is created, and does not do so yet.
 pub(super) fn freezes(config: &Config, now: &Session) -> bool {
-    config.freeze && now.started_at.is_none() && now.document(DOCUMENT).is_none()
+    config.freeze_config && now.started_at.is_none() && now.document(DOCUMENT).is_none()
 }
 
 fn written(shared: &Shared, now: &Session, theirs: Option<&str>) -> Result<NewEvent> {
     let text = serde_json::to_string(&Settings::chosen(shared, now, theirs))
-        .map_err(|fault| Error::invalid(format!("the configuration cannot be written down: {fault}")))?;
+        .map_err(|fault| Error::invalid(format!("the configuration cannot be stored as JSON: {fault}")))?;
     let written = DocumentWritten::after(now.document(DOCUMENT), DOCUMENT, Some(text));
     Ok(NewEvent::document_written(written).with_actor(Actor::SYSTEM))
 }
 
-/// The references that differ from the provider and the model that will be asked, and what is kept, where nobody has said
-/// so yet.
+/// Returns the references that differ from the provider and model in use, and the kept payloads, unless they are
+/// recorded already.
 fn references(shared: &Shared, now: &Session, theirs: Option<&str>) -> Option<Patch> {
     let (name, by) = choice(shared, now, theirs);
     let is_said =
         |name: &str, value: &str| now.attributes.references.get(name).map(String::as_str) == Some(value);
     let mut patch = Patch::new();
-    // Of one that is not here there is nothing to say; its run says so.
+    // A provider that the host does not have is not recorded; the run reports it as missing.
     if let Some(model) = shared.model(name) {
         let from = match by {
             ChosenBy::Session | ChosenBy::Kept => None,
@@ -196,19 +196,21 @@ fn references(shared: &Shared, now: &Session, theirs: Option<&str>) -> Option<Pa
         if let Some(from) = from
             && !(is_said(Attributes::PROVIDER, name) && is_said(Attributes::PROVIDER_FROM, from))
         {
-            patch = patch.reference(Attributes::PROVIDER, name).reference(Attributes::PROVIDER_FROM, from);
+            patch = patch
+                .with_reference(Attributes::PROVIDER, name)
+                .with_reference(Attributes::PROVIDER_FROM, from);
         }
         if !is_said("model", model) {
-            patch = patch.reference("model", model);
+            patch = patch.with_reference("model", model);
         }
     }
-    if now.attributes.keep.is_none() {
-        patch = patch.keep(shared.config.keep);
+    if now.attributes.tool_payloads.is_none() {
+        patch = patch.with_tool_payloads(shared.config.tool_payloads);
     }
     (!patch.is_empty()).then_some(patch)
 }
 
-/// Takes over the configuration of the present host, where the session keeps one.
+/// Replaces the configuration that a session keeps by that of the present host, if the session keeps one.
 pub(crate) async fn adopt(session: &SessionRef) -> Result<()> {
     let now = session.refresh().await?;
     if now.document(DOCUMENT).is_none() {
@@ -221,15 +223,15 @@ pub(crate) async fn adopt(session: &SessionRef) -> Result<()> {
     say(session, &now, events.collect()).await
 }
 
-/// Writes down the configuration with which the session was made, where the host wants that and nobody has done so.
+/// Stores the configuration with which the session was created, if the host requires it and it is not stored yet.
 pub(crate) async fn freeze(session: &SessionRef) -> Result<()> {
-    let (shared, now) = (session.runtime().shared.clone(), session.snapshot());
+    let (shared, now) = (session.runtime().shared.clone(), session.record());
     if !freezes(&shared.config, &now) {
         return Ok(());
     }
     let theirs = workspace_provider(session.runtime(), &now).await?;
     match say(session, &now, opening(&shared, &now, theirs.as_deref())?).await {
-        // Another host was first.
+        // Another host stored its configuration first.
         Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => session.refresh().await.map(drop),
         done => done,
     }
@@ -237,8 +239,9 @@ pub(crate) async fn freeze(session: &SessionRef) -> Result<()> {
 
 async fn say(session: &SessionRef, now: &Session, events: Vec<NewEvent>) -> Result<()> {
     let runtime = session.runtime();
-    let commit = Commit::seal(runtime.effects(), session.id(), now.head).actor(Actor::SYSTEM).events(events);
-    let committed = runtime.storage.sessions.settle(commit).await?;
-    session.note(&committed.session);
+    let commit =
+        Commit::seal(runtime.effects(), session.id(), now.head).with_actor(Actor::SYSTEM).with_events(events);
+    let committed = runtime.storage.sessions.commit_with_retry(commit).await?;
+    session.cache_record(&committed.session);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What ends a run from outside, and what keeps its lease alive meanwhile.
+//! Signals that end a run from outside, and the heartbeat that keeps its lease alive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,16 +16,16 @@ use agent_core::session::Session;
 use agent_core::store::ReadEvents;
 use agent_core::{Epoch, Error, ErrorKind, Seq, SessionId, SessionStore};
 
-/// Why a run has to end.
+/// Reason for which a run must end.
 #[derive(Debug)]
 pub(crate) enum Stopped {
-    /// Somebody wants it to end: here, from another device, or because the process ends.
+    /// A stop was requested: here, from another device, or because the process ends.
     Asked,
-    /// Another took the session over.
+    /// Another holder took the session over.
     Fenced(Error),
 }
 
-/// The head that the run itself has written, so that it does not look again for its own commits.
+/// Head that the run itself has written, so that it does not react to its own commits.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OwnHead(Arc<AtomicU64>);
 
@@ -39,7 +39,7 @@ impl OwnHead {
     }
 }
 
-/// What of a record ends the run of `epoch`.
+/// Returns the reason to end the run of `epoch`, if the record holds one.
 pub(crate) fn asks_to_stop(session: &Session, epoch: Epoch) -> Option<Stopped> {
     if session.lease.as_ref().is_none_or(|lease| lease.epoch != epoch) {
         return Some(Stopped::Fenced(Error::new(
@@ -50,10 +50,10 @@ pub(crate) fn asks_to_stop(session: &Session, epoch: Epoch) -> Option<Stopped> {
             ),
         )));
     }
-    (session.requested == Some(Request::Cancel)).then_some(Stopped::Asked)
+    (session.stop_request == Some(Request::Cancel)).then_some(Stopped::Asked)
 }
 
-/// Waits until the run has to end.
+/// Waits until the run must end.
 pub(crate) async fn stopped(
     sessions: Arc<dyn SessionStore>,
     id: SessionId,
@@ -69,21 +69,21 @@ pub(crate) async fn stopped(
     }
 }
 
-/// Waits until it is set; for ever, where nobody is left to set it.
+/// Waits until the flag is set; never returns if its sender was dropped unset.
 pub(crate) async fn is_set(flag: &mut watch::Receiver<bool>) {
     if flag.wait_for(|set| *set).await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// Waits until the session's record says that the run has to end.
+/// Waits until the session's record says that the run must end.
 async fn watched(sessions: &dyn SessionStore, id: SessionId, epoch: Epoch, own: OwnHead) -> Stopped {
     let begun = own.get();
     loop {
         let seen = own.get();
         let head = match sessions.changed(id, seen).await {
             Ok(head) => head,
-            // A store that cannot be asked says nothing; the next commit will find out.
+            // An error of the store is ignored here; the next commit reports it.
             Err(_) => {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 continue;
@@ -97,8 +97,8 @@ async fn watched(sessions: &dyn SessionStore, id: SessionId, epoch: Epoch, own: 
                 return stopped;
             }
             // The record has room for one request: an interrupt beside a suspension is found in the log only.
-            if matches!(session.requested, Some(Request::Suspend(_))) {
-                let read = ReadEvents::last(1).after(begun).kinds([EventType::USER_INTERRUPT]);
+            if matches!(session.stop_request, Some(Request::Suspend(_))) {
+                let read = ReadEvents::last(1).with_after(begun).with_types([EventType::USER_INTERRUPT]);
                 if sessions.read(id, read).await.is_ok_and(|page| !page.events.is_empty()) {
                     return Stopped::Asked;
                 }
@@ -110,11 +110,11 @@ async fn watched(sessions: &dyn SessionStore, id: SessionId, epoch: Epoch, own: 
     }
 }
 
-/// Keeps a lease alive for as long as it exists, in a task of its own, so that no model or tool can starve it.
+/// Heartbeat of a lease in its own task, for as long as this value exists. No model or tool can starve it.
 #[derive(Debug)]
-pub(crate) struct Heart(JoinHandle<()>);
+pub(crate) struct HeartbeatTask(JoinHandle<()>);
 
-impl Heart {
+impl HeartbeatTask {
     pub(crate) fn beat(sessions: Arc<dyn SessionStore>, id: SessionId, epoch: Epoch, ttl: Duration) -> Self {
         Self(tokio::spawn(async move {
             let mut ticks = interval(ttl / 3);
@@ -122,19 +122,19 @@ impl Heart {
             ticks.tick().await;
             loop {
                 ticks.tick().await;
-                match isolated(|| sessions.beat(id, epoch)).await {
+                match isolated(|| sessions.heartbeat(id, epoch)).await {
                     Some(Ok(())) => {}
                     Some(Err(error)) => {
-                        warn!(session = %id, %epoch, %error, "a sign of life could not be given");
+                        warn!(session = %id, %epoch, %error, "a heartbeat could not be sent");
                     }
-                    None => warn!(session = %id, %epoch, "the store panicked; a sign of life was not given"),
+                    None => warn!(session = %id, %epoch, "the store panicked; a heartbeat was not sent"),
                 }
             }
         }))
     }
 }
 
-impl Drop for Heart {
+impl Drop for HeartbeatTask {
     fn drop(&mut self) {
         self.0.abort();
     }

@@ -1,4 +1,4 @@
-//! The tools of all plugins, by name; calls that fail, panic or take too long become results.
+//! Tools of all plugins, by name. Calls that fail, panic or take too long become results.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use agent_core::event::{EVENT_MAX_BYTES, ToolOutcome, ToolResult, ToolUse};
 use agent_core::isolated::{called, isolated};
 use agent_core::json::RawJson;
 
-/// What is decided on tools by their names.
+/// Policies for tools by name.
 type Policies = BTreeMap<String, ToolPolicy>;
 
-/// The most bytes of a tool's error; in an event a byte of text takes up to six.
+/// Maximum bytes of a tool's error; in an event a byte of text takes up to six bytes.
 const ERROR_MAX_BYTES: usize = 2 << 20;
 
-/// The tools of all plugins.
+/// Tools of all plugins.
 #[derive(Debug, Default)]
 pub(crate) struct Toolbox {
-    /// As their plugins offer them.
+    /// Tools as their plugins offer them.
     specs: Vec<ToolSpec>,
-    /// Each with its name.
+    /// Plugin of each tool, with the plugin's name.
     owners: HashMap<String, (String, Arc<dyn Plugin>)>,
 }
 
 impl Toolbox {
-    /// The tools of these plugins, for which the host has these policies.
+    /// Creates the toolbox of these plugins under the host's policies.
     pub(crate) fn new(
         plugins: &[(String, Arc<dyn Plugin>)],
         policies: &Policies,
@@ -38,7 +38,7 @@ impl Toolbox {
         let mut toolbox = Self::default();
         for (name, plugin) in plugins {
             let Some(specs) = called(|| plugin.tools()) else {
-                faults.push(format!("plugin {name} panicked when it was asked for its tools"));
+                faults.push(format!("plugin {name} panicked in `tools`"));
                 continue;
             };
             for spec in specs {
@@ -59,19 +59,28 @@ impl Toolbox {
         toolbox
     }
 
-    /// Those that the model is offered under these policies, each as it is called.
+    /// Returns the tools that the model is offered under these policies, each with its effective mode.
     pub(crate) fn offered(&self, policies: &Policies) -> Vec<ToolSpec> {
         let decided = |spec: &ToolSpec| spec.clone().with_mode(mode(spec, policies));
         self.specs.iter().map(decided).filter(|spec| spec.mode != ToolMode::Never).collect()
     }
 
-    /// How the calls of a tool are made under these policies.
+    /// Returns how the calls of a tool are made under these policies.
     pub(crate) fn mode(&self, name: &str, policies: &Policies) -> ToolMode {
         let spec = self.specs.iter().find(|spec| spec.name == name);
         spec.map_or(ToolMode::Direct, |spec| mode(spec, policies))
     }
 
-    /// Calls a tool; whatever happens comes back as its result.
+    /// Returns the reason for which a call with this input is not made; `None` if its plugin accepts it.
+    pub(crate) fn refused(&self, call: &ToolUse) -> Option<String> {
+        let (_, plugin) = self.owners.get(&call.name)?;
+        match called(|| plugin.check_input(&call.name, &call.input)) {
+            Some(checked) => checked.err().map(|error| error.to_string()),
+            None => Some("the check of the arguments panicked; the tool was not called".to_owned()),
+        }
+    }
+
+    /// Calls a tool; every failure is returned as the call's result.
     pub(crate) async fn call(
         &self,
         call: &ToolUse,
@@ -80,9 +89,11 @@ impl Toolbox {
         time: Duration,
     ) -> ToolResult {
         let failed = |text: String| {
-            // Not cut: what hides secrets comes later, and would not know a part of a value.
+            // Not shortened, because secrets are redacted later, and a part of a value is not recognized.
             let text = match text.len() > ERROR_MAX_BYTES {
-                true => format!("the tool failed, with an error of {} bytes, which is not kept", text.len()),
+                true => {
+                    format!("the tool failed, with an error of {} bytes, which is not stored", text.len())
+                }
                 false => text,
             };
             ToolResult::new(call.call.clone(), ToolOutcome::Error, text_json(&text))
@@ -96,13 +107,16 @@ impl Toolbox {
             let names: Vec<_> = offered.iter().map(|spec| spec.name.as_str()).collect();
             return failed(format!("there is no such tool; there are: {}", names.join(", ")));
         };
+        if let Some(why) = self.refused(call) {
+            return failed(why);
+        }
         let work = isolated(|| plugin.call(&call.name, call.input.clone(), context));
         match timeout(time, work).await {
             Ok(Some(Ok(output))) if output.get().len() + 512 > EVENT_MAX_BYTES => failed(format!(
                 "the tool gave {} bytes, more than the {EVENT_MAX_BYTES} that an event holds",
                 output.get().len()
             )),
-            // The event around it has a level of its own.
+            // The event that holds the output adds one level.
             Ok(Some(Ok(output))) if output.depth() >= RawJson::MAX_DEPTH => failed(format!(
                 "the tool gave JSON of {} levels, and at most {} are kept; give it as a text",
                 output.depth(),
@@ -118,7 +132,7 @@ impl Toolbox {
     }
 }
 
-/// What a provider would refuse of a tool, and with it every request that offers the tool.
+/// Returns everything that a provider would refuse in a tool, and with it every request that offers the tool.
 fn spec_faults(spec: &ToolSpec, plugin: &str) -> Vec<String> {
     let name = &spec.name;
     let mut faults = Vec::new();
@@ -138,12 +152,12 @@ fn spec_faults(spec: &ToolSpec, plugin: &str) -> Vec<String> {
     faults
 }
 
-/// How a tool is called under these policies.
+/// Returns how a tool is called under these policies.
 fn mode(spec: &ToolSpec, policies: &Policies) -> ToolMode {
     policies.get(&spec.name).and_then(|policy| decided(spec.mode, *policy)).unwrap_or(spec.mode)
 }
 
-/// How a tool is called under a host's policy; `None` where that cannot be.
+/// Returns how a tool is called under a host's policy; `None` if the policy cannot apply.
 fn decided(mode: ToolMode, policy: ToolPolicy) -> Option<ToolMode> {
     match (policy, mode) {
         (ToolPolicy::Deny, _) | (_, ToolMode::Never) => Some(ToolMode::Never),
@@ -153,7 +167,7 @@ fn decided(mode: ToolMode, policy: ToolPolicy) -> Option<ToolMode> {
     }
 }
 
-/// A text as JSON.
+/// Returns a text as JSON.
 pub(crate) fn text_json(text: &str) -> RawJson {
     RawJson::sure(&text)
 }

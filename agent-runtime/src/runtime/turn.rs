@@ -1,49 +1,50 @@
-//! How a turn begins: the inputs and the lease in one commit, and the take-over from a holder that is gone.
+//! Beginning of a run: stores the inputs and the lease in one commit, and takes over from a dead or expired holder.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::runtime::agent::Slot;
+use crate::runtime::agent::RunPermit;
 use crate::runtime::driver::Driver;
 use crate::runtime::holder::dead_holder;
-use crate::runtime::report::Stored;
 use crate::runtime::run::{Begun, Input, Run};
 use crate::runtime::session_ref::SessionRef;
 use crate::runtime::settings::{Theirs, asks_workspace, freezes, opening, workspace_provider};
-use crate::runtime::updates::updates;
+use crate::runtime::updates::UpdateSender;
 use agent_core::commit::{Commit, Committed, LeaseRequest, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::{ActionId, Lease};
-use agent_core::session::Session;
+use agent_core::session::{NewSession, Session};
 use agent_core::state::SessionState;
 use agent_core::{Epoch, Error, ErrorKind, Result, RunId, Seq, SessionStoreExt, WriteOutcome};
 
-/// How often a beginning that somebody else was quicker with is tried again.
+/// Maximum number of attempts to begin a run, if other writers interfere.
 const ATTEMPTS: usize = 4;
 
-/// What a run is to be begun for.
+/// Cause of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cause {
-    /// What people say, in order.
+    /// Session that does not exist yet, and is created with the inputs.
+    pub(crate) create: Option<NewSession>,
+    /// Inputs, in order.
     pub(crate) inputs: Arc<[Input]>,
-    /// The answer to what the session waits for.
+    /// Answer to the pending action of the session.
     pub(crate) answer: Option<NewEvent>,
-    /// The lease of a holder that is known to be gone.
+    /// Epoch of a lease whose holder is known to be dead or expired.
     pub(crate) expired: Option<Epoch>,
-    /// What the session waits for, and is given up now.
+    /// Pending action whose time limit has passed, and which is given up now.
     pub(crate) overdue: Option<ActionId>,
-    /// Nobody waits for the outcome: a run that fails is tried again.
+    /// True if no caller waits for the outcome; a failed run is then retried.
     pub(crate) unattended: bool,
 }
 
-/// Stores the inputs, if there are any, and starts a run where one may start.
+/// Stores the inputs, if there are any, and starts a run if one may start.
 pub(crate) async fn begin(handle: &SessionRef, cause: Cause) -> Result<Begun> {
-    let slot = Slot::admit(&handle.runtime().shared)?;
+    let slot = RunPermit::admit(&handle.runtime().shared)?;
     let mut beginning = Beginning::new(handle, cause).await?;
     match beginning.carry_out(slot).await {
-        // An input that is stored must not look as if it were not: it would be sent again.
+        // A stored input must not be reported as failed, because the caller would send it again.
         Err(error) if beginning.seq > Seq::ZERO => {
             warn!(session = %handle.id(), %error, "the input is stored; the holder could not be replaced");
             Ok(Begun { run: None, seq: beginning.seq })
@@ -52,53 +53,55 @@ pub(crate) async fn begin(handle: &SessionRef, cause: Cause) -> Result<Begun> {
     }
 }
 
-/// A beginning that is under way.
+/// Beginning of a run that is in progress.
 struct Beginning<'a> {
     handle: &'a SessionRef,
-    /// The record that the next attempt goes by.
+    /// Record on which the next attempt is based.
     now: Arc<Session>,
-    /// What is not stored yet.
+    /// Session that is not created yet.
+    create: Option<NewSession>,
+    /// Inputs that are not stored yet.
     inputs: Arc<[Input]>,
     answer: Option<NewEvent>,
-    /// Where the last of that is stored.
+    /// Sequence number of the last stored input or answer.
     seq: Seq,
     expired: Option<Epoch>,
     overdue: Option<ActionId>,
     unattended: bool,
-    /// Whether a session that is set aside is to go on.
+    /// True if a suspended session is to be resumed.
     resume: bool,
-    /// Whether there may be room to say who is asked.
+    /// True if the record possibly has room for the provider and model references.
     has_room: bool,
-    /// What the workspace chooses, looked up once.
+    /// Provider choice of the workspace, looked up once.
     theirs: Option<Theirs>,
 }
 
-/// What a commit of a beginning holds that may be refused without anything being wrong with the rest.
+/// Parts of the first commit that may be refused although the rest is valid.
 #[derive(Clone, Copy)]
 struct Extras {
-    /// It lets a session that is set aside go on.
+    /// The commit resumes a suspended session.
     resumes: bool,
-    /// It says who is asked.
+    /// The commit records the provider and the model.
     says: bool,
-    /// It writes the configuration down.
+    /// The commit stores the configuration.
     freezes: bool,
 }
 
-/// What comes after an attempt.
+/// Next step after an attempt.
 enum Next {
-    /// The run that was begun.
+    /// A run was begun.
     Start(Epoch, Box<Committed>),
-    /// Another attempt.
+    /// Another attempt is needed.
     Again,
-    /// Nothing: no run may start.
+    /// No run may start.
     Wait,
 }
 
 impl<'a> Beginning<'a> {
     async fn new(handle: &'a SessionRef, cause: Cause) -> Result<Self> {
-        let Cause { inputs, answer, mut expired, overdue, unattended } = cause;
-        let mut now = handle.snapshot();
-        // A session that is run waits for no answer; the commit says so.
+        let Cause { create, inputs, answer, mut expired, overdue, unattended } = cause;
+        let mut now = handle.record();
+        // A running session waits for no answer; the commit refuses one.
         if now.status.state == SessionState::Running && expired.is_none() && answer.is_none() {
             now = handle.refresh().await?;
             expired = dead_holder(handle, &now).await;
@@ -107,6 +110,7 @@ impl<'a> Beginning<'a> {
         Ok(Self {
             handle,
             now,
+            create,
             inputs,
             answer,
             seq: Seq::ZERO,
@@ -119,13 +123,16 @@ impl<'a> Beginning<'a> {
         })
     }
 
-    async fn carry_out(&mut self, slot: Slot) -> Result<Begun> {
+    async fn carry_out(&mut self, slot: RunPermit) -> Result<Begun> {
         let runtime = self.handle.runtime();
         for attempt in 1.. {
             let run = runtime.shared.effects.new_run_id();
             let (commit, extras) = self.seal(run).await?;
-            let next = match runtime.storage.sessions.settle_new(commit).await {
-                Ok(committed) => self.stored(committed, run, attempt).await,
+            let next = match runtime.storage.sessions.commit_new_with_retry(commit).await {
+                Ok(committed) => {
+                    self.created(&committed.session).await?;
+                    self.stored(committed, run, attempt).await
+                }
                 Err(error) => self.refused(error, extras, attempt).await?,
             };
             match next {
@@ -140,13 +147,16 @@ impl<'a> Beginning<'a> {
         Ok(Begun { run: None, seq: self.seq })
     }
 
-    /// The commit of the next attempt.
+    /// Returns the commit of the next attempt.
     async fn seal(&mut self, run: RunId) -> Result<(Commit, Extras)> {
         let runtime = self.handle.runtime();
         let (shared, now) = (&runtime.shared, self.now.clone());
-        let mut commit = Commit::seal(&shared.effects, self.handle.id(), now.head);
+        let mut commit = match &self.create {
+            Some(new) => Commit::create(&shared.effects, new.clone()),
+            None => Commit::seal(&shared.effects, self.handle.id(), now.head),
+        };
         if let Some(epoch) = self.expired {
-            commit = commit.trigger(if self.unattended {
+            commit = commit.with_trigger(if self.unattended {
                 let ready_at = shared.config.retry.ready_at(shared.effects.now(), now.attempts);
                 Trigger::run_lost(epoch, ready_at, shared.config.retry.limit)
             } else {
@@ -154,7 +164,7 @@ impl<'a> Beginning<'a> {
             });
         }
         if let Some(action) = self.overdue.clone() {
-            commit = commit.trigger(Trigger::ActionTimeout(action));
+            commit = commit.with_trigger(Trigger::ActionTimeout(action));
         }
         let says = self.opening().await?;
         let extras = Extras {
@@ -163,16 +173,16 @@ impl<'a> Beginning<'a> {
             freezes: !says.is_empty() && freezes(&shared.config, &now),
         };
         let said = self.inputs.iter().cloned().map(NewEvent::from);
-        commit = commit.events(says).events(said).events(self.answer.clone());
+        commit = commit.with_events(says).with_events(said).with_events(self.answer.clone());
         if extras.resumes {
-            commit = commit.trigger(Trigger::Resume);
+            commit = commit.with_trigger(Trigger::Resume);
         }
         let lease =
-            LeaseRequest::new(shared.config.holder.clone(), run).ttl(shared.config.lease_ttl).if_ready();
-        Ok((commit.trigger(Trigger::BeginRun(lease)), extras))
+            LeaseRequest::new(shared.config.holder.clone(), run).with_ttl(shared.config.lease_ttl).if_ready();
+        Ok((commit.with_trigger(Trigger::BeginRun(lease)), extras))
     }
 
-    /// What a run that is likely to begin has to say first.
+    /// Returns the first events of the run, if a run is likely to begin.
     async fn opening(&mut self) -> Result<Vec<NewEvent>> {
         let likely = match self.now.status.state {
             SessionState::Running => self.expired.is_some(),
@@ -192,24 +202,26 @@ impl<'a> Beginning<'a> {
         opening(&runtime.shared, &self.now, self.theirs.as_ref().and_then(Option::as_deref))
     }
 
-    /// What follows from a commit that was refused; the error, if nothing does.
+    /// Returns the next step after a commit that was refused; the error, if there is none.
     async fn refused(&mut self, error: Error, extras: Extras, attempt: usize) -> Result<Next> {
         use ErrorKind::{Conflict, InvalidInput, InvalidTransition, LimitExceeded};
         let may_try = attempt < ATTEMPTS;
         match error.kind() {
-            // Somebody else took over first, or the holder lives after all.
+            // Another caller created the session first.
+            Conflict { .. } if self.create.is_some() => return Err(error),
+            // Another process took over first, or the holder is alive.
             Conflict { .. } | InvalidTransition { .. } if self.expired.is_some() && may_try => {
                 self.now = self.handle.refresh().await?;
                 self.expired = dead_holder(self.handle, &self.now).await;
                 return Ok(Next::Again);
             }
-            // Somebody else let it go on.
+            // Another caller resumed the session first.
             InvalidTransition { .. } if extras.resumes => self.resume = may_try,
             // The answer came first.
             InvalidInput | InvalidTransition { .. } if self.overdue.take().is_some() => {}
-            // Another host wrote down the configuration first.
+            // Another host stored the configuration first.
             Conflict { .. } if extras.freezes && may_try => {}
-            // A record that is full must not keep a person from being heard.
+            // A full record must not prevent the input from being stored.
             LimitExceeded if extras.says && error.write_outcome() == WriteOutcome::NotApplied => {
                 self.has_room = false;
                 return Ok(Next::Again);
@@ -220,9 +232,24 @@ impl<'a> Beginning<'a> {
         Ok(Next::Again)
     }
 
-    /// What follows from a commit that is stored.
+    /// Checks, if the commit created the session, that its workspace is still in use.
+    async fn created(&mut self, session: &Session) -> Result<()> {
+        if self.create.take().is_none() {
+            return Ok(());
+        }
+        match self.handle.runtime().workspaces.confirm_created(session).await {
+            Err(error) if !matches!(error.kind(), ErrorKind::Deleted | ErrorKind::Busy { .. }) => {
+                // A stored input must not be reported as failed.
+                warn!(session = %session.id, %error, "the workspace of a new session could not be read");
+                Ok(())
+            }
+            confirmed => confirmed,
+        }
+    }
+
+    /// Returns the next step after a commit that is stored.
     async fn stored(&mut self, committed: Committed, run: RunId, attempt: usize) -> Next {
-        self.handle.note(&committed.session);
+        self.handle.cache_record(&committed.session);
         let said = !self.inputs.is_empty() || self.answer.is_some();
         if said {
             self.seq = committed.last;
@@ -234,32 +261,28 @@ impl<'a> Beginning<'a> {
             return Next::Start(epoch, Box::new(committed));
         }
         self.overdue = None;
-        self.now = self.handle.snapshot();
-        // That it was set aside may have been found only by this commit.
+        self.now = self.handle.record();
+        // This commit may be the first to see that the session is suspended.
         if self.resume && self.now.status.state == SessionState::Suspended && attempt < ATTEMPTS {
             return Next::Again;
         }
-        // The holder may have been found only by this commit; whether it is dead decides about one more.
+        // This commit may be the first to see a holder; a dead one allows another attempt.
         self.expired = dead_holder(self.handle, &self.now).await;
         if self.expired.is_some() && attempt < ATTEMPTS { Next::Again } else { Next::Wait }
     }
 
-    fn start(&mut self, slot: Slot, run: RunId, epoch: Epoch, committed: Committed) -> Run {
+    fn start(&mut self, slot: RunPermit, run: RunId, epoch: Epoch, committed: Committed) -> Run {
         if self.expired.is_some() {
-            info!(session = %self.handle.id(), %epoch, "took over from a holder that was gone");
+            info!(session = %self.handle.id(), %epoch, "took over from a holder that was dead or expired");
         }
-        let (sender, updates) = updates();
-        let cancel = watch::Sender::new(false);
-        let status = committed.session.status;
-        let handle = self.handle.clone();
+        let (sender, updates) = UpdateSender::new();
+        let (sender, cancel, handle) = (Arc::new(sender), watch::Sender::new(false), self.handle.clone());
+        let runtime = handle.runtime();
+        let at = (&runtime.lines, handle.id());
+        let registration = runtime.shared.runs.active.register(at, (run, epoch), &sender, cancel.clone());
         let mut driver = Driver::new(handle, run, epoch, committed.session, sender, cancel.subscribe());
         (driver.unattended, driver.theirs) = (self.unattended, self.theirs.take());
-        tokio::spawn(driver.run(slot));
-        Run { updates, cancel, id: Some(run), stored: None, status }
+        tokio::spawn(driver.run(slot, registration));
+        Run::started(self.handle.id(), run, updates, cancel)
     }
-}
-
-/// What a prompt is told that could start no run.
-pub(crate) fn stored(now: &Session, seq: Seq) -> Stored {
-    Stored { seq, holder: now.lease.as_ref().map(|lease| lease.holder.clone()), state: now.status.state }
 }

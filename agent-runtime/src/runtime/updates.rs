@@ -1,7 +1,7 @@
-//! The way from a run to whoever reads its stream: a reader that does not read holds up no run and fills no memory.
+//! Channels from a run to the readers of its updates: a slow reader neither blocks the run nor fills the memory.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use tokio::sync::mpsc;
@@ -9,59 +9,92 @@ use tokio::sync::mpsc;
 use crate::runtime::report::Update;
 use agent_core::Result;
 
-/// The most bytes of updates that wait to be read.
+/// Maximum bytes of updates that wait to be read by one reader.
 pub(crate) const UNREAD_MAX_BYTES: usize = 4 << 20;
 
-/// What of an update is not in its texts.
+/// Fixed size of an update without its texts.
 const OVERHEAD_BYTES: usize = size_of::<Result<Update>>();
 
-/// The run's end of the stream.
+/// Sender side of the streams, held by the run.
 #[derive(Debug)]
 pub(crate) struct UpdateSender {
-    to: mpsc::UnboundedSender<(usize, Result<Update>)>,
-    unread: Arc<AtomicUsize>,
-    /// How many updates in a row were left out, up to now.
-    skipped: AtomicU64,
+    /// Readers; `None` after the last update. The lock is never held while anything waits.
+    readers: Mutex<Option<Vec<Reader>>>,
 }
 
-/// The reader's end of the stream.
+/// Sender side of one reader.
+#[derive(Debug)]
+struct Reader {
+    to: mpsc::UnboundedSender<(usize, Result<Update>)>,
+    unread: Arc<AtomicUsize>,
+    /// Number of consecutive updates that were left out until now.
+    skipped: u64,
+}
+
+/// Receiver side of a stream.
 #[derive(Debug)]
 pub(crate) struct UpdateReceiver {
     from: mpsc::UnboundedReceiver<(usize, Result<Update>)>,
     unread: Arc<AtomicUsize>,
 }
 
-/// Both ends of a stream.
-pub(crate) fn updates() -> (UpdateSender, UpdateReceiver) {
+/// Creates both sides of one reader's stream.
+fn reader() -> (Reader, UpdateReceiver) {
     let (to, from) = mpsc::unbounded_channel();
     let unread = Arc::new(AtomicUsize::new(0));
-    let skipped = AtomicU64::new(0);
-    (UpdateSender { to, unread: unread.clone(), skipped }, UpdateReceiver { from, unread })
+    (Reader { to, unread: unread.clone(), skipped: 0 }, UpdateReceiver { from, unread })
 }
 
 impl UpdateSender {
-    /// Hands an update on, or leaves it out while too much is unread. Never waits.
+    /// Creates the sender side and its first reader.
+    pub(crate) fn new() -> (Self, UpdateReceiver) {
+        let (reader, receiver) = reader();
+        (Self { readers: Mutex::new(Some(vec![reader])) }, receiver)
+    }
+
+    /// Adds a reader, which receives every update from now on; `None` after the last update.
+    pub(crate) fn subscribe(&self) -> Option<UpdateReceiver> {
+        let (reader, receiver) = reader();
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.push(reader);
+        Some(receiver)
+    }
+
+    /// Sends an update to all readers; leaves it out for those that have too much unread. Never waits.
     pub(crate) fn send(&self, update: Update) {
-        if self.to.is_closed() {
-            return;
-        }
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(readers) = readers.as_mut() else { return };
+        readers.retain(|reader| !reader.to.is_closed());
         let bytes = OVERHEAD_BYTES + size_bytes(&update);
+        if let Some((last, others)) = readers.split_last_mut() {
+            for reader in others {
+                reader.send(bytes, || update.clone());
+            }
+            last.send(bytes, || update);
+        }
+    }
+
+    /// Sends the last update, also to readers that have too much unread.
+    pub(crate) fn finish(&self, last: &Result<Update>) {
+        let readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner).take();
+        for mut reader in readers.into_iter().flatten() {
+            reader.say_skipped();
+            reader.push(0, last.clone());
+        }
+    }
+}
+
+impl Reader {
+    fn send(&mut self, bytes: usize, update: impl FnOnce() -> Update) {
         if self.unread.load(Ordering::Acquire) + bytes > UNREAD_MAX_BYTES {
-            self.skipped.fetch_add(1, Ordering::Relaxed);
+            self.skipped += 1;
             return;
         }
         self.say_skipped();
-        self.push(bytes, Ok(update));
+        self.push(bytes, Ok(update()));
     }
 
-    /// Hands the last update on, in any case.
-    pub(crate) fn finish(&self, last: Result<Update>) {
-        self.say_skipped();
-        self.push(0, last);
-    }
-
-    fn say_skipped(&self) {
-        let updates = self.skipped.swap(0, Ordering::Relaxed);
+    fn say_skipped(&mut self) {
+        let updates = std::mem::take(&mut self.skipped);
         if updates > 0 {
             self.push(OVERHEAD_BYTES, Ok(Update::Skipped { updates }));
         }
@@ -69,12 +102,19 @@ impl UpdateSender {
 
     fn push(&self, bytes: usize, update: Result<Update>) {
         self.unread.fetch_add(bytes, Ordering::AcqRel);
-        // A stream that nobody reads is no failure.
+        // A stream without a reader is not a failure.
         let _ = self.to.send((bytes, update));
     }
 }
 
 impl UpdateReceiver {
+    /// Creates a receiver of a stream that consists of one update.
+    pub(crate) fn of(only: Update) -> Self {
+        let (reader, receiver) = reader();
+        reader.push(0, Ok(only));
+        receiver
+    }
+
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Update>>> {
         self.from.poll_recv(cx).map(|read| {
             read.map(|(bytes, update)| {
@@ -85,7 +125,7 @@ impl UpdateReceiver {
     }
 }
 
-/// The bytes of an update's texts.
+/// Returns the number of bytes of an update's texts.
 fn size_bytes(update: &Update) -> usize {
     match update {
         Update::Text(text) | Update::Thinking(text) => text.len(),
@@ -94,6 +134,6 @@ fn size_bytes(update: &Update) -> usize {
         Update::Failed(failure) => failure.text.len(),
         Update::NotStored(error) => error.to_string().len(),
         Update::Ended(report) => report.text.len(),
-        Update::Stored(_) | Update::Started { .. } | Update::Skipped { .. } => 0,
+        Update::Queued(_) | Update::Started { .. } | Update::Skipped { .. } => 0,
     }
 }

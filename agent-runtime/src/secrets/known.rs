@@ -1,4 +1,4 @@
-//! In which forms the value of a secret is recognised.
+//! Forms in which the value of a secret is recognized.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,30 +8,30 @@ use serde_json::Value;
 
 use crate::secrets::secret::{Secret, SecretName};
 
-/// How deep documents within documents are looked through.
+/// Maximum depth of documents within documents that are searched.
 const NESTED: usize = 4;
 
-/// The values that were given out, each in all its forms, by name.
+/// Values that were given out, each in all its forms, by name.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// The values themselves.
+    /// Values as they are.
     values: BTreeMap<Box<str>, SecretName>,
-    /// What stands for a value, or for a part of one, in a text.
+    /// Texts that stand for a value, or for a part of one.
     forms: BTreeMap<Box<str>, SecretName>,
-    /// The bytes of the longest form.
+    /// Number of bytes of the longest form.
     longest: usize,
     /// Values that are objects or lists.
     documents: Vec<Document>,
-    /// Finds the forms in one pass.
+    /// Matcher that finds the forms in one pass.
     finder: Option<(AhoCorasick, Box<[SecretName]>)>,
 }
 
-/// A value that is an object or a list.
+/// Value that is an object or a list.
 #[derive(Debug)]
 struct Document {
     name: SecretName,
     value: Value,
-    /// A key without which no text holds it, so that most texts are not looked through.
+    /// Key that every text with this value contains; texts without it are not parsed.
     key: Option<Box<str>>,
 }
 
@@ -40,7 +40,7 @@ impl Known {
         self.values.is_empty()
     }
 
-    /// Whether this value is known by this name.
+    /// Returns whether this value is known by this name.
     pub(super) fn has(&self, secret: &Secret, name: &SecretName) -> bool {
         self.values.get(secret.expose()) == Some(name)
     }
@@ -63,15 +63,15 @@ impl Known {
             let key = key.map(|key| key.as_str().into());
             self.documents.push(Document { name: name.clone(), value: document, key });
         }
-        // Of two forms that begin at one place the longer is the value, and the other a part of it. Values of 64 KiB at most
-        // build a finder; if ever they did not, each form would be looked for by itself.
+        // Of two forms that begin at one place the longer is the value, and the other a part of it. Values of at most
+        // 64 KiB always build a finder.
         let finder = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
             .build(self.forms.keys().map(|form| &**form));
         self.finder = finder.ok().map(|finder| (finder, self.forms.values().cloned().collect()));
     }
 
-    /// Where known forms stand in a text, in order, none within another.
+    /// Returns the positions of known forms in a text, in order and without overlaps.
     pub(super) fn find<'a>(&'a self, text: &'a str) -> impl Iterator<Item = (Range<usize>, &'a SecretName)> {
         self.finder.iter().flat_map(move |(finder, names)| {
             finder
@@ -80,12 +80,12 @@ impl Known {
         })
     }
 
-    /// Whether a text may hold a document, so that each place is to be asked.
+    /// Returns whether a text may contain a document, so that each position must be parsed.
     pub(super) fn may_hold_documents(&self, text: &str) -> bool {
         self.documents.iter().any(|document| document.key.as_deref().is_none_or(|key| text.contains(key)))
     }
 
-    /// The document that begins this text, in whatever order and with whatever white space, and how long it is there.
+    /// Returns the known document with which this text begins, in any key order and white space, and its length there.
     pub(super) fn document(&self, text: &str) -> Option<(usize, &SecretName)> {
         let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
         let value = values.next()?.ok()?;
@@ -93,10 +93,10 @@ impl Known {
         Some((values.byte_offset(), &document.name))
     }
 
-    /// How much of the text is told apart from a value whatever follows it: all but what may be the beginning of a form.
+    /// Returns the number of bytes that can be shown: all except those that may be the beginning of a form.
     pub(super) fn told(&self, text: &str) -> usize {
         let until = self.unfinished(text);
-        // A value that began before and is whole stays whole.
+        // A complete value that begins before the limit stays complete.
         let across = self.find(text).find(|(at, _)| at.start < until && at.end > until);
         across.map_or(until, |(at, _)| at.end)
     }
@@ -110,16 +110,17 @@ impl Known {
             .unwrap_or(text.len())
     }
 
-    /// Whether a form begins with this text and is longer.
+    /// Returns whether a longer form begins with this text.
     fn begins_a_form(&self, text: &str) -> bool {
-        // In the order of texts whatever begins with this one stands behind it, together.
+        // In the order of texts, the forms that begin with this text follow it directly.
         let bounds = (std::ops::Bound::Excluded(text), std::ops::Bound::Unbounded);
         self.forms.range::<str, _>(bounds).next().is_some_and(|(form, _)| form.starts_with(text))
     }
 }
 
-/// A value without the white space around it, its lines, and the values in it if it is JSON; each that is long enough to be
-/// told from ordinary text.
+/// Collects the pieces of a value by which it is recognized. They are the value without surrounding white space, its
+/// lines, and, if it is JSON, the values in it. Only pieces that are long enough to be distinguished from ordinary text
+/// are collected.
 fn pieces(value: &str, nested: usize, out: &mut Vec<String>) {
     let mut add = |piece: &str| {
         if piece.trim().len() >= Secret::MIN_BYTES {
@@ -154,8 +155,8 @@ fn leaves(document: &Value, nested: usize, out: &mut Vec<String>) {
     }
 }
 
-/// A piece as it is, and as it stands in JSON and in JSON within JSON, by the habits of different writers: slashes escaped or
-/// not, other than ASCII escaped or not.
+/// Returns a piece in all spellings: as it is, and as written in JSON and in JSON within JSON. Writers differ: slashes
+/// escaped or not, non-ASCII characters escaped or not.
 fn spellings(piece: &str) -> Vec<String> {
     let mut all = vec![piece.to_owned()];
     let mut last = all.clone();
@@ -180,7 +181,7 @@ fn escaped(text: &str) -> Vec<String> {
     forms
 }
 
-/// A character as JSON that is ASCII only has it.
+/// Returns a character as ASCII-only JSON writes it.
 fn ascii(c: char) -> Vec<char> {
     if c.is_ascii() {
         return vec![c];

@@ -1,4 +1,4 @@
-//! A secret: its name, and its value.
+//! Name and value of a secret.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,20 +9,29 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What the mount of a secret begins with.
+/// Prefix of the mount of a secret.
 const MOUNT: &str = "secret:";
 
-/// Names a secret: `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`.
+/// Name of a secret: `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`. Sessions store this name, never the value.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecretName(Box<str>);
 
 impl SecretName {
-    /// The text itself.
+    /// Returns the name as text.
+    ///
+    /// ```
+    /// use agent_runtime::secrets::SecretName;
+    ///
+    /// let github: SecretName = "github".parse()?;
+    /// assert_eq!(github.as_str(), "github");
+    /// assert!("my github token".parse::<SecretName>().is_err());
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The resource by which a session mounts the secret: `secret:NAME`.
+    /// Returns the resource by which a session mounts the secret: `secret:NAME`.
     ///
     /// ```
     /// use agent_core::model::{Access, Patch};
@@ -37,7 +46,14 @@ impl SecretName {
         format!("{MOUNT}{self}")
     }
 
-    /// The name of the secret that is mounted as this resource, where it is one.
+    /// Returns the name of the secret that is mounted as this resource; `None` if the resource is not a secret.
+    ///
+    /// ```
+    /// use agent_runtime::secrets::SecretName;
+    ///
+    /// assert_eq!(SecretName::of_resource("secret:github").as_ref().map(SecretName::as_str), Some("github"));
+    /// assert_eq!(SecretName::of_resource("kb:style-guide"), None);
+    /// ```
     pub fn of_resource(resource: &str) -> Option<Self> {
         resource.strip_prefix(MOUNT)?.parse().ok()
     }
@@ -83,28 +99,38 @@ impl<'de> Deserialize<'de> for SecretName {
     }
 }
 
-/// The value of a secret. It has no text form: `Debug` shows that it is one, and nothing of it; it cannot be serialized. Its
-/// memory is overwritten when it is dropped.
+/// Value of a secret, without a text form: `Debug` shows only `(secret)`, and it cannot be serialized.
+///
+/// Its memory is overwritten when it is dropped.
 #[derive(Clone)]
 pub struct Secret(SecretString);
 
 impl Secret {
-    /// The fewest bytes of a value.
+    /// Minimum bytes of a value.
     pub const MIN_BYTES: usize = 8;
-    /// The most bytes of a value.
+    /// Maximum bytes of a value.
     pub const MAX_BYTES: usize = 64 << 10;
 
-    /// A value.
+    /// Creates a secret value.
+    ///
+    /// ```
+    /// use agent_runtime::secrets::Secret;
+    ///
+    /// let token = Secret::new("ghp_0123456789")?;
+    /// assert_eq!(format!("{token:?}"), "(secret)");
+    /// assert!(Secret::new("1234").is_err());
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for one of fewer than 8 bytes without the white space around it, which could not be told from ordinary
-    /// text and so not be hidden, and for one of more than 64 KiB. The value is not quoted.
+    /// `InvalidInput` for a value of more than 64 KiB, and for one of fewer than 8 bytes without surrounding white space,
+    /// which could not be distinguished from ordinary text. The error does not quote the value.
     pub fn new(value: impl Into<String>) -> Result<Self> {
         let value = value.into();
         if value.trim().len() < Self::MIN_BYTES || value.len() > Self::MAX_BYTES {
             return Err(Error::invalid(format!(
-                "a secret of {} bytes; give {} to {}, so that it is told from ordinary text",
+                "a secret of {} bytes cannot be distinguished from ordinary text or is too long; use {} to {} bytes",
                 value.trim().len(),
                 Self::MIN_BYTES,
                 Self::MAX_BYTES
@@ -113,7 +139,16 @@ impl Secret {
         Ok(Self(value.into()))
     }
 
-    /// The value. Give it to whom it is for, and to nothing that writes it down.
+    /// Returns the secret value. Do not log or store it.
+    ///
+    /// ```
+    /// use agent_runtime::secrets::Secret;
+    ///
+    /// let token = Secret::new("ghp_0123456789")?;
+    /// let header = format!("Bearer {}", token.expose());
+    /// assert_eq!(header, "Bearer ghp_0123456789");
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
     pub fn expose(&self) -> &str {
         self.0.expose_secret()
     }

@@ -1,4 +1,4 @@
-//! A store of sessions to which values are not written.
+//! Session store wrapper that redacts values of secrets before they are written.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use async_trait::async_trait;
 
 use crate::secrets::tenant::Secrets;
 use agent_core::commit::{Commit, Committed, RunEnd, Step, Trigger};
-use agent_core::event::{Body, NewEvent};
+use agent_core::event::{EventPayload, NewEvent};
 use agent_core::json::{RawFields, RawJson};
 use agent_core::model::{Actor, Attributes, Failure, PendingAction};
 use agent_core::store::SessionStoreWrapper;
 use agent_core::{Error, ErrorKind, Result, SessionStore, Storage};
 
-/// A store, and what is hidden from it.
+/// Session store, and the secrets that are redacted from its writes.
 #[derive(Debug)]
 struct Hiding {
     secrets: Secrets,
@@ -21,8 +21,34 @@ struct Hiding {
 }
 
 impl Secrets {
-    /// The same stores, the sessions written so that each value that was given out is hidden. Handles that were there before
-    /// write as before.
+    /// Returns the same stores, whose writes to sessions have every value that was given out redacted.
+    ///
+    /// Existing handles to the stores are not affected. An agent with secrets does this itself.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::event::NewEvent;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::store::ReadEvents;
+    /// # use agent_core::{MemoryStore, SessionStoreExt};
+    /// # use agent_core::WorkspaceId;
+    /// # use agent_runtime::secrets::{Secret, SecretName, Secrets};
+    /// # use std::collections::BTreeMap;
+    /// # let name: SecretName = "github".parse()?;
+    /// # let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("ghp_0123456789")?)]));
+    /// let storage = secrets.hidden_from(MemoryStore::new().into());
+    /// let effects = Effects::default();
+    /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// let session = storage.sessions.create(&effects, new).await?;
+    ///
+    /// let token = secrets.reveal(WorkspaceId::DEFAULT, &name).await?;
+    /// let said = NewEvent::agent_message(format!("The token is {}.", token.expose()));
+    /// storage.sessions.append(&effects, session.id, session.head, vec![said]).await?;
+    /// let page = storage.sessions.read(session.id, ReadEvents::last(1)).await?;
+    /// assert_eq!(page.events[0].text().as_deref(), Some("The token is (secret github)."));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn hidden_from(&self, storage: Storage) -> Storage {
         hiding(self.clone(), storage)
@@ -36,11 +62,11 @@ fn hiding(secrets: Secrets, storage: Storage) -> Storage {
 
 impl Hiding {
     fn event(&self, mut event: NewEvent) -> NewEvent {
-        if let Some(hidden) = self.secrets.hidden_in(&event.data, 0) {
-            // Of a type that is known here the outer keys are its form; of any other they are what somebody wrote.
-            event.data = match Body::parse(&event.kind, &event.data) {
-                Ok(Body::Other(..)) => hidden,
-                Ok(_) | Err(_) => self.secrets.hidden_in(&event.data, 1).unwrap_or(event.data),
+        if let Some(hidden) = self.secrets.hidden_in(&event.payload, 0) {
+            // The outer keys of a known type belong to its format; those of any other type are text of an author.
+            event.payload = match EventPayload::parse(&event.kind, &event.payload) {
+                Ok(EventPayload::Other(..)) => hidden,
+                Ok(_) | Err(_) => self.secrets.hidden_in(&event.payload, 1).unwrap_or(event.payload),
             };
         }
         event.actor = event.actor.map(|actor| self.actor(actor));
@@ -52,12 +78,12 @@ impl Hiding {
 
     fn fields(&self, fields: &RawFields) -> RawFields {
         let hidden = |(key, value): (&str, &RawJson)| {
-            (self.secrets.hide(key).into_owned(), self.secrets.hide_json(value.clone()))
+            (self.secrets.redact(key).into_owned(), self.secrets.redact_json(value.clone()))
         };
         fields.iter().map(hidden).collect()
     }
 
-    /// What is said of a session, with names in place of values; refused where that is no such thing any more.
+    /// Returns the attributes of a session with values replaced by names; an error if the result is not valid any more.
     fn attributes(&self, attributes: &Attributes) -> Result<Attributes> {
         match self.secrets.hidden_in(&RawJson::of(attributes)?, 1) {
             Some(hidden) => hidden.to(),
@@ -65,15 +91,15 @@ impl Hiding {
         }
     }
 
-    /// A name may be longer than the value was.
+    /// Redacts a text and cuts it to a limit, because a name may be longer than the value.
     fn within(&self, text: &str, most: usize) -> String {
-        let mut hidden = self.secrets.hide(text).into_owned();
+        let mut hidden = self.secrets.redact(text).into_owned();
         hidden.truncate(hidden.floor_char_boundary(most.max(text.len())));
         hidden
     }
 
     fn actor(&self, actor: Actor) -> Actor {
-        match actor.name().map(|name| self.secrets.hide(name)) {
+        match actor.name().map(|name| self.secrets.redact(name)) {
             Some(Cow::Owned(hidden)) => {
                 let hidden = &hidden[..hidden.floor_char_boundary(Actor::MAX_NAME_BYTES)];
                 Actor::named(actor.role(), hidden).unwrap_or_else(|_| actor.without_name())
@@ -83,7 +109,7 @@ impl Hiding {
     }
 
     fn failure(&self, failure: &Failure) -> Failure {
-        Failure::new(failure.class, self.secrets.hide(&failure.text))
+        Failure::new(failure.class, self.secrets.redact(&failure.text))
     }
 
     fn step(&self, step: Step) -> Result<Step> {
@@ -91,13 +117,13 @@ impl Hiding {
             Step::Event(event) => return Ok(Step::Event(self.event(event))),
             Step::Trigger(trigger) => trigger,
             _ => {
-                let text = "a commit has a step in which no secrets can be hidden; update agent-runtime";
+                let text = "a commit has a step of a newer version, in which secrets cannot be redacted; update agent-runtime";
                 return Err(Error::new(ErrorKind::Unsupported, text));
             }
         };
         Ok(Step::Trigger(match trigger {
-            Trigger::Adopt(events) => {
-                Trigger::Adopt(events.into_iter().map(|event| self.event(event)).collect())
+            Trigger::ImportEvents(events) => {
+                Trigger::ImportEvents(events.into_iter().map(|event| self.event(event)).collect())
             }
             Trigger::Replace(events) => {
                 Trigger::Replace(events.into_iter().map(|event| self.event(event)).collect())
@@ -112,7 +138,7 @@ impl Hiding {
             Trigger::EndRun(RunEnd::Await(mut action)) => {
                 let most = PendingAction::QUESTION_MAX_BYTES.max(action.question.len());
                 action.question =
-                    PendingAction::shortened(self.secrets.hide(&action.question).into_owned(), most);
+                    PendingAction::shortened(self.secrets.redact(&action.question).into_owned(), most);
                 for choice in &mut action.choices {
                     *choice = self.within(choice, PendingAction::CHOICE_MAX_BYTES);
                 }
@@ -122,7 +148,7 @@ impl Hiding {
                 new.created.attributes = self.attributes(&new.created.attributes)?;
                 Trigger::Create(new)
             }
-            // The rest are ids, times, and the names of holders and reasons. What was stored elsewhere is restored as it was there.
+            // The others contain ids, times, and the names of holders and reasons. Restored events are not changed.
             other => other,
         }))
     }

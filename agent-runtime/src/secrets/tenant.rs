@@ -1,4 +1,4 @@
-//! The secrets of one tenant: where they come from, and which were given out.
+//! Secrets of one tenant: their source, and the values that were given out.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,25 +7,25 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use async_trait::async_trait;
 
-use crate::secrets::hide;
 use crate::secrets::known::Known;
+use crate::secrets::redact;
 use crate::secrets::secret::{Secret, SecretName};
 use agent_core::isolated::isolated;
 use agent_core::json::RawJson;
 use agent_core::{Error, ErrorKind, Result, TenantId, WorkspaceId};
 
-/// Where a host keeps the values of secrets of one tenant: its configuration, a keychain, a vault.
+/// Source of the values of one tenant's secrets: the host's configuration, a keychain, a vault.
 #[async_trait]
 pub trait SecretSource: fmt::Debug + Send + Sync + 'static {
-    /// The value of a secret for a workspace, as it is now; `None` where there is none.
+    /// Returns the present value of a secret for a workspace; `None` if there is no such secret.
     ///
     /// # Errors
     ///
-    /// Any, without a value in its text; whoever asked is given it.
+    /// Any error without a value in its text; the caller of [`Secrets::reveal`] receives it.
     async fn secret(&self, workspace: WorkspaceId, name: &SecretName) -> Result<Option<Secret>>;
 }
 
-/// The same secrets for all workspaces.
+/// Source with the same secrets for all workspaces.
 #[async_trait]
 impl SecretSource for BTreeMap<SecretName, Secret> {
     async fn secret(&self, _: WorkspaceId, name: &SecretName) -> Result<Option<Secret>> {
@@ -33,9 +33,11 @@ impl SecretSource for BTreeMap<SecretName, Secret> {
     }
 }
 
-/// Which secrets a tenant has, for whoever works for several.
+/// Source of the secrets of several tenants.
 pub trait TenantSecrets: fmt::Debug + Send + Sync + 'static {
-    /// The secrets of this tenant: clones of the same ones each time, so that what one run was given is hidden by all.
+    /// Returns the secrets of this tenant; `None` if it has none.
+    ///
+    /// Every call returns clones of the same [`Secrets`], so that a value that was given to one run is redacted by all.
     fn of(&self, tenant: &TenantId) -> Option<Secrets>;
 }
 
@@ -45,36 +47,67 @@ impl TenantSecrets for BTreeMap<TenantId, Secrets> {
     }
 }
 
-/// The secrets of one tenant, and which of them were given out. Clones share both.
+/// Secrets of one tenant, and the values that were given out. Clones share both.
 #[derive(Clone, Debug)]
 pub struct Secrets {
     source: Arc<dyn SecretSource>,
-    /// A name may have had several values.
+    /// Values that were given out; a name may have had several values.
     given: Arc<RwLock<Known>>,
 }
 
 impl Secrets {
-    /// The secrets that this source knows, none of them given out yet.
+    /// Creates the secrets of a source. No value is redacted before it is given out.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::WorkspaceId;
+    /// # use agent_runtime::secrets::{Secret, SecretName, Secrets};
+    /// # use std::collections::BTreeMap;
+    /// # let name: SecretName = "github".parse()?;
+    /// # let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("ghp_0123456789")?)]));
+    /// // The value is not redacted before it is given out.
+    /// assert_eq!(secrets.redact("ghp_0123456789"), "ghp_0123456789");
+    /// secrets.reveal(WorkspaceId::DEFAULT, &name).await?;
+    /// assert_eq!(secrets.redact("ghp_0123456789"), "(secret github)");
+    /// # Ok(()) }
+    /// ```
     pub fn new(source: impl SecretSource) -> Self {
         Self { source: Arc::new(source), given: Arc::default() }
     }
 
-    /// The value of a secret. From now on it is hidden wherever these secrets are.
+    /// Returns the value of a secret. From then on the value is redacted by these secrets and all their clones.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::ErrorKind;
+    /// # use agent_core::WorkspaceId;
+    /// # use agent_runtime::secrets::{Secret, SecretName, Secrets};
+    /// # use std::collections::BTreeMap;
+    /// # let name: SecretName = "github".parse()?;
+    /// # let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("ghp_0123456789")?)]));
+    /// let token = secrets.reveal(WorkspaceId::DEFAULT, &name).await?;
+    /// assert_eq!(token.expose(), "ghp_0123456789");
+    /// let error = secrets.reveal(WorkspaceId::DEFAULT, &"gitlab".parse()?).await.unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::NotFound);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// `NotFound`; those of the source; `Unavailable` if the source panics.
+    /// `NotFound`; errors of the source; `Unavailable` if the source panics.
     pub async fn reveal(&self, workspace: WorkspaceId, name: &SecretName) -> Result<Secret> {
         let asked = isolated(|| self.source.secret(workspace, name)).await.unwrap_or_else(|| {
             Err(Error::new(
                 ErrorKind::Unavailable,
-                format!("the source of secrets panicked when it was asked for secret {name}"),
+                format!("the source of secrets panicked while it read secret {name}; repair the host's SecretSource"),
             ))
         });
         let secret = asked?.ok_or_else(|| {
             Error::new(
                 ErrorKind::NotFound,
-                format!("there is no secret {name} for workspace {workspace}; add it to what the host keeps them in"),
+                format!(
+                    "there is no secret {name} for workspace {workspace}; add it to the secrets of the host"
+                ),
             )
         })?;
         if !self.given().has(&secret, name) {
@@ -83,25 +116,53 @@ impl Secrets {
         Ok(secret)
     }
 
-    /// The text with `(secret NAME)` in place of each value that was given out.
-    pub fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        hide::text(&self.given(), text)
+    /// Redacts a text: returns it with `(secret NAME)` in place of each value that was given out.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::WorkspaceId;
+    /// # use agent_runtime::secrets::{Secret, SecretName, Secrets};
+    /// # use std::collections::BTreeMap;
+    /// # let name: SecretName = "github".parse()?;
+    /// # let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("ghp_0123456789")?)]));
+    /// secrets.reveal(WorkspaceId::DEFAULT, &name).await?;
+    /// assert_eq!(secrets.redact("token ghp_0123456789 was refused"), "token (secret github) was refused");
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "hide")]
+    pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        redact::text(&self.given(), text)
     }
 
-    /// How many bytes of a text that was cut off can be kept: all but what may be the beginning of a value at its end.
+    /// Returns the number of bytes of a cut text that can be kept. The rest may be the beginning of a value.
     pub(crate) fn told(&self, text: &str) -> usize {
         self.given().told(text)
     }
 
-    /// The JSON with `(secret NAME)` in place of each value in its texts, keys and numbers.
+    /// Redacts JSON: returns it with `(secret NAME)` in place of each value in its texts, keys and numbers.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::json::RawJson;
+    /// # use agent_core::WorkspaceId;
+    /// # use agent_runtime::secrets::{Secret, SecretName, Secrets};
+    /// # use std::collections::BTreeMap;
+    /// # let name: SecretName = "github".parse()?;
+    /// # let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("ghp_0123456789")?)]));
+    /// secrets.reveal(WorkspaceId::DEFAULT, &name).await?;
+    /// let output = RawJson::parse(r#"{"auth":"Bearer ghp_0123456789","status":401}"#)?;
+    /// assert_eq!(secrets.redact_json(output).get(), r#"{"auth":"Bearer (secret github)","status":401}"#);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
-    pub fn hide_json(&self, json: RawJson) -> RawJson {
+    #[doc(alias = "hide_json")]
+    pub fn redact_json(&self, json: RawJson) -> RawJson {
         self.hidden_in(&json, 0).unwrap_or(json)
     }
 
-    /// The same, but for the keys of the `outer` levels; `None` where no value is in it.
+    /// Redacts JSON except for the keys of the `outer` levels; returns `None` if it contains no value.
     pub(super) fn hidden_in(&self, json: &RawJson, outer: usize) -> Option<RawJson> {
-        hide::json(&self.given(), json, outer)
+        redact::json(&self.given(), json, outer)
     }
 
     pub(super) fn given(&self) -> RwLockReadGuard<'_, Known> {

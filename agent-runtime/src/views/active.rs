@@ -1,4 +1,4 @@
-//! What is open now: sessions at work or waiting, with their stage and what they wait for.
+//! Active sessions: sessions that run or wait, with their stage and their pending actions.
 
 use std::sync::Arc;
 
@@ -7,34 +7,49 @@ use agent_core::state::SessionState;
 use agent_core::store::{Page, SessionQuery};
 use agent_core::{ErrorKind, Result, SessionStore};
 
-/// A session that is at work or waits for something.
+/// Session that runs or waits for something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ActiveSession {
-    /// Its record: who runs it, what it waits for, its title.
+    /// Record of the session, with its lease, pending action and title.
     pub session: Arc<Session>,
-    /// What it is doing.
+    /// Present stage.
     pub stage: Stage,
 }
 
-/// What a session that is open is doing.
+/// Stage of an active session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Stage {
-    /// It is being prepared.
+    /// The session is being prepared.
     Preparing,
-    /// It has work, and waits for a run.
+    /// The session has open work and waits for a run.
     Waiting,
-    /// A run asks the model.
+    /// A run waits for the model.
     Model,
     /// A run has called tools that have no result yet.
     Tools,
-    /// It waits for an answer: see [`Session::action`].
+    /// The session waits for an answer: see [`Session::action`].
     Answer,
 }
 
 impl Stage {
-    /// What a session is doing; `None` for one that has nothing to do.
+    /// Returns the stage of a session; `None` if the session is not active.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// use agent_runtime::views::Stage;
+    ///
+    /// assert_eq!(Stage::of(&chat.record()), None);
+    /// chat.send("Water the plants.").await?;
+    /// assert_eq!(Stage::of(&chat.record()), Some(Stage::Waiting));
+    /// # Ok(()) }
+    /// ```
     pub fn of(session: &Session) -> Option<Self> {
         match session.status.state {
             SessionState::Initializing => Some(Self::Preparing),
@@ -47,20 +62,39 @@ impl Stage {
     }
 }
 
-/// The sessions of a query that are at work or wait for something, a page at a time, the last active first. The query's
-/// states are set here; its total counts those that the list found.
+/// Lists the sessions of a query that run or wait for something, a page at a time, last active first.
 ///
-/// A session that came to rest between the list and its record is left out.
+/// The function sets the states of the query. The total counts the sessions in the list; a session that came to rest
+/// between the list and the load of its record is not among the items. Loads one record for each item.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::MemoryStore;
+/// # use agent_runtime::{AgentBuilder, EchoProvider};
+/// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+/// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+/// use agent_core::store::SessionQuery;
+/// use agent_runtime::views::{Stage, active_sessions};
+///
+/// agent.conversation("support/1").await?;
+/// let waiting = agent.conversation("support/2").await?;
+/// waiting.send("Water the plants.").await?;
+///
+/// let page = active_sessions(&*agent.storage().sessions, SessionQuery::new()).await?;
+/// let stages: Vec<_> = page.items.iter().map(|active| (active.session.id, active.stage)).collect();
+/// assert_eq!(stages, [(waiting.id(), Stage::Waiting)]);
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 ///
-/// Those of [`SessionStore::list`] and [`SessionStore::load`].
+/// Errors of [`SessionStore::list`] and [`SessionStore::load`].
 pub async fn active_sessions(
     sessions: &dyn SessionStore,
     query: SessionQuery,
 ) -> Result<Page<ActiveSession>> {
     use SessionState::{Initializing, Queued, RequiresAction, Running};
-    let page = sessions.list(query.states([Initializing, Queued, Running, RequiresAction])).await?;
+    let page = sessions.list(query.with_states([Initializing, Queued, Running, RequiresAction])).await?;
     let mut active = Vec::with_capacity(page.items.len());
     for summary in &page.items {
         let session = match sessions.load(summary.id).await {

@@ -1,29 +1,29 @@
-//! What the runs of a session made.
+//! Artifacts that the runs of a session made.
 
 use agent_core::model::Artifact;
 use agent_core::store::Damaged;
 use agent_core::{Seq, Timestamp};
 
-/// Something that was made, and when it was said so.
+/// Artifact, and the time at which it was registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegisteredArtifact {
-    /// What it is, and which run made it.
+    /// Description of the artifact, and the run that made it.
     pub artifact: Artifact,
-    /// The event that says so.
+    /// Sequence number of the event that registered it.
     pub seq: Seq,
-    /// When that was written, by its writer's clock.
+    /// Time of the event, by its writer's clock.
     pub at: Timestamp,
 }
 
-/// Artifacts, the newest first.
+/// Page of artifacts, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ArtifactPage {
-    /// The artifacts.
+    /// Artifacts.
     pub artifacts: Vec<RegisteredArtifact>,
-    /// What could not be read.
+    /// Objects that could not be read.
     pub damaged: Vec<Damaged>,
-    /// Where the next page starts: before this event; `None` on the last.
+    /// Start of the next page: before this event; `None` on the last page.
     pub next: Option<Seq>,
 }

@@ -1,28 +1,27 @@
-//! Branches of a conversation: a message that was said otherwise is a fork at the point before it.
+//! Branches of a conversation: its continuations after a point, each in a session of its own.
 
 use agent_core::event::Event;
 use agent_core::store::Damaged;
 use agent_core::{Seq, SessionId};
 
-/// How a conversation goes on after a point, in one session.
+/// Continuation of a conversation after a point, in one session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Branch {
-    /// The session.
+    /// Id of the session.
     pub session: SessionId,
-    /// The first thing that a person said there after the point; `None` where nobody did yet.
+    /// First message of a person in that session after the point; `None` if there is none yet.
     pub message: Option<Event>,
 }
 
-/// The branches after a point: siblings, the session where the point lies first, then by their ids, which are minted in
-/// the order of time.
+/// Branches after a point: first the session that contains the point, then its forks, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Branches {
-    /// The last event that all have in common.
+    /// Last event that all branches share.
     pub point: Seq,
-    /// The branches.
+    /// Branches.
     pub branches: Vec<Branch>,
-    /// What could not be read.
+    /// Objects that could not be read.
     pub damaged: Vec<Damaged>,
 }

@@ -1,5 +1,5 @@
-//! Looking at sessions: what was done, by which run, what is open. Views are made from records and logs when they are
-//! asked for; nothing is stored for them.
+//! Views of sessions: their runs, artifacts, branches and active stages. Views are computed from records and logs on
+//! request; nothing is stored for them.
 
 mod active;
 mod artifacts;

@@ -1,16 +1,16 @@
-//! The ledger of runs: read from the log, so that no run is missing, whatever became of it.
+//! Ledger of runs, read from the log, so that every run is listed, however it ended.
 
 use std::collections::HashMap;
 
 use crate::views::session_view::SessionView;
-use agent_core::event::{Body, Event};
+use agent_core::event::{Event, EventPayload};
 use agent_core::model::{Failure, Lease, Transition, UsageTotals};
 use agent_core::session::Session;
 use agent_core::state::{Reason, SessionState, TriggerKind};
 use agent_core::store::ReadEvents;
 use agent_core::{Error, ErrorKind, Result, RunId, Seq, Timestamp};
 
-/// How many events are read at a time, at most, and how many bytes of them.
+/// Maximum number of events that are read at a time, and of their bytes.
 const PAGE: usize = 500;
 const PAGE_BYTES: usize = 1 << 20;
 
@@ -18,93 +18,110 @@ const PAGE_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunEntry {
-    /// Its number among the runs of the session, and of those that it was forked from: 1, 2, 3 … without gaps.
+    /// Number of the run among the runs of the session and of those that it was forked from: 1, 2, 3 … without gaps.
     pub index: u64,
-    /// Its id.
+    /// Id of the run.
     pub run: RunId,
-    /// Who ran it.
+    /// Name of the holder that ran it.
     pub holder: String,
-    /// The event by which it began: the input, most often.
+    /// Sequence number of the run's first event: the input, in most cases.
     pub first: Seq,
-    /// When it began, by the clock of who ran it.
+    /// Time at which the run began, by the clock of its holder.
     pub began_at: Timestamp,
-    /// The event by which it ended.
+    /// Sequence number of the run's last event; `None` while the run is active.
     pub last: Option<Seq>,
-    /// When it ended, by the clock of who ended it.
+    /// Time at which the run ended, by the clock of the process that ended it.
     pub ended_at: Option<Timestamp>,
-    /// How it ended.
+    /// Status of the run.
     pub status: RunStatus,
-    /// What became of the work that it had claimed.
+    /// State of the work that the run had claimed.
     pub claim: Claim,
-    /// The reason of the session's state after it.
+    /// Reason of the session's state after the run.
     pub reason: Option<Reason>,
-    /// Why it failed.
+    /// Reason for which the run failed.
     pub failure: Option<Failure>,
-    /// What it used, where that is kept.
+    /// Usage of the run, if usage is recorded.
     pub usage: Option<UsageTotals>,
-    /// Whether something that it did could not be stored, where that is kept.
+    /// True if an event of the run could not be stored. Known only if usage is recorded.
     pub degraded: bool,
 }
 
-/// How a run ended.
+/// Status of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RunStatus {
-    /// It goes on, or its end is not yet noticed.
+    /// The run is active, or its end is not yet observed.
     Running,
-    /// It did what it was to do, or met a limit.
+    /// The run finished its work, or reached a limit.
     Completed,
-    /// It needed an answer before it could go on.
+    /// The run needed an answer before it could continue.
     Awaiting,
-    /// It was cancelled, or asked to end so that the session could be set aside.
+    /// The run was cancelled, or asked to end so that the session could be suspended.
     Cancelled,
-    /// It failed.
+    /// The run failed.
     Failed,
-    /// Who ran it was gone, and somebody noticed.
+    /// The holder of the run's lease was lost, and another process observed it.
     Lost,
-    /// It was fenced off: the session was set aside by force, terminated or deleted.
+    /// The run was fenced: the session was suspended by force, terminated or deleted.
     Stopped,
 }
 
-/// What became of the work that a run had claimed: inputs, an answer, wakes. With the runs of a session this is the
+/// State of the work that a run had claimed: inputs, an answer, timers. Together with the runs of a session this is the
 /// journal of its activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Claim {
-    /// It is claimed: the run goes on, or its end is not yet noticed.
+    /// The work is claimed: the run is active, or its end is not yet observed.
     Leased,
-    /// It waits for an answer, and is claimed again with that.
+    /// The work waits for an answer, and is claimed again with it.
     Blocked,
-    /// It is done with: it was done, or somebody asked that it stops.
+    /// The work is complete: it was done, or a stop was requested.
     Acked,
-    /// It is offered again: the run failed and is to be tried again, its process was gone, or it was set aside by force.
+    /// The work is offered again: the run failed and is to be retried, its process was lost, or it was suspended by
+    /// force.
     Requeued,
-    /// It was given up: the run failed for good, or too often, or the session was ended under it.
+    /// The work was given up: the run failed permanently, or too often, or the session was ended during it.
     Abandoned,
 }
 
-/// Runs, the newest first.
+/// Page of runs, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunPage {
-    /// The runs.
+    /// Runs.
     pub runs: Vec<RunEntry>,
-    /// Where the next page starts; `None` on the last.
+    /// Start of the next page; `None` on the last page.
     pub next: Option<RunsBefore>,
 }
 
-/// A place among the runs of a session.
+/// Position among the runs of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunsBefore {
-    /// Runs that began before this event.
+    /// Selects runs that began before this event.
     pub seq: Seq,
-    /// The number of the run that began there.
+    /// Number of the run that began at this event.
     pub index: u64,
 }
 
 impl RunEntry {
-    /// How long it took, by the clocks of who began and who ended it; `None` while it goes on, or where these disagree.
+    /// Returns the duration of the run; `None` while the run is active, or if the duration would be negative.
+    ///
+    /// The clocks are those of the processes that began and ended the run.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// let view = chat.view();
+    /// chat.prompt("Hello").await?.finish().await?;
+    /// let entry = &view.runs(1, None).await?.runs[0];
+    /// assert!(entry.latency().is_some_and(|time| time < std::time::Duration::from_secs(60)));
+    /// # Ok(()) }
+    /// ```
     pub fn latency(&self) -> Option<std::time::Duration> {
         let micros = self.ended_at?.as_micros().checked_sub(self.began_at.as_micros())?;
         u64::try_from(micros).ok().map(std::time::Duration::from_micros)
@@ -112,44 +129,101 @@ impl RunEntry {
 }
 
 impl SessionView {
-    /// The session's own runs, the newest first, `limit` a page: those that ended, those that were cut short, the one
-    /// that goes on. Runs of a session that it was forked from belong to that one.
+    /// Lists the session's own runs, newest first, `limit` on a page: ended, interrupted and active ones.
     ///
-    /// Reads the log back from its end, until the page is full; no other session is read. What a host added to a run's
-    /// usage after a later run began is told where that lies on the page, and always by [`run`](Self::run).
+    /// `before` is [`RunPage::next`] of the page before. Runs of a session from which this one was forked belong to that
+    /// session.
+    ///
+    /// Reads the log backwards from its end until the page is full; no other session is read. Usage that a host added
+    /// to a run after a later run began is included if it is within the page, and always by [`run`](Self::run).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// use agent_runtime::views::RunStatus;
+    ///
+    /// let view = chat.view();
+    /// for text in ["one", "two", "three"] {
+    ///     chat.prompt(text).await?.finish().await?;
+    /// }
+    /// let page = view.runs(2, None).await?;
+    /// assert_eq!((page.runs[0].index, page.runs[0].status), (3, RunStatus::Completed));
+    /// let rest = view.runs(2, page.next).await?;
+    /// assert_eq!((rest.runs[0].index, rest.next), (1, None));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// Those of the store; `Corrupt` where a change of status cannot be read.
+    /// Errors of the store; `Corrupt` if a change of status cannot be read.
     pub async fn runs(&self, limit: usize, before: Option<RunsBefore>) -> Result<RunPage> {
         let session = self.sessions.load(self.id).await?;
         self.runs_of(&session, limit, before, None).await
     }
 
-    /// One run of the session.
+    /// Returns one run of the session. Reads the log backwards from its end to the beginning of the run.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// let view = chat.view();
+    /// let run = chat.prompt("Hello").await?;
+    /// let id = run.id().expect("the run has started");
+    /// run.finish().await?;
+    /// assert_eq!(view.run(id).await?.index, 1);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// `NotFound` where the session has no such run; those of [`runs`](Self::runs).
+    /// `NotFound` if the session has no such run; errors of [`runs`](Self::runs).
     pub async fn run(&self, run: RunId) -> Result<RunEntry> {
         let session = self.sessions.load(self.id).await?;
         let page = self.runs_of(&session, usize::MAX, None, Some(run)).await?;
         page.runs.into_iter().find(|entry| entry.run == run).ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("session {} has no run {run}", session.id))
+            Error::new(ErrorKind::NotFound, format!("session {} has no run {run}; list its runs", session.id))
         })
     }
 
-    /// What a run did: the event by which it began, all that it wrote, and the event by which it ended, in order. What
-    /// others wrote meanwhile is left out. Holds the run's events in memory.
+    /// Returns the events of a run in order: its first event, all events that it wrote, and its last event.
+    ///
+    /// Other events of other writers are left out. Holds the run's events in memory.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// use agent_core::event::EventType;
+    ///
+    /// let view = chat.view();
+    /// chat.prompt("Hello").await?.finish().await?;
+    /// let run = view.runs(1, None).await?.runs[0].run;
+    /// let events = view.trace(run).await?;
+    /// assert_eq!(events[0].kind, EventType::USER_MESSAGE);
+    /// assert!(events.iter().any(|event| event.kind == EventType::AGENT_MESSAGE));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// As for [`run`](Self::run).
+    /// Errors of [`run`](Self::run).
     pub async fn trace(&self, run: RunId) -> Result<Vec<Event>> {
         let entry = self.run(run).await?;
-        let first = ReadEvents::first(PAGE).max_bytes(PAGE_BYTES).after(Seq::new(entry.first.get() - 1));
+        let first =
+            ReadEvents::first(PAGE).with_max_bytes(PAGE_BYTES).with_after(Seq::new(entry.first.get() - 1));
         let mut next = Some(match entry.last {
-            Some(last) => first.before(last.next()),
+            Some(last) => first.with_before(last.next()),
             None => first,
         });
         let mut events = Vec::new();
@@ -167,7 +241,7 @@ impl SessionView {
         Ok(events)
     }
 
-    /// Reads back until there are `limit` runs, or the run `wanted`.
+    /// Reads backwards until there are `limit` runs, or until the run `wanted` is found.
     pub(super) async fn runs_of(
         &self,
         session: &Session,
@@ -179,10 +253,10 @@ impl SessionView {
             return Ok(RunPage { runs: Vec::new(), next: None });
         }
         let mut ledger = Ledger::new(session.counts.runs, before);
-        // The event by which the last run of the page before began may be the end of the next one.
+        // The first event of the last run of the page before may be the end of the next run.
         let end = before.map_or(session.head, |before| before.seq).next();
-        let read = ReadEvents::last(PAGE).max_bytes(PAGE_BYTES).after(session.lineage.base());
-        let mut next = Some(read.before(end));
+        let read = ReadEvents::last(PAGE).with_max_bytes(PAGE_BYTES).with_after(session.lineage.base());
+        let mut next = Some(read.with_before(end));
         while let Some(read) = next {
             let page = self.sessions.read(self.id, read).await?;
             for event in page.events.iter().rev() {
@@ -206,18 +280,18 @@ impl SessionView {
     }
 }
 
-/// Runs, found while walking back through a log.
+/// Runs that were found while reading a log backwards.
 struct Ledger {
     runs: Vec<RunEntry>,
-    /// The number of the run that began last before the place of the walk.
+    /// Number of the last run that began before the present position.
     index: u64,
-    /// What the next begin that is met ended with.
+    /// End of the run whose beginning is found next.
     end: Option<End>,
-    /// What was used by runs whose begin is not met yet.
+    /// Usage of runs whose beginning is not found yet.
     usage: HashMap<RunId, (UsageTotals, bool)>,
 }
 
-/// How a run ended.
+/// End of a run.
 struct End {
     seq: Seq,
     at: Timestamp,
@@ -233,9 +307,9 @@ impl Ledger {
         Self { runs: Vec::new(), index, end: None, usage: HashMap::new() }
     }
 
-    /// Takes the event before those that were taken; the run that began there, where one did.
+    /// Processes the next older event; returns the run that began there, if one did.
     fn walk(&mut self, event: &Event) -> Result<Option<RunEntry>> {
-        if let Body::SessionRunUsage(used) = event.body()? {
+        if let EventPayload::SessionRunUsage(used) = event.decode()? {
             let (totals, degraded) = self.usage.entry(used.run).or_default();
             totals.add(&used);
             *degraded |= used.degraded;
@@ -244,7 +318,7 @@ impl Ledger {
         let entry = match &change.lease {
             Some(Some(lease)) if change.to == SessionState::Running => {
                 let entry = self.begun(lease, event);
-                // A run that was open when this one began was lost; where none was, the next one met has its own end.
+                // A run that was open when this one began was lost; otherwise the next older run has its own end.
                 self.end = Some(End::lost(event));
                 Some(entry)
             }
@@ -284,7 +358,7 @@ impl Ledger {
 }
 
 impl End {
-    /// The lease was taken by another, and nothing else says that it was free.
+    /// Returns the end of a run whose lease another holder took, without an event that released it.
     fn lost(event: &Event) -> Self {
         let (status, reason) = (RunStatus::Lost, Reason::LeaseLost);
         Self { seq: event.seq, at: event.at, status, claim: Claim::Requeued, reason, failure: None }
@@ -296,7 +370,7 @@ impl End {
             TriggerKind::AwaitAnswer => RunStatus::Awaiting,
             TriggerKind::EndRetry | TriggerKind::EndFailed | TriggerKind::Fail => RunStatus::Failed,
             TriggerKind::LeaseExpired => RunStatus::Lost,
-            // The run's end and what was asked of it are one change; a failure is still told from a request.
+            // One change contains the run's end and the request; a failure is distinguished from a request.
             TriggerKind::Suspend if matches!(change.failure, Some(Some(_))) => RunStatus::Failed,
             TriggerKind::EndInterrupted | TriggerKind::Suspend => RunStatus::Cancelled,
             _ => RunStatus::Stopped,
@@ -308,10 +382,10 @@ impl End {
 }
 
 impl Claim {
-    /// What became of it by the change with which its run ended.
+    /// Returns the state of the claimed work after the change with which its run ended.
     fn after(status: RunStatus, change: &Transition) -> Self {
         use SessionState::{Deleted, Failed, Idle, Terminated};
-        // A time from when on it may run again says that it is to be tried again.
+        // A time for the next attempt marks a retry.
         let again = matches!(change.ready_at, Some(Some(_)));
         match status {
             RunStatus::Running => Self::Leased,
@@ -319,8 +393,8 @@ impl Claim {
             RunStatus::Completed | RunStatus::Cancelled => Self::Acked,
             _ if matches!(change.to, Failed | Terminated | Deleted) => Self::Abandoned,
             RunStatus::Failed if !again => Self::Abandoned,
-            // A run that was asked to stop, and was lost before it could, is done with all the same.
-            RunStatus::Lost if change.handled.is_some() || change.to == Idle => Self::Acked,
+            // A run that was lost after a stop was requested counts as stopped.
+            RunStatus::Lost if change.inputs_done_through.is_some() || change.to == Idle => Self::Acked,
             RunStatus::Failed | RunStatus::Lost | RunStatus::Stopped => Self::Requeued,
         }
     }

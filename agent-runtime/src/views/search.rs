@@ -1,18 +1,20 @@
-//! Finding sessions by what people, or other systems, call them.
+//! Search for sessions by title or by reference.
 
 use agent_core::session::SessionSummary;
 use agent_core::store::{Page, SessionQuery};
 use agent_core::{Error, Result, SessionStore};
 
-/// The most bytes of what is looked for.
+/// Maximum bytes of the search text.
 const TEXT_MAX_BYTES: usize = 1024;
 
-/// The sessions of a query whose title holds `text`, in whatever case, or one of whose references is `text`: a page at a
-/// time, the last active first. The text is taken as it is: nothing in it is a pattern.
+/// Lists the sessions of a query whose title contains `text`, in any case, or that have `text` as a reference.
 ///
-/// Whose sessions are looked through is said by the query: those of a workspace, a creator, with a label. A page holds at
-/// least one session where there is one, and up to twice the query's limit; the lists behind it are read until then, so
-/// it costs as much as what is looked through. `next` goes on behind that. There is no total.
+/// Results are returned a page at a time, last active first. The text is taken literally: no character in it is a
+/// pattern.
+///
+/// The query selects the sessions that are searched: those of a workspace, of a creator, with a label. Messages are not
+/// searched. The lists of the store are read until a page has the query's limit, or up to twice that; the cost is
+/// proportional to the number of sessions that are searched. `next` continues after them. There is no total.
 ///
 /// ```
 /// use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
@@ -22,22 +24,21 @@ const TEXT_MAX_BYTES: usize = 1024;
 /// use agent_core::store::SessionQuery;
 /// use agent_runtime::views::find_sessions;
 ///
-/// # async fn example() -> agent_core::Result<()> {
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// let (store, effects) = (MemoryStore::new(), Effects::default());
-/// let said = Patch::new().title(Title::by_user("100% of Plan A")).reference("ticket", "T-42");
-/// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with(&said);
+/// let said = Patch::new().with_title(Title::by_user("100% of Plan A")).with_reference("ticket", "T-42");
+/// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&said);
 /// SessionStoreExt::create(&store, &effects, new).await?;
 /// for text in ["100%", "plan a", "T-42"] {
 ///     assert_eq!(find_sessions(&store, SessionQuery::new(), text).await?.items.len(), 1);
 /// }
 /// assert_eq!(find_sessions(&store, SessionQuery::new(), "1%A").await?.items.len(), 0);
-/// # Ok(())
-/// # }
+/// # Ok(()) }
 /// ```
 ///
 /// # Errors
 ///
-/// `InvalidInput` for a text that is empty or longer than 1,024 bytes; those of [`SessionStore::list`].
+/// `InvalidInput` for a text that is empty or longer than 1,024 bytes; errors of [`SessionStore::list`].
 pub async fn find_sessions(
     sessions: &dyn SessionStore,
     mut query: SessionQuery,
@@ -45,7 +46,7 @@ pub async fn find_sessions(
 ) -> Result<Page<SessionSummary>> {
     if text.is_empty() || text.len() > TEXT_MAX_BYTES {
         return Err(Error::invalid(format!(
-            "a text of {} bytes to look for; give 1 to {TEXT_MAX_BYTES}",
+            "the search text has {} bytes; use 1 to {TEXT_MAX_BYTES}",
             text.len()
         )));
     }
@@ -67,6 +68,6 @@ pub async fn find_sessions(
             found.damaged.dedup();
             return Ok(found);
         }
-        query = query.cursor(page.next);
+        query = query.with_cursor(page.next);
     }
 }

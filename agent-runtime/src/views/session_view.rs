@@ -1,8 +1,8 @@
-//! One session, looked at.
+//! Read-only view of one session.
 
 use std::sync::Arc;
 
-use agent_core::event::{Body, Event, EventType};
+use agent_core::event::{Event, EventPayload, EventType};
 use agent_core::model::Origin;
 use agent_core::session::Session;
 use agent_core::state::SessionState;
@@ -12,71 +12,138 @@ use agent_core::{Error, Result, RunId, Seq, SessionId, SessionStore, SessionStor
 use crate::views::artifacts::{ArtifactPage, RegisteredArtifact};
 use crate::views::branches::{Branch, Branches};
 
-/// Looks at one session: every method is one call that reads and writes nothing.
+/// Read-only view of one session: every method is one call that reads and writes nothing.
 ///
-/// Cheap to clone. Every method may be dropped at any point. Each returns the errors of the store: `NotFound`, `Corrupt`
-/// where what it must read is damaged.
+/// Cloning is cheap. Every method may be dropped at any point. Each returns the errors of the store: `NotFound`, and
+/// `Corrupt` if data that it must read is damaged.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::MemoryStore;
+/// # use agent_runtime::{AgentBuilder, EchoProvider};
+/// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+/// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+/// # let chat = agent.conversation("support/4711").await?;
+/// chat.prompt("Hello").await?.finish().await?;
+/// let view = chat.view();
+/// assert_eq!(view.latest(50).await?.session.counts.messages(), 2);
+/// assert_eq!(view.runs(10, None).await?.runs.len(), 1);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct SessionView {
     pub(super) sessions: Arc<dyn SessionStore>,
     pub(super) id: SessionId,
 }
 
-/// A session at one moment: its record, and the last of its events at that moment.
+/// Session at one moment: its record, and its last events at that moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// The record.
+    /// Record of the session.
     pub session: Arc<Session>,
-    /// The last events up to the record's head, in order.
+    /// Last events up to the record's head, in order.
     pub events: EventPage,
 }
 
-/// Events around one of them.
+/// Events around one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Around {
-    /// Those before it, in order.
+    /// Events before it, in order.
     pub before: Vec<Event>,
     /// The event itself.
     pub event: Event,
-    /// Those after it, in order.
+    /// Events after it, in order.
     pub after: Vec<Event>,
 }
 
 impl SessionView {
-    /// Looks at `session`. No I/O.
+    /// Creates a view of `session`. No I/O.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// use agent_runtime::views::SessionView;
+    ///
+    /// let view = SessionView::new(agent.storage().sessions.clone(), chat.id());
+    /// assert_eq!(view.latest(10).await?.session.id, chat.id());
+    /// # Ok(()) }
+    /// ```
     pub const fn new(sessions: Arc<dyn SessionStore>, session: SessionId) -> Self {
         Self { sessions, id: session }
     }
 
-    /// The session, and its last events, at one moment: an event that comes meanwhile is in neither.
+    /// Returns the record and at most `last` newest events of the history, both as of one moment.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// let view = chat.view();
+    /// chat.prompt("Hello").await?.finish().await?;
+    /// let snapshot = view.latest(2).await?;
+    /// assert_eq!(snapshot.session.counts.messages(), 2);
+    /// assert_eq!(snapshot.events.events.last().map(|event| event.seq), Some(snapshot.session.head));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// Those of the store.
-    pub async fn snapshot(&self, last: usize) -> Result<Snapshot> {
+    /// Errors of the store.
+    #[doc(alias = "snapshot")]
+    pub async fn latest(&self, last: usize) -> Result<Snapshot> {
         let session = self.sessions.load(self.id).await?;
-        let read = ReadEvents::last(last).before(session.head.next());
+        let read = ReadEvents::last(last).with_before(session.head.next());
         let events = self.sessions.history_of(&session, read).await?;
         Ok(Snapshot { session, events })
     }
 
-    /// The event `seq` with at most `count` events on either side; only those of the types that `read` names, where it
-    /// names any.
+    /// Returns the event `seq` with at most `count` events on either side.
+    ///
+    /// If `read` names types, the events around it are limited to these; its limit of bytes applies, too.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// use agent_core::event::EventType;
+    /// use agent_core::store::ReadEvents;
+    ///
+    /// let view = chat.view();
+    /// for text in ["one", "two", "three"] {
+    ///     chat.prompt(text).await?.finish().await?;
+    /// }
+    /// let messages = ReadEvents::first(0).with_types([EventType::USER_MESSAGE]);
+    /// let second = view.runs(2, None).await?.runs[1].first;
+    /// let around = view.around(second, 1, &messages).await?;
+    /// assert_eq!(around.event.text().as_deref(), Some("two"));
+    /// assert_eq!((around.before[0].text().as_deref(), around.after[0].text().as_deref()), (Some("one"), Some("three")));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// `InvalidInput` where the history has no event `seq`; those of the store.
+    /// `InvalidInput` if the history has no event `seq`; errors of the store.
     pub async fn around(&self, seq: Seq, count: usize, read: &ReadEvents) -> Result<Around> {
         let session = self.sessions.load(self.id).await?;
         let event = self.event(&session, seq).await?;
-        let read = |page: ReadEvents| page.kinds(read.kinds.clone()).max_bytes(read.max_bytes);
+        let read = |page: ReadEvents| page.with_types(read.kinds.clone()).with_max_bytes(read.max_bytes);
         let (mut before, mut after) = (Vec::new(), Vec::new());
         if count > 0 {
-            let page = read(ReadEvents::last(count)).before(seq);
+            let page = read(ReadEvents::last(count)).with_before(seq);
             before = self.sessions.history_of(&session, page).await?.events;
-            let page = read(ReadEvents::first(count)).after(seq).before(session.head.next());
+            let page = read(ReadEvents::first(count)).with_after(seq).with_before(session.head.next());
             after = self.sessions.history_of(&session, page).await?.events;
         }
         Ok(Around { before, event, after })
@@ -89,18 +156,41 @@ impl SessionView {
                 self.id, session.head
             )));
         }
-        let read = ReadEvents::first(1).after(Seq::new(seq.get() - 1));
+        let read = ReadEvents::first(1).with_after(Seq::new(seq.get() - 1));
         let page = self.sessions.history_of(session, read).await?;
         let event = page.events.into_iter().next().filter(|event| event.seq == seq);
-        event.ok_or_else(|| Error::corrupt(format!("session {}: event {seq} cannot be read", self.id)))
+        event.ok_or_else(|| {
+            Error::corrupt(format!(
+                "session {}: event {seq} cannot be read; run `verify`, then `salvage`",
+                self.id
+            ))
+        })
     }
 
-    /// What was made in the session, the newest first, `limit` a page, also by those it was forked from; of one run,
-    /// where `run` names it. No other session is read.
+    /// Lists the artifacts of the session and of those from which it was forked, newest first, `limit` on a page.
+    ///
+    /// With `run`, only the artifacts of that run are listed. `before` is [`ArtifactPage::next`] of the page before. No
+    /// session outside this history is read.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// use agent_core::model::Artifact;
+    ///
+    /// let view = chat.view();
+    /// chat.register_artifact(Artifact::new("out/report.pdf").with_media("application/pdf")).await?;
+    /// let page = view.artifacts(None, 10, None).await?;
+    /// assert_eq!(page.artifacts[0].artifact.path, "out/report.pdf");
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn artifacts(
         &self,
         run: Option<RunId>,
@@ -119,12 +209,13 @@ impl SessionView {
         before: Option<Seq>,
     ) -> Result<ArtifactPage> {
         let end = before.unwrap_or_else(|| session.head.next());
-        let read = ReadEvents::last(limit).before(end).kinds([EventType::SESSION_ARTIFACT_REGISTERED]);
+        let read =
+            ReadEvents::last(limit).with_before(end).with_types([EventType::SESSION_ARTIFACT_REGISTERED]);
         let (mut page, mut next) = (ArtifactPage::default(), Some(read));
         while let Some(read) = next {
             let read = self.sessions.history_of(session, read).await?;
             for event in read.events.iter().rev() {
-                let Body::SessionArtifactRegistered(artifact) = event.body()? else { continue };
+                let EventPayload::SessionArtifactRegistered(artifact) = event.decode()? else { continue };
                 if run.is_some() && artifact.run != run {
                     continue;
                 }
@@ -140,22 +231,43 @@ impl SessionView {
         Ok(page)
     }
 
-    /// How the conversation goes on after event `point` of this session: here, and in each session that was forked from
-    /// it there. Archived ones are shown, deleted ones are not. Reads the session's forks only.
+    /// Lists the branches of the conversation after event `point`: this session, and each session forked from it there.
+    ///
+    /// Archived sessions are included, deleted ones are not. The cost grows with the number of the session's forks.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// let view = chat.view();
+    /// let point = chat.record().head;
+    /// chat.prompt("Make it formal").await?.finish().await?;
+    /// let other = chat.fork(point).await?;
+    /// other.prompt("Make it funny").await?.finish().await?;
+    ///
+    /// let found = view.branches(point).await?;
+    /// let texts: Vec<_> = found.branches.iter().filter_map(|branch| branch.message.as_ref()?.text()).collect();
+    /// assert_eq!(texts, ["Make it formal", "Make it funny"]);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn branches(&self, point: Seq) -> Result<Branches> {
         let session = self.sessions.load(self.id).await?;
         let mut found = Branches { point, ..Branches::default() };
         found.branches.push(self.branch(&session, point).await?);
         let live = SessionState::ALL.iter().copied();
-        let query =
-            SessionQuery::new().parent(self.id).states(live.filter(|state| *state != SessionState::Deleted));
+        let query = SessionQuery::new()
+            .with_parent(self.id)
+            .with_states(live.filter(|state| *state != SessionState::Deleted));
         let (mut forks, mut cursor) = (Vec::new(), None);
         loop {
-            let page = self.sessions.list(query.clone().limit(PAGE_MAX).cursor(cursor)).await?;
+            let page = self.sessions.list(query.clone().with_limit(PAGE_MAX).with_cursor(cursor)).await?;
             let is_here = |origin: &Origin| matches!(origin, Origin::Fork { at, .. } if *at == point);
             forks.extend(page.items.into_iter().filter(|it| is_here(&it.origin)).map(|it| it.id));
             found.damaged.extend(page.damaged);
@@ -173,12 +285,25 @@ impl SessionView {
         Ok(found)
     }
 
-    /// The siblings of this session's own branch: of one that was forked, the branches at the point of the fork; `None`
-    /// for one that was not.
+    /// Lists the branches at the point where this session was forked; `None` if it is not a fork.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// let fork = chat.fork(chat.record().head).await?;
+    /// let siblings = fork.view().siblings().await?.expect("the session is a fork");
+    /// assert_eq!(siblings.branches.len(), 2);
+    /// assert_eq!(chat.view().siblings().await?, None);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// Those of the store; `NotFound` where the session that it was forked from was purged.
+    /// Errors of the store; `NotFound` if the session from which it was forked was purged.
     pub async fn siblings(&self) -> Result<Option<Branches>> {
         match self.sessions.load(self.id).await?.origin {
             Origin::Fork { parent, at, .. } => {
@@ -189,8 +314,8 @@ impl SessionView {
     }
 
     async fn branch(&self, session: &Session, point: Seq) -> Result<Branch> {
-        let read = ReadEvents::first(1).after(point).before(session.head.next());
-        let page = self.sessions.history_of(session, read.kinds([EventType::USER_MESSAGE])).await?;
+        let read = ReadEvents::first(1).with_after(point).with_before(session.head.next());
+        let page = self.sessions.history_of(session, read.with_types([EventType::USER_MESSAGE])).await?;
         Ok(Branch { session: session.id, message: page.events.into_iter().next() })
     }
 }

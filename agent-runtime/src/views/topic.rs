@@ -1,98 +1,134 @@
-//! Return to a topic: what was done, how it stands, what is waited for.
+//! Topic of a session: its recent work, status and pending action.
 
 use std::sync::Arc;
 
 use crate::views::artifacts::RegisteredArtifact;
 use crate::views::runs::RunEntry;
 use crate::views::session_view::SessionView;
-use agent_core::event::{Body, Event, EventType, Message};
-use agent_core::model::{Actor, DocumentHead, PendingAction, Status, Wake};
+use agent_core::event::{Event, EventPayload, EventType, Message};
+use agent_core::model::{Actor, DocumentHead, PendingAction, Status, Timer};
 use agent_core::session::Session;
 use agent_core::store::ReadEvents;
 use agent_core::{Error, Result, Seq, SessionStoreExt, Timestamp};
 
-/// How many of the newest runs and artifacts a topic tells.
+/// Number of newest runs and artifacts in a topic.
 const NEWEST: usize = 5;
 
-/// What the session is to achieve, as a person defined it.
+/// Outcome that a session is to achieve, defined by a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// In words.
+    /// Text of the outcome.
     pub message: Message,
-    /// Who defined it.
+    /// Author of the definition.
     pub by: Actor,
-    /// When, by that clock.
+    /// Time of the definition, by its author's clock.
     pub at: Timestamp,
-    /// The event that says so.
+    /// Sequence number of the event that defines it.
     pub seq: Seq,
 }
 
 impl Outcome {
     fn of(event: &Event) -> Result<Self> {
-        match event.body()? {
-            Body::UserDefineOutcome(message) => {
+        match event.decode()? {
+            EventPayload::UserDefineOutcome(message) => {
                 Ok(Self { message, by: event.actor.clone(), at: event.at, seq: event.seq })
             }
-            _ => {
-                Err(Error::corrupt(format!("event {} of type {} defines no outcome", event.seq, event.kind)))
-            }
+            _ => Err(Error::corrupt(format!(
+                "event {} of type {} does not define an outcome; run `verify`, then `salvage`",
+                event.seq, event.kind
+            ))),
         }
     }
 }
 
-/// What somebody who comes back needs to know.
+/// Summary of a session for a person who returns to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Topic {
-    /// The record, for all that is not below: title, labels, counts, references.
+    /// Record, with all other data: title, labels, counts, references.
     pub session: Arc<Session>,
-    /// What it is to achieve.
+    /// Outcome that the session is to achieve; `None` if none was defined.
     pub outcome: Option<Outcome>,
-    /// The last thing that a person said.
+    /// Last visible message of a person.
     pub asked: Option<Event>,
-    /// The last thing that the agent said.
+    /// Last visible message of the agent.
     pub said: Option<Event>,
-    /// Its newest runs, at most five, the newest first.
+    /// Newest runs, at most five, newest first.
     pub runs: Vec<RunEntry>,
-    /// What was made last, at most five, the newest first.
+    /// Newest artifacts, at most five, newest first.
     pub artifacts: Vec<RegisteredArtifact>,
 }
 
 impl Topic {
-    /// Its state, and why.
+    /// Returns the session's state and its reason.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// use agent_core::state::SessionState;
+    ///
+    /// chat.send("Water the plants.").await?;
+    /// let topic = chat.view().topic().await?;
+    /// assert_eq!((topic.status().state, topic.pending()), (SessionState::Queued, 1));
+    /// assert!(topic.action().is_none() && topic.timers().is_empty() && topic.documents().is_empty());
+    /// # Ok(()) }
+    /// ```
     pub fn status(&self) -> Status {
         self.session.status
     }
 
-    /// What it waits for.
+    /// Returns the pending action of the session; `None` if the session waits for no answer.
     pub fn action(&self) -> Option<&PendingAction> {
         self.session.action.as_ref()
     }
 
-    /// How many inputs wait to be answered.
+    /// Returns the number of inputs that wait to be answered.
     pub fn pending(&self) -> u64 {
-        self.session.pending
+        self.session.inputs_open
     }
 
-    /// When it wants to run by itself.
-    pub fn wakes(&self) -> &[Wake] {
-        &self.session.wakes
+    /// Returns the timers: scheduled times at which the session is to run.
+    pub fn timers(&self) -> &[Timer] {
+        &self.session.timers
     }
 
-    /// The notes and other documents that there are.
+    /// Returns the notes and other documents of the session.
     pub fn documents(&self) -> &[DocumentHead] {
         &self.session.documents
     }
 }
 
 impl SessionView {
-    /// What was done, what was made, how the session stands and what it waits for, at one moment. What was cleared is
-    /// not among what was said last.
+    /// Returns the topic of the session: its last messages, newest runs and artifacts, status and pending action.
+    ///
+    /// All parts are as of one moment. Cleared messages are not included.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// let view = chat.view();
+    /// chat.define_outcome("A list of plants with the day of their next watering").await?;
+    /// chat.prompt("Which plants need water today?").await?.finish().await?;
+    ///
+    /// let topic = view.topic().await?;
+    /// assert_eq!(topic.asked.as_ref().and_then(|event| event.text()).as_deref(), Some("Which plants need water today?"));
+    /// assert_eq!(topic.runs.len(), 1);
+    /// assert!(topic.said.is_some() && topic.outcome.is_some());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn topic(&self) -> Result<Topic> {
         let session = self.sessions.load(self.id).await?;
         let asked = self.last_of(&session, EventType::USER_MESSAGE, session.counts.user).await?;
@@ -102,28 +138,58 @@ impl SessionView {
         Ok(Topic { outcome: self.outcome_of(&session).await?, asked, said, runs, artifacts, session })
     }
 
-    /// What the session is to achieve: the outcome that was defined last. Reads the record and one event.
+    /// Returns the outcome that was defined last; `None` if none was defined. Reads the record and one event.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// let view = chat.view();
+    /// assert_eq!(view.outcome().await?, None);
+    /// chat.define_outcome("A list of plants").await?;
+    /// assert_eq!(view.outcome().await?.map(|outcome| outcome.message.text).as_deref(), Some("A list of plants"));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn outcome(&self) -> Result<Option<Outcome>> {
         let session = self.sessions.load(self.id).await?;
         self.outcome_of(&session).await
     }
 
-    /// The outcomes that were defined, the newest first, at most `limit`.
+    /// Returns at most `limit` defined outcomes, newest first.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// let view = chat.view();
+    /// chat.define_outcome("A list of plants").await?;
+    /// chat.define_outcome("A list of plants with their days").await?;
+    /// let outcomes = view.outcomes(10).await?;
+    /// assert_eq!(outcomes.len(), 2);
+    /// assert_eq!(outcomes[0].message.text, "A list of plants with their days");
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
-    /// Those of the store.
+    /// Errors of the store.
     pub async fn outcomes(&self, limit: usize) -> Result<Vec<Outcome>> {
         let session = self.sessions.load(self.id).await?;
         let (mut outcomes, mut end) = (Vec::new(), session.outcome.next());
         while outcomes.len() < limit && end > Seq::new(1) {
-            let read = ReadEvents::last(limit - outcomes.len()).before(end);
+            let read = ReadEvents::last(limit - outcomes.len()).with_before(end);
             let page =
-                self.sessions.history_of(&session, read.kinds([EventType::USER_DEFINE_OUTCOME])).await?;
+                self.sessions.history_of(&session, read.with_types([EventType::USER_DEFINE_OUTCOME])).await?;
             for event in page.events.iter().rev() {
                 outcomes.push(Outcome::of(event)?);
             }
@@ -144,7 +210,7 @@ impl SessionView {
         if count == 0 {
             return Ok(None);
         }
-        let read = ReadEvents::last(1).after(session.visible_from).before(session.head.next());
-        Ok(self.sessions.history_of(session, read.kinds([kind])).await?.events.pop())
+        let read = ReadEvents::last(1).with_after(session.visible_from).with_before(session.head.next());
+        Ok(self.sessions.history_of(session, read.with_types([kind])).await?.events.pop())
     }
 }

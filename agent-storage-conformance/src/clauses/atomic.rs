@@ -1,10 +1,10 @@
-//! Contract 2: a write of many parts is seen whole or not at all, by every reader, also where its caller went away.
+//! Contract 2: every reader sees a write of many parts whole or not at all, even if its caller was dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
-use agent_core::event::{Body, NewEvent};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
+use agent_core::event::{EventPayload, NewEvent};
 use agent_core::session::NewSession;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{ContentHash, Purge, ReadEvents, SessionQuery, WorkspaceQuery};
@@ -19,10 +19,10 @@ pub(super) fn clauses() -> Vec<Clause> {
         a_commit_of_many_events_is_seen_whole,
         a_creation_is_seen_whole,
         a_clearing_is_seen_whole,
-        a_full_write_replaces_what_is_visible_or_is_refused,
-        a_commit_that_is_refused_at_its_last_step_leaves_nothing,
-        a_message_and_its_run_happen_together,
-        an_answer_and_the_end_of_its_run_happen_together,
+        full_write_replaces_the_history_or_is_refused,
+        commit_refused_at_its_last_step_writes_nothing,
+        message_and_run_start_are_one_commit,
+        answer_and_run_end_are_one_commit,
         the_list_is_as_new_as_the_log (Needs::ImmediateLists),
         a_dropped_commit_is_whole_or_absent,
         a_dropped_creation_is_whole_or_absent,
@@ -32,7 +32,7 @@ pub(super) fn clauses() -> Vec<Clause> {
     ]
 }
 
-/// Reads, until the writer is done, and checks each time that nothing is seen half.
+/// Reads until the writer is done, and checks each time that no commit is seen in part.
 async fn watch(storage: Storage, id: agent_core::SessionId, done: Arc<AtomicBool>) -> Checked<usize> {
     let mut looks = 0;
     loop {
@@ -63,8 +63,8 @@ async fn watch(storage: Storage, id: agent_core::SessionId, done: Arc<AtomicBool
     }
 }
 
-/// While one handle commits many events at a time, no reader on another sees a commit in part, and the record is
-/// never older than the log.
+/// While one handle commits many events at a time, no reader on another sees a commit in part, and the record is never
+/// older than the log.
 async fn a_commit_of_many_events_is_seen_whole(stage: &Stage) -> Checked {
     let handles = stage.handles(3).await?;
     let mut session = stage.new_session(&handles[0]).await?;
@@ -75,7 +75,7 @@ async fn a_commit_of_many_events_is_seen_whole(stage: &Stage) -> Checked {
         .collect();
     for round in 0..stage.settings.rounds {
         let events = (0..16).map(|n| NewEvent::user_message(format!("round {round} part {n}")));
-        session = handles[0].sessions.commit(stage.seal(&session).events(events)).await?.session;
+        session = handles[0].sessions.commit(stage.seal(&session).with_events(events)).await?.session;
         tokio::task::yield_now().await;
     }
     done.store(true, Ordering::Release);
@@ -85,7 +85,7 @@ async fn a_commit_of_many_events_is_seen_whole(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// A session that comes to be together with its first messages is seen with all of them or not at all.
+/// A session that is created together with its first messages is seen with all of them or not at all.
 async fn a_creation_is_seen_whole(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let workspace = stage.new_workspace(&handles[0]).await?.id;
@@ -93,7 +93,7 @@ async fn a_creation_is_seen_whole(stage: &Stage) -> Checked {
         let new = NewSession::new(stage.effects.new_session_id(), workspace);
         let id = new.id;
         let events = (0..8).map(|n| NewEvent::user_message(format!("message {n}")));
-        let commit = Commit::create(&stage.effects, new).events(events);
+        let commit = Commit::create(&stage.effects, new).with_events(events);
         let store = handles[0].sessions.clone();
         let writer = tokio::spawn(async move { store.commit(commit).await });
         loop {
@@ -119,12 +119,12 @@ async fn a_creation_is_seen_whole(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// A reader sees the history before a clearing or after it: the counts and the start of what is visible fit.
+/// A reader sees the history before a clear or after it: the counts and the start of the visible history match.
 async fn a_clearing_is_seen_whole(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let mut session = stage.new_session(&handles[0]).await?;
     // Before anybody looks: from here on there are five messages or none.
-    let first = stage.seal(&session).event(NewEvent::history_cleared());
+    let first = stage.seal(&session).with_event(NewEvent::history_cleared());
     session = handles[0].sessions.commit(first).await?.session;
     let done = Arc::new(AtomicBool::new(false));
     let (reader, id, stop) = (handles[1].clone(), session.id, done.clone());
@@ -143,37 +143,41 @@ async fn a_clearing_is_seen_whole(stage: &Stage) -> Checked {
     });
     for _ in 0..stage.settings.rounds {
         let events = (0..5).map(|n| NewEvent::user_message(format!("message {n}")));
-        session = handles[0].sessions.commit(stage.seal(&session).events(events)).await?.session;
-        let clear = stage.seal(&session).event(NewEvent::history_cleared());
+        session = handles[0].sessions.commit(stage.seal(&session).with_events(events)).await?.session;
+        let clear = stage.seal(&session).with_event(NewEvent::history_cleared());
         session = handles[0].sessions.commit(clear).await?.session;
-        same("what is visible", &(session.counts.messages(), session.pending), &(0, 0))?;
+        same("what is visible", &(session.counts.messages(), session.inputs_open), &(0, 0))?;
     }
     done.store(true, Ordering::Release);
     task.await.map_err(|error| Failure::new("the reader", "an end", error))?
 }
 
-/// What is visible is replaced by one commit, from the head that its writer has read; from an older one it is
-/// refused, and what was visible stays.
-async fn a_full_write_replaces_what_is_visible_or_is_refused(stage: &Stage) -> Checked {
+/// One commit replaces the visible history, if it is based on the current head. If it is based on an older head, it is
+/// refused, and the visible history stays.
+async fn full_write_replaces_the_history_or_is_refused(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let before = stage.fill(&storage, &session, 5).await?;
     let now = stage.say(&storage, &before, "newer").await?.session;
     let replace = |from: &agent_core::session::Session| {
         let new = (0..3).map(|n| NewEvent::agent_message(format!("new {n}")));
-        stage.seal(from).expect(Expect::Is(from.head)).event(NewEvent::history_cleared()).events(new)
+        stage
+            .seal(from)
+            .with_precondition(Precondition::Matches(from.head))
+            .with_event(NewEvent::history_cleared())
+            .with_events(new)
     };
     let result = storage.sessions.commit(replace(&before)).await;
     refused!("a replacement from an old head", result, ErrorKind::Conflict { head } if *head == Some(now.head))?;
     same("the session", &storage.sessions.load(session.id).await?, &now)?;
     let done = storage.sessions.commit(replace(&now)).await?;
     same("what is visible", &(done.session.visible_from, done.session.counts.messages()), &(done.first, 3))?;
-    let read = ReadEvents::first(100).after(done.session.visible_from);
+    let read = ReadEvents::first(100).with_after(done.session.visible_from);
     same("the visible events", &storage.sessions.read(session.id, read).await?.events.len(), &3)
 }
 
-/// Where the last of many steps is refused, none was taken.
-async fn a_commit_that_is_refused_at_its_last_step_leaves_nothing(stage: &Stage) -> Checked {
+/// If the last of many steps is refused, none takes effect.
+async fn commit_refused_at_its_last_step_writes_nothing(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let session = stage.say(&storage, &session, "before").await?.session;
@@ -182,15 +186,15 @@ async fn a_commit_that_is_refused_at_its_last_step_leaves_nothing(stage: &Stage)
     let call = NewEvent::tool_use("c".parse()?, "ls", agent_core::json::RawJson::empty_object());
     let bad = NewEvent::new("user.message".parse()?, agent_core::json::RawJson::parse("{\"no\":\"text\"}")?);
     let commits = [
-        stage.seal(&session).events(many()).trigger(Trigger::Resume),
-        stage.seal(&session).events(many()).event(bad),
-        stage.seal(&session).events(many()).event(call.clone()).event(call),
+        stage.seal(&session).with_events(many()).with_trigger(Trigger::Resume),
+        stage.seal(&session).with_events(many()).with_event(bad),
+        stage.seal(&session).with_events(many()).with_event(call.clone()).with_event(call),
         stage
             .seal(&session)
-            .events(many())
-            .trigger(Trigger::Delete(Reason::UserDeleted))
-            .event(NewEvent::user_message("?")),
-        stage.seal(&session).events(many()).trigger(Trigger::EndRun(RunEnd::Interrupted)),
+            .with_events(many())
+            .with_trigger(Trigger::Delete(Reason::UserDeleted))
+            .with_event(NewEvent::user_message("?")),
+        stage.seal(&session).with_events(many()).with_trigger(Trigger::EndRun(RunEnd::Interrupted)),
     ];
     for commit in commits {
         let result = storage.sessions.commit(commit).await;
@@ -205,7 +209,7 @@ async fn a_commit_that_is_refused_at_its_last_step_leaves_nothing(stage: &Stage)
     }
     let new = stage.session(&storage).await?;
     let id = new.id;
-    let create = Commit::create(&stage.effects, new).events(many()).trigger(Trigger::Resume);
+    let create = Commit::create(&stage.effects, new).with_events(many()).with_trigger(Trigger::Resume);
     refused!(
         "a creation with a bad last step",
         storage.sessions.commit(create).await,
@@ -215,13 +219,14 @@ async fn a_commit_that_is_refused_at_its_last_step_leaves_nothing(stage: &Stage)
     Ok(())
 }
 
-/// A message and the beginning of its run are one commit of one event.
-async fn a_message_and_its_run_happen_together(stage: &Stage) -> Checked {
+/// A message and the start of its run are one commit of one event.
+async fn message_and_run_start_are_one_commit(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let run = stage.effects.new_run_id();
     let bad = LeaseRequest::new("", run);
-    let commit = stage.seal(&session).event(NewEvent::user_message("hi")).trigger(Trigger::BeginRun(bad));
+    let commit =
+        stage.seal(&session).with_event(NewEvent::user_message("hi")).with_trigger(Trigger::BeginRun(bad));
     refused!("a run without a holder", storage.sessions.commit(commit).await, ErrorKind::InvalidInput)?;
     same("the session", &storage.sessions.load(session.id).await?, &session)?;
     let (running, _) = stage.begin_run(&storage, &session, "hi").await?;
@@ -229,25 +234,25 @@ async fn a_message_and_its_run_happen_together(stage: &Stage) -> Checked {
     same("the events", &running.head, &session.head.next())
 }
 
-/// An answer and the end of its run are one commit of one event, and what it answered is done with.
-async fn an_answer_and_the_end_of_its_run_happen_together(stage: &Stage) -> Checked {
+/// An answer and the end of its run are one commit of one event, and the input that it answered is done.
+async fn answer_and_run_end_are_one_commit(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let (running, run) = stage.begin_run(&storage, &session, "hi").await?;
     let commit = stage
         .seal_run(&running, run)
-        .event(NewEvent::agent_message("hello"))
-        .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+        .with_event(NewEvent::agent_message("hello"))
+        .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
     let idle = storage.sessions.commit(commit).await?.session;
     same("the events", &idle.head, &running.head.next())?;
     same("the state", &idle.status.to_string().as_str(), &"idle (end_turn)")?;
-    same("what waits", &(idle.pending, idle.handled), &(0, running.last_input))?;
+    same("what waits", &(idle.inputs_open, idle.inputs_done_through), &(0, running.last_input))?;
     let last = own_events(&storage, session.id, 10).await?.pop();
-    let body = last.map(|event| event.body()).transpose()?;
-    same("the last event", &body, &Some(Body::AgentMessage(agent_core::event::Message::new("hello"))))
+    let body = last.map(|event| event.decode()).transpose()?;
+    same("the last event", &body, &Some(EventPayload::AgentMessage(agent_core::event::Message::new("hello"))))
 }
 
-/// Once a commit is acknowledged, the list shows what it did, as the log does.
+/// Once a commit is acknowledged, the list shows its effects, like the log.
 async fn the_list_is_as_new_as_the_log(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let mut session = stage.new_session(&handles[0]).await?;
@@ -260,16 +265,17 @@ async fn the_list_is_as_new_as_the_log(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// The most polls that a sweep of dropped futures tries before it gives up.
+/// Most polls that a sweep of dropped futures tries before it gives up.
 const SWEEP: usize = 200;
 
-/// A commit whose future is dropped after any number of polls happened whole or not at all, or still happens;
-/// the same commit sent again settles it, and the store is usable.
+/// A commit whose future is dropped after any number of polls is applied whole or not at all, or is still being
+/// applied. Sending the same commit again settles it, and the store stays usable.
 async fn a_dropped_commit_is_whole_or_absent(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let mut session = stage.new_session(&storage).await?;
     for polls in 0..SWEEP {
-        let commit = stage.seal(&session).events((0..5).map(|n| NewEvent::user_message(format!("part {n}"))));
+        let commit =
+            stage.seal(&session).with_events((0..5).map(|n| NewEvent::user_message(format!("part {n}"))));
         stage.note(format_args!("the next commit is dropped after {polls} polls"));
         let ended = dropped_after(storage.sessions.commit(commit.clone()), polls).await;
         if polls % 2 == 0 {
@@ -293,12 +299,12 @@ async fn a_dropped_commit_is_whole_or_absent(stage: &Stage) -> Checked {
     Err(Failure::new("a commit", format_args!("an answer within {SWEEP} polls"), "none"))
 }
 
-/// As for a commit, for one that creates a session.
+/// Like [`a_dropped_commit_is_whole_or_absent`], for a commit that creates a session.
 async fn a_dropped_creation_is_whole_or_absent(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     for polls in 0..SWEEP {
         let new = stage.session(&storage).await?;
-        let commit = Commit::create(&stage.effects, new).event(NewEvent::user_message("hello"));
+        let commit = Commit::create(&stage.effects, new).with_event(NewEvent::user_message("hello"));
         stage.note(format_args!("the next creation is dropped after {polls} polls"));
         let ended = dropped_after(storage.sessions.commit(commit.clone()), polls).await;
         match storage.sessions.load(commit.session).await {
@@ -317,7 +323,8 @@ async fn a_dropped_creation_is_whole_or_absent(stage: &Stage) -> Checked {
     Err(Failure::new("a creation", format_args!("an answer within {SWEEP} polls"), "none"))
 }
 
-/// A creation, a change, a configuration and a deletion of a workspace whose futures are dropped.
+/// A creation, a change, a configuration and a deletion of a workspace whose futures are dropped are applied whole or
+/// not at all.
 async fn a_dropped_write_of_a_workspace_is_whole_or_absent(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let store = &storage.workspaces;
@@ -325,12 +332,13 @@ async fn a_dropped_write_of_a_workspace_is_whole_or_absent(stage: &Stage) -> Che
     for polls in 0..SWEEP {
         stage.note(format_args!("the next writes are dropped after {polls} polls"));
         let new = stage.workspace("dropped");
-        let created = dropped_after(store.put(new.clone(), Expect::Absent), polls).await.is_some();
+        let created =
+            dropped_after(store.put(new.clone(), Precondition::MustNotExist), polls).await.is_some();
         let mut now = match store.load(new.id).await {
             Ok(now) => now,
             Err(error) => {
                 holds_for("what is not there is NotFound", &error, *error.kind() == ErrorKind::NotFound)?;
-                match store.put(new.clone(), Expect::Absent).await {
+                match store.put(new.clone(), Precondition::MustNotExist).await {
                     Ok(now) => now,
                     // It happened after all, a moment later.
                     Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {
@@ -342,9 +350,11 @@ async fn a_dropped_write_of_a_workspace_is_whole_or_absent(stage: &Stage) -> Che
         };
         same("the name", &now.name, &new.name)?;
         let changed = now.clone().with_name("changed");
-        let put = dropped_after(store.put(changed, Expect::Is(now.revision)), polls).await.is_some();
+        let put =
+            dropped_after(store.put(changed, Precondition::Matches(now.revision)), polls).await.is_some();
         // A put behind it tells when the dropped one has come to its end.
-        let end = store.put(store.load(new.id).await?.with_description("end"), Expect::Any).await?;
+        let end =
+            store.put(store.load(new.id).await?.with_description("end"), Precondition::MustExist).await?;
         let steps = end.revision.get() - now.revision.get();
         holds_for("the change happened once or not at all", &end, steps == 1 || steps == 2)?;
         now = store.load(new.id).await?;
@@ -354,16 +364,30 @@ async fn a_dropped_write_of_a_workspace_is_whole_or_absent(stage: &Stage) -> Che
             now.name == "dropped" || now.name == "changed",
         )?;
         let text = "a = 1\n".to_owned();
-        let saved = dropped_after(store.save_config(new.id, Some(text.clone()), Expect::Absent), polls).await;
+        let saved =
+            dropped_after(store.save_config(new.id, Some(text.clone()), Precondition::MustNotExist), polls)
+                .await;
         let seen = store.load_config(new.id).await?;
         holds_for(
             "the configuration is whole or none",
             &seen,
             seen.as_ref().is_none_or(|seen| *seen == text),
         )?;
-        store.save_config(new.id, Some("b = 2\n".to_owned()), Expect::Any).await?;
+        let text = Some("b = 2\n".to_owned());
+        let expect = match &seen {
+            Some(_) => Precondition::MustExist,
+            None => Precondition::MustNotExist,
+        };
+        match store.save_config(new.id, text.clone(), expect).await {
+            Ok(()) => {}
+            // The dropped write came in between.
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) && saved.is_none() => {
+                store.save_config(new.id, text, Precondition::MustExist).await?;
+            }
+            Err(error) => return Err(error.into()),
+        }
         let hash = ContentHash::of("b = 2\n");
-        let last = store.save_config(new.id, None, Expect::Is(hash)).await;
+        let last = store.save_config(new.id, None, Precondition::Matches(hash)).await;
         if let Err(error) = &last {
             let late = matches!(error.kind(), ErrorKind::Conflict { .. }) && saved.is_none();
             holds_for("only a dropped write may come in between", error, late)?;
@@ -380,19 +404,20 @@ async fn a_dropped_write_of_a_workspace_is_whole_or_absent(stage: &Stage) -> Che
     same("those that are left", &store.list(WorkspaceQuery::new()).await?.items.len(), &0)
 }
 
-/// A bind and an unbinding whose futures are dropped.
+/// A bind and an unbind whose futures are dropped are applied whole or not at all.
 async fn a_dropped_bind_is_whole_or_absent(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let (device, kept) = (stage.device("laptop")?, stage.device("kept")?);
     let other = stage.effects.new_workspace_id();
-    storage.bindings.bind(&kept, other, Expect::Absent).await?;
+    storage.bindings.bind(&kept, other, Precondition::MustNotExist).await?;
     for polls in 0..SWEEP {
         stage.note(format_args!("the next binds are dropped after {polls} polls"));
         let workspace = stage.effects.new_workspace_id();
-        let bound = dropped_after(storage.bindings.bind(&device, workspace, Expect::Absent), polls).await;
+        let bound =
+            dropped_after(storage.bindings.bind(&device, workspace, Precondition::MustNotExist), polls).await;
         let seen = storage.bindings.resolve(&device).await?;
         holds_for("bound to it or to none", &seen, seen.is_none_or(|seen| seen == workspace))?;
-        let winner = storage.bindings.bind(&device, workspace, Expect::Absent).await?;
+        let winner = storage.bindings.bind(&device, workspace, Precondition::MustNotExist).await?;
         same("bound again", &winner, &workspace)?;
         let unbound = dropped_after(storage.bindings.unbind(&device), polls).await;
         while storage.bindings.unbind(&device).await? {}
@@ -407,20 +432,20 @@ async fn a_dropped_bind_is_whole_or_absent(stage: &Stage) -> Checked {
     Err(Failure::new("a bind", format_args!("an answer within {SWEEP} polls"), "none"))
 }
 
-/// Reads, lists, waits and purges that are dropped at any point leave the store as it was, and usable.
+/// Reads, lists, waits and purges that are dropped at any point leave the store unchanged and usable.
 async fn dropped_reads_leave_the_store_usable(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let session = stage.fill(&storage, &session, 20).await?;
-    let delete = stage.seal(&session).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = stage.seal(&session).with_trigger(Trigger::Delete(Reason::UserDeleted));
     let other = stage.new_session(&storage).await?;
     for polls in 0..20 {
         let store = &storage.sessions;
         drop(dropped_after(store.load(session.id), polls).await);
         drop(dropped_after(store.read(session.id, ReadEvents::last(5)), polls).await);
         drop(dropped_after(store.list(SessionQuery::new()), polls).await);
-        drop(dropped_after(store.beat(session.id, session.epoch), polls).await);
-        drop(dropped_after(store.pulse(session.id, session.epoch), polls).await);
+        drop(dropped_after(store.heartbeat(session.id, session.epoch), polls).await);
+        drop(dropped_after(store.lease_status(session.id, session.epoch), polls).await);
         drop(dropped_after(store.purge(Purge::new(session.id, session.head)), polls).await);
         // This one never ends by itself: nobody writes.
         let waiting = tokio::time::timeout(

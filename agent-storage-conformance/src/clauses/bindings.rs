@@ -1,8 +1,8 @@
-//! Devices and their bindings: what the trait promises besides the contracts.
+//! Devices and their bindings: promises of the trait besides the contracts.
 
 use std::collections::BTreeSet;
 
-use agent_core::commit::Expect;
+use agent_core::commit::Precondition;
 use agent_core::store::{Binding, BindingQuery, WorkspaceQuery};
 use agent_core::{DeviceId, Error, ErrorKind, Storage, WorkspaceId};
 
@@ -12,14 +12,14 @@ use crate::stage::{Stage, ends, race, split};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Bindings:
-        an_unknown_device_is_bound_to_none,
+        unknown_device_has_no_binding,
         the_last_bind_wins,
-        a_bind_that_expects_another_changes_nothing,
+        bind_with_a_failed_precondition_changes_nothing,
         a_first_contact_never_moves_a_binding,
-        unbinding_says_whether_it_was_bound,
-        all_devices_of_a_workspace_are_unbound_and_no_other,
+        unbind_returns_whether_it_was_bound,
+        unbind_workspace_unbinds_only_its_devices,
         unbinding_a_workspace_never_erases_a_newer_bind,
-        binds_of_many_devices_never_lose_each_other,
+        concurrent_binds_of_many_devices_are_never_lost,
         bindings_are_listed_by_device_and_by_workspace,
         hostile_device_ids_are_kept_apart,
         bad_device_ids_never_reach_a_store,
@@ -27,11 +27,11 @@ pub(super) fn clauses() -> Vec<Clause> {
     ]
 }
 
-/// All bindings, by pages.
+/// Returns all bindings of a query, read by pages.
 pub(super) async fn all_bindings(storage: &Storage, query: BindingQuery) -> Checked<Vec<Binding>> {
     let (mut found, mut cursor) = (Vec::new(), None);
     loop {
-        let page = storage.bindings.list(query.clone().cursor(cursor)).await?;
+        let page = storage.bindings.list(query.clone().with_cursor(cursor)).await?;
         if page.items.len() > query.limit {
             return Err(Failure::new(
                 "a page of bindings",
@@ -48,8 +48,8 @@ pub(super) async fn all_bindings(storage: &Storage, query: BindingQuery) -> Chec
     }
 }
 
-/// A device that was never bound is bound to none; that is no error.
-async fn an_unknown_device_is_bound_to_none(stage: &Stage) -> Checked {
+/// A device that was never bound has no binding; that is not an error.
+async fn unknown_device_has_no_binding(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let device = stage.device("never seen")?;
     same("what it is bound to", &storage.bindings.resolve(&device).await?, &None)?;
@@ -57,13 +57,18 @@ async fn an_unknown_device_is_bound_to_none(stage: &Stage) -> Checked {
     same("all bindings", &all_bindings(&storage, BindingQuery::new()).await?, &vec![])
 }
 
-/// With `Expect::Any` the last bind wins, and binding to what is bound already is fine.
+/// With `Precondition::None` the last bind wins, and binding a device to its current workspace succeeds.
 async fn the_last_bind_wins(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let device = stage.device("laptop")?;
     for _ in 0..5 {
         let workspace = stage.effects.new_workspace_id();
-        for expect in [Expect::Any, Expect::Any, Expect::Is(workspace), Expect::Absent] {
+        for expect in [
+            Precondition::None,
+            Precondition::MustExist,
+            Precondition::Matches(workspace),
+            Precondition::MustNotExist,
+        ] {
             let bound = storage.bindings.bind(&device, workspace, expect).await?;
             same("what is bound then", &bound, &workspace)?;
         }
@@ -74,51 +79,63 @@ async fn the_last_bind_wins(stage: &Stage) -> Checked {
 }
 
 /// A rebind whose expectation does not hold is a `Conflict`, also for a device that is not bound.
-async fn a_bind_that_expects_another_changes_nothing(stage: &Stage) -> Checked {
+async fn bind_with_a_failed_precondition_changes_nothing(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let device = stage.device("laptop")?;
     let ids: Vec<WorkspaceId> = (0..3).map(|_| stage.effects.new_workspace_id()).collect();
-    let unbound = storage.bindings.bind(&device, ids[0], Expect::Is(ids[1])).await;
+    let unbound = storage.bindings.bind(&device, ids[0], Precondition::Matches(ids[1])).await;
     refused!("a rebind of an unbound device", unbound, ErrorKind::Conflict { .. })?;
     same("what it is bound to", &storage.bindings.resolve(&device).await?, &None)?;
-    storage.bindings.bind(&device, ids[0], Expect::Absent).await?;
-    let other = storage.bindings.bind(&device, ids[2], Expect::Is(ids[1])).await;
+    storage.bindings.bind(&device, ids[0], Precondition::MustNotExist).await?;
+    let other = storage.bindings.bind(&device, ids[2], Precondition::Matches(ids[1])).await;
     refused!("a rebind that expects another workspace", other, ErrorKind::Conflict { .. })?;
     same("what it is bound to", &storage.bindings.resolve(&device).await?, &Some(ids[0]))?;
-    storage.bindings.bind(&device, ids[2], Expect::Is(ids[0])).await?;
+    storage.bindings.bind(&device, ids[2], Precondition::Matches(ids[0])).await?;
     same("what it is bound to", &storage.bindings.resolve(&device).await?, &Some(ids[2]))
 }
 
-/// A bind that expects none returns the winner's workspace where there is one, and leaves it.
+/// A bind that expects no binding returns the winner's workspace if there is one, and leaves it unchanged.
 async fn a_first_contact_never_moves_a_binding(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let device = stage.device("phone")?;
     let (first, second) = (stage.effects.new_workspace_id(), stage.effects.new_workspace_id());
-    same("the first contact", &handles[0].bindings.bind(&device, first, Expect::Absent).await?, &first)?;
-    same("the second contact", &handles[1].bindings.bind(&device, second, Expect::Absent).await?, &first)?;
+    same(
+        "the first contact",
+        &handles[0].bindings.bind(&device, first, Precondition::MustNotExist).await?,
+        &first,
+    )?;
+    same(
+        "the second contact",
+        &handles[1].bindings.bind(&device, second, Precondition::MustNotExist).await?,
+        &first,
+    )?;
     same("what it is bound to", &handles[0].bindings.resolve(&device).await?, &Some(first))
 }
 
-/// An unbound device is bound to none, and can be bound again.
-async fn unbinding_says_whether_it_was_bound(stage: &Stage) -> Checked {
+/// An unbound device has no binding, and can be bound again.
+async fn unbind_returns_whether_it_was_bound(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let device = stage.device("laptop")?;
     let workspace = stage.effects.new_workspace_id();
-    storage.bindings.bind(&device, workspace, Expect::Absent).await?;
+    storage.bindings.bind(&device, workspace, Precondition::MustNotExist).await?;
     same("whether it was bound", &storage.bindings.unbind(&device).await?, &true)?;
     storage = stage.reopen(storage).await?;
     same("what it is bound to", &storage.bindings.resolve(&device).await?, &None)?;
     same("whether it was bound", &storage.bindings.unbind(&device).await?, &false)?;
-    same("bound again", &storage.bindings.bind(&device, workspace, Expect::Absent).await?, &workspace)
+    same(
+        "bound again",
+        &storage.bindings.bind(&device, workspace, Precondition::MustNotExist).await?,
+        &workspace,
+    )
 }
 
-/// All devices of a workspace are unbound in one step, and counted; those of others stay.
-async fn all_devices_of_a_workspace_are_unbound_and_no_other(stage: &Stage) -> Checked {
+/// All devices of a workspace are unbound in one step, and counted; those of other workspaces stay bound.
+async fn unbind_workspace_unbinds_only_its_devices(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let (left, kept) = (stage.effects.new_workspace_id(), stage.effects.new_workspace_id());
     for n in 0..20 {
         let to = if n % 2 == 0 { left } else { kept };
-        storage.bindings.bind(&stage.device(&format!("device {n}"))?, to, Expect::Absent).await?;
+        storage.bindings.bind(&stage.device(&format!("device {n}"))?, to, Precondition::MustNotExist).await?;
     }
     same("how many were unbound", &storage.bindings.unbind_workspace(left).await?, &10)?;
     same("how many were unbound the second time", &storage.bindings.unbind_workspace(left).await?, &0)?;
@@ -130,20 +147,20 @@ async fn all_devices_of_a_workspace_are_unbound_and_no_other(stage: &Stage) -> C
     Ok(())
 }
 
-/// A device that is bound elsewhere while its former workspace is unbound stays bound there: in either order
-/// that is the outcome.
+/// A device that is bound to another workspace while its old workspace is unbound stays bound to the new one, in
+/// either order.
 async fn unbinding_a_workspace_never_erases_a_newer_bind(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     // One device: whoever unbinds a workspace may have to look at all that ever were.
     let device = stage.device("device")?;
     for round in 0..stage.settings.rounds {
         let (old, new) = (stage.effects.new_workspace_id(), stage.effects.new_workspace_id());
-        handles[0].bindings.bind(&device, old, Expect::Any).await?;
+        handles[0].bindings.bind(&device, old, Precondition::None).await?;
         let (unbinder, binder) = (handles[0].bindings.clone(), handles[1].bindings.clone());
         let moved = device.clone();
         let tasks: [futures::future::BoxFuture<'static, agent_core::Result<()>>; 2] = [
             Box::pin(async move { unbinder.unbind_workspace(old).await.map(drop) }),
-            Box::pin(async move { binder.bind(&moved, new, Expect::Any).await.map(drop) }),
+            Box::pin(async move { binder.bind(&moved, new, Precondition::None).await.map(drop) }),
         ];
         let (_, failed) = split(race(tasks).await?);
         holds_for("neither fails", &failed, failed.is_empty())?;
@@ -153,8 +170,8 @@ async fn unbinding_a_workspace_never_erases_a_newer_bind(stage: &Stage) -> Check
     Ok(())
 }
 
-/// Binds of different devices from several handles never lose each other.
-async fn binds_of_many_devices_never_lose_each_other(stage: &Stage) -> Checked {
+/// Concurrent binds of different devices from several handles are never lost.
+async fn concurrent_binds_of_many_devices_are_never_lost(stage: &Stage) -> Checked {
     let handles = stage.handles(4).await?;
     let count = stage.settings.rounds.min(500);
     let workspace = stage.effects.new_workspace_id();
@@ -162,17 +179,17 @@ async fn binds_of_many_devices_never_lose_each_other(stage: &Stage) -> Checked {
         (0..count).map(|n| stage.device(&format!("device {n:03}"))).collect::<Checked<_>>()?;
     let results = race(devices.iter().cloned().enumerate().map(|(n, device)| {
         let store = handles[n % 4].bindings.clone();
-        async move { store.bind(&device, workspace, Expect::Absent).await }
+        async move { store.bind(&device, workspace, Precondition::MustNotExist).await }
     }))
     .await?;
     let (_, failed) = split(results);
     holds_for("no bind fails", &failed, failed.is_empty())?;
-    let listed = all_bindings(&handles[0], BindingQuery::new().limit(7)).await?;
+    let listed = all_bindings(&handles[0], BindingQuery::new().with_limit(7)).await?;
     let expected: Vec<_> = devices.into_iter().map(|device| Binding::new(device, workspace)).collect();
     same("all bindings", &listed, &expected)
 }
 
-/// Bindings are listed in the order of the devices' bytes, by pages, and looked up from the workspace's side.
+/// Bindings are listed in the byte order of the devices, by pages, and can be found by workspace.
 async fn bindings_are_listed_by_device_and_by_workspace(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let ids: Vec<WorkspaceId> = (0..3).map(|_| stage.effects.new_workspace_id()).collect();
@@ -180,14 +197,15 @@ async fn bindings_are_listed_by_device_and_by_workspace(stage: &Stage) -> Checke
     for n in 0..30 {
         let device = stage.device(["laptop", "Äpfel", "phone", "~", "a b", "電話"][n % 6])?;
         let device: DeviceId = format!("{device}{n}").parse()?;
-        storage.bindings.bind(&device, ids[n % 3], Expect::Absent).await?;
+        storage.bindings.bind(&device, ids[n % 3], Precondition::MustNotExist).await?;
         expected.insert(Binding::new(device, ids[n % 3]));
     }
     for limit in [1, 2, 7, 29, 30, 100] {
-        let all = all_bindings(&storage, BindingQuery::new().limit(limit)).await?;
+        let all = all_bindings(&storage, BindingQuery::new().with_limit(limit)).await?;
         same(format_args!("all, {limit} a page"), &all, &expected.iter().cloned().collect())?;
         for id in &ids {
-            let some = all_bindings(&storage, BindingQuery::new().workspace(*id).limit(limit)).await?;
+            let some =
+                all_bindings(&storage, BindingQuery::new().with_workspace(*id).with_limit(limit)).await?;
             let own: Vec<_> = expected.iter().filter(|b| b.workspace == *id).cloned().collect();
             same(format_args!("those of a workspace, {limit} a page"), &some, &own)?;
         }
@@ -195,7 +213,7 @@ async fn bindings_are_listed_by_device_and_by_workspace(stage: &Stage) -> Checke
     Ok(())
 }
 
-/// Device ids that a careless store would take for a path, for structure, or for each other.
+/// Returns device ids that a careless store would take for a path, for structure, or for each other.
 fn hostile_devices() -> Vec<String> {
     let mut devices: Vec<String> = [
         "../../x",
@@ -253,14 +271,14 @@ fn hostile_devices() -> Vec<String> {
     devices
 }
 
-/// Any text is a device, is handed back byte for byte, and is no other device.
+/// Any text is a valid device id, is returned byte for byte, and is distinct from every other device id.
 async fn hostile_device_ids_are_kept_apart(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let mut expected = BTreeSet::new();
     for text in hostile_devices() {
         let device = stage.device(&text)?;
         let workspace = stage.effects.new_workspace_id();
-        let bound = storage.bindings.bind(&device, workspace, Expect::Absent).await?;
+        let bound = storage.bindings.bind(&device, workspace, Precondition::MustNotExist).await?;
         same(format_args!("binding the device {text:?}"), &bound, &workspace)?;
         expected.insert(Binding::new(device, workspace));
     }
@@ -269,7 +287,7 @@ async fn hostile_device_ids_are_kept_apart(stage: &Stage) -> Checked {
         let bound = storage.bindings.resolve(&binding.device).await?;
         same(format_args!("the device {:?}", binding.device), &bound, &Some(binding.workspace))?;
     }
-    let listed = all_bindings(&storage, BindingQuery::new().limit(3)).await?;
+    let listed = all_bindings(&storage, BindingQuery::new().with_limit(3)).await?;
     same("all bindings", &listed, &expected.iter().cloned().collect())?;
     for binding in &expected {
         same("whether it was bound", &storage.bindings.unbind(&binding.device).await?, &true)?;
@@ -277,7 +295,7 @@ async fn hostile_device_ids_are_kept_apart(stage: &Stage) -> Checked {
     same("all bindings", &all_bindings(&storage, BindingQuery::new()).await?, &vec![])
 }
 
-/// An id that is empty, too long or holds control characters is no id, so that no store ever sees it.
+/// An id that is empty, too long or contains control characters is invalid, so that it never reaches a store.
 async fn bad_device_ids_never_reach_a_store(stage: &Stage) -> Checked {
     let long = "x".repeat(10_000);
     for text in ["", "a\0b", "a\nb", "\u{7f}", "\u{85}", &long] {
@@ -293,37 +311,40 @@ async fn bad_device_ids_never_reach_a_store(stage: &Stage) -> Checked {
     same("the workspaces of an untouched store", &page.items.len(), &0)
 }
 
-/// A cursor leads on in its own query and in no other.
+/// A cursor is valid for its own query and for no other.
 async fn cursors_of_other_queries_are_refused(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let workspace = stage.effects.new_workspace_id();
     for n in 0..3 {
-        storage.bindings.bind(&stage.device(&format!("device {n}"))?, workspace, Expect::Absent).await?;
+        storage
+            .bindings
+            .bind(&stage.device(&format!("device {n}"))?, workspace, Precondition::MustNotExist)
+            .await?;
         stage.new_session(&storage).await?;
     }
-    let bindings = storage.bindings.list(BindingQuery::new().limit(1)).await?.next;
-    let sessions = storage.sessions.list(agent_core::store::SessionQuery::new().limit(1)).await?.next;
-    let workspaces = storage.workspaces.list(WorkspaceQuery::new().limit(1)).await?.next;
+    let bindings = storage.bindings.list(BindingQuery::new().with_limit(1)).await?.next;
+    let sessions = storage.sessions.list(agent_core::store::SessionQuery::new().with_limit(1)).await?.next;
+    let workspaces = storage.workspaces.list(WorkspaceQuery::new().with_limit(1)).await?.next;
     for cursor in [&bindings, &sessions, &workspaces] {
         holds_for("a list of three leads on after one", cursor, cursor.is_some())?;
     }
-    let other = BindingQuery::new().workspace(workspace).cursor(bindings.clone());
+    let other = BindingQuery::new().with_workspace(workspace).with_cursor(bindings.clone());
     refused!("another query", storage.bindings.list(other).await, ErrorKind::InvalidInput)?;
-    let other = BindingQuery::new().cursor(sessions.clone());
+    let other = BindingQuery::new().with_cursor(sessions.clone());
     refused!("a cursor of sessions", storage.bindings.list(other).await, ErrorKind::InvalidInput)?;
-    let other = agent_core::store::SessionQuery::new().label("a", "b").cursor(sessions);
+    let other = agent_core::store::SessionQuery::new().with_label("a", "b").with_cursor(sessions);
     refused!("another filter", storage.sessions.list(other).await, ErrorKind::InvalidInput)?;
-    let other = agent_core::store::SessionQuery::new().cursor(workspaces.clone());
+    let other = agent_core::store::SessionQuery::new().with_cursor(workspaces.clone());
     refused!("a cursor of workspaces", storage.sessions.list(other).await, ErrorKind::InvalidInput)?;
-    let other = WorkspaceQuery::new().with_deleting().cursor(workspaces);
+    let other = WorkspaceQuery::new().with_deleting().with_cursor(workspaces);
     refused!("another filter", storage.workspaces.list(other).await, ErrorKind::InvalidInput)?;
-    for text in ["c1.", "c1.0000000000000000.", "c1.zz.", "c1.0123456789abcdef.not a key"] {
+    for text in ["c2.", "c2.0000000000000000.", "c2.zz.", "c2.0123456789abcdef.not a key"] {
         let cursor = Some(text.parse()?);
-        let sessions = agent_core::store::SessionQuery::new().cursor(cursor.clone());
+        let sessions = agent_core::store::SessionQuery::new().with_cursor(cursor.clone());
         refused!("a made-up cursor", storage.sessions.list(sessions).await, ErrorKind::InvalidInput)?;
-        let bindings = BindingQuery::new().cursor(cursor.clone());
+        let bindings = BindingQuery::new().with_cursor(cursor.clone());
         refused!("a made-up cursor", storage.bindings.list(bindings).await, ErrorKind::InvalidInput)?;
-        let workspaces = WorkspaceQuery::new().cursor(cursor);
+        let workspaces = WorkspaceQuery::new().with_cursor(cursor);
         refused!("a made-up cursor", storage.workspaces.list(workspaces).await, ErrorKind::InvalidInput)?;
     }
     Ok(())

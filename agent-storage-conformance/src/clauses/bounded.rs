@@ -1,7 +1,7 @@
-//! Contract 8, as far as answers show it: a read gives what was asked for and no more; waiting ends when there is
-//! something.
+//! Contract 8, as far as answers show it: a read returns what was requested and no more; a wait ends when there is an
+//! event.
 
-use agent_core::event::{Body, Event, EventType, NewEvent};
+use agent_core::event::{Event, EventPayload, EventType, NewEvent};
 use agent_core::json::RawJson;
 use agent_core::store::ReadEvents;
 use agent_core::{ErrorKind, Seq, SessionStoreExt, Storage};
@@ -14,12 +14,12 @@ use crate::stage::{Stage, ends, goes_on, own_events, walk};
 pub(super) fn clauses() -> Vec<Clause> {
     table![Bounded:
         any_page_size_gives_every_event_once,
-        a_read_gives_the_range_that_was_asked_for,
+        read_returns_the_requested_range,
         events_are_filtered_by_type,
-        a_page_ends_before_it_grows_too_large,
-        a_long_session_is_written_and_read_at_its_end,
+        page_ends_before_its_byte_limit,
+        long_session_appends_and_reads_its_last_events,
         messages_are_counted_without_reading_them,
-        pages_hold_while_the_session_grows,
+        pages_stay_complete_while_the_session_grows,
         waiting_ends_with_the_next_event,
         following_gives_every_event_once,
     ]
@@ -29,7 +29,7 @@ fn seqs(events: &[Event]) -> Vec<u64> {
     events.iter().map(|event| event.seq.get()).collect()
 }
 
-/// By pages of any size, in either direction, each event comes once and in order.
+/// Pages of any size, in either direction, return each event once and in order.
 async fn any_page_size_gives_every_event_once(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
@@ -50,8 +50,8 @@ async fn any_page_size_gives_every_event_once(stage: &Stage) -> Checked {
     same("a page without an end", &storage.sessions.read(session.id, many).await?.events.len(), &42)
 }
 
-/// After, before and both, from either end, also beyond both ends.
-async fn a_read_gives_the_range_that_was_asked_for(stage: &Stage) -> Checked {
+/// A read returns the requested range: after, before and both, from either end, also beyond both ends.
+async fn read_returns_the_requested_range(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let session = stage.fill(&storage, &session, 19).await?;
@@ -63,7 +63,7 @@ async fn a_read_gives_the_range_that_was_asked_for(stage: &Stage) -> Checked {
         for limit in [1, 4, 100] {
             for newest in [false, true] {
                 let read = if newest { ReadEvents::last(limit) } else { ReadEvents::first(limit) };
-                let read = read.after(Seq::new(after)).before(Seq::new(before));
+                let read = read.with_after(Seq::new(after)).with_before(Seq::new(before));
                 let page = storage.sessions.read(session.id, read.clone()).await?;
                 let most = expected.len().min(limit);
                 let first = if newest { expected.len() - most } else { 0 };
@@ -81,16 +81,16 @@ async fn a_read_gives_the_range_that_was_asked_for(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// Only events of the types that were asked for, by pages that skip and repeat none.
+/// A read returns only events of the requested types, by pages that skip and repeat none.
 async fn events_are_filtered_by_type(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let events = (0..30).map(|n| match n % 3 {
         0 => NewEvent::user_message(n.to_string()),
         1 => NewEvent::agent_message(n.to_string()),
-        _ => NewEvent::of(&Body::AgentThinking(agent_core::event::Message::new("hm"))),
+        _ => NewEvent::of(&EventPayload::AgentThinking(agent_core::event::Message::new("hm"))),
     });
-    storage.sessions.commit(stage.seal(&session).events(events)).await?;
+    storage.sessions.commit(stage.seal(&session).with_events(events)).await?;
     let all = own_events(&storage, session.id, 100).await?;
     let unknown: EventType = "x.app.none".parse()?;
     for kinds in [
@@ -102,7 +102,7 @@ async fn events_are_filtered_by_type(stage: &Stage) -> Checked {
         let expected: Vec<_> = all.iter().filter(|event| kinds.contains(&event.kind)).cloned().collect();
         for limit in [1, 3, 100] {
             for read in [ReadEvents::first(limit), ReadEvents::last(limit)] {
-                let found = walk(&storage, session.id, read.kinds(kinds.clone())).await?;
+                let found = walk(&storage, session.id, read.with_types(kinds.clone())).await?;
                 same(format!("{kinds:?}, {limit} a page"), &found, &expected)?;
             }
         }
@@ -110,8 +110,8 @@ async fn events_are_filtered_by_type(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// A page ends before the event that would take it over its bytes, but holds one event at least.
-async fn a_page_ends_before_it_grows_too_large(stage: &Stage) -> Checked {
+/// A page ends before the event that would exceed its limit in bytes, but holds at least one event.
+async fn page_ends_before_its_byte_limit(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let kind: EventType = "x.app.blob".parse()?;
@@ -119,16 +119,16 @@ async fn a_page_ends_before_it_grows_too_large(stage: &Stage) -> Checked {
     for size in [10, 40_000, 10, 10, 90_000, 30_000, 30_000, 10, 200_000, 10] {
         events.push(NewEvent::new(kind.clone(), RawJson::of(&"x".repeat(size))?));
     }
-    storage.sessions.commit(stage.seal(&session).events(events)).await?;
+    storage.sessions.commit(stage.seal(&session).with_events(events)).await?;
     let all = own_events(&storage, session.id, 100).await?;
     for bytes in [0, 1, 50_000, 100_000, 1 << 20] {
         for newest in [false, true] {
             let read = if newest { ReadEvents::last(100) } else { ReadEvents::first(100) };
-            let mut next = Some(read.max_bytes(bytes));
+            let mut next = Some(read.with_max_bytes(bytes));
             let mut pages = Vec::new();
             while let Some(read) = next {
                 let page = storage.sessions.read(session.id, read).await?;
-                let size: usize = page.events.iter().map(|event| event.data.get().len()).sum();
+                let size: usize = page.events.iter().map(|event| event.payload.get().len()).sum();
                 let fits = size <= bytes || page.events.len() == 1;
                 holds_for(format_args!("at most {bytes} bytes or one event"), &seqs(&page.events), fits)?;
                 holds_for("no empty page", &page.next, !page.events.is_empty())?;
@@ -145,8 +145,8 @@ async fn a_page_ends_before_it_grows_too_large(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// A session of thousands of events takes another, and gives its last, like a short one.
-async fn a_long_session_is_written_and_read_at_its_end(stage: &Stage) -> Checked {
+/// A session of thousands of events accepts another, and returns its last ones, like a short session.
+async fn long_session_appends_and_reads_its_last_events(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let session = stage.fill(&storage, &session, 4000).await?;
@@ -155,14 +155,13 @@ async fn a_long_session_is_written_and_read_at_its_end(stage: &Stage) -> Checked
     storage = stage.reopen(storage).await?;
     let page = storage.sessions.read(session.id, ReadEvents::last(50)).await?;
     same("the last 50", &seqs(&page.events), &(done.last.get() - 49..=done.last.get()).collect())?;
-    let middle = ReadEvents::first(3).after(Seq::new(2000));
+    let middle = ReadEvents::first(3).with_after(Seq::new(2000));
     let page = storage.sessions.read(session.id, middle).await?;
     same("three in the middle", &seqs(&page.events), &vec![2001, 2002, 2003])?;
     stage.say(&storage, &done.session, "and another").await.map(drop)
 }
 
-/// Messages of each kind, tool calls and runs are counted in the record and in the list, and agree with the
-/// log.
+/// Messages of each kind, tool calls and runs are counted in the record and in the list, and match the log.
 async fn messages_are_counted_without_reading_them(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
@@ -170,11 +169,11 @@ async fn messages_are_counted_without_reading_them(stage: &Stage) -> Checked {
     let call: agent_core::model::CallId = "c".parse()?;
     let commit = stage
         .seal_run(&running, run)
-        .event(NewEvent::tool_use(call.clone(), "ls", RawJson::empty_object()))
-        .event(NewEvent::tool_result(call, agent_core::event::ToolOutcome::Ok, RawJson::empty_object()))
-        .event(NewEvent::agent_message("two"))
-        .event(NewEvent::agent_message("three"))
-        .event(NewEvent::system_prompt("four"));
+        .with_event(NewEvent::tool_use(call.clone(), "ls", RawJson::empty_object()))
+        .with_event(NewEvent::tool_result(call, agent_core::event::ToolOutcome::Ok, RawJson::empty_object()))
+        .with_event(NewEvent::agent_message("two"))
+        .with_event(NewEvent::agent_message("three"))
+        .with_event(NewEvent::system_prompt("four"));
     let now = storage.sessions.commit(commit).await?.session;
     storage = stage.reopen(storage).await?;
     let record = storage.sessions.load(session.id).await?;
@@ -186,8 +185,8 @@ async fn messages_are_counted_without_reading_them(stage: &Stage) -> Checked {
     same("the counts in the list", &list.items.first().map(|item| item.counts), &Some(counts))
 }
 
-/// Pages that someone turns while the session grows hold each event that was there once.
-async fn pages_hold_while_the_session_grows(stage: &Stage) -> Checked {
+/// Pages that are read while the session grows hold each event that existed before exactly once.
+async fn pages_stay_complete_while_the_session_grows(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let session = stage.new_session(&handles[0]).await?;
     let mut now = stage.fill(&handles[0], &session, 20).await?;
@@ -206,7 +205,7 @@ async fn pages_hold_while_the_session_grows(stage: &Stage) -> Checked {
     same("all, forward", &seqs(&forward), &(1..=now.head.get()).collect())
 }
 
-/// Waiting for a session ends at once where there is news, and else with the next event, on any handle.
+/// A wait for a session ends immediately if there are newer events, and otherwise with the next event, on any handle.
 async fn waiting_ends_with_the_next_event(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let session = stage.new_session(&handles[0]).await?;
@@ -240,7 +239,7 @@ async fn collect(storage: Storage, id: agent_core::SessionId, until: Seq) -> Che
     Ok(seen)
 }
 
-/// Someone who follows a session while others write to it gets each event once, in order.
+/// A follower of a session gets each event that others write once, in order.
 async fn following_gives_every_event_once(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let mut session = stage.new_session(&handles[0]).await?;

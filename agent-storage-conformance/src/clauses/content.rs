@@ -1,14 +1,14 @@
-//! What is stored comes back byte for byte: any text, any number, any type, any field; in the order of the sequence,
-//! whatever the clock says.
+//! Stored data is returned byte for byte: any text, any number, any type, any field; in the order of the sequence,
+//! regardless of the clock.
 
 use agent_core::commit::{Commit, LeaseRequest, Trigger};
 use agent_core::event::{
-    Body, Decision, DocumentWritten, Event, EventType, Interrupt, Learning, LearningKind, LearningPromoted,
-    Message, NewEvent, Operation, OperationNoted, SpanCompleted, SpanStarted, SystemMessage,
+    AuditedOperation, Decision, DocumentWritten, Event, EventPayload, EventType, Interrupt, Learning,
+    LearningKind, LearningPromoted, Message, NewEvent, Operation, SpanCompleted, SpanStarted, SystemMessage,
     ToolConfirmation, ToolOutcome, ToolResult, ToolUse,
 };
 use agent_core::json::RawJson;
-use agent_core::model::{ActionId, Actor, Artifact, Cost, Patch, Role, RunUsage, Title, Usage, Wake};
+use agent_core::model::{ActionId, Actor, Artifact, Cost, Patch, Role, RunUsage, Timer, Title, Usage};
 use agent_core::store::ReadEvents;
 use agent_core::{SessionId, Storage, Timestamp};
 
@@ -23,20 +23,20 @@ pub(super) fn clauses() -> Vec<Clause> {
         numbers_of_any_size_are_not_rewritten,
         unknown_types_and_fields_are_kept,
         every_known_type_round_trips,
-        nothing_is_stored_that_was_not_said,
-        who_said_it_is_kept,
-        the_order_is_the_sequence_when_the_clock_steps_back,
-        times_at_both_ends_are_kept,
+        only_committed_data_is_stored,
+        event_authors_are_kept,
+        order_follows_sequence_if_the_clock_steps_back,
+        earliest_and_latest_times_are_kept,
     ]
 }
 
-/// Commits one event per text, by several commits, and reads all back after reopening.
+/// Commits one event per text, in several commits, and reads all of them after reopening.
 async fn round_trip(stage: &Stage, events: Vec<NewEvent>) -> Checked {
     let mut storage = stage.open().await?;
     let mut session = stage.new_session(&storage).await?;
     let first = session.head;
     for part in events.chunks(7) {
-        let commit = stage.seal(&session).events(part.iter().cloned());
+        let commit = stage.seal(&session).with_events(part.iter().cloned());
         session = storage.sessions.commit(commit).await?.session;
     }
     for _ in 0..2 {
@@ -45,7 +45,11 @@ async fn round_trip(stage: &Stage, events: Vec<NewEvent>) -> Checked {
         same("the number of events", &stored.len(), &events.len())?;
         for (event, said) in stored.iter().zip(&events) {
             same("the type", &event.kind, &said.kind)?;
-            same(format_args!("the payload of event {}", event.seq), event.data.get(), said.data.get())?;
+            same(
+                format_args!("the payload of event {}", event.seq),
+                event.payload.get(),
+                said.payload.get(),
+            )?;
             same("the further fields", &event.extra, &said.extra)?;
         }
         storage = stage.reopen(storage).await?;
@@ -53,7 +57,7 @@ async fn round_trip(stage: &Stage, events: Vec<NewEvent>) -> Checked {
     Ok(())
 }
 
-/// Texts that a careless store changes, cuts or takes for structure.
+/// Returns texts that a careless store changes, truncates or takes for structure.
 fn hostile_texts() -> Vec<String> {
     let mut texts: Vec<String> = [
         "",
@@ -112,38 +116,38 @@ fn hostile_texts() -> Vec<String> {
     texts
 }
 
-/// Any text, as a message of a person, of the agent or of the system.
+/// Any text is returned byte for byte, as a message of a person, of the agent or of the system.
 async fn any_text_comes_back_byte_for_byte(stage: &Stage) -> Checked {
     let texts = hostile_texts();
     let mut events: Vec<NewEvent> = Vec::new();
     for text in &texts {
         events.push(NewEvent::user_message(text.as_str()));
         events.push(NewEvent::agent_message(text.as_str()));
-        events.push(NewEvent::of(&Body::SystemMessage(SystemMessage::injected(text.as_str()))));
+        events.push(NewEvent::of(&EventPayload::SystemMessage(SystemMessage::injected(text.as_str()))));
     }
     round_trip(stage, events.clone()).await?;
     // And the typed view gives the text itself.
     for (event, text) in events.iter().step_by(3).zip(&texts) {
-        let message: Message = event.data.to()?;
+        let message: Message = event.payload.to()?;
         same("the text", &message.text, text)?;
     }
     Ok(())
 }
 
-/// 10 MiB in one message, of characters of every width.
+/// A message of 10 MiB, with characters of every width, is returned byte for byte.
 async fn ten_mebibytes_come_back_byte_for_byte(stage: &Stage) -> Checked {
     let text = "aé한👍\n\"\\\u{0}".repeat((10 << 20) / 14);
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
-    let commit = stage.seal(&session).event(NewEvent::user_message(text.as_str()));
+    let commit = stage.seal(&session).with_event(NewEvent::user_message(text.as_str()));
     let done = storage.sessions.commit(commit).await?;
     let after = stage.say(&storage, &done.session, "short").await?;
     storage = stage.reopen(storage).await?;
-    let page = storage.sessions.read(session.id, ReadEvents::first(10).after(session.head)).await?;
+    let page = storage.sessions.read(session.id, ReadEvents::first(10).with_after(session.head)).await?;
     let Some(event) = page.events.first() else {
         return Err(Failure::new("a page with one large event", "that event", "an empty page"));
     };
-    let message: Message = event.data.to()?;
+    let message: Message = event.payload.to()?;
     holds_for("the text is the same", &message.text.len(), message.text == text)?;
     let page = storage.sessions.read(session.id, ReadEvents::last(1)).await?;
     same("the event after it", &page.events.first().map(|event| event.seq), &Some(after.last))?;
@@ -154,7 +158,7 @@ fn custom(kind: &str, json: &str) -> Checked<NewEvent> {
     Ok(NewEvent::new(kind.parse()?, RawJson::parse(json)?))
 }
 
-/// Numbers of any size and any spelling, the order and repetition of keys, and escapes stay as they were.
+/// Numbers of any size and any spelling, the order and repetition of keys, and escapes stay unchanged.
 async fn numbers_of_any_size_are_not_rewritten(stage: &Stage) -> Checked {
     let mut events = Vec::new();
     for json in [
@@ -190,12 +194,14 @@ async fn numbers_of_any_size_are_not_rewritten(stage: &Stage) -> Checked {
     }
     let metadata =
         RawJson::parse("{\"cost\":0.1000000000000000055511151231257827,\"id\":123456789012345678901}")?;
-    events.push(NewEvent::of(&Body::UserMessage(Message::new("priced").with_metadata("bill", metadata))));
+    events.push(NewEvent::of(&EventPayload::UserMessage(
+        Message::new("priced").with_metadata("bill", metadata),
+    )));
     round_trip(stage, events).await
 }
 
-/// Types and fields that this version does not know are kept byte for byte and in their order; events of a
-/// known type keep unknown fields of their payload too.
+/// Types and fields that this version does not know are kept byte for byte and in their order. Events of a known type
+/// keep unknown fields of their payload too.
 async fn unknown_types_and_fields_are_kept(stage: &Stage) -> Checked {
     let mut events = vec![
         custom("x.app.anything", "[1,{\"deep\":[null]}]")?,
@@ -218,7 +224,7 @@ async fn unknown_types_and_fields_are_kept(stage: &Stage) -> Checked {
     round_trip(stage, events).await
 }
 
-/// Every event type that the library knows, in a conversation that has them all.
+/// Every known event type is returned unchanged, in a conversation that has all of them.
 async fn every_known_type_round_trips(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
@@ -229,89 +235,108 @@ async fn every_known_type_round_trips(stage: &Stage) -> Checked {
     let run = stage.effects.new_run_id();
     let input = RawJson::parse("{\"path\":\"/tmp\"}")?;
     let mut said = vec![
-        Body::UserDefineOutcome(Message::new("a green build")),
-        Body::SystemMessage(SystemMessage::custom("You are brief.")),
-        Body::UserMessage(Message::new("go")),
+        EventPayload::UserDefineOutcome(Message::new("a green build")),
+        EventPayload::SystemMessage(SystemMessage::custom("You are brief.")),
+        EventPayload::UserMessage(Message::new("go")),
     ];
     let begin = stage
         .seal(&session)
-        .events(said.iter().map(NewEvent::of))
-        .trigger(Trigger::BeginRun(LeaseRequest::new("holder", run)));
+        .with_events(said.iter().map(NewEvent::of))
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("holder", run)));
     let running = storage.sessions.commit(begin).await?.session;
     let work = vec![
-        Body::SpanStarted(SpanStarted::new(span.clone(), "model")),
-        Body::AgentThinking(Message::new("hm")),
-        Body::AgentMessage(Message::new("I look.")),
-        Body::AgentToolUse(ToolUse::new(call.clone(), "list", input.clone())),
-        Body::AgentToolResult(ToolResult::new(call, ToolOutcome::Ok, RawJson::parse("[\"a\"]")?)),
-        Body::SpanCompleted(SpanCompleted::new(span, ToolOutcome::Ok)),
-        Body::AgentCustomToolUse(ToolUse::new(custom_call.clone(), "ask", input)),
+        EventPayload::SpanStarted(SpanStarted::new(span.clone(), "model")),
+        EventPayload::AgentThinking(Message::new("hm")),
+        EventPayload::AgentMessage(Message::new("I look.")),
+        EventPayload::AgentToolUse(ToolUse::new(call.clone(), "list", input.clone())),
+        EventPayload::AgentToolResult(ToolResult::new(call, ToolOutcome::Ok, RawJson::parse("[\"a\"]")?)),
+        EventPayload::SpanCompleted(SpanCompleted::new(span, ToolOutcome::Ok)),
+        EventPayload::AgentCustomToolUse(ToolUse::new(custom_call.clone(), "ask", input)),
     ];
     let question =
         agent_core::model::PendingAction::new(action, agent_core::model::ActionKind::ToolResult, "");
     let commit = stage
         .seal_run(&running, run)
-        .events(work.iter().map(NewEvent::of))
-        .trigger(Trigger::EndRun(agent_core::commit::RunEnd::Await(question)));
+        .with_events(work.iter().map(NewEvent::of))
+        .with_trigger(Trigger::EndRun(agent_core::commit::RunEnd::Await(question)));
     let waiting = storage.sessions.commit(commit).await?.session;
     said.extend(work);
     let rest = vec![
-        Body::UserCustomToolResult(ToolResult::new(custom_call, ToolOutcome::Ok, RawJson::parse("1.0")?)),
-        Body::UserInterrupt(Interrupt::new("stop")),
-        Body::SessionUpdated(Patch::new().title(Title::by_user("All types")).label("k", "v")),
-        Body::SessionWakeScheduled(Wake::new("daily", START)),
-        Body::SessionRunUsage(
+        EventPayload::UserCustomToolResult(ToolResult::new(
+            custom_call,
+            ToolOutcome::Ok,
+            RawJson::parse("1.0")?,
+        )),
+        EventPayload::UserInterrupt(Interrupt::new("stop")),
+        EventPayload::SessionUpdated(
+            Patch::new().with_title(Title::by_user("All types")).with_label("k", "v"),
+        ),
+        EventPayload::SessionTimerScheduled(Timer::new("daily", START)),
+        EventPayload::SessionRunUsage(
             RunUsage::new(run, Usage::new(u64::MAX, 1)).with_cost(Some(Cost::new("USD", 3))),
         ),
-        Body::SessionArtifactRegistered(Artifact::new("report.md").with_hash("sha256:00").by_run(run)),
-        Body::SessionLearningAdded(Learning::new(LearningKind::Lesson, "test\r\nfirst").with_key("k")),
-        Body::SessionLearningPromoted(LearningPromoted::new(session.head, "memory")),
-        Body::SessionOperationNoted(OperationNoted::new(Operation::PurgeSession).session(session.id)),
-        Body::SessionDocumentWritten(DocumentWritten::after(None, "note", Some("x\u{0}\r\n".to_owned()))),
-        Body::SessionChildCreated(agent_core::event::ChildCreated::new(session.id)),
-        Body::SessionChildIdle(
+        EventPayload::SessionArtifactRegistered(
+            Artifact::new("report.md").with_hash("sha256:00").with_run(run),
+        ),
+        EventPayload::SessionLearningAdded(
+            Learning::new(LearningKind::Lesson, "test\r\nfirst").with_key("k"),
+        ),
+        EventPayload::SessionLearningPromoted(LearningPromoted::new(session.head, "memory")),
+        EventPayload::SessionOperationAudited(
+            AuditedOperation::new(Operation::PurgeSession).with_session(session.id),
+        ),
+        EventPayload::SessionDocumentWritten(DocumentWritten::after(
+            None,
+            "note",
+            Some("x\u{0}\r\n".to_owned()),
+        )),
+        EventPayload::SessionChildCreated(agent_core::event::ChildCreated::new(session.id)),
+        EventPayload::SessionChildIdle(
             agent_core::event::ChildIdle::new(session.id, session.status).with_result("ok"),
         ),
-        Body::SessionStatusIdle(agent_core::event::Note::new("rest")),
-        Body::SessionHistoryCleared(agent_core::event::Note::default()),
+        EventPayload::SessionStatusIdle(agent_core::event::Comment::new("rest")),
+        EventPayload::SessionHistoryCleared(agent_core::event::Comment::default()),
     ];
-    let end =
-        storage.sessions.commit(stage.seal(&waiting).events(rest.iter().map(NewEvent::of))).await?.session;
+    let end = storage
+        .sessions
+        .commit(stage.seal(&waiting).with_events(rest.iter().map(NewEvent::of)))
+        .await?
+        .session;
     said.extend(rest);
     storage = stage.reopen(storage).await?;
     let stored = own_events(&storage, session.id, 4).await?;
     let stored: Vec<_> = stored.iter().filter(|event| event.seq > session.head).collect();
     same("the number of events", &stored.len(), &said.len())?;
     for (event, body) in stored.iter().zip(&said) {
-        same("the event's body", &event.body()?, body)?;
+        same("the event's body", &event.decode()?, body)?;
         same("the event's type", &event.kind, &body.kind())?;
     }
     same("the record", &storage.sessions.load(session.id).await?, &end)?;
     // A decision on a tool call is the one kind of answer that this conversation did not need.
-    let answer = Body::UserToolConfirmation(ToolConfirmation::new("call".parse()?, Decision::Deny));
-    same("a confirmation", &Body::parse(&answer.kind(), &answer.to_json())?, &answer)
+    let answer = EventPayload::UserToolConfirmation(ToolConfirmation::new("call".parse()?, Decision::Deny));
+    same("a confirmation", &EventPayload::parse(&answer.kind(), &answer.to_json())?, &answer)
 }
 
-/// A log holds what was said and nothing else: no counts of tokens, no times, no names that nobody gave.
-async fn nothing_is_stored_that_was_not_said(stage: &Stage) -> Checked {
+/// A log contains only what was committed: no token counts, times or names that no caller supplied.
+async fn only_committed_data_is_stored(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let (running, run) = stage.begin_run(&storage, &session, "hi").await?;
-    let end = stage
-        .seal_run(&running, run)
-        .event(NewEvent::agent_message("hello"))
-        .trigger(Trigger::EndRun(agent_core::commit::RunEnd::Completed(agent_core::state::Reason::EndTurn)));
+    let end = stage.seal_run(&running, run).with_event(NewEvent::agent_message("hello")).with_trigger(
+        Trigger::EndRun(agent_core::commit::RunEnd::Completed(agent_core::state::Reason::EndTurn)),
+    );
     storage.sessions.commit(end).await?;
     let stored = own_events(&storage, session.id, 10).await?;
-    let said: Vec<_> = stored.iter().skip(1).map(|event| (event.kind.as_str(), event.data.get())).collect();
+    let said: Vec<_> =
+        stored.iter().skip(1).map(|event| (event.kind.as_str(), event.payload.get())).collect();
     let expected = vec![("user.message", "{\"text\":\"hi\"}"), ("agent.message", "{\"text\":\"hello\"}")];
     same("a chat turn is two events of what was said", &said, &expected)?;
     holds_for("no event has further fields", &stored, stored.iter().all(|event| event.extra.is_empty()))
 }
 
-/// The author of each event is kept: its own, or that of the commit, or whoever its type speaks for; with any
-/// name.
-async fn who_said_it_is_kept(stage: &Stage) -> Checked {
+/// The author of each event is kept, with any name: its own, that of the commit, or the one that follows from its
+/// type.
+async fn event_authors_are_kept(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let mut actors = vec![Actor::USER, Actor::AGENT, Actor::SYSTEM];
@@ -322,8 +347,11 @@ async fn who_said_it_is_kept(stage: &Stage) -> Checked {
     }
     let of_commit = Actor::named(Role::User, "writer")?;
     let events = actors.iter().map(|actor| NewEvent::user_message("x").with_actor(actor.clone()));
-    let commit =
-        stage.seal(&session).actor(of_commit.clone()).events(events).event(NewEvent::user_message("y"));
+    let commit = stage
+        .seal(&session)
+        .with_actor(of_commit.clone())
+        .with_events(events)
+        .with_event(NewEvent::user_message("y"));
     storage.sessions.commit(commit).await?;
     storage = stage.reopen(storage).await?;
     let stored = own_events(&storage, session.id, 100).await?;
@@ -333,9 +361,9 @@ async fn who_said_it_is_kept(stage: &Stage) -> Checked {
     let now = storage.sessions.load(session.id).await?;
     let unsigned = stage
         .seal(&now)
-        .event(NewEvent::user_message("mine"))
-        .event(NewEvent::agent_message("the agent's"))
-        .event(NewEvent::system_prompt("the host's"));
+        .with_event(NewEvent::user_message("mine"))
+        .with_event(NewEvent::agent_message("the agent's"))
+        .with_event(NewEvent::system_prompt("the host's"));
     let first = storage.sessions.commit(unsigned).await?.first;
     let stored = own_events(&storage, session.id, 100).await?;
     let seen: Vec<_> = stored.iter().filter(|e| e.seq >= first).map(|e| e.actor.clone()).collect();
@@ -344,19 +372,20 @@ async fn who_said_it_is_kept(stage: &Stage) -> Checked {
 
 async fn say_at(storage: &Storage, stage: &Stage, id: SessionId, at: Timestamp, text: &str) -> Checked {
     let seen = storage.sessions.load(id).await?.head;
-    let commit = Commit::new(stage.effects.new_commit_id(), id, at, seen).event(NewEvent::user_message(text));
+    let commit =
+        Commit::new(stage.effects.new_commit_id(), id, at, seen).with_event(NewEvent::user_message(text));
     storage.sessions.commit(commit).await?;
     Ok(())
 }
 
 fn texts(events: &[Event]) -> Checked<Vec<String>> {
     let messages = events.iter().filter(|event| event.kind == EventType::USER_MESSAGE);
-    messages.map(|event| Ok(event.data.to::<Message>()?.text)).collect()
+    messages.map(|event| Ok(event.payload.to::<Message>()?.text)).collect()
 }
 
-/// Events that were sealed by clocks that step back are read in the order in which they were committed, in
-/// both directions; each keeps its time; last activity never steps back.
-async fn the_order_is_the_sequence_when_the_clock_steps_back(stage: &Stage) -> Checked {
+/// Events that were sealed by clocks that step back are read in commit order, in both directions. Each keeps its time,
+/// and the time of last activity never steps back.
+async fn order_follows_sequence_if_the_clock_steps_back(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let id = stage.new_session(&storage).await?.id;
     let offsets = [0i64, -1, 5_000_000, -86_400_000_000, 3, 3, -3_600_000_000, 86_400_000_000, 0];
@@ -382,8 +411,8 @@ async fn the_order_is_the_sequence_when_the_clock_steps_back(stage: &Stage) -> C
     Ok(())
 }
 
-/// The earliest and the latest time that there is are kept to the microsecond.
-async fn times_at_both_ends_are_kept(stage: &Stage) -> Checked {
+/// The earliest and the latest possible time are kept to the microsecond.
+async fn earliest_and_latest_times_are_kept(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let id = stage.new_session(&storage).await?.id;
     let times = [

@@ -1,10 +1,10 @@
-//! What is due: found across sessions by the time at which each wants somebody to come.
+//! Due sessions: found across sessions by the time at which a scheduler must next look at each.
 
 use std::sync::Arc;
 
 use agent_core::commit::{Commit, RunEnd, Trigger};
 use agent_core::event::NewEvent;
-use agent_core::model::{ActionKind, Failure as RunFailure, Patch, PendingAction, Wake};
+use agent_core::model::{ActionKind, Failure as RunFailure, Patch, PendingAction, Timer};
 use agent_core::session::{NewSession, Session, SessionSummary};
 use agent_core::state::Reason;
 use agent_core::store::SessionQuery;
@@ -16,12 +16,12 @@ use crate::stage::{START, Stage, ends};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Lists:
-        what_is_due_is_found_in_its_order (Needs::ImmediateLists),
-        what_is_due_is_found_after_reopening (Needs::ImmediateLists),
-        what_was_done_is_due_no_more (Needs::ImmediateLists),
-        a_child_at_rest_is_due_until_its_parent_is_told (Needs::ImmediateLists),
-        pages_of_what_is_due_neither_skip_nor_repeat (Needs::ImmediateLists),
-        what_is_due_can_be_filtered (Needs::ImmediateLists),
+        due_sessions_are_listed_in_due_order (Needs::ImmediateLists),
+        due_sessions_are_found_after_reopening (Needs::ImmediateLists),
+        completed_work_is_no_longer_due (Needs::ImmediateLists),
+        finished_child_is_due_until_reported (Needs::ImmediateLists),
+        pages_of_due_sessions_neither_skip_nor_repeat (Needs::ImmediateLists),
+        due_sessions_can_be_filtered (Needs::ImmediateLists),
     ]
 }
 
@@ -29,11 +29,11 @@ fn minutes(minutes: i64) -> Timestamp {
     START.plus_micros(minutes * 60_000_000)
 }
 
-/// All that is due by `until`, by pages of `limit`.
+/// Returns all sessions of a query, read by pages.
 async fn due(storage: &Storage, query: SessionQuery) -> Checked<Vec<SessionSummary>> {
     let (mut found, mut cursor) = (Vec::new(), None);
     loop {
-        let page = storage.sessions.list(query.clone().cursor(cursor)).await?;
+        let page = storage.sessions.list(query.clone().with_cursor(cursor)).await?;
         found.extend(page.items);
         ends(found.len())?;
         cursor = page.next;
@@ -44,7 +44,7 @@ async fn due(storage: &Storage, query: SessionQuery) -> Checked<Vec<SessionSumma
 }
 
 async fn due_ids(storage: &Storage, until: Timestamp) -> Checked<Vec<SessionId>> {
-    Ok(due(storage, SessionQuery::new().due(until)).await?.iter().map(|session| session.id).collect())
+    Ok(due(storage, SessionQuery::new().with_due(until)).await?.iter().map(|session| session.id).collect())
 }
 
 async fn wake_at(
@@ -53,42 +53,42 @@ async fn wake_at(
     session: &Session,
     at: Timestamp,
 ) -> Checked<Arc<Session>> {
-    let wake = NewEvent::wake_scheduled(Wake::new("daily", at));
-    Ok(storage.sessions.commit(stage.seal(session).event(wake)).await?.session)
+    let timer = NewEvent::timer_scheduled(Timer::new("daily", at));
+    Ok(storage.sessions.commit(stage.seal(session).with_event(timer)).await?.session)
 }
 
-/// One session for each reason to come, in the order in which they are due, and several for which nobody needs to.
+/// Creates one session for each reason to be due, and several that are not due. Returns the due ones in their order.
 async fn one_of_each(stage: &Stage, storage: &Storage) -> Checked<Vec<(i64, SessionId)>> {
     let mut expected = Vec::new();
     // Its writer's clock is a day ahead: what waits now waits now.
     let waits = stage.new_session(storage).await?;
     let ahead = Commit::new(stage.effects.new_commit_id(), waits.id, minutes(24 * 60), waits.head)
-        .event(NewEvent::user_message("an input"));
+        .with_event(NewEvent::user_message("an input"));
     storage.sessions.commit(ahead).await?;
     expected.push((0, waits.id));
     for at in [30, 10, 20] {
         let session = stage.new_session(storage).await?;
         wake_at(stage, storage, &session, minutes(at + 60)).await?;
         let session = storage.sessions.load(session.id).await?;
-        // The wake of the same key takes the place of the first.
+        // The timer of the same key takes the place of the first.
         expected.push((at, wake_at(stage, storage, &session, minutes(at)).await?.id));
     }
     let fails = stage.new_session(storage).await?;
     let (running, run) = stage.begin_run(storage, &fails, "go").await?;
     let failure = RunFailure::new(Reason::RunError, "the model is away");
     let retry = Trigger::EndRun(RunEnd::retry(failure, minutes(25), 9));
-    storage.sessions.commit(stage.seal_run(&running, run).trigger(retry)).await?;
+    storage.sessions.commit(stage.seal_run(&running, run).with_trigger(retry)).await?;
     expected.push((25, fails.id));
     for expires in [Some(35), None] {
         let asks = stage.new_session(storage).await?;
         let (running, run) = stage.begin_run(storage, &asks, "may you?").await?;
         let mut action = PendingAction::new("question".parse()?, ActionKind::Approval, "Really?");
         if let Some(at) = expires {
-            action = action.expires_at(minutes(at));
+            action = action.with_expires_at(minutes(at));
             expected.push((at, asks.id));
         }
         let end = Trigger::EndRun(RunEnd::Await(action));
-        storage.sessions.commit(stage.seal_run(&running, run).trigger(end)).await?;
+        storage.sessions.commit(stage.seal_run(&running, run).with_trigger(end)).await?;
     }
     // Idle; running; set aside with an input; hidden.
     stage.new_session(storage).await?;
@@ -96,11 +96,11 @@ async fn one_of_each(stage: &Stage, storage: &Storage) -> Checked<Vec<(i64, Sess
     stage.begin_run(storage, &runs, "go").await?;
     let suspended = stage.new_session(storage).await?;
     let suspended = stage.say(storage, &suspended, "later").await?.session;
-    let suspend = stage.seal(&suspended).trigger(Trigger::Suspend(Reason::UserPaused));
+    let suspend = stage.seal(&suspended).with_trigger(Trigger::Suspend(Reason::UserPaused));
     storage.sessions.commit(suspend).await?;
     let archived = stage.new_session(storage).await?;
     let archived = wake_at(stage, storage, &archived, minutes(1)).await?;
-    storage.sessions.commit(stage.seal(&archived).trigger(Trigger::Archive)).await?;
+    storage.sessions.commit(stage.seal(&archived).with_trigger(Trigger::Archive)).await?;
     expected.sort_unstable();
     Ok(expected)
 }
@@ -109,32 +109,32 @@ fn by(expected: &[(i64, SessionId)], until: i64) -> Vec<SessionId> {
     expected.iter().filter(|(at, _)| *at <= until).map(|(_, id)| *id).collect()
 }
 
-/// Inputs that wait, wakes, retries and questions whose time is over are found across sessions, in the order
-/// in which they are due; no others. The filter is a moment, and what falls on it is due.
-async fn what_is_due_is_found_in_its_order(stage: &Stage) -> Checked {
+/// Waiting inputs, timers, retries and expired questions are found across sessions, in the order in which they are due,
+/// and no others. The filter is a time; a session that is due exactly then is included.
+async fn due_sessions_are_listed_in_due_order(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let expected = one_of_each(stage, &storage).await?;
     for until in [0, 9, 10, 24, 25, 35, 10_000] {
         let found = due_ids(&storage, minutes(until)).await?;
         same(format_args!("what is due after {until} minutes"), &found, &by(&expected, until))?;
     }
-    let listed = due(&storage, SessionQuery::new().due(minutes(20))).await?;
-    let times: Vec<_> = listed.iter().map(|session| session.due_at).collect();
+    let listed = due(&storage, SessionQuery::new().with_due(minutes(20))).await?;
+    let times: Vec<_> = listed.iter().map(|session| session.next_due_at).collect();
     let at = |at| Some(minutes(at));
     same("the times that they are due", &times, &vec![Some(Timestamp::UNIX_EPOCH), at(10), at(20)])
 }
 
-/// The same is found after a restart.
-async fn what_is_due_is_found_after_reopening(stage: &Stage) -> Checked {
+/// The same sessions are due after a restart.
+async fn due_sessions_are_found_after_reopening(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let expected = one_of_each(stage, &storage).await?;
     let storage = stage.reopen(storage).await?;
     same("what is due", &due_ids(&storage, minutes(10_000)).await?, &by(&expected, 10_000))
 }
 
-/// A session whose input was answered, that runs, or that is over is due no more; one that is set aside is due
-/// again when it goes on.
-async fn what_was_done_is_due_no_more(stage: &Stage) -> Checked {
+/// A session whose input was answered, that is running, or that is finished is no longer due. A suspended session is
+/// due again when it is resumed.
+async fn completed_work_is_no_longer_due(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let until = minutes(10_000);
     let found = async |storage: &Storage| due_ids(storage, until).await;
@@ -145,22 +145,23 @@ async fn what_was_done_is_due_no_more(stage: &Stage) -> Checked {
     let (running, run) = stage.begin_run(&storage, &session, "and this").await?;
     same("running", &found(&storage).await?, &vec![])?;
     let end = Trigger::EndRun(RunEnd::Completed(Reason::EndTurn));
-    let idle = storage.sessions.commit(stage.seal_run(&running, run).trigger(end)).await?.session;
+    let idle = storage.sessions.commit(stage.seal_run(&running, run).with_trigger(end)).await?.session;
     same("answered", &found(&storage).await?, &vec![])?;
     let woken = wake_at(stage, &storage, &idle, minutes(5)).await?;
-    same("with a wake", &found(&storage).await?, &vec![woken.id])?;
-    let suspend = stage.seal(&woken).trigger(Trigger::Suspend(Reason::UserPaused));
+    same("with a timer", &found(&storage).await?, &vec![woken.id])?;
+    let suspend = stage.seal(&woken).with_trigger(Trigger::Suspend(Reason::UserPaused));
     let suspended = storage.sessions.commit(suspend).await?.session;
     same("set aside", &found(&storage).await?, &vec![])?;
-    let resumed = storage.sessions.commit(stage.seal(&suspended).trigger(Trigger::Resume)).await?.session;
+    let resumed =
+        storage.sessions.commit(stage.seal(&suspended).with_trigger(Trigger::Resume)).await?.session;
     same("resumed", &found(&storage).await?, &vec![woken.id])?;
-    let delete = stage.seal(&resumed).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = stage.seal(&resumed).with_trigger(Trigger::Delete(Reason::UserDeleted));
     storage.sessions.commit(delete).await?;
     same("deleted", &found(&storage).await?, &vec![])
 }
 
-/// Pages of any size give each session that is due once, in order, where many are due at one moment too.
-async fn pages_of_what_is_due_neither_skip_nor_repeat(stage: &Stage) -> Checked {
+/// Pages of any size return each due session once, in order, even if many are due at the same time.
+async fn pages_of_due_sessions_neither_skip_nor_repeat(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?;
     let mut expected = Vec::new();
@@ -173,26 +174,26 @@ async fn pages_of_what_is_due_neither_skip_nor_repeat(stage: &Stage) -> Checked 
     }
     expected.sort_unstable();
     for limit in [1, 5, 23, 24, 25] {
-        let found = due(&storage, SessionQuery::new().due(minutes(7)).limit(limit)).await?;
+        let found = due(&storage, SessionQuery::new().with_due(minutes(7)).with_limit(limit)).await?;
         let found: Vec<_> = found.iter().map(|session| session.id).collect();
         same(format_args!("what is due, {limit} a page"), &found, &by(&expected, 7))?;
     }
-    let query = SessionQuery::new().due(minutes(3)).limit(2);
+    let query = SessionQuery::new().with_due(minutes(3)).with_limit(2);
     let page = storage.sessions.list(query.clone().with_total()).await?;
     same("the total", &page.total, &Some(18))?;
-    let other = query.due(minutes(4)).cursor(page.next);
+    let other = query.with_due(minutes(4)).with_cursor(page.next);
     let refused = storage.sessions.list(other).await;
     same("a cursor of another query is refused", &refused.is_err(), &true)
 }
 
-/// Workspace, labels and state narrow down what is due.
-async fn what_is_due_can_be_filtered(stage: &Stage) -> Checked {
+/// Workspace, labels and state filter the due sessions.
+async fn due_sessions_can_be_filtered(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let workspaces = [stage.new_workspace(&storage).await?.id, stage.new_workspace(&storage).await?.id];
     let mut made = Vec::new();
     for n in 0..12 {
-        let label = Patch::new().label("project", ["red", "blue"][n / 2 % 2]);
-        let new = NewSession::new(stage.effects.new_session_id(), workspaces[n % 2]).with(&label);
+        let label = Patch::new().with_label("project", ["red", "blue"][n / 2 % 2]);
+        let new = NewSession::new(stage.effects.new_session_id(), workspaces[n % 2]).with_patch(&label);
         let session = stage.create(&storage, new).await?;
         let session = wake_at(stage, &storage, &session, minutes(100 - n as i64)).await?;
         made.push(SessionSummary::from(&*session));
@@ -200,21 +201,21 @@ async fn what_is_due_can_be_filtered(stage: &Stage) -> Checked {
     made.reverse();
     let new = SessionQuery::new;
     for query in [
-        new().workspace(workspaces[0]),
-        new().label("project", "red"),
-        new().label("project", "blue").workspace(workspaces[1]),
-        new().states([agent_core::state::SessionState::RequiresAction]),
+        new().with_workspace(workspaces[0]),
+        new().with_label("project", "red"),
+        new().with_label("project", "blue").with_workspace(workspaces[1]),
+        new().with_states([agent_core::state::SessionState::RequiresAction]),
     ] {
-        let query = query.due(minutes(98));
-        let expected: Vec<_> = made.iter().filter(|session| query.wants(session)).cloned().collect();
-        let found = due(&storage, query.clone().limit(2)).await?;
+        let query = query.with_due(minutes(98));
+        let expected: Vec<_> = made.iter().filter(|session| query.matches(session)).cloned().collect();
+        let found = due(&storage, query.clone().with_limit(2)).await?;
         same(format_args!("those of {query:?}"), &found, &expected)?;
     }
     Ok(())
 }
 
-/// A child that has come to rest is due until its parent has been told; telling it again tells nothing.
-async fn a_child_at_rest_is_due_until_its_parent_is_told(stage: &Stage) -> Checked {
+/// A finished child is due until its result has been reported to its parent; a second report changes nothing.
+async fn finished_child_is_due_until_reported(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let parent = stage.new_session(&storage).await?;
     let child = storage.sessions.create_child(&stage.effects, parent.id, Patch::new()).await?;
@@ -222,7 +223,7 @@ async fn a_child_at_rest_is_due_until_its_parent_is_told(stage: &Stage) -> Check
     same("a child that has nothing to do", &due_ids(&storage, until).await?, &vec![])?;
     let (running, run) = stage.begin_run(&storage, &child, "find it").await?;
     let end = Trigger::EndRun(RunEnd::Completed(Reason::EndTurn));
-    storage.sessions.commit(stage.seal_run(&running, run).trigger(end)).await?;
+    storage.sessions.commit(stage.seal_run(&running, run).with_trigger(end)).await?;
     same("a child at rest", &due_ids(&storage, until).await?, &vec![child.id])?;
     storage.sessions.report_child(&stage.effects, child.id, Some("found".to_owned())).await?;
     same("a child whose parent was told", &due_ids(&storage, until).await?, &vec![])?;

@@ -1,4 +1,4 @@
-//! Contract 1: what was acknowledged is there again: after reopening, and after the end of the process at any moment.
+//! Contract 1: acknowledged writes are still there after reopening, and after the process ends at any moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
-use agent_core::event::{Body, Decision, Event, NewEvent, ToolConfirmation, ToolOutcome};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
+use agent_core::event::{Decision, Event, EventPayload, NewEvent, ToolConfirmation, ToolOutcome};
 use agent_core::json::RawJson;
-use agent_core::model::{ActionId, ActionKind, Patch, PendingAction, Wake};
+use agent_core::model::{ActionId, ActionKind, Patch, PendingAction, Timer};
 use agent_core::session::{NewSession, Session};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{ReadEvents, Scope, SessionQuery, WorkspaceQuery};
@@ -22,10 +22,10 @@ use crate::worker::{CONFIG, Order, Worker, seq};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Durable:
-        every_step_of_a_conversation_is_there_after_reopening,
-        all_kinds_of_objects_are_there_after_reopening,
-        a_suspended_session_goes_on_where_it_was,
-        what_was_acknowledged_outlives_a_kill (Needs::Crash),
+        every_conversation_step_survives_reopening,
+        all_kinds_of_objects_survive_reopening,
+        suspended_session_resumes_where_it_stopped,
+        acknowledged_commits_outlive_a_kill (Needs::Crash),
         created_sessions_outlive_a_kill (Needs::Crash),
         workspaces_outlive_a_kill (Needs::Crash),
         bindings_outlive_a_kill (Needs::Crash),
@@ -34,7 +34,7 @@ pub(super) fn clauses() -> Vec<Clause> {
     ]
 }
 
-/// Looks at a session from every side.
+/// Reads a session in every way: its record, its events, and its list entry.
 async fn look(storage: &Storage, session: &Session) -> Checked<(Arc<Session>, Vec<Event>, Option<String>)> {
     let record = storage.sessions.load(session.id).await?;
     let events = own_events(storage, session.id, 6).await?;
@@ -43,9 +43,9 @@ async fn look(storage: &Storage, session: &Session) -> Checked<(Arc<Session>, Ve
     Ok((record, events, summary))
 }
 
-/// After each commit of a conversation that uses most of what there is, a reopened store says what the
-/// former handle said: the record, the log, the list.
-async fn every_step_of_a_conversation_is_there_after_reopening(stage: &Stage) -> Checked {
+/// After each commit of a conversation that uses most features, a reopened store returns the same as the old handle:
+/// the record, the log, the list.
+async fn every_conversation_step_survives_reopening(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let mut session = stage.new_session(&storage).await?;
     let call: agent_core::model::CallId = "call 1".parse()?;
@@ -55,44 +55,49 @@ async fn every_step_of_a_conversation_is_there_after_reopening(stage: &Stage) ->
     let end = |end| Trigger::EndRun(end);
     let failure = agent_core::model::Failure::new(Reason::RunError, "the model is away");
     let question = PendingAction::new(action.clone(), ActionKind::Approval, "Really?");
-    let answer = Body::UserToolConfirmation(ToolConfirmation::new(action, Decision::Allow));
+    let answer = EventPayload::UserToolConfirmation(ToolConfirmation::new(action, Decision::Allow));
     type Write = Box<dyn FnOnce(Commit) -> Commit + Send>;
     // The second part says whether it is a write of the run.
     let writes: Vec<(Write, bool)> = vec![
-        (Box::new(|c| c.event(NewEvent::system_prompt("Be brief."))), false),
-        (Box::new(move |c| c.event(NewEvent::user_message("list the files")).trigger(begin())), false),
+        (Box::new(|c| c.with_event(NewEvent::system_prompt("Be brief."))), false),
+        (
+            Box::new(move |c| c.with_event(NewEvent::user_message("list the files")).with_trigger(begin())),
+            false,
+        ),
         (
             Box::new({
                 let call = call.clone();
-                move |c| c.event(NewEvent::tool_use(call, "ls", RawJson::empty_object()))
+                move |c| c.with_event(NewEvent::tool_use(call, "ls", RawJson::empty_object()))
             }),
             true,
         ),
-        (Box::new(|c| c.event(NewEvent::user_message("and quickly"))), false),
-        (
-            Box::new(move |c| c.event(NewEvent::tool_result(call, ToolOutcome::Ok, RawJson::empty_object()))),
-            true,
-        ),
-        (Box::new(|c| c.trigger(Trigger::Take)), true),
+        (Box::new(|c| c.with_event(NewEvent::user_message("and quickly"))), false),
         (
             Box::new(move |c| {
-                c.event(NewEvent::agent_message("Here.")).trigger(end(RunEnd::Await(question)))
+                c.with_event(NewEvent::tool_result(call, ToolOutcome::Ok, RawJson::empty_object()))
             }),
             true,
         ),
-        (Box::new(move |c| c.event(NewEvent::of(&answer)).trigger(begin())), false),
-        (Box::new(move |c| c.trigger(end(RunEnd::retry(failure, START, 9)))), true),
-        (Box::new(|c| c.event(NewEvent::wake_scheduled(Wake::new("daily", START)))), false),
-        (Box::new(move |c| c.trigger(begin())), false),
-        (Box::new(|c| c.trigger(Trigger::Suspend(Reason::UserPaused))), false),
-        (Box::new(move |c| c.trigger(end(RunEnd::Completed(Reason::EndTurn)))), true),
-        (Box::new(|c| c.event(NewEvent::updated(Patch::new().label("k", "v")))), false),
-        (Box::new(|c| c.trigger(Trigger::Resume)), false),
-        (Box::new(|c| c.event(NewEvent::history_cleared())), false),
-        (Box::new(|c| c.trigger(Trigger::Archive)), false),
-        (Box::new(|c| c.trigger(Trigger::Unarchive)), false),
-        (Box::new(|c| c.trigger(Trigger::Terminate(Reason::UserEnded))), false),
-        (Box::new(|c| c.trigger(Trigger::Delete(Reason::UserDeleted))), false),
+        (Box::new(|c| c.with_trigger(Trigger::ClaimInputs)), true),
+        (
+            Box::new(move |c| {
+                c.with_event(NewEvent::agent_message("Here.")).with_trigger(end(RunEnd::Await(question)))
+            }),
+            true,
+        ),
+        (Box::new(move |c| c.with_event(NewEvent::of(&answer)).with_trigger(begin())), false),
+        (Box::new(move |c| c.with_trigger(end(RunEnd::retry(failure, START, 9)))), true),
+        (Box::new(|c| c.with_event(NewEvent::timer_scheduled(Timer::new("daily", START)))), false),
+        (Box::new(move |c| c.with_trigger(begin())), false),
+        (Box::new(|c| c.with_trigger(Trigger::Suspend(Reason::UserPaused))), false),
+        (Box::new(move |c| c.with_trigger(end(RunEnd::Completed(Reason::EndTurn)))), true),
+        (Box::new(|c| c.with_event(NewEvent::updated(Patch::new().with_label("k", "v")))), false),
+        (Box::new(|c| c.with_trigger(Trigger::Resume)), false),
+        (Box::new(|c| c.with_event(NewEvent::history_cleared())), false),
+        (Box::new(|c| c.with_trigger(Trigger::Archive)), false),
+        (Box::new(|c| c.with_trigger(Trigger::Unarchive)), false),
+        (Box::new(|c| c.with_trigger(Trigger::Terminate(Reason::UserEnded))), false),
+        (Box::new(|c| c.with_trigger(Trigger::Delete(Reason::UserDeleted))), false),
     ];
     for (write, of_run) in writes {
         let commit = if of_run { stage.seal_run(&session, run) } else { stage.seal(&session) };
@@ -111,15 +116,18 @@ async fn every_step_of_a_conversation_is_there_after_reopening(stage: &Stage) ->
     same("the state at the end", &session.status.state, &SessionState::Deleted)
 }
 
-/// Workspaces, configurations, bindings, tombstones and signs of deletion are there after reopening.
-async fn all_kinds_of_objects_are_there_after_reopening(stage: &Stage) -> Checked {
+/// Workspaces, configurations, bindings, tombstones and marks of deletion are there after reopening.
+async fn all_kinds_of_objects_survive_reopening(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?;
     let gone = stage.new_workspace(&storage).await?;
-    storage.workspaces.save_config(workspace.id, Some("a = 1".to_owned()), Expect::Absent).await?;
+    storage
+        .workspaces
+        .save_config(workspace.id, Some("a = 1".to_owned()), Precondition::MustNotExist)
+        .await?;
     storage.workspaces.delete(gone.id).await?;
     let device: DeviceId = stage.device("laptop")?;
-    storage.bindings.bind(&device, workspace.id, Expect::Absent).await?;
+    storage.bindings.bind(&device, workspace.id, Precondition::MustNotExist).await?;
     for _ in 0..3 {
         storage = stage.reopen(storage).await?;
         same("the workspace", &storage.workspaces.load(workspace.id).await?, &workspace)?;
@@ -131,41 +139,46 @@ async fn all_kinds_of_objects_are_there_after_reopening(stage: &Stage) -> Checke
     Ok(())
 }
 
-/// Closing a session keeps everything; restored, it goes on where it was: what was handled is not
-/// handed out again, what was not is.
-async fn a_suspended_session_goes_on_where_it_was(stage: &Stage) -> Checked {
+/// Closing a session keeps everything. After it is restored, it continues: handled inputs are not handed out again,
+/// unhandled ones are.
+async fn suspended_session_resumes_where_it_stopped(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let (running, run) = stage.begin_run(&storage, &session, "handled").await?;
-    let done = stage.seal_run(&running, run).trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+    let done =
+        stage.seal_run(&running, run).with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
     let idle = storage.sessions.commit(done).await?.session;
-    let close = stage.seal(&idle).trigger(Trigger::Suspend(Reason::ResourcesReleased));
+    let close = stage.seal(&idle).with_trigger(Trigger::Suspend(Reason::ResourcesReleased));
     let closed = storage.sessions.commit(close).await?.session;
     let said = stage.say(&storage, &closed, "while closed").await?.session;
     same("the state", &said.status.state, &SessionState::Suspended)?;
     storage = stage.reopen(storage).await?;
-    let restored = storage.sessions.commit(stage.seal(&said).trigger(Trigger::Resume)).await?.session;
+    let restored = storage.sessions.commit(stage.seal(&said).with_trigger(Trigger::Resume)).await?.session;
     same("the state after restoring", &restored.status.state, &SessionState::Queued)?;
-    same("what is handled", &restored.handled, &running.last_input)?;
-    same("what waits", &(restored.pending, restored.last_input), &(1, said.last_input))?;
+    same("what is handled", &restored.inputs_done_through, &running.last_input)?;
+    same("what waits", &(restored.inputs_open, restored.last_input), &(1, said.last_input))?;
     same("what is said of it", &restored.attributes, &session.attributes)?;
     let begin = Trigger::BeginRun(LeaseRequest::new("holder", stage.effects.new_run_id()));
-    let taken = storage.sessions.commit(stage.seal(&restored).trigger(begin)).await?.session;
-    same("what the next run takes up", &(taken.handled, taken.taken), &(running.last_input, said.last_input))
+    let taken = storage.sessions.commit(stage.seal(&restored).with_trigger(begin)).await?.session;
+    same(
+        "what the next run takes up",
+        &(taken.inputs_done_through, taken.inputs_claimed_through),
+        &(running.last_input, said.last_input),
+    )
 }
 
 fn address(stage: &Stage) -> Checked<String> {
     stage.address().ok_or_else(|| Failure::new("the factory", "an address", "none"))
 }
 
-/// Runs what blocks where it may.
+/// Runs blocking work on a thread that may block.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Checked<T> + Send + 'static) -> Checked<T> {
     let joined = tokio::task::spawn_blocking(work).await;
     joined.map_err(|error| Failure::new("a task", "an end", error))?
 }
 
-/// Kills so many processes as the number of rounds asks for, 16 of them on one store: each kill has all checked that is
-/// there by then.
+/// Kills as many processes as the number of rounds requires, 16 on one store. After each kill, everything written so
+/// far is checked.
 async fn after_each_kill<F>(stage: &Stage, check: impl Fn(Arc<Stage>, Range<usize>) -> F) -> Checked
 where
     F: Future<Output = Checked>,
@@ -173,8 +186,8 @@ where
     stage.in_parts_of(16, (stage.settings.rounds / 25).max(2), check).await
 }
 
-/// Has another process work until it is killed in the middle of it; returns the store, opened after that, and what the
-/// process said was done. A store of one process is closed before.
+/// Lets another process work until it is killed in the middle of its work. Returns the store, opened after the kill,
+/// and what the process reported as done. A store whose scope is one process is closed before.
 async fn killed(stage: &Stage, storage: Storage, order: Order) -> Checked<(Storage, Vec<String>)> {
     let alone = storage.sessions.capabilities().scope == Scope::Process;
     let here = (!alone).then_some(storage);
@@ -186,9 +199,9 @@ async fn killed(stage: &Stage, storage: Storage, order: Order) -> Checked<(Stora
     Ok((stage.open().await?, said))
 }
 
-/// A process that is killed at any moment leaves every commit that it was acknowledged, at most one more, and
-/// a session that goes on.
-async fn what_was_acknowledged_outlives_a_kill(stage: &Stage) -> Checked {
+/// A process that is killed at any moment leaves every acknowledged commit, at most one more, and a session that can
+/// continue.
+async fn acknowledged_commits_outlive_a_kill(stage: &Stage) -> Checked {
     after_each_kill(stage, kill_appends).await
 }
 
@@ -217,8 +230,8 @@ async fn kill_appends(stage: Arc<Stage>, kills: Range<usize>) -> Checked {
     Ok(())
 }
 
-/// A process that is killed while it creates sessions leaves each that it was acknowledged, whole, at most one
-/// more, which is whole too, and nothing that is damaged.
+/// A process that is killed while it creates sessions leaves every acknowledged session whole, at most one more, also
+/// whole, and nothing damaged.
 async fn created_sessions_outlive_a_kill(stage: &Stage) -> Checked {
     after_each_kill(stage, kill_creations).await
 }
@@ -260,11 +273,11 @@ async fn kill_creations(stage: Arc<Stage>, kills: Range<usize>) -> Checked {
     stage.create(&storage, new).await.map(drop)
 }
 
-/// The ids of all sessions that are listed, none of them damaged.
+/// Returns the ids of all listed sessions, and checks that none is damaged.
 async fn every_session(storage: &Storage) -> Checked<Vec<SessionId>> {
     let (mut found, mut cursor) = (Vec::new(), None);
     loop {
-        let page = storage.sessions.list(SessionQuery::new().with_hidden().cursor(cursor)).await?;
+        let page = storage.sessions.list(SessionQuery::new().with_hidden().with_cursor(cursor)).await?;
         same("damaged sessions", &page.damaged, &vec![])?;
         found.extend(page.items.iter().map(|session| session.id));
         ends(found.len())?;
@@ -275,8 +288,8 @@ async fn every_session(storage: &Storage) -> Checked<Vec<SessionId>> {
     }
 }
 
-/// A process that is killed while it makes workspaces and configures them leaves each that it was
-/// acknowledged, whole, and nothing that is damaged.
+/// A process that is killed while it creates and configures workspaces leaves every acknowledged workspace whole, and
+/// nothing damaged.
 async fn workspaces_outlive_a_kill(stage: &Stage) -> Checked {
     after_each_kill(stage, kill_configurations).await
 }
@@ -297,7 +310,7 @@ async fn kill_configurations(stage: Arc<Stage>, kills: Range<usize>) -> Checked 
         }
         let (mut listed, mut cursor) = (Vec::new(), None);
         loop {
-            let page = storage.workspaces.list(WorkspaceQuery::new().cursor(cursor)).await?;
+            let page = storage.workspaces.list(WorkspaceQuery::new().with_cursor(cursor)).await?;
             same("damaged workspaces", &page.damaged, &vec![])?;
             listed.extend(page.items);
             ends(listed.len())?;
@@ -326,8 +339,8 @@ async fn kill_configurations(stage: Arc<Stage>, kills: Range<usize>) -> Checked 
     Ok(())
 }
 
-/// A process that is killed while it binds devices leaves each bind that it was acknowledged, at most one
-/// more, and those that were there before.
+/// A process that is killed while it binds devices leaves every acknowledged bind, at most one more, and the earlier
+/// binds.
 async fn bindings_outlive_a_kill(stage: &Stage) -> Checked {
     after_each_kill(stage, kill_binds).await
 }
@@ -353,7 +366,7 @@ async fn kill_binds(stage: Arc<Stage>, kills: Range<usize>) -> Checked {
         same("the device after that", &storage.bindings.resolve(&beyond).await?, &None)?;
         // It goes on, too.
         let here = stage.device(&format!("here {round}"))?;
-        storage.bindings.bind(&here, workspace, Expect::Absent).await?;
+        storage.bindings.bind(&here, workspace, Precondition::MustNotExist).await?;
         expected.insert(here, workspace);
         for (device, workspace) in &expected {
             let bound = storage.bindings.resolve(device).await?;
@@ -363,7 +376,7 @@ async fn kill_binds(stage: Arc<Stage>, kills: Range<usize>) -> Checked {
     Ok(())
 }
 
-/// Four processes append to one session, while this one does too: nothing is lost, doubled or out of order.
+/// Four processes and this one append to one session: nothing is lost, doubled or out of order.
 async fn processes_on_one_store_behave_like_one(stage: &Stage) -> Checked {
     let at = address(stage)?;
     let storage = stage.open().await?;
@@ -401,8 +414,8 @@ async fn processes_on_one_store_behave_like_one(stage: &Stage) -> Checked {
     same("the events in the log", &(events.len() as u64), &acknowledged[acknowledged.len() - 1].get())?;
     let mut texts = std::collections::BTreeSet::new();
     for event in &events {
-        texts.extend(match event.body()? {
-            Body::UserMessage(message) => Some(message.text),
+        texts.extend(match event.decode()? {
+            EventPayload::UserMessage(message) => Some(message.text),
             _ => None,
         });
     }

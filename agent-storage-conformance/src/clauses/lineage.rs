@@ -1,9 +1,9 @@
-//! Forks and children: a history that lies in several sessions reads as one, at any length and depth.
+//! Forks and children: a history that spans several sessions reads as one, at any length and depth.
 
 use std::sync::Arc;
 
 use agent_core::commit::{Commit, Trigger};
-use agent_core::event::{Body, ChildCreated, Event, NewEvent};
+use agent_core::event::{ChildCreated, Event, EventPayload, NewEvent};
 use agent_core::json::RawJson;
 use agent_core::model::{Origin, Patch};
 use agent_core::session::{NewSession, Session};
@@ -18,22 +18,22 @@ use crate::stage::{Stage, goes_on, own_events, race};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Lineage:
-        a_fork_has_the_history_and_goes_its_own_way,
-        a_fork_never_sees_what_its_parent_does_later,
+        fork_has_the_history_and_stays_independent,
+        fork_never_sees_later_events_of_its_parent,
         a_fork_at_a_point_has_the_history_up_to_there,
         no_fork_cuts_a_tool_call_from_its_result,
         a_fork_of_a_long_session_copies_nothing,
         a_chain_of_forks_reads_as_one_history,
-        forks_while_the_parent_grows_are_whole,
+        forks_are_complete_while_the_parent_grows,
         forks_and_children_are_listed_by_their_parent (Needs::ImmediateLists),
         lineage_is_known_after_the_parent_is_deleted,
-        nothing_is_made_from_a_deleted_session,
-        a_child_is_linked_when_it_is_made_and_reports,
-        sessions_do_not_touch_each_other,
+        deleted_session_cannot_become_a_parent,
+        child_is_linked_at_creation_and_reports_its_end,
+        sessions_do_not_affect_each_other,
     ]
 }
 
-/// The whole history of a session, by pages of the given size, forward or backward.
+/// Returns the whole history of a session, read by pages of the given size, forward or backward.
 pub(super) async fn history(
     storage: &Storage,
     id: SessionId,
@@ -64,12 +64,15 @@ fn to(last: u64) -> Vec<u64> {
     (1..=last).collect()
 }
 
-/// A fork has its parent's history, counts and what is said of it; what either does later is its own; the parent is
-/// not changed.
-async fn a_fork_has_the_history_and_goes_its_own_way(stage: &Stage) -> Checked {
+/// A fork has its parent's history, counts and attributes. Later changes of either do not affect the other; the parent
+/// is not changed.
+async fn fork_has_the_history_and_stays_independent(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
-    let patch = Patch::new().label("k", "v").reference("model", "m").metadata("n", RawJson::parse("1.0")?);
-    let new = stage.session(&storage).await?.with(&patch);
+    let patch = Patch::new()
+        .with_label("k", "v")
+        .with_reference("model", "m")
+        .with_metadata("n", RawJson::parse("1.0")?);
+    let new = stage.session(&storage).await?.with_patch(&patch);
     let parent = stage.create(&storage, new).await?;
     let parent = stage.fill(&storage, &parent, 12).await?;
     let before = own_events(&storage, parent.id, 100).await?;
@@ -96,9 +99,9 @@ async fn a_fork_has_the_history_and_goes_its_own_way(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// Whatever the parent does after the fork, the fork's history stays as it was, read forward, backward and as a
+/// A fork's history stays unchanged whatever happens to the parent after the fork, read forward, backward and as a
 /// stream.
-async fn a_fork_never_sees_what_its_parent_does_later(stage: &Stage) -> Checked {
+async fn fork_never_sees_later_events_of_its_parent(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let parent = stage.new_session(&storage).await?;
     let mut parent = stage.fill(&storage, &parent, 7).await?;
@@ -109,7 +112,7 @@ async fn a_fork_never_sees_what_its_parent_does_later(stage: &Stage) -> Checked 
     for round in 0..5 {
         parent = stage.fill(&storage, &parent, 6).await?;
         if round == 3 {
-            let clear = stage.seal(&parent).event(NewEvent::history_cleared());
+            let clear = stage.seal(&parent).with_event(NewEvent::history_cleared());
             parent = storage.sessions.commit(clear).await?.session;
         }
         for page in [1, 4, 100] {
@@ -123,7 +126,7 @@ async fn a_fork_never_sees_what_its_parent_does_later(stage: &Stage) -> Checked 
     Ok(())
 }
 
-/// A fork at a point has the history up to there, also where the point lies in an ancestor; its counts are those of
+/// A fork at a point has the history up to that point, even if the point is in an ancestor; its counts are those of
 /// that point.
 async fn a_fork_at_a_point_has_the_history_up_to_there(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
@@ -158,17 +161,16 @@ async fn a_fork_at_a_point_has_the_history_up_to_there(stage: &Stage) -> Checked
     Ok(())
 }
 
-/// A fork does not come between a tool call and its result; without a point it takes the last one where no call is
+/// A fork cannot separate a tool call from its result. Without a point, a fork uses the last point at which no call is
 /// open.
 async fn no_fork_cuts_a_tool_call_from_its_result(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let call: agent_core::model::CallId = "call 1".parse()?;
-    let commit = stage.seal(&session).event(NewEvent::user_message("look")).event(NewEvent::tool_use(
-        call.clone(),
-        "ls",
-        RawJson::empty_object(),
-    ));
+    let commit = stage
+        .seal(&session)
+        .with_event(NewEvent::user_message("look"))
+        .with_event(NewEvent::tool_use(call.clone(), "ls", RawJson::empty_object()));
     let open = storage.sessions.commit(commit).await?.session;
     let at_call = open.head;
     let fork = storage.sessions.fork(&stage.effects, session.id, Some(at_call)).await;
@@ -177,14 +179,14 @@ async fn no_fork_cuts_a_tool_call_from_its_result(stage: &Stage) -> Checked {
     same("where a fork without a point starts", &fork.lineage.base().next(), &at_call)?;
     same("open calls of the fork", &fork.open_calls, &vec![])?;
     let result = NewEvent::tool_result(call, agent_core::event::ToolOutcome::Ok, RawJson::empty_object());
-    let closed = storage.sessions.commit(stage.seal(&open).event(result)).await?.session;
+    let closed = storage.sessions.commit(stage.seal(&open).with_event(result)).await?.session;
     let fork = storage.sessions.fork(&stage.effects, session.id, Some(at_call)).await;
     refused!("a fork between call and result", fork, ErrorKind::InvalidInput)?;
     let fork = storage.sessions.fork(&stage.effects, session.id, None).await?;
     same("where a fork after the result starts", &fork.lineage.base(), &closed.head)
 }
 
-/// A fork at ten thousand events has one event of its own, and reads them all.
+/// A fork at ten thousand events has one event of its own, and reads all of them.
 async fn a_fork_of_a_long_session_copies_nothing(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let parent = stage.new_session(&storage).await?;
@@ -205,8 +207,8 @@ async fn a_fork_of_a_long_session_copies_nothing(stage: &Stage) -> Checked {
     same("its last three", &seqs(&last.events), &vec![9_999, 10_000, 10_001])
 }
 
-/// A chain of forks deeper than a record tells reads as one history, in both directions, by pages of any size,
-/// across every border; each record names its depth and stays small.
+/// A chain of forks deeper than a record describes reads as one history, in both directions, by pages of any size,
+/// across every boundary. Each record contains its depth and stays small.
 async fn a_chain_of_forks_reads_as_one_history(stage: &Stage) -> Checked {
     const DEPTH: u32 = 45;
 
@@ -235,7 +237,7 @@ async fn a_chain_of_forks_reads_as_one_history(stage: &Stage) -> Checked {
         same("the history of one in the middle", &own[..], &all[..one.head.get() as usize])?;
     }
     for (after, before) in [(0, 2), (3, 17), (20, 90), (90, 91)] {
-        let read = ReadEvents::first(1000).after(Seq::new(after)).before(Seq::new(before));
+        let read = ReadEvents::first(1000).with_after(Seq::new(after)).with_before(Seq::new(before));
         let part = storage.sessions.history(last.id, read).await?;
         same(
             format_args!("after {after}, before {before}"),
@@ -247,9 +249,9 @@ async fn a_chain_of_forks_reads_as_one_history(stage: &Stage) -> Checked {
     same("a fork at its third event", &seqs(&history(&storage, early.id, 10, false).await?), &to(4))
 }
 
-/// Forks that are made while the parent takes messages have a history that is whole, up to where they were
-/// made.
-async fn forks_while_the_parent_grows_are_whole(stage: &Stage) -> Checked {
+/// Forks that are created while the parent receives messages have a complete history, up to the point at which they
+/// were created.
+async fn forks_are_complete_while_the_parent_grows(stage: &Stage) -> Checked {
     let handles = stage.handles(3).await?;
     let session = stage.new_session(&handles[0]).await?;
     let each = (stage.settings.rounds / 20).max(2);
@@ -298,7 +300,7 @@ async fn forks_and_children_are_listed_by_their_parent(stage: &Stage) -> Checked
     let child = storage.sessions.create_child(&stage.effects, root.id, Patch::new()).await?;
     let grandchild = storage.sessions.fork(&stage.effects, fork.id, None).await?;
     let of = async |parent: SessionId| -> Checked<Vec<(SessionId, u32, bool)>> {
-        let page = storage.sessions.list(SessionQuery::new().parent(parent)).await?;
+        let page = storage.sessions.list(SessionQuery::new().with_parent(parent)).await?;
         let is_fork = |origin: &Origin| matches!(origin, Origin::Fork { .. });
         let mut found: Vec<_> = page.items.iter().map(|s| (s.id, s.depth, is_fork(&s.origin))).collect();
         found.sort();
@@ -311,35 +313,35 @@ async fn forks_and_children_are_listed_by_their_parent(stage: &Stage) -> Checked
     same("those of the child", &of(child.id).await?, &vec![])
 }
 
-/// After the parent was deleted and purged, a fork still says where it came from and reads all it read.
+/// After the parent was deleted and purged, a fork still has its origin and reads the same history as before.
 async fn lineage_is_known_after_the_parent_is_deleted(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let root = stage.new_session(&storage).await?;
     let root = stage.fill(&storage, &root, 8).await?;
     let fork = storage.sessions.fork(&stage.effects, root.id, Some(Seq::new(5))).await?;
     let before = history(&storage, fork.id, 100, false).await?;
-    let delete = stage.seal(&root).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = stage.seal(&root).with_trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = storage.sessions.commit(delete).await?.session;
     storage.sessions.purge(Purge::new(root.id, deleted.head)).await?;
     storage = stage.reopen(storage).await?;
     let now = storage.sessions.load(fork.id).await?;
     same("its origin", &now.origin.parent(), &Some(root.id))?;
     same("its history", &history(&storage, fork.id, 2, true).await?, &before)?;
-    let listed = storage.sessions.list(SessionQuery::new().parent(root.id)).await?;
+    let listed = storage.sessions.list(SessionQuery::new().with_parent(root.id)).await?;
     same("those of the deleted parent", &listed.items.len(), &1)?;
     let again = storage.sessions.fork(&stage.effects, fork.id, None).await?;
     same("a fork of the fork", &history(&storage, again.id, 100, false).await?[..before.len()], &before[..])
 }
 
-/// Nothing is forked from a deleted session or made its child, also not by a commit that was prepared before.
-async fn nothing_is_made_from_a_deleted_session(stage: &Stage) -> Checked {
+/// A deleted session cannot be forked or get a child, not even by a commit that was prepared before the deletion.
+async fn deleted_session_cannot_become_a_parent(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let parent = stage.new_session(&storage).await?;
     let prepared = [
         NewSession::fork(stage.effects.new_session_id(), &parent),
         NewSession::child(stage.effects.new_session_id(), &parent),
     ];
-    let delete = stage.seal(&parent).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = stage.seal(&parent).with_trigger(Trigger::Delete(Reason::UserDeleted));
     same("the state", &storage.sessions.commit(delete).await?.session.status.state, &SessionState::Deleted)?;
     for new in prepared {
         let id = new.id;
@@ -360,22 +362,22 @@ async fn nothing_is_made_from_a_deleted_session(stage: &Stage) -> Checked {
 }
 
 /// A child names its parent from its first event on, is announced in the parent's log, and reports its end there.
-async fn a_child_is_linked_when_it_is_made_and_reports(stage: &Stage) -> Checked {
+async fn child_is_linked_at_creation_and_reports_its_end(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let parent = stage.new_session(&storage).await?;
     let child = storage
         .sessions
-        .create_child(&stage.effects, parent.id, Patch::new().label("task", "search"))
+        .create_child(&stage.effects, parent.id, Patch::new().with_label("task", "search"))
         .await?;
     same("its parent", &child.origin.parent(), &Some(parent.id))?;
     same("its history is its own", &(child.lineage.base(), child.head >= Seq::new(1)), &(Seq::ZERO, true))?;
     let last = own_events(&storage, parent.id, 10).await?.pop();
-    let announced = Body::SessionChildCreated(ChildCreated::new(child.id));
-    same("the parent's last event", &last.map(|event| event.body()).transpose()?, &Some(announced))?;
+    let announced = EventPayload::SessionChildCreated(ChildCreated::new(child.id));
+    same("the parent's last event", &last.map(|event| event.decode()).transpose()?, &Some(announced))?;
     storage.sessions.report_child(&stage.effects, child.id, Some("found".to_owned())).await?;
     let last = own_events(&storage, parent.id, 10).await?.pop();
-    match last.map(|event| event.body()).transpose()? {
-        Some(Body::SessionChildIdle(said)) => {
+    match last.map(|event| event.decode()).transpose()? {
+        Some(EventPayload::SessionChildIdle(said)) => {
             same(
                 "what the child reports",
                 &(said.child, said.result.as_deref()),
@@ -391,8 +393,8 @@ async fn a_child_is_linked_when_it_is_made_and_reports(stage: &Stage) -> Checked
     Ok(())
 }
 
-/// Events, wakes, questions and runs of one session never show in another of the same workspace.
-async fn sessions_do_not_touch_each_other(stage: &Stage) -> Checked {
+/// Events, timers, questions and runs of one session never appear in another of the same workspace.
+async fn sessions_do_not_affect_each_other(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?;
     let mut sessions = Vec::new();
@@ -401,8 +403,9 @@ async fn sessions_do_not_touch_each_other(stage: &Stage) -> Checked {
         sessions.push(stage.create(&storage, new).await?);
     }
     let (running, _) = stage.begin_run(&storage, &sessions[0], "work").await?;
-    let wake = agent_core::model::Wake::new("daily", crate::stage::START);
-    let busy = stage.seal(&running).event(NewEvent::wake_scheduled(wake)).event(NewEvent::interrupt());
+    let timer = agent_core::model::Timer::new("daily", crate::stage::START);
+    let busy =
+        stage.seal(&running).with_event(NewEvent::timer_scheduled(timer)).with_event(NewEvent::interrupt());
     storage.sessions.commit(busy).await?;
     stage.fill(&storage, &sessions[1], 5).await?;
     same("the third session", &storage.sessions.load(sessions[2].id).await?, &sessions[2])?;
@@ -411,7 +414,7 @@ async fn sessions_do_not_touch_each_other(stage: &Stage) -> Checked {
     let now = storage.sessions.load(sessions[1].id).await?;
     same(
         "what the second knows of it",
-        &(now.lease.clone(), now.requested, now.wakes.clone(), now.epoch.get()),
+        &(now.lease.clone(), now.stop_request, now.timers.clone(), now.epoch.get()),
         &(None, None, vec![], 0),
     )
 }

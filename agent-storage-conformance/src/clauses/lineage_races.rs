@@ -1,4 +1,4 @@
-//! Forks and children that are made while their parent is deleted or purged.
+//! Forks and children that are created while their parent is deleted or purged.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::stage::{Stage, own_events, race};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Lineage:
-        a_child_is_made_before_its_parent_is_deleted_or_not_at_all (Needs::ImmediateLists),
-        a_purge_takes_nothing_from_a_fork_at_the_same_moment (Needs::ImmediateLists),
+        child_precedes_parent_deletion_or_is_refused (Needs::ImmediateLists),
+        purge_takes_nothing_from_a_concurrent_fork (Needs::ImmediateLists),
     ]
 }
 
 type Racer = futures::future::BoxFuture<'static, Outcome>;
 
-/// What came of one task of a race around a deletion.
+/// Result of one task in a race with a deletion.
 enum Outcome {
     Made(agent_core::Result<Arc<Session>>),
-    /// The tombstone, and what had been made from the session until then.
+    /// Tombstone, and the sessions that had been created from the session until then.
     Deleted(agent_core::Result<(Arc<Session>, Vec<SessionSummary>)>),
 }
 
@@ -36,13 +36,13 @@ async fn delete(
     commit: Commit,
 ) -> agent_core::Result<(Arc<Session>, Vec<SessionSummary>)> {
     let deleted = storage.sessions.commit(commit).await?.session;
-    let made = storage.sessions.list(SessionQuery::new().parent(deleted.id).with_hidden()).await?.items;
+    let made = storage.sessions.list(SessionQuery::new().with_parent(deleted.id).with_hidden()).await?.items;
     Ok((deleted, made))
 }
 
-/// Of a deletion and the creation of a child at the same moment either the child was first, and whoever
-/// deleted sees it, or it is refused and nowhere.
-async fn a_child_is_made_before_its_parent_is_deleted_or_not_at_all(stage: &Stage) -> Checked {
+/// If a deletion and the creation of a child happen at the same time, either the child comes first, and the deleting
+/// caller sees it, or it is refused and does not exist.
+async fn child_precedes_parent_deletion_or_is_refused(stage: &Stage) -> Checked {
     stage.in_parts(race_for_children).await
 }
 
@@ -64,7 +64,7 @@ async fn race_for_children(stage: Arc<Stage>, rounds: Range<usize>) -> Checked {
     Ok(())
 }
 
-/// One round; returns the children that were made.
+/// Runs one round; returns the children that were created.
 async fn race_for_a_child(
     stage: &Stage,
     handles: &[Storage],
@@ -81,7 +81,7 @@ async fn race_for_a_child(
         ));
     }
     let (storage, end) = (handles[2].clone(), stage.seal(&parent));
-    let end = end.trigger(Trigger::Delete(Reason::UserDeleted));
+    let end = end.with_trigger(Trigger::Delete(Reason::UserDeleted));
     racers.push(Box::pin(async move { Outcome::Deleted(delete(&storage, end).await) }));
     let (mut made, mut seen) = (Vec::new(), Vec::new());
     for outcome in race(racers).await? {
@@ -111,13 +111,13 @@ async fn race_for_a_child(
     Ok(whole)
 }
 
-/// Of a purge and forks at the same moment: each fork that was made reads all that it forked, for good;
-/// each other one was refused.
-async fn a_purge_takes_nothing_from_a_fork_at_the_same_moment(stage: &Stage) -> Checked {
+/// If a purge and forks happen at the same time, each fork that was created can permanently read everything that it
+/// forked; every other one was refused.
+async fn purge_takes_nothing_from_a_concurrent_fork(stage: &Stage) -> Checked {
     stage.in_parts(race_purges).await
 }
 
-/// Sessions to be forked and purged. Made many at a time: that is no part of the race.
+/// Creates sessions to be forked and purged, many at a time, because creating them is not part of the race.
 async fn forked(stage: &Stage, storage: &Storage, count: usize) -> Checked<Vec<Arc<Session>>> {
     let workspace = stage.new_workspace(storage).await?.id;
     let mut parents = Vec::new();
@@ -125,7 +125,7 @@ async fn forked(stage: &Stage, storage: &Storage, count: usize) -> Checked<Vec<A
         let some = (parents.len()..count).take(16).map(|_| {
             let new = NewSession::new(stage.effects.new_session_id(), workspace);
             let said = (0..4).map(|n| NewEvent::user_message(format!("message {n}")));
-            storage.sessions.commit(Commit::create(&stage.effects, new).events(said))
+            storage.sessions.commit(Commit::create(&stage.effects, new).with_events(said))
         });
         let made = futures::future::try_join_all(some).await?;
         parents.extend(made.into_iter().map(|made| made.session));
@@ -152,7 +152,7 @@ async fn race_a_purge(stage: &Stage, handles: &[Storage], round: usize, parent: 
         ));
     }
     let (storage, end) = (handles[2].clone(), stage.seal(&parent));
-    let end = end.trigger(Trigger::Delete(Reason::UserDeleted));
+    let end = end.with_trigger(Trigger::Delete(Reason::UserDeleted));
     racers.push(Box::pin(async move {
         let purge = async {
             let (deleted, made) = delete(&storage, end).await?;

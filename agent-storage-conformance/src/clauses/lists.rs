@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use agent_core::commit::{Commit, Expect, Trigger};
+use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::{Actor, Patch, Role};
 use agent_core::session::{NewSession, Session, SessionSummary};
@@ -18,23 +18,23 @@ use crate::stage::{START, Stage, ends};
 pub(super) fn clauses() -> Vec<Clause> {
     table![Lists:
         a_workspace_has_many_sessions (Needs::ImmediateLists),
-        the_last_active_comes_first (Needs::ExactRecency),
-        pages_neither_skip_nor_repeat_where_times_tie (Needs::ImmediateLists),
+        sessions_are_listed_by_last_activity (Needs::ExactRecency),
+        pages_neither_skip_nor_repeat_if_times_tie (Needs::ImmediateLists),
         pages_lose_nothing_while_sessions_are_used (Needs::ImmediateLists),
         filters_and_totals_agree (Needs::ImmediateLists),
-        states_are_shown_as_they_are (Needs::ImmediateLists),
-        archived_and_deleted_sessions_are_hidden_unless_asked_for (Needs::ImmediateLists),
-        a_list_shows_what_waits_and_why (Needs::ImmediateLists),
+        list_shows_the_current_state (Needs::ImmediateLists),
+        archived_and_deleted_are_hidden_by_default (Needs::ImmediateLists),
+        list_shows_state_reason_and_waiting_inputs (Needs::ImmediateLists),
         any_page_size_is_served (Needs::ImmediateLists),
         a_limit_of_zero_gives_nothing (Needs::ImmediateLists),
     ]
 }
 
-/// All sessions of a query, by pages.
+/// Returns all sessions of a query, read by pages.
 async fn all(storage: &Storage, query: SessionQuery) -> Checked<Vec<SessionSummary>> {
     let (mut found, mut cursor) = (Vec::new(), None);
     loop {
-        let page = storage.sessions.list(query.clone().cursor(cursor)).await?;
+        let page = storage.sessions.list(query.clone().with_cursor(cursor)).await?;
         if page.items.len() > query.limit {
             return Err(Failure::new("a page", format_args!("at most {}", query.limit), page.items.len()));
         }
@@ -54,7 +54,7 @@ fn ids(sessions: &[SessionSummary]) -> Vec<SessionId> {
     sessions.iter().map(|session| session.id).collect()
 }
 
-/// Sessions of one workspace, created `gap` microseconds apart.
+/// Creates sessions of one workspace, `gap` microseconds apart.
 async fn some(stage: &Stage, storage: &Storage, count: usize, gap: i64) -> Checked<Vec<Arc<Session>>> {
     let workspace = stage.new_workspace(storage).await?;
     let mut made = Vec::new();
@@ -70,12 +70,12 @@ async fn some(stage: &Stage, storage: &Storage, count: usize, gap: i64) -> Check
 async fn use_at(stage: &Stage, storage: &Storage, id: SessionId, at: Timestamp) -> Checked {
     let seen = storage.sessions.load(id).await?.head;
     let commit =
-        Commit::new(stage.effects.new_commit_id(), id, at, seen).event(NewEvent::user_message("used"));
+        Commit::new(stage.effects.new_commit_id(), id, at, seen).with_event(NewEvent::user_message("used"));
     storage.sessions.commit(commit).await?;
     Ok(())
 }
 
-/// The main session of a workspace is one of any number, and each is found by its workspace.
+/// A workspace has a main session and any number of others, and each is found by its workspace.
 async fn a_workspace_has_many_sessions(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     for _ in 0..3 {
@@ -86,21 +86,21 @@ async fn a_workspace_has_many_sessions(stage: &Stage) -> Checked {
             stage.create(&storage, NewSession::new(id, workspace.id)).await?;
             expected.insert(id);
         }
-        let found = all(&storage, SessionQuery::new().workspace(workspace.id).limit(3)).await?;
+        let found = all(&storage, SessionQuery::new().with_workspace(workspace.id).with_limit(3)).await?;
         same("the sessions of a workspace", &ids(&found).into_iter().collect(), &expected)?;
         same("each once", &found.len(), &4)?;
     }
     same("all sessions", &all(&storage, SessionQuery::new()).await?.len(), &12)
 }
 
-/// Lists are in the order of last activity, the latest first; a message moves its session to the top, one that
-/// was sealed long ago moves nothing.
-async fn the_last_active_comes_first(stage: &Stage) -> Checked {
+/// Lists are ordered by last activity, the latest first. A message moves its session to the top; a message that was
+/// sealed long ago moves nothing.
+async fn sessions_are_listed_by_last_activity(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let made = some(stage, &storage, 8, 60_000_000).await?;
     let mut expected: Vec<_> = made.iter().rev().map(|session| session.id).collect();
     for limit in [1, 3, 8, 9] {
-        let found = all(&storage, SessionQuery::new().limit(limit)).await?;
+        let found = all(&storage, SessionQuery::new().with_limit(limit)).await?;
         same(format_args!("the list, {limit} a page"), &ids(&found), &expected)?;
     }
     use_at(stage, &storage, made[2].id, START.plus_micros(86_400_000_000)).await?;
@@ -115,26 +115,26 @@ async fn the_last_active_comes_first(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// Where all times are equal, pages of any size hold each session once.
-async fn pages_neither_skip_nor_repeat_where_times_tie(stage: &Stage) -> Checked {
+/// If all times are equal, pages of any size hold each session once.
+async fn pages_neither_skip_nor_repeat_if_times_tie(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let expected: BTreeSet<_> =
         some(stage, &storage, 17, 0).await?.iter().map(|session| session.id).collect();
     for limit in [1, 2, 5, 16, 17, 18] {
-        let found = all(&storage, SessionQuery::new().limit(limit)).await?;
+        let found = all(&storage, SessionQuery::new().with_limit(limit)).await?;
         same(format_args!("how many, {limit} a page"), &found.len(), &17)?;
         same(format_args!("which, {limit} a page"), &ids(&found).into_iter().collect(), &expected)?;
     }
     Ok(())
 }
 
-/// Sessions that are used while someone turns pages make no other appear twice or not at all.
+/// Use of some sessions while pages are read does not make another session appear twice or not at all.
 async fn pages_lose_nothing_while_sessions_are_used(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let made = some(stage, &storage, 20, 60_000_000).await?;
     let (mut seen, mut cursor, mut moved) = (Vec::new(), None, Vec::new());
     for turn in 0.. {
-        let page = storage.sessions.list(SessionQuery::new().limit(3).cursor(cursor)).await?;
+        let page = storage.sessions.list(SessionQuery::new().with_limit(3).with_cursor(cursor)).await?;
         seen.extend(ids(&page.items));
         ends(seen.len())?;
         cursor = page.next;
@@ -152,28 +152,30 @@ async fn pages_lose_nothing_while_sessions_are_used(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// Workspace, state, labels, creator and parent filter in the store, alone and together; totals count
-/// what matches on all pages.
+/// Workspace, state, labels, creator and parent filter in the store, alone and together. Totals count the matches on
+/// all pages.
 async fn filters_and_totals_agree(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let workspaces = [stage.new_workspace(&storage).await?.id, stage.new_workspace(&storage).await?.id];
     let creators = [Actor::USER, Actor::named(Role::User, "alice")?, Actor::SYSTEM];
     let mut made: Vec<SessionSummary> = Vec::new();
     for n in 0..24 {
-        let patch =
-            Patch::new().label("project", ["red", "blue"][n % 2]).label("user", ["a", "b", "c"][n % 3]);
+        let patch = Patch::new()
+            .with_label("project", ["red", "blue"][n % 2])
+            .with_label("user", ["a", "b", "c"][n % 3]);
         let id = stage.effects.new_session_id();
         let new = match made.get(n / 4).filter(|_| n % 5 == 4) {
             Some(parent) => NewSession::child(id, &*storage.sessions.load(parent.id).await?),
             None => NewSession::new(id, workspaces[n % 2]),
         };
-        let commit = Commit::create(&stage.effects, new.with(&patch)).actor(creators[n % 3].clone());
+        let commit =
+            Commit::create(&stage.effects, new.with_patch(&patch)).with_actor(creators[n % 3].clone());
         let mut session = storage.sessions.commit(commit).await?.session;
         if n % 4 == 1 {
             session = stage.say(&storage, &session, "work").await?.session;
         }
         if n % 6 == 2 {
-            let suspend = stage.seal(&session).trigger(Trigger::Suspend(Reason::UserPaused));
+            let suspend = stage.seal(&session).with_trigger(Trigger::Suspend(Reason::UserPaused));
             session = storage.sessions.commit(suspend).await?.session;
         }
         made.push(SessionSummary::from(&*session));
@@ -181,30 +183,30 @@ async fn filters_and_totals_agree(stage: &Stage) -> Checked {
     let new = SessionQuery::new;
     let queries = [
         new(),
-        new().workspace(workspaces[0]),
-        new().workspace(stage.effects.new_workspace_id()),
-        new().label("project", "red"),
-        new().label("project", "red").label("user", "b"),
-        new().label("project", "green"),
-        new().label("nothing", "red"),
-        new().creator(creators[1].clone()),
-        new().creator(Actor::named(Role::Agent, "alice")?),
-        new().parent(made[1].id),
-        new().parent(stage.effects.new_session_id()),
-        new().states([SessionState::Queued]),
-        new().states([SessionState::Suspended, SessionState::Queued]),
-        new().states([SessionState::Running]),
+        new().with_workspace(workspaces[0]),
+        new().with_workspace(stage.effects.new_workspace_id()),
+        new().with_label("project", "red"),
+        new().with_label("project", "red").with_label("user", "b"),
+        new().with_label("project", "green"),
+        new().with_label("nothing", "red"),
+        new().with_creator(creators[1].clone()),
+        new().with_creator(Actor::named(Role::Agent, "alice")?),
+        new().with_parent(made[1].id),
+        new().with_parent(stage.effects.new_session_id()),
+        new().with_states([SessionState::Queued]),
+        new().with_states([SessionState::Suspended, SessionState::Queued]),
+        new().with_states([SessionState::Running]),
         new()
-            .workspace(workspaces[1])
-            .label("user", "a")
-            .creator(creators[0].clone())
-            .states([SessionState::Queued]),
+            .with_workspace(workspaces[1])
+            .with_label("user", "a")
+            .with_creator(creators[0].clone())
+            .with_states([SessionState::Queued]),
     ];
     for _ in 0..2 {
         for query in &queries {
-            let expected: BTreeSet<_> = made.iter().filter(|s| query.wants(s)).map(|s| s.id).collect();
+            let expected: BTreeSet<_> = made.iter().filter(|s| query.matches(s)).map(|s| s.id).collect();
             for limit in [2, 100] {
-                let query = query.clone().limit(limit).with_total();
+                let query = query.clone().with_limit(limit).with_total();
                 let found = all(&storage, query.clone()).await?;
                 same(format_args!("those of {query:?}"), &ids(&found).into_iter().collect(), &expected)?;
                 same("each once", &found.len(), &expected.len())?;
@@ -219,15 +221,15 @@ async fn filters_and_totals_agree(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// A session is listed in the state that it is in, as soon as it is in it.
-async fn states_are_shown_as_they_are(stage: &Stage) -> Checked {
+/// A session is listed in its current state as soon as the state changes.
+async fn list_shows_the_current_state(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let shown = async |state: SessionState| -> Checked {
         for other in
             [SessionState::Idle, SessionState::Running, SessionState::Suspended, SessionState::Terminated]
         {
-            let found = all(&storage, SessionQuery::new().states([other])).await?;
+            let found = all(&storage, SessionQuery::new().with_states([other])).await?;
             same(format_args!("how many are {other}"), &found.len(), &usize::from(other == state))?;
         }
         Ok(())
@@ -236,22 +238,26 @@ async fn states_are_shown_as_they_are(stage: &Stage) -> Checked {
     let (running, run) = stage.begin_run(&storage, &session, "work").await?;
     shown(SessionState::Running).await?;
     let end = agent_core::commit::RunEnd::Completed(Reason::EndTurn);
-    let end = storage.sessions.commit(stage.seal_run(&running, run).trigger(Trigger::EndRun(end))).await?;
+    let end =
+        storage.sessions.commit(stage.seal_run(&running, run).with_trigger(Trigger::EndRun(end))).await?;
     shown(SessionState::Idle).await?;
-    let suspend = stage.seal(&end.session).trigger(Trigger::Suspend(Reason::UserPaused));
+    let suspend = stage.seal(&end.session).with_trigger(Trigger::Suspend(Reason::UserPaused));
     let suspended = storage.sessions.commit(suspend).await?.session;
     shown(SessionState::Suspended).await?;
-    storage.sessions.commit(stage.seal(&suspended).trigger(Trigger::Terminate(Reason::UserEnded))).await?;
+    storage
+        .sessions
+        .commit(stage.seal(&suspended).with_trigger(Trigger::Terminate(Reason::UserEnded)))
+        .await?;
     shown(SessionState::Terminated).await
 }
 
-/// Archived and deleted sessions vanish from lists at once, and are found by their state.
-async fn archived_and_deleted_sessions_are_hidden_unless_asked_for(stage: &Stage) -> Checked {
+/// Archived and deleted sessions disappear from lists immediately, and are found by their state.
+async fn archived_and_deleted_are_hidden_by_default(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let made = some(stage, &storage, 4, 1_000_000).await?;
-    let archive = stage.seal(&made[0]).trigger(Trigger::Archive);
+    let archive = stage.seal(&made[0]).with_trigger(Trigger::Archive);
     let archived = storage.sessions.commit(archive).await?.session;
-    storage.sessions.commit(stage.seal(&made[1]).trigger(Trigger::Delete(Reason::UserDeleted))).await?;
+    storage.sessions.commit(stage.seal(&made[1]).with_trigger(Trigger::Delete(Reason::UserDeleted))).await?;
     let set = |indexes: &[usize]| indexes.iter().map(|n| made[*n].id).collect::<BTreeSet<_>>();
     let found = async |storage: &Storage, query: SessionQuery| -> Checked<BTreeSet<SessionId>> {
         Ok(ids(&all(storage, query).await?).into_iter().collect())
@@ -259,19 +265,19 @@ async fn archived_and_deleted_sessions_are_hidden_unless_asked_for(stage: &Stage
     for _ in 0..2 {
         let new = SessionQuery::new;
         same("the default", &found(&storage, new()).await?, &set(&[2, 3]))?;
-        same("archived", &found(&storage, new().states([SessionState::Archived])).await?, &set(&[0]))?;
-        same("deleted", &found(&storage, new().states([SessionState::Deleted])).await?, &set(&[1]))?;
+        same("archived", &found(&storage, new().with_states([SessionState::Archived])).await?, &set(&[0]))?;
+        same("deleted", &found(&storage, new().with_states([SessionState::Deleted])).await?, &set(&[1]))?;
         same("all", &found(&storage, new().with_hidden()).await?, &set(&[0, 1, 2, 3]))?;
         let page = storage.sessions.list(new().with_total()).await?;
         same("the total of the default", &page.total, &Some(2))?;
         storage = stage.reopen(storage).await?;
     }
-    storage.sessions.commit(stage.seal(&archived).trigger(Trigger::Unarchive)).await?;
+    storage.sessions.commit(stage.seal(&archived).with_trigger(Trigger::Unarchive)).await?;
     same("after unarchiving", &found(&storage, SessionQuery::new()).await?, &set(&[0, 2, 3]))
 }
 
-/// A list shows each session's state, the reason, and how many inputs wait, as its record says.
-async fn a_list_shows_what_waits_and_why(stage: &Stage) -> Checked {
+/// A list shows each session's state, the reason, and the number of waiting inputs, like its record.
+async fn list_shows_state_reason_and_waiting_inputs(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let mut expected = Vec::new();
     for n in 0..3 {
@@ -279,15 +285,15 @@ async fn a_list_shows_what_waits_and_why(stage: &Stage) -> Checked {
         for m in 0..n {
             session = stage.say(&storage, &session, &format!("message {m}")).await?.session;
         }
-        same("what waits", &session.pending, &n)?;
+        same("what waits", &session.inputs_open, &n)?;
         expected.push(SessionSummary::from(&*session));
     }
     let mut found = all(&storage, SessionQuery::new()).await?;
-    found.sort_by_key(|session| session.pending);
+    found.sort_by_key(|session| session.inputs_open);
     same("the list", &found, &expected)
 }
 
-/// A page of one, of more than there are, and of more than is allowed.
+/// A page may have one item, more items than exist, or more than the limit allows.
 async fn any_page_size_is_served(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     some(stage, &storage, 3, 1).await?;
@@ -301,19 +307,19 @@ async fn any_page_size_is_served(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// Whoever asks for nothing gets nothing, and no next page: of sessions, workspaces, devices and events. What can be
-/// said beside the items is said.
+/// A limit of zero returns no items and no next page: of sessions, workspaces, devices and events. Other information
+/// on the page is still returned.
 async fn a_limit_of_zero_gives_nothing(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = some(stage, &storage, 2, 1).await?.remove(0);
     let device = stage.device("laptop")?;
-    storage.bindings.bind(&device, session.workspace, Expect::Absent).await?;
+    storage.bindings.bind(&device, session.workspace, Precondition::MustNotExist).await?;
 
-    let page = storage.sessions.list(SessionQuery::new().limit(0).with_total()).await?;
+    let page = storage.sessions.list(SessionQuery::new().with_limit(0).with_total()).await?;
     same("the sessions", &(page.items.len(), page.next, page.total), &(0, None, Some(2)))?;
-    let page = storage.workspaces.list(WorkspaceQuery::new().limit(0).with_total()).await?;
+    let page = storage.workspaces.list(WorkspaceQuery::new().with_limit(0).with_total()).await?;
     same("the workspaces", &(page.items.len(), page.next, page.total), &(0, None, Some(1)))?;
-    let page = storage.bindings.list(BindingQuery::new().limit(0)).await?;
+    let page = storage.bindings.list(BindingQuery::new().with_limit(0)).await?;
     same("the bindings", &(page.items.len(), page.next), &(0, None))?;
     for read in [ReadEvents::first(0), ReadEvents::last(0)] {
         let page = storage.sessions.read(session.id, read).await?;

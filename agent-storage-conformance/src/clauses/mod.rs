@@ -1,19 +1,20 @@
-//! The clauses, in rooms by contract. Each is an `async fn` whose name says what it proves.
+//! Clauses, in modules by contract. Each is an `async fn` whose name states what it proves.
 
 mod atomic;
 mod attributes;
 mod bindings;
 mod bounded;
 mod content;
+mod deletion;
 mod due;
 mod durable;
 mod fenced;
 mod lineage;
 mod lineage_races;
-mod lines;
 mod lists;
 mod machine;
 mod moved;
+mod multi_line_json;
 mod no_double;
 mod nothing_hides;
 mod one_winner;
@@ -27,7 +28,7 @@ mod workspaces;
 
 use crate::registry::Clause;
 
-/// Every clause, room by room.
+/// Returns every clause, module by module.
 pub(crate) fn all() -> Vec<Clause> {
     [
         durable::clauses(),
@@ -44,7 +45,7 @@ pub(crate) fn all() -> Vec<Clause> {
         machine::clauses(),
         content::clauses(),
         attributes::clauses(),
-        lines::clauses(),
+        multi_line_json::clauses(),
         lists::clauses(),
         due::clauses(),
         lineage::clauses(),
@@ -52,6 +53,7 @@ pub(crate) fn all() -> Vec<Clause> {
         purging::clauses(),
         sequences::clauses(),
         tenants::clauses(),
+        deletion::clauses(),
         workspaces::clauses(),
         bindings::clauses(),
     ]

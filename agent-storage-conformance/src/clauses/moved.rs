@@ -1,4 +1,4 @@
-//! Contract 1, while another program moves the store from where it is found.
+//! Contract 1, while another program moves the store away from its location.
 
 use agent_core::event::NewEvent;
 use agent_core::store::ReadEvents;
@@ -14,14 +14,14 @@ pub(super) fn clauses() -> Vec<Clause> {
     ]
 }
 
-/// A handle acknowledges nothing into a store that was moved from where others find it, and gives no answer from it,
-/// nor says that what was there is absent. What was acknowledged before is there when the store is back.
+/// A handle acknowledges nothing into a store that was moved away, gives no answer from it, and does not report its
+/// contents as absent. Everything acknowledged before is there when the store is moved back.
 async fn a_moved_store_acknowledges_nothing(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let session = stage.say(&storage, &session, "before").await?.session;
     stage.damage(Damage::MovedAway).await?;
-    let late = stage.seal(&session).event(NewEvent::user_message("into nowhere"));
+    let late = stage.seal(&session).with_event(NewEvent::user_message("into nowhere"));
     for _ in 0..2 {
         let done = storage.sessions.commit(late.clone()).await;
         same("whether a commit is acknowledged", &done.is_ok(), &false)?;

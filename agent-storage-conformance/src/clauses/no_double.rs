@@ -1,6 +1,6 @@
-//! Contract 4: the same commit twice is one commit, however late and in whatever circumstances it is sent again.
+//! Contract 4: a commit that is sent twice is applied once, however late and in all circumstances.
 
-use agent_core::commit::{Commit, Committed, Expect, LeaseRequest, Trigger};
+use agent_core::commit::{Commit, Committed, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::session::Session;
 use agent_core::state::Reason;
@@ -12,23 +12,23 @@ use crate::stage::{Stage, own_events, race, split};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![NoDouble:
-        a_commit_sent_again_at_once_is_one,
-        a_commit_sent_eight_times_at_the_same_moment_is_one,
-        a_commit_sent_again_after_1_commit_is_one,
-        a_commit_sent_again_after_15_commits_is_one,
-        a_commit_sent_again_after_16_commits_is_one,
-        a_commit_sent_again_after_17_commits_is_one,
-        a_commit_sent_again_after_300_commits_is_one,
-        a_commit_sent_again_after_a_take_over_is_answered,
-        a_commit_sent_again_after_the_deletion_is_answered,
-        a_creation_sent_again_is_one,
-        a_commit_sent_again_after_reopening_is_one,
-        what_was_refused_and_is_sent_again_is_not_taken_for_done,
-        a_retry_makes_the_same_events,
+        commit_resent_at_once_is_applied_once,
+        commit_sent_by_eight_tasks_is_applied_once,
+        commit_resent_after_1_commit_is_applied_once,
+        commit_resent_after_15_commits_is_applied_once,
+        commit_resent_after_16_commits_is_applied_once,
+        commit_resent_after_17_commits_is_applied_once,
+        commit_resent_after_300_commits_is_applied_once,
+        commit_resent_after_takeover_is_answered,
+        commit_resent_after_deletion_is_answered,
+        creation_resent_is_applied_once,
+        commit_resent_after_reopening_is_applied_once,
+        refused_commit_is_not_remembered_as_applied,
+        retry_produces_the_same_events,
     ]
 }
 
-/// What stands in the log of one commit, and that it stands there once.
+/// Checks that the log contains the events of one commit, once.
 async fn stands_once(storage: &Storage, session: &Session, commit: &Commit, done: &Committed) -> Checked {
     let events = own_events(storage, session.id, 1000).await?;
     let seqs: Vec<_> =
@@ -44,17 +44,17 @@ fn same_answer(again: &Committed, first: &Committed) -> Checked {
 }
 
 fn two_messages(stage: &Stage, session: &Session) -> Commit {
-    stage.seal(session).event(NewEvent::user_message("one")).event(NewEvent::user_message("two"))
+    stage.seal(session).with_event(NewEvent::user_message("one")).with_event(NewEvent::user_message("two"))
 }
 
-/// Sent again before anything else happened, a commit is answered as before and changes nothing.
-async fn a_commit_sent_again_at_once_is_one(stage: &Stage) -> Checked {
+/// A commit that is sent again immediately is answered as before and changes nothing.
+async fn commit_resent_at_once_is_applied_once(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
-    for expect in [Expect::Any, Expect::Is(Seq::new(3))] {
+    for expect in [Precondition::MustExist, Precondition::Matches(Seq::new(3))] {
         let now = storage.sessions.load(session.id).await?;
-        let expect = if expect == Expect::Any { expect } else { Expect::Is(now.head) };
-        let commit = two_messages(stage, &now).expect(expect);
+        let expect = if expect == Precondition::MustExist { expect } else { Precondition::Matches(now.head) };
+        let commit = two_messages(stage, &now).with_precondition(expect);
         let first = storage.sessions.commit(commit.clone()).await?;
         same("it is no replay the first time", &first.replayed, &false)?;
         for _ in 0..3 {
@@ -68,8 +68,8 @@ async fn a_commit_sent_again_at_once_is_one(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// One commit sent by eight tasks on four handles at the same moment is applied once; all get its result.
-async fn a_commit_sent_eight_times_at_the_same_moment_is_one(stage: &Stage) -> Checked {
+/// One commit sent by eight tasks on four handles at the same time is applied once; all get its result.
+async fn commit_sent_by_eight_tasks_is_applied_once(stage: &Stage) -> Checked {
     let handles = stage.handles(4).await?;
     let mut session = stage.new_session(&handles[0]).await?;
     for round in 0..stage.settings.rounds {
@@ -93,13 +93,14 @@ async fn a_commit_sent_eight_times_at_the_same_moment_is_one(stage: &Stage) -> C
     Ok(())
 }
 
-/// Sends a commit again after `between` others: it is answered, or refused as too long ago to tell; never applied
-/// again. `settle` finds it in either case.
+/// Sends a commit again after `between` others. It is answered, or refused as too old to tell, and never applied
+/// again. `commit_with_retry` finds it in either case.
 async fn again_after(stage: &Stage, between: usize) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let commit = two_messages(stage, &session);
-    let guarded = two_messages(stage, &session).expect(Expect::Is(Seq::new(session.head.get() + 2)));
+    let guarded = two_messages(stage, &session)
+        .with_precondition(Precondition::Matches(Seq::new(session.head.get() + 2)));
     let first = storage.sessions.commit(commit.clone()).await?;
     let first_guarded = storage.sessions.commit(guarded.clone()).await?;
     let mut now = first_guarded.session.clone();
@@ -118,61 +119,61 @@ async fn again_after(stage: &Stage, between: usize) -> Checked {
         same("the session", &storage.sessions.load(session.id).await?, &now)?;
         stands_once(&storage, &session, commit, first).await?;
     }
-    let settled = storage.sessions.settle(commit.clone()).await?;
+    let settled = storage.sessions.commit_with_retry(commit.clone()).await?;
     let place = |done: &Committed| (done.first, done.last);
-    same("where `settle` finds it", &place(&settled), &place(&first))?;
-    same("the session after `settle`", &storage.sessions.load(session.id).await?, &now)?;
+    same("where `commit_with_retry` finds it", &place(&settled), &place(&first))?;
+    same("the session after `commit_with_retry`", &storage.sessions.load(session.id).await?, &now)?;
     // What is sealed as late, and did not land, lands when it is settled: the search tells the two apart.
     let late = two_messages(stage, &session);
-    let landed = storage.sessions.settle(late.clone()).await?;
+    let landed = storage.sessions.commit_with_retry(late.clone()).await?;
     same("where a late commit lands", &landed.first, &now.head.next())?;
     stands_once(&storage, &session, &late, &landed).await
 }
 
-/// Sent again after one commit of another's.
-async fn a_commit_sent_again_after_1_commit_is_one(stage: &Stage) -> Checked {
+/// A commit is sent again after one other commit.
+async fn commit_resent_after_1_commit_is_applied_once(stage: &Stage) -> Checked {
     again_after(stage, 1).await
 }
 
-/// Sent again after 15 commits, at the edge of what a record remembers.
-async fn a_commit_sent_again_after_15_commits_is_one(stage: &Stage) -> Checked {
+/// A commit is sent again after 15 commits, the most that a record remembers.
+async fn commit_resent_after_15_commits_is_applied_once(stage: &Stage) -> Checked {
     again_after(stage, 15).await
 }
 
-/// Sent again after 16 commits, just beyond what a record remembers.
-async fn a_commit_sent_again_after_16_commits_is_one(stage: &Stage) -> Checked {
+/// A commit is sent again after 16 commits, one more than a record remembers.
+async fn commit_resent_after_16_commits_is_applied_once(stage: &Stage) -> Checked {
     again_after(stage, 16).await
 }
 
-/// Sent again after 17 commits.
-async fn a_commit_sent_again_after_17_commits_is_one(stage: &Stage) -> Checked {
+/// A commit is sent again after 17 commits.
+async fn commit_resent_after_17_commits_is_applied_once(stage: &Stage) -> Checked {
     again_after(stage, 17).await
 }
 
-/// Sent again after 300 commits.
-async fn a_commit_sent_again_after_300_commits_is_one(stage: &Stage) -> Checked {
+/// A commit is sent again after 300 commits.
+async fn commit_resent_after_300_commits_is_applied_once(stage: &Stage) -> Checked {
     again_after(stage, 300).await
 }
 
-/// A run's commit that landed is answered also after another run took over: the replay comes before the
-/// fence.
-async fn a_commit_sent_again_after_a_take_over_is_answered(stage: &Stage) -> Checked {
+/// A run's applied commit is answered even after another run took over: the replay is checked before the fence.
+async fn commit_resent_after_takeover_is_answered(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let (running, run) = stage.begin_run(&storage, &session, "work").await?;
-    let commit = stage.seal_run(&running, run).event(NewEvent::agent_message("said before the take-over"));
+    let commit =
+        stage.seal_run(&running, run).with_event(NewEvent::agent_message("said before the take-over"));
     let first = storage.sessions.commit(commit.clone()).await?;
     let other = stage.effects.new_run_id();
     let take_over = stage
         .seal(&first.session)
-        .trigger(Trigger::LeaseExpired(running.epoch))
-        .trigger(Trigger::BeginRun(LeaseRequest::new("successor", other)));
+        .with_trigger(Trigger::LeaseExpired(running.epoch))
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("successor", other)));
     let taken = storage.sessions.commit(take_over.clone()).await?;
     same("the successor's epoch", &taken.epoch, &Some(running.epoch.next()))?;
     same_answer(&storage.sessions.commit(commit.clone()).await?, &first)?;
     same_answer(&storage.sessions.commit(take_over).await?, &taken)?;
     stands_once(&storage, &session, &commit, &first).await?;
-    let late = stage.seal_run(&running, run).event(NewEvent::agent_message("new, and too late"));
+    let late = stage.seal_run(&running, run).with_event(NewEvent::agent_message("new, and too late"));
     refused!(
         "a new commit of the former run",
         storage.sessions.commit(late).await,
@@ -181,14 +182,13 @@ async fn a_commit_sent_again_after_a_take_over_is_answered(stage: &Stage) -> Che
     same("the session", &storage.sessions.load(session.id).await?, &taken.session)
 }
 
-/// A commit that landed is answered also after the session was deleted: the replay comes before the
-/// tombstone.
-async fn a_commit_sent_again_after_the_deletion_is_answered(stage: &Stage) -> Checked {
+/// An applied commit is answered even after the session was deleted: the replay is checked before the tombstone.
+async fn commit_resent_after_deletion_is_answered(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let commit = two_messages(stage, &session);
     let first = storage.sessions.commit(commit.clone()).await?;
-    let delete = stage.seal(&first.session).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = stage.seal(&first.session).with_trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = storage.sessions.commit(delete.clone()).await?;
     same_answer(&storage.sessions.commit(commit).await?, &first)?;
     same_answer(&storage.sessions.commit(delete).await?, &deleted)?;
@@ -197,11 +197,11 @@ async fn a_commit_sent_again_after_the_deletion_is_answered(stage: &Stage) -> Ch
     same("the tombstone", &storage.sessions.load(session.id).await?, &deleted.session)
 }
 
-/// A creation whose answer was lost is sent again and answered; another creation of the id is refused.
-async fn a_creation_sent_again_is_one(stage: &Stage) -> Checked {
+/// A creation whose answer was lost is sent again and answered; another creation of the same id is refused.
+async fn creation_resent_is_applied_once(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let new = stage.session(&storage).await?;
-    let commit = Commit::create(&stage.effects, new.clone()).event(NewEvent::user_message("hello"));
+    let commit = Commit::create(&stage.effects, new.clone()).with_event(NewEvent::user_message("hello"));
     let first = storage.sessions.commit(commit.clone()).await?;
     same_answer(&storage.sessions.commit(commit.clone()).await?, &first)?;
     let now = stage.say(&storage, &first.session, "more").await?.session;
@@ -212,8 +212,8 @@ async fn a_creation_sent_again_is_one(stage: &Stage) -> Checked {
     stands_once(&storage, &first.session, &commit, &first).await
 }
 
-/// What a store knows of its last commits is there again after it was reopened.
-async fn a_commit_sent_again_after_reopening_is_one(stage: &Stage) -> Checked {
+/// A store still recognizes its last commits after it was reopened.
+async fn commit_resent_after_reopening_is_applied_once(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let mut session = stage.new_session(&storage).await?;
     for _ in 0..5 {
@@ -227,12 +227,14 @@ async fn a_commit_sent_again_after_reopening_is_one(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// A commit that was refused is not remembered: sent again when it is in order, it is applied.
-async fn what_was_refused_and_is_sent_again_is_not_taken_for_done(stage: &Stage) -> Checked {
+/// A refused commit is not remembered: if it is sent again when it is valid, it is applied.
+async fn refused_commit_is_not_remembered_as_applied(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
-    let early =
-        stage.seal(&session).event(NewEvent::user_message("early")).expect(Expect::Is(session.head.next()));
+    let early = stage
+        .seal(&session)
+        .with_event(NewEvent::user_message("early"))
+        .with_precondition(Precondition::Matches(session.head.next()));
     refused!(
         "a commit ahead of the head",
         storage.sessions.commit(early.clone()).await,
@@ -246,7 +248,7 @@ async fn what_was_refused_and_is_sent_again_is_not_taken_for_done(stage: &Stage)
 }
 
 /// An event's id, time and author follow from its commit, which is sealed before the first attempt.
-async fn a_retry_makes_the_same_events(stage: &Stage) -> Checked {
+async fn retry_produces_the_same_events(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let commit = two_messages(stage, &session);

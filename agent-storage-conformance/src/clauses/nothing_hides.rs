@@ -1,12 +1,12 @@
-//! Contract 6: absent, deleted, damaged and refused are different answers; what is damaged is never taken for absent,
-//! never overwritten, and hides nothing else.
+//! Contract 6: absent, deleted, damaged and refused are different answers. Damaged data is never taken for absent,
+//! never overwritten, and does not hide anything else.
 
 use std::sync::Arc;
 
 use agent_admin::salvage::salvage;
 use agent_admin::verify::{Finding, FindingKind, verify};
-use agent_core::commit::{Commit, Expect, Trigger};
-use agent_core::event::{Body, NewEvent};
+use agent_core::commit::{Commit, Precondition, Trigger};
+use agent_core::event::{EventPayload, NewEvent};
 use agent_core::session::{NewSession, Session};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{BindingQuery, Purge, ReadEvents, SessionQuery, WorkspaceQuery};
@@ -19,53 +19,61 @@ use crate::stage::{START, Stage, own_events};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![NothingHides:
-        a_session_that_never_was_is_not_found,
+        unknown_session_is_not_found,
         a_deleted_session_is_a_tombstone,
-        only_a_deleted_session_is_purged_and_only_as_it_was_decided,
-        a_purge_keeps_what_descendants_read,
+        purge_needs_a_tombstone_at_the_expected_head,
+        purge_keeps_events_that_descendants_read,
         a_damaged_event_is_reported_and_the_rest_is_read (Needs::Damage(DamageKind::Event)),
-        a_damaged_session_is_never_started_anew (Needs::Damage(DamageKind::Event)),
-        a_damaged_workspace_is_named_and_not_replaced (Needs::Damage(DamageKind::Workspace)),
-        damaged_bindings_are_no_missing_bindings (Needs::Damage(DamageKind::Bindings)),
-        what_is_sound_is_verified,
-        damage_is_found_and_nothing_else (Needs::Damage(DamageKind::Event)),
-        damaged_workspaces_are_found (Needs::Damage(DamageKind::Workspace)),
-        damaged_bindings_are_found (Needs::Damage(DamageKind::Bindings)),
-        what_can_be_read_of_a_damaged_session_is_saved (Needs::Damage(DamageKind::Event)),
-        a_damaged_fork_is_saved_with_what_it_shares (Needs::Damage(DamageKind::Event)),
+        damaged_session_is_never_recreated (Needs::Damage(DamageKind::Event)),
+        damaged_workspace_is_reported_and_not_replaced (Needs::Damage(DamageKind::Workspace)),
+        damaged_bindings_are_not_treated_as_absent (Needs::Damage(DamageKind::Bindings)),
+        verify_finds_no_damage_in_a_sound_store,
+        verify_finds_only_the_damaged_event (Needs::Damage(DamageKind::Event)),
+        verify_finds_damaged_workspaces (Needs::Damage(DamageKind::Workspace)),
+        verify_finds_damaged_bindings (Needs::Damage(DamageKind::Bindings)),
+        salvage_copies_all_readable_events (Needs::Damage(DamageKind::Event)),
+        salvaged_fork_includes_its_shared_history (Needs::Damage(DamageKind::Event)),
         a_rebuild_changes_no_answer,
-        what_is_derived_is_rebuilt_to_the_same_answers (Needs::Damage(DamageKind::Derived)),
+        rebuilt_derived_data_gives_the_same_answers (Needs::Damage(DamageKind::Derived)),
     ]
 }
 
-/// Nothing is known of a session that never was, and no operation makes it.
-async fn a_session_that_never_was_is_not_found(stage: &Stage) -> Checked {
+/// A session that never existed is `NotFound`, and no operation creates it.
+async fn unknown_session_is_not_found(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let (id, store) = (stage.effects.new_session_id(), &storage.sessions);
     refused!("a load", store.load(id).await, ErrorKind::NotFound)?;
-    for read in [ReadEvents::default(), ReadEvents::last(10), ReadEvents::first(10).after(Seq::new(5))] {
+    for read in [ReadEvents::default(), ReadEvents::last(10), ReadEvents::first(10).with_after(Seq::new(5))] {
         refused!("a read", store.read(id, read).await, ErrorKind::NotFound)?;
     }
     refused!("a purge", store.purge(Purge::new(id, Seq::new(1))).await, ErrorKind::NotFound)?;
     refused!("waiting for it", store.changed(id, Seq::ZERO).await, ErrorKind::NotFound)?;
-    for expect in [Expect::Any, Expect::Is(Seq::ZERO), Expect::Is(Seq::new(1))] {
-        let commit = stage.seal_at(id, Seq::ZERO).expect(expect).event(NewEvent::user_message("hello?"));
+    for expect in
+        [Precondition::MustExist, Precondition::Matches(Seq::ZERO), Precondition::Matches(Seq::new(1))]
+    {
+        let commit = stage
+            .seal_at(id, Seq::ZERO)
+            .with_precondition(expect)
+            .with_event(NewEvent::user_message("hello?"));
         refused!("a commit", store.commit(commit).await, ErrorKind::NotFound)?;
     }
-    let commit = stage.seal_at(id, Seq::ZERO).expect(Expect::Absent).event(NewEvent::user_message("hello?"));
+    let commit = stage
+        .seal_at(id, Seq::ZERO)
+        .with_precondition(Precondition::MustNotExist)
+        .with_event(NewEvent::user_message("hello?"));
     refused!("a commit that creates nothing", store.commit(commit).await, ErrorKind::InvalidInput)?;
     refused!("a load after all that", store.load(id).await, ErrorKind::NotFound)?;
     let page = store.list(SessionQuery::new().with_hidden().with_total()).await?;
     same("the list after all that", &(page.items.len(), page.total), &(0, Some(0)))
 }
 
-/// Of a deleted session the tombstone is loaded, its events are there until they are purged, it takes no
-/// commits, is not listed unless asked for, and its id is not used again; also after reopening.
+/// A deleted session is loaded as a tombstone, and its events stay until they are purged. It accepts no commits, is
+/// not listed unless requested, and its id is not used again. This also holds after reopening.
 async fn a_deleted_session_is_a_tombstone(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let session = stage.fill(&storage, &session, 5).await?;
-    let delete = stage.seal(&session).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = stage.seal(&session).with_trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = storage.sessions.commit(delete).await?.session;
     same("the state", &deleted.status.state, &SessionState::Deleted)?;
     for round in 0..4 {
@@ -75,14 +83,14 @@ async fn a_deleted_session_is_a_tombstone(stage: &Stage) -> Checked {
         same("the tombstone", &store.load(session.id).await?, &whole)?;
         let left = if round < 2 { deleted.head.get() } else { 0 };
         same("its events", &(own_events(&storage, session.id, 3).await?.len() as u64), &left)?;
-        let commit = stage.seal(&deleted).event(NewEvent::user_message("again"));
+        let commit = stage.seal(&deleted).with_event(NewEvent::user_message("again"));
         refused!("a commit", store.commit(commit).await, ErrorKind::Deleted)?;
         let create = Commit::create(&stage.effects, NewSession::new(session.id, session.workspace));
         refused!("a creation of its id", store.commit(create).await, ErrorKind::Deleted)?;
-        let again = stage.seal(&deleted).trigger(Trigger::Delete(Reason::Collected));
+        let again = stage.seal(&deleted).with_trigger(Trigger::Delete(Reason::Collected));
         same("deleting twice", &store.commit(again).await?.session, &whole)?;
         same("the list", &store.list(SessionQuery::new()).await?.items.len(), &0)?;
-        let hidden = store.list(SessionQuery::new().states([SessionState::Deleted])).await?;
+        let hidden = store.list(SessionQuery::new().with_states([SessionState::Deleted])).await?;
         same("the list of deleted ones", &hidden.items.first().map(|item| item.id), &Some(session.id))?;
         if round == 1 {
             let purged = store.purge(Purge::new(session.id, deleted.head)).await?;
@@ -96,13 +104,13 @@ async fn a_deleted_session_is_a_tombstone(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// A session that lives is not purged, nor one whose head is not the one that was decided on.
-async fn only_a_deleted_session_is_purged_and_only_as_it_was_decided(stage: &Stage) -> Checked {
+/// A purge is refused for a session that is not deleted, and for one whose head is not the expected one.
+async fn purge_needs_a_tombstone_at_the_expected_head(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let purge = storage.sessions.purge(Purge::new(session.id, session.head)).await;
     refused!("a purge of a session that lives", purge, ErrorKind::InvalidInput)?;
-    let delete = stage.seal(&session).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = stage.seal(&session).with_trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = storage.sessions.commit(delete).await?.session;
     let purge = storage.sessions.purge(Purge::new(session.id, session.head)).await;
     refused!("a purge at an old head", purge, ErrorKind::Conflict { head } if *head == Some(deleted.head))?;
@@ -110,8 +118,8 @@ async fn only_a_deleted_session_is_purged_and_only_as_it_was_decided(stage: &Sta
     same("its events", &(events.len() as u64), &deleted.head.get())
 }
 
-/// A purge keeps the events up to `keep`; a fork that reads them reads what it did before.
-async fn a_purge_keeps_what_descendants_read(stage: &Stage) -> Checked {
+/// A purge keeps the events up to `keep`; a fork that reads them reads the same as before.
+async fn purge_keeps_events_that_descendants_read(stage: &Stage) -> Checked {
     use agent_core::SessionStoreExt;
 
     let mut storage = stage.open().await?;
@@ -120,9 +128,9 @@ async fn a_purge_keeps_what_descendants_read(stage: &Stage) -> Checked {
     let child = storage.sessions.fork(&stage.effects, parent.id, None).await?;
     let after = stage.fill(&storage, &parent, 5).await?;
     let before = storage.sessions.history(child.id, ReadEvents::first(100)).await?.events;
-    let delete = stage.seal(&after).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = stage.seal(&after).with_trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = storage.sessions.commit(delete).await?.session;
-    let purge = Purge::new(parent.id, deleted.head).keep(parent.head);
+    let purge = Purge::new(parent.id, deleted.head).with_keep_through(parent.head);
     let purged = storage.sessions.purge(purge).await?;
     same("the events removed", &purged.events, &(deleted.head.get() - parent.head.get()))?;
     for _ in 0..2 {
@@ -135,7 +143,7 @@ async fn a_purge_keeps_what_descendants_read(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// A session of some events, one of which in the middle is then damaged.
+/// Creates a session of some events, and damages one in the middle.
 async fn damaged(stage: &Stage, storage: Storage) -> Checked<(Storage, Arc<Session>, Seq)> {
     let session = stage.new_session(&storage).await?;
     let mut session = session;
@@ -148,8 +156,8 @@ async fn damaged(stage: &Stage, storage: Storage) -> Checked<(Storage, Arc<Sessi
     Ok((stage.open().await?, session, at))
 }
 
-/// Damage in the middle ends a page before it and is named; a page that would start with it is `Corrupt`;
-/// what lies before and behind it is read, and so is every other session.
+/// A page ends before damage in the middle and reports it; a page that would start with it is `Corrupt`. The events
+/// before and after it can be read, and so can every other session.
 async fn a_damaged_event_is_reported_and_the_rest_is_read(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let other = stage.new_session(&storage).await?;
@@ -158,21 +166,21 @@ async fn a_damaged_event_is_reported_and_the_rest_is_read(stage: &Stage) -> Chec
     let seqs: Vec<_> = page.events.iter().map(|event| event.seq.get()).collect();
     same("the events before the damage", &seqs, &(1..at.get()).collect())?;
     holds_for("the damage is named on the page", &page, !page.damaged.is_empty())?;
-    let from = ReadEvents::first(100).after(Seq::new(at.get() - 1));
+    let from = ReadEvents::first(100).with_after(Seq::new(at.get() - 1));
     refused!(
         "a page that starts with it",
         storage.sessions.read(session.id, from).await,
         ErrorKind::Corrupt
     )?;
-    let rest = storage.sessions.read(session.id, ReadEvents::first(100).after(at)).await?;
+    let rest = storage.sessions.read(session.id, ReadEvents::first(100).with_after(at)).await?;
     let seqs: Vec<_> = rest.events.iter().map(|event| event.seq.get()).collect();
     same("the events behind the damage", &seqs, &(at.get() + 1..=session.head.get()).collect())?;
     same("another session", &storage.sessions.load(other.id).await?, &other)?;
     own_events(&storage, other.id, 10).await.map(drop)
 }
 
-/// A damaged session is never absent: it is not created anew, and no write makes the damage unseen.
-async fn a_damaged_session_is_never_started_anew(stage: &Stage) -> Checked {
+/// A damaged session is never absent: it is not created again, and no write hides the damage.
+async fn damaged_session_is_never_recreated(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let (mut storage, session, at) = damaged(stage, storage).await?;
     let create = Commit::create(&stage.effects, NewSession::new(session.id, session.workspace));
@@ -182,12 +190,12 @@ async fn a_damaged_session_is_never_started_anew(stage: &Stage) -> Checked {
         Ok(loaded) => same("its record, where it can be known", &loaded, &session)?,
         Err(error) => holds_for("its record is Corrupt", &error, *error.kind() == ErrorKind::Corrupt)?,
     }
-    let said = storage.sessions.commit(stage.seal(&session).event(NewEvent::user_message("on"))).await;
+    let said = storage.sessions.commit(stage.seal(&session).with_event(NewEvent::user_message("on"))).await;
     if let Err(error) = &said {
         holds_for("a refused write says Corrupt", error, *error.kind() == ErrorKind::Corrupt)?;
     }
     for _ in 0..2 {
-        let from = ReadEvents::first(100).after(Seq::new(at.get() - 1));
+        let from = ReadEvents::first(100).with_after(Seq::new(at.get() - 1));
         let read = storage.sessions.read(session.id, from).await;
         refused!("the damaged event", read, ErrorKind::Corrupt)?;
         let before = storage.sessions.read(session.id, ReadEvents::first(at.get() as usize - 1)).await?;
@@ -197,8 +205,8 @@ async fn a_damaged_session_is_never_started_anew(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// A damaged workspace is `Corrupt`, is named in the list beside the others, and is not replaced.
-async fn a_damaged_workspace_is_named_and_not_replaced(stage: &Stage) -> Checked {
+/// A damaged workspace is `Corrupt`, is reported in the list beside the others, and is not replaced.
+async fn damaged_workspace_is_reported_and_not_replaced(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let (hurt, fine) = (stage.new_workspace(&storage).await?, stage.new_workspace(&storage).await?);
     drop(storage);
@@ -209,10 +217,10 @@ async fn a_damaged_workspace_is_named_and_not_replaced(stage: &Stage) -> Checked
         refused!("a load", store.load(hurt.id).await, ErrorKind::Corrupt)?;
         refused!(
             "a creation",
-            store.put(hurt.clone(), Expect::Absent).await,
+            store.put(hurt.clone(), Precondition::MustNotExist).await,
             ErrorKind::Corrupt | ErrorKind::Conflict { .. }
         )?;
-        refused!("a put", store.put(hurt.clone(), Expect::Any).await, ErrorKind::Corrupt)?;
+        refused!("a put", store.put(hurt.clone(), Precondition::MustExist).await, ErrorKind::Corrupt)?;
         refused!("a touch", store.touch(hurt.id, START).await, ErrorKind::Corrupt)?;
         let page = store.list(WorkspaceQuery::new()).await?;
         same("those that can be read", &page.items, &vec![fine.clone()])?;
@@ -223,14 +231,17 @@ async fn a_damaged_workspace_is_named_and_not_replaced(stage: &Stage) -> Checked
     Ok(())
 }
 
-/// Damaged bindings are `Corrupt`: no device is taken for unbound, and the next bind does not erase them.
-async fn damaged_bindings_are_no_missing_bindings(stage: &Stage) -> Checked {
+/// Damaged bindings are `Corrupt`: no device counts as unbound, and the next bind does not erase them.
+async fn damaged_bindings_are_not_treated_as_absent(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let (device, workspace) = (stage.device("laptop")?, stage.effects.new_workspace_id());
     for n in 0..4 {
-        storage.bindings.bind(&stage.device(&format!("device {n}"))?, workspace, Expect::Absent).await?;
+        storage
+            .bindings
+            .bind(&stage.device(&format!("device {n}"))?, workspace, Precondition::MustNotExist)
+            .await?;
     }
-    storage.bindings.bind(&device, workspace, Expect::Absent).await?;
+    storage.bindings.bind(&device, workspace, Precondition::MustNotExist).await?;
     drop(storage);
     stage.damage(Damage::Bindings).await?;
     let mut storage = stage.open().await?;
@@ -238,7 +249,7 @@ async fn damaged_bindings_are_no_missing_bindings(stage: &Stage) -> Checked {
         let store = &storage.bindings;
         refused!("resolving", store.resolve(&device).await, ErrorKind::Corrupt)?;
         let other = stage.effects.new_workspace_id();
-        for expect in [Expect::Absent, Expect::Any] {
+        for expect in [Precondition::MustNotExist, Precondition::MustExist] {
             refused!("a bind", store.bind(&device, other, expect).await, ErrorKind::Corrupt)?;
         }
         refused!("an unbinding", store.unbind(&device).await, ErrorKind::Corrupt)?;
@@ -251,8 +262,8 @@ async fn damaged_bindings_are_no_missing_bindings(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// Whatever is derived from the logs is rebuilt, when it is gone, to the same records, lists and histories.
-async fn what_is_derived_is_rebuilt_to_the_same_answers(stage: &Stage) -> Checked {
+/// Data that is derived from the logs is rebuilt, if it is missing, to the same records, lists and histories.
+async fn rebuilt_derived_data_gives_the_same_answers(stage: &Stage) -> Checked {
     use agent_core::SessionStoreExt;
 
     let storage = stage.open().await?;
@@ -263,7 +274,7 @@ async fn what_is_derived_is_rebuilt_to_the_same_answers(stage: &Stage) -> Checke
     }
     let child = storage.sessions.fork(&stage.effects, sessions[5].id, None).await?;
     sessions.push(stage.begin_run(&storage, &child, "on").await?.0);
-    let delete = stage.seal(&sessions[0]).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = stage.seal(&sessions[0]).with_trigger(Trigger::Delete(Reason::UserDeleted));
     sessions[0] = storage.sessions.commit(delete).await?.session;
     let list = storage.sessions.list(SessionQuery::new().with_hidden().with_total()).await?;
     let history = storage.sessions.history(child.id, ReadEvents::first(100)).await?.events;
@@ -282,8 +293,8 @@ async fn what_is_derived_is_rebuilt_to_the_same_answers(stage: &Stage) -> Checke
     stage.say(&storage, &sessions[3], "on").await.map(drop)
 }
 
-/// Making anew what is derived changes no answer, of the handle that asks for it, of another and of one that
-/// comes later; a run that goes on keeps its lease, and can write.
+/// A rebuild of derived data changes no answer: of the handle that requests it, of another, and of one that is opened
+/// later. A run that is at work keeps its lease, and can write.
 async fn a_rebuild_changes_no_answer(stage: &Stage) -> Checked {
     use agent_core::SessionStoreExt;
 
@@ -295,7 +306,7 @@ async fn a_rebuild_changes_no_answer(stage: &Stage) -> Checked {
     }
     let child = here.sessions.fork(&stage.effects, sessions[3].id, None).await?;
     let (running, run) = stage.begin_run(&here, &child, "on").await?;
-    let delete = stage.seal(&sessions[0]).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = stage.seal(&sessions[0]).with_trigger(Trigger::Delete(Reason::UserDeleted));
     sessions[0] = here.sessions.commit(delete).await?.session;
     here.sessions.purge(Purge::new(sessions[0].id, sessions[0].head)).await?;
     sessions[0] = Arc::new(sessions[0].tombstone());
@@ -310,20 +321,23 @@ async fn a_rebuild_changes_no_answer(stage: &Stage) -> Checked {
             same("a record", &storage.sessions.load(session.id).await?, session)?;
         }
     }
-    let said = stage.seal_run(&running, run).event(NewEvent::agent_message("still here"));
+    let said = stage.seal_run(&running, run).with_event(NewEvent::agent_message("still here"));
     here.sessions.commit(said).await?;
     there.sessions.rebuild().await?;
     stage.say(&there, &sessions[2], "on").await.map(drop)
 }
 
-/// Of a store with a bit of everything nothing is found; each object is counted.
-async fn what_is_sound_is_verified(stage: &Stage) -> Checked {
+/// Verifying a store with objects of every kind finds no damage, and counts each object.
+async fn verify_finds_no_damage_in_a_sound_store(stage: &Stage) -> Checked {
     use agent_core::SessionStoreExt;
 
     let storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?;
-    storage.workspaces.save_config(workspace.id, Some("a = 1".to_owned()), Expect::Absent).await?;
-    storage.bindings.bind(&stage.device("laptop")?, workspace.id, Expect::Absent).await?;
+    storage
+        .workspaces
+        .save_config(workspace.id, Some("a = 1".to_owned()), Precondition::MustNotExist)
+        .await?;
+    storage.bindings.bind(&stage.device("laptop")?, workspace.id, Precondition::MustNotExist).await?;
     let new = NewSession::new(stage.effects.new_session_id(), workspace.id);
     let session = stage.create(&storage, new).await?;
     let session = stage.fill(&storage, &session, 12).await?;
@@ -331,7 +345,7 @@ async fn what_is_sound_is_verified(stage: &Stage) -> Checked {
     stage.begin_run(&storage, &child, "on").await?;
     let gone = NewSession::new(stage.effects.new_session_id(), workspace.id);
     let gone = stage.create(&storage, gone).await?;
-    let delete = stage.seal(&gone).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = stage.seal(&gone).with_trigger(Trigger::Delete(Reason::UserDeleted));
     let gone = storage.sessions.commit(delete).await?.session;
     storage.sessions.purge(Purge::new(gone.id, gone.head)).await?;
     let mut calls = 0;
@@ -342,8 +356,8 @@ async fn what_is_sound_is_verified(stage: &Stage) -> Checked {
     same("how often it told of its progress", &calls, &5)
 }
 
-/// A damaged event is found, in its session and nowhere else.
-async fn damage_is_found_and_nothing_else(stage: &Stage) -> Checked {
+/// Verifying finds a damaged event, in its session and nowhere else.
+async fn verify_finds_only_the_damaged_event(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?;
     let new = NewSession::new(stage.effects.new_session_id(), workspace.id);
@@ -360,8 +374,8 @@ async fn damage_is_found_and_nothing_else(stage: &Stage) -> Checked {
     holds_for("nothing that is derived differs", &found, !differs)
 }
 
-/// A damaged workspace is found.
-async fn damaged_workspaces_are_found(stage: &Stage) -> Checked {
+/// Verifying finds a damaged workspace.
+async fn verify_finds_damaged_workspaces(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let (hurt, _) = (stage.new_workspace(&storage).await?, stage.new_workspace(&storage).await?);
     drop(storage);
@@ -374,14 +388,17 @@ async fn damaged_workspaces_are_found(stage: &Stage) -> Checked {
     same("how often it is named", &seen.findings.iter().filter(named).count(), &1)
 }
 
-/// Damaged bindings are found.
-async fn damaged_bindings_are_found(stage: &Stage) -> Checked {
+/// Verifying finds damaged bindings.
+async fn verify_finds_damaged_bindings(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?.id;
     for n in 0..4 {
-        storage.bindings.bind(&stage.device(&format!("device {n}"))?, workspace, Expect::Absent).await?;
+        storage
+            .bindings
+            .bind(&stage.device(&format!("device {n}"))?, workspace, Precondition::MustNotExist)
+            .await?;
     }
-    storage.bindings.bind(&stage.device("laptop")?, workspace, Expect::Absent).await?;
+    storage.bindings.bind(&stage.device("laptop")?, workspace, Precondition::MustNotExist).await?;
     drop(storage);
     stage.damage(Damage::Bindings).await?;
     let found = verify(&stage.open().await?, |_| ()).await?.findings;
@@ -389,27 +406,27 @@ async fn damaged_bindings_are_found(stage: &Stage) -> Checked {
     holds_for("damage is found", &found, damage)
 }
 
-/// All that can be read of a damaged session is in a new one, in its order, with a note in the place of what is
-/// lost; the damaged one stays as it is, and the new one goes on.
-async fn what_can_be_read_of_a_damaged_session_is_saved(stage: &Stage) -> Checked {
+/// All readable events of a damaged session are copied to a new one, in order, with a note in place of the lost ones.
+/// The damaged session stays unchanged, and the new one can continue.
+async fn salvage_copies_all_readable_events(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let (storage, session, at) = damaged(stage, storage).await?;
     let saved = salvage(&storage, &stage.effects, session.id, Some(session.workspace)).await?;
     same("the events that were read", &saved.read, &(session.head.get() - 1))?;
-    let gaps: Vec<_> = saved.gaps.iter().map(|gap| (gap.first, gap.last)).collect();
+    let gaps: Vec<_> = saved.lost.iter().map(|gap| (gap.first, gap.last)).collect();
     same("what could not be read", &gaps, &vec![(at, at)])?;
     let mut texts = Vec::new();
     for event in own_events(&storage, saved.session.id, 100).await? {
-        match event.body()? {
-            Body::UserMessage(said) => texts.push(said.text),
-            Body::SystemMessage(said) => {
+        match event.decode()? {
+            EventPayload::UserMessage(said) => texts.push(said.text),
+            EventPayload::SystemMessage(said) => {
                 holds_for("the note names what is lost", &said.text, said.text.contains("event 5"))?;
-                let told = saved.gaps.iter().any(|gap| said.text.contains(&gap.reason));
+                let told = saved.lost.iter().any(|gap| said.text.contains(&gap.reason));
                 holds_for("the note says nothing of where it is kept", &said.text, !told)?;
                 texts.push("lost".to_owned());
             }
             body => {
-                let made_up = matches!(body, Body::UserInterrupt(_));
+                let made_up = matches!(body, EventPayload::UserInterrupt(_));
                 holds_for("nothing that nobody did", &event.kind, !made_up)?;
             }
         }
@@ -418,14 +435,18 @@ async fn what_can_be_read_of_a_damaged_session_is_saved(stage: &Stage) -> Checke
     // The first message is event 2.
     expected[3] = "lost".to_owned();
     same("what the new session says", &texts, &expected)?;
-    same("what waits in it", &(saved.session.pending, saved.session.status.state), &(0, SessionState::Idle))?;
-    let from = ReadEvents::first(100).after(Seq::new(at.get() - 1));
+    same(
+        "what waits in it",
+        &(saved.session.inputs_open, saved.session.status.state),
+        &(0, SessionState::Idle),
+    )?;
+    let from = ReadEvents::first(100).with_after(Seq::new(at.get() - 1));
     refused!("the damaged event", storage.sessions.read(session.id, from).await, ErrorKind::Corrupt)?;
     stage.say(&storage, &saved.session, "on").await.map(drop)
 }
 
-/// Of a damaged fork also that is saved which it shares with what it was made from.
-async fn a_damaged_fork_is_saved_with_what_it_shares(stage: &Stage) -> Checked {
+/// Saving a damaged fork also saves the events that it shares with its parent.
+async fn salvaged_fork_includes_its_shared_history(stage: &Stage) -> Checked {
     use agent_core::SessionStoreExt;
 
     let storage = stage.open().await?;
@@ -442,11 +463,11 @@ async fn a_damaged_fork_is_saved_with_what_it_shares(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let saved = salvage(&storage, &stage.effects, fork.id, None).await?;
     same("where it is", &saved.session.workspace, &fork.workspace)?;
-    let gaps: Vec<_> = saved.gaps.iter().map(|gap| (gap.first, gap.last)).collect();
+    let gaps: Vec<_> = saved.lost.iter().map(|gap| (gap.first, gap.last)).collect();
     same("what could not be read", &gaps, &vec![(at, at)])?;
     let mut texts = Vec::new();
     for event in own_events(&storage, saved.session.id, 100).await? {
-        if let Body::UserMessage(said) = event.body()? {
+        if let EventPayload::UserMessage(said) = event.decode()? {
             texts.push(said.text);
         }
     }

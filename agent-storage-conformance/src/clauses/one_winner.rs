@@ -1,12 +1,12 @@
-//! Contract 3: of N writes with the same expectation exactly one succeeds, across handles; the others learn what is
-//! so now.
+//! Contract 3: of N writes with the same precondition exactly one succeeds, across handles; the others get the current
+//! state.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
-use agent_core::event::{Body, Decision, NewEvent, ToolConfirmation};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
+use agent_core::event::{Decision, EventPayload, NewEvent, ToolConfirmation};
 use agent_core::model::{ActionId, ActionKind, PendingAction};
 use agent_core::state::SessionState;
 use agent_core::store::ContentHash;
@@ -18,19 +18,19 @@ use crate::stage::{Stage, own_events, race, split};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![OneWinner:
-        one_commit_wins_per_expectation,
-        a_stale_expectation_is_a_conflict_with_the_head,
-        one_creator_of_a_session,
-        one_creator_of_a_workspace,
+        one_commit_wins_per_precondition,
+        stale_precondition_is_a_conflict,
+        one_creation_wins_per_session_id,
+        one_creation_wins_per_workspace_id,
         one_put_wins_per_revision,
         one_configuration_wins_per_hash,
         first_contacts_of_one_device_agree,
-        one_rebind_wins_per_expectation,
+        one_rebind_wins_per_precondition,
         appends_from_many_handles_all_land,
-        one_run_begins,
-        one_answer_resumes,
-        what_one_handle_wrote_another_reads,
-        stores_of_several_backends_are_wired_as_one,
+        one_of_eight_runs_begins,
+        one_of_eight_answers_resumes,
+        acknowledged_write_is_visible_to_every_handle,
+        stores_of_several_backends_work_as_one,
         a_handle_serves_any_task_on_any_runtime,
     ]
 }
@@ -38,7 +38,7 @@ pub(super) fn clauses() -> Vec<Clause> {
 const TASKS: usize = 8;
 const HANDLES: usize = 4;
 
-/// Checks that the losers of a race learned the head.
+/// Checks that the losers of a race got the head.
 fn all_conflicts(errors: &[agent_core::Error], head: Option<Seq>) -> Checked {
     for error in errors {
         holds_for(
@@ -51,9 +51,8 @@ fn all_conflicts(errors: &[agent_core::Error], head: Option<Seq>) -> Checked {
     Ok(())
 }
 
-/// Eight commits that expect the same head, from four handles: one is applied, seven get `Conflict` with the
-/// head as it is now.
-async fn one_commit_wins_per_expectation(stage: &Stage) -> Checked {
+/// Eight commits expect the same head, from four handles: one is applied, seven get `Conflict` with the current head.
+async fn one_commit_wins_per_precondition(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let mut session = stage.new_session(&handles[0]).await?;
     for round in 0..stage.settings.rounds {
@@ -61,8 +60,8 @@ async fn one_commit_wins_per_expectation(stage: &Stage) -> Checked {
             .map(|n| {
                 stage
                     .seal(&session)
-                    .expect(Expect::Is(session.head))
-                    .event(NewEvent::user_message(format!("round {round} task {n}")))
+                    .with_precondition(Precondition::Matches(session.head))
+                    .with_event(NewEvent::user_message(format!("round {round} task {n}")))
             })
             .collect();
         let ids: Vec<_> = commits.iter().map(|commit| commit.id).collect();
@@ -85,19 +84,24 @@ async fn one_commit_wins_per_expectation(stage: &Stage) -> Checked {
     same("the number of events in the log", &(events.len() as u64), &session.head.get())
 }
 
-/// A writer that has not read the newest events is refused, for as long as it does not read on; an existing
-/// session is not created again. Nothing is changed.
-async fn a_stale_expectation_is_a_conflict_with_the_head(stage: &Stage) -> Checked {
+/// A writer that has not read the newest events is refused until it reads them; an existing session is not created
+/// again. Nothing is changed.
+async fn stale_precondition_is_a_conflict(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let now = stage.say(&storage, &session, "newer").await?.session;
     for _ in 0..3 {
-        let stale =
-            stage.seal(&session).expect(Expect::Is(session.head)).event(NewEvent::user_message("stale"));
+        let stale = stage
+            .seal(&session)
+            .with_precondition(Precondition::Matches(session.head))
+            .with_event(NewEvent::user_message("stale"));
         let result = storage.sessions.commit(stale).await;
         all_conflicts(&[refused!("a stale commit", result, ErrorKind::Conflict { .. })?], Some(now.head))?;
     }
-    let ahead = stage.seal(&now).expect(Expect::Is(now.head.next())).event(NewEvent::user_message("ahead"));
+    let ahead = stage
+        .seal(&now)
+        .with_precondition(Precondition::Matches(now.head.next()))
+        .with_event(NewEvent::user_message("ahead"));
     let result = storage.sessions.commit(ahead).await;
     all_conflicts(
         &[refused!("a commit ahead of the head", result, ErrorKind::Conflict { .. })?],
@@ -107,13 +111,16 @@ async fn a_stale_expectation_is_a_conflict_with_the_head(stage: &Stage) -> Check
     let result = storage.sessions.commit(Commit::create(&stage.effects, again)).await;
     all_conflicts(&[refused!("a second creation", result, ErrorKind::Conflict { .. })?], Some(now.head))?;
     same("the session after the refusals", &storage.sessions.load(session.id).await?, &now)?;
-    let fresh = stage.seal(&now).expect(Expect::Is(now.head)).event(NewEvent::user_message("fresh"));
+    let fresh = stage
+        .seal(&now)
+        .with_precondition(Precondition::Matches(now.head))
+        .with_event(NewEvent::user_message("fresh"));
     storage.sessions.commit(fresh).await?;
     Ok(())
 }
 
-/// Of eight creations of one session id one succeeds; the session is the winner's.
-async fn one_creator_of_a_session(stage: &Stage) -> Checked {
+/// One of eight creations of one session id succeeds; the session is the winner's.
+async fn one_creation_wins_per_session_id(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let workspace = stage.new_workspace(&handles[0]).await?;
     for round in 0..stage.settings.rounds {
@@ -121,7 +128,7 @@ async fn one_creator_of_a_session(stage: &Stage) -> Checked {
         let results = race((0..TASKS).map(|n| {
             let store = handles[n % HANDLES].sessions.clone();
             let new = agent_core::session::NewSession::new(id, workspace.id)
-                .with(&agent_core::model::Patch::new().label("creator", n.to_string()));
+                .with_patch(&agent_core::model::Patch::new().with_label("creator", n.to_string()));
             let commit = Commit::create(&stage.effects, new);
             async move { store.commit(commit).await }
         }))
@@ -137,15 +144,15 @@ async fn one_creator_of_a_session(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// Of eight creations of one workspace id one succeeds; the record is the winner's.
-async fn one_creator_of_a_workspace(stage: &Stage) -> Checked {
+/// One of eight creations of one workspace id succeeds; the record is the winner's.
+async fn one_creation_wins_per_workspace_id(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     for round in 0..stage.settings.rounds {
         let workspace = stage.workspace("contested");
         let results = race((0..TASKS).map(|n| {
             let store = handles[n % HANDLES].workspaces.clone();
             let workspace = workspace.clone().with_name(format!("name {n}"));
-            async move { store.put(workspace, Expect::Absent).await }
+            async move { store.put(workspace, Precondition::MustNotExist).await }
         }))
         .await?;
         let winner = results.iter().position(Result::is_ok);
@@ -158,7 +165,7 @@ async fn one_creator_of_a_workspace(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// Of eight puts of the same revision one succeeds, and the revision grows by one.
+/// One of eight puts of the same revision succeeds, and the revision grows by one.
 async fn one_put_wins_per_revision(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let mut workspace = stage.new_workspace(&handles[0]).await?;
@@ -166,7 +173,7 @@ async fn one_put_wins_per_revision(stage: &Stage) -> Checked {
         let results = race((0..TASKS).map(|n| {
             let store = handles[n % HANDLES].workspaces.clone();
             let changed = workspace.clone().with_name(format!("round {round} name {n}"));
-            let expect = Expect::Is(workspace.revision);
+            let expect = Precondition::Matches(workspace.revision);
             async move { store.put(changed, expect).await }
         }))
         .await?;
@@ -181,11 +188,11 @@ async fn one_put_wins_per_revision(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// Of eight changes of the same configuration one succeeds; people and programs do not overwrite each other.
+/// One of eight changes of the same configuration succeeds; people and programs do not overwrite each other.
 async fn one_configuration_wins_per_hash(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let workspace = stage.new_workspace(&handles[0]).await?;
-    let mut expect = Expect::Absent;
+    let mut expect = Precondition::MustNotExist;
     for round in 0..stage.settings.rounds {
         let texts: Vec<_> = (0..TASKS).map(|n| format!("round = {round}\ntask = {n}\n")).collect();
         let results = race(texts.iter().cloned().enumerate().map(|(n, text)| {
@@ -199,12 +206,12 @@ async fn one_configuration_wins_per_hash(stage: &Stage) -> Checked {
         all_conflicts(&lost, None)?;
         let stored = handles[round % HANDLES].workspaces.load_config(workspace.id).await?;
         same("the configuration that is stored", &stored, &winner.map(|n| texts[n].clone()))?;
-        expect = Expect::Is(ContentHash::of(stored.as_deref().unwrap_or_default()));
+        expect = Precondition::Matches(ContentHash::of(stored.as_deref().unwrap_or_default()));
     }
     Ok(())
 }
 
-/// Eight first contacts of one device, each with a workspace of its own in mind, agree on one.
+/// Eight first contacts of one device, each with a different workspace, agree on one.
 async fn first_contacts_of_one_device_agree(stage: &Stage) -> Checked {
     stage.in_parts(race_first_contacts).await
 }
@@ -216,7 +223,7 @@ async fn race_first_contacts(stage: Arc<Stage>, rounds: Range<usize>) -> Checked
         let ids: Vec<_> = (0..TASKS).map(|_| stage.effects.new_workspace_id()).collect();
         let results = race(ids.iter().copied().enumerate().map(|(n, id)| {
             let (store, device) = (handles[n % HANDLES].bindings.clone(), device.clone());
-            async move { store.bind(&device, id, Expect::Absent).await }
+            async move { store.bind(&device, id, Precondition::MustNotExist).await }
         }))
         .await?;
         let (bound, failed) = split(results);
@@ -234,17 +241,17 @@ async fn race_first_contacts(stage: Arc<Stage>, rounds: Range<usize>) -> Checked
     Ok(())
 }
 
-/// Of eight rebinds that expect the same workspace one succeeds; the others get `Conflict`.
-async fn one_rebind_wins_per_expectation(stage: &Stage) -> Checked {
+/// One of eight rebinds that expect the same workspace succeeds; the others get `Conflict`.
+async fn one_rebind_wins_per_precondition(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let device = stage.device("shared")?;
     let mut now = stage.effects.new_workspace_id();
-    handles[0].bindings.bind(&device, now, Expect::Absent).await?;
+    handles[0].bindings.bind(&device, now, Precondition::MustNotExist).await?;
     for round in 0..stage.settings.rounds {
         let results = race((0..TASKS).map(|n| {
             let (store, device) = (handles[n % HANDLES].bindings.clone(), device.clone());
             let to = stage.effects.new_workspace_id();
-            async move { store.bind(&device, to, Expect::Is(now)).await }
+            async move { store.bind(&device, to, Precondition::Matches(now)).await }
         }))
         .await?;
         let (won, lost) = split(results);
@@ -256,7 +263,7 @@ async fn one_rebind_wins_per_expectation(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// Appends without an expectation, from eight tasks on four handles, all land, each once, in an order without
+/// Appends without an expectation, from eight tasks on four handles, are all applied, each once, in an order without
 /// gaps.
 async fn appends_from_many_handles_all_land(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
@@ -287,16 +294,16 @@ async fn appends_from_many_handles_all_land(stage: &Stage) -> Checked {
     same("the sequence", &sequence, &(1..=events.len() as u64).collect::<Vec<_>>())?;
     let stored: Vec<_> = events
         .iter()
-        .filter_map(|event| match event.body() {
-            Ok(Body::UserMessage(message)) => Some((event.seq, message.text)),
+        .filter_map(|event| match event.decode() {
+            Ok(EventPayload::UserMessage(message)) => Some((event.seq, message.text)),
             _ => None,
         })
         .collect();
     same("what is stored, against what was acknowledged", &stored, &acknowledged)
 }
 
-/// Of eight runs that want to begin one does; the others are told who holds it.
-async fn one_run_begins(stage: &Stage) -> Checked {
+/// One of eight runs that try to begin succeeds; the others get the holder's name.
+async fn one_of_eight_runs_begins(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let mut session = stage.new_session(&handles[0]).await?;
     for round in 0..stage.settings.rounds {
@@ -305,7 +312,7 @@ async fn one_run_begins(stage: &Stage) -> Checked {
         let results = race(runs.iter().copied().enumerate().map(|(n, run)| {
             let store = handles[n % HANDLES].sessions.clone();
             let request = LeaseRequest::new(format!("holder {n}"), run);
-            let commit = stage.seal(&session).trigger(Trigger::BeginRun(request));
+            let commit = stage.seal(&session).with_trigger(Trigger::BeginRun(request));
             async move { store.commit(commit).await }
         }))
         .await?;
@@ -322,28 +329,28 @@ async fn one_run_begins(stage: &Stage) -> Checked {
         same("the epoch grew by one per run", &session.epoch.get(), &(round as u64 + 1))?;
         let run = winner.map(|n| runs[n]).ok_or_else(|| Failure::new("the runs", "a winner", "none"))?;
         let end = RunEnd::Completed(agent_core::state::Reason::EndTurn);
-        let end = stage.seal_run(&session, run).trigger(Trigger::EndRun(end));
+        let end = stage.seal_run(&session, run).with_trigger(Trigger::EndRun(end));
         session = handles[0].sessions.commit(end).await?.session;
     }
     Ok(())
 }
 
-/// Of eight answers to one question, from any device, one resumes the session.
-async fn one_answer_resumes(stage: &Stage) -> Checked {
+/// One of eight answers to one question, from any device, resumes the session.
+async fn one_of_eight_answers_resumes(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let mut session = stage.new_session(&handles[0]).await?;
     for round in 0..stage.settings.rounds {
         let (running, run) = stage.begin_run(&handles[0], &session, "delete it?").await?;
         let action: ActionId = format!("question {round}").parse()?;
         let question = PendingAction::new(action.clone(), ActionKind::Approval, "Really?");
-        let wait = stage.seal_run(&running, run).trigger(Trigger::EndRun(RunEnd::Await(question)));
+        let wait = stage.seal_run(&running, run).with_trigger(Trigger::EndRun(RunEnd::Await(question)));
         let waiting = handles[0].sessions.commit(wait).await?.session;
         same("the state", &waiting.status.state, &SessionState::RequiresAction)?;
         let results = race((0..TASKS).map(|n| {
             let store = handles[n % HANDLES].sessions.clone();
             let decision = if n % 2 == 0 { Decision::Allow } else { Decision::Deny };
-            let answer = Body::UserToolConfirmation(ToolConfirmation::new(action.clone(), decision));
-            let commit = stage.seal(&waiting).event(NewEvent::of(&answer));
+            let answer = EventPayload::UserToolConfirmation(ToolConfirmation::new(action.clone(), decision));
+            let commit = stage.seal(&waiting).with_event(NewEvent::of(&answer));
             async move { store.commit(commit).await }
         }))
         .await?;
@@ -356,14 +363,14 @@ async fn one_answer_resumes(stage: &Stage) -> Checked {
                 matches!(error.kind(), ErrorKind::InvalidTransition { from: SessionState::Queued, .. }),
             )?;
         }
-        let stop = stage.seal(&won[0].session).event(NewEvent::interrupt());
+        let stop = stage.seal(&won[0].session).with_event(NewEvent::interrupt());
         session = handles[0].sessions.commit(stop).await?.session;
     }
     Ok(())
 }
 
-/// What one handle was told is stored, every other handle reads at once.
-async fn what_one_handle_wrote_another_reads(stage: &Stage) -> Checked {
+/// A write that one handle has acknowledged is read immediately by every other handle.
+async fn acknowledged_write_is_visible_to_every_handle(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let mut session = stage.new_session(&handles[0]).await?;
     for n in 0..stage.settings.rounds {
@@ -375,7 +382,7 @@ async fn what_one_handle_wrote_another_reads(stage: &Stage) -> Checked {
         same("its last event, on another handle", &page.events.first().map(|e| e.seq), &Some(done.last))?;
         // Few devices: some stores rewrite all bindings for one.
         let (device, to) = (stage.device(&format!("device {}", n % 50))?, stage.effects.new_workspace_id());
-        writer.bindings.bind(&device, to, Expect::Any).await?;
+        writer.bindings.bind(&device, to, Precondition::None).await?;
         let bound = reader.bindings.resolve(&device).await?;
         same("the binding, on another handle", &bound, &Some(to))?;
         session = done.session;
@@ -383,8 +390,8 @@ async fn what_one_handle_wrote_another_reads(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// Three slots filled from three handles, or with another backend in one of them, answer like one store.
-async fn stores_of_several_backends_are_wired_as_one(stage: &Stage) -> Checked {
+/// A storage whose three stores come from three handles, or one of them from another backend, answers like one store.
+async fn stores_of_several_backends_work_as_one(stage: &Stage) -> Checked {
     let handles = stage.handles(3).await?;
     let other: Storage = agent_core::MemoryStore::new().into();
     let (workspaces, sessions, bindings) =
@@ -397,11 +404,11 @@ async fn stores_of_several_backends_are_wired_as_one(stage: &Stage) -> Checked {
     ] {
         let device = stage.device(&format!("device {}", stage.effects.new_uuid()))?;
         let session = stage.new_session(&storage).await?;
-        let bound = storage.bindings.bind(&device, session.workspace, Expect::Absent).await?;
+        let bound = storage.bindings.bind(&device, session.workspace, Precondition::MustNotExist).await?;
         same("what the device is bound to", &bound, &session.workspace)?;
         same("its workspace", &storage.workspaces.load(bound).await?.id, &session.workspace)?;
         let said = stage.say(&storage, &session, "hello").await?;
-        let query = agent_core::store::SessionQuery::new().workspace(bound);
+        let query = agent_core::store::SessionQuery::new().with_workspace(bound);
         let listed = storage.sessions.list(query).await?;
         same("its session", &listed.items.first().map(|item| item.head), &Some(said.last))?;
         storage.workspaces.delete(bound).await?;

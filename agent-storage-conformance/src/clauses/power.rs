@@ -1,9 +1,9 @@
-//! Contract 1 when the power goes, and contract 7 when calls to the medium fail.
+//! Contract 1 after power loss, and contract 7 if calls to the medium fail.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use agent_core::commit::{Commit, Expect, Trigger};
+use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
 use agent_core::session::{NewSession, Session};
@@ -20,12 +20,12 @@ pub(super) fn clauses() -> Vec<Clause> {
         acknowledged_writes_outlive_a_power_loss (Needs::PowerLoss),
     ];
     clauses.extend(table![Outcomes:
-        a_failed_write_says_if_it_was_applied (Needs::Faults),
+        failed_write_reports_whether_it_was_applied (Needs::Faults),
     ]);
     clauses
 }
 
-/// All that was acknowledged.
+/// Everything that was acknowledged.
 #[derive(Default)]
 struct Acknowledged {
     workspaces: BTreeMap<WorkspaceId, Option<Workspace>>,
@@ -35,7 +35,7 @@ struct Acknowledged {
 }
 
 impl Acknowledged {
-    /// Cuts the power, opens what is left, and looks for all of it.
+    /// Cuts the power, opens what is left, and checks that everything is there.
     async fn outlives(&self, stage: Stage, storage: Storage) -> Checked<(Stage, Storage)> {
         let stage = stage.lose_power(storage).await?;
         let storage = stage.open().await?;
@@ -67,26 +67,30 @@ impl Acknowledged {
     }
 }
 
-/// The power goes after each write: what was acknowledged is there, whole, and the store goes on.
+/// Power is lost after each write: everything acknowledged is there, whole, and the store can continue.
 async fn acknowledged_writes_outlive_a_power_loss(stage: &Stage) -> Checked {
     let mut known = Acknowledged::default();
     let mut stage = stage.for_faults().await?;
     let mut storage = stage.open().await?;
     let [first, second] = [stage.workspace("first"), stage.workspace("second")];
     for new in [&first, &second] {
-        let put = storage.workspaces.put(new.clone(), Expect::Absent).await?;
+        let put = storage.workspaces.put(new.clone(), Precondition::MustNotExist).await?;
         known.workspaces.insert(put.id, Some(put));
         (stage, storage) = known.outlives(stage, storage).await?;
     }
-    for text in [Some("a = 1"), Some("a = 2"), None] {
+    for (text, expect) in [
+        (Some("a = 1"), Precondition::MustNotExist),
+        (Some("a = 2"), Precondition::MustExist),
+        (None, Precondition::MustExist),
+    ] {
         let text = text.map(str::to_owned);
-        storage.workspaces.save_config(first.id, text.clone(), Expect::Any).await?;
+        storage.workspaces.save_config(first.id, text.clone(), expect).await?;
         known.configs.insert(first.id, text);
         (stage, storage) = known.outlives(stage, storage).await?;
     }
     let [laptop, phone] = [stage.device("laptop")?, stage.device("phone")?];
     for (device, to) in [(&laptop, first.id), (&phone, first.id), (&laptop, second.id)] {
-        storage.bindings.bind(device, to, Expect::Any).await?;
+        storage.bindings.bind(device, to, Precondition::None).await?;
         known.bindings.insert(device.clone(), Some(to));
         (stage, storage) = known.outlives(stage, storage).await?;
     }
@@ -102,7 +106,7 @@ async fn acknowledged_writes_outlive_a_power_loss(stage: &Stage) -> Checked {
     }
     for sizes in [vec![20], vec![500, 1, 5000], vec![100_000], vec![3; 50]] {
         let messages = sizes.into_iter().map(|size| NewEvent::user_message("x".repeat(size)));
-        let commit = stage.seal(&known.sessions[&kept]).events(messages);
+        let commit = stage.seal(&known.sessions[&kept]).with_events(messages);
         let session = storage.sessions.commit(commit).await?.session;
         known.sessions.insert(kept, session);
         (stage, storage) = known.outlives(stage, storage).await?;
@@ -110,11 +114,11 @@ async fn acknowledged_writes_outlive_a_power_loss(stage: &Stage) -> Checked {
     // Several writes between two losses, of which the last ones are of other objects than the first.
     let said = stage.say(&storage, &known.sessions[&kept], "one").await?.session;
     known.sessions.insert(kept, stage.say(&storage, &said, "two").await?.session);
-    let renamed = storage.workspaces.put(first.clone().with_name("renamed"), Expect::Any).await?;
+    let renamed = storage.workspaces.put(first.clone().with_name("renamed"), Precondition::MustExist).await?;
     known.workspaces.insert(first.id, Some(renamed));
     (stage, storage) = known.outlives(stage, storage).await?;
 
-    let delete = stage.seal(&known.sessions[&gone]).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = stage.seal(&known.sessions[&gone]).with_trigger(Trigger::Delete(Reason::UserDeleted));
     known.sessions.insert(gone, storage.sessions.commit(delete).await?.session);
     (stage, storage) = known.outlives(stage, storage).await?;
     storage.workspaces.delete(second.id).await?;
@@ -122,7 +126,7 @@ async fn acknowledged_writes_outlive_a_power_loss(stage: &Stage) -> Checked {
     known.outlives(stage, storage).await.map(drop)
 }
 
-/// A write that is tried while a call to the medium fails.
+/// Write that is tried while a call to the medium fails.
 #[derive(Clone, Copy, Debug)]
 enum Write {
     Commit,
@@ -136,12 +140,12 @@ enum Write {
 const WRITES: [Write; 6] =
     [Write::Commit, Write::Create, Write::Put, Write::Configure, Write::Bind, Write::Unbind];
 
-/// More calls to its medium than a store makes for one write.
+/// Limit on calls to the medium, more than a store makes for one write.
 const MOST_CALLS: usize = 2000;
 
-/// Each call of each write fails, with and without its work: an error that claims `NotApplied` is right, now and after
-/// reopening, and the same write sent again takes effect, once.
-async fn a_failed_write_says_if_it_was_applied(stage: &Stage) -> Checked {
+/// Each call of each write fails, with and without its effect. An error that claims `NotApplied` is right, now and
+/// after reopening, and the same write sent again takes effect, once.
+async fn failed_write_reports_whether_it_was_applied(stage: &Stage) -> Checked {
     for done in [false, true] {
         for write in WRITES {
             fail_each_call(&stage.for_faults().await?, write, done).await?;
@@ -153,13 +157,15 @@ async fn a_failed_write_says_if_it_was_applied(stage: &Stage) -> Checked {
 async fn fail_each_call(stage: &Stage, write: Write, done: bool) -> Checked {
     let mut storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?;
+    let config = Some("a = 1".to_owned());
+    storage.workspaces.save_config(workspace.id, config, Precondition::MustNotExist).await?;
     let new = NewSession::new(stage.effects.new_session_id(), workspace.id);
     let mut session = stage.create(&storage, new).await?;
     for skip in 0..MOST_CALLS {
         let name = format!("try {skip}");
         // To be unbound, it must be bound.
         if matches!(write, Write::Unbind) {
-            storage.bindings.bind(&stage.device(&name)?, workspace.id, Expect::Absent).await?;
+            storage.bindings.bind(&stage.device(&name)?, workspace.id, Precondition::MustNotExist).await?;
         }
         let commit = match write {
             Write::Create => {
@@ -172,7 +178,7 @@ async fn fail_each_call(stage: &Stage, write: Write, done: bool) -> Checked {
             write,
             workspace: workspace.clone().with_name(&*name),
             device: stage.device(&name)?,
-            commit: commit.event(NewEvent::user_message(&*name)),
+            commit: commit.with_event(NewEvent::user_message(&*name)),
         };
         stage.fail(Some(FailingCall::new(skip, done))).await?;
         let answer = tried.send(&storage).await;
@@ -227,9 +233,13 @@ impl Tried {
         let id = self.workspace.id;
         match self.write {
             Write::Commit | Write::Create => storage.sessions.commit(self.commit.clone()).await.map(drop),
-            Write::Put => storage.workspaces.put(self.workspace.clone(), Expect::Any).await.map(drop),
-            Write::Configure => storage.workspaces.save_config(id, Some(self.config()), Expect::Any).await,
-            Write::Bind => storage.bindings.bind(&self.device, id, Expect::Any).await.map(drop),
+            Write::Put => {
+                storage.workspaces.put(self.workspace.clone(), Precondition::MustExist).await.map(drop)
+            }
+            Write::Configure => {
+                storage.workspaces.save_config(id, Some(self.config()), Precondition::MustExist).await
+            }
+            Write::Bind => storage.bindings.bind(&self.device, id, Precondition::None).await.map(drop),
             Write::Unbind => storage.bindings.unbind(&self.device).await.map(drop),
         }
     }
@@ -255,13 +265,13 @@ impl Tried {
         })
     }
 
-    /// How many events the commit makes: a creation has one of its own.
+    /// Returns the number of events that the commit makes: a creation has one of its own.
     fn events(&self) -> usize {
         if matches!(self.write, Write::Create) { 2 } else { 1 }
     }
 }
 
-/// How many events of a commit are in its session.
+/// Returns the number of events of a commit that are in its session.
 async fn written(storage: &Storage, commit: &Commit) -> Checked<usize> {
     match storage.sessions.load(commit.session).await {
         Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(0),

@@ -1,4 +1,4 @@
-//! What a purge takes, whatever it was asked: nothing that a living fork reads, and every word of the rest.
+//! Scope of a purge: it removes nothing that a living fork reads, and every word of the rest.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{DocumentWritten, NewEvent};
 use agent_core::json::RawJson;
 use agent_core::model::{
-    Access, Actor, Attributes, ExternalHandle, Failure as RunFailure, Patch, Role, Title, Wake,
+    Access, Actor, Attributes, ExternalHandle, Failure as RunFailure, Patch, Role, Timer, Title,
 };
 use agent_core::session::{NewSession, Session};
 use agent_core::state::Reason;
@@ -18,18 +18,21 @@ use crate::registry::{Clause, table};
 use crate::stage::Stage;
 
 pub(super) fn clauses() -> Vec<Clause> {
-    [table![Lineage: a_purge_keeps_what_living_forks_read,], table![NothingHides: a_tombstone_keeps_no_word,]]
-        .concat()
+    [
+        table![Lineage: purge_keeps_events_that_live_forks_read,],
+        table![NothingHides: purged_tombstone_keeps_no_text,],
+    ]
+    .concat()
 }
 
 async fn delete(stage: &Stage, storage: &Storage, session: &Session) -> Checked<Arc<Session>> {
-    let delete = stage.seal(session).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = stage.seal(session).with_trigger(Trigger::Delete(Reason::UserDeleted));
     Ok(storage.sessions.commit(delete).await?.session)
 }
 
-/// The plain request, which names nothing to keep, spares what living forks read: those of deleted forks
-/// too. When nobody reads it any more, it goes.
-async fn a_purge_keeps_what_living_forks_read(stage: &Stage) -> Checked {
+/// A plain request, without events to keep, keeps everything that living forks read, including forks of deleted forks.
+/// When no fork reads it any more, it is removed.
+async fn purge_keeps_events_that_live_forks_read(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let parent = stage.new_session(&storage).await?;
     let parent = stage.fill(&storage, &parent, 4).await?;
@@ -75,35 +78,36 @@ async fn a_purge_keeps_what_living_forks_read(stage: &Stage) -> Checked {
 
 const WORD: &str = "sesame";
 
-/// A session in whose record each field that takes text has the word.
+/// Creates a session in whose record each text field contains the word.
 async fn wordy(stage: &Stage, storage: &Storage, creator: &Actor) -> Checked<Arc<Session>> {
     let said = Patch::new()
-        .title(Title::by_user(WORD))
-        .label(WORD, WORD)
-        .metadata(WORD, RawJson::of(&WORD)?)
-        .reference(WORD, WORD)
-        .handle(WORD, ExternalHandle::new(WORD, WORD).with_note(WORD))
+        .with_title(Title::by_user(WORD))
+        .with_label(WORD, WORD)
+        .with_metadata(WORD, RawJson::of(&WORD)?)
+        .with_reference(WORD, WORD)
+        .with_handle(WORD, ExternalHandle::new(WORD, WORD).with_note(WORD))
         .mount(WORD, Access::Read)
         .pin(WORD);
     let new = NewSession::new(stage.effects.new_session_id(), stage.new_workspace(storage).await?.id);
-    let create = Commit::create(&stage.effects, new.with(&said)).actor(creator.clone());
+    let create = Commit::create(&stage.effects, new.with_patch(&said)).with_actor(creator.clone());
     let session = storage.sessions.commit(create).await?.session;
     let run = stage.effects.new_run_id();
     let begin = stage
         .seal(&session)
-        .event(NewEvent::user_message(WORD))
-        .event(NewEvent::wake_scheduled(Wake::new(WORD, crate::stage::START)))
-        .event(NewEvent::document_written(DocumentWritten::after(None, WORD, Some(WORD.to_owned()))))
-        .trigger(Trigger::BeginRun(LeaseRequest::new(WORD, run)));
+        .with_event(NewEvent::user_message(WORD))
+        .with_event(NewEvent::timer_scheduled(Timer::new(WORD, crate::stage::START)))
+        .with_event(NewEvent::document_written(DocumentWritten::after(None, WORD, Some(WORD.to_owned()))))
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new(WORD, run)));
     let running = storage.sessions.commit(begin).await?.session;
     let failure = RunFailure::new(Reason::RunError, WORD);
-    let end = stage.seal_run(&running, run).trigger(Trigger::EndRun(RunEnd::Failed(failure)));
+    let end = stage.seal_run(&running, run).with_trigger(Trigger::EndRun(RunEnd::Failed(failure)));
     Ok(storage.sessions.commit(end).await?.session)
 }
 
-/// Of a session that was deleted and purged its ids, times, state and lineage are left, and no word that anybody
-/// wrote: in its record, in lists, through lists by its labels or its creator; also after reopening and rebuilding.
-async fn a_tombstone_keeps_no_word(stage: &Stage) -> Checked {
+/// A session that was deleted and purged keeps its ids, times, state and lineage, and no text that a person or program
+/// wrote: in its record, in lists, and in lists by its labels or its creator. This also holds after reopening and
+/// rebuilding.
+async fn purged_tombstone_keeps_no_text(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let creator = Actor::named(Role::User, WORD)?;
     let session = wordy(stage, &storage, &creator).await?;
@@ -120,8 +124,10 @@ async fn a_tombstone_keeps_no_word(stage: &Stage) -> Checked {
             let item = all.items.iter().find(|item| item.id == session.id);
             let quiet = item.is_some_and(|item| !format!("{item:?}").contains(WORD));
             holds_for("the list has it without a word of anybody's", &session.id, quiet)?;
-            for query in [SessionQuery::new().label(WORD, WORD), SessionQuery::new().creator(creator.clone())]
-            {
+            for query in [
+                SessionQuery::new().with_label(WORD, WORD),
+                SessionQuery::new().with_creator(creator.clone()),
+            ] {
                 let found = storage.sessions.list(query.with_hidden()).await?;
                 same("those found by a word", &found.items.len(), &0)?;
             }

@@ -1,4 +1,4 @@
-//! Contract 6, after damage: what is damaged can be deleted by name, and what is made anew says what it left out.
+//! Contract 6, after damage: a damaged session can be deleted by its id, and a rebuild reports what it left out.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use crate::stage::{Stage, own_events};
 pub(super) fn clauses() -> Vec<Clause> {
     table![NothingHides:
         a_damaged_session_can_be_deleted (Needs::Damage(DamageKind::Event)),
-        a_rebuild_names_what_it_leaves_out (Needs::Damage(DamageKind::Event)),
+        rebuild_names_the_sessions_it_skipped (Needs::Damage(DamageKind::Event)),
     ]
 }
 
-/// A session of some events, one of which in the middle is then damaged, and one that is not.
+/// Creates a session of some events with one damaged in the middle, and a session without damage.
 async fn damaged(stage: &Stage) -> Checked<(Storage, Arc<Session>, Arc<Session>)> {
     let storage = stage.open().await?;
     let (mut session, other) = (stage.new_session(&storage).await?, stage.new_session(&storage).await?);
@@ -33,7 +33,7 @@ async fn damaged(stage: &Stage) -> Checked<(Storage, Arc<Session>, Arc<Session>)
     Ok((stage.open().await?, session, other))
 }
 
-/// Deletes a session as hosts do: by a commit, and where its record cannot be read as a damaged one.
+/// Deletes a session like hosts do: by a commit, or as a damaged session if its record is unreadable.
 async fn delete(stage: &Stage, storage: &Storage, id: SessionId) -> Checked<Arc<Session>> {
     use agent_core::SessionStoreExt;
 
@@ -46,8 +46,8 @@ async fn delete(stage: &Stage, storage: &Storage, id: SessionId) -> Checked<Arc<
     }
 }
 
-/// A damaged session is deleted when somebody asks for that by its name: every handle finds a tombstone, its id is
-/// not used again, nothing is made from it, and its bytes go when it is purged.
+/// A damaged session can be deleted by its id: every handle then finds a tombstone, its id is not used again, no
+/// session can be created from it, and its bytes are removed by a purge.
 async fn a_damaged_session_can_be_deleted(stage: &Stage) -> Checked {
     use agent_core::SessionStoreExt;
 
@@ -61,7 +61,7 @@ async fn a_damaged_session_can_be_deleted(stage: &Stage) -> Checked {
         for storage in [&storage, &stage.open().await?] {
             let store = &storage.sessions;
             same("the tombstone", &store.load(session.id).await?, &deleted)?;
-            let said = stage.seal(&deleted).event(NewEvent::user_message("on"));
+            let said = stage.seal(&deleted).with_event(NewEvent::user_message("on"));
             refused!("a commit", store.commit(said).await, ErrorKind::Deleted)?;
             let create = Commit::create(&stage.effects, NewSession::new(session.id, session.workspace));
             refused!("a creation of its id", store.commit(create).await, ErrorKind::Deleted)?;
@@ -71,7 +71,7 @@ async fn a_damaged_session_can_be_deleted(stage: &Stage) -> Checked {
                 let page = store.list(SessionQuery::new()).await?;
                 let ids: Vec<_> = page.items.iter().map(|item| item.id).collect();
                 same("the list", &(ids, page.damaged), &(vec![other.id], Vec::new()))?;
-                let query = SessionQuery::new().states([SessionState::Deleted]);
+                let query = SessionQuery::new().with_states([SessionState::Deleted]);
                 let ids: Vec<_> = store.list(query).await?.items.iter().map(|item| item.id).collect();
                 same("the list of deleted ones", &ids, &vec![session.id])?;
             }
@@ -89,8 +89,8 @@ async fn a_damaged_session_can_be_deleted(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// What is derived from a damaged log is not made anew, and that is said with the session's name.
-async fn a_rebuild_names_what_it_leaves_out(stage: &Stage) -> Checked {
+/// Data derived from a damaged log is not rebuilt, and the result names the session.
+async fn rebuild_names_the_sessions_it_skipped(stage: &Stage) -> Checked {
     let (storage, session, _) = damaged(stage).await?;
     let rebuilt = storage.sessions.rebuild().await?;
     if rebuilt.sessions == 0 && rebuilt.damaged.is_empty() {

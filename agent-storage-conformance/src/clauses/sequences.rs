@@ -1,14 +1,14 @@
-//! Random sequences of operations, with reopening in between: the store answers each as the in-memory reference does.
-//! A sequence that it does not is shrunk to the shortest that shows the difference.
+//! Random sequences of operations, with reopening in between: the store answers each operation like the in-memory
+//! reference. A sequence with a difference is shrunk to the shortest one that shows it.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Committed, Expect, LeaseRequest, RunEnd, Trigger};
+use agent_core::commit::{Commit, Committed, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::{NewEvent, ToolOutcome};
 use agent_core::json::RawJson;
-use agent_core::model::{CallId, Patch, Wake, Workspace};
+use agent_core::model::{CallId, Patch, Timer, Workspace};
 use agent_core::session::{NewSession, Session};
 use agent_core::state::Reason;
 use agent_core::store::{BindingQuery, ContentHash, Purge, ReadEvents, SessionQuery, WorkspaceQuery};
@@ -24,24 +24,24 @@ use crate::stage::{START, Stage, own_events, race};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Sequences:
-        sessions_answer_as_the_reference_does (Needs::ImmediateLists),
-        workspaces_and_bindings_answer_as_the_reference_does (Needs::ExactRecency),
-        sequences_of_several_tasks_have_one_order,
+        sessions_match_the_reference (Needs::ImmediateLists),
+        workspaces_and_bindings_match_the_reference (Needs::ExactRecency),
+        concurrent_commits_have_a_serial_order,
     ]
 }
 
-/// One operation in numbers, which shrink well: what to do, to which session, and two details.
+/// Operation as numbers, which shrink well: what to do, to which session, and two details.
 type Op = (u8, u8, u8, u8);
 
-/// How many sequences are tried, in parts: those of a part may share a store, where what is there already does not get
-/// in their way. Opening a store takes longer than a sequence.
+/// Returns the numbers of sequences to try, in parts. The sequences of a part may share a store, if existing data does
+/// not affect them. Opening a store takes longer than a sequence.
 fn parts(stage: &Stage) -> impl Iterator<Item = u32> {
     const PART: usize = 50;
     let count = (stage.settings.rounds / 4).max(2);
     (0..count).step_by(PART).map(move |start| PART.min(count - start) as u32)
 }
 
-/// Tries so many random sequences, until one fails; then shows the shortest that does.
+/// Tries `count` random sequences, until one fails; then reports the shortest one that fails.
 async fn try_all<'a>(stage: &Stage, count: u32, play: impl Fn(Vec<Op>) -> BoxFuture<'a, Checked>) -> Checked {
     let mut config = Config::with_cases(count);
     config.failure_persistence = None;
@@ -65,7 +65,7 @@ async fn try_all<'a>(stage: &Stage, count: u32, play: impl Fn(Vec<Op>) -> BoxFut
     }
 }
 
-/// Checks that two answers are alike: the same value, or an error of the same kind with the same outcome.
+/// Checks that two answers are equal: the same value, or an error of the same kind with the same outcome.
 fn alike<T: PartialEq + Debug>(what: &str, store: &Result<T>, reference: &Result<T>) -> Checked {
     match (store, reference) {
         (Ok(store), Ok(reference)) => same(what, store, reference),
@@ -78,7 +78,7 @@ fn alike<T: PartialEq + Debug>(what: &str, store: &Result<T>, reference: &Result
     }
 }
 
-/// A workspace of a store, a reference that has that alone, and what was done to both.
+/// Workspace of a store, a reference that contains only this workspace, and the operations on both.
 struct Play<'a> {
     stage: &'a Stage,
     storage: Storage,
@@ -110,7 +110,7 @@ impl<'a> Play<'a> {
         alike("the answer to a commit", &store, &reference)
     }
 
-    /// The session of a slot as the reference knows it; one that is not there has no record.
+    /// Returns the session of a slot in the reference; `None` if it does not exist.
     async fn now(&self, slot: usize) -> Option<Arc<Session>> {
         SessionStore::load(&*self.reference.sessions, self.sessions[slot]).await.ok()
     }
@@ -124,7 +124,7 @@ impl<'a> Play<'a> {
                 same("a log", &events, &own_events(&self.reference, *id, 1000).await?)?;
             }
         }
-        let query = SessionQuery::new().workspace(self.workspace).with_hidden().with_total();
+        let query = SessionQuery::new().with_workspace(self.workspace).with_hidden().with_total();
         let mut store = self.storage.sessions.list(query.clone()).await?;
         let mut reference = self.reference.sessions.list(query).await?;
         for page in [&mut store, &mut reference] {
@@ -140,52 +140,52 @@ impl<'a> Play<'a> {
         let (head, epoch) = now.as_ref().map_or_else(Default::default, |now| (now.head, now.epoch));
         let stage = self.stage;
         let commit = stage.seal_at(id, head);
-        let fenced = commit.clone().fence(self.runs[slot], epoch);
+        let fenced = commit.clone().with_fence(self.runs[slot], epoch);
         let call: CallId = format!("call {}", a % 3).parse()?;
         let failure = || agent_core::model::Failure::new(Reason::RunError, "the model is away");
         let end = |end| Trigger::EndRun(end);
         let commit = match verb {
-            0..8 => commit.events((0..=a % 3).map(|n| NewEvent::user_message(format!("{b} {n}")))),
+            0..8 => commit.with_events((0..=a % 3).map(|n| NewEvent::user_message(format!("{b} {n}")))),
             8..14 => {
                 let run = LeaseRequest::new("holder", self.runs[slot]);
                 let run = if a % 3 == 0 { run } else { run.if_ready() };
-                commit.event(NewEvent::user_message("run")).trigger(Trigger::BeginRun(run))
+                commit.with_event(NewEvent::user_message("run")).with_trigger(Trigger::BeginRun(run))
             }
-            14..17 => fenced.event(NewEvent::agent_message(format!("answer {a}"))),
-            17 => fenced.event(NewEvent::tool_use(call, "ls", RawJson::empty_object())),
-            18 => fenced.event(NewEvent::tool_result(call, ToolOutcome::Ok, RawJson::empty_object())),
-            19..22 => fenced.trigger(match a % 5 {
+            14..17 => fenced.with_event(NewEvent::agent_message(format!("answer {a}"))),
+            17 => fenced.with_event(NewEvent::tool_use(call, "ls", RawJson::empty_object())),
+            18 => fenced.with_event(NewEvent::tool_result(call, ToolOutcome::Ok, RawJson::empty_object())),
+            19..22 => fenced.with_trigger(match a % 5 {
                 0 => end(RunEnd::Interrupted),
                 1 => end(RunEnd::Failed(failure())),
                 2 => end(RunEnd::retry(failure(), START, 3)),
                 _ => end(RunEnd::Completed(Reason::EndTurn)),
             }),
-            22..26 => commit.trigger(match a % 12 {
+            22..26 => commit.with_trigger(match a % 12 {
                 0 => Trigger::Suspend(Reason::UserPaused),
                 1 | 2 => Trigger::Resume,
                 3 => Trigger::Archive,
                 4 | 5 => Trigger::Unarchive,
                 6 => Trigger::Fail(failure()),
-                7 | 8 => Trigger::Recover,
+                7 | 8 => Trigger::ClearFailure,
                 9 => Trigger::LeaseExpired(epoch),
                 10 => Trigger::ForceSuspend(Reason::Inactivity),
                 _ => Trigger::Terminate(Reason::UserEnded),
             }),
-            26 => commit.event(NewEvent::interrupt()),
-            27 => commit.event(NewEvent::history_cleared()),
-            28 => commit.event(NewEvent::wake_scheduled(Wake::new(format!("wake {}", a % 3), START))),
-            29..31 => {
-                commit.event(NewEvent::updated(Patch::new().label(format!("label {}", a % 3), b.to_string())))
-            }
-            31..34 => {
-                commit.event(NewEvent::user_message("stale")).expect(Expect::Is(Seq::new(u64::from(a % 16))))
-            }
+            26 => commit.with_event(NewEvent::interrupt()),
+            27 => commit.with_event(NewEvent::history_cleared()),
+            28 => commit.with_event(NewEvent::timer_scheduled(Timer::new(format!("timer {}", a % 3), START))),
+            29..31 => commit.with_event(NewEvent::updated(
+                Patch::new().with_label(format!("label {}", a % 3), b.to_string()),
+            )),
+            31..34 => commit
+                .with_event(NewEvent::user_message("stale"))
+                .with_precondition(Precondition::Matches(Seq::new(u64::from(a % 16)))),
             34..37 => match self.sent.get(usize::from(a) % self.sent.len().max(1)) {
                 Some(again) => again.clone(),
                 None => commit,
             },
             37 => {
-                let mut back = commit.event(NewEvent::user_message("the clock steps back"));
+                let mut back = commit.with_event(NewEvent::user_message("the clock steps back"));
                 back.at = START.plus_micros(-i64::from(a) * 1_000_000);
                 back
             }
@@ -194,9 +194,9 @@ impl<'a> Play<'a> {
                 Some(parent) => Commit::create(&stage.effects, NewSession::fork(id, &parent)),
                 None => commit,
             },
-            40 if a % 3 == 0 => commit.trigger(Trigger::Delete(Reason::UserDeleted)),
+            40 if a % 3 == 0 => commit.with_trigger(Trigger::Delete(Reason::UserDeleted)),
             41 => {
-                let purge = Purge::new(id, head).keep(Seq::new(u64::from(a % 4)));
+                let purge = Purge::new(id, head).with_keep_through(Seq::new(u64::from(a % 4)));
                 let store = self.storage.sessions.purge(purge.clone()).await;
                 return alike("a purge", &store, &self.reference.sessions.purge(purge).await);
             }
@@ -207,8 +207,8 @@ impl<'a> Play<'a> {
             _ => {
                 let limit = usize::from(a % 5) + 1;
                 let read = if b % 2 == 0 { ReadEvents::first(limit) } else { ReadEvents::last(limit) };
-                let read = read.after(Seq::new(u64::from(b % 7))).max_bytes(usize::from(a) * 20);
-                let read = if b % 3 == 0 { read.before(Seq::new(u64::from(a % 11))) } else { read };
+                let read = read.with_after(Seq::new(u64::from(b % 7))).with_max_bytes(usize::from(a) * 20);
+                let read = if b % 3 == 0 { read.with_before(Seq::new(u64::from(a % 11))) } else { read };
                 let store = self.storage.sessions.read(id, read.clone()).await;
                 let reference = self.reference.sessions.read(id, read).await;
                 return alike("a page of events", &store, &reference);
@@ -218,9 +218,9 @@ impl<'a> Play<'a> {
     }
 }
 
-/// Commits of every kind, sent again and stale ones too, forks, purges, reads and reopenings, on three
-/// sessions.
-async fn sessions_answer_as_the_reference_does(stage: &Stage) -> Checked {
+/// Sessions answer like the reference: commits of every kind, including repeated and stale ones, forks, purges, reads
+/// and reopenings, on three sessions.
+async fn sessions_match_the_reference(stage: &Stage) -> Checked {
     for count in parts(stage) {
         let on = &stage.another(stage.journal.clone()).await?;
         let storage = &on.open().await?;
@@ -238,10 +238,10 @@ async fn sessions_answer_as_the_reference_does(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// What came of the commits of one task: each with its last answer.
+/// Commits of one task, each with its last answer.
 type Sent = Vec<(Commit, Result<Committed>)>;
 
-/// One of several tasks that work on the same sessions at the same time, each on a handle of its own.
+/// One of several tasks that use the same sessions at the same time, each on its own handle.
 struct Task {
     name: String,
     effects: Effects,
@@ -264,20 +264,24 @@ async fn work(task: Task, ops: Vec<Op>) -> Checked<Sent> {
         let commit = Commit::seal(&effects, id, now.head);
         let messages = |count: u8| (0..count).map(|n| NewEvent::user_message(format!("{a} {b} {n}")));
         let commit = match verb {
-            0..10 => commit.events(messages(1 + a % 3)),
-            10..22 => commit.events(messages(1 + a % 3)).expect(Expect::Is(now.head)),
-            22..28 => commit.events(messages(1)).trigger(Trigger::BeginRun(LeaseRequest::new("holder", run))),
-            28..34 => commit.fence(run, now.epoch).event(NewEvent::agent_message("so far")),
-            34..38 => {
-                commit.fence(run, now.epoch).trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)))
+            0..10 => commit.with_events(messages(1 + a % 3)),
+            10..22 => {
+                commit.with_events(messages(1 + a % 3)).with_precondition(Precondition::Matches(now.head))
             }
-            38..40 => commit.trigger(Trigger::LeaseExpired(now.epoch)),
-            40 | 41 => commit.event(NewEvent::history_cleared()),
-            42 | 43 => commit.event(NewEvent::updated(Patch::new().label("k", b.to_string()))),
+            22..28 => commit
+                .with_events(messages(1))
+                .with_trigger(Trigger::BeginRun(LeaseRequest::new("holder", run))),
+            28..34 => commit.with_fence(run, now.epoch).with_event(NewEvent::agent_message("so far")),
+            34..38 => commit
+                .with_fence(run, now.epoch)
+                .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn))),
+            38..40 => commit.with_trigger(Trigger::LeaseExpired(now.epoch)),
+            40 | 41 => commit.with_event(NewEvent::history_cleared()),
+            42 | 43 => commit.with_event(NewEvent::updated(Patch::new().with_label("k", b.to_string()))),
             // The answer was lost, as far as its sender knows.
             _ => match sent.get(usize::from(a) % sent.len().max(1)) {
                 Some((again, _)) => again.clone(),
-                None => commit.events(messages(2)),
+                None => commit.with_events(messages(2)),
             },
         };
         let done = history.commit(&name, store, commit.clone()).await;
@@ -301,8 +305,8 @@ async fn work(task: Task, ops: Vec<Op>) -> Checked<Sent> {
     Ok(sent)
 }
 
-/// Checks that what several tasks were answered is what the reference answers to the same commits in one order: that of
-/// the log; and that it agrees with real time.
+/// Checks that the answers to several tasks are those of the reference to the same commits in the order of the log,
+/// and that this order agrees with real time.
 async fn have_one_order(storage: &Storage, created: &Commit, sent: &Sent, history: &History) -> Checked {
     let id = created.session;
     let events = own_events(storage, id, 1000).await?;
@@ -335,11 +339,11 @@ async fn have_one_order(storage: &Storage, created: &Commit, sent: &Sent, histor
     judged.map_err(|what| Failure::new("all that was answered", "one order that agrees with real time", what))
 }
 
-/// Random commits of three tasks at once, stale ones and ones sent again too, come to what they come
-/// to one after the other: none that was acknowledged is missing, none that was refused is there, the events are
-/// without gaps, and the record is their fold. All that they were answered meanwhile, loads and reads too, is what the log
-/// gave at some point between question and answer.
-async fn sequences_of_several_tasks_have_one_order(stage: &Stage) -> Checked {
+/// Random commits of three concurrent tasks, including stale and repeated ones, have the same result as one after the
+/// other. No acknowledged commit is missing, no refused one is there, the events have no gaps, and the record is their
+/// fold. All answers in the meantime, including loads and reads, are ones that the log gave at some point between call
+/// and answer.
+async fn concurrent_commits_have_a_serial_order(stage: &Stage) -> Checked {
     for count in parts(stage) {
         let on = &stage.another(stage.journal.clone()).await?;
         let handles = &on.handles(3).await?;
@@ -349,7 +353,7 @@ async fn sequences_of_several_tasks_have_one_order(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// One sequence, dealt out to three tasks.
+/// Runs one sequence, distributed over three tasks.
 async fn several(stage: &Stage, handles: &[Storage], workspace: WorkspaceId, ops: Vec<Op>) -> Checked {
     let history = History::default();
     let created: Vec<_> = (0..2)
@@ -382,8 +386,9 @@ async fn several(stage: &Stage, handles: &[Storage], workspace: WorkspaceId, ops
     Ok(())
 }
 
-/// Records, configurations, bindings, deletions and reopenings, on three workspaces and three devices.
-async fn workspaces_and_bindings_answer_as_the_reference_does(stage: &Stage) -> Checked {
+/// Workspaces and bindings answer like the reference: records, configurations, bindings, deletions and reopenings, on
+/// three workspaces and three devices.
+async fn workspaces_and_bindings_match_the_reference(stage: &Stage) -> Checked {
     let count = parts(stage).sum();
     try_all(stage, count, |ops| {
         Box::pin(async move {
@@ -410,7 +415,7 @@ async fn workspaces_and_bindings_answer_as_the_reference_does(stage: &Stage) -> 
     .await
 }
 
-/// One operation on workspaces and bindings, on both stores.
+/// Runs one operation on workspaces and bindings, on both stores.
 async fn tend(stage: &Stage, storage: &Storage, reference: &Storage, pool: &[Workspace], op: Op) -> Checked {
     let (verb, slot, a, b) = op;
     let (one, other) = (pool[usize::from(slot)].clone(), pool[usize::from(b) % 3].id);
@@ -427,30 +432,30 @@ async fn tend(stage: &Stage, storage: &Storage, reference: &Storage, pool: &[Wor
     }
     let text = |n: u8| format!("n = {}\n", n % 3);
     match verb % 12 {
-        0 => both!(workspaces.put(one.clone(), Expect::Absent)),
+        0 => both!(workspaces.put(one.clone(), Precondition::MustNotExist)),
         1 => {
             let now = reference.workspaces.load(id).await;
             let revision = now.map_or(agent_core::Revision::ZERO, |now| now.revision);
             let revision = if a % 3 == 0 { revision.next() } else { revision };
-            both!(workspaces.put(one.clone().with_description(text(b)), Expect::Is(revision)))
+            both!(workspaces.put(one.clone().with_description(text(b)), Precondition::Matches(revision)))
         }
-        2 => both!(workspaces.put(one.clone().with_name(format!("name {b}")), Expect::Any)),
+        2 => both!(workspaces.put(one.clone().with_name(format!("name {b}")), Precondition::MustExist)),
         3 => both!(workspaces.touch(id, START.plus_micros(i64::from(a) * 1_000_000))),
         4 if a % 4 == 0 => both!(workspaces.delete(id)),
         5 => {
             let expect = match a % 3 {
-                0 => Expect::Absent,
-                1 => Expect::Any,
-                _ => Expect::Is(ContentHash::of(&text(a))),
+                0 => Precondition::MustNotExist,
+                1 => Precondition::MustExist,
+                _ => Precondition::Matches(ContentHash::of(&text(a))),
             };
             both!(workspaces.save_config(id, (b % 4 != 0).then(|| text(b)), expect))
         }
         6 => both!(workspaces.load_config(id)),
         7 => {
             let expect = match b % 4 {
-                0 | 1 => Expect::Absent,
-                2 => Expect::Is(other),
-                _ => Expect::Any,
+                0 | 1 => Precondition::MustNotExist,
+                2 => Precondition::Matches(other),
+                _ => Precondition::MustExist,
             };
             both!(bindings.bind(&device, id, expect))
         }

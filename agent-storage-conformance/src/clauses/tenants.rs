@@ -1,6 +1,6 @@
-//! Tenants do not see each other, whatever ids they use.
+//! Tenants do not see each other, even if they use the same ids.
 
-use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::session::NewSession;
 use agent_core::state::Reason;
@@ -12,14 +12,14 @@ use crate::registry::{Clause, Needs, table};
 use crate::stage::{START, Stage, ends, own_events};
 
 pub(super) fn clauses() -> Vec<Clause> {
-    table![Tenants:
-        equal_ids_are_different_things,
-        nothing_of_another_tenant_is_found,
-        what_one_tenant_deletes_the_other_keeps,
-        a_lease_of_one_tenant_binds_no_other,
-        cursors_of_one_tenant_show_nothing_of_another,
-        nothing_is_forked_across_tenants,
-        tenants_are_listed_once_they_hold_something (Needs::TenantList),
+    table![Backend:
+        equal_ids_are_separate_per_tenant,
+        ids_of_another_tenant_are_not_found,
+        deletion_leaves_other_tenants_unchanged,
+        lease_of_one_tenant_affects_no_other,
+        cursor_shows_nothing_of_another_tenant,
+        sessions_cannot_be_forked_across_tenants,
+        tenants_are_listed_once_they_hold_data (Needs::TenantList),
     ]
 }
 
@@ -28,21 +28,22 @@ async fn two(stage: &Stage) -> Checked<(Storage, Storage)> {
     Ok((stage.open_for(&one).await?, stage.open_for(&two).await?))
 }
 
-/// Two tenants use the same workspace, session and device ids, and each has its own.
-async fn equal_ids_are_different_things(stage: &Stage) -> Checked {
+/// Two tenants use the same workspace, session and device ids, and each has its own data.
+async fn equal_ids_are_separate_per_tenant(stage: &Stage) -> Checked {
     let (one, two) = two(stage).await?;
     let workspace = stage.workspace("shared id");
     let session = stage.effects.new_session_id();
     let device = stage.device("laptop")?;
     let mut records = Vec::new();
     for (storage, name) in [(&one, "of one"), (&two, "of two")] {
-        let put = storage.workspaces.put(workspace.clone().with_name(name), Expect::Absent).await?;
+        let put =
+            storage.workspaces.put(workspace.clone().with_name(name), Precondition::MustNotExist).await?;
         let text = Some(format!("name = \"{name}\""));
-        storage.workspaces.save_config(workspace.id, text.clone(), Expect::Absent).await?;
+        storage.workspaces.save_config(workspace.id, text.clone(), Precondition::MustNotExist).await?;
         let created = stage.create(storage, NewSession::new(session, workspace.id)).await?;
         let said = stage.say(storage, &created, name).await?.session;
         let to = stage.effects.new_workspace_id();
-        same("a first contact", &storage.bindings.bind(&device, to, Expect::Absent).await?, &to)?;
+        same("a first contact", &storage.bindings.bind(&device, to, Precondition::MustNotExist).await?, &to)?;
         records.push((put, text, said, to));
     }
     for (storage, (put, text, said, to)) in [&one, &two].into_iter().zip(&records) {
@@ -63,19 +64,19 @@ async fn equal_ids_are_different_things(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// Ids of another tenant that someone got hold of are `NotFound`, for reading and for writing.
-async fn nothing_of_another_tenant_is_found(stage: &Stage) -> Checked {
+/// Ids of another tenant are `NotFound`, for reading and for writing.
+async fn ids_of_another_tenant_are_not_found(stage: &Stage) -> Checked {
     let (one, two) = two(stage).await?;
     let session = stage.new_session(&one).await?;
     let device = stage.device("laptop")?;
-    one.bindings.bind(&device, session.workspace, Expect::Absent).await?;
+    one.bindings.bind(&device, session.workspace, Precondition::MustNotExist).await?;
     let (id, epoch) = (session.id, session.epoch);
     refused!("a load", two.sessions.load(id).await, ErrorKind::NotFound)?;
     refused!("a read", two.sessions.read(id, ReadEvents::default()).await, ErrorKind::NotFound)?;
-    refused!("a beat", two.sessions.beat(id, epoch).await, ErrorKind::NotFound)?;
-    refused!("a pulse", two.sessions.pulse(id, epoch).await, ErrorKind::NotFound)?;
+    refused!("a heartbeat", two.sessions.heartbeat(id, epoch).await, ErrorKind::NotFound)?;
+    refused!("a lease status", two.sessions.lease_status(id, epoch).await, ErrorKind::NotFound)?;
     refused!("a purge", two.sessions.purge(Purge::new(id, session.head)).await, ErrorKind::NotFound)?;
-    let commit = stage.seal(&session).event(NewEvent::user_message("into another's"));
+    let commit = stage.seal(&session).with_event(NewEvent::user_message("into another's"));
     refused!("a commit", two.sessions.commit(commit).await, ErrorKind::NotFound)?;
     let workspace = session.workspace;
     refused!("a workspace", two.workspaces.load(workspace).await, ErrorKind::NotFound)?;
@@ -95,19 +96,19 @@ async fn nothing_of_another_tenant_is_found(stage: &Stage) -> Checked {
     same("the binding, where it belongs", &one.bindings.resolve(&device).await?, &Some(workspace))
 }
 
-/// Deleting, purging and unbinding in one tenant leave the other's things of the same ids as they are.
-async fn what_one_tenant_deletes_the_other_keeps(stage: &Stage) -> Checked {
+/// Deleting, purging and unbinding in one tenant leave the other's objects with the same ids unchanged.
+async fn deletion_leaves_other_tenants_unchanged(stage: &Stage) -> Checked {
     let (one, two) = two(stage).await?;
     let workspace = stage.workspace("shared id");
     let device = stage.device("laptop")?;
     let id = stage.effects.new_session_id();
     let mut sessions = Vec::new();
     for storage in [&one, &two] {
-        storage.workspaces.put(workspace.clone(), Expect::Absent).await?;
+        storage.workspaces.put(workspace.clone(), Precondition::MustNotExist).await?;
         sessions.push(stage.create(storage, NewSession::new(id, workspace.id)).await?);
-        storage.bindings.bind(&device, workspace.id, Expect::Absent).await?;
+        storage.bindings.bind(&device, workspace.id, Precondition::MustNotExist).await?;
     }
-    let delete = stage.seal(&sessions[0]).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = stage.seal(&sessions[0]).with_trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = one.sessions.commit(delete).await?.session;
     one.sessions.purge(Purge::new(id, deleted.head)).await?;
     same("unbinding all", &one.bindings.unbind_workspace(workspace.id).await?, &1)?;
@@ -118,8 +119,8 @@ async fn what_one_tenant_deletes_the_other_keeps(stage: &Stage) -> Checked {
     same("the other's binding", &two.bindings.resolve(&device).await?, &Some(workspace.id))
 }
 
-/// A run of one tenant, its lease and its signs of life are nothing to another's session of the same id.
-async fn a_lease_of_one_tenant_binds_no_other(stage: &Stage) -> Checked {
+/// A run of one tenant, its lease and its heartbeat do not affect another tenant's session with the same id.
+async fn lease_of_one_tenant_affects_no_other(stage: &Stage) -> Checked {
     let (one, two) = two(stage).await?;
     let id = stage.effects.new_session_id();
     let mut running = Vec::new();
@@ -129,32 +130,36 @@ async fn a_lease_of_one_tenant_binds_no_other(stage: &Stage) -> Checked {
         let said = stage.say(storage, &session, "work").await?.session;
         let request = LeaseRequest::new("holder", stage.effects.new_run_id());
         running.push(
-            storage.sessions.commit(stage.seal(&said).trigger(Trigger::BeginRun(request))).await?.session,
+            storage
+                .sessions
+                .commit(stage.seal(&said).with_trigger(Trigger::BeginRun(request)))
+                .await?
+                .session,
         );
     }
     let epoch = running[0].epoch;
-    let before = two.sessions.pulse(id, epoch).await?;
-    one.sessions.beat(id, epoch).await?;
-    same("the other's pulse", &two.sessions.pulse(id, epoch).await?, &before)?;
+    let before = two.sessions.lease_status(id, epoch).await?;
+    one.sessions.heartbeat(id, epoch).await?;
+    same("the other's lease status", &two.sessions.lease_status(id, epoch).await?, &before)?;
     same("the other's session", &two.sessions.load(id).await?, &running[1])
 }
 
-/// A cursor of one tenant, in the hands of another, shows at most the other's own.
-async fn cursors_of_one_tenant_show_nothing_of_another(stage: &Stage) -> Checked {
+/// A cursor of one tenant that is used by another shows at most the other's own data.
+async fn cursor_shows_nothing_of_another_tenant(stage: &Stage) -> Checked {
     let (one, two) = two(stage).await?;
     for _ in 0..4 {
         stage.new_session(&one).await?;
     }
-    let sessions = one.sessions.list(SessionQuery::new().limit(2)).await?.next;
-    let workspaces = one.workspaces.list(WorkspaceQuery::new().limit(2)).await?.next;
-    let page = two.sessions.list(SessionQuery::new().cursor(sessions)).await?;
+    let sessions = one.sessions.list(SessionQuery::new().with_limit(2)).await?.next;
+    let workspaces = one.workspaces.list(WorkspaceQuery::new().with_limit(2)).await?.next;
+    let page = two.sessions.list(SessionQuery::new().with_cursor(sessions)).await?;
     same("sessions", &page.items.len(), &0)?;
-    let page = two.workspaces.list(WorkspaceQuery::new().cursor(workspaces)).await?;
+    let page = two.workspaces.list(WorkspaceQuery::new().with_cursor(workspaces)).await?;
     same("workspaces", &page.items.len(), &0)
 }
 
-/// A session of another tenant is no parent: a session that names it as one is not created.
-async fn nothing_is_forked_across_tenants(stage: &Stage) -> Checked {
+/// A session of another tenant cannot be a parent: a session that names it as one is not created.
+async fn sessions_cannot_be_forked_across_tenants(stage: &Stage) -> Checked {
     let (one, two) = two(stage).await?;
     let parent = stage.new_session(&one).await?;
     let id = stage.effects.new_session_id();
@@ -164,8 +169,8 @@ async fn nothing_is_forked_across_tenants(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// The tenants that hold something are listed, in the order of their names.
-async fn tenants_are_listed_once_they_hold_something(stage: &Stage) -> Checked {
+/// Tenants with data are listed, ordered by name.
+async fn tenants_are_listed_once_they_hold_data(stage: &Stage) -> Checked {
     let names = ["beta", "alpha", "gamma", "a-b_c", "0"];
     for name in names {
         let storage = stage.open_for(&name.parse()?).await?;
@@ -176,7 +181,7 @@ async fn tenants_are_listed_once_they_hold_something(stage: &Stage) -> Checked {
     expected.sort_unstable();
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
-        let page = tenants.list(after).await?;
+        let page = tenants.tenants(after).await?;
         let Some(last) = page.items.last().cloned() else { break };
         seen.extend(page.items.iter().map(ToString::to_string).filter(|name| name != "default"));
         ends(seen.len())?;
@@ -184,7 +189,7 @@ async fn tenants_are_listed_once_they_hold_something(stage: &Stage) -> Checked {
     }
     same("the tenants", &seen, &expected.map(str::to_owned).to_vec())?;
     for name in names {
-        let storage = tenants.storage(&name.parse()?);
+        let storage = tenants.tenant(&name.parse()?);
         let page = storage.sessions.list(SessionQuery::new()).await?;
         same(format_args!("the sessions of {name}"), &page.items.len(), &1)?;
     }

@@ -1,6 +1,6 @@
-//! Workspaces and their configuration: what the trait promises besides the contracts.
+//! Workspaces and their configuration: promises of the trait besides the contracts.
 
-use agent_core::commit::Expect;
+use agent_core::commit::Precondition;
 use agent_core::json::RawJson;
 use agent_core::model::{Actor, Role, Workspace};
 use agent_core::store::{ContentHash, WorkspaceQuery};
@@ -12,28 +12,28 @@ use crate::stage::{START, Stage, ends, race, split};
 
 pub(super) fn clauses() -> Vec<Clause> {
     table![Workspaces:
-        what_was_put_is_loaded,
+        workspace_is_loaded_as_it_was_put,
         a_second_creation_changes_nothing,
         a_put_of_an_old_revision_changes_nothing,
-        nothing_is_put_where_nothing_is,
-        the_default_workspace_is_one_like_others,
-        a_touch_keeps_the_later_time_and_all_else,
-        touches_and_loads_do_not_disturb_each_other (Needs::ExactRecency),
+        only_a_creation_creates_a_workspace,
+        default_workspace_behaves_like_any_other,
+        touch_changes_only_the_access_time,
+        touches_and_loads_do_not_interfere (Needs::ExactRecency),
         workspaces_are_listed_by_last_access (Needs::ExactRecency),
-        pages_neither_skip_nor_repeat_where_times_tie (Needs::ImmediateLists),
+        pages_neither_skip_nor_repeat_if_times_tie (Needs::ImmediateLists),
         pages_lose_nothing_while_workspaces_are_used (Needs::ImmediateLists),
-        a_deleted_workspace_is_gone_and_its_id_used_up,
-        the_configuration_is_text_or_none,
-        a_configuration_that_was_not_read_is_not_replaced,
+        deleted_workspace_id_is_never_reused,
+        configuration_is_kept_byte_for_byte_or_absent,
+        stale_configuration_change_is_refused,
         settings_and_unknown_fields_are_kept,
-        limits_are_refused_before_anything_is_written,
+        oversized_fields_are_refused_before_any_write,
     ]
 }
 
 async fn all(storage: &Storage, query: WorkspaceQuery) -> Checked<Vec<Workspace>> {
     let (mut found, mut cursor) = (Vec::new(), None);
     loop {
-        let page = storage.workspaces.list(query.clone().cursor(cursor)).await?;
+        let page = storage.workspaces.list(query.clone().with_cursor(cursor)).await?;
         if page.items.len() > query.limit {
             return Err(Failure::new("a page", format_args!("at most {}", query.limit), page.items.len()));
         }
@@ -56,8 +56,8 @@ fn full(stage: &Stage) -> Checked<Workspace> {
         .with_setting("alpha key", RawJson::parse("\"\\u0000 text\"")?))
 }
 
-/// A record comes back as it was put, with revision 1, on every handle and after reopening.
-async fn what_was_put_is_loaded(stage: &Stage) -> Checked {
+/// A record is returned as it was put, with revision 1, on every handle and after reopening.
+async fn workspace_is_loaded_as_it_was_put(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let workspace = full(stage)?;
     let stored = storage.workspaces.create(workspace.clone()).await?;
@@ -71,11 +71,11 @@ async fn what_was_put_is_loaded(stage: &Stage) -> Checked {
     same("its configuration", &storage.workspaces.load_config(stored.id).await?, &None)
 }
 
-/// Creating an id that exists is a `Conflict`, and changes nothing.
+/// Creating an existing id is a `Conflict`, and changes nothing.
 async fn a_second_creation_changes_nothing(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let stored = storage.workspaces.create(full(stage)?).await?;
-    storage.workspaces.save_config(stored.id, Some("a = 1".to_owned()), Expect::Absent).await?;
+    storage.workspaces.save_config(stored.id, Some("a = 1".to_owned()), Precondition::MustNotExist).await?;
     let again = stage.workspace("usurper");
     let again = Workspace::new(stored.id, "usurper", again.main_session, again.created_at);
     refused!("a second creation", storage.workspaces.create(again).await, ErrorKind::Conflict { .. })?;
@@ -83,7 +83,7 @@ async fn a_second_creation_changes_nothing(stage: &Stage) -> Checked {
     same("the configuration", &storage.workspaces.load_config(stored.id).await?.as_deref(), &Some("a = 1"))
 }
 
-/// A put succeeds from the newest revision, and from no other, however often it is tried.
+/// A put succeeds from the newest revision and from no other, however often it is tried.
 async fn a_put_of_an_old_revision_changes_nothing(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let first = stage.new_workspace(&storage).await?;
@@ -93,32 +93,34 @@ async fn a_put_of_an_old_revision_changes_nothing(stage: &Stage) -> Checked {
         let stale = storage.workspaces.update(first.clone().with_name("stale")).await;
         refused!("a put of an old revision", stale, ErrorKind::Conflict { .. })?;
     }
-    let ahead = storage.workspaces.put(second.clone(), Expect::Is(second.revision.next())).await;
+    let ahead = storage.workspaces.put(second.clone(), Precondition::Matches(second.revision.next())).await;
     refused!("a put of a revision to come", ahead, ErrorKind::Conflict { .. })?;
     same("the record", &storage.workspaces.load(first.id).await?, &second)?;
-    let any = storage.workspaces.put(first.with_name("forced"), Expect::Any).await?;
+    let any = storage.workspaces.put(first.with_name("forced"), Precondition::MustExist).await?;
     same("the revision of a put without an expectation", &any.revision, &second.revision.next())
 }
 
-/// Only a creation makes a workspace; all else says `NotFound` for one that never was, and makes none.
-async fn nothing_is_put_where_nothing_is(stage: &Stage) -> Checked {
+/// Only a creation creates a workspace. Every other call returns `NotFound` for one that never existed, and creates
+/// none.
+async fn only_a_creation_creates_a_workspace(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let none = stage.workspace("nobody");
-    let put = storage.workspaces.put(none.clone(), Expect::Any).await;
+    let put = storage.workspaces.put(none.clone(), Precondition::MustExist).await;
     refused!("a put of any", put, ErrorKind::NotFound)?;
-    let put = storage.workspaces.put(none.clone(), Expect::Is(Revision::new(1))).await;
+    let put = storage.workspaces.put(none.clone(), Precondition::Matches(Revision::new(1))).await;
     refused!("a put of a revision", put, ErrorKind::NotFound)?;
     refused!("a load", storage.workspaces.load(none.id).await, ErrorKind::NotFound)?;
     refused!("a touch", storage.workspaces.touch(none.id, START).await, ErrorKind::NotFound)?;
     refused!("a deletion", storage.workspaces.delete(none.id).await, ErrorKind::NotFound)?;
     refused!("its configuration", storage.workspaces.load_config(none.id).await, ErrorKind::NotFound)?;
-    let saved = storage.workspaces.save_config(none.id, Some(String::new()), Expect::Absent).await;
+    let saved =
+        storage.workspaces.save_config(none.id, Some(String::new()), Precondition::MustNotExist).await;
     refused!("a configuration", saved, ErrorKind::NotFound)?;
     same("all workspaces", &all(&storage, WorkspaceQuery::new()).await?, &vec![])
 }
 
-/// The default workspace has an id of its own, and is stored like any other.
-async fn the_default_workspace_is_one_like_others(stage: &Stage) -> Checked {
+/// The default workspace has its own id, and is stored like any other.
+async fn default_workspace_behaves_like_any_other(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let other = stage.new_workspace(&storage).await?;
     let template = stage.workspace("default");
@@ -131,7 +133,7 @@ async fn the_default_workspace_is_one_like_others(stage: &Stage) -> Checked {
 }
 
 /// A touch keeps the later of two times, and changes neither the revision nor anything else.
-async fn a_touch_keeps_the_later_time_and_all_else(stage: &Stage) -> Checked {
+async fn touch_changes_only_the_access_time(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let stored = storage.workspaces.create(full(stage)?).await?;
     let later = stored.last_accessed.plus_micros(3_600_000_000);
@@ -146,8 +148,8 @@ async fn a_touch_keeps_the_later_time_and_all_else(stage: &Stage) -> Checked {
     same("the last access after a put", &put.last_accessed, &later)
 }
 
-/// Eight tasks that touch while others load and put: no load fails, each sees a whole record.
-async fn touches_and_loads_do_not_disturb_each_other(stage: &Stage) -> Checked {
+/// Eight tasks touch a workspace while others load and put it: no load fails, and each sees a whole record.
+async fn touches_and_loads_do_not_interfere(stage: &Stage) -> Checked {
     let handles = stage.handles(4).await?;
     let stored = handles[0].workspaces.create(full(stage)?).await?;
     let each = (stage.settings.rounds / 10).max(3);
@@ -181,7 +183,7 @@ async fn touches_and_loads_do_not_disturb_each_other(stage: &Stage) -> Checked {
     same("the revision", &last.revision.get(), &(each as u64 + 1))
 }
 
-/// Some workspaces, whose last accesses are `gap` microseconds apart.
+/// Creates workspaces whose times of last access are `gap` microseconds apart.
 async fn some(stage: &Stage, storage: &Storage, count: usize, gap: i64) -> Checked<Vec<Workspace>> {
     let mut made = Vec::new();
     for n in 0..count {
@@ -193,7 +195,7 @@ async fn some(stage: &Stage, storage: &Storage, count: usize, gap: i64) -> Check
     Ok(made)
 }
 
-/// The latest accessed comes first, totals count all, and a touch moves a workspace up.
+/// The latest accessed workspace comes first, totals count all, and a touch moves a workspace up.
 async fn workspaces_are_listed_by_last_access(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let mut made = some(stage, &storage, 12, 60_000_000).await?;
@@ -203,23 +205,23 @@ async fn workspaces_are_listed_by_last_access(stage: &Stage) -> Checked {
     made.push(first);
     made.reverse();
     for limit in [1, 3, 11, 12, 50] {
-        let listed = all(&storage, WorkspaceQuery::new().limit(limit)).await?;
+        let listed = all(&storage, WorkspaceQuery::new().with_limit(limit)).await?;
         same(format_args!("the list, {limit} a page"), &listed, &made)?;
     }
-    let page = storage.workspaces.list(WorkspaceQuery::new().limit(5).with_total()).await?;
+    let page = storage.workspaces.list(WorkspaceQuery::new().with_limit(5).with_total()).await?;
     same("the total", &(page.total, page.items.len()), &(Some(12), 5))?;
     let reopened = stage.reopen(storage).await?;
     same("the list after reopening", &all(&reopened, WorkspaceQuery::new()).await?, &made)
 }
 
-/// Where all times are equal, pages of any size hold each workspace once.
-async fn pages_neither_skip_nor_repeat_where_times_tie(stage: &Stage) -> Checked {
+/// If all times are equal, pages of any size hold each workspace once.
+async fn pages_neither_skip_nor_repeat_if_times_tie(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let mut expected: Vec<_> =
         some(stage, &storage, 17, 0).await?.into_iter().map(|workspace| workspace.id).collect();
     expected.sort();
     for limit in [1, 2, 5, 16, 17] {
-        let listed = all(&storage, WorkspaceQuery::new().limit(limit)).await?;
+        let listed = all(&storage, WorkspaceQuery::new().with_limit(limit)).await?;
         let mut ids: Vec<_> = listed.iter().map(|workspace| workspace.id).collect();
         ids.sort();
         same(format_args!("the ids, {limit} a page"), &ids, &expected)?;
@@ -227,13 +229,13 @@ async fn pages_neither_skip_nor_repeat_where_times_tie(stage: &Stage) -> Checked
     Ok(())
 }
 
-/// Workspaces that are used while someone turns pages make no other appear twice or not at all.
+/// Use of some workspaces while pages are read does not make another one appear twice or not at all.
 async fn pages_lose_nothing_while_workspaces_are_used(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let made = some(stage, &storage, 20, 60_000_000).await?;
     let (mut seen, mut cursor, mut moved) = (Vec::new(), None, Vec::new());
     for turn in 0.. {
-        let page = storage.workspaces.list(WorkspaceQuery::new().limit(3).cursor(cursor)).await?;
+        let page = storage.workspaces.list(WorkspaceQuery::new().with_limit(3).with_cursor(cursor)).await?;
         seen.extend(page.items.iter().map(|workspace| workspace.id));
         ends(seen.len())?;
         cursor = page.next;
@@ -251,23 +253,26 @@ async fn pages_lose_nothing_while_workspaces_are_used(stage: &Stage) -> Checked 
     Ok(())
 }
 
-/// A deleted workspace is `Deleted` everywhere, is not listed, and its id is not used again.
-async fn a_deleted_workspace_is_gone_and_its_id_used_up(stage: &Stage) -> Checked {
+/// A deleted workspace is `Deleted` in every call, is not listed, and its id is not used again.
+async fn deleted_workspace_id_is_never_reused(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let gone = storage.workspaces.create(full(stage)?).await?;
     let kept = stage.new_workspace(&storage).await?;
-    storage.workspaces.save_config(gone.id, Some("secret = 1".to_owned()), Expect::Absent).await?;
+    storage
+        .workspaces
+        .save_config(gone.id, Some("secret = 1".to_owned()), Precondition::MustNotExist)
+        .await?;
     storage.workspaces.delete(gone.id).await?;
     storage.workspaces.delete(gone.id).await?;
     for _ in 0..2 {
         let store = &storage.workspaces;
         refused!("a load", store.load(gone.id).await, ErrorKind::Deleted)?;
         refused!("a creation", store.create(gone.clone()).await, ErrorKind::Deleted)?;
-        refused!("a put", store.put(gone.clone(), Expect::Any).await, ErrorKind::Deleted)?;
+        refused!("a put", store.put(gone.clone(), Precondition::MustExist).await, ErrorKind::Deleted)?;
         refused!("an update", store.update(gone.clone()).await, ErrorKind::Deleted)?;
         refused!("a touch", store.touch(gone.id, START).await, ErrorKind::Deleted)?;
         refused!("its configuration", store.load_config(gone.id).await, ErrorKind::Deleted)?;
-        let saved = store.save_config(gone.id, Some("a = 1".to_owned()), Expect::Any).await;
+        let saved = store.save_config(gone.id, Some("a = 1".to_owned()), Precondition::MustExist).await;
         refused!("a configuration", saved, ErrorKind::Deleted)?;
         let listed = all(&storage, WorkspaceQuery::new().with_deleting()).await?;
         same("the list", &listed, &vec![kept.clone()])?;
@@ -276,31 +281,38 @@ async fn a_deleted_workspace_is_gone_and_its_id_used_up(stage: &Stage) -> Checke
     Ok(())
 }
 
-/// The configuration is text that comes back byte for byte; none is none, and removing it is possible.
-async fn the_configuration_is_text_or_none(stage: &Stage) -> Checked {
+/// The configuration is text that is returned byte for byte; it may be absent, and can be removed.
+async fn configuration_is_kept_byte_for_byte_or_absent(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let id = stage.new_workspace(&storage).await?.id;
     same("at first", &storage.workspaces.load_config(id).await?, &None)?;
-    storage.workspaces.save_config(id, None, Expect::Any).await?;
+    let none = storage.workspaces.save_config(id, None, Precondition::MustExist).await;
+    refused!("a removal where there is none", none, ErrorKind::Conflict { .. })?;
+    let mut expect = Precondition::MustNotExist;
     for text in ["a = 1\n", "", "# no line end", "\r\n", "not toml at all [[", "\u{feff}키 = \"👩‍👩‍👧\"\n\u{0}"]
     {
-        storage.workspaces.save_config(id, Some(text.to_owned()), Expect::Any).await?;
+        storage.workspaces.save_config(id, Some(text.to_owned()), expect).await?;
+        expect = Precondition::MustExist;
         storage = stage.reopen(storage).await?;
         same("the configuration", &storage.workspaces.load_config(id).await?.as_deref(), &Some(text))?;
     }
-    storage.workspaces.save_config(id, None, Expect::Any).await?;
+    storage.workspaces.save_config(id, None, Precondition::MustExist).await?;
     same("after removing it", &storage.workspaces.load_config(id).await?, &None)
 }
 
-/// A change is refused where the configuration is not what its author has read.
-async fn a_configuration_that_was_not_read_is_not_replaced(stage: &Stage) -> Checked {
+/// A change is refused if the configuration is not the one that its author has read.
+async fn stale_configuration_change_is_refused(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let id = stage.new_workspace(&storage).await?.id;
     let save = |text: &str, expect| storage.workspaces.save_config(id, Some(text.to_owned()), expect);
-    let hash = |text| Expect::Is(ContentHash::of(text));
+    let hash = |text| Precondition::Matches(ContentHash::of(text));
     refused!("a change where there is none", save("b", hash("a")).await, ErrorKind::Conflict { .. })?;
-    save("a", Expect::Absent).await?;
-    refused!("a creation where there is one", save("b", Expect::Absent).await, ErrorKind::Conflict { .. })?;
+    save("a", Precondition::MustNotExist).await?;
+    refused!(
+        "a creation where there is one",
+        save("b", Precondition::MustNotExist).await,
+        ErrorKind::Conflict { .. }
+    )?;
     refused!("a change of another text", save("b", hash("x")).await, ErrorKind::Conflict { .. })?;
     same("the configuration", &storage.workspaces.load_config(id).await?.as_deref(), &Some("a"))?;
     save("b", hash("a")).await?;
@@ -309,8 +321,7 @@ async fn a_configuration_that_was_not_read_is_not_replaced(stage: &Stage) -> Che
     same("the configuration", &storage.workspaces.load_config(id).await?.as_deref(), &Some("b"))
 }
 
-/// Settings of the host and fields of a newer version survive a load and a put, in their order, byte for
-/// byte.
+/// Settings of the host and fields of a newer version survive a load and a put, in their order, byte for byte.
 async fn settings_and_unknown_fields_are_kept(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let mut workspace = full(stage)?;
@@ -335,7 +346,7 @@ async fn settings_and_unknown_fields_are_kept(stage: &Stage) -> Checked {
 }
 
 /// A name, a description, settings or a configuration beyond their limits are refused, and nothing is written.
-async fn limits_are_refused_before_anything_is_written(stage: &Stage) -> Checked {
+async fn oversized_fields_are_refused_before_any_write(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let fine = stage.new_workspace(&storage).await?;
     let long = "x".repeat(70 << 10);
@@ -348,7 +359,7 @@ async fn limits_are_refused_before_anything_is_written(stage: &Stage) -> Checked
     let put = storage.workspaces.update(fine.clone().with_setting("big", RawJson::of(&long)?)).await;
     refused!("large settings", put, ErrorKind::LimitExceeded)?;
     let large = "x".repeat(ContentHash::CONFIG_MAX_BYTES + 1);
-    let saved = storage.workspaces.save_config(fine.id, Some(large), Expect::Any).await;
+    let saved = storage.workspaces.save_config(fine.id, Some(large), Precondition::MustNotExist).await;
     refused!("a large configuration", saved, ErrorKind::LimitExceeded)?;
     same("the record", &storage.workspaces.load(fine.id).await?, &fine)?;
     same("the configuration", &storage.workspaces.load_config(fine.id).await?, &None)?;
@@ -357,6 +368,6 @@ async fn limits_are_refused_before_anything_is_written(stage: &Stage) -> Checked
     refused!("a creation without a name", storage.workspaces.create(new).await, ErrorKind::InvalidInput)?;
     refused!("its load", storage.workspaces.load(id).await, ErrorKind::NotFound)?;
     let largest = "x".repeat(ContentHash::CONFIG_MAX_BYTES);
-    storage.workspaces.save_config(fine.id, Some(largest.clone()), Expect::Any).await?;
+    storage.workspaces.save_config(fine.id, Some(largest.clone()), Precondition::MustNotExist).await?;
     same("the largest configuration", &storage.workspaces.load_config(fine.id).await?, &Some(largest))
 }

@@ -6,19 +6,19 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use agent_core::commit::{Commit, Committed, Expect, Step};
+use agent_core::commit::{Commit, Committed, Precondition, Step, Trigger};
 use agent_core::event::{Event, EventType, NewEvent};
 use agent_core::json::{RawFields, RawJson};
 use agent_core::model::{Actor, Lease, Workspace};
 use agent_core::session::{Session, SessionSummary};
 use agent_core::state::SessionState;
 use agent_core::store::{
-    Binding, BindingQuery, Capabilities, ContentHash, Damaged, EventPage, Page, Pulse, Purge, Purged,
-    ReadEvents, Rebuilt, SessionQuery, WorkspaceQuery,
+    Binding, BindingQuery, Capabilities, ContentHash, Damaged, DeletedTenant, EventPage, LeaseStatus, Page,
+    Purge, Purged, ReadEvents, Rebuilt, SessionQuery, WorkspaceQuery,
 };
 use agent_core::{
-    BindingStore, CommitId, DeviceId, Epoch, Error, ErrorKind, MemoryStore, Result, Revision, Seq, SessionId,
-    SessionStore, Storage, TenantId, Tenants, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome,
+    Backend, BindingStore, CommitId, DeviceId, Epoch, Error, ErrorKind, MemoryStore, Result, Revision, Seq,
+    SessionId, SessionStore, Storage, TenantId, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome,
     async_trait,
 };
 use agent_storage_conformance::{Damage, DamageKind, Factory};
@@ -144,6 +144,11 @@ pub(crate) enum Fault {
     MovedIsWritten,
     MovedIsRead,
     MovedIsAbsent,
+    OpenedTenantsListed,
+    DeletedTenantKeepsBindings,
+    RunningTenantDeleted,
+    DeletionRunsOn,
+    DroppedDeletionBlocks,
 }
 
 /// Where one broken store lies.
@@ -176,6 +181,14 @@ struct Shared {
     purged: Mutex<HashMap<SessionId, Seq>>,
     /// The records of purged sessions, as they were before.
     unburied: Mutex<HashMap<SessionId, Session>>,
+    opened: Mutex<HashSet<TenantId>>,
+}
+
+impl Shared {
+    fn fresh_id(&self) -> CommitId {
+        let n = self.ids.fetch_add(1, Ordering::SeqCst);
+        format!("00000000-0000-7000-8000-{n:012x}").parse().unwrap()
+    }
 }
 
 pub(crate) struct Broken(pub(crate) Fault);
@@ -195,7 +208,8 @@ impl Factory for Broken {
                 site.store.unbind(&device).await?;
             }
         }
-        let store = if self.0 == Fault::TenantLeak { site.store.clone() } else { site.store.tenant(tenant) };
+        let store =
+            if self.0 == Fault::TenantLeak { site.store.clone() } else { site.store.for_tenant(tenant) };
         Ok(Handle {
             store,
             shared: site.shared.clone(),
@@ -207,11 +221,9 @@ impl Factory for Broken {
         .into())
     }
 
-    async fn tenants(&self, site: &Site) -> Result<Option<Arc<dyn Tenants>>> {
-        if self.0 == Fault::TenantsHidden {
-            return Ok(Some(Arc::new(MemoryStore::new())));
-        }
-        Ok(Some(Arc::new(site.store.clone())))
+    async fn tenants(&self, site: &Site) -> Result<Option<Arc<dyn Backend>>> {
+        let store = if self.0 == Fault::TenantsHidden { MemoryStore::new() } else { site.store.clone() };
+        Ok(Some(Arc::new(FaultyBackend { store, shared: site.shared.clone(), fault: self.0 })))
     }
 
     fn damages(&self) -> &[DamageKind] {
@@ -235,6 +247,75 @@ impl Factory for Broken {
             _ => site.shared.bindings_damaged.store(true, Ordering::SeqCst),
         }
         Ok(())
+    }
+}
+
+/// The store as a server has it.
+#[derive(Debug)]
+struct FaultyBackend {
+    store: MemoryStore,
+    shared: Arc<Shared>,
+    fault: Fault,
+}
+
+#[async_trait]
+impl Backend for FaultyBackend {
+    fn tenant(&self, tenant: &TenantId) -> Storage {
+        self.shared.opened.lock().unwrap().insert(tenant.clone());
+        self.store.tenant(tenant)
+    }
+
+    async fn tenants(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        let mut page = Backend::tenants(&self.store, after.clone()).await?;
+        if self.fault == Fault::OpenedTenantsListed && after.is_none() {
+            page.items.extend(self.shared.opened.lock().unwrap().iter().cloned());
+            page.items.sort();
+            page.items.dedup();
+        }
+        Ok(page)
+    }
+
+    async fn delete_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant> {
+        let of_tenant = self.store.for_tenant(tenant);
+        match self.fault {
+            Fault::DeletedTenantKeepsBindings => {
+                let bound = BindingStore::list(&of_tenant, BindingQuery::new()).await?.items;
+                let done = self.store.delete_tenant(tenant).await?;
+                for binding in bound {
+                    of_tenant.bind(&binding.device, binding.workspace, Precondition::None).await?;
+                }
+                Ok(done)
+            }
+            Fault::RunningTenantDeleted => {
+                for session in SessionStore::list(&of_tenant, SessionQuery::new()).await?.items {
+                    let now = SessionStore::load(&of_tenant, session.id).await?;
+                    if let Some(lease) = &now.lease {
+                        let end = Commit::new(self.shared.fresh_id(), now.id, now.updated_at, now.head);
+                        of_tenant.commit(end.with_trigger(Trigger::LeaseExpired(lease.epoch))).await?;
+                    }
+                }
+                self.store.delete_tenant(tenant).await
+            }
+            Fault::DeletionRunsOn => {
+                let done = self.store.delete_tenant(tenant).await;
+                let (store, tenant) = (self.store.clone(), tenant.clone());
+                tokio::spawn(async move {
+                    tokio::task::yield_now().await;
+                    store.delete_tenant(&tenant).await
+                });
+                done
+            }
+            Fault::DroppedDeletionBlocks => {
+                if self.shared.busy.swap(true, Ordering::SeqCst) {
+                    return Err(Error::new(ErrorKind::Unavailable, "another deletion is at work"));
+                }
+                tokio::task::yield_now().await;
+                let done = self.store.delete_tenant(tenant).await;
+                self.shared.busy.store(false, Ordering::SeqCst);
+                done
+            }
+            _ => self.store.delete_tenant(tenant).await,
+        }
     }
 }
 
@@ -268,8 +349,7 @@ impl Handle {
     }
 
     fn fresh_id(&self) -> CommitId {
-        let n = self.shared.ids.fetch_add(1, Ordering::SeqCst);
-        format!("00000000-0000-7000-8000-{n:012x}").parse().unwrap()
+        self.shared.fresh_id()
     }
 
     /// The commit in two, of which each is whole by itself.
@@ -289,8 +369,8 @@ impl Handle {
     async fn disturbed(&self, mut commit: Commit) -> Commit {
         let Some(now) = self.now(commit.session).await else { return commit };
         let lease = now.lease.as_ref().map(|lease| lease.epoch);
-        if self.is(Fault::LostUpdate) && matches!(commit.expect, Expect::Is(_)) {
-            (commit.expect, commit.seen) = (Expect::Any, now.head);
+        if self.is(Fault::LostUpdate) && matches!(commit.precondition, Precondition::Matches(_)) {
+            (commit.precondition, commit.seen) = (Precondition::MustExist, now.head);
         }
         if self.is(Fault::CommitIdIgnored) && now.recent.iter().any(|recent| recent.id == commit.id) {
             (commit.id, commit.seen) = (self.fresh_id(), now.head);
@@ -302,10 +382,10 @@ impl Handle {
             commit.seen = now.head;
         }
         if let (Fault::AnybodySpeaksAsTheAgent, None, Some(lease)) = (self.fault, commit.fence, &now.lease) {
-            commit = commit.fence(lease.run, lease.epoch);
+            commit = commit.with_fence(lease.run, lease.epoch);
         }
         if self.is(Fault::CommitsNoteThemselves) {
-            commit = commit.event(NewEvent::new("x.app.note".parse().unwrap(), RawJson::empty_object()));
+            commit = commit.with_event(NewEvent::new("x.app.note".parse().unwrap(), RawJson::empty_object()));
         }
         if self.is(Fault::AnswersStampedAnew) && now.action.is_some() {
             commit.at = now.updated_at;
@@ -319,15 +399,15 @@ impl Handle {
     fn change_payloads(&self, commit: &mut Commit) {
         for step in Arc::make_mut(&mut commit.steps) {
             let Step::Event(event) = step else { continue };
-            let json = event.data.get();
+            let json = event.payload.get();
             match self.fault {
                 Fault::NumbersRewritten => {
                     if let Ok(value) = serde_json::from_str::<serde_json::Value>(json) {
-                        event.data = RawJson::of(&value).unwrap();
+                        event.payload = RawJson::of(&value).unwrap();
                     }
                 }
                 Fault::LineEndsRewritten => {
-                    event.data = RawJson::parse(&json.replace("\\r\\n", "\\n")).unwrap();
+                    event.payload = RawJson::parse(&json.replace("\\r\\n", "\\n")).unwrap();
                 }
                 Fault::UnknownFieldsDropped => event.extra = RawFields::new(),
                 _ => {}
@@ -436,7 +516,7 @@ impl SessionStore for Handle {
                 }
                 return agent_core::plan(old.as_deref(), &commit).map(agent_core::Plan::committed);
             }
-            Fault::ChildrenListedLate if commit.expect == Expect::Absent => {
+            Fault::ChildrenListedLate if commit.precondition == Precondition::MustNotExist => {
                 let id = commit.session;
                 self.shared.unlisted.lock().unwrap().insert(id);
                 let done = self.store.commit(commit).await;
@@ -451,7 +531,7 @@ impl SessionStore for Handle {
                     |step: &Step| matches!(step, Step::Event(e) if e.kind == EventType::USER_INTERRUPT);
                 let interrupt = commit.steps.iter().any(is_interrupt);
                 let mut done = self.store.commit(commit).await?;
-                Arc::make_mut(&mut done.session).pending += u64::from(interrupt);
+                Arc::make_mut(&mut done.session).inputs_open += u64::from(interrupt);
                 return Ok(done);
             }
             Fault::LeaseOfTheWorkspace => {
@@ -568,7 +648,7 @@ impl SessionStore for Handle {
         if let Some(kept) = self.shared.purged.lock().unwrap().get(&id) {
             page.events.retain(|event| event.seq <= *kept);
         }
-        let breaks = |event: &Event| event.data.get().contains("\\n");
+        let breaks = |event: &Event| event.payload.get().contains("\\n");
         match self.fault {
             // A line that ends too early is torn, and so is all that comes after it.
             Fault::RawLineBreaksTearTheLog if !self.wrote.load(Ordering::SeqCst) => {
@@ -592,13 +672,13 @@ impl SessionStore for Handle {
                 page.events.iter_mut().for_each(|event| event.at = event.at.max(Timestamp::UNIX_EPOCH));
             }
             Fault::LongTextsCut => {
-                for event in page.events.iter_mut().filter(|event| event.data.get().len() > 1 << 20) {
-                    event.data = RawJson::empty_object();
+                for event in page.events.iter_mut().filter(|event| event.payload.get().len() > 1 << 20) {
+                    event.payload = RawJson::empty_object();
                 }
             }
             Fault::ThoughtsEmptied => {
                 for event in page.events.iter_mut().filter(|event| event.kind == EventType::AGENT_THINKING) {
-                    event.data = RawJson::parse("{\"text\":\"\"}").unwrap();
+                    event.payload = RawJson::parse("{\"text\":\"\"}").unwrap();
                 }
             }
             Fault::OrderedByTheClock => page.events.sort_by_key(|event| event.at),
@@ -650,7 +730,9 @@ impl SessionStore for Handle {
                 let unlisted = self.shared.unlisted.lock().unwrap();
                 page.items.retain(|session| !unlisted.contains(&session.id));
             }
-            Fault::Loses(Column::Pending) => page.items.iter_mut().for_each(|session| session.pending = 0),
+            Fault::Loses(Column::Pending) => {
+                page.items.iter_mut().for_each(|session| session.inputs_open = 0);
+            }
             _ => {}
         }
         if let (Fault::CursorSkipsTies, Some(cursor)) = (self.fault, &query.cursor) {
@@ -662,7 +744,7 @@ impl SessionStore for Handle {
             page.total = SessionStore::list(&self.store, all).await?.total;
         }
         if self.is(Fault::ListShowsAnotherState) {
-            page.items.iter_mut().for_each(|item| item.pending += 1);
+            page.items.iter_mut().for_each(|item| item.inputs_open += 1);
         }
         let lost = (self.is(Fault::IndexIsTheTruth) || self.is(Fault::RebuildEmptiesTheLists))
             && self.shared.derived_removed.load(Ordering::SeqCst);
@@ -679,7 +761,7 @@ impl SessionStore for Handle {
         }
         if self.is(Fault::ChildrenListedLate) {
             // It looks for forks in its own lists.
-            let keep = purge.clone().sparing_forks(self).await?.keep;
+            let keep = purge.clone().sparing_forks(self).await?.keep_through;
             self.shared.purged.lock().unwrap().insert(id, keep);
         }
         if let (Fault::TombstoneKeepsTheRecord, Some(now)) = (self.fault, self.now(id).await) {
@@ -691,16 +773,16 @@ impl SessionStore for Handle {
         self.store.purge(purge).await
     }
 
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        self.store.beat(id, epoch).await
+    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        self.store.heartbeat(id, epoch).await
     }
 
-    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
-        let mut pulse = self.store.pulse(id, epoch).await?;
+    async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
+        let mut lease_status = self.store.lease_status(id, epoch).await?;
         if self.is(Fault::LookingIsASignOfLife) {
-            pulse.beat += self.shared.looks.fetch_add(1, Ordering::SeqCst);
+            lease_status.heartbeat += self.shared.looks.fetch_add(1, Ordering::SeqCst);
         }
-        Ok(pulse)
+        Ok(lease_status)
     }
 
     async fn check(&self) -> Result<Vec<Damaged>> {
@@ -738,32 +820,38 @@ impl WorkspaceStore for Handle {
         Ok(workspace)
     }
 
-    async fn put(&self, mut workspace: Workspace, mut expect: Expect<Revision>) -> Result<Workspace> {
+    async fn put(&self, mut workspace: Workspace, mut expect: Precondition<Revision>) -> Result<Workspace> {
         self.check_workspace(workspace.id)?;
         let there = WorkspaceStore::load(&self.store, workspace.id).await.is_ok();
         match (self.fault, expect) {
-            (Fault::DroppedPutIsHalfApplied, Expect::Absent) if !there => {
+            (Fault::DroppedPutIsHalfApplied, Precondition::MustNotExist) if !there => {
                 let half = workspace.clone().with_name("half");
-                let half = self.store.put(half, Expect::Absent).await?;
+                let half = self.store.put(half, Precondition::MustNotExist).await?;
                 tokio::task::yield_now().await;
-                (workspace.revision, expect) = (half.revision, Expect::Any);
+                (workspace.revision, expect) = (half.revision, Precondition::MustExist);
             }
-            (Fault::WorkspaceCreationRaces, Expect::Absent) if !there => {
+            (Fault::WorkspaceCreationRaces, Precondition::MustNotExist) if !there => {
                 tokio::task::yield_now().await;
-                let created = self.store.put(workspace.clone(), Expect::Absent).await;
-                return if created.is_ok() { created } else { self.store.put(workspace, Expect::Any).await };
+                let created = self.store.put(workspace.clone(), Precondition::MustNotExist).await;
+                return if created.is_ok() {
+                    created
+                } else {
+                    self.store.put(workspace, Precondition::MustExist).await
+                };
             }
             (Fault::DescriptionLost, _) => workspace.description = None,
             (Fault::WorkspaceFieldsDropped, _) => workspace.extra = RawFields::new(),
-            (Fault::PutReplaces, Expect::Absent) if there => expect = Expect::Any,
-            (Fault::PutCreates, Expect::Any | Expect::Is(_)) if !there => expect = Expect::Absent,
+            (Fault::PutReplaces, Precondition::MustNotExist) if there => expect = Precondition::MustExist,
+            (Fault::PutCreates, Precondition::MustExist | Precondition::Matches(_)) if !there => {
+                expect = Precondition::MustNotExist;
+            }
             (Fault::DefaultRefused, _) if workspace.id == WorkspaceId::DEFAULT => {
                 return Err(Error::new(ErrorKind::InvalidInput, "the default workspace is there already"));
             }
             _ => {}
         }
-        let any = self.is(Fault::PutIgnoresTheRevision) && matches!(expect, Expect::Is(_));
-        let put = self.store.put(workspace, if any { Expect::Any } else { expect }).await;
+        let any = self.is(Fault::PutIgnoresTheRevision) && matches!(expect, Precondition::Matches(_));
+        let put = self.store.put(workspace, if any { Precondition::MustExist } else { expect }).await;
         put.map_err(|error| self.spoiled(error, ""))
     }
 
@@ -815,16 +903,16 @@ impl WorkspaceStore for Handle {
         &self,
         id: WorkspaceId,
         text: Option<String>,
-        expect: Expect<ContentHash>,
+        expect: Precondition<ContentHash>,
     ) -> Result<()> {
         if self.is(Fault::ConfigurationRaces) {
             let now = self.store.load_config(id).await?;
             ContentHash::check(expect, now.as_deref(), &"the configuration")?;
             tokio::task::yield_now().await;
-            return self.store.save_config(id, text, Expect::Any).await;
+            return self.store.save_config(id, text, Precondition::MustExist).await;
         }
-        let ignored = self.is(Fault::ConfigurationHashIgnored) && matches!(expect, Expect::Is(_));
-        self.store.save_config(id, text, if ignored { Expect::Any } else { expect }).await
+        let ignored = self.is(Fault::ConfigurationHashIgnored) && matches!(expect, Precondition::Matches(_));
+        self.store.save_config(id, text, if ignored { Precondition::MustExist } else { expect }).await
     }
 }
 
@@ -864,32 +952,35 @@ impl BindingStore for Handle {
         &self,
         device: &DeviceId,
         to: WorkspaceId,
-        expect: Expect<WorkspaceId>,
+        expect: Precondition<WorkspaceId>,
     ) -> Result<WorkspaceId> {
         self.check_bindings()?;
         let device = self.folded(device);
-        if self.is(Fault::BindRace) && expect == Expect::Absent {
+        if self.is(Fault::BindRace) && expect == Precondition::MustNotExist {
             if let Some(bound) = self.store.resolve(&device).await? {
                 return Ok(bound);
             }
             tokio::task::yield_now().await;
-            return self.store.bind(&device, to, Expect::Any).await;
+            return self.store.bind(&device, to, Precondition::None).await;
         }
         match (self.fault, expect) {
             (Fault::StoresTiedTogether, _) => drop(WorkspaceStore::load(&self.store, to).await?),
-            (Fault::DroppedBindIsHalfApplied, Expect::Absent)
+            (Fault::DroppedBindIsHalfApplied, Precondition::MustNotExist)
                 if self.store.resolve(&device).await?.is_none() =>
             {
                 self.store.bind(&device, WorkspaceId::DEFAULT, expect).await?;
                 tokio::task::yield_now().await;
-                return self.store.bind(&device, to, Expect::Any).await;
+                return self.store.bind(&device, to, Precondition::None).await;
             }
-            (Fault::RebindRaces, Expect::Is(old)) if self.store.resolve(&device).await? == Some(old) => {
+            (Fault::RebindRaces, Precondition::Matches(old))
+                if self.store.resolve(&device).await? == Some(old) =>
+            {
                 tokio::task::yield_now().await;
-                return self.store.bind(&device, to, Expect::Any).await;
+                return self.store.bind(&device, to, Precondition::None).await;
             }
-            (Fault::BindExpectIgnored, Expect::Is(_)) | (Fault::FirstContactMoves, Expect::Absent) => {
-                return self.store.bind(&device, to, Expect::Any).await;
+            (Fault::BindExpectIgnored, Precondition::Matches(_))
+            | (Fault::FirstContactMoves, Precondition::MustNotExist) => {
+                return self.store.bind(&device, to, Precondition::None).await;
             }
             (Fault::BindingsRewrittenWhole, _) => {
                 let read = self.shared.binds.load(Ordering::SeqCst);
@@ -915,7 +1006,7 @@ impl BindingStore for Handle {
 
     async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
         if self.is(Fault::UnbindingLeavesOne) {
-            let bound = BindingStore::list(&self.store, BindingQuery::new().workspace(id)).await?.items;
+            let bound = BindingStore::list(&self.store, BindingQuery::new().with_workspace(id)).await?.items;
             for binding in bound.iter().skip(1) {
                 self.store.unbind(&binding.device).await?;
             }
@@ -924,7 +1015,7 @@ impl BindingStore for Handle {
         if !self.is(Fault::UnbindErasesANewerBind) {
             return self.store.unbind_workspace(id).await;
         }
-        let bound = BindingStore::list(&self.store, BindingQuery::new().workspace(id)).await?.items;
+        let bound = BindingStore::list(&self.store, BindingQuery::new().with_workspace(id)).await?.items;
         tokio::task::yield_now().await;
         for binding in &bound {
             self.store.unbind(&binding.device).await?;

@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agent_core::commit::{Commit, Committed, Expect};
+use agent_core::commit::{Commit, Committed, Precondition};
 use agent_core::event::Event;
 use agent_core::model::Workspace;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::store::{
-    Binding, BindingQuery, Capabilities, ContentHash, Durability, EventPage, Page, Pulse, Purge, Purged,
-    ReadEvents, Scope, SessionQuery, WorkspaceQuery, decide_bind,
+    Binding, BindingQuery, Capabilities, ContentHash, DeletedTenant, Durability, EventPage, LeaseStatus,
+    Page, Purge, Purged, ReadEvents, Scope, SessionQuery, WorkspaceQuery, check_no_live_run, decide_bind,
 };
 use agent_core::{
-    BindingStore, DeviceId, Epoch, Error, ErrorKind, Plan, Result, Revision, Seq, SessionId, SessionStore,
-    Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait, plan,
+    Backend, BindingStore, DeviceId, Epoch, Error, ErrorKind, Plan, Result, Revision, Seq, SessionId,
+    SessionStore, Storage, TenantId, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait, plan,
 };
 use agent_storage_conformance::FailingCall;
 
@@ -44,10 +44,14 @@ pub(crate) enum Fault {
     RefusedAppliedLater,
     /// Every commit fails.
     NothingCommitted,
+    /// A tenant is deleted in two steps, of which the first removes events only.
+    TenantDeletedInTwo,
+    /// All is synced but the deletion of a tenant.
+    DeletionUnsynced,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::None,
         Self::NoLock,
         Self::AcknowledgedBeforeWritten,
@@ -57,6 +61,8 @@ impl Fault {
         Self::FailuresDenied,
         Self::RefusedAppliedLater,
         Self::NothingCommitted,
+        Self::TenantDeletedInTwo,
+        Self::DeletionUnsynced,
     ];
 }
 
@@ -93,6 +99,10 @@ fn key(kind: &str, id: impl std::fmt::Display) -> String {
 
 fn event_key(id: SessionId, seq: u64) -> String {
     format!("event {id} {seq:012}")
+}
+
+fn key_of_events(id: SessionId) -> String {
+    format!("event {id} ")
 }
 
 fn session(entries: &Entries, id: SessionId) -> Result<Option<Session>> {
@@ -139,6 +149,16 @@ impl OneFile {
         this
     }
 
+    /// The same for another tenant.
+    pub(crate) fn tenant(&self, tenant: &TenantId) -> Self {
+        if *tenant == TenantId::default() {
+            return self.clone();
+        }
+        let folder = self.folder.join(tenant.as_str());
+        fs::create_dir_all(&folder).unwrap();
+        Self { folder: Arc::new(folder), late: Arc::default(), ..self.clone() }
+    }
+
     fn path(&self) -> PathBuf {
         self.folder.join("entries.json")
     }
@@ -158,6 +178,29 @@ impl OneFile {
         // A store without a sync has no file.
         let _ = fs::copy(from.join("synced.json"), to.join("entries.json"));
         let _ = fs::copy(from.join("synced.json"), to.join("synced.json"));
+        for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_dir() {
+                let to = to.join(entry.file_name());
+                fs::create_dir(&to).unwrap();
+                Self::lose_power(&entry.path(), &to);
+            }
+        }
+    }
+
+    /// Removes all entries; returns how many workspaces, sessions and bindings there were.
+    fn clear(&self) -> Result<DeletedTenant> {
+        if self.fault == Fault::TenantDeletedInTwo {
+            self.change(|entries| {
+                entries.retain(|key, _| !key.starts_with("event"));
+                Ok(())
+            })?;
+        }
+        self.change(|entries| {
+            let count = |kind| all(entries, kind).count() as u64;
+            let count = DeletedTenant::new(count("workspace"), count("session"), count("binding"));
+            entries.clear();
+            Ok(count)
+        })
     }
 
     fn entries(&self) -> Entries {
@@ -172,6 +215,7 @@ impl OneFile {
         let mut synced = entries.clone();
         match self.fault {
             Fault::NeverSyncs => return,
+            Fault::DeletionUnsynced if entries.is_empty() => return,
             Fault::BindingsUnsynced => synced.retain(|key, _| !key.starts_with("binding")),
             _ => {}
         }
@@ -248,6 +292,34 @@ fn pause() {
     std::thread::sleep(Duration::from_millis(2));
 }
 
+/// The store as a server has it: each tenant but `default` in a folder of its own.
+#[derive(Debug)]
+pub(crate) struct TenantFolders(pub(crate) OneFile);
+
+#[async_trait]
+impl Backend for TenantFolders {
+    fn tenant(&self, tenant: &TenantId) -> Storage {
+        self.0.tenant(tenant).into()
+    }
+
+    async fn tenants(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        let folders = fs::read_dir(&*self.0.folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let named = folders.filter_map(|name| name.to_str().and_then(|name| name.parse::<TenantId>().ok()));
+        let mut found: Vec<_> = named.chain([TenantId::default()]).collect();
+        found.retain(|tenant| {
+            !self.0.tenant(tenant).entries().is_empty() && after.as_ref().is_none_or(|after| tenant > after)
+        });
+        found.sort();
+        Ok(Page::new(found))
+    }
+
+    async fn delete_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant> {
+        let store = self.0.tenant(tenant);
+        check_no_live_run(&store).await?;
+        store.clear()
+    }
+}
+
 #[async_trait]
 impl SessionStore for OneFile {
     async fn commit(&self, commit: Commit) -> Result<Committed> {
@@ -257,7 +329,7 @@ impl SessionStore for OneFile {
         }
         if self.fault == Fault::RefusedAppliedLater {
             let (entries, mut later) = (self.entries(), commit.clone());
-            later.expect = Expect::Any;
+            later.precondition = Precondition::MustExist;
             let now = session(&entries, commit.session)?;
             if let (Err(_), Ok(planned)) = (plan(now.as_ref(), &commit), plan(now.as_ref(), &later)) {
                 let mut entries = entries;
@@ -297,15 +369,22 @@ impl SessionStore for OneFile {
     }
 
     async fn purge(&self, purge: Purge) -> Result<Purged> {
-        Err(Error::new(ErrorKind::Unsupported, format!("session {} stays", purge.session)))
+        self.change(|entries| {
+            let now = existing(entries, purge.session)?;
+            purge.check(&now)?;
+            let before = entries.len();
+            entries.retain(|key, _| !key.starts_with(&key_of_events(purge.session)));
+            entries.insert(key("session", purge.session), now.tombstone().to_json());
+            Ok(Purged::new((before - entries.len()) as u64))
+        })
     }
 
-    async fn beat(&self, _: SessionId, _: Epoch) -> Result<()> {
+    async fn heartbeat(&self, _: SessionId, _: Epoch) -> Result<()> {
         Ok(())
     }
 
-    async fn pulse(&self, _: SessionId, _: Epoch) -> Result<Pulse> {
-        Ok(Pulse::new(0, false))
+    async fn lease_status(&self, _: SessionId, _: Epoch) -> Result<LeaseStatus> {
+        Ok(LeaseStatus::new(0, false))
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -320,7 +399,7 @@ impl WorkspaceStore for OneFile {
         OneFile::read(self, |entries| workspace(entries, id))
     }
 
-    async fn put(&self, mut new: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+    async fn put(&self, mut new: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
         self.change(|entries| {
             new.prepare_put(workspace(entries, new.id).ok().as_ref(), expect)?;
             entries.insert(key("workspace", new.id), new.to_json());
@@ -349,14 +428,17 @@ impl WorkspaceStore for OneFile {
     }
 
     async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
-        OneFile::read(self, |entries| Ok(entries.get(&key("config", id)).cloned()))
+        OneFile::read(self, |entries| {
+            workspace(entries, id)?;
+            Ok(entries.get(&key("config", id)).cloned())
+        })
     }
 
     async fn save_config(
         &self,
         id: WorkspaceId,
         text: Option<String>,
-        expect: Expect<ContentHash>,
+        expect: Precondition<ContentHash>,
     ) -> Result<()> {
         self.change(|entries| {
             let now = entries.get(&key("config", id)).map(String::as_str);
@@ -381,7 +463,7 @@ impl BindingStore for OneFile {
         &self,
         device: &DeviceId,
         to: WorkspaceId,
-        expect: Expect<WorkspaceId>,
+        expect: Precondition<WorkspaceId>,
     ) -> Result<WorkspaceId> {
         self.change(|entries| {
             let now = entries.get(&key("binding", device)).map(|id| id.parse()).transpose()?;

@@ -1,4 +1,4 @@
-//! What people wrote into `session.md`, and what another program left there: offered to be imported.
+//! Edits of `session.md` by people, and files of another program, that can be imported.
 
 use std::path::{Path, PathBuf};
 
@@ -9,29 +9,29 @@ use super::keep::EDIT_MAX;
 use crate::env::held;
 use crate::io::Kind;
 use crate::layout;
-use crate::tenant::{Cell, Tenant};
+use crate::tenant::{SharedSession, Tenant};
 
-/// A conversation that was found as a file and is not in the log: what a person made of `session.md`, or what the Aptove
-/// agent wrote. To be put in place of the session's visible history, or left alone.
+/// Conversation that was found as a file and is not in the log: an edited `session.md`, or a file that the Aptove
+/// agent wrote. It can replace the session's visible history, or be ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TranscriptEdit {
-    /// The workspace.
+    /// Id of the workspace.
     pub workspace: WorkspaceId,
-    /// Its main session.
+    /// Id of the workspace's main session.
     pub session: SessionId,
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Whether it is of the older form, and was never imported; otherwise it was edited.
+    /// True if the file has the older format and was never imported. If not, it is an edited `session.md`.
     pub legacy: bool,
-    /// What it says.
+    /// Contents of the file.
     pub transcript: Transcript,
 }
 
-/// The conversations that wait beside a workspace's log, in the order of their names.
+/// Returns the conversations beside a workspace's log that can be imported, ordered by name.
 pub(crate) fn pending(
     tenant: &Tenant,
-    cell: &Cell,
+    cell: &SharedSession,
     workspace: WorkspaceId,
     session: SessionId,
 ) -> Result<Vec<TranscriptEdit>> {
@@ -42,7 +42,7 @@ pub(crate) fn pending(
     let mut found = Vec::new();
     for name in names {
         let Some(name) = name.to_str() else { continue };
-        // The file itself is ours, or will be moved aside where it is not; only the older form stays in its place.
+        // Any other file is one that this store rendered, or will be renamed; only the older form keeps its name.
         let current = name == layout::TRANSCRIPT && held(&cell.transcript).file.is_none();
         let edited = name.starts_with(layout::EDITED) && name.ends_with(".md");
         if !(current || edited) {
@@ -65,7 +65,7 @@ pub(crate) fn pending(
     Ok(found)
 }
 
-/// Notes, by its name, that a file was imported.
+/// Renames a file to record that it was imported.
 pub(crate) fn imported(tenant: &Tenant, path: &Path) -> Result<()> {
     let crc = crc32c::crc32c(&tenant.env.read_file(path)?.unwrap_or_default());
     let done = path.with_file_name(format!("{}{crc:08x}.md", layout::IMPORTED));

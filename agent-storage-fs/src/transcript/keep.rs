@@ -1,4 +1,4 @@
-//! Keeps the file as the log has it: goes on where it ends, or renders it anew beside what stands there.
+//! Keeps the file equal to the log: appends to it, or renders it again and keeps any other contents beside it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,27 +15,27 @@ use super::said;
 use crate::env::{held, parent};
 use crate::error::failed;
 use crate::io::{IoFile, Kind, OpenMode, not_a_file, read_full, write_full};
-use crate::tenant::{Cell, Tenant};
+use crate::tenant::{SharedSession, Tenant};
 use crate::{layout, lock, sessions};
 
-/// How much is written or read at a time.
+/// Number of bytes written or read at a time.
 const CHUNK: usize = 256 << 10;
-/// A file of more bytes that was not rendered here is not read as one.
+/// Size limit in bytes of a file that was not rendered here and is still parsed as a transcript.
 pub(super) const EDIT_MAX: u64 = 64 << 20;
 
-/// What stands in the file's place.
+/// Contents found in the file's place.
 enum Found {
     Nothing,
-    /// What was rendered up to an event of the log.
+    /// Text that was rendered up to an event of the log.
     Rendered(Written),
-    /// Something that is to be kept under this name before the file is made anew.
+    /// Other contents, to be kept under this name before the file is rendered again.
     Other(&'static str),
-    /// Something that is not ours to change.
+    /// File of another program, which must not be changed.
     Foreign,
 }
 
-/// Brings the file up to date; `false` where somebody else is at it.
-pub(super) fn bring_up_to_date(tenant: &Tenant, cell: &Cell, id: SessionId) -> Result<bool> {
+/// Brings the file up to date; returns `false` if another process or handle has it locked.
+pub(super) fn bring_up_to_date(tenant: &Tenant, cell: &SharedSession, id: SessionId) -> Result<bool> {
     let session = sessions::load(tenant, cell, id)?;
     if session.status.state == SessionState::Deleted {
         return Ok(true);
@@ -81,10 +81,10 @@ fn find(tenant: &Tenant, session: &Session, path: &Path, known: Option<Written>)
             && said::own_event(tenant, session.id, mark.head)?
                 .is_some_and(|event| event.commit == mark.commit);
         if !there {
-            // The log was put back to an earlier state, or is another.
+            // The log was restored to an earlier state, or replaced.
             return Ok(Found::Other(layout::DAMAGED));
         }
-        // What was rendered before a clear shows what is no longer visible.
+        // Text that was rendered before a clear contains messages that are no longer visible.
         let visible_from = if mark.head >= session.visible_from { session.visible_from } else { Seq::ZERO };
         return Ok(Found::Rendered(Written { seen: mark.head, stat, len, checksum, visible_from }));
     }
@@ -105,8 +105,9 @@ fn find(tenant: &Tenant, session: &Session, path: &Path, known: Option<Written>)
     })
 }
 
-/// Where the log was when a file was rendered, and the length and checksum of what its seal covers; `None` where it has
-/// no seal that fits.
+/// Returns the position of the log at which a file was rendered, and the length and checksum of its sealed text.
+///
+/// Returns `None` if there is no valid seal.
 fn sealed(file: &dyn IoFile, len: u64) -> io::Result<Option<(Mark, u64, u32)>> {
     let mut tail = vec![0; Seal::MAX_BYTES.min(usize::try_from(len).unwrap_or(Seal::MAX_BYTES))];
     let at = len - tail.len() as u64;
@@ -131,12 +132,13 @@ fn sealed(file: &dyn IoFile, len: u64) -> io::Result<Option<(Mark, u64, u32)>> {
 
 // --- writing ---------------------------------------------------------------------------------------------------------
 
-/// Where a session's log is now.
+/// Returns the current position of a session's log.
 fn mark(session: &Session) -> Option<Mark> {
     session.recent.last().map(|commit| Mark::new(session.head, commit.id))
 }
 
-/// Adds what was said since the file was written: what a crash leaves of it ends somewhere within that.
+/// Appends the messages since the file was written. A crash leaves the file ending somewhere within the appended
+/// text.
 fn go_on(tenant: &Tenant, session: &Session, path: &Path, mut file: Written) -> Result<Option<Written>> {
     let mut writer = TranscriptWriter::resume(file.len, file.checksum);
     let mut messages = Messages::default();
@@ -149,7 +151,7 @@ fn go_on(tenant: &Tenant, session: &Session, path: &Path, mut file: Written) -> 
     };
     let log = tenant.env.io.open(path, OpenMode::Write).map_err(|e| failed("open", path, e))?;
     if log.stat().map_err(|e| failed("look at", path, e))? != file.stat {
-        // Somebody saved it just now: what that is, is looked at next time.
+        // A person saved the file meanwhile; the next update examines it.
         return Ok(None);
     }
     let written = (|| {
@@ -176,7 +178,7 @@ fn go_on(tenant: &Tenant, session: &Session, path: &Path, mut file: Written) -> 
     }))
 }
 
-/// What is to be added; a file falls behind by a few messages, so they are held.
+/// Messages to append. A file falls behind by only a few messages, so they are held in memory.
 #[derive(Default)]
 struct Messages(Vec<TranscriptMessage>);
 
@@ -188,7 +190,7 @@ impl Messages {
     }
 }
 
-/// Renders the file anew, and keeps what stands there beside it, under `keep`.
+/// Renders the file again, and keeps its old contents beside it, under `keep`.
 fn render(
     tenant: &Tenant,
     session: &Session,
@@ -232,7 +234,7 @@ fn render(
     made.map(Some)
 }
 
-/// Moves what stands in the file's place aside, under a name that says what it is and never one that is taken.
+/// Moves the file to another name, which describes its contents and is not in use.
 fn set_aside(
     tenant: &Tenant,
     session: &Session,
@@ -241,7 +243,7 @@ fn set_aside(
     (rendered, len): (&dyn IoFile, u64),
 ) -> Result<()> {
     let env = &tenant.env;
-    // Of one that is too long to be read nothing is known.
+    // A file that is too long to be read is not examined.
     let bytes = env.read_file(path).ok().flatten();
     let torn = bytes.as_ref().map_or(Ok(false), |bytes| is_beginning(bytes, rendered, len));
     let name = if torn.map_err(|e| failed("read", path, e))? { layout::DAMAGED } else { name };
@@ -251,12 +253,13 @@ fn set_aside(
     tracing::warn!(
         session = %session.id,
         kept = %kept.display(),
-        "session.md was not as it was rendered; it was moved aside, and made anew from the log"
+        "session.md differs from what was rendered; it was renamed, and rendered again from the log"
     );
     Ok(())
 }
 
-/// Whether bytes are the beginning of what is rendered, perhaps with a part of a mark behind it: then a write was cut off.
+/// Returns whether bytes are the beginning of what is rendered, possibly followed by part of a mark. If so, a write
+/// was cut short.
 fn is_beginning(bytes: &[u8], rendered: &dyn IoFile, len: u64) -> io::Result<bool> {
     let mut same = vec![0; bytes.len().min(usize::try_from(len).unwrap_or(usize::MAX))];
     let count = read_full(rendered, &mut same, 0)?;

@@ -1,33 +1,33 @@
-//! What this process knows of the files of main sessions.
+//! State of the main sessions' files in this process.
 
 use agent_core::{Seq, SessionId};
 
 use crate::io::Stat;
 
-/// A file as it was last written or checked.
+/// File as it was last written or checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
-    /// Where the log was read to.
+    /// Sequence number up to which the log was read.
     pub(crate) seen: Seq,
     pub(crate) stat: Stat,
-    /// Its length and checksum, without the mark.
+    /// Length of the text without the mark; `checksum` is its checksum.
     pub(crate) len: u64,
     pub(crate) checksum: u32,
     pub(crate) visible_from: Seq,
 }
 
-/// What this process knows of a session's file.
+/// State of a session's file in this process.
 #[derive(Debug, Default)]
 pub(crate) struct Keeping {
-    /// The file as it was last written or checked.
+    /// File as it was last written or checked.
     pub(crate) file: Option<Written>,
-    /// Whether a task will bring it up to date.
+    /// True if a task that brings it up to date is scheduled.
     pub(crate) scheduled: bool,
-    /// The head for which that was last tried.
+    /// Head for which an update was last tried.
     pub(crate) tried: Option<Seq>,
 }
 
-/// A workspace's main session.
+/// Main session of a workspace.
 #[derive(Clone, Debug)]
 pub(crate) struct Main {
     pub(crate) session: SessionId,

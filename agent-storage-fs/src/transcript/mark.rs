@@ -1,4 +1,4 @@
-//! Of which session a file was rendered, as far as it says.
+//! Session that a file was rendered from, as named in the file.
 
 use agent_core::session::Session;
 use agent_core::{Result, SessionId, WorkspaceId};
@@ -8,7 +8,7 @@ use crate::io::{Kind, OpenMode, read_full};
 use crate::layout;
 use crate::tenant::Tenant;
 
-/// The session that a workspace's file was rendered of, as far as its beginning tells.
+/// Returns the session that a workspace's file was rendered from, if its beginning names one.
 pub(crate) fn session_of(tenant: &Tenant, workspace: WorkspaceId) -> Option<SessionId> {
     let path = tenant.layout.workspace(workspace).join(layout::TRANSCRIPT);
     let file = tenant.env.io.open(&path, OpenMode::Read).ok()?;
@@ -17,12 +17,12 @@ pub(crate) fn session_of(tenant: &Tenant, workspace: WorkspaceId) -> Option<Sess
     let top = String::from_utf8_lossy(&top[..count]);
     let (frontmatter, _) = top.strip_prefix("---\n")?.split_once("\n---\n")?;
     let field = |name: &str| frontmatter.lines().find_map(|line| line.strip_prefix(name));
-    // What another program left is of no session of this store.
+    // A file of another program belongs to no session of this store.
     field("format: ")?;
     field("session: ")?.parse().ok()
 }
 
-/// Removes what was rendered of a session, and what was kept of that: as far as a file says that it is of this session.
+/// Removes the files that were rendered from a session, and the kept versions of them, if they name this session.
 pub(crate) fn remove(tenant: &Tenant, session: &Session) -> Result<()> {
     let env = &tenant.env;
     let folder = tenant.layout.workspace(session.workspace);

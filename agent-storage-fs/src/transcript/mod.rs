@@ -1,5 +1,5 @@
-//! `session.md`: what was said in a workspace's main session, for people. A view of the log, kept up to date behind the
-//! commits' answers; and what people wrote into it, kept beside it until somebody imports it.
+//! `session.md`: the conversation of a workspace's main session, for people. It is a view of the log, updated after
+//! commits have been acknowledged. Edits by people are kept beside it until they are imported.
 
 mod edits;
 mod keep;
@@ -18,14 +18,18 @@ pub(crate) use said::visible;
 
 use crate::env::held;
 use crate::shell::blocking;
-use crate::tenant::{Cell, Tenant};
+use crate::tenant::{SharedSession, Tenant};
 
-/// How long the file may be behind the log, so that a burst of commits is written once.
+/// Delay after which the file is brought up to date, so that a burst of commits is written once.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// Sees to it that the file of a session is brought up to date soon, if it is a main session that has one. Once for
-/// each head: where the folder cannot be written, reading a session is not to try, and warn, again and again.
-pub(crate) fn schedule(tenant: &Arc<Tenant>, cell: &Arc<Cell>, session: &agent_core::session::Session) {
+/// Schedules an update of a session's file, if it is a main session that has one. Each head is tried only once, so that
+/// a folder that cannot be written to does not cause the same attempt and warning repeatedly.
+pub(crate) fn schedule(
+    tenant: &Arc<Tenant>,
+    cell: &Arc<SharedSession>,
+    session: &agent_core::session::Session,
+) {
     let main = held(&tenant.mains).get(&session.workspace).is_some_and(|main| main.session == session.id);
     if !main {
         return;
@@ -39,7 +43,7 @@ pub(crate) fn schedule(tenant: &Arc<Tenant>, cell: &Arc<Cell>, session: &agent_c
         keeping.scheduled = true;
         keeping.tried = Some(session.head);
     }
-    // Held weakly while it waits: whoever drops the store is not kept from closing it.
+    // Held weakly while it waits, so that dropping the store closes it.
     let (tenant, cell, id) = (Arc::downgrade(tenant), Arc::downgrade(cell), session.id);
     tokio::spawn(async move {
         loop {
@@ -52,10 +56,10 @@ pub(crate) fn schedule(tenant: &Arc<Tenant>, cell: &Arc<Cell>, session: &agent_c
     });
 }
 
-/// Brings the file up to date; says whether there is more to do.
-fn refresh(tenant: &Weak<Tenant>, cell: &Weak<Cell>, id: SessionId) -> bool {
+/// Brings the file up to date; returns whether there is more to do.
+fn refresh(tenant: &Weak<Tenant>, cell: &Weak<SharedSession>, id: SessionId) -> bool {
     let (Some(tenant), Some(cell)) = (tenant.upgrade(), cell.upgrade()) else { return false };
-    // Closing does what is scheduled.
+    // Closing does the scheduled update.
     let Ok(_working) = tenant.env.open.begin() else { return false };
     held(&cell.transcript).scheduled = false;
     let again = bring_up_to_date(&tenant, &cell, id);
@@ -63,8 +67,8 @@ fn refresh(tenant: &Weak<Tenant>, cell: &Weak<Cell>, id: SessionId) -> bool {
     again
 }
 
-/// Brings the file up to date, as far as can be; `true` where somebody else is at it.
-pub(crate) fn bring_up_to_date(tenant: &Tenant, cell: &Cell, id: SessionId) -> bool {
+/// Brings the file up to date, as far as possible; returns `true` if another process or handle has it locked.
+pub(crate) fn bring_up_to_date(tenant: &Tenant, cell: &SharedSession, id: SessionId) -> bool {
     if !tenant.env.transcripts {
         return false;
     }
@@ -79,7 +83,7 @@ pub(crate) fn bring_up_to_date(tenant: &Tenant, cell: &Cell, id: SessionId) -> b
 }
 
 /// Brings the file up to date if it is behind, when the store is closed.
-pub(crate) fn close(tenant: &Tenant, cell: &Cell, id: SessionId) {
+pub(crate) fn close(tenant: &Tenant, cell: &SharedSession, id: SessionId) {
     if std::mem::take(&mut held(&cell.transcript).scheduled) {
         bring_up_to_date(tenant, cell, id);
     }

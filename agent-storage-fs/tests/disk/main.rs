@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "how much was tried is part of the result")]
 
 mod cut;
+mod deletion;
 mod fault;
 mod model;
 mod script;
@@ -65,7 +66,7 @@ async fn cut(
 /// The power goes after any call, with any part of what was not safe. What was acknowledged is
 /// there, nothing is there by half, and the store goes on.
 #[tokio::test]
-async fn the_power_may_go_at_any_moment() {
+async fn power_loss_at_any_moment_loses_nothing() {
     let script = Script::usual();
     let disk = Disk::new();
     let told = script.run(&disk, Sync::Full).await;
@@ -79,7 +80,7 @@ async fn the_power_may_go_at_any_moment() {
 
 /// Killed at any moment, the power stays: what the system has is not lost.
 #[tokio::test]
-async fn every_process_may_be_killed_at_any_moment() {
+async fn kill_at_any_moment_loses_nothing() {
     let script = Script::usual();
     let disk = Disk::new();
     let told = script.run(&disk, Sync::Full).await;
@@ -92,7 +93,7 @@ async fn every_process_may_be_killed_at_any_moment() {
 
 /// Without syncs nothing is lost by a kill, and the loss of power takes what was acknowledged: the model sees it.
 #[tokio::test]
-async fn without_syncs_a_kill_loses_nothing_and_the_loss_of_power_does() {
+async fn without_syncs_only_power_loss_loses_commits() {
     let script = Script::usual();
     let disk = Disk::new();
     let told = script.run(&disk, Sync::Off).await;
@@ -143,31 +144,31 @@ async fn each_call_fails(script: &Script, fault: Fault, persistent: bool) {
 
 /// Any one call fails with an I/O error, then the power goes; a failed sync has lost what it was to sync.
 #[tokio::test]
-async fn any_call_fails_once() {
+async fn single_failed_call_loses_nothing() {
     each_call_fails(&Script::usual(), Fault::Fails(EIO), false).await;
 }
 
 /// From any call on, every call fails.
 #[tokio::test]
-async fn from_any_call_on_all_fail() {
+async fn permanent_failure_after_any_call_loses_nothing() {
     each_call_fails(&Script::usual(), Fault::Fails(EIO), true).await;
 }
 
 /// The disk is full from any call on.
 #[tokio::test]
-async fn the_disk_is_full_from_any_call_on() {
+async fn full_disk_after_any_call_loses_nothing() {
     each_call_fails(&Script::usual(), Fault::Fails(ENOSPC), true).await;
 }
 
 /// Any one call finds no more file handles.
 #[tokio::test]
-async fn any_call_finds_no_handle() {
+async fn exhausted_file_handles_lose_nothing() {
     each_call_fails(&Script::usual(), Fault::Fails(EMFILE), false).await;
 }
 
 /// Any one call does its work and reports an error all the same.
 #[tokio::test]
-async fn any_call_lies_about_its_failure() {
+async fn call_done_but_reported_failed_loses_nothing() {
     each_call_fails(&Script::usual(), Fault::DoneButFails(EIO), false).await;
 }
 
@@ -175,7 +176,7 @@ async fn any_call_lies_about_its_failure() {
 /// every tenth, or all with `AGENT_STORAGE_DISK_PAIRS=1`, a few hours.
 #[tokio::test]
 #[ignore = "takes minutes: .ci/full"]
-async fn any_two_calls_fail() {
+async fn two_failed_calls_lose_nothing() {
     const APART: usize = 40;
     let step = std::env::var("AGENT_STORAGE_DISK_PAIRS").map_or(10, |text| text.parse().unwrap());
     let (script, mut tally, mut images, mut pairs) = (Script::usual(), Tally::default(), 0, 0);
@@ -196,7 +197,7 @@ async fn any_two_calls_fail() {
 /// Reads and writes that take half of what they are given, or are interrupted, change nothing but the number of
 /// calls.
 #[tokio::test]
-async fn short_and_interrupted_calls_are_no_failures() {
+async fn short_and_interrupted_io_is_not_a_failure() {
     for fault in [Fault::Short, Fault::Interrupted] {
         let script = Script::usual();
         let disk = Disk::new();
@@ -233,7 +234,7 @@ fn step() -> usize {
 
 /// Any steps, by two processes in turn, some calls failing; then the power goes.
 #[tokio::test]
-async fn any_steps_any_faults_any_cut() {
+async fn random_steps_and_faults_lose_nothing() {
     let (mut images, mut scripts, mut tally) = (0, 0, Tally::default());
     for seed in seeds() {
         let script = Script::random(seed, 14);

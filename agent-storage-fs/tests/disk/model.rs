@@ -406,7 +406,7 @@ impl State {
             Node::Folder(_) => (Kind::Folder, 0),
         };
         let modified = self.written.get(&node).copied().unwrap_or_default();
-        Stat { kind, len, modified, id: FileId { device: 0, inode: node } }
+        Stat { kind, len, modified, id: FileId { inode: node, ..FileId::default() } }
     }
 
     fn sync(&mut self, node: u64, fault: Option<Fault>) -> io::Result<()> {

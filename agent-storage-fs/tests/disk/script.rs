@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, Trigger};
-use agent_core::event::{Body, NewEvent};
+use agent_core::commit::{Commit, Precondition, Trigger};
+use agent_core::event::{EventPayload, NewEvent};
 use agent_core::model::Workspace;
 use agent_core::session::NewSession;
 use agent_core::state::{Reason, SessionState};
@@ -246,22 +246,30 @@ impl Script {
             Step::Put { workspace, name } => {
                 let id = self.workspaces[*workspace];
                 match WorkspaceStore::load(store, id).await {
-                    Ok(there) => store.put(there.with_name(name), Expect::Any).await.map(drop),
+                    Ok(there) => store.put(there.with_name(name), Precondition::MustExist).await.map(drop),
                     Err(error) if *error.kind() == ErrorKind::NotFound => {
                         let new = Workspace::new(id, name, self.sessions[0], effects.now());
-                        store.put(new, Expect::Absent).await.map(drop)
+                        store.put(new, Precondition::MustNotExist).await.map(drop)
                     }
                     // What cannot be read is not written: nothing has happened.
                     Err(error) => Err(error.with_outcome(WriteOutcome::NotApplied)),
                 }
             }
             Step::Config { workspace, text } => {
-                store.save_config(self.workspaces[*workspace], Some(text.clone()), Expect::Any).await
+                let id = self.workspaces[*workspace];
+                // What cannot be read is not written: nothing has happened.
+                let there = store.load_config(id).await;
+                let expect = match there.map_err(|error| error.with_outcome(WriteOutcome::NotApplied))? {
+                    Some(_) => Precondition::MustExist,
+                    None => Precondition::MustNotExist,
+                };
+                store.save_config(id, Some(text.clone()), expect).await
             }
             Step::Leave { workspace } => WorkspaceStore::delete(store, self.workspaces[*workspace]).await,
-            Step::Bind { device, workspace } => {
-                store.bind(&device_id(*device), self.workspaces[*workspace], Expect::Any).await.map(drop)
-            }
+            Step::Bind { device, workspace } => store
+                .bind(&device_id(*device), self.workspaces[*workspace], Precondition::None)
+                .await
+                .map(drop),
             Step::Unbind { device } => store.unbind(&device_id(*device)).await.map(drop),
             Step::Create { session } => {
                 let new = NewSession::new(self.sessions[*session], self.workspaces[0]);
@@ -269,11 +277,11 @@ impl Script {
             }
             Step::Say { session, texts } => {
                 let said = texts.iter().map(NewEvent::user_message);
-                store.commit(commit(*session, Seq::new(1)).events(said)).await.map(drop)
+                store.commit(commit(*session, Seq::new(1)).with_events(said)).await.map(drop)
             }
             Step::Delete { session } => {
                 let delete = Trigger::Delete(Reason::UserDeleted);
-                store.commit(commit(*session, Seq::new(1)).trigger(delete)).await.map(drop)
+                store.commit(commit(*session, Seq::new(1)).with_trigger(delete)).await.map(drop)
             }
             Step::Purge { session } => {
                 let id = self.sessions[*session];
@@ -354,7 +362,7 @@ impl Script {
             require(page.damaged.is_empty(), "an event is damaged")?;
             for event in page.events {
                 last = event.seq;
-                if let Body::UserMessage(message) = event.body()? {
+                if let EventPayload::UserMessage(message) = event.decode()? {
                     texts.push(message.text.clone());
                 }
             }
@@ -382,7 +390,7 @@ impl Script {
                 require(now == Value::Session { deleted: false, texts }, "a session does not go on")?;
             }
         }
-        store.bind(&device_id(DEVICES), self.workspaces[0], Expect::Absent).await?;
+        store.bind(&device_id(DEVICES), self.workspaces[0], Precondition::MustNotExist).await?;
         let bound = store.resolve(&device_id(0)).await?;
         let position = bound.and_then(|bound| self.workspaces.iter().position(|id| *id == bound));
         let before = seen.get(&Thing::Device(0)).cloned();

@@ -259,7 +259,7 @@ pub async fn texts(store: &FsStore, id: SessionId) -> Vec<String> {
         let page = store.read(id, next).await.unwrap();
         assert_eq!(page.damaged, []);
         for event in page.events {
-            if let agent_core::event::Body::UserMessage(message) = event.body().unwrap() {
+            if let agent_core::event::EventPayload::UserMessage(message) = event.decode().unwrap() {
                 texts.push(message.text.clone());
             }
         }
@@ -275,8 +275,13 @@ pub fn folder_of(root: &Path, id: SessionId) -> PathBuf {
 
 /// A line of a session of the tenant `default`.
 pub fn framed(session: SessionId, json: &str) -> String {
+    framed_for(&format!("default/{session}/3"), json)
+}
+
+/// A line whose checksum begins with that of `owner`.
+pub fn framed_for(owner: &str, json: &str) -> String {
     let body = json.strip_suffix('}').unwrap();
-    let crc = crc32c::crc32c(format!("default/{session}{body}").as_bytes());
+    let crc = crc32c::crc32c(format!("{owner}{body}").as_bytes());
     format!("{body},\"crc\":\"{crc:08x}\"}}\n")
 }
 

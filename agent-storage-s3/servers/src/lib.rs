@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/serve");
 
-/// Which server.
+/// Kind of S3 server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Ceph's gateway, with a monitor and a store in memory: a real server.
@@ -36,11 +36,11 @@ impl Kind {
         }
     }
 
-    /// Whether this machine has what the server needs.
+    /// Checks that this machine has what the server needs.
     ///
     /// # Errors
     ///
-    /// What is missing.
+    /// `Unavailable` names what is missing.
     pub fn look(self) -> Result<(), Unavailable> {
         let looked = Command::new(SCRIPT).args([self.name(), "look"]).stdin(Stdio::null()).output();
         match looked {
@@ -51,7 +51,7 @@ impl Kind {
     }
 }
 
-/// Why there is no server. Says what to do.
+/// Reason for which there is no server, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable(String);
 
@@ -90,7 +90,7 @@ pub struct Server {
 impl Server {
     /// The bucket that is there.
     pub const BUCKET: &'static str = "test";
-    /// Who may use it.
+    /// Credentials of the server.
     pub const ACCESS_KEY: &'static str = "test";
     /// With this.
     pub const SECRET_KEY: &'static str = "testsecret";
@@ -122,7 +122,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Where it listens.
+    /// Address at which the server listens.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }

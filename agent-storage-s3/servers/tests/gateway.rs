@@ -23,7 +23,7 @@ const WRITERS: usize = 4;
 /// The gateway is killed twenty times while four writers write; what was acknowledged is stored, once, and
 /// nothing is stored that was refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_acknowledged_outlives_twenty_gateways() {
+async fn acknowledged_commits_outlive_gateway_kills() {
     let mut server = match Server::start(Kind::Ceph) {
         Ok(server) => server,
         Err(missing) if missing.may_be_passed_over() => return,
@@ -43,7 +43,7 @@ async fn what_was_acknowledged_outlives_twenty_gateways() {
             let (mut stored, mut refused) = (BTreeSet::<CommitId>::new(), BTreeSet::new());
             while !stop.load(Ordering::Relaxed) {
                 let said = NewEvent::user_message(format!("writer {n}, message {}", stored.len()));
-                let commit = Commit::seal(&effects, id, seen).event(said);
+                let commit = Commit::seal(&effects, id, seen).with_event(said);
                 loop {
                     match store.commit(commit.clone()).await {
                         Ok(done) => {
@@ -93,7 +93,7 @@ async fn what_was_acknowledged_outlives_twenty_gateways() {
 
 /// The server ends with what started it, also when that is dropped in the middle.
 #[test]
-fn a_server_ends_with_its_test() {
+fn dropping_the_server_stops_it() {
     let server = match Server::start(Kind::Ceph) {
         Ok(server) => server,
         Err(missing) if missing.may_be_passed_over() => return,

@@ -21,14 +21,14 @@ impl SimulatedClock {
         Self { made: Instant::now(), start }
     }
 
-    /// This, ahead by `skew`.
+    /// Returns this clock, ahead by `skew`.
     #[must_use]
     pub fn ahead(mut self, skew: Duration) -> Self {
         self.start = self.start.plus_micros(micros(skew));
         self
     }
 
-    /// This, behind by `skew`.
+    /// Returns this clock, behind by `skew`.
     #[must_use]
     pub fn behind(mut self, skew: Duration) -> Self {
         self.start = self.start.plus_micros(-micros(skew));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::op::Op;
 use crate::seeded::Seeded;
 
-/// What goes wrong with one request.
+/// Fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
     /// No connection; nothing is sent.
@@ -31,7 +31,7 @@ pub enum Fault {
     TimeoutBefore,
     /// No answer in the client's time; it is done.
     TimeoutAfter,
-    /// No answer, for ever: the client has to give up by itself. It is done.
+    /// The request is applied and never answered; the client must time out.
     Hang,
     /// The connection breaks or the time runs out, and it is done up to ten minutes later.
     Late,
@@ -67,7 +67,7 @@ impl Fault {
         Self::Drip,
     ];
 
-    /// Whether a request of this kind can meet it.
+    /// Returns `true` if a request of this kind can have this fault.
     pub const fn strikes(self, op: Op) -> bool {
         match self {
             Self::Conflict => op.is_conditional(),
@@ -84,7 +84,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// How often what goes wrong, and how long things take.
+/// Probability of each fault, and durations of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultPlan {
     /// The chances of a request to meet a fault, in a thousand.
@@ -93,7 +93,7 @@ pub struct FaultPlan {
     pub faults: Vec<Fault>,
     /// The shortest and the longest time that a request takes to the store, and its answer back.
     pub latency: (Duration, Duration),
-    /// How late a late request lands, at most.
+    /// Longest delay of a late request.
     pub latest: Duration,
     /// After this the client's HTTP library gives up.
     pub timeout: Duration,

@@ -22,12 +22,12 @@ pub enum Op {
 }
 
 impl Op {
-    /// Whether it changes what is stored.
+    /// Returns `true` if the request changes stored objects.
     pub const fn writes(self) -> bool {
         matches!(self, Self::Put | Self::Create | Self::Update | Self::Delete)
     }
 
-    /// Whether it is a PUT with a condition.
+    /// Returns `true` if the request is a PUT with a precondition.
     pub const fn is_conditional(self) -> bool {
         matches!(self, Self::Create | Self::Update)
     }

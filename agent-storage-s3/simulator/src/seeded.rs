@@ -27,7 +27,7 @@ impl Seeded {
         if end == 0 { 0 } else { self.next_u64() % end }
     }
 
-    /// Whether something with so many chances in a thousand happens.
+    /// Returns `true` with a probability of so many in a thousand.
     pub const fn chance(&mut self, per_mille: u32) -> bool {
         self.below(1000) < per_mille as u64
     }

@@ -25,7 +25,7 @@ use crate::faults::Fault;
 use crate::request::Request;
 use crate::simulator::{Fate, Simulator};
 
-/// What a client is given in place of its HTTP library. Its requests bear its name in the trace.
+/// Connector that replaces the HTTP library of a client; the trace names the client with each request.
 #[derive(Clone, Debug)]
 pub struct Connector {
     simulator: Simulator,
@@ -33,7 +33,7 @@ pub struct Connector {
 }
 
 impl Simulator {
-    /// What a client named `client` is given in place of its HTTP library.
+    /// Returns the connector for a client that the trace names `client`.
     pub fn connector(&self, client: &str) -> Connector {
         Connector::new(self.clone(), client.into())
     }

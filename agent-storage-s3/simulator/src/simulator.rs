@@ -72,7 +72,7 @@ impl Simulator {
         })))
     }
 
-    /// This, as a store that is not what it should be.
+    /// Returns this simulator with deviations from the protocol.
     #[must_use]
     pub fn with_quirks(self, quirks: Quirks) -> Self {
         self.world().bucket.quirks = quirks;
@@ -127,22 +127,22 @@ impl Simulator {
         self.world().entries.clone()
     }
 
-    /// How many requests of each kind there were.
+    /// Returns the number of requests of each kind.
     pub fn counts(&self) -> Counts {
         Counts::of(self.world().entries.iter())
     }
 
-    /// How many there were after the first `from` requests; for what one operation costs.
+    /// Returns the number of requests of each kind after the first `from`, which shows the cost of one operation.
     pub fn counts_since(&self, from: usize) -> Counts {
         Counts::of(self.world().entries.iter().skip(from))
     }
 
-    /// How many requests there were.
+    /// Returns the number of requests.
     pub fn requests(&self) -> usize {
         self.world().entries.len()
     }
 
-    /// How often each fault has struck.
+    /// Returns how often each fault has happened.
     pub fn fired(&self) -> BTreeMap<Fault, u64> {
         self.world().fired.clone()
     }

@@ -10,24 +10,24 @@ use crate::op::Op;
 /// One request, in the order in which they left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When it left, after the simulator's start.
+    /// Time at which the request left, since the start of the simulator.
     pub at: Duration,
     /// The name of the connector that sent it.
     pub client: Arc<str>,
-    /// What it is.
+    /// Operation of the request.
     pub op: Op,
-    /// Its key, or what is listed.
+    /// Key of the object, or listed prefix.
     pub target: String,
     /// The condition of an [`Op::Update`]: the ETag as it came.
     pub etag: Option<String>,
     /// Bytes sent, and their MD5 where there are any.
     pub sent: Option<(usize, String)>,
-    /// What went wrong with it.
+    /// Fault of the request, if any.
     pub fault: Option<Fault>,
-    /// When it was carried out, and the store's answer; the client may have seen another, or none. Twice where it was
-    /// carried out twice; not at all where it got lost, or is still on its way.
+    /// Times at which the store carried the request out, with its answers, of which the client may have seen none. Two
+    /// entries if it was carried out twice; none if it was lost or is still on its way.
     pub done: Vec<(Duration, u16)>,
-    /// The bytes of the store's answers.
+    /// Number of bytes of the store's answers.
     pub answered: usize,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Entry {
     }
 }
 
-/// How many requests of each kind there were.
+/// Number of requests of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// GET, of the whole or a part.

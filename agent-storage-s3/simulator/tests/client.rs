@@ -42,7 +42,7 @@ async fn objects_are_stored_read_in_parts_and_deleted() {
 }
 
 #[tokio::test]
-async fn conditions_hold() {
+async fn conditional_puts_are_enforced() {
     let simulator = Simulator::new(1);
     let store = client(&simulator);
     let key = path("k");
@@ -83,7 +83,7 @@ async fn a_race_has_one_winner() {
 }
 
 #[tokio::test]
-async fn lists_are_in_order_rolled_up_and_paged() {
+async fn lists_are_ordered_grouped_and_paged() {
     let simulator = Simulator::new(1).with_quirks(Quirks { page_limit: Some(100), ..Quirks::default() });
     let store = client(&simulator);
     let mut keys: Vec<_> = (0..1105).map(|n| format!("l/{}/{n}", n % 7)).collect();
@@ -136,7 +136,7 @@ async fn lists_are_in_order_rolled_up_and_paged() {
 }
 
 #[tokio::test]
-async fn what_it_does_not_know_it_refuses() {
+async fn unsupported_requests_are_refused() {
     let simulator = Simulator::new(1);
     let store = client(&simulator);
     store.put(&path("a"), "a".into()).await.unwrap();
@@ -146,7 +146,7 @@ async fn what_it_does_not_know_it_refuses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_store_is_bad_as_told() {
+async fn configured_quirks_take_effect() {
     let store = |quirks| {
         let simulator = Simulator::new(1).with_quirks(quirks);
         (client(&simulator), simulator)

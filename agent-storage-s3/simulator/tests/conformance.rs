@@ -8,7 +8,7 @@ mod damage;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use agent_core::{Result, Storage, TenantId, Tenants, async_trait};
+use agent_core::{Backend, Result, Storage, TenantId, async_trait};
 use agent_storage_conformance::{Damage, DamageKind, Factory};
 use damage::{flipped, slots};
 use s3_simulator::{Quirks, Simulator};
@@ -26,10 +26,10 @@ impl Factory for S3 {
     }
 
     async fn open(&self, site: &Simulator, tenant: &TenantId) -> Result<Storage> {
-        Ok(backend::config(site, "handle").open().await?.tenant(tenant).into())
+        Ok(backend::config(site, "handle").open().await?.for_tenant(tenant).into())
     }
 
-    async fn tenants(&self, site: &Simulator) -> Result<Option<Arc<dyn Tenants>>> {
+    async fn tenants(&self, site: &Simulator) -> Result<Option<Arc<dyn Backend>>> {
         Ok(Some(Arc::new(backend::config(site, "server").open().await?)))
     }
 
@@ -65,7 +65,7 @@ impl Factory for S3 {
             Damage::Workspace(id) => cut(format!("agents/v1/default/workspaces/{id}")),
             Damage::Bindings => keys.filter(below("agents/v1/default/bindings/".to_owned())).for_each(cut),
             Damage::Derived => keys
-                .filter(|key| key.starts_with("agents/v1/default/idx/") || key.ends_with("/beat"))
+                .filter(|key| key.starts_with("agents/v1/default/idx/") || key.ends_with("/heartbeat"))
                 .for_each(|key| site.remove_object(&key)),
             other => panic!("no way to do {other:?}"),
         }

@@ -17,7 +17,7 @@ use support::{client, client_without_retries, create, name, path, update};
 /// What the real client makes of each fault of a conditional PUT, with its own retries: whether the write landed
 /// cannot be told from what it says.
 #[tokio::test(start_paused = true)]
-async fn the_clients_answers_are_ambiguous() {
+async fn client_errors_do_not_show_whether_a_put_landed() {
     // The fault of the first PUT; requests, what is stored in the end, what the caller sees.
     let of_create = [
         (Fault::ErrorAfter, 2, true, "AlreadyExists"),
@@ -65,7 +65,7 @@ async fn the_clients_answers_are_ambiguous() {
 
 /// A PUT that was given up lands within ten minutes, and takes a key that was free till then.
 #[tokio::test(start_paused = true)]
-async fn a_late_put_lands_when_nobody_waits_for_it() {
+async fn abandoned_put_can_land_later() {
     let mut delays = BTreeSet::new();
     let mut free = 0;
     for seed in 0..50 {
@@ -87,7 +87,7 @@ async fn a_late_put_lands_when_nobody_waits_for_it() {
 
 /// A request that has left is carried out, whether or not the caller still waits.
 #[tokio::test(start_paused = true)]
-async fn a_dropped_request_is_on_its_way() {
+async fn dropped_request_is_still_carried_out() {
     let simulator = Simulator::new(3);
     simulator.set_plan(FaultPlan::healthy());
     let store = client_without_retries(&simulator, "a");
@@ -104,7 +104,7 @@ async fn a_dropped_request_is_on_its_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bodies_break_off_and_drip() {
+async fn bodies_are_cut_off_and_delayed() {
     let simulator = Simulator::new(3);
     let (once, retrying) = (client_without_retries(&simulator, "a"), client(&simulator));
     simulator.put_object("k", "0123456789");
@@ -119,7 +119,7 @@ async fn bodies_break_off_and_drip() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_cut_off_reaches_nothing() {
+async fn partitioned_client_reaches_nothing() {
     let simulator = Simulator::new(3);
     let (a, b) = (client_without_retries(&simulator, "a"), client_without_retries(&simulator, "b"));
     simulator.cut_off("a", true);
@@ -130,7 +130,7 @@ async fn who_is_cut_off_reaches_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clocks_go_with_the_time_and_disagree() {
+async fn clocks_advance_and_disagree() {
     let start = Timestamp::from_micros(1_771_151_400_000_000);
     let (right, wrong) =
         (SimulatedClock::new(start), SimulatedClock::new(start).ahead(Duration::from_secs(90)));
@@ -181,7 +181,7 @@ async fn a_hostile_hour(seed: u64) -> Simulator {
 
 /// Two runs of one seed are equal to the byte, those of another are not; and every fault strikes.
 #[test]
-fn a_seed_is_one_course_of_events() {
+fn seed_replays_the_same_events() {
     let run = |seed| {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

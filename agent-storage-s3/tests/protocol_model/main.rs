@@ -13,7 +13,7 @@ use stateright::{Checker, HasDiscoveries, Model};
 /// reported as refused lands, a fenced writer never writes, a slot is won once, all is readable, all writers finish.
 #[test]
 #[ignore = "two minutes; it checks the model in this folder alone, so .ci/full runs it"]
-fn every_interleaving_of_the_protocol() {
+fn every_interleaving_keeps_the_invariants() {
     let checker = Protocol { fault: Fault::None }.checker().threads(2).spawn_bfs().join();
     println!("{} states, {} of them different", checker.state_count(), checker.unique_state_count());
     checker.assert_properties();

@@ -7,10 +7,11 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::config::{Access, SqliteConfig};
 
-/// How many statements a connection keeps prepared: more than there are, but for lists with all their filters.
+/// Number of statements that a connection keeps prepared. It is more than there are, except for lists with all their
+/// filters.
 const STATEMENTS: usize = 128;
 
-/// Opens a connection that reads.
+/// Opens a connection for reading.
 pub(crate) fn reader(config: &SqliteConfig) -> rusqlite::Result<Connection> {
     let conn = attach(config)?;
     conn.busy_timeout(config.busy_timeout)?;
@@ -18,7 +19,7 @@ pub(crate) fn reader(config: &SqliteConfig) -> rusqlite::Result<Connection> {
     Ok(conn)
 }
 
-/// Opens a connection as the file allows.
+/// Opens a connection with the access that the file allows.
 pub(crate) fn attach(config: &SqliteConfig) -> rusqlite::Result<Connection> {
     match config.access {
         Access::Write => connect(&config.path, OpenFlags::SQLITE_OPEN_READ_WRITE),
@@ -30,19 +31,19 @@ pub(crate) fn attach(config: &SqliteConfig) -> rusqlite::Result<Connection> {
     }
 }
 
-/// Opens a connection to a file that is there. Only one thread uses it at a time, so that it needs no lock of its own.
+/// Opens a connection to an existing file. Only one thread uses it at a time, so it needs no lock of its own.
 pub(crate) fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
-    // Plans do not depend on what is bound; else SQLite would prepare some statements anew for each new value.
+    // Plans do not depend on bound values; otherwise SQLite would prepare some statements again for each value.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    // The library has none. One that another program made could swallow what is acknowledged.
+    // The library has no triggers. A trigger of another program could undo acknowledged writes.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
     conn.execute_batch("PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON")?;
     Ok(conn)
 }
 
-/// The file as an address by which SQLite neither looks for a log beside it nor makes one.
+/// Returns a URI of the file with which SQLite neither looks for a log beside it nor creates one.
 fn still_uri(path: &Path) -> String {
     #[cfg(unix)]
     let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());

@@ -1,4 +1,4 @@
-//! The write-ahead log that a process left which was killed, or whose disk failed.
+//! Write-ahead log that a process left behind because it was killed, or because its disk failed.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -14,15 +14,16 @@ use super::tables::check;
 use crate::error::is_busy;
 use crate::{files, place};
 
-/// How much is written at a time.
+/// Number of bytes written at a time.
 const CHUNK: usize = 1 << 20;
 
-/// Writes the log beside the database at `path` again, byte for byte, and syncs it, if nobody has the database open.
+/// Writes the log beside the database at `path` again, byte for byte, and syncs it, if no process has the database
+/// open.
 ///
-/// The system reports a failed sync once. A COMMIT whose sync failed may have left its transaction whole in the system's
-/// memory and not on the disk; whoever opens the file next would take it for durable, sync the log to no effect, and begin
-/// to move the transaction into the database. If the power went then, neither would hold all of it. Bytes that are written
-/// again are synced again. The outer error is SQLite's.
+/// The system reports a failed sync only once. A COMMIT whose sync failed may have left its transaction whole in the
+/// system's memory but not on the disk. The next process that opens the file would take it for durable, sync the log
+/// without effect, and begin to move the transaction into the database. If the power failed then, neither file would
+/// hold all of it. Bytes that are written again are also synced again. The outer error is SQLite's.
 pub(super) fn renew(path: &Path) -> rusqlite::Result<Result<()>> {
     let log = match files::beside(path, "-wal") {
         Ok(log) if files::len(&log).unwrap_or(0) > 0 => log,
@@ -35,15 +36,16 @@ pub(super) fn renew(path: &Path) -> rusqlite::Result<Result<()>> {
         return Ok(Ok(()));
     }
     conn.busy_timeout(Duration::ZERO)?;
-    // What this connection has read of the log goes with it, and nothing is moved into the database.
+    // The connection discards what it has read of the log, and moves nothing into the database.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     conn.execute_batch("PRAGMA locking_mode = EXCLUSIVE")?;
-    // From its first read on it is alone, or the file is busy: then others have it open, who know what was synced.
+    // From its first read on, this connection is alone. If the file is busy, others have it open and know what was
+    // synced.
     match check(&conn, path) {
         Ok(Ok(_)) => {
             Ok(write_again(&log).map_err(|error| place::failed("write again, and sync,", &log, error)))
         }
-        // Not this library's; whoever goes on to open it says so.
+        // Not a file of this library; opening it reports that.
         Ok(Err(_)) => Ok(Ok(())),
         Err(error) if is_busy(&error) => Ok(Ok(())),
         Err(error) => Err(error),

@@ -1,4 +1,4 @@
-//! The file's tables: how a connection is opened, what is checked before it is used, and the migrations.
+//! Tables of the file: how a connection is opened, what is checked before it is used, and the schema.
 
 mod connect;
 mod log;

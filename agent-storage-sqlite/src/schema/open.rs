@@ -1,4 +1,4 @@
-//! Opening the file: to write to it, or, if that may not be, to read it.
+//! Opens the file for writing, or for reading if writing is not allowed.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,22 +9,23 @@ use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
 use super::connect::{attach, connect};
 use super::log;
-use super::tables::{MIGRATIONS, check, check_sqlite, check_tables, has_derived, migrate, names};
+use super::tables::{VERSION, check, check_sqlite, check_tables, create, has_derived, names};
 use crate::config::{Access, SqliteConfig, Sync};
 use crate::error::{failed, failed_to_write, is_busy};
 use crate::files::{self, Files};
 use crate::wait::Wait;
 use crate::{place, rebuild};
 
-/// Opens the connection that writes, and brings the file to this version's schema. Waits for other openers. A file that may
-/// not be written to is opened to be read: then the connection reads, and the access in `config` says so.
+/// Opens the writing connection, and creates the schema in a new file. Waits for other processes that are
+/// opening it. A file that may not be written to is opened for reading: then the connection only reads, and
+/// `config.access` is set accordingly.
 pub(crate) fn open(config: &mut SqliteConfig) -> Result<(Connection, Files)> {
     place::prepare(&config.path, config.create)?;
     let Some(why) = place::read_only(&config.path) else { return open_to_write(config) };
     if place::is_marked(&config.path) {
         return open_to_read(config, &why);
     }
-    // Somebody who may write beside it may have it open; what SQLite needs there is there then.
+    // A process that may write there may have the file open; the files that SQLite needs exist then.
     match open_to_write(config) {
         Ok((conn, files)) if !conn.is_readonly(MAIN_DB).unwrap_or(true) => Ok((conn, files)),
         Err(error) if *error.kind() != ErrorKind::Denied => Err(error),
@@ -32,7 +33,7 @@ pub(crate) fn open(config: &mut SqliteConfig) -> Result<(Connection, Files)> {
     }
 }
 
-/// Opens a file that may not be written to, and makes nothing beside it.
+/// Opens a file that may not be written to, and creates nothing beside it.
 fn open_to_read(config: &mut SqliteConfig, why: &str) -> Result<(Connection, Files)> {
     let path = config.path.clone();
     let left = |suffix: &str| files::beside(&path, suffix).map(|path| files::len(&path));
@@ -58,14 +59,14 @@ fn open_to_read(config: &mut SqliteConfig, why: &str) -> Result<(Connection, Fil
     Ok((conn, files))
 }
 
-/// Whether the file can be read as it is: nothing can be made in it that is missing.
+/// Checks that the file can be read as it is, since anything missing in it cannot be created.
 fn look(conn: &Connection, path: &Path, why: &str) -> rusqlite::Result<Result<()>> {
     if let Err(error) = check_sqlite(rusqlite::version()) {
         return Ok(Err(error));
     }
     match check(conn, path)? {
         Ok(0) => return Ok(Err(place::no_store(path))),
-        Ok(version) if version == MIGRATIONS.len() => {}
+        Ok(version) if version == VERSION => {}
         Ok(_) => return Ok(Err(must_be_mended(path, why))),
         Err(error) => return Ok(Err(error)),
     }
@@ -102,7 +103,7 @@ fn open_to_write(config: &SqliteConfig) -> Result<(Connection, Files)> {
             Ok(ready) => {
                 let conn = ready?;
                 match Files::note(&config.path, before) {
-                    // Replaced while it was opened: what is there now is opened.
+                    // Replaced while it was opened: the next attempt opens the current file.
                     Err(_) if wait.pause() => {}
                     noted => return noted.map(|files| (conn, files)),
                 }
@@ -115,11 +116,11 @@ fn open_to_write(config: &SqliteConfig) -> Result<(Connection, Files)> {
     }
 }
 
-/// After how many pages the write-ahead log is moved into the database. A page that many commits change is moved once for
-/// all of them: with SQLite's own 1,000 a lone session has its log moved after every hundred turns.
+/// Number of pages after which the write-ahead log is moved into the database. A page that many commits change is
+/// moved once for all of them. With SQLite's own 1,000, the log of a lone session is moved after every hundred turns.
 const LOG_PAGES: u32 = 2048;
 
-/// Opens a connection that writes. It waits by itself for other processes, with jitter. The outer error is SQLite's.
+/// Opens a connection for writing. Waits for other processes by itself, with jitter. The outer error is SQLite's.
 pub(crate) fn writer(config: &SqliteConfig) -> rusqlite::Result<Result<Connection>> {
     if config.sync != Sync::Off
         && let Err(error) = log::renew(&config.path)?
@@ -144,7 +145,7 @@ pub(crate) fn writer(config: &SqliteConfig) -> rusqlite::Result<Result<Connectio
     Ok(Ok(conn))
 }
 
-/// One attempt. The outer error is SQLite's, and worth another where it says that others are at work.
+/// Tries once. The outer error is SQLite's, and worth another attempt if it reports that another process has the lock.
 fn prepare(config: &SqliteConfig) -> rusqlite::Result<Result<Connection>> {
     if let Err(error) = check_sqlite(rusqlite::version()) {
         return Ok(Err(error));
@@ -155,13 +156,13 @@ fn prepare(config: &SqliteConfig) -> rusqlite::Result<Result<Connection>> {
     };
     let checked = check(&conn, &config.path)?;
     if checked.is_err() {
-        // What a refused file's log holds stays there: closing the last connection would move it, and remove the log.
+        // The log of a refused file stays: closing the last connection would move its contents, and remove it.
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     }
     match checked {
         // A database without a single table.
         Ok(0) if !config.create => return Ok(Err(place::no_store(&config.path))),
-        Ok(version) if version == MIGRATIONS.len() => {
+        Ok(version) if version == VERSION => {
             if let Err(error) = check_tables(&names(&conn)?, &config.path) {
                 return Ok(Err(error));
             }
@@ -169,7 +170,7 @@ fn prepare(config: &SqliteConfig) -> rusqlite::Result<Result<Connection>> {
         Ok(_) => {}
         Err(error) => return Ok(Err(error)),
     }
-    // Stays in the file; asked for first, since it cannot change inside a transaction.
+    // Stored in the file; set first, since it cannot change inside a transaction.
     let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
         return Ok(Err(Error::new(
@@ -179,9 +180,9 @@ fn prepare(config: &SqliteConfig) -> rusqlite::Result<Result<Connection>> {
     }
     if !is_whole(&conn)? {
         conn.execute_batch("BEGIN IMMEDIATE")?;
-        // Others may have been here first: what was looked at before the lock is looked at again.
+        // Another process may have created the schema: the checks before the lock are repeated.
         match check(&conn, &config.path)? {
-            Ok(version) => migrate(&conn, version)?,
+            Ok(version) => create(&conn, version)?,
             Err(error) => return Ok(Err(error)),
         }
         rebuild::missing(&conn)?;
@@ -190,10 +191,10 @@ fn prepare(config: &SqliteConfig) -> rusqlite::Result<Result<Connection>> {
     Ok(Ok(conn))
 }
 
-/// Whether the schema is this version's and nothing that is derived is missing.
+/// Returns whether the schema is this version's and no derived object is missing.
 fn is_whole(conn: &Connection) -> rusqlite::Result<bool> {
     let version: i64 = conn.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    if usize::try_from(version).ok() != Some(MIGRATIONS.len()) {
+    if usize::try_from(version).ok() != Some(VERSION) {
         return Ok(false);
     }
     Ok(has_derived(&names(conn)?) && !rebuild::is_needed(conn)?)

@@ -1,4 +1,4 @@
-//! The tables: whose a file is, of which version, what is missing, and the migrations.
+//! Tables: the application and version of a file, missing objects, and the schema.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -9,17 +9,19 @@ use rusqlite::Connection;
 use crate::error::{Step, corrupt};
 use crate::rows::first_number;
 
-/// `AGNT`: by this a file says whose it is.
+/// Application id, `AGNT`, that marks a file as belonging to this library.
 pub(crate) const APPLICATION_ID: i64 = 0x4147_4e54;
 
-/// The scripts that lead from each version of the schema to the next, from the first on.
-pub(super) const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_first.sql")];
+/// Version of the schema, in SQLite's `user_version`; 0 in a file without tables. Version 1 was never released.
+pub(super) const VERSION: usize = 2;
+
+const TABLES: &str = include_str!("tables.sql");
 
 pub(super) const INDEXES: &str = include_str!("indexes.sql");
 
 pub(super) const VIEWS: &str = include_str!("views.sql");
 
-/// The first version of SQLite without the WAL-reset bug that could damage a file.
+/// First version of SQLite without the WAL-reset bug that could damage a file.
 pub(super) const SQLITE_MIN: [u32; 3] = [3, 51, 3];
 
 pub(super) fn check_sqlite(version: &str) -> Result<()> {
@@ -34,9 +36,9 @@ pub(super) fn check_sqlite(version: &str) -> Result<()> {
     ))
 }
 
-/// Whose the file is, and of which version of the schema.
+/// Checks that the file belongs to this library, and returns the version of its schema.
 pub(super) fn check(conn: &Connection, path: &Path) -> rusqlite::Result<Result<usize>> {
-    // In one statement, so that all three are of one moment: another opener may be at work.
+    // In one statement, so that all three belong to one moment: another process may be opening the file.
     let (application, version, objects): (i64, i64, i64) = conn.query_row(
         "SELECT a.application_id, u.user_version, (SELECT count(*) FROM sqlite_schema) \
          FROM pragma_application_id a, pragma_user_version u",
@@ -54,54 +56,59 @@ pub(super) fn check(conn: &Connection, path: &Path) -> rusqlite::Result<Result<u
             ErrorKind::Unsupported,
             format!(
                 "{} has schema 0, and tables of this library: another program has set its version; if that is all that \
-                 was changed, take it back with PRAGMA user_version = {}, else restore the file from a backup",
-                path.display(),
-                MIGRATIONS.len()
+                 was changed, take it back with PRAGMA user_version = {VERSION}, else restore the file from a backup",
+                path.display()
             ),
         ))),
-        Ok(version) if version <= MIGRATIONS.len() => Ok(Ok(version)),
+        Ok(version @ (0 | VERSION)) => Ok(Ok(version)),
+        Ok(1..VERSION) => Ok(Err(Error::new(
+            ErrorKind::Unsupported,
+            format!(
+                "{} has schema {version}, which was never released; this version reads schema {VERSION}: use the \
+                 version that wrote it, or name another file",
+                path.display()
+            ),
+        ))),
         _ => Ok(Err(Error::new(
             ErrorKind::Unsupported,
             format!(
-                "{} has schema {version}, this version knows up to {}; update the library",
-                path.display(),
-                MIGRATIONS.len()
+                "{} has schema {version}, this version knows {VERSION}; update the library",
+                path.display()
             ),
         ))),
     }
 }
 
-/// The names of all that is in the schema.
+/// Returns the names of all objects in the schema.
 pub(super) fn names(conn: &Connection) -> rusqlite::Result<HashSet<String>> {
     let mut statement = conn.prepare("SELECT name FROM sqlite_schema")?;
     let names = statement.query_map([], |row| row.get(0))?;
     names.collect()
 }
 
-/// The names of what a script makes by these words.
+/// Returns the names of the objects that a script creates with these words.
 pub(super) fn made_by(script: &'static str, words: &str) -> impl Iterator<Item = &'static str> {
     script.split(words).skip(1).filter_map(|rest| rest.split_whitespace().next())
 }
 
-/// Whether all indexes and views are there.
+/// Returns whether all indexes and views exist.
 pub(super) fn has_derived(names: &HashSet<String>) -> bool {
     made_by(INDEXES, "CREATE INDEX IF NOT EXISTS ")
         .chain(made_by(VIEWS, "CREATE VIEW IF NOT EXISTS "))
         .all(|name| names.contains(name))
 }
 
-/// Fails if a table is not there.
+/// Fails if a table is missing.
 pub(super) fn check_tables(names: &HashSet<String>, path: &Path) -> Result<()> {
-    let mut tables = MIGRATIONS.iter().flat_map(|script| made_by(script, "CREATE TABLE "));
-    let missing = tables.find(|table| !names.contains(*table));
+    let missing = made_by(TABLES, "CREATE TABLE ").find(|table| !names.contains(*table));
     missing.map_or(Ok(()), |table| {
         Err(corrupt(&path.display().to_string(), &format!("has no table {table} any more")))
     })
 }
 
-/// Inside a write transaction, after another connection has written: whether the file is still of this version, and whose.
-/// `seen` is SQLite's `schema_version` when all of the schema was there; indexes and views that another program has dropped
-/// since are made anew. Three statements, unless something is wrong.
+/// Checks again, inside a write transaction and after another connection has written, that the file belongs to this
+/// library and has this version. `seen` is SQLite's `schema_version` when the schema was last complete. Indexes and
+/// views that another program has dropped since are created again. Runs three statements, unless something is wrong.
 pub(crate) fn check_again(
     conn: &Connection,
     path: &Path,
@@ -110,13 +117,12 @@ pub(crate) fn check_again(
     let number = |sql| first_number(conn, sql, []);
     let version = number("PRAGMA user_version")?;
     if number("PRAGMA application_id")? != Some(APPLICATION_ID)
-        || version.and_then(|version| usize::try_from(version).ok()) != Some(MIGRATIONS.len())
+        || version.and_then(|version| usize::try_from(version).ok()) != Some(VERSION)
     {
         return Ok(check(conn, path)?.and_then(|version| {
             let text = format!(
-                "{} has schema {version}, and had {} when it was opened; open it again",
-                path.display(),
-                MIGRATIONS.len()
+                "{} has schema {version}, and had {VERSION} when it was opened; open it again",
+                path.display()
             );
             Err(Error::new(ErrorKind::Unsupported, text))
         }));
@@ -127,7 +133,7 @@ pub(crate) fn check_again(
             return Ok(Err(error));
         }
         if !has_derived(&names) {
-            tracing::warn!(file = %path.display(), "another program dropped indexes or views; they are made anew");
+            tracing::warn!(file = %path.display(), "another program dropped indexes or views; they are created again");
             make_derived(conn)?;
         }
         *seen = number("PRAGMA schema_version")?;
@@ -135,7 +141,7 @@ pub(crate) fn check_again(
     Ok(Ok(()))
 }
 
-/// What of a schema there is: type, name, table, and the statement that makes it.
+/// Object of a schema: type, name, table, and the statement that creates it.
 pub(super) type Object = (String, String, String, String);
 
 pub(super) fn objects(conn: &Connection) -> rusqlite::Result<Vec<Object>> {
@@ -145,12 +151,10 @@ pub(super) fn objects(conn: &Connection) -> rusqlite::Result<Vec<Object>> {
     objects.collect()
 }
 
-/// What in the schema is not as this library makes it, and bears on what it stores.
+/// Returns the differences of the schema from this library's that affect the stored data.
 pub(crate) fn foreign(conn: &Connection) -> Step<Vec<String>> {
     let model = Connection::open_in_memory()?;
-    for script in MIGRATIONS {
-        model.execute_batch(script)?;
-    }
+    model.execute_batch(TABLES)?;
     make_derived(&model)?;
     let (ours, there) = (objects(&model)?, objects(conn)?);
     let mut found = Vec::new();
@@ -162,7 +166,7 @@ pub(crate) fn foreign(conn: &Connection) -> Step<Vec<String>> {
         if ours.iter().any(|(_, ours, ..)| ours == name) {
             if !ours.contains(object) {
                 found.push(format!(
-                    "the {kind} {name} is not as this library makes it; restore it from a backup"
+                    "the {kind} {name} is not as this library creates it; restore it from a backup"
                 ));
             }
         } else if is_on_ours && kind == "trigger" {
@@ -184,15 +188,13 @@ pub(super) fn make_derived(conn: &Connection) -> rusqlite::Result<()> {
     conn.execute_batch(VIEWS)
 }
 
-pub(super) fn migrate(conn: &Connection, from: usize) -> rusqlite::Result<()> {
-    for script in &MIGRATIONS[from..] {
-        conn.execute_batch(script)?;
+/// Creates what is missing in a file of this version, given as `from`, or in one without tables, where that is 0.
+pub(super) fn create(conn: &Connection, from: usize) -> rusqlite::Result<()> {
+    if from == 0 {
+        conn.execute_batch(TABLES)?;
     }
     make_derived(conn)?;
-    conn.execute_batch(&format!(
-        "PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {}",
-        MIGRATIONS.len()
-    ))
+    conn.execute_batch(&format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION}"))
 }
 
 #[cfg(test)]

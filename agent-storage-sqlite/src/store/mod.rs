@@ -1,4 +1,5 @@
-//! The store: the three traits, each method thin over a read on one of the threads that read, or a request to the writer.
+//! Store: implements the three traits. Each method is a thin layer over a read on a reader thread, or a request to the
+//! writer.
 
 mod places;
 mod sessions;
@@ -7,9 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_core::session::Session;
-use agent_core::store::{Damaged, EventPage, Page, ReadEvents, Rebuilt, SessionQuery, StoreAddress};
+use agent_core::store::{
+    BackendConfig, Damaged, DeletedTenant, EventPage, Page, ReadEvents, Rebuilt, SessionQuery,
+    check_no_live_run,
+};
 use agent_core::{
-    ErrorKind, OpenState, Result, Seq, SessionId, Storage, TenantId, Tenants, WorkspaceId, async_trait,
+    Backend, ErrorKind, OpenState, Result, Seq, SessionId, Storage, TenantId, WorkspaceId, async_trait,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -26,18 +30,39 @@ use crate::reading::Found;
 use crate::request::{Answer, Request};
 use crate::threads::Threads;
 use crate::writer::Sender;
-use crate::{backup, check, listing, place, reading};
+use crate::{backup, check, listing, place, reading, tenants};
 
-/// The most rows, and about the most bytes, that are read on the caller's thread: what takes a tenth of a millisecond.
+/// Most rows that are read on the caller's thread, which takes about a tenth of a millisecond. `AT_ONCE_BYTES` limits
+/// the bytes, approximately.
 const AT_ONCE: usize = 64;
 const AT_ONCE_BYTES: usize = 256 << 10;
 
-/// Keeps workspaces, sessions and bindings in one SQLite file, for one tenant. Clones share their connections; other
-/// handles on the same file, in this process or another, behave like this one.
+/// Store of workspaces, sessions and bindings in one SQLite file, for one tenant. Clones share their connections.
+/// Other handles on the same file, in this process or another, work on the same data.
 ///
-/// Writes go through one thread, which finishes what it was given also where the caller is dropped. [`close`](Self::close)
-/// ends it; a lease that it took counts then as that of a dead holder. If it was not called, dropping the last clone does
-/// the same, and blocks the thread that drops for as long as that takes. Needs no particular runtime, but for [`changed`](agent_core::SessionStore::changed), which needs tokio's time.
+/// Writes run on one thread, which completes the requests that it was given even if the caller is dropped.
+/// [`close`](Self::close) ends it; a lease that it took then counts as held by a dead holder. If `close` was not
+/// called, dropping the last clone does the same, and blocks the dropping thread until it is done. Needs no particular
+/// runtime, except for [`changed`](agent_core::SessionStore::changed), which needs tokio with time enabled.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("agent.db");
+/// use agent_core::clock::Effects;
+/// use agent_core::session::NewSession;
+/// use agent_core::{SessionStore, SessionStoreExt, WorkspaceId};
+/// use agent_storage_sqlite::SqliteStore;
+///
+/// let (store, effects) = (SqliteStore::open(&path).await?, Effects::default());
+/// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+/// let session = store.create(&effects, new).await?;
+///
+/// // Another handle on the same file.
+/// let other = SqliteStore::open(&path).await?;
+/// assert_eq!(other.load(session.id).await?, session);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct SqliteStore {
     shared: Arc<Shared>,
@@ -53,13 +78,13 @@ struct Shared {
     heads: Arc<Heads>,
     open: OpenState,
     backups: Threads,
-    /// Locked while the threads are waited for.
+    /// Lock that is held while `end` waits for the threads.
     ending: Mutex<()>,
 }
 
 impl Shared {
-    /// Ends all threads, the one that writes last, so that the last connection that closes is one that can end the log.
-    /// May block for as long as what was begun takes.
+    /// Ends all threads, the writer last, so that the last connection that closes is one that can move the log into
+    /// the database. May block for as long as the operations that have begun take.
     fn end(&self) {
         let _ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
         self.backups.join();
@@ -75,11 +100,23 @@ impl Drop for Shared {
 }
 
 impl SqliteStore {
-    /// Opens the store in the file `path`, for the tenant `default`, making the file where there is none.
+    /// Opens the store in the file `path`, for the tenant `default`. Creates the file if it does not exist.
     ///
     /// # Errors
     ///
-    /// As for [`SqliteConfig::open`].
+    /// The errors of [`SqliteConfig::open`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("agent.db");
+    /// use agent_storage_sqlite::SqliteStore;
+    ///
+    /// let store = SqliteStore::open(&path).await?;
+    /// assert!(path.exists());
+    /// # store.close().await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn open(path: impl Into<PathBuf>) -> Result<Self> {
         Self::with_config(SqliteConfig::new(path)).await
     }
@@ -98,25 +135,58 @@ impl SqliteStore {
         Ok(Self { shared, tenant: TenantId::default().as_str().into() })
     }
 
-    /// The same store for another tenant. No I/O: a tenant that was never written to is empty.
+    /// Returns the same store for another tenant. Does no I/O: a tenant that was never written to is empty.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("agent.db");
+    /// use agent_core::commit::Precondition;
+    /// use agent_core::{BindingStore, WorkspaceId};
+    /// use agent_storage_sqlite::SqliteStore;
+    ///
+    /// let store = SqliteStore::open(&path).await?;
+    /// let acme = store.for_tenant(&"acme".parse()?);
+    /// acme.bind(&"laptop".parse()?, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
+    /// assert_eq!(store.resolve(&"laptop".parse()?).await?, None);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
-    pub fn tenant(&self, tenant: &TenantId) -> Self {
+    pub fn for_tenant(&self, tenant: &TenantId) -> Self {
         Self { shared: self.shared.clone(), tenant: tenant.as_str().into() }
     }
 
-    /// The file, with all tenants.
+    /// Returns the path of the file, which holds all tenants.
     pub fn path(&self) -> &Path {
         &self.shared.config.path
     }
 
-    /// Copies the whole file, with all tenants, to the new file `to`: a snapshot of one moment, while writes go on. It
-    /// is checked and on the disk before it gets its name; until then it is beside that, as `TO.<16 hexadecimal
-    /// digits>.part`, which is all that is left if the process is killed. Of several copies to one name at once one is made.
-    /// No file that is there is touched.
+    /// Copies the whole file, with all tenants, to the new file `to`: a snapshot of one moment, while writes continue.
+    /// The copy is verified and synced before it gets its name. Until then it is in the same folder, as `TO.<16
+    /// hexadecimal digits>.part`, which is all that is left if the process is killed. Of several concurrent copies to
+    /// one name, one succeeds. Existing files are never touched.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it completes, the copy continues on its thread.
     ///
     /// # Errors
     ///
     /// `InvalidInput` if `to` exists; `Full`, `Denied`, `Corrupt`, `Unavailable`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("agent.db");
+    /// use agent_storage_sqlite::SqliteStore;
+    ///
+    /// let store = SqliteStore::open(&path).await?;
+    /// let copy = folder.path().join("agent-2026-02-15.db");
+    /// store.backup(&copy).await?;
+    /// assert!(store.backup(&copy).await.is_err(), "existing files are never touched");
+    /// SqliteStore::open(&copy).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn backup(&self, to: impl Into<PathBuf>) -> Result<()> {
         let span = info_span!("store.backup", store = "sqlite", outcome = Empty);
         let work = async {
@@ -127,12 +197,34 @@ impl SqliteStore {
         observed(span, work).await
     }
 
-    /// Makes all session records, lists and labels of all tenants anew from the logs, and returns of how many sessions. A
-    /// record whose log is damaged is left as it is, and named. [`SessionStore::rebuild`](agent_core::SessionStore::rebuild) does it for one tenant.
+    /// Rebuilds all session records, lists and labels of all tenants from the logs. Returns the number of rebuilt
+    /// sessions, and the damaged ones. A record whose log is damaged is left unchanged, and reported.
+    /// [`SessionStore::rebuild`](agent_core::SessionStore::rebuild) does the same for one tenant.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it completes, the rebuild may still be carried out.
     ///
     /// # Errors
     ///
-    /// As for [`SessionStore`](agent_core::SessionStore).
+    /// The errors of [`SessionStore`](agent_core::SessionStore).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("agent.db");
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::{SessionStoreExt, WorkspaceId};
+    /// use agent_storage_sqlite::SqliteStore;
+    ///
+    /// let store = SqliteStore::open(&path).await?;
+    /// # let effects = Effects::default();
+    /// # store.create(&effects, NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT)).await?;
+    /// let rebuilt = store.rebuild().await?;
+    /// assert_eq!((rebuilt.sessions, rebuilt.damaged.len()), (1, 0));
+    /// # Ok(()) }
+    /// ```
     pub async fn rebuild(&self) -> Result<Rebuilt> {
         self.rebuilt(true).await
     }
@@ -149,8 +241,9 @@ impl SqliteStore {
     }
 
     /// Closes the store for all of its tenants and clones: finishes the writes that have begun, ends the threads, and
-    /// closes the file. On return this process holds neither the file nor a lock beside it, and `-wal` and `-shm` are gone
-    /// unless somebody else has the file open: it can be copied as it is. Calls after it fail with `Unavailable`.
+    /// closes the file. On return this process holds neither the file nor a lock beside it. The `-wal` and `-shm`
+    /// files have been removed, unless another process has the database open, so that the file can be copied as it is.
+    /// Later calls fail with `Unavailable`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -164,11 +257,12 @@ impl SqliteStore {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before it returns, the store is closed all the same; call it again to wait for the end.
+    /// If the future is dropped before it completes, the store is still closed. Call `close` again to wait for the
+    /// end.
     ///
     /// # Errors
     ///
-    /// `Unavailable` if the system gives no thread to wait on.
+    /// `Unavailable` if the system cannot start a thread to wait on.
     pub async fn close(&self) -> Result<()> {
         let span = info_span!("store.close", store = "sqlite", outcome = Empty);
         let work = async {
@@ -184,12 +278,21 @@ impl SqliteStore {
         observed(span, self.shared.open.close(work)).await
     }
 
+    /// Returns a read of the tenant's rows. It finds none once the tenant's deletion has begun.
+    fn shown<T>(
+        &self,
+        work: impl Fn(&Connection, &str) -> Step<T> + Send + std::marker::Sync + 'static,
+    ) -> impl Fn(&Connection) -> Step<T> + Send + std::marker::Sync + 'static {
+        let tenant = self.tenant.clone();
+        move |conn| work(conn, tenants::shown(conn, &tenant)?)
+    }
+
     async fn ask(&self, request: Request) -> Result<Answer> {
         self.shared.writer.ask(self.tenant.clone(), request).await
     }
 
-    /// Has a thread read. If SQLite refuses the statement, the writer looks whether another program has dropped an index,
-    /// and it is read once more.
+    /// Runs a read on a thread. If SQLite refuses the statement, the writer checks whether another program has dropped
+    /// an index, and the read is tried once more.
     async fn read_rows<T: Send + 'static>(
         &self,
         doing: &'static str,
@@ -206,7 +309,7 @@ impl SqliteStore {
         }
     }
 
-    /// Has a thread read, and notes that what it read is in memory now.
+    /// Runs a read on a thread, and records that the data it read is now in memory.
     async fn read<T: Send + 'static>(
         &self,
         doing: &'static str,
@@ -221,49 +324,48 @@ impl SqliteStore {
     fn read_at_once<T>(
         &self,
         what: &Warm,
-        work: impl FnOnce(&Connection) -> Step<Option<T>>,
+        work: impl FnOnce(&Connection, &str) -> Step<Option<T>>,
     ) -> Option<Result<T>> {
-        self.shared.readers.read_at_once(what, work)
+        let shown = |conn: &_| work(conn, tenants::shown(conn, &self.tenant)?);
+        self.shared.readers.read_at_once(what, shown)
     }
 
     fn session(&self, id: SessionId) -> Warm {
         Warm::Session((self.tenant.clone(), id))
     }
 
-    /// A page of a session's events, as it is found.
+    /// Reads a page of a session's events, without repairing anything.
     async fn page(&self, id: SessionId, read: &ReadEvents) -> Result<Found<EventPage>> {
         let what = self.session(id);
-        // With types to look for, there may be much to read between two of them.
+        // With selected types, there may be many rows to read between two matches.
         if read.limit <= AT_ONCE
             && read.kinds.is_empty()
             && let Some(page) =
-                self.read_at_once(&what, |conn| reading::read(conn, &self.tenant, id, read, AT_ONCE_BYTES))
+                self.read_at_once(&what, |conn, tenant| reading::read(conn, tenant, id, read, AT_ONCE_BYTES))
         {
             return page;
         }
-        let (tenant, wanted) = (self.tenant.clone(), read.clone());
-        let page =
-            self.read("read events", what, move |conn| reading::read(conn, &tenant, id, &wanted, usize::MAX));
-        page.await?.ok_or_else(gone)
+        let wanted = read.clone();
+        let page = self.shown(move |conn, tenant| reading::read(conn, tenant, id, &wanted, usize::MAX));
+        self.read("read events", what, page).await?.ok_or_else(gone)
     }
 
-    /// A page of a list, as it is found.
+    /// Reads a page of a list, without repairing anything.
     async fn listed(&self, query: &SessionQuery) -> Result<Listed> {
         let what = Warm::Lists(self.tenant.clone());
         if query.limit <= AT_ONCE
             && listing::is_one_walk(query)
             && let Some(listed) =
-                self.read_at_once(&what, |conn| listing::sessions(conn, &self.tenant, query, AT_ONCE_BYTES))
+                self.read_at_once(&what, |conn, tenant| listing::sessions(conn, tenant, query, AT_ONCE_BYTES))
         {
             return listed;
         }
-        let (tenant, wanted) = (self.tenant.clone(), query.clone());
-        let listed = self
-            .read("list sessions", what, move |conn| listing::sessions(conn, &tenant, &wanted, usize::MAX));
-        listed.await?.ok_or_else(gone)
+        let wanted = query.clone();
+        let listed = self.shown(move |conn, tenant| listing::sessions(conn, tenant, &wanted, usize::MAX));
+        self.read("list sessions", what, listed).await?.ok_or_else(gone)
     }
 
-    /// Has the writer make a session's record anew.
+    /// Asks the writer to rebuild a session's record.
     async fn mend(&self, id: SessionId) -> Result<Arc<Session>> {
         match self.ask(Request::Mend(id)).await? {
             Answer::Session(session) => Ok(session),
@@ -271,18 +373,17 @@ impl SqliteStore {
         }
     }
 
-    /// Makes the rows of sessions anew that no list would show, and names those of which that fails. Looks at every session of
-    /// the tenant.
+    /// Rebuilds the missing rows of sessions, which no list would show without them, and reports those for which that
+    /// fails. Checks every session of the tenant.
     async fn find_rows(&self) -> Result<Vec<Damaged>> {
-        let tenant = self.tenant.clone();
         let mut damaged = Vec::new();
-        let lost = self.read_rows("look for missing rows", move |conn| check::without_row(conn, &tenant));
+        let lost = self.read_rows("look for missing rows", self.shown(check::without_row));
         for (id, workspace) in lost.await? {
             match self.mend(id).await {
                 Ok(_) => {}
                 Err(error) if *error.kind() == ErrorKind::Corrupt => {
                     let damage = Damaged::new(format!("session {id}"), error.to_string());
-                    damaged.push(damage.in_workspace(workspace.unwrap_or(WorkspaceId::DEFAULT)));
+                    damaged.push(damage.with_workspace(workspace.unwrap_or(WorkspaceId::DEFAULT)));
                 }
                 Err(error) => return Err(error),
             }
@@ -292,12 +393,10 @@ impl SqliteStore {
 
     async fn head(&self, id: SessionId) -> Result<Seq> {
         let what = self.session(id);
-        let found = match self.read_at_once(&what, |conn| reading::head(conn, &self.tenant, id).map(Some)) {
+        let head = move |conn: &Connection, tenant: &str| reading::head(conn, tenant, id);
+        let found = match self.read_at_once(&what, |conn, tenant| head(conn, tenant).map(Some)) {
             Some(found) => found?,
-            None => {
-                let tenant = self.tenant.clone();
-                self.read("read a session", what, move |conn| reading::head(conn, &tenant, id)).await?
-            }
+            None => self.read("read a session", what, self.shown(head)).await?,
         };
         match found {
             Found::Whole(head) => Ok(head),
@@ -306,7 +405,7 @@ impl SqliteStore {
     }
 }
 
-/// Runs an operation in its span, and notes there how it ended.
+/// Runs an operation in its span, and records its outcome there.
 async fn observed<T>(span: Span, work: impl Future<Output = Result<T>>) -> Result<T> {
     let done = work.instrument(span.clone()).await;
     span.record("outcome", done.as_ref().map_or_else(|error| error.kind().name(), |_| "ok"));
@@ -321,40 +420,75 @@ fn count(answer: &Answer) -> Result<u64> {
 }
 
 impl SqliteConfig {
-    /// Opens the store, making the file and its tables where there are none.
+    /// Opens the store, and creates the file and its tables if they do not exist.
     ///
-    /// A file that may not be written to, since it, its folder or its file system is read-only, is opened to be read: each
-    /// write fails with `Denied`. If it changes meanwhile and has no log beside it, reads fail with `Unavailable` until it is
-    /// opened again.
+    /// If the file, its folder or its file system is read-only, the file is opened for reading, and each write fails
+    /// with `Denied`. If such a file changes meanwhile and has no log beside it, reads fail with `Unavailable` until
+    /// it is opened again.
     ///
     /// # Errors
     ///
-    /// `Corrupt` where the file is no database or damaged; `InvalidInput` where it belongs to another application;
-    /// `Unsupported` where it is of a newer version of this library, or on a network file system; `Denied`, `Full`,
-    /// `Unavailable`; `NotFound` if there is no store and [none is to be made](Self::with_create).
+    /// `Corrupt` if the file is not a database or is damaged; `InvalidInput` if it belongs to another application;
+    /// `Unsupported` if a newer version of this library wrote it, or it is on a network file system; `Denied`, `Full`,
+    /// `Unavailable`; `NotFound` if there is no store and [creation is disabled](Self::with_create).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("agent.db");
+    /// use agent_storage_sqlite::SqliteConfig;
+    ///
+    /// let store = SqliteConfig::new(&path).open().await?;
+    /// assert_eq!(store.path(), path);
+    /// # Ok(()) }
+    /// ```
     pub async fn open(self) -> Result<SqliteStore> {
         SqliteStore::with_config(self).await
     }
 }
 
 #[async_trait]
-impl StoreAddress for SqliteConfig {
-    async fn open(&self) -> Result<Arc<dyn Tenants>> {
+impl BackendConfig for SqliteConfig {
+    async fn open(&self) -> Result<Arc<dyn Backend>> {
         Ok(Arc::new(self.clone().open().await?))
     }
 }
 
 #[async_trait]
-impl Tenants for SqliteStore {
-    fn storage(&self, tenant: &TenantId) -> Storage {
-        self.tenant(tenant).into()
+impl Backend for SqliteStore {
+    fn tenant(&self, tenant: &TenantId) -> Storage {
+        self.for_tenant(tenant).into()
     }
 
-    async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
+    async fn tenants(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
         let span = info_span!("store.list_tenants", store = "sqlite", outcome = Empty);
         let work = async {
             let after = after.map_or_else(String::new, |after| after.as_str().to_owned());
-            self.read_rows("list tenants", move |conn| listing::tenants(conn, &after)).await.map(Page::new)
+            self.read_rows("list tenants", move |conn| tenants::list(conn, &after)).await.map(Page::new)
+        };
+        observed(span, work).await
+    }
+
+    /// Marks the tenant, then removes its rows a few thousand at a time. From the mark on, every process finds the
+    /// tenant empty, and cannot write to it until the last row is removed. Then the write-ahead log is emptied; what
+    /// other processes read at that moment keeps its former bytes there until the log is emptied the next time.
+    async fn delete_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant> {
+        let span = info_span!("store.delete_tenant", store = "sqlite", outcome = Empty);
+        let store = self.for_tenant(tenant);
+        let work = async {
+            check_no_live_run(&store).await?;
+            let mut sum = DeletedTenant::default();
+            let mut request = Request::BeginDeletion;
+            loop {
+                let Answer::Removed(done) = store.ask(request).await? else { return Err(gone()) };
+                sum.workspaces += done.count.workspaces;
+                sum.sessions += done.count.sessions;
+                sum.bindings += done.count.bindings;
+                if !done.is_left {
+                    return Ok(sum);
+                }
+                request = Request::RemoveTenant;
+            }
         };
         observed(span, work).await
     }

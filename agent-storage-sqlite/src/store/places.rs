@@ -1,6 +1,6 @@
 //! Workspaces and the devices that are bound to them.
 
-use agent_core::commit::Expect;
+use agent_core::commit::Precondition;
 use agent_core::model::Workspace;
 use agent_core::store::{Binding, BindingQuery, ContentHash, Page, WorkspaceQuery};
 use agent_core::{
@@ -18,14 +18,11 @@ use crate::{bindings, workspaces};
 impl WorkspaceStore for SqliteStore {
     async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
         let span = info_span!("store.load_workspace", store = "sqlite", workspace = %id, outcome = Empty);
-        let work = async {
-            let tenant = self.tenant.clone();
-            self.read_rows("read a workspace", move |conn| workspaces::load(conn, &tenant, id)).await
-        };
-        observed(span, work).await
+        let load = self.shown(move |conn, tenant| workspaces::load(conn, tenant, id));
+        observed(span, self.read_rows("read a workspace", load)).await
     }
 
-    async fn put(&self, workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+    async fn put(&self, workspace: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
         let span =
             info_span!("store.put_workspace", store = "sqlite", workspace = %workspace.id, outcome = Empty);
         let work = async {
@@ -44,11 +41,8 @@ impl WorkspaceStore for SqliteStore {
 
     async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
         let span = info_span!("store.list_workspaces", store = "sqlite", outcome = Empty);
-        let work = async {
-            let tenant = self.tenant.clone();
-            self.read_rows("list workspaces", move |conn| workspaces::list(conn, &tenant, &query)).await
-        };
-        observed(span, work).await
+        let list = self.shown(move |conn, tenant| workspaces::list(conn, tenant, &query));
+        observed(span, self.read_rows("list workspaces", list)).await
     }
 
     async fn delete(&self, id: WorkspaceId) -> Result<()> {
@@ -58,19 +52,15 @@ impl WorkspaceStore for SqliteStore {
 
     async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
         let span = info_span!("store.load_config", store = "sqlite", workspace = %id, outcome = Empty);
-        let work = async {
-            let tenant = self.tenant.clone();
-            self.read_rows("read a configuration", move |conn| workspaces::load_config(conn, &tenant, id))
-                .await
-        };
-        observed(span, work).await
+        let load = self.shown(move |conn, tenant| workspaces::load_config(conn, tenant, id));
+        observed(span, self.read_rows("read a configuration", load)).await
     }
 
     async fn save_config(
         &self,
         id: WorkspaceId,
         text: Option<String>,
-        expect: Expect<ContentHash>,
+        expect: Precondition<ContentHash>,
     ) -> Result<()> {
         let span = info_span!("store.save_config", store = "sqlite", workspace = %id, outcome = Empty);
         observed(span, async { self.ask(Request::SaveConfig(id, text, expect)).await.map(drop) }).await
@@ -85,18 +75,16 @@ impl WorkspaceStore for SqliteStore {
 impl BindingStore for SqliteStore {
     async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
         let span = info_span!("store.resolve", store = "sqlite", outcome = Empty);
-        let work = async {
-            let (tenant, device) = (self.tenant.clone(), device.clone());
-            self.read_rows("read a binding", move |conn| bindings::resolve(conn, &tenant, &device)).await
-        };
-        observed(span, work).await
+        let device = device.clone();
+        let resolve = self.shown(move |conn, tenant| bindings::resolve(conn, tenant, &device));
+        observed(span, self.read_rows("read a binding", resolve)).await
     }
 
     async fn bind(
         &self,
         device: &DeviceId,
         to: WorkspaceId,
-        expect: Expect<WorkspaceId>,
+        expect: Precondition<WorkspaceId>,
     ) -> Result<WorkspaceId> {
         let span = info_span!("store.bind", store = "sqlite", workspace = %to, outcome = Empty);
         let work = async {
@@ -126,11 +114,8 @@ impl BindingStore for SqliteStore {
 
     async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
         let span = info_span!("store.list_bindings", store = "sqlite", outcome = Empty);
-        let work = async {
-            let tenant = self.tenant.clone();
-            self.read_rows("list bindings", move |conn| bindings::list(conn, &tenant, &query)).await
-        };
-        observed(span, work).await
+        let list = self.shown(move |conn, tenant| bindings::list(conn, tenant, &query));
+        observed(span, self.read_rows("list bindings", list)).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Sessions, thin over a read on one of the threads that read, or a request to the writer.
+//! Sessions: a thin layer over a read on a reader thread, or a request to the writer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +8,11 @@ use agent_core::event::Event;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::state::Reason;
 use agent_core::store::{
-    Capabilities, Damaged, Durability, EventPage, Page, Pulse, Purge, Purged, ReadEvents, Rebuilt, Scope,
-    SessionQuery,
+    Capabilities, Damaged, Durability, EventPage, LeaseStatus, Page, Purge, Purged, ReadEvents, Rebuilt,
+    Scope, SessionQuery,
 };
 use agent_core::{Epoch, ErrorKind, Result, Seq, SessionId, SessionStore, Timestamp, async_trait};
+use rusqlite::Connection;
 use tracing::field::Empty;
 use tracing::info_span;
 
@@ -22,7 +23,7 @@ use crate::reading::Found;
 use crate::request::{Answer, Request};
 use crate::{check, reading};
 
-/// How often a session is looked at by those who wait for a change that another process makes.
+/// Interval at which a session is checked for changes by other processes while a caller waits for one.
 const LOOK: Duration = Duration::from_millis(25);
 const LOOK_MAX: Duration = Duration::from_millis(250);
 
@@ -47,13 +48,10 @@ impl SessionStore for SqliteStore {
         let span = info_span!("store.load", store = "sqlite", session = %id, outcome = Empty);
         let work = async {
             let what = self.session(id);
-            let found = match self.read_at_once(&what, |conn| reading::load(conn, &self.tenant, id).map(Some))
-            {
+            let load = move |conn: &Connection, tenant: &str| reading::load(conn, tenant, id);
+            let found = match self.read_at_once(&what, |conn, tenant| load(conn, tenant).map(Some)) {
                 Some(found) => found?,
-                None => {
-                    let tenant = self.tenant.clone();
-                    self.read("read a session", what, move |conn| reading::load(conn, &tenant, id)).await?
-                }
+                None => self.read("read a session", what, self.shown(load)).await?,
             };
             match found {
                 Found::Whole(session) => Ok(session),
@@ -88,7 +86,7 @@ impl SessionStore for SqliteStore {
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
         let span = info_span!("store.list_sessions", store = "sqlite", outcome = Empty);
         let work = async {
-            // Once for all pages.
+            // Only once for all pages.
             let is_first = query.with_total && query.cursor.is_none();
             let lost = if is_first { self.find_rows().await? } else { Vec::new() };
             let mut listed = self.listed(&query).await?;
@@ -97,7 +95,7 @@ impl SessionStore for SqliteStore {
                 match self.mend(id).await {
                     Ok(session) => {
                         let summary = SessionSummary::from(&*session);
-                        listed.page.items.extend(query.wants(&summary).then_some(summary));
+                        listed.page.items.extend(query.matches(&summary).then_some(summary));
                     }
                     Err(error) if *error.kind() == ErrorKind::Corrupt => {
                         listed.page.damaged.push(Damaged::new(format!("session {id}"), error.to_string()));
@@ -114,7 +112,7 @@ impl SessionStore for SqliteStore {
     async fn purge(&self, purge: Purge) -> Result<Purged> {
         let span = info_span!("store.purge", store = "sqlite", session = %purge.session, outcome = Empty);
         let work = async {
-            // A fork without its row would not be found, and lose what it reads.
+            // A fork without its row would not be found, and would lose the events that it reads.
             self.read_rows("look for missing rows", check::rows_are_whole).await?;
             let purge = purge.sparing_forks(self).await?;
             match self.ask(Request::Purge(purge)).await? {
@@ -125,28 +123,27 @@ impl SessionStore for SqliteStore {
         observed(span, work).await
     }
 
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        let span = info_span!("store.beat", store = "sqlite", session = %id, outcome = Empty);
-        observed(span, async { self.ask(Request::Beat(id, epoch)).await.map(drop) }).await
+    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        let span = info_span!("store.heartbeat", store = "sqlite", session = %id, outcome = Empty);
+        observed(span, async { self.ask(Request::Heartbeat(id, epoch)).await.map(drop) }).await
     }
 
-    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
-        let span = info_span!("store.pulse", store = "sqlite", session = %id, outcome = Empty);
+    async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
+        let span = info_span!("store.lease_status", store = "sqlite", session = %id, outcome = Empty);
         let work = async {
-            let (tenant, path) = (self.tenant.clone(), self.path().to_owned());
-            let found = self.read_rows("look for signs of life", move |conn| {
-                reading::pulse(conn, &path, &tenant, id, epoch)
-            });
-            match found.await? {
-                Found::Whole(pulse) => Ok(pulse),
-                Found::Broken => self.mend(id).await.map(|_| Pulse::default()),
+            let path = self.path().to_owned();
+            let lease_status =
+                self.shown(move |conn, tenant| reading::lease_status(conn, &path, tenant, id, epoch));
+            match self.read_rows("look for signs of life", lease_status).await? {
+                Found::Whole(lease_status) => Ok(lease_status),
+                Found::Broken => self.mend(id).await.map(|_| LeaseStatus::default()),
             }
         };
         observed(span, work).await
     }
 
-    /// SQLite's own check of the whole file, with all tenants: its structure, and that indexes fit their tables. Also that the
-    /// schema is this library's, and that no row is gone which other rows name.
+    /// Runs SQLite's own check of the whole file, with all tenants: its structure, and that indexes match their
+    /// tables. Also checks that the schema is this library's, and that no row is missing which other rows refer to.
     async fn check(&self) -> Result<Vec<Damaged>> {
         let span = info_span!("store.check", store = "sqlite", outcome = Empty);
         let found = async {
@@ -186,7 +183,7 @@ impl SessionStore for SqliteStore {
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
         let span = info_span!("store.changed", store = "sqlite", session = %id, outcome = Empty);
         let work = async {
-            // What this store writes is told at once; what others write is looked for.
+            // Writes of this store are notified at once; those of other processes are found by checking.
             let mut told = self.shared.heads.watch(&self.tenant, id);
             let mut pause = LOOK;
             loop {

@@ -56,7 +56,7 @@ impl Site {
     }
 
     pub(crate) fn said(&self, session: &Session, text: impl Into<String>) -> Commit {
-        Commit::seal(&self.effects, session.id, session.head).event(NewEvent::user_message(text.into()))
+        Commit::seal(&self.effects, session.id, session.head).with_event(NewEvent::user_message(text.into()))
     }
 
     pub(crate) async fn say(

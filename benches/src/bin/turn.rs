@@ -9,7 +9,7 @@ use std::fs;
 use std::sync::Arc;
 
 use agent_core::{MemoryStore, Result, SessionStoreExt, Storage};
-use agent_runtime::{AgentBuilder, Config, EchoProvider};
+use agent_runtime::{AgentBuilder, EchoProvider};
 use agent_storage_fs::FsStore;
 use agent_storage_sqlite::SqliteStore;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
@@ -43,7 +43,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         ];
         for (name, storage) in stores {
             let model = Arc::new(EchoProvider::new());
-            let agent = AgentBuilder::new(Config::default()).with_llm(model).with_storage(storage).build()?;
+            let agent = AgentBuilder::new().with_llm(model).with_storage(storage).build()?;
             let chat = agent.open(&"laptop".parse()?).await?;
             let text = "x".repeat(size);
             let (mut allocations, mut bytes, mut reads, mut writes) = (0, 0, 0, 0);

@@ -50,7 +50,7 @@ pub(super) async fn turns(
             for _ in 0..turns {
                 let start = Instant::now();
                 let turn = [NewEvent::user_message(text()), NewEvent::agent_message(text())];
-                let commit = Commit::seal(&effects, session.id, session.head).events(turn);
+                let commit = Commit::seal(&effects, session.id, session.head).with_events(turn);
                 session = store.commit(commit).await?.session;
                 latencies.push(start.elapsed());
             }

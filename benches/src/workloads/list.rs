@@ -25,7 +25,7 @@ pub(super) async fn list(place: &Place) -> Outcome<Vec<Figure>> {
             times,
             async |times| {
                 for _ in 0..times {
-                    let page = ours.store.list(SessionQuery::new().limit(50)).await?;
+                    let page = ours.store.list(SessionQuery::new().with_limit(50)).await?;
                     assert_eq!(page.items.len(), 50);
                 }
                 Ok(Vec::new())

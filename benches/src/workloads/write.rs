@@ -77,10 +77,10 @@ pub(super) async fn run(place: &Place) -> Outcome<Figure> {
 async fn prompt(ours: &mut Ours) -> Outcome {
     let run = ours.effects.new_run_id();
     let begin = Trigger::BeginRun(LeaseRequest::new("bench", run));
-    ours.commit(ours.seal().event(NewEvent::user_message(text())).trigger(begin)).await?;
+    ours.commit(ours.seal().with_event(NewEvent::user_message(text())).with_trigger(begin)).await?;
     let end = Trigger::EndRun(RunEnd::Completed(Reason::EndTurn));
-    let answer = ours.seal().fence(run, ours.session.epoch).event(NewEvent::agent_message(text()));
-    ours.commit(answer.trigger(end)).await
+    let answer = ours.seal().with_fence(run, ours.session.epoch).with_event(NewEvent::agent_message(text()));
+    ours.commit(answer.with_trigger(end)).await
 }
 
 /// The same commit at the end of a long session, and (as the floor) of a short one.

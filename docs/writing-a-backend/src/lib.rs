@@ -3,27 +3,24 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_core::commit::{Commit, Committed, Expect};
-use agent_core::session::{Session, SessionSummary};
-use agent_core::store::*;
-use agent_core::*;
-use agent_core::{event::Event, model::Workspace, state::SessionState};
+use agent_core::commit::{Commit, Committed, Precondition};
+use agent_core::{event::Event, model::Workspace, session::*, state::SessionState, store::*, *};
 use redb::{Database, ReadableTable, TableDefinition, WriteTransaction};
 
-/// A table of texts by tenant and name.
+/// Table of texts by tenant and name.
 type Texts = TableDefinition<'static, (&'static str, &'static str), &'static str>;
 
 const SESSIONS: Texts = TableDefinition::new("sessions");
-const BEATS: Texts = TableDefinition::new("beats");
+const HEARTBEATS: Texts = TableDefinition::new("heartbeats");
 const WORKSPACES: Texts = TableDefinition::new("workspaces");
 const CONFIGS: Texts = TableDefinition::new("configs");
 const BINDINGS: Texts = TableDefinition::new("bindings");
 const EVENTS: TableDefinition<'static, (&str, &str, u64), &str> = TableDefinition::new("events");
 
-/// What stands in the place of a deleted workspace's record.
+/// Text in place of the record of a deleted workspace.
 const TOMBSTONE: &str = "";
 
-/// All three stores in one file of the embedded database redb, for one tenant.
+/// The three stores of one tenant, in one file of the embedded database redb.
 #[derive(Clone, Debug)]
 pub struct ToyStore {
     database: Arc<Database>,
@@ -31,28 +28,28 @@ pub struct ToyStore {
 }
 
 impl ToyStore {
-    /// Opens the file, and makes it where there is none; for the tenant `default`.
+    /// Opens the file for the tenant `default`, and creates it if it does not exist.
     ///
     /// # Errors
     ///
-    /// `Unavailable` where another process has it open; `Denied`, `Full`, `Corrupt`.
+    /// `Unavailable` if another process has the file open; `Denied`, `Full`, `Corrupt`.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Ok(Self::on(Database::create(path).map_err(failed)?))
     }
 
-    /// A store in an open database, for the tenant `default`.
+    /// Returns a store in an open database, for the tenant `default`.
     pub fn on(database: Database) -> Self {
         Self { database: Arc::new(database), tenant: TenantId::default() }
     }
 
-    /// The same file for another tenant.
+    /// Returns a store on the same file for another tenant.
     #[must_use]
-    pub fn tenant(&self, tenant: &TenantId) -> Self {
+    pub fn for_tenant(&self, tenant: &TenantId) -> Self {
         Self { database: self.database.clone(), tenant: tenant.clone() }
     }
 
-    /// Does `work` in one transaction, on a thread that may block and that goes on when the caller goes away. An
-    /// error of `work` undoes everything.
+    /// Runs `work` in one transaction, on a thread that may block and that continues if the caller's future is dropped.
+    /// An error of `work` undoes everything.
     async fn transaction<T, W>(&self, work: W) -> Result<T>
     where
         T: Send + 'static,
@@ -63,7 +60,7 @@ impl ToyStore {
             let raw = this.database.begin_write().map_err(failed)?;
             let transaction = Transaction { raw, tenant: this.tenant.as_str().to_owned() };
             let done = work(&transaction)?;
-            // Until here nothing has happened. A commit that fails may have.
+            // Nothing has happened before this line. A commit that fails may have happened.
             transaction.raw.commit().map_err(|error| failed(error).with_outcome(WriteOutcome::Unknown))?;
             Ok(done)
         });
@@ -104,16 +101,16 @@ impl Transaction {
         table.insert((&*self.tenant, name), text).map(drop).map_err(failed)
     }
 
-    /// Removes an entry; whether it was there.
+    /// Removes an entry, and returns `true` if it existed.
     fn remove(&self, table: Texts, name: &str) -> Result<bool> {
         let mut table = self.raw.open_table(table).map_err(failed)?;
         Ok(table.remove((&*self.tenant, name)).map_err(failed)?.is_some())
     }
 
-    /// All entries of the tenant, by name.
+    /// Returns all entries of the tenant, by name.
     fn all(&self, table: Texts) -> Result<Vec<(String, String)>> {
         let table = self.raw.open_table(table).map_err(failed)?;
-        // No tenant's name lies between this one's and it with a NUL behind.
+        // No other tenant's name sorts between this name and this name followed by a NUL.
         let end = format!("{}\0", self.tenant);
         let rows = table.range((&*self.tenant, "")..(&*end, "")).map_err(failed)?;
         rows.map(|row| {
@@ -129,6 +126,10 @@ impl Transaction {
     fn existing_session(&self, id: SessionId) -> Result<Session> {
         self.session(id)?
             .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("session {id} does not exist")))
+    }
+
+    fn heartbeats(&self, id: SessionId) -> Result<usize> {
+        Ok(self.get(HEARTBEATS, &id.to_string())?.map_or(0, |heartbeats| heartbeats.len()))
     }
 
     fn workspace(&self, id: WorkspaceId) -> Result<Workspace> {
@@ -200,7 +201,7 @@ impl SessionStore for ToyStore {
             purge.check(&session)?;
             let (tenant, id) = (&*transaction.tenant, &*purge.session.to_string());
             let mut log = transaction.raw.open_table(EVENTS).map_err(failed)?;
-            let range = (tenant, id, purge.keep.next().get())..(tenant, id, u64::MAX);
+            let range = (tenant, id, purge.keep_through.next().get())..(tenant, id, u64::MAX);
             let removed = log.extract_from_if(range, |_, _| true).map_err(failed)?;
             transaction.set(SESSIONS, id, &session.tombstone().to_json())?;
             Ok(Purged::new(removed.map(|row| row.map(|_| 1).map_err(failed)).sum::<Result<u64>>()?))
@@ -208,22 +209,21 @@ impl SessionStore for ToyStore {
         self.transaction(work).await
     }
 
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
         let work = move |transaction: &Transaction| {
             if transaction.existing_session(id)?.lease.is_some_and(|lease| lease.epoch == epoch) {
-                let beats = transaction.get(BEATS, &id.to_string())?.map_or(0, |beats| beats.len());
-                transaction.set(BEATS, &id.to_string(), &".".repeat((beats + 1) % 1000))?;
+                let heartbeats = ".".repeat((transaction.heartbeats(id)? + 1) % 1000);
+                transaction.set(HEARTBEATS, &id.to_string(), &heartbeats)?;
             }
             Ok(())
         };
         self.transaction(work).await
     }
 
-    async fn pulse(&self, id: SessionId, _: Epoch) -> Result<Pulse> {
+    async fn lease_status(&self, id: SessionId, _: Epoch) -> Result<LeaseStatus> {
         let work = move |transaction: &Transaction| {
             transaction.existing_session(id)?;
-            let beats = transaction.get(BEATS, &id.to_string())?.map_or(0, |beats| beats.len());
-            Ok(Pulse::new(beats as u64, false))
+            Ok(LeaseStatus::new(transaction.heartbeats(id)? as u64, false))
         };
         self.transaction(work).await
     }
@@ -239,7 +239,7 @@ impl WorkspaceStore for ToyStore {
         self.transaction(move |transaction| transaction.workspace(id)).await
     }
 
-    async fn put(&self, mut new: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+    async fn put(&self, mut new: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
         new.check()?;
         let work = move |transaction: &Transaction| {
             let now = match transaction.workspace(new.id) {
@@ -293,7 +293,7 @@ impl WorkspaceStore for ToyStore {
         &self,
         id: WorkspaceId,
         text: Option<String>,
-        expect: Expect<ContentHash>,
+        expect: Precondition<ContentHash>,
     ) -> Result<()> {
         ContentHash::check_size(text.as_deref()).map_err(|error| error.about(id))?;
         let work = move |transaction: &Transaction| {
@@ -321,7 +321,7 @@ impl BindingStore for ToyStore {
         &self,
         device: &DeviceId,
         to: WorkspaceId,
-        expect: Expect<WorkspaceId>,
+        expect: Precondition<WorkspaceId>,
     ) -> Result<WorkspaceId> {
         let device = device.clone();
         let work = move |transaction: &Transaction| {

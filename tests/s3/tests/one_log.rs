@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::{Event, NewEvent, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::Workspace;
@@ -40,8 +40,8 @@ async fn write(storage: &Storage, effects: &Effects) -> Script {
         purges: Vec::new(),
         sessions: ids.to_vec(),
     };
-    storage.workspaces.put(script.workspace.clone(), Expect::Absent).await.unwrap();
-    storage.bindings.bind(&script.device, script.workspace.id, Expect::Absent).await.unwrap();
+    storage.workspaces.put(script.workspace.clone(), Precondition::MustNotExist).await.unwrap();
+    storage.bindings.bind(&script.device, script.workspace.id, Precondition::MustNotExist).await.unwrap();
     let mut heads = Vec::new();
     for id in &ids[..2] {
         let new = NewSession::new(*id, script.workspace.id);
@@ -50,29 +50,30 @@ async fn write(storage: &Storage, effects: &Effects) -> Script {
             let run = effects.new_run_id();
             let text = "## User\r\n\u{0}한국어 🙂 ".repeat(1 + turn % 7 * 60);
             let begin = Commit::seal(effects, *id, session.head)
-                .event(NewEvent::user_message(text))
-                .trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run)));
+                .with_event(NewEvent::user_message(text))
+                .with_trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run)));
             session = send(storage, &mut script, begin).await;
             let call = format!("call {turn}").parse::<agent_core::model::CallId>().unwrap();
             let step = Commit::seal(effects, *id, session.head)
-                .fence(run, session.epoch)
-                .event(NewEvent::tool_use(call.clone(), "ls", RawJson::empty_object()))
-                .event(NewEvent::tool_result(call, ToolOutcome::Ok, RawJson::empty_object()));
+                .with_fence(run, session.epoch)
+                .with_event(NewEvent::tool_use(call.clone(), "ls", RawJson::empty_object()))
+                .with_event(NewEvent::tool_result(call, ToolOutcome::Ok, RawJson::empty_object()));
             session = send(storage, &mut script, step).await;
             let end = Commit::seal(effects, *id, session.head)
-                .fence(run, session.epoch)
-                .event(NewEvent::agent_message(format!("turn {turn}")))
-                .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+                .with_fence(run, session.epoch)
+                .with_event(NewEvent::agent_message(format!("turn {turn}")))
+                .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
             session = send(storage, &mut script, end).await;
         }
         heads.push(session);
     }
     let fork = send(storage, &mut script, Commit::create(effects, NewSession::fork(ids[2], &heads[1]))).await;
-    let said = Commit::seal(effects, fork.id, fork.head).event(NewEvent::user_message("another way"));
+    let said = Commit::seal(effects, fork.id, fork.head).with_event(NewEvent::user_message("another way"));
     send(storage, &mut script, said).await;
-    let delete = Commit::seal(effects, ids[1], heads[1].head).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete =
+        Commit::seal(effects, ids[1], heads[1].head).with_trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = send(storage, &mut script, delete).await;
-    let purge = Purge::new(ids[1], deleted.head).keep(Seq::new(70));
+    let purge = Purge::new(ids[1], deleted.head).with_keep_through(Seq::new(70));
     storage.sessions.purge(purge.clone()).await.unwrap();
     script.purges.push(purge);
     script
@@ -85,8 +86,8 @@ async fn send(storage: &Storage, script: &mut Script, commit: Commit) -> Arc<Ses
 
 /// Sends everything again, to another store.
 async fn send_again(storage: &Storage, script: &Script) {
-    storage.workspaces.put(script.workspace.clone(), Expect::Absent).await.unwrap();
-    storage.bindings.bind(&script.device, script.workspace.id, Expect::Absent).await.unwrap();
+    storage.workspaces.put(script.workspace.clone(), Precondition::MustNotExist).await.unwrap();
+    storage.bindings.bind(&script.device, script.workspace.id, Precondition::MustNotExist).await.unwrap();
     for commit in &script.commits {
         assert!(!storage.sessions.commit(commit.clone()).await.unwrap().replayed);
         assert!(storage.sessions.commit(commit.clone()).await.unwrap().replayed, "sent twice is once");

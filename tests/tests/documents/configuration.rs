@@ -21,13 +21,13 @@ model = "pro"
 "#;
 
 fn layers(workspace: &str) -> agent_core::Result<ConfigLayers> {
-    let layers = ConfigLayers::new().global(GLOBAL)?.workspace(workspace)?;
+    let layers = ConfigLayers::new().with_global(GLOBAL)?.with_workspace(workspace)?;
     layers
-        .protect("providers.*.base_url")?
-        .protect("tools.shell")?
-        .secret_variable("KEY", "providers.claude.api_key")?
-        .variable("PROVIDER", "provider")?
-        .variable("TURNS", "turns")
+        .with_protected("providers.*.base_url")?
+        .with_protected("tools.shell")?
+        .with_secret_variable("KEY", "providers.claude.api_key")?
+        .with_variable("PROVIDER", "provider")?
+        .with_variable("TURNS", "turns")
 }
 
 fn merged(workspace: &str) -> agent_core::Result<LayeredConfig> {
@@ -100,7 +100,7 @@ fn protected_keys_are_refused_on_every_path() {
         "providers.claude = 'evil'",
     ] {
         let error = refused(merged(workspace));
-        assert!(error.to_string().contains("workspace configuration sets"), "{workspace}: {error}");
+        assert!(error.to_string().starts_with("the workspace configuration: "), "{workspace}: {error}");
         assert!(!error.to_string().contains("evil"), "no value in an error: {error}");
     }
     // A table and something else do not meet, protected or not.
@@ -108,7 +108,7 @@ fn protected_keys_are_refused_on_every_path() {
         refused(merged(workspace));
     }
     // The host may.
-    let host = ConfigLayers::new().protect("a.b").unwrap().global("a.b = 1").unwrap();
+    let host = ConfigLayers::new().with_protected("a.b").unwrap().with_global("a.b = 1").unwrap();
     assert_eq!(host.merge(|_| None).unwrap().layer("a.b"), Some(ConfigLayer::Global));
 }
 
@@ -142,7 +142,7 @@ fn a_set_variable_beats_both_files() {
 fn secrets_are_named_and_never_shown() {
     let config = layers("[[accounts]]\nkey = 'sk-array'")
         .unwrap()
-        .secret("accounts.key")
+        .with_secret("accounts.key")
         .unwrap()
         .merge(|name| (name == "KEY").then(|| "sk-secret".to_owned()))
         .unwrap();
@@ -150,7 +150,7 @@ fn secrets_are_named_and_never_shown() {
     assert!(explained.contains("providers.claude.api_key = (secret)  # environment\n"), "{explained}");
     assert!(explained.contains("accounts = (secret)  # workspace\n"), "{explained}");
     assert!(!explained.contains("sk-"), "{explained}");
-    let error = ConfigLayers::new().global("a = 1\nkey = sk-secret\n").unwrap_err();
+    let error = ConfigLayers::new().with_global("a = 1\nkey = sk-secret\n").unwrap_err();
     assert!(error.to_string().contains("line 2") && !format!("{error:?}").contains("sk-"), "{error:?}");
 }
 
@@ -191,7 +191,7 @@ proptest! {
     #[test]
     fn any_layers_merge_by_field_or_are_refused(lower in table(), upper in table()) {
         let layers = |workspace: &toml::Table| {
-            ConfigLayers::new().global(&lower.to_string()).unwrap().workspace(&workspace.to_string()).unwrap()
+            ConfigLayers::new().with_global(&lower.to_string()).unwrap().with_workspace(&workspace.to_string()).unwrap()
         };
         if let Ok(config) = layers(&upper).merge(|_| None) {
             let (low, high) = (leaves(&lower), leaves(&upper));
@@ -209,9 +209,9 @@ proptest! {
 /// Where a value comes from is told by its name as TOML spells it; a table that holds nothing is told of while no layer
 /// puts anything into it.
 #[test]
-fn what_each_value_is_called() {
+fn value_origins_are_named_in_toml_syntax() {
     let told = |global: &str, workspace: &str| -> Vec<(String, ConfigLayer)> {
-        let layers = ConfigLayers::new().global(global).unwrap().workspace(workspace).unwrap();
+        let layers = ConfigLayers::new().with_global(global).unwrap().with_workspace(workspace).unwrap();
         let merged = layers.merge(|_| None).unwrap();
         merged.entries().map(|entry| (entry.key, entry.layer)).collect()
     };
@@ -224,4 +224,32 @@ fn what_each_value_is_called() {
     assert_eq!(told("[x]", "[x]"), of("x", ConfigLayer::Workspace));
     assert_eq!(told("[x]", "[x]\na = 1"), of("x.a", ConfigLayer::Workspace));
     assert_eq!(told("[x]\na = 1", "[x]"), of("x.a", ConfigLayer::Global));
+}
+
+/// An error names the source of the configuration, the line or the key, and what is wrong.
+#[test]
+fn errors_name_the_source_and_the_line() {
+    let global = |text: &str| ConfigLayers::new().with_global_from("/etc/chat.toml", text);
+    for (text, says) in [
+        ("a = ", "/etc/chat.toml, line 1: invalid TOML: string values must be quoted"),
+        ("a = 1\nb c", "/etc/chat.toml, line 2: invalid TOML: key with no value, expected `=`"),
+        ("a = 1\n\na = 2", "/etc/chat.toml, line 3: invalid TOML: duplicate key"),
+    ] {
+        let error = global(text).unwrap_err().to_string();
+        assert!(error.starts_with(says), "{error}");
+    }
+    let host = || global("[a]\nb = 1").unwrap().with_protected("a.b").unwrap();
+    for (text, says) in [
+        ("a.b = 2", "own.toml: `a.b` may be set only in the host's configuration; remove it"),
+        ("a = 2", "own.toml: `a` would replace a table in which only the host may set values; remove it"),
+        ("a.c = 2", ""),
+    ] {
+        match host().with_workspace_from("own.toml", text).unwrap().merge(|_| None) {
+            Err(error) => assert_eq!(error.to_string(), says),
+            Ok(_) => assert_eq!(says, "", "{text}"),
+        }
+    }
+    let layers = global("[a]\nb = 1").unwrap().with_variable("B", "a.b").unwrap();
+    let error = layers.merge(|_| Some("x".to_owned())).unwrap_err();
+    assert_eq!(error.to_string(), "environment variable B: invalid value for `a.b`, expected an integer");
 }

@@ -7,7 +7,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{NewEvent, ToolOutcome};
 use agent_core::json::RawJson;
-use agent_core::model::{Keep, Patch};
+use agent_core::model::{Patch, ToolPayloads};
 use agent_core::session::{NewSession, Session};
 use agent_core::state::Reason;
 use agent_core::store::{EventPage, ReadEvents, SessionStoreWrapper};
@@ -49,7 +49,7 @@ impl Site {
     /// A new session, with what `patch` says of it. Its first event is the second of the log.
     async fn with(patch: &Patch) -> Self {
         let (inner, effects) = (MemoryStore::new(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
-        let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with(patch);
+        let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(patch);
         let id = SessionStoreExt::create(&inner, &effects, new).await.unwrap().id;
         Self { inner, effects, id, reads: Mutex::default(), fails: None }
     }
@@ -65,12 +65,12 @@ impl Site {
     /// One commit, of the run where there is one.
     async fn say(&self, events: impl IntoIterator<Item = NewEvent>) {
         let now = self.now().await;
-        let commit = Commit::seal(&self.effects, now.id, now.head).events(events);
+        let commit = Commit::seal(&self.effects, now.id, now.head).with_events(events);
         if commit.steps.is_empty() {
             return;
         }
         let commit = match &now.lease {
-            Some(lease) => commit.fence(lease.run, lease.epoch),
+            Some(lease) => commit.with_fence(lease.run, lease.epoch),
             None => commit,
         };
         SessionStore::commit(self, commit).await.unwrap();
@@ -81,16 +81,18 @@ impl Site {
         let now = self.now().await;
         let begin = Trigger::BeginRun(LeaseRequest::new("test", self.effects.new_run_id()));
         let commit = Commit::seal(&self.effects, now.id, now.head);
-        SessionStore::commit(self, commit.event(NewEvent::user_message(text)).trigger(begin)).await.unwrap();
+        SessionStore::commit(self, commit.with_event(NewEvent::user_message(text)).with_trigger(begin))
+            .await
+            .unwrap();
     }
 
     async fn answer(&self, text: &str) {
         let now = self.now().await;
         let lease = now.lease.clone().unwrap();
         let commit = Commit::seal(&self.effects, now.id, now.head)
-            .fence(lease.run, lease.epoch)
-            .event(NewEvent::agent_message(text))
-            .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+            .with_fence(lease.run, lease.epoch)
+            .with_event(NewEvent::agent_message(text))
+            .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
         SessionStore::commit(self, commit).await.unwrap();
     }
 
@@ -123,7 +125,7 @@ fn user(text: &str) -> ModelMessage {
 
 /// A summary comes first, and takes at most half of the room.
 #[tokio::test]
-async fn a_summary_is_given_within_half_the_room() {
+async fn summary_takes_at_most_half_the_limit() {
     let site = Site::new().await;
     site.say(messages(3, "old")).await;
     let plain = site.context(ContextLimits::default()).await.unwrap();
@@ -140,7 +142,7 @@ async fn a_summary_is_given_within_half_the_room() {
 
 /// As many bytes are given as there is room for, and not one more; what is left begins with what was asked.
 #[tokio::test]
-async fn the_newest_that_fit_are_given() {
+async fn newest_messages_that_fit_are_included() {
     let site = Site::new().await;
     site.say(messages(12, &"m".repeat(100))).await;
     for (bytes, count) in [(1000, 10), (999, 9), (1001, 10), (50, 1)] {
@@ -196,11 +198,11 @@ async fn an_open_call_keeps_its_result_and_its_id() {
 
 /// Of an exchange that is larger than all room each result has its share.
 #[tokio::test]
-async fn results_share_the_room() {
+async fn large_results_share_the_limit() {
     let site = Site::new().await;
     let output = "x".repeat(9000);
     site.say([use_("a"), use_("b"), result("a", &output), result("b", &output)]).await;
-    let limits = ContextLimits::new(10, 10_000).tool_output_bytes(9000);
+    let limits = ContextLimits::new(10, 10_000).with_tool_output_bytes(9000);
     let messages = site.context(limits).await.unwrap().messages();
     let ModelMessage::ToolResults(results) = &messages[1] else { panic!("{messages:?}") };
     let kept: Vec<_> = results.iter().map(|result| result.output.matches('x').count()).collect();
@@ -209,7 +211,7 @@ async fn results_share_the_room() {
 
 /// The question that is answered comes first however long the answer is; not a later one, which nobody took up.
 #[tokio::test]
-async fn a_long_answer_is_given_with_its_question() {
+async fn long_answer_keeps_its_question() {
     let site = Site::new().await;
     site.ask("first").await;
     site.inner
@@ -228,7 +230,7 @@ async fn a_long_answer_is_given_with_its_question() {
 /// A fork from the middle of a run, which no run of its own asks anything, is given what that run was asked; the
 /// log is searched for it only where it was not among what was read.
 #[tokio::test]
-async fn a_fork_within_a_run_is_given_its_question() {
+async fn fork_within_a_run_includes_its_question() {
     for (before, behind, reads) in [(0, 100, 1), (100, 20, 0)] {
         let site = Site::new().await;
         site.say(messages(before, "old")).await;
@@ -252,7 +254,7 @@ async fn a_fork_within_a_run_is_given_its_question() {
 /// Contract 6: damage behind what was read is named; damage in what is newest, and a store that cannot be reached, are
 /// errors.
 #[tokio::test]
-async fn damage_behind_what_was_read_is_named() {
+async fn damage_in_older_history_is_reported() {
     let mut site = Site::new().await;
     site.say(messages(100, "said")).await;
     let head = site.now().await.head;
@@ -277,7 +279,7 @@ async fn damage_behind_what_was_read_is_named() {
 
 /// A message of which only the end can be read is left out, and its results; one that begins with its call is whole.
 #[tokio::test]
-async fn half_a_message_is_not_given() {
+async fn partial_message_is_left_out() {
     for (said, whole) in
         [(vec![NewEvent::agent_message("I look"), use_("a"), use_("b")], false), (vec![use_("b")], true)]
     {
@@ -295,14 +297,16 @@ async fn half_a_message_is_not_given() {
 
 /// Contract 8: the call of the newest result is looked for beyond the limits, and not through the whole history.
 #[tokio::test]
-async fn a_call_far_back_is_not_read_for_ever() {
+async fn search_for_a_distant_call_is_bounded() {
     let site = Site::new().await;
     site.say([use_("far")]).await;
     for _ in 0..3 {
         site.say(messages(1000, &"m".repeat(100))).await;
     }
     site.say([result("far", "ok")]).await;
-    for limits in [ContextLimits::new(1, 1 << 20), ContextLimits::new(100_000, 4000).tool_output_bytes(10)] {
+    for limits in
+        [ContextLimits::new(1, 1 << 20), ContextLimits::new(100_000, 4000).with_tool_output_bytes(10)]
+    {
         let context = site.context(limits).await.unwrap();
         assert!(context.is_cut());
         assert!((10..35).contains(&site.reads()), "{} pages for {limits:?}", site.reads());
@@ -311,8 +315,8 @@ async fn a_call_far_back_is_not_read_for_ever() {
 
 /// Contract 8: where the log does not keep what tools give, a result whose call is not given is no reason to read on.
 #[tokio::test]
-async fn results_that_are_not_kept_cost_nothing() {
-    let site = Site::with(&Patch::new().keep(Keep::Text)).await;
+async fn omitted_results_need_no_extra_reads() {
+    let site = Site::with(&Patch::new().with_tool_payloads(ToolPayloads::Omit)).await;
     for n in 0..60 {
         let id = format!("c{n}");
         site.say([use_(&id), NewEvent::agent_message("said"), result(&id, "x")]).await;
@@ -323,7 +327,7 @@ async fn results_that_are_not_kept_cost_nothing() {
 
 /// A run that goes on keeps twice what is given and no more, and the newest exchange in any case.
 #[tokio::test]
-async fn a_long_run_keeps_twice_the_room() {
+async fn long_run_context_is_at_most_twice_the_limit() {
     let is_cut = async |site: &Site, limits: ContextLimits| {
         let mut context = site.context(limits).await.unwrap();
         assert!(!context.is_cut(), "all of it is read");
@@ -381,7 +385,7 @@ async fn a_long_run_drops_whole_messages() {
 
 /// A model is given the messages in their order, and a stale writer is told so, through a store.
 #[tokio::test]
-async fn a_model_is_given_the_replaced_history_in_order() {
+async fn model_receives_the_replaced_history_in_order() {
     let (store, effects) = (MemoryStore::default(), Effects::default());
     let messages: Vec<_> = ["one", "two", "three"]
         .into_iter()

@@ -8,7 +8,7 @@ use agent_core::event::{Event, EventType};
 use agent_core::json::RawJson;
 use agent_core::model::{Actor, CallId, Workspace};
 use agent_core::session::Session;
-use agent_core::store::{Cursor, Registry, decoded, parts};
+use agent_core::store::{Cursor, Registry, percent_decode, split_address};
 use agent_core::{CommitId, DeviceId, RunId, SessionId, TenantId, Timestamp, WorkspaceId};
 use agent_runtime::configuration::ConfigLayers;
 use agent_transcript::{Seal, Transcript};
@@ -42,7 +42,7 @@ fn good() -> Vec<&'static str> {
             TRANSCRIPT,
             CONFIG,
             "sqlite:/srv/a%20b.db?sync=full&readers=8",
-            "c1.0123456789abcdef.1739615400000000 019c60d9-9c41-715c-8289-ec2d0a9167ec",
+            "c2.0123456789abcdef.1739615400000000 019c60d9-9c41-715c-8289-ec2d0a9167ec",
             "2026-02-15T10:30:00.000000Z",
             "019c60d9-9c41-715c-8289-ec2d0a9167ec",
             "user:alice",
@@ -111,7 +111,7 @@ fn round_trip<T: FromStr + ToString + PartialEq + Debug>(text: &str) {
 
 fn decode(text: &str) {
     if let Ok(event) = Event::from_json(text) {
-        let _ = event.body();
+        let _ = event.decode();
         assert_eq!(Event::from_json(&event.to_json()).unwrap(), event);
     }
     if let Ok(session) = Session::from_json(text) {
@@ -137,17 +137,17 @@ fn decode(text: &str) {
     round_trip::<EventType>(text);
     round_trip::<Actor>(text);
     round_trip::<Timestamp>(text);
-    let _ = (Registry::new().address(text), parts(text), decoded(text), Seal::parse(text));
+    let _ = (Registry::new().parse(text), split_address(text), percent_decode(text), Seal::parse(text));
     let _ = (Transcript::parse(text), Manifest::parse(text));
-    if let Ok(layers) = ConfigLayers::new().global(text).and_then(|layers| layers.workspace(text)) {
+    if let Ok(layers) = ConfigLayers::new().with_global(text).and_then(|layers| layers.with_workspace(text)) {
         let _ = layers
-            .variable("X", text)
-            .and_then(|layers| layers.protect(text))
+            .with_variable("X", text)
+            .and_then(|layers| layers.with_protected(text))
             .map(|layers| layers.merge(|_| Some(text.to_owned())));
     }
     let _ = ConfigLayers::new()
-        .protect(text)
-        .and_then(|layers| layers.global(CONFIG))
+        .with_protected(text)
+        .and_then(|layers| layers.with_global(CONFIG))
         .map(|layers| layers.merge(|_| None));
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_admin::copy::StoreCopy;
-use agent_admin::manifest::Manifest;
+use agent_admin::manifest::{ImportOutcome, Manifest};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::NewEvent;
@@ -24,13 +24,13 @@ async fn family(store: &MemoryStore, effects: &Effects) -> (Arc<Session>, Arc<Se
     for n in 0..2 {
         let run = effects.new_run_id();
         let prompt = Commit::seal(effects, session.id, session.head)
-            .event(NewEvent::user_message(format!("question {n}")))
-            .trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
+            .with_event(NewEvent::user_message(format!("question {n}")))
+            .with_trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
         session = store.commit(prompt).await.unwrap().session;
         let answer = Commit::seal(effects, session.id, session.head)
-            .fence(run, session.epoch)
-            .event(NewEvent::agent_message("answer"))
-            .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+            .with_fence(run, session.epoch)
+            .with_event(NewEvent::agent_message("answer"))
+            .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
         session = store.commit(answer).await.unwrap().session;
     }
     let fork = store.fork(effects, session.id, None).await.unwrap();
@@ -90,10 +90,14 @@ async fn forged_numbers_are_refused_whole() {
         }),
         ("ttl", &own, |d| transition(d, "lease")["lease"]["ttl_ms"] = u64::MAX.into()),
         ("no ttl", &own, |d| transition(d, "lease")["lease"]["ttl_ms"] = 0.into()),
-        ("taken", &own, |d| transition(d, "taken")["taken"] = u64::MAX.into()),
-        ("handled", &own, |d| transition(d, "handled")["handled"] = 1_000.into()),
-        ("pending", &own, |d| transition(d, "handled")["pending"] = u64::MAX.into()),
-        ("arrived", &own, |d| transition(d, "lease")["arrived"] = u64::MAX.into()),
+        ("inputs_claimed_through", &own, |d| {
+            transition(d, "inputs_claimed_through")["inputs_claimed_through"] = u64::MAX.into();
+        }),
+        ("inputs_done_through", &own, |d| {
+            transition(d, "inputs_done_through")["inputs_done_through"] = 1_000.into();
+        }),
+        ("inputs_open", &own, |d| transition(d, "inputs_done_through")["inputs_open"] = u64::MAX.into()),
+        ("inputs_new", &own, |d| transition(d, "lease")["inputs_new"] = u64::MAX.into()),
         ("attempts", &own, |d| transition(d, "lease")["attempts"] = u32::MAX.into()),
         ("depth", &own, |d| created(d)["depth"] = u32::MAX.into()),
         ("made from itself", &own, |d| {
@@ -154,27 +158,27 @@ async fn forged_numbers_are_refused_whole() {
     }
 }
 
-/// A stranger's document neither takes the id of a shelf, which then could not be made, nor fills a shelf.
+/// A stranger's document neither takes the id of a hidden session, which then could not be made, nor fills a hidden session.
 #[tokio::test]
-async fn a_document_is_no_shelf() {
-    use agent_core::store::Shelf;
+async fn document_cannot_become_a_hidden_session() {
+    use agent_core::store::HiddenSession;
 
     let (here, there, effects) = (MemoryStore::new(), MemoryStore::new(), Effects::default());
-    let shelf = Shelf::agent(WorkspaceId::DEFAULT, "helper");
-    let new = NewSession::new(shelf.id(), WorkspaceId::DEFAULT);
+    let hidden = HiddenSession::agent(WorkspaceId::DEFAULT, "helper");
+    let new = NewSession::new(hidden.id(), WorkspaceId::DEFAULT);
     SessionStoreExt::create(&here, &effects, new).await.unwrap();
-    let document = Manifest::export(&here, shelf.id()).await.unwrap();
+    let document = Manifest::export(&here, hidden.id()).await.unwrap();
     let refused = document.import(&there).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Denied, "{refused}");
-    assert!(refused.to_string().contains(&shelf.id().to_string()), "{refused}");
+    assert!(refused.to_string().contains(&hidden.id().to_string()), "{refused}");
     let sessions: std::sync::Arc<dyn SessionStore> = std::sync::Arc::new(there.clone());
-    let shelf = shelf.open(&sessions, &effects).await.unwrap();
+    let hidden = hidden.open(&sessions, &effects).await.unwrap();
 
     // Whoever trusts the document says so.
-    let document = Manifest::export(&there, shelf.id).await.unwrap();
+    let document = Manifest::export(&there, hidden.id).await.unwrap();
     let elsewhere = MemoryStore::new();
     document.import(&elsewhere).await.unwrap_err();
-    assert_eq!(document.import_with_ancestors(&elsewhere).await.unwrap(), shelf);
+    assert_eq!(document.import_with_ancestors(&elsewhere).await.unwrap().session, hidden);
 }
 
 /// A document of a fork brings its parent along if that is not there, and adds nothing to one that is.
@@ -199,7 +203,8 @@ async fn a_document_writes_to_its_own_session_only() {
     assert_eq!(*SessionStore::load(&there, fork.id).await.unwrap_err().kind(), ErrorKind::NotFound);
 
     // Whoever knows that an earlier import was cut off says so.
-    document.import_with_ancestors(&there).await.unwrap();
+    let imported = document.import_with_ancestors(&there).await.unwrap();
+    assert_eq!(imported.outcome, ImportOutcome::New, "the session itself; its parent was completed");
     let after = SessionStore::load(&there, session.id).await.unwrap();
     assert_eq!(after.head.get(), before.head.get() + last.len() as u64);
     assert_eq!(SessionStore::load(&there, fork.id).await.unwrap(), fork);
@@ -207,7 +212,7 @@ async fn a_document_writes_to_its_own_session_only() {
 
 /// A family in which each is the other's parent is refused, and so is a parent that is not there.
 #[tokio::test]
-async fn a_circle_of_parents_is_refused() {
+async fn cyclic_parents_are_refused() {
     let (here, effects) = (MemoryStore::new(), Effects::default());
     let (session, _) = family(&here, &effects).await;
     let child = here.create_child(&effects, session.id, Patch::new()).await.unwrap();
@@ -267,7 +272,7 @@ impl SessionStoreWrapper for Circle {
 
 /// A copy of a store in which parents go round in a circle ends, and names them.
 #[tokio::test]
-async fn a_copy_of_a_circle_ends() {
+async fn copy_of_cyclic_parents_terminates() {
     let (inner, effects) = (MemoryStore::new(), Effects::default());
     let mut of = Vec::new();
     for _ in 0..2 {

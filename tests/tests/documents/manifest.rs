@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::common::{call, json};
-use agent_admin::manifest::Manifest;
+use agent_admin::manifest::{ImportOutcome, Manifest};
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
-use agent_core::model::{Patch, Title, Wake};
+use agent_core::model::{Patch, Timer, Title};
 use agent_core::session::{Fork, NewSession, Session};
 use agent_core::state::Reason;
 use agent_core::store::{Purge, ReadEvents, SessionQuery, SessionStoreWrapper};
@@ -31,23 +31,25 @@ async fn rich(store: &dyn SessionStore, effects: &Effects) -> Arc<Session> {
     for n in 0..30 {
         let run = effects.new_run_id();
         let prompt = Commit::seal(effects, session.id, session.head)
-            .actor("user:alice".parse().unwrap())
-            .event(NewEvent::user_message(format!("안녕 {n}\n## User\u{0}")).with_extra("x", json("1e400")))
-            .trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
+            .with_actor("user:alice".parse().unwrap())
+            .with_event(
+                NewEvent::user_message(format!("안녕 {n}\n## User\u{0}")).with_extra("x", json("1e400")),
+            )
+            .with_trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
         session = store.commit(prompt).await.unwrap().session;
         let answer = Commit::seal(effects, session.id, session.head)
-            .fence(run, session.epoch)
-            .event(NewEvent::tool_use(call("c1"), "ls", json("{\"n\":1.10}")))
-            .event(NewEvent::new("x.app.note".parse().unwrap(), json("[12345678901234567890.10]")))
-            .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+            .with_fence(run, session.epoch)
+            .with_event(NewEvent::tool_use(call("c1"), "ls", json("{\"n\":1.10}")))
+            .with_event(NewEvent::new("x.app.note".parse().unwrap(), json("[12345678901234567890.10]")))
+            .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
         session = store.commit(answer).await.unwrap().session;
     }
-    let patch = Patch::new().title(Title::by_user("Küche")).label("project", "x");
+    let patch = Patch::new().with_title(Title::by_user("Küche")).with_label("project", "x");
     session = store.update(effects, session.id, session.head, patch).await.unwrap().session;
     session = store.clear(effects, session.id).await.unwrap().session;
-    let wake = Wake::new("later", effects.now());
-    let wake = vec![NewEvent::wake_scheduled(wake), NewEvent::agent_message("after")];
-    store.append(effects, session.id, session.head, wake).await.unwrap().session
+    let timer = Timer::new("later", effects.now());
+    let timer = vec![NewEvent::timer_scheduled(timer), NewEvent::agent_message("after")];
+    store.append(effects, session.id, session.head, timer).await.unwrap().session
 }
 
 /// Exported, imported and exported again it is the same document, through memory, files, and a new
@@ -61,7 +63,9 @@ async fn a_document_comes_back_byte_for_byte() {
 
     let on_files = files(root.path()).await;
     let imported = Manifest::parse(&document).unwrap().import(&on_files).await.unwrap();
-    assert_eq!(imported, session);
+    let events = document.matches("\n{\"seq\":").count() as u64;
+    assert_eq!((imported.outcome, imported.events), (ImportOutcome::New, events));
+    assert_eq!(imported.session, session);
     drop(on_files);
     let on_files = files(root.path()).await;
     let again = Manifest::export(&on_files, session.id).await.unwrap();
@@ -78,7 +82,7 @@ async fn a_document_comes_back_byte_for_byte() {
 
 /// An import that was cut off is finished by the next; one that is done writes nothing; nothing is merged.
 #[tokio::test]
-async fn an_import_is_finished_and_never_merged() {
+async fn import_is_resumed_and_never_merged() {
     let (effects, there) = (Effects::default(), MemoryStore::new());
     let here = MemoryStore::new();
     let session = rich(&here, &effects).await;
@@ -86,8 +90,14 @@ async fn an_import_is_finished_and_never_merged() {
     for events in whole.events.chunk_by(|a, b| a.commit == b.commit).take(17) {
         there.commit(Commit::restore(session.id, events.to_vec()).unwrap()).await.unwrap();
     }
-    assert_eq!(whole.import(&there).await.unwrap(), session);
-    assert_eq!(whole.import(&there).await.unwrap(), session);
+    let completed = whole.import(&there).await.unwrap();
+    assert_eq!((&completed.session, completed.outcome), (&session, ImportOutcome::Completed));
+    assert!(completed.events > 0 && completed.events < whole.events.len() as u64, "{}", completed.events);
+    let present = whole.import(&there).await.unwrap();
+    assert_eq!(
+        (present.session, present.outcome, present.events),
+        (session.clone(), ImportOutcome::Present, 0)
+    );
     let ahead = there.append(&effects, session.id, session.head, vec![NewEvent::user_message("mine")]).await;
     let ahead = ahead.unwrap().session;
     let refused = whole.import(&there).await.unwrap_err();
@@ -95,8 +105,9 @@ async fn an_import_is_finished_and_never_merged() {
 
     // Another history under the same id.
     let other = MemoryStore::new();
-    let created =
-        other.settle(Commit::create(&effects, NewSession::new(session.id, WorkspaceId::DEFAULT))).await;
+    let created = other
+        .commit_with_retry(Commit::create(&effects, NewSession::new(session.id, WorkspaceId::DEFAULT)))
+        .await;
     let created = created.unwrap().session;
     let refused = whole.import(&other).await.unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::Conflict { .. }));
@@ -115,13 +126,13 @@ async fn calm(store: &MemoryStore, effects: &Effects) -> Arc<Session> {
     for n in 0..3 {
         let run = effects.new_run_id();
         let prompt = Commit::seal(effects, session.id, session.head)
-            .event(NewEvent::user_message(format!("question {n}")))
-            .trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
+            .with_event(NewEvent::user_message(format!("question {n}")))
+            .with_trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
         session = store.commit(prompt).await.unwrap().session;
         let answer = Commit::seal(effects, session.id, session.head)
-            .fence(run, session.epoch)
-            .event(NewEvent::agent_message("answer"))
-            .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+            .with_fence(run, session.epoch)
+            .with_event(NewEvent::agent_message("answer"))
+            .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
         session = store.commit(answer).await.unwrap().session;
     }
     session
@@ -130,7 +141,7 @@ async fn calm(store: &MemoryStore, effects: &Effects) -> Arc<Session> {
 /// The document of a fork or a child brings what it shares with the sessions that it was made from, and is the
 /// same out of the store that has nothing else; their own documents complete them.
 #[tokio::test]
-async fn the_document_of_a_fork_needs_no_other() {
+async fn document_of_a_fork_is_self_contained() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let say = async |id: SessionId, head: Seq, text: &str| {
         let note = |text: &str| NewEvent::new("x.app.note".parse().unwrap(), RawJson::of(&text).unwrap());
@@ -156,9 +167,9 @@ async fn the_document_of_a_fork_needs_no_other() {
         }
         let folder = tempfile::tempdir().unwrap();
         let there = files(folder.path()).await;
-        let imported = parsed.import(&there).await.unwrap();
+        let imported = parsed.import(&there).await.unwrap().session;
         assert_eq!(imported, SessionStore::load(&here, id).await.unwrap());
-        assert_eq!(parsed.import(&there).await.unwrap(), imported, "a second time");
+        assert_eq!(parsed.import(&there).await.unwrap().session, imported, "a second time");
         assert_eq!(Manifest::export(&there, id).await.unwrap().to_json(), document);
         let all = ReadEvents::first(1000);
         assert_eq!(
@@ -167,7 +178,7 @@ async fn the_document_of_a_fork_needs_no_other() {
         );
         for id in [root.id, fork.id, deep.id, early.id, child.id] {
             let whole = Manifest::export(&here, id).await.unwrap();
-            assert_eq!(whole.import(&there).await.unwrap(), whole.session);
+            assert_eq!(whole.import(&there).await.unwrap().session, whole.session);
             assert_eq!(Manifest::export(&there, id).await.unwrap(), whole);
         }
     }
@@ -176,13 +187,13 @@ async fn the_document_of_a_fork_needs_no_other() {
 /// A fork is exported after its parent was deleted and purged, with what it shares; where the parent was deleted
 /// in the target nothing is made from it, and where it is another there nothing is written.
 #[tokio::test]
-async fn a_fork_outlives_its_parent_in_a_document() {
+async fn exported_fork_includes_its_deleted_parent() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let root = calm(&here, &effects).await;
     let fork = here.fork(&effects, root.id, None).await.unwrap();
     let before = Manifest::export(&here, fork.id).await.unwrap();
     let gone = here.trigger(&effects, root.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
-    SessionStore::purge(&here, Purge::new(root.id, gone.head).keep(root.head)).await.unwrap();
+    SessionStore::purge(&here, Purge::new(root.id, gone.head).with_keep_through(root.head)).await.unwrap();
     let after = Manifest::export(&here, fork.id).await.unwrap();
     assert_eq!(after, before);
     let there = MemoryStore::new();
@@ -202,7 +213,7 @@ async fn a_fork_outlives_its_parent_in_a_document() {
 
 /// The state of a session has what was said last.
 #[tokio::test]
-async fn a_state_ends_with_the_last_message() {
+async fn exported_state_ends_with_the_last_message() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let session = calm(&here, &effects).await;
     let said = vec![NewEvent::user_message("and?"), NewEvent::agent_message("no more")];
@@ -221,15 +232,15 @@ async fn half_a_commit_of_a_deleted_parent_is_not_exported() {
     let within = Seq::new(root.head.get() - 1);
     let fork = here.fork(&effects, root.id, Some(within)).await.unwrap();
     let gone = here.trigger(&effects, root.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
-    SessionStore::purge(&here, Purge::new(root.id, gone.head).keep(within)).await.unwrap();
+    SessionStore::purge(&here, Purge::new(root.id, gone.head).with_keep_through(within)).await.unwrap();
     let refused = Manifest::export(&here, fork.id).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Deleted);
-    assert!(refused.to_string().contains("ends within a commit"), "{refused}");
+    assert!(refused.to_string().contains("end within a commit"), "{refused}");
 }
 
 /// Contract 6: where a store cannot say whether it has a session, it is not taken for one that has none.
 #[tokio::test]
-async fn nothing_is_imported_where_nobody_knows_what_is_there() {
+async fn import_is_refused_if_the_target_is_unreadable() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let root = calm(&here, &effects).await;
     let fork = here.fork(&effects, root.id, None).await.unwrap();
@@ -267,16 +278,17 @@ impl SessionStoreWrapper for Silent {
 /// An ancestor that was in the middle of its work is not brought along, since whoever looks after sessions would do
 /// that work again; with its own document the session comes after it. Nothing is written before all of it can be.
 #[tokio::test]
-async fn no_document_brings_work_of_another_session_along() {
+async fn import_brings_no_pending_work_of_ancestors() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let root = calm(&here, &effects).await;
     let commit = |now: &Session| Commit::seal(&effects, now.id, now.head);
-    let wake = Wake::new("daily", effects.now());
-    let woken = here.commit(commit(&root).event(NewEvent::wake_scheduled(wake))).await.unwrap().session;
+    let timer = Timer::new("daily", effects.now());
+    let woken =
+        here.commit(commit(&root).with_event(NewEvent::timer_scheduled(timer))).await.unwrap().session;
     let of_woken = here.fork(&effects, woken.id, None).await.unwrap();
     let other = calm(&here, &effects).await;
-    let asked = here.commit(commit(&other).event(NewEvent::user_message("and?"))).await.unwrap().session;
-    assert!(asked.pending > 0);
+    let asked = here.commit(commit(&other).with_event(NewEvent::user_message("and?"))).await.unwrap().session;
+    assert!(asked.inputs_open > 0);
     let with_work = Fork::new().with_open_inputs();
     let of_asked = here.fork(&effects, asked.id, with_work).await.unwrap();
     let second = here.fork(&effects, of_asked.id, with_work).await.unwrap();
@@ -284,25 +296,26 @@ async fn no_document_brings_work_of_another_session_along() {
     let child = here.create_child(&effects, root.id, Patch::new()).await.unwrap();
     let run = effects.new_run_id();
     let prompt = Commit::seal(&effects, child.id, child.head)
-        .event(NewEvent::user_message("go"))
-        .trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
+        .with_event(NewEvent::user_message("go"))
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
     let child = here.commit(prompt).await.unwrap().session;
     let end = Trigger::EndRun(RunEnd::Completed(Reason::EndTurn));
-    let answer = Commit::seal(&effects, child.id, child.head).fence(run, child.epoch).trigger(end);
+    let answer = Commit::seal(&effects, child.id, child.head).with_fence(run, child.epoch).with_trigger(end);
     let child = here.commit(answer).await.unwrap().session;
     assert!(child.to_report().is_some());
     let of_child = here.fork(&effects, child.id, None).await.unwrap();
     // Set aside with something before them, and one that is not ready yet.
     let suspend = Trigger::Suspend(Reason::UserPaused);
     let mut paused = Vec::new();
-    for before in [NewEvent::user_message("and?"), NewEvent::wake_scheduled(Wake::new("w", effects.now()))] {
+    for before in [NewEvent::user_message("and?"), NewEvent::timer_scheduled(Timer::new("w", effects.now()))]
+    {
         let other = calm(&here, &effects).await;
-        let other = here.commit(commit(&other).event(before)).await.unwrap().session;
-        paused.push(here.commit(commit(&other).trigger(suspend.clone())).await.unwrap().session);
+        let other = here.commit(commit(&other).with_event(before)).await.unwrap().session;
+        paused.push(here.commit(commit(&other).with_trigger(suspend.clone())).await.unwrap().session);
     }
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let unready = Commit::seal(&effects, new.id, Seq::ZERO).expect(Expect::Absent);
-    let unready = here.commit(unready.trigger(Trigger::Create(Box::new(new)))).await.unwrap().session;
+    let unready = Commit::seal(&effects, new.id, Seq::ZERO).with_precondition(Precondition::MustNotExist);
+    let unready = here.commit(unready.with_trigger(Trigger::Create(Box::new(new)))).await.unwrap().session;
     let others = [&paused[0], &paused[1], &unready].map(|session| session.id);
     let mut of_others = Vec::new();
     for id in others {
@@ -326,7 +339,7 @@ async fn no_document_brings_work_of_another_session_along() {
         for busy in busy {
             Manifest::export(&here, busy).await.unwrap().import(&there).await.unwrap();
         }
-        assert_eq!(document.import(&there).await.unwrap(), document.session);
+        assert_eq!(document.import(&there).await.unwrap().session, document.session);
     }
 
     // Of two ancestors the second is another session there: the first is not written.
@@ -342,15 +355,41 @@ async fn no_document_brings_work_of_another_session_along() {
 /// A newer version, and another kind, are refused by name.
 #[tokio::test]
 async fn a_newer_document_is_refused_by_name() {
+    are_refused(&[
+        ("\"format\":2", "\"format\":3", "of format 3, and a \"session\" of format 2 is read here; update"),
+        ("\"kind\":\"session\"", "\"kind\":\"archive\"", "archive"),
+    ])
+    .await;
+}
+
+/// Formats that were never released are refused by name, with what to do.
+#[tokio::test]
+async fn an_older_document_is_refused_by_name() {
+    are_refused(&[
+        ("\"format\":2", "\"format\":0", "of format 0"),
+        (
+            "\"format\":2",
+            "\"format\":1",
+            "of format 1, and a \"session\" of format 2 is read here; use the version",
+        ),
+    ])
+    .await;
+}
+
+/// A document in which `from` is `to` is refused with `says`, also with the right checksum, and is not called damaged.
+async fn are_refused(cases: &[(&str, &str, &str)]) {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let document = Manifest::export(&here, rich(&here, &effects).await.id).await.unwrap().to_json();
-    for (text, says) in [
-        (document.replacen("\"format\":1", "\"format\":2", 1), "format 2"),
-        (document.replacen("\"kind\":\"session\"", "\"kind\":\"archive\"", 1), "archive"),
-    ] {
-        let error = Manifest::parse(&text).unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains(says), "{error}");
+    for (from, to, says) in cases {
+        let text = document.replacen(from, to, 1);
+        assert_ne!(text, document);
+        let (body, _) = text.rsplit_once(",\"crc32c\"").unwrap();
+        for text in [sealed(body), text.clone()] {
+            let error = Manifest::parse(&text).unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::Unsupported);
+            let told = error.to_string();
+            assert!(told.contains(says) && !told.contains("damage"), "{told}");
+        }
     }
 }
 
@@ -392,7 +431,7 @@ proptest! {
 
     /// A document that somebody made up, with a checksum that fits, is read or refused; what is read is a fold.
     #[test]
-    fn a_made_up_document_is_read_or_refused(
+    fn forged_document_is_read_or_refused(
         any in any::<String>(), from in any::<prop::sample::Index>(), to in any::<prop::sample::Index>(),
     ) {
         let _ = Manifest::parse(&any);

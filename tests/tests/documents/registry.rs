@@ -33,10 +33,10 @@ async fn an_address_opens_its_store() {
         let again = registry.open(&url).await.unwrap();
         assert_eq!(again.sessions.load(session.id).await.unwrap(), session);
         // Another tenant of it.
-        let tenants = registry.address(&url).unwrap().open().await.unwrap();
-        let other: Storage = tenants.storage(&"acme".parse::<TenantId>().unwrap());
+        let tenants = registry.parse(&url).unwrap().open().await.unwrap();
+        let other: Storage = tenants.tenant(&"acme".parse::<TenantId>().unwrap());
         assert_eq!(*other.sessions.load(session.id).await.unwrap_err().kind(), ErrorKind::NotFound);
-        assert!(registry.address(&url).unwrap().to_string().contains("a b?%41"), "for a person");
+        assert!(registry.parse(&url).unwrap().to_string().contains("a b?%41"), "for a person");
     }
     assert!(folder.path().join("a b?%41/f/workspaces").is_dir());
     let stores = (registry.open("memory:").await.unwrap(), registry.open("memory:").await.unwrap());
@@ -47,38 +47,38 @@ async fn an_address_opens_its_store() {
 
 /// What is wrong with an address is said with what there is; what may be a secret in it is not repeated.
 #[test]
-fn a_wrong_address_names_what_there_is() {
+fn wrong_address_lists_the_known_schemes() {
     let registry = registry();
     let wrong = [
-        ("tape:reel?key=SECRET", "there is no store \"tape\"; known are files:PATH, memory:, sqlite:PATH"),
         (
-            "files:x?synch=SECRET",
-            "there is no option \"synch\"; known are sync=full|off, lock_wait_ms=NUMBER",
+            "tape:reel?key=SECRET",
+            "unknown kind of store \"tape\"; supported: files:PATH, memory:, sqlite:PATH",
         ),
-        ("files:x?sync=fast", "\"fast\" is no value of sync; known are sync=full|off"),
-        ("files:x?open_sessions=0", "is no value of open_sessions"),
+        ("files:x?synch=SECRET", "unknown option \"synch\"; supported: sync=full|off, lock_wait_ms=NUMBER"),
+        ("files:x?sync=fast", "invalid value \"fast\" for option sync; supported: sync=full|off"),
+        ("files:x?open_sessions=0", "invalid value \"0\" for option open_sessions"),
         ("files:x?app=Aptove", "names a path and a program"),
         ("files:?app=../x", "application's name"),
-        ("files:%00", "no text without NUL"),
+        ("files:%00", "contains NUL"),
         ("sqlite:", "names no file"),
         ("sqlite:x?speed=SECRET", "busy_timeout_ms"),
         ("memory:x", "write memory:"),
-        ("SECRET", "begins with its kind and a colon; known are files:PATH"),
+        ("SECRET", "begins with its kind and a colon; supported: files:PATH"),
         ("", "begins with its kind"),
     ];
     for (url, says) in wrong {
-        let error = registry.address(url).unwrap_err();
+        let error = registry.parse(url).unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{url}");
         assert!(error.to_string().contains(says) && !error.to_string().contains("SECRET"), "{url}: {error}");
     }
-    assert_eq!(registry.forms().collect::<Vec<_>>(), ["files:PATH", "memory:", "sqlite:PATH"]);
+    assert_eq!(registry.syntaxes().collect::<Vec<_>>(), ["files:PATH", "memory:", "sqlite:PATH"]);
 }
 
-/// The platform's folder, ours or another program's.
+/// The platform's folder has to be asked for by name; an empty path is no folder.
 #[test]
-fn without_a_path_it_is_the_platforms_folder() {
+fn address_without_a_path_names_its_app() {
     let of = |url| FsConfig::from_url(url).unwrap().root().to_owned();
-    assert_eq!(of("files:"), FsConfig::platform(FsConfig::DEFAULT_APP).unwrap().root());
+    assert!(FsConfig::from_url("files:").is_err());
     assert_eq!(of("files:?app=Aptove"), FsConfig::platform("Aptove").unwrap().root());
     assert_eq!(of("files:///srv/x"), std::path::Path::new("/srv/x"));
 }
@@ -90,7 +90,7 @@ async fn a_scheme_can_be_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().to_owned();
     registry.register("memory", "memory:, for a while", move |_| Ok(FsConfig::new(&root)));
-    let address = registry.address("memory:").unwrap();
+    let address = registry.parse("memory:").unwrap();
     assert_eq!(address.to_string(), folder.path().display().to_string());
     assert!(format!("{registry:?}").contains("for a while"));
 }

@@ -5,12 +5,12 @@ use agent_tests::each_store;
 use std::fmt::Write as _;
 
 use agent_admin::audit::{Audit, AuditEntry};
-use agent_core::commit::{Commit, Expect, Trigger};
+use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::{NewEvent, OperationOutcome};
 use agent_core::model::{Actor, Patch};
 use agent_core::session::NewSession;
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{ContentHash, ReadEvents, Shelf};
+use agent_core::store::{ContentHash, HiddenSession, ReadEvents};
 use agent_core::{ErrorKind, MemoryStore, SessionStoreExt, Storage, WorkspaceId};
 use agent_runtime::retention::{GcPolicy, SweepPolicy};
 use agent_runtime::{NewWorkspace, WorkspaceManager};
@@ -68,7 +68,7 @@ fn ended(notes: &[AuditEntry]) -> String {
 }
 
 /// A deletion that comes with the events of another store is noted as any other; what else comes with them is not.
-async fn a_deletion_that_is_restored_is_noted(site: Site) {
+async fn restored_deletion_is_recorded(site: Site) {
     let (plain, clock) = (site.fresh(0), Hands::new());
     let (storage, _) = audited(&plain, &clock);
     let (elsewhere, fx) = (Storage::from(MemoryStore::new()), effects(&clock));
@@ -82,11 +82,11 @@ async fn a_deletion_that_is_restored_is_noted(site: Site) {
     assert_eq!(ended(&notes(&plain).await), "session.delete done\n", "{}", site.name);
 }
 
-each_store!(a_deletion_that_is_restored_is_noted and mixed);
+each_store!(restored_deletion_is_recorded and mixed);
 
 /// Who did what, when, to which workspace, device and configuration is noted before and after, also where it failed
 /// or changed nothing; reading notes nothing; a configuration's text is nowhere in the audit.
-async fn each_operation_is_noted_with_who_what_when_and_on_what(site: Site) {
+async fn audit_records_actor_action_time_and_object(site: Site) {
     let (plain, clock) = (site.fresh(0), Hands::new());
     let (storage, manager) = audited(&plain, &clock);
     assert_eq!(notes(&plain).await, [], "{}", site.name);
@@ -97,8 +97,8 @@ async fn each_operation_is_noted_with_who_what_when_and_on_what(site: Site) {
     manager.unbind(&device("phone")).await.unwrap();
     manager.unbind(&device("phone")).await.unwrap();
     let config = format!("key = '{SECRET}'");
-    storage.workspaces.save_config(id, Some(config.clone()), Expect::Absent).await.unwrap();
-    let wrong = Expect::Is(ContentHash::of("something else"));
+    storage.workspaces.save_config(id, Some(config.clone()), Precondition::MustNotExist).await.unwrap();
+    let wrong = Precondition::Matches(ContentHash::of("something else"));
     storage.workspaces.save_config(id, None, wrong).await.unwrap_err();
     manager.create(NewWorkspace::new("again").with_id(id)).await.unwrap_err();
     let laptop = manager.resolve(&device("laptop")).await.unwrap().workspace;
@@ -122,15 +122,15 @@ async fn each_operation_is_noted_with_who_what_when_and_on_what(site: Site) {
     assert!((0..4).all(|n| of(n).workspace == Some(id)), "{}", site.name);
     assert_eq!((of(5).workspace, &of(5).device), (Some(id), &Some(device("phone"))), "{}", site.name);
     assert_eq!((of(17).workspace, &of(17).device), (Some(laptop.id), &Some(device("laptop"))));
-    let log = crate::site::history(&plain, Shelf::Audit.id()).await;
+    let log = crate::site::history(&plain, HiddenSession::Audit.id()).await;
     assert!(log.iter().all(|event| !event.to_json().contains(SECRET)), "{}", site.name);
 }
 
-each_store!(each_operation_is_noted_with_who_what_when_and_on_what and mixed);
+each_store!(audit_records_actor_action_time_and_object and mixed);
 
 /// What gc and a sweep remove is noted, each workspace and session by its id, with whose gc it was; a dry run notes
 /// nothing; and neither removes the audit, however old it is.
-async fn what_gc_and_sweep_remove_is_noted_and_the_audit_stays(site: Site) {
+async fn gc_and_sweep_are_recorded_and_keep_the_audit(site: Site) {
     let (plain, clock) = (site.fresh(0), Hands::new());
     let (_, manager) = audited(&plain, &clock);
     let old = world(&plain, &clock, "old").await;
@@ -138,10 +138,11 @@ async fn what_gc_and_sweep_remove_is_noted_and_the_audit_stays(site: Site) {
     let ended = manager.new_session(default, &Patch::new()).await.unwrap().id;
     plain.sessions.trigger(&effects(&clock), ended, Trigger::Terminate(Reason::Expired)).await.unwrap();
     clock.forward(400 * DAY);
-    let sweep = SweepPolicy::new().delete_terminated(DAY).delete_archived(DAY).purge_deleted(DAY);
+    let sweep =
+        SweepPolicy::new().with_delete_terminated(DAY).with_delete_archived(DAY).with_purge_deleted(DAY);
     let noted = notes(&plain).await.len();
-    manager.gc(GcPolicy::days(90).dry_run()).await.unwrap();
-    manager.sweep(&sweep.clone().dry_run()).await.unwrap();
+    manager.gc(GcPolicy::days(90).with_dry_run()).await.unwrap();
+    manager.sweep(&sweep.clone().with_dry_run()).await.unwrap();
     assert_eq!(notes(&plain).await.len(), noted, "{}: a dry run does nothing", site.name);
 
     manager.gc(GcPolicy::days(90)).await.unwrap();
@@ -172,31 +173,31 @@ async fn what_gc_and_sweep_remove_is_noted_and_the_audit_stays(site: Site) {
     }
 }
 
-each_store!(what_gc_and_sweep_remove_is_noted_and_the_audit_stays and mixed);
+each_store!(gc_and_sweep_are_recorded_and_keep_the_audit and mixed);
 
 /// Nothing that goes through audited stores changes or removes the audit.
-async fn the_audit_is_only_ever_added_to(site: Site) {
+async fn audit_is_append_only(site: Site) {
     let (plain, clock) = (site.fresh(0), Hands::new());
     let (storage, manager) = audited(&plain, &clock);
     manager.create(NewWorkspace::new("Notes")).await.unwrap();
-    let (audit, fx) = (Shelf::Audit.id(), effects(&clock));
+    let (audit, fx) = (HiddenSession::Audit.id(), effects(&clock));
     let before = notes(&plain).await;
     for trigger in [Trigger::Delete(Reason::UserDeleted), Trigger::Unarchive] {
         let error = storage.sessions.trigger(&fx, audit, trigger).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Denied, "{}: {error}", site.name);
     }
-    let forged = vec![NewEvent::updated(Patch::new().label("shelf", "mine"))];
+    let forged = vec![NewEvent::updated(Patch::new().with_label("hidden", "mine"))];
     storage.sessions.append(&fx, audit, agent_core::Seq::ZERO, forged).await.unwrap_err();
     assert_eq!(manager.delete(WorkspaceId::DEFAULT).await.unwrap_err().kind(), &ErrorKind::InvalidInput);
     assert_eq!(notes(&plain).await, before, "{}", site.name);
     assert_eq!(plain.sessions.load(audit).await.unwrap().status.state, SessionState::Archived);
 }
 
-each_store!(the_audit_is_only_ever_added_to and mixed);
+each_store!(audit_is_append_only and mixed);
 
 /// Whichever call fails or is the last before the process dies, nothing was done that is not noted before; what
 /// was noted and has no outcome is the last; and an error of the audit is none about the workspace.
-async fn nothing_is_done_that_was_not_noted(site: Site) {
+async fn nothing_is_done_before_it_is_recorded(site: Site) {
     let mut unsaid = 0;
     for cut in Cut::ALL {
         for at in 1.. {
@@ -205,7 +206,8 @@ async fn nothing_is_done_that_was_not_noted(site: Site) {
             let cutting = Cutting::new(&plain, at, cut);
             let (storage, manager) = audited(&cutting.storage(), &clock);
             let config = Some("model = 'echo'".to_owned());
-            let saved = storage.workspaces.save_config(world.workspace, config, Expect::Any).await;
+            let saved =
+                storage.workspaces.save_config(world.workspace, config, Precondition::MustNotExist).await;
             let deleted = manager.delete(world.workspace).await;
             let when = format!("{}, {cut:?} at {at}: {saved:?}, {deleted:?}", site.name);
             let noted = notes(&plain).await;
@@ -248,14 +250,18 @@ async fn nothing_is_done_that_was_not_noted(site: Site) {
     assert!(unsaid > 0, "{}", site.name);
 }
 
-each_store!(nothing_is_done_that_was_not_noted and mixed);
+each_store!(nothing_is_done_before_it_is_recorded and mixed);
 
 /// Where the audit is gone or is something else, nothing is done, and the answer is not that the workspace is gone.
-async fn without_its_audit_nothing_is_done(site: Site) {
+async fn nothing_is_done_without_the_audit(site: Site) {
     let (plain, clock) = (site.fresh(0), Hands::new());
     let fx = effects(&clock);
     let world = small_world(&plain, &clock, "a").await;
-    plain.sessions.create(&fx, NewSession::new(Shelf::Audit.id(), WorkspaceId::DEFAULT)).await.unwrap();
+    plain
+        .sessions
+        .create(&fx, NewSession::new(HiddenSession::Audit.id(), WorkspaceId::DEFAULT))
+        .await
+        .unwrap();
     for round in 0..2 {
         let (_, manager) = audited(&plain, &clock);
         let before = crate::site::look(&plain, &world).await;
@@ -268,8 +274,12 @@ async fn without_its_audit_nothing_is_done(site: Site) {
             assert!(error.to_string().contains("audit"), "{error}");
         }
         assert_eq!(crate::site::look(&plain, &world).await, before, "{}", site.name);
-        plain.sessions.trigger(&fx, Shelf::Audit.id(), Trigger::Delete(Reason::UserDeleted)).await.ok();
+        plain
+            .sessions
+            .trigger(&fx, HiddenSession::Audit.id(), Trigger::Delete(Reason::UserDeleted))
+            .await
+            .ok();
     }
 }
 
-each_store!(without_its_audit_nothing_is_done and mixed);
+each_store!(nothing_is_done_without_the_audit and mixed);

@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use agent_core::commit::{Commit, Committed, Expect};
+use agent_core::commit::{Commit, Committed, Precondition};
 use agent_core::model::Workspace;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::store::{
-    Binding, BindingQuery, Capabilities, ContentHash, Damaged, EventPage, Page, Pulse, Purge, Purged,
+    Binding, BindingQuery, Capabilities, ContentHash, Damaged, EventPage, LeaseStatus, Page, Purge, Purged,
     ReadEvents, SessionQuery, WorkspaceQuery,
 };
 use agent_core::{
@@ -124,12 +124,12 @@ impl SessionStore for Cutting {
         self.call(self.0.under.sessions.purge(purge)).await
     }
 
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        self.call(self.0.under.sessions.beat(id, epoch)).await
+    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        self.call(self.0.under.sessions.heartbeat(id, epoch)).await
     }
 
-    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
-        self.call(self.0.under.sessions.pulse(id, epoch)).await
+    async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
+        self.call(self.0.under.sessions.lease_status(id, epoch)).await
     }
 
     async fn check(&self) -> Result<Vec<Damaged>> {
@@ -155,7 +155,7 @@ impl WorkspaceStore for Cutting {
         self.call(self.0.under.workspaces.load(id)).await
     }
 
-    async fn put(&self, workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+    async fn put(&self, workspace: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
         self.call(self.0.under.workspaces.put(workspace, expect)).await
     }
 
@@ -179,7 +179,7 @@ impl WorkspaceStore for Cutting {
         &self,
         id: WorkspaceId,
         text: Option<String>,
-        expect: Expect<ContentHash>,
+        expect: Precondition<ContentHash>,
     ) -> Result<()> {
         self.call(self.0.under.workspaces.save_config(id, text, expect)).await
     }
@@ -195,7 +195,7 @@ impl BindingStore for Cutting {
         &self,
         device: &DeviceId,
         to: WorkspaceId,
-        expect: Expect<WorkspaceId>,
+        expect: Precondition<WorkspaceId>,
     ) -> Result<WorkspaceId> {
         self.call(self.0.under.bindings.bind(device, to, expect)).await
     }

@@ -18,7 +18,7 @@ use crate::site::{
 };
 
 /// Whether any file under a folder holds the text.
-fn holds(folder: &Path, text: &str) -> bool {
+pub(crate) fn holds(folder: &Path, text: &str) -> bool {
     std::fs::read_dir(folder).unwrap().map(Result::unwrap).any(|entry| {
         let path = entry.path();
         if path.is_dir() {
@@ -34,7 +34,7 @@ fn holds(folder: &Path, text: &str) -> bool {
 async fn nothing_is_left_of_a_deleted_workspace(site: Site) {
     let (storage, clock) = (site.fresh(0), Hands::new());
     let gone = world(&storage, &clock, "gone").await;
-    let titled = Patch::new().label("project", "apollo");
+    let titled = Patch::new().with_label("project", "apollo");
     let titled = vec![NewEvent::updated(titled)];
     let seen = agent_core::Seq::ZERO;
     storage.sessions.append(&effects(&clock), gone.main, seen, titled).await.unwrap();
@@ -47,7 +47,7 @@ async fn nothing_is_left_of_a_deleted_workspace(site: Site) {
         count
     };
     let done = manager(&storage, &clock).delete(gone.workspace).await.unwrap();
-    assert_eq!((done.sessions, done.devices, done.kept.len()), (5, 2, 0), "{}", site.name);
+    assert_eq!((done.sessions, done.devices, done.retained.len()), (5, 2, 0), "{}", site.name);
     // Each of the five living ones got one event more, that of its deletion.
     assert_eq!(done.events, events as u64 + 5, "{}", site.name);
     check_gone(&storage, &clock, &gone, site.name).await;
@@ -90,7 +90,7 @@ async fn check_not_half_alive(storage: &Storage, clock: &Hands, world: &World, b
 
 /// Cut at every call, by an error, by a death before it and by a death after it, a deletion leaves nothing half
 /// alive; doing it again, or gc of any age, finishes it; another workspace stays as it is.
-async fn a_deletion_that_is_cut_at_any_step_is_finished_later(site: Site) {
+async fn interrupted_deletion_is_finished_later(site: Site) {
     let clock = Hands::new();
     let mut round = 0;
     for cut in Cut::ALL {
@@ -126,7 +126,7 @@ async fn a_deletion_that_is_cut_at_any_step_is_finished_later(site: Site) {
     }
 }
 
-each_store!(a_deletion_that_is_cut_at_any_step_is_finished_later and mixed);
+each_store!(interrupted_deletion_is_finished_later and mixed);
 
 /// The workspace `default` is never deleted.
 async fn the_default_workspace_is_not_deleted(site: Site) {
@@ -150,13 +150,13 @@ async fn a_run_in_a_deleted_workspace_writes_nothing_more(site: Site) {
     let run = effects.new_run_id();
     let seen = storage.sessions.load(world.main).await.unwrap().head;
     let begin = Commit::seal(&effects, world.main, seen)
-        .event(NewEvent::user_message("go"))
-        .trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run)));
+        .with_event(NewEvent::user_message("go"))
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run)));
     let running = storage.sessions.commit(begin).await.unwrap().session;
     manager(&storage, &clock).delete(world.workspace).await.unwrap();
     let late = Commit::seal(&effects, world.main, running.head)
-        .fence(run, running.epoch)
-        .event(NewEvent::agent_message("too late"));
+        .with_fence(run, running.epoch)
+        .with_event(NewEvent::agent_message("too late"));
     let error = storage.sessions.commit(late).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Deleted, "{}", site.name);
     check_gone(&storage, &clock, &world, site.name).await;
@@ -165,7 +165,7 @@ async fn a_run_in_a_deleted_workspace_writes_nothing_more(site: Site) {
 each_store!(a_run_in_a_deleted_workspace_writes_nothing_more and mixed);
 
 /// Sessions and devices that come to a workspace at any step of its deletion are refused, or go with it.
-async fn what_comes_while_a_workspace_is_deleted_goes_with_it(site: Site) {
+async fn additions_during_deletion_are_refused_or_deleted(site: Site) {
     use futures::FutureExt;
     let clock = Hands::new();
     for at in 1.. {
@@ -194,11 +194,11 @@ async fn what_comes_while_a_workspace_is_deleted_goes_with_it(site: Site) {
     }
 }
 
-each_store!(what_comes_while_a_workspace_is_deleted_goes_with_it and mixed);
+each_store!(additions_during_deletion_are_refused_or_deleted and mixed);
 
 /// A parent is deleted and purged, and its forks have their whole history and name it; when the last one
 /// that needs them is gone, the rest of its bytes goes.
-async fn a_purge_keeps_what_forks_read(site: Site) {
+async fn purge_keeps_history_that_forks_read(site: Site) {
     let (storage, clock) = (site.fresh(0), Hands::new());
     let world = world(&storage, &clock, "family").await;
     let (manager, sessions) = (manager(&storage, &clock), &storage.sessions);
@@ -228,7 +228,7 @@ async fn a_purge_keeps_what_forks_read(site: Site) {
     let now = sessions.load(grandchild).await.unwrap();
     assert_eq!((now.origin.parent(), now.depth), (Some(fork), 2), "{}", site.name);
     assert_eq!(sessions.load(child).await.unwrap().origin.parent(), Some(main), "{}", site.name);
-    let children = agent_core::store::SessionQuery::new().parent(main).with_hidden();
+    let children = agent_core::store::SessionQuery::new().with_parent(main).with_hidden();
     assert_eq!(sessions.list(children).await.unwrap().items.len(), 2, "{}", site.name);
 
     delete(grandchild).await;
@@ -238,11 +238,11 @@ async fn a_purge_keeps_what_forks_read(site: Site) {
     assert_eq!(left.events, [], "{}", site.name);
 }
 
-each_store!(a_purge_keeps_what_forks_read and mixed);
+each_store!(purge_keeps_history_that_forks_read and mixed);
 
 /// Forked at any points, deleted in any order, and purged after each step: every living session has its whole
 /// history, and nothing is kept that nobody reads.
-async fn any_family_loses_members_and_no_history(site: Site) {
+async fn deleting_relatives_loses_no_shared_history(site: Site) {
     let random = agent_core::clock::Effects::seeded(11, agent_core::Timestamp::UNIX_EPOCH);
     for round in 0..6 {
         let (storage, clock) = (site.fresh(round), Hands::new());
@@ -250,7 +250,7 @@ async fn any_family_loses_members_and_no_history(site: Site) {
     }
 }
 
-each_store!(any_family_loses_members_and_no_history and mixed);
+each_store!(deleting_relatives_loses_no_shared_history and mixed);
 
 async fn family(storage: &Storage, clock: &Hands, random: &agent_core::clock::Effects, when: &str) {
     let (manager, effects) = (manager(storage, clock), effects(clock));
@@ -301,7 +301,7 @@ async fn family(storage: &Storage, clock: &Hands, random: &agent_core::clock::Ef
 /// What is damaged is no reason to lose anything: a workspace with a session that cannot be read stays marked,
 /// says which one, and is gone once that is.
 #[tokio::test]
-async fn a_session_that_cannot_be_read_holds_up_the_deletion_and_is_named() {
+async fn unreadable_session_blocks_workspace_deletion() {
     let site = Site::new("files").await;
     let (storage, clock) = (site.fresh(0), Hands::new());
     let gone = world(&storage, &clock, "gone").await;
@@ -312,7 +312,7 @@ async fn a_session_that_cannot_be_read_holds_up_the_deletion_and_is_named() {
     std::fs::write(&log, &damaged).unwrap();
     // Another process, which has not seen it whole.
     let opened = agent_storage_fs::FsStore::open(site.folder.path().join("files")).await.unwrap();
-    let storage: Storage = opened.tenant(&"round-0".parse().unwrap()).into();
+    let storage: Storage = opened.for_tenant(&"round-0".parse().unwrap()).into();
     let manager: WorkspaceManager = manager(&storage, &clock);
     let error = manager.delete(gone.workspace).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
@@ -325,7 +325,7 @@ async fn a_session_that_cannot_be_read_holds_up_the_deletion_and_is_named() {
     check_gone(&storage, &clock, &gone, "mended").await;
 }
 
-fn log_of(folder: &Path, session: &str) -> std::path::PathBuf {
+pub(crate) fn log_of(folder: &Path, session: &str) -> std::path::PathBuf {
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let path = entry.path();
         if path.is_dir() {
@@ -343,7 +343,7 @@ fn log_of(folder: &Path, session: &str) -> std::path::PathBuf {
 }
 
 /// What is deleted leaves the lists at once, and its bytes with the purge.
-async fn a_deleted_session_leaves_lists_at_once_and_bytes_with_the_purge(site: Site) {
+async fn delete_unlists_and_purge_removes_the_bytes(site: Site) {
     let (storage, clock) = (site.fresh(0), Hands::new());
     let world = world(&storage, &clock, "one").await;
     let main = world.main;
@@ -375,4 +375,4 @@ async fn a_deleted_session_leaves_lists_at_once_and_bytes_with_the_purge(site: S
     );
 }
 
-each_store!(a_deleted_session_leaves_lists_at_once_and_bytes_with_the_purge and mixed);
+each_store!(delete_unlists_and_purge_removes_the_bytes and mixed);

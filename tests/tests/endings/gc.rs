@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use agent_core::commit::{Commit, LeaseRequest, Trigger};
 use agent_core::event::NewEvent;
-use agent_core::model::{Patch, Wake, WorkspaceStatus};
+use agent_core::model::{Patch, Timer, WorkspaceStatus};
 use agent_core::state::SessionState;
 use agent_core::{SessionId, SessionStoreExt, Storage, WorkspaceId, WorkspaceStoreExt};
-use agent_runtime::retention::{GcPolicy, Protection, SweepPolicy};
+use agent_runtime::retention::{GcPolicy, RetainReason, SweepPolicy};
 use agent_runtime::{AgentBuilder, Config, Gate, NewWorkspace, ScriptedProvider, Turn, Update};
 use agent_tests::each_store;
 use futures::{FutureExt, StreamExt};
@@ -21,7 +21,7 @@ use crate::site::{
 
 /// Exactly those that nobody used for longer than the limit go, whatever the limit; `default` and what was used in
 /// time stay as they were. The dry run names them and touches nothing.
-async fn exactly_those_older_than_the_limit_go(site: Site) {
+async fn gc_removes_exactly_those_over_the_age_limit(site: Site) {
     let limits = [0, 1, 2, 5, 9, 30, 106_751_991, u64::MAX / 3600, u64::MAX];
     for (round, days) in limits.into_iter().enumerate() {
         let (storage, clock) = (site.fresh(round), Hands::new());
@@ -51,7 +51,7 @@ async fn exactly_those_older_than_the_limit_go(site: Site) {
             before.push(look(&storage, world).await);
         }
         let when = format!("{}, {days} days", site.name);
-        let dry = manager.gc(policy.dry_run()).await.unwrap();
+        let dry = manager.gc(policy.with_dry_run()).await.unwrap();
         assert_eq!(dry.collected.iter().copied().collect::<BTreeSet<_>>(), expected, "{when}");
         for ((_, world), before) in worlds.iter().zip(&before) {
             assert_eq!(look(&storage, world).await, *before, "{when}: the dry run touches nothing");
@@ -72,10 +72,10 @@ async fn exactly_those_older_than_the_limit_go(site: Site) {
     }
 }
 
-each_store!(exactly_those_older_than_the_limit_go and mixed);
+each_store!(gc_removes_exactly_those_over_the_age_limit and mixed);
 
 /// A pin, a plan, a lease and a use each protect a workspace that is old enough, and the report says which.
-async fn what_is_kept_is_kept_by_something_that_is_named(site: Site) {
+async fn gc_reports_why_a_workspace_is_retained(site: Site) {
     let (storage, clock) = (site.fresh(0), Hands::new());
     let (manager, effects) = (manager(&storage, &clock), effects(&clock));
     manager.default_workspace().await.unwrap();
@@ -85,18 +85,18 @@ async fn what_is_kept_is_kept_by_something_that_is_named(site: Site) {
     storage.sessions.append(&effects, one, agent_core::Seq::ZERO, vec![pin]).await.unwrap();
     let planned = small_world(&storage, &clock, "planned").await;
     let until = effects.now().plus_micros(200 * 24 * 3600 * 1_000_000);
-    let wake = NewEvent::wake_scheduled(Wake::new("report", until));
-    storage.sessions.append(&effects, planned.main, agent_core::Seq::ZERO, vec![wake]).await.unwrap();
+    let timer = NewEvent::timer_scheduled(Timer::new("report", until));
+    storage.sessions.append(&effects, planned.main, agent_core::Seq::ZERO, vec![timer]).await.unwrap();
     let leased = small_world(&storage, &clock, "leased").await;
     begin(&storage, &clock, leased.main, Duration::from_secs(3600)).await;
     clock.forward(DAY * 100);
-    let dry = manager.gc(GcPolicy::days(30).dry_run()).await.unwrap();
+    let dry = manager.gc(GcPolicy::days(30).with_dry_run()).await.unwrap();
     let report = manager.gc(GcPolicy::days(30)).await.unwrap();
     assert_eq!(dry, report, "{}", site.name);
     assert_eq!(report.collected, [], "{}", site.name);
     let by = |id: WorkspaceId| {
-        let kept = report.kept.iter().find(|kept| kept.id == id);
-        kept.map(|kept| format!("{:?}", kept.by)).unwrap()
+        let kept = report.retained.iter().find(|kept| kept.id == id);
+        kept.map(|kept| format!("{:?}", kept.reason)).unwrap()
     };
     assert!(by(WorkspaceId::DEFAULT).starts_with("Default"), "{}", site.name);
     let why = by(pinned.workspace);
@@ -113,7 +113,7 @@ async fn what_is_kept_is_kept_by_something_that_is_named(site: Site) {
     assert_eq!(gone, [pinned.workspace, planned.workspace].into(), "{}", site.name);
 }
 
-each_store!(what_is_kept_is_kept_by_something_that_is_named and mixed);
+each_store!(gc_reports_why_a_workspace_is_retained and mixed);
 
 async fn begin(
     storage: &Storage,
@@ -123,14 +123,14 @@ async fn begin(
 ) -> std::sync::Arc<agent_core::session::Session> {
     let effects = effects(clock);
     let seen = storage.sessions.load(id).await.unwrap().head;
-    let lease = LeaseRequest::new("laptop", effects.new_run_id()).ttl(ttl);
-    let begin = Commit::seal(&effects, id, seen).trigger(Trigger::BeginRun(lease));
+    let lease = LeaseRequest::new("laptop", effects.new_run_id()).with_ttl(ttl);
+    let begin = Commit::seal(&effects, id, seen).with_trigger(Trigger::BeginRun(lease));
     storage.sessions.commit(begin).await.unwrap().session
 }
 
 /// A lease whose holder beats is live, however old its session looks; one without a sign of life for its whole ttl
 /// is not, and no clock has a say in either.
-async fn a_lease_lives_by_its_beats_and_by_no_clock(site: Site) {
+async fn lease_depends_on_heartbeats_and_not_on_clocks(site: Site) {
     for beats in [true, false] {
         let (storage, clock) = (site.fresh(usize::from(beats)), Hands::new());
         let manager = manager(&storage, &clock);
@@ -141,7 +141,7 @@ async fn a_lease_lives_by_its_beats_and_by_no_clock(site: Site) {
         let beating = beats.then(|| {
             tokio::spawn(async move {
                 loop {
-                    sessions.beat(running.id, running.epoch).await.unwrap();
+                    sessions.heartbeat(running.id, running.epoch).await.unwrap();
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             })
@@ -151,7 +151,11 @@ async fn a_lease_lives_by_its_beats_and_by_no_clock(site: Site) {
             beating.abort();
         }
         if beats {
-            assert!(matches!(report.kept[0].by, Protection::Leased { .. }), "{}: {report:?}", site.name);
+            assert!(
+                matches!(report.retained[0].reason, RetainReason::Leased { .. }),
+                "{}: {report:?}",
+                site.name
+            );
             let now = storage.sessions.load(world.main).await.unwrap();
             assert_eq!(now.status.state, SessionState::Running, "{}", site.name);
         } else {
@@ -161,16 +165,17 @@ async fn a_lease_lives_by_its_beats_and_by_no_clock(site: Site) {
     }
 }
 
-each_store!(a_lease_lives_by_its_beats_and_by_no_clock and mixed);
+each_store!(lease_depends_on_heartbeats_and_not_on_clocks and mixed);
 
 /// The clock of a host that cleans up jumps a day forward, and two days back: a run that goes on comes to its
 /// end, and what it says is stored.
-async fn a_clock_that_jumps_ends_no_live_run(site: Site) {
+async fn clock_jump_ends_no_live_run(site: Site) {
     let (storage, clock) = (site.fresh(0), Hands::new());
     let gate = Gate::new();
     let model = ScriptedProvider::new([Turn::new().text("first").gate(&gate).text(" and last")]);
-    let agent = AgentBuilder::new(Config::default().lease_ttl(Duration::from_millis(300)))
-        .with_llm(Arc::new(model))
+    let agent = AgentBuilder::new()
+        .with_config(Config::default().with_lease_ttl(Duration::from_millis(300)))
+        .with_llm(model)
         .with_storage(storage.clone())
         .build()
         .unwrap();
@@ -183,10 +188,10 @@ async fn a_clock_that_jumps_ends_no_live_run(site: Site) {
     while !matches!(run.next().await.unwrap().unwrap(), Update::Text(_)) {}
     let nothing = Duration::ZERO;
     let everything = SweepPolicy::new()
-        .inactive(nothing, agent_runtime::retention::Inactive::Terminate)
-        .delete_terminated(nothing)
-        .delete_archived(nothing)
-        .purge_deleted(nothing);
+        .with_inactive(nothing, agent_runtime::retention::InactivityPolicy::Terminate)
+        .with_delete_terminated(nothing)
+        .with_delete_archived(nothing)
+        .with_purge_deleted(nothing);
     for jump in [1, -2] {
         if jump > 0 {
             clock.forward(DAY);
@@ -201,13 +206,13 @@ async fn a_clock_that_jumps_ends_no_live_run(site: Site) {
     gate.open();
     assert_eq!(run.finish().await.unwrap().text, "first and last", "{}", site.name);
     let events = crate::site::history(&storage, chat.id()).await;
-    assert!(events.iter().any(|event| event.data.get().contains("first and last")), "{}", site.name);
+    assert!(events.iter().any(|event| event.payload.get().contains("first and last")), "{}", site.name);
 }
 
-each_store!(a_clock_that_jumps_ends_no_live_run and mixed);
+each_store!(clock_jump_ends_no_live_run and mixed);
 
 /// Cut at every call, gc leaves every workspace usable or gone, and doing it again collects what is left.
-async fn gc_that_is_cut_at_any_step_is_finished_later(site: Site) {
+async fn interrupted_gc_is_finished_later(site: Site) {
     let mut round = 0;
     for cut in Cut::ALL {
         for at in 1.. {
@@ -241,7 +246,7 @@ async fn gc_that_is_cut_at_any_step_is_finished_later(site: Site) {
     }
 }
 
-each_store!(gc_that_is_cut_at_any_step_is_finished_later and mixed);
+each_store!(interrupted_gc_is_finished_later and mixed);
 
 /// Where somebody said something while gc was at work, if that was acknowledged.
 type Heard = Arc<Mutex<Option<SessionId>>>;
@@ -303,7 +308,7 @@ async fn a_message_that_races_with_gc_is_never_lost(site: Site) {
                 let workspace = storage.workspaces.load(session.workspace).await.unwrap();
                 assert_eq!(workspace.status, WorkspaceStatus::Active, "{when}");
                 let events = crate::site::history(&storage, id).await;
-                assert!(events.iter().any(|event| event.data.get().contains("am I heard")), "{when}");
+                assert!(events.iter().any(|event| event.payload.get().contains("am I heard")), "{when}");
                 let main = storage.sessions.load(old.main).await.unwrap().status.state;
                 let late = main == SessionState::Deleted && session.workspace == old.workspace;
                 heard_late += usize::from(late);
@@ -323,7 +328,7 @@ each_store!(a_message_that_races_with_gc_is_never_lost and mixed);
 
 /// Sessions and bindings that were left in a deleted workspace are found and removed; those of a workspace
 /// that nobody has made are left alone.
-async fn orphans_of_deleted_workspaces_go(site: Site) {
+async fn gc_removes_orphans_of_deleted_workspaces(site: Site) {
     let (storage, clock) = (site.fresh(0), Hands::new());
     let manager = manager(&storage, &clock);
     let world = world(&storage, &clock, "gone").await;
@@ -332,7 +337,7 @@ async fn orphans_of_deleted_workspaces_go(site: Site) {
     storage.workspaces.delete(world.workspace).await.unwrap();
     let alone = agent_core::session::NewSession::new(effects(&clock).new_session_id(), WorkspaceId::DEFAULT);
     let alone = storage.sessions.create(&effects(&clock), alone).await.unwrap();
-    let dry = manager.gc(GcPolicy::days(u64::MAX).dry_run()).await.unwrap();
+    let dry = manager.gc(GcPolicy::days(u64::MAX).with_dry_run()).await.unwrap();
     let report = manager.gc(GcPolicy::days(u64::MAX)).await.unwrap();
     assert_eq!((dry, report.orphans.len()), (report.clone(), 5), "{}", site.name);
     assert_eq!(report.unbound, [world.workspace], "{}", site.name);
@@ -346,10 +351,10 @@ async fn orphans_of_deleted_workspaces_go(site: Site) {
     assert_eq!(storage.sessions.load(alone.id).await.unwrap(), alone, "{}", site.name);
 }
 
-each_store!(orphans_of_deleted_workspaces_go and mixed);
+each_store!(gc_removes_orphans_of_deleted_workspaces and mixed);
 
 /// Two hosts that clean up at once collect the same workspaces, and no error comes of it.
-async fn many_hosts_may_collect_at_once(site: Site) {
+async fn concurrent_gc_of_two_hosts_is_safe(site: Site) {
     let (storage, clock) = (site.fresh(0), Hands::new());
     let mut worlds = Vec::new();
     for n in 0..4 {
@@ -372,11 +377,11 @@ async fn many_hosts_may_collect_at_once(site: Site) {
     }
 }
 
-each_store!(many_hosts_may_collect_at_once and mixed, flavor = "multi_thread", worker_threads = 4);
+each_store!(concurrent_gc_of_two_hosts_is_safe and mixed, flavor = "multi_thread", worker_threads = 4);
 
 /// A workspace that is opened, or changed, at any step of gc before that has marked it stays, with the change; so
 /// does the access alone, without a word in any session.
-async fn a_workspace_that_comes_into_use_during_gc_stays(site: Site) {
+async fn workspace_used_during_gc_is_kept(site: Site) {
     let (mut round, mut spared) = (0, 0);
     for rename in [false, true] {
         // A new name alone is no access: before gc has looked at workspaces, its second call, it protects nothing.
@@ -421,11 +426,11 @@ async fn a_workspace_that_comes_into_use_during_gc_stays(site: Site) {
     assert!(spared > 6, "{}: {spared}", site.name);
 }
 
-each_store!(a_workspace_that_comes_into_use_during_gc_stays and mixed);
+each_store!(workspace_used_during_gc_is_kept and mixed);
 
 /// Gc takes no mark away that a person has made: not where it is at work itself and has to give way to a session
 /// that came, and not where it finds what another gc and a deletion left when both died.
-async fn a_deletion_that_was_asked_for_is_not_taken_back(site: Site) {
+async fn gc_does_not_revert_a_requested_deletion(site: Site) {
     let mut round = 0;
     for at in 1.. {
         round += 1;
@@ -477,4 +482,34 @@ async fn a_deletion_that_was_asked_for_is_not_taken_back(site: Site) {
     }
 }
 
-each_store!(a_deletion_that_was_asked_for_is_not_taken_back and mixed);
+each_store!(gc_does_not_revert_a_requested_deletion and mixed);
+
+/// A report counts every workspace that was examined, and lists those that were used recently if the policy says so.
+async fn a_report_lists_recent_workspaces_on_request(site: Site) {
+    let (storage, clock) = (site.fresh(0), Hands::new());
+    let manager = manager(&storage, &clock);
+    let old = small_world(&storage, &clock, "old").await;
+    let spoken = small_world(&storage, &clock, "spoken").await;
+    clock.forward(DAY * 40);
+    say(&storage, &clock, spoken.main, "still here").await.unwrap();
+    let last_used = storage.sessions.load(spoken.main).await.unwrap().last_active_at;
+    let young = small_world(&storage, &clock, "young").await;
+    let policy = GcPolicy::days(30).with_dry_run();
+    let plain = manager.gc(policy).await.unwrap();
+    assert_eq!((plain.examined, plain.retained.len()), (3, 0), "{}: {plain:?}", site.name);
+    let report = manager.gc(policy.with_report_recent()).await.unwrap();
+    assert_eq!(report.examined, 3, "{}", site.name);
+    assert_eq!(report.collected, [old.workspace], "{}", site.name);
+    let recent = |id: WorkspaceId| {
+        let kept = report.retained.iter().find(|kept| kept.id == id).map(|kept| &kept.reason);
+        match kept {
+            Some(RetainReason::Recent { last_used, .. }) => Some(*last_used),
+            _ => None,
+        }
+    };
+    assert_eq!(recent(spoken.workspace), Some(last_used), "{}: {report:?}", site.name);
+    assert!(recent(young.workspace).is_some(), "{}: {report:?}", site.name);
+    assert_eq!(report.retained.len(), 2, "{}: {report:?}", site.name);
+}
+
+each_store!(a_report_lists_recent_workspaces_on_request and mixed);

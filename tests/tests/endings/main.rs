@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod audit;
+mod by_key;
+mod context_validity;
 mod cut;
 mod delete;
+mod erase;
 mod gc;
 mod history;
-mod pairing;
+mod provider_rules;
 mod races;
-mod rules;
 mod site;
 mod sweep;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use agent_admin::manifest::Manifest;
-use agent_core::event::Body;
+use agent_core::event::EventPayload;
 use agent_core::session::{Fork, Session};
 use agent_core::{MemoryStore, Result, SessionId, SessionStoreExt, Storage};
 use agent_tests::each_store;
@@ -24,7 +24,7 @@ impl Maker {
     async fn make(&self, storage: &Storage, clock: &Hands) -> Result<Arc<Session>> {
         match self {
             Self::Fork(of) => storage.sessions.fork(&effects(clock), *of, Fork::new()).await,
-            Self::Import(document) => document.import(&*storage.sessions).await,
+            Self::Import(document) => Ok(document.import(&*storage.sessions).await?.session),
         }
     }
 }
@@ -49,7 +49,8 @@ async fn end(storage: &Storage, clock: &Hands, id: SessionId) {
 async fn check(storage: &Storage, made: &Result<Arc<Session>>, when: &str) {
     let Ok(made) = made else { return };
     let texts: Vec<_> = history(storage, made.id).await;
-    let said = texts.iter().filter(|event| matches!(event.body(), Ok(Body::UserMessage(_)))).count();
+    let said =
+        texts.iter().filter(|event| matches!(event.decode(), Ok(EventPayload::UserMessage(_)))).count();
     assert_eq!(said, 2, "{when}: the fork lacks what it shares");
 }
 

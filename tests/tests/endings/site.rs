@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use agent_core::clock::{Clock, Effects};
-use agent_core::commit::Expect;
+use agent_core::commit::Precondition;
 use agent_core::event::{Event, NewEvent};
 use agent_core::model::Patch;
 use agent_core::session::{Fork, Session};
 use agent_core::state::SessionState;
 use agent_core::store::{BindingQuery, SessionQuery, WorkspaceQuery};
 use agent_core::{
-    DeviceId, ErrorKind, Seq, SessionId, SessionStoreExt, Storage, TenantId, Tenants, Timestamp, WorkspaceId,
+    Backend, DeviceId, ErrorKind, Seq, SessionId, SessionStoreExt, Storage, TenantId, Timestamp, WorkspaceId,
 };
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 use futures::TryStreamExt;
@@ -27,7 +27,7 @@ pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 pub(crate) struct Site {
     pub(crate) name: &'static str,
     pub(crate) folder: Arc<TempDir>,
-    stores: Vec<Arc<dyn Tenants>>,
+    stores: Vec<Arc<dyn Backend>>,
 }
 
 impl Site {
@@ -44,7 +44,7 @@ impl Site {
     /// Stores with nothing in them: those of one tenant.
     pub(crate) fn fresh(&self, round: usize) -> Storage {
         let tenant: TenantId = format!("round-{round}").parse().unwrap();
-        let parts: Vec<_> = self.stores.iter().map(|store| store.storage(&tenant)).collect();
+        let parts: Vec<_> = self.stores.iter().map(|store| store.tenant(&tenant)).collect();
         match &parts[..] {
             [workspaces, sessions, bindings] => Storage::new(
                 workspaces.workspaces.clone(),
@@ -138,7 +138,7 @@ pub(crate) async fn world(storage: &Storage, clock: &Hands, name: &str) -> World
         manager.bind(device, workspace.id).await.unwrap();
     }
     let config = format!("secret = '{SECRET}'");
-    storage.workspaces.save_config(workspace.id, Some(config), Expect::Absent).await.unwrap();
+    storage.workspaces.save_config(workspace.id, Some(config), Precondition::MustNotExist).await.unwrap();
     let main = manager.main_session(&workspace).await.unwrap().id;
     for n in 0..3 {
         say(storage, clock, main, &format!("message {n}")).await.unwrap();
@@ -164,7 +164,7 @@ pub(crate) async fn world(storage: &Storage, clock: &Hands, name: &str) -> World
 /// Everything that there is to see of a world.
 pub(crate) async fn look(storage: &Storage, world: &World) -> String {
     let mut seen = format!("{:?}", storage.workspaces.load(world.workspace).await.unwrap());
-    let bound = BindingQuery::new().workspace(world.workspace);
+    let bound = BindingQuery::new().with_workspace(world.workspace);
     seen += &format!("{:?}", storage.bindings.list(bound).await.unwrap().items);
     seen += &format!("{:?}", storage.workspaces.load_config(world.workspace).await.unwrap());
     for id in &world.sessions {
@@ -180,12 +180,13 @@ pub(crate) async fn check_gone(storage: &Storage, clock: &Hands, world: &World, 
     let gone = |error: agent_core::Error| assert_eq!(*error.kind(), ErrorKind::Deleted, "{when}: {error}");
     gone(storage.workspaces.load(id).await.unwrap_err());
     gone(storage.workspaces.load_config(id).await.unwrap_err());
-    let listed = storage.workspaces.list(WorkspaceQuery::new().with_deleting().limit(1000)).await.unwrap();
+    let listed =
+        storage.workspaces.list(WorkspaceQuery::new().with_deleting().with_limit(1000)).await.unwrap();
     assert!(listed.items.iter().all(|workspace| workspace.id != id), "{when}");
-    let bound = storage.bindings.list(BindingQuery::new().workspace(id)).await.unwrap();
+    let bound = storage.bindings.list(BindingQuery::new().with_workspace(id)).await.unwrap();
     assert_eq!(bound.items, [], "{when}");
     let mut seen = 0;
-    let all = SessionQuery::new().workspace(id).with_hidden().limit(1000);
+    let all = SessionQuery::new().with_workspace(id).with_hidden().with_limit(1000);
     for session in storage.sessions.list(all).await.unwrap().items {
         assert_eq!(session.status.state, SessionState::Deleted, "{when}");
         let left = storage.sessions.read(session.id, agent_core::store::ReadEvents::first(10)).await.unwrap();
@@ -193,7 +194,11 @@ pub(crate) async fn check_gone(storage: &Storage, clock: &Hands, world: &World, 
         seen += 1;
     }
     assert!(seen >= world.sessions.len(), "{when}: each has its tombstone");
-    assert_eq!(storage.sessions.list(SessionQuery::new().workspace(id)).await.unwrap().items, [], "{when}");
+    assert_eq!(
+        storage.sessions.list(SessionQuery::new().with_workspace(id)).await.unwrap().items,
+        [],
+        "{when}"
+    );
     let manager = manager(storage, clock);
     let refused = manager.new_session(id, &Patch::new()).await.unwrap_err();
     gone(refused);

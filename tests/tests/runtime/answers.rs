@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::common::{agent_with, calls, check_log, device, read};
+use crate::common::{agent_with, calls, check_log, device, queued, read};
 use agent_core::event::{Decision, ToolConfirmation, ToolOutcome, ToolResult};
 use agent_core::json::RawJson;
 use agent_core::model::{ActionKind, CallId, PendingAction};
@@ -43,7 +43,7 @@ impl Plugin for Careful {
 }
 
 fn careful(storage: &Storage, model: &ScriptedProvider, plugin: &Arc<Careful>, spans: bool) -> AgentRuntime {
-    agent_with(storage, model.clone(), Config::default().spans(spans), [plugin.clone() as _])
+    agent_with(storage, model.clone(), Config::default().with_spans(spans), [plugin.clone() as _])
 }
 
 fn json(text: &str) -> RawJson {
@@ -59,7 +59,7 @@ fn awaited(outcome: RunOutcome) -> PendingAction {
 
 /// A tool that needs permission waits for it across a restart; only the matching answer, once, lets it go on, and
 /// it runs once.
-async fn a_confirmed_tool_waits_for_its_answer_and_runs_once(site: Site) {
+async fn confirmed_tool_waits_for_consent_and_runs_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     for spans in [false, true] {
         let model = ScriptedProvider::new([
@@ -81,13 +81,12 @@ async fn a_confirmed_tool_waits_for_its_answer_and_runs_once(site: Site) {
         let now = chat.refresh().await.unwrap();
         assert_eq!(now.status.state, SessionState::RequiresAction, "{name}");
         assert_eq!(now.status.reason, Reason::AwaitToolConfirmation, "{name}");
-        assert!(chat.wake().await.unwrap().is_none(), "{name}");
+        assert!(chat.run_pending().await.unwrap().is_none(), "{name}");
 
         // An input is kept, another answer refused, also after a restart.
         let agent = careful(&storage, &model, &plugin, spans);
         let chat = agent.session(chat.id()).await.unwrap();
-        let stored = chat.prompt("and hurry").await.unwrap().finish().await.unwrap();
-        assert!(matches!(stored.outcome, RunOutcome::Waiting(_)), "{name}");
+        queued(chat.prompt("and hurry").await.unwrap()).await;
         let wrong = ToolConfirmation::new("c".parse().unwrap(), Decision::Allow);
         let error = chat.answer(wrong).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{name}: {error}");
@@ -95,14 +94,14 @@ async fn a_confirmed_tool_waits_for_its_answer_and_runs_once(site: Site) {
         let again = chat.answer(ToolConfirmation::new(action.id, Decision::Allow)).await.unwrap_err();
         assert!(matches!(again.kind(), ErrorKind::InvalidTransition { .. }), "{name}: {again}");
 
-        let (_, report) = read(chat.wake().await.unwrap().unwrap()).await;
+        let (_, report) = read(chat.run_pending().await.unwrap().unwrap()).await;
         let action = awaited(report.outcome);
         assert_eq!(action.id.as_str(), "c", "{name}: the next one");
         assert_eq!(plugin.done.load(Ordering::SeqCst), 2, "{name}");
         let mut denied = ToolConfirmation::new(action.id, Decision::Deny);
         denied.note = Some("not that one".to_owned());
         chat.answer(denied).await.unwrap();
-        let (text, report) = read(chat.wake().await.unwrap().unwrap()).await;
+        let (text, report) = read(chat.run_pending().await.unwrap().unwrap()).await;
         assert_eq!((text.as_str(), report.outcome), ("deleted one", RunOutcome::Completed(Reason::EndTurn)));
         assert_eq!(plugin.done.load(Ordering::SeqCst), 2, "{name}");
 
@@ -124,10 +123,10 @@ async fn a_confirmed_tool_waits_for_its_answer_and_runs_once(site: Site) {
     }
 }
 
-each_store!(a_confirmed_tool_waits_for_its_answer_and_runs_once);
+each_store!(confirmed_tool_waits_for_consent_and_runs_once);
 
 /// A tool that runs outside delivers once, from any device, and the run goes on with it.
-async fn a_result_from_outside_goes_on_with_the_run(site: Site) {
+async fn external_result_continues_the_run(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let model = ScriptedProvider::new([
         Turn::new().call("m", "measure", json("\"voltage\"")),
@@ -138,22 +137,22 @@ async fn a_result_from_outside_goes_on_with_the_run(site: Site) {
     let chat = agent.open(&device("laptop")).await.unwrap();
     let action = awaited(read(chat.prompt("measure").await.unwrap()).await.1.outcome);
     assert_eq!(action.kind, ActionKind::ToolResult, "{name}");
-    assert_eq!(chat.snapshot().status.reason, Reason::AwaitToolResult, "{name}");
+    assert_eq!(chat.record().status.reason, Reason::AwaitToolResult, "{name}");
 
     let phone = careful(&storage, &model, &plugin, true).session(chat.id()).await.unwrap();
     let call: CallId = action.id.as_str().parse().unwrap();
     phone.answer(ToolResult::new(call, ToolOutcome::Ok, json("230"))).await.unwrap();
-    assert_eq!(read(phone.wake().await.unwrap().unwrap()).await.0, "230 volts", "{name}");
+    assert_eq!(read(phone.run_pending().await.unwrap().unwrap()).await.0, "230 volts", "{name}");
     let ModelMessage::ToolResults(results) = &model.requests()[1].messages[2] else { panic!("{name}") };
     assert_eq!((results.len(), results[0].output.as_str()), (1, "230"), "{name}");
     assert_eq!(plugin.done.load(Ordering::SeqCst), 0, "{name}: it is not ours to run");
     check_log(&phone).await;
 }
 
-each_store!(a_result_from_outside_goes_on_with_the_run);
+each_store!(external_result_continues_the_run);
 
 /// An interrupt of what waits for an answer closes every call, and the session goes on with something else.
-async fn an_interrupt_closes_what_waits_for_an_answer(site: Site) {
+async fn interrupt_closes_calls_awaiting_an_answer(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let model = ScriptedProvider::new([
         Turn::new().call("b", "delete", json("1")).call("m", "measure", json("2")),
@@ -164,7 +163,7 @@ async fn an_interrupt_closes_what_waits_for_an_answer(site: Site) {
     let chat = agent.open(&device("laptop")).await.unwrap();
     let _ = awaited(read(chat.prompt("go").await.unwrap()).await.1.outcome);
     chat.interrupt().await.unwrap();
-    assert_eq!(chat.snapshot().status.state, SessionState::Idle, "{name}");
+    assert_eq!(chat.record().status.state, SessionState::Idle, "{name}");
     assert_eq!(read(chat.prompt("never mind").await.unwrap()).await.0, "fine", "{name}");
     for (call, results) in calls(&chat).await {
         let outcomes: Vec<_> = results.iter().map(|result| result.outcome).collect();
@@ -174,4 +173,4 @@ async fn an_interrupt_closes_what_waits_for_an_answer(site: Site) {
     check_log(&chat).await;
 }
 
-each_store!(an_interrupt_closes_what_waits_for_an_answer);
+each_store!(interrupt_closes_calls_awaiting_an_answer);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::{agent, device, read, said};
-use agent_core::{ErrorKind, MemoryStore, Storage, TenantId, Tenants, async_trait};
+use agent_core::{Backend, ErrorKind, MemoryStore, Storage, TenantId, async_trait};
 use agent_runtime::{AgentBuilder, Config, EchoProvider, Plugin, ScriptedProvider, ToolSpec, Turn};
 use agent_tests::{Site, each_store};
 
@@ -24,7 +24,8 @@ impl Plugin for Named {
 /// One error names everything that is missing.
 #[test]
 fn every_missing_part_is_named_at_once() {
-    let error = AgentBuilder::new(Config::default().provider("claude")).build().unwrap_err();
+    let error =
+        AgentBuilder::new().with_config(Config::default().with_provider("claude")).build().unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::InvalidInput);
     let text = error.to_string();
     for part in ["workspace store", "session store", "binding store", "provider (with_llm)", "\"claude\""] {
@@ -34,26 +35,30 @@ fn every_missing_part_is_named_at_once() {
 
 /// A provider that is not there, an ambiguous one, two of one name, bad limits, a tool offered twice.
 #[test]
-fn an_unknown_active_provider_and_bad_limits_are_named() {
+fn builder_names_unknown_provider_and_bad_limits() {
     let text =
         |builder: AgentBuilder| builder.with_storage(MemoryStore::new()).build().unwrap_err().to_string();
     let echo = || Arc::new(EchoProvider::new());
     let scripted = || Arc::new(ScriptedProvider::new([]));
-    let unknown = text(AgentBuilder::new(Config::default().provider("gemini")).with_llm(echo()));
+    let unknown =
+        text(AgentBuilder::new().with_config(Config::default().with_provider("gemini")).with_llm(echo()));
     assert!(unknown.contains("\"gemini\"") && unknown.contains("echo"), "{unknown}");
-    let ambiguous = text(AgentBuilder::new(Config::default()).with_llm(echo()).with_llm(scripted()));
+    let ambiguous = text(AgentBuilder::new().with_llm(echo()).with_llm(scripted()));
     assert!(ambiguous.contains("choose one of echo, scripted"), "{ambiguous}");
-    let twice = text(AgentBuilder::new(Config::default().provider("echo")).with_llm(echo()).with_llm(echo()));
+    let twice = text(
+        AgentBuilder::new()
+            .with_config(Config::default().with_provider("echo"))
+            .with_llm(echo())
+            .with_llm(echo()),
+    );
     assert!(twice.contains("two providers are named echo"), "{twice}");
-    let config = Config::default().max_turns(0).holder("").lease_ttl(std::time::Duration::ZERO);
-    let limits = text(AgentBuilder::new(config).with_llm(echo()));
+    let config =
+        Config::default().with_max_turns(0).with_holder("").with_lease_ttl(std::time::Duration::ZERO);
+    let limits = text(AgentBuilder::new().with_config(config).with_llm(echo()));
     for part in ["model calls", "lease holder", "a lease of 0ns"] {
         assert!(limits.contains(part), "{part}: {limits}");
     }
-    let tools = AgentBuilder::new(Config::default())
-        .with_llm(echo())
-        .with_plugin(Arc::new(Named("a")))
-        .with_plugin(Arc::new(Named("b")));
+    let tools = AgentBuilder::new().with_llm(echo()).with_plugin(Named("a")).with_plugin(Named("b"));
     let tools = text(tools);
     assert!(tools.contains("tool look is offered twice, by plugin a and plugin b"), "{tools}");
 }
@@ -61,8 +66,8 @@ fn an_unknown_active_provider_and_bad_limits_are_named() {
 /// One store for all three slots, or three, behave alike.
 #[tokio::test]
 async fn mixed_backends_behave_like_one() {
-    let mixed = AgentBuilder::new(Config::default())
-        .with_llm(Arc::new(EchoProvider::new()))
+    let mixed = AgentBuilder::new()
+        .with_llm(EchoProvider::new())
         .with_workspace_store(Arc::new(MemoryStore::new()))
         .with_session_store(Arc::new(MemoryStore::new()))
         .with_binding_store(Arc::new(MemoryStore::new()))
@@ -86,7 +91,7 @@ async fn the_host_reaches_everything_from_one_handle(site: Site) {
     assert_eq!(runtime.providers().len(), 1, "{name}");
     assert_eq!(runtime.active_provider().name(), "echo", "{name}");
     assert_eq!(runtime.config().limits.turns, Config::default().limits.turns, "{name}");
-    assert!(runtime.workspaces().load(chat.snapshot().workspace).await.is_ok(), "{name}");
+    assert!(runtime.workspaces().load(chat.record().workspace).await.is_ok(), "{name}");
     assert!(runtime.effects().now() > agent_core::Timestamp::UNIX_EPOCH, "{name}");
     assert_eq!(runtime.session(chat.id()).await.unwrap().id(), chat.id(), "{name}");
 }
@@ -95,12 +100,12 @@ each_store!(the_host_reaches_everything_from_one_handle);
 
 /// The same models serve another tenant, and nothing of one is seen by the other.
 #[tokio::test]
-async fn rebind_serves_another_tenant() {
+async fn for_storage_serves_another_tenant() {
     let store = MemoryStore::new();
     let (a, b): (TenantId, TenantId) = ("a".parse().unwrap(), "b".parse().unwrap());
     let model = ScriptedProvider::new([Turn::new().text("for a"), Turn::new().text("for b")]);
-    let first = crate::common::agent(&store.storage(&a), model);
-    let second = first.rebind(store.storage(&b));
+    let first = crate::common::agent(&store.tenant(&a), model);
+    let second = first.for_storage(store.tenant(&b));
     let chat_a = first.open(&device("laptop")).await.unwrap();
     let chat_b = second.open(&device("laptop")).await.unwrap();
     read(chat_a.prompt("1").await.unwrap()).await;
@@ -114,7 +119,7 @@ async fn rebind_serves_another_tenant() {
 fn the_runtime_is_send_and_sync() {
     fn check<T: Send + Sync + Clone + std::fmt::Debug + 'static>() {}
     check::<agent_runtime::AgentRuntime>();
-    check::<agent_runtime::SessionHandle>();
+    check::<agent_runtime::Conversation>();
     check::<agent_runtime::WorkspaceManager>();
     check::<Storage>();
 }

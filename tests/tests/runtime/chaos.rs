@@ -9,15 +9,15 @@ use std::time::Duration;
 use crate::common::{Faulty, agent_with, calls, check_log, device, eventually, log};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Trigger};
-use agent_core::event::{Body, Decision, NewEvent, ToolConfirmation};
+use agent_core::event::{Decision, EventPayload, NewEvent, ToolConfirmation};
 use agent_core::json::RawJson;
 use agent_core::model::Usage;
 use agent_core::state::{SessionState, TriggerKind};
 use agent_core::{ErrorKind, Result, SessionStoreExt, Storage, Timestamp, async_trait};
 use agent_runtime::context::ModelMessage;
 use agent_runtime::{
-    AgentRuntime, Config, LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, Plugin,
-    SessionHandle, StopReason, ToolContext, ToolMode, ToolSpec,
+    AgentRuntime, Config, Conversation, LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream,
+    Plugin, StopReason, ToolContext, ToolMode, ToolSpec,
 };
 use agent_tests::{Site, each_store};
 use futures::StreamExt;
@@ -104,15 +104,15 @@ impl Plugin for Tools {
 fn host(storage: &Storage, seed: u64) -> AgentRuntime {
     let moody = Moody(Effects::seeded(seed, Timestamp::UNIX_EPOCH));
     let config = Config::default()
-        .holder(format!("host {seed}"))
-        .lease_ttl(TTL)
-        .max_turns(4)
-        .spans(seed.is_multiple_of(2));
+        .with_holder(format!("host {seed}"))
+        .with_lease_ttl(TTL)
+        .with_max_turns(4)
+        .with_spans(seed.is_multiple_of(2));
     agent_with(storage, moody, config, [Arc::new(Tools) as _])
 }
 
 /// Does one thing, and waits for it or not. What it said, if it is stored for sure.
-async fn act(chat: &SessionHandle, roll: u64, text: String) -> Option<String> {
+async fn act(chat: &Conversation, roll: u64, text: String) -> Option<String> {
     let run = match roll % 14 {
         0..=3 => match chat.prompt(text.clone()).await {
             Ok(run) => {
@@ -128,27 +128,27 @@ async fn act(chat: &SessionHandle, roll: u64, text: String) -> Option<String> {
         // A host that is killed right after it took the lease.
         11 | 12 => {
             let effects = chat.runtime().effects();
-            let lease = LeaseRequest::new("killed", effects.new_run_id()).ttl(TTL).if_ready();
-            let commit = Commit::seal(effects, chat.id(), chat.snapshot().head)
-                .event(NewEvent::user_message(text.clone()))
-                .trigger(Trigger::BeginRun(lease));
-            return chat.runtime().storage().sessions.settle(commit).await.ok().map(|_| text);
+            let lease = LeaseRequest::new("killed", effects.new_run_id()).with_ttl(TTL).if_ready();
+            let commit = Commit::seal(effects, chat.id(), chat.record().head)
+                .with_event(NewEvent::user_message(text.clone()))
+                .with_trigger(Trigger::BeginRun(lease));
+            return chat.runtime().storage().sessions.commit_with_retry(commit).await.ok().map(|_| text);
         }
         4 | 5 => return chat.send(text.clone()).await.ok().map(|_| text),
-        6 => chat.wake().await,
+        6 => chat.run_pending().await,
         7 => chat.interrupt().await.map(|()| None),
         8 => match roll / 16 % 4 {
             0 => chat.suspend().await.map(|()| None),
             _ => chat.resume().await.map(|()| None),
         },
-        9 | 10 => match chat.snapshot().action.clone() {
+        9 | 10 => match chat.record().action.clone() {
             Some(action) => {
                 let decision = if roll & 64 == 0 { Decision::Allow } else { Decision::Deny };
                 chat.answer(ToolConfirmation::new(action.id, decision)).await.map(|()| None)
             }
             None => chat.refresh().await.map(|_| None),
         },
-        _ => tokio::time::timeout(TTL * 2, chat.wait_turn()).await.unwrap_or(Ok(None)),
+        _ => tokio::time::timeout(TTL * 2, chat.run_when_free()).await.unwrap_or(Ok(None)),
     };
     match run {
         Ok(Some(run)) => drop(run.finish().await),
@@ -169,7 +169,7 @@ async fn act(chat: &SessionHandle, roll: u64, text: String) -> Option<String> {
 
 /// Whatever many hosts do at once to one session, each input that was acknowledged is there once,
 /// each call has exactly one result, no two runs interleave, and the session comes to rest.
-async fn chaos_leaves_a_whole_log(site: Site) {
+async fn concurrent_hosts_leave_a_consistent_log(site: Site) {
     let (name, under) = (site.name, site.open().await);
     let mut taken_over = 0;
     for seed in 0..6u64 {
@@ -212,7 +212,7 @@ async fn chaos_leaves_a_whole_log(site: Site) {
         eventually(async || {
             let _ = first.resume().await;
             first.interrupt().await.unwrap();
-            if let Some(run) = first.wake().await.unwrap() {
+            if let Some(run) = first.run_pending().await.unwrap() {
                 drop(run.finish().await);
             }
             first.refresh().await.unwrap().status.state == SessionState::Idle
@@ -223,7 +223,7 @@ async fn chaos_leaves_a_whole_log(site: Site) {
         let mut said: BTreeMap<String, u32> = BTreeMap::new();
         let mut runs = Vec::new();
         for event in log(&first).await {
-            if let Body::UserMessage(message) = event.body().unwrap() {
+            if let EventPayload::UserMessage(message) = event.decode().unwrap() {
                 *said.entry(message.text).or_default() += 1;
             }
             runs.extend(event.run);
@@ -246,9 +246,9 @@ async fn chaos_leaves_a_whole_log(site: Site) {
         assert_eq!(unique.len(), runs.len(), "{name} {seed}: two runs interleave");
         let now = first.refresh().await.unwrap();
         assert_eq!(TORN.load(Ordering::SeqCst), 0, "{name} {seed}: a model was given a torn conversation");
-        assert_eq!((now.open_calls.len(), now.open_spans.len(), now.pending), (0, 0, 0), "{name} {seed}");
+        assert_eq!((now.open_calls.len(), now.open_spans.len(), now.inputs_open), (0, 0, 0), "{name} {seed}");
     }
     assert!(taken_over > 0, "{name}: the killed were replaced");
 }
 
-each_store!(chaos_leaves_a_whole_log, flavor = "multi_thread", worker_threads = 4);
+each_store!(concurrent_hosts_leave_a_consistent_log, flavor = "multi_thread", worker_threads = 4);

@@ -4,29 +4,29 @@
 use crate::common::dying::Dying;
 use crate::common::{agent, check_log, device, log, read, said};
 use agent_core::SessionStoreExt;
-use agent_core::event::{Body, EventType};
+use agent_core::event::{EventPayload, EventType};
 use agent_core::model::{Patch, Title};
 use agent_core::session::SessionSummary;
 use agent_core::state::SessionState;
 use agent_core::store::SessionQuery;
-use agent_runtime::{AgentRuntime, EchoProvider, Scheduler, ScriptedProvider, SessionHandle, Turn};
+use agent_runtime::{AgentRuntime, Conversation, EchoProvider, Scheduler, ScriptedProvider, Turn};
 use agent_tests::{Site, each_store};
 
 /// A session with a child that has done its task, told or not.
-async fn family(agent: &AgentRuntime, name: &str) -> (SessionHandle, SessionHandle) {
+async fn family(agent: &AgentRuntime, name: &str) -> (Conversation, Conversation) {
     let parent = agent.open(&device(name)).await.unwrap();
-    let patch = Patch::new().title(Title::by_user("search"));
+    let patch = Patch::new().with_title(Title::by_user("search"));
     let child = parent.start_child("find it", &patch).await.unwrap();
     (parent, child)
 }
 
 /// What the parent's log says of its children's ends, and the inputs that these were.
-async fn told(parent: &SessionHandle) -> (Vec<Option<String>>, Vec<String>) {
+async fn told(parent: &Conversation) -> (Vec<Option<String>>, Vec<String>) {
     let (mut ends, mut inputs) = (Vec::new(), Vec::new());
     for event in log(parent).await {
-        match event.body().unwrap() {
-            Body::SessionChildIdle(end) => ends.push(end.result),
-            Body::UserMessage(message) => inputs.push(message.text),
+        match event.decode().unwrap() {
+            EventPayload::SessionChildIdle(end) => ends.push(end.result),
+            EventPayload::UserMessage(message) => inputs.push(message.text),
             _ => {}
         }
     }
@@ -40,14 +40,14 @@ fn found() -> (Vec<Option<String>>, Vec<String>) {
 
 /// A child is linked when it is made, told of in its parent's log, listed by its parent, and run with its task; its
 /// result is an input of the parent, once, and the parent's next run answers it.
-async fn a_child_does_its_task_and_its_parent_is_told_once(site: Site) {
+async fn child_result_reaches_its_parent_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let agent = agent(&storage, EchoProvider::new());
     let (parent, child) = family(&agent, "laptop").await;
-    let made = child.snapshot();
+    let made = child.record();
     assert_eq!((made.origin.parent(), made.depth), (Some(parent.id()), 1), "{name}");
     assert_eq!(made.status.state, SessionState::Queued, "{name}: it waits for whoever runs it");
-    let listed = storage.sessions.list(SessionQuery::new().parent(parent.id())).await.unwrap().items;
+    let listed = storage.sessions.list(SessionQuery::new().with_parent(parent.id())).await.unwrap().items;
     assert_eq!(listed.iter().map(|child| child.id).collect::<Vec<_>>(), [child.id()], "{name}");
     let announced = log(&parent).await;
     assert_eq!(announced.last().unwrap().kind, EventType::SESSION_CHILD_CREATED, "{name}");
@@ -74,11 +74,11 @@ async fn a_child_does_its_task_and_its_parent_is_told_once(site: Site) {
     check_log(&child).await;
 }
 
-each_store!(a_child_does_its_task_and_its_parent_is_told_once);
+each_store!(child_result_reaches_its_parent_once);
 
 /// A parent that takes no inputs any more is told in its log; where there is no parent any more, nobody is told, and
 /// nobody tries for ever.
-async fn a_parent_that_is_over_is_told_without_an_input(site: Site) {
+async fn ended_parent_gets_a_log_entry_but_no_input(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     for delete in [false, true] {
         let agent = agent(&storage, EchoProvider::new());
@@ -99,24 +99,24 @@ async fn a_parent_that_is_over_is_told_without_an_input(site: Site) {
     }
 }
 
-each_store!(a_parent_that_is_over_is_told_without_an_input);
+each_store!(ended_parent_gets_a_log_entry_but_no_input);
 
 /// Many who tell at the same moment, and one who tells again much later since it was cut off before it could
 /// note that it had, tell once.
-async fn a_result_is_told_once_whoever_tells_it(site: Site) {
+async fn concurrent_deliveries_report_a_result_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let dying = Dying::new(&storage);
     let agent = agent(&storage, EchoProvider::new());
-    let doomed = agent.rebind(dying.storage(&storage));
+    let doomed = agent.for_storage(dying.storage(&storage));
     let (parent, child) = family(&agent, "laptop").await;
     // Begin, end, read what was said, tell; then it dies.
     dying.die_before_noting(child.id());
     let theirs = doomed.session(child.id()).await.unwrap();
-    read(theirs.wake().await.unwrap().unwrap()).await;
+    read(theirs.run_pending().await.unwrap().unwrap()).await;
     assert_eq!(told(&parent).await, found(), "{name}");
     assert!(child.refresh().await.unwrap().to_report().is_some(), "{name}: it could not note that");
     for n in 0..40 {
-        parent.update(Patch::new().label("n", n.to_string())).await.unwrap();
+        parent.update(Patch::new().with_label("n", n.to_string())).await.unwrap();
     }
     let mut tellers = tokio::task::JoinSet::new();
     for _ in 0..8 {
@@ -132,11 +132,11 @@ async fn a_result_is_told_once_whoever_tells_it(site: Site) {
     check_log(&child).await;
 }
 
-each_store!(a_result_is_told_once_whoever_tells_it, flavor = "multi_thread", worker_threads = 2);
+each_store!(concurrent_deliveries_report_a_result_once, flavor = "multi_thread", worker_threads = 2);
 
 /// Whoever runs and delivers dies at any call to the store, before or after it took effect: once somebody
 /// else looks, the child's result has been told once, and the parent has one input.
-async fn a_crash_at_any_step_of_a_delivery_delivers_once(site: Site) {
+async fn crash_during_delivery_delivers_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let mut steps = 0;
     for applied in [false, true] {
@@ -144,10 +144,10 @@ async fn a_crash_at_any_step_of_a_delivery_delivers_once(site: Site) {
             let living = agent(&storage, ScriptedProvider::new((0..4).map(|_| Turn::new().text("find it"))));
             let (parent, child) = family(&living, &format!("{applied} {call}")).await;
             let dying = Dying::new(&storage);
-            let doomed = living.rebind(dying.storage(&storage));
+            let doomed = living.for_storage(dying.storage(&storage));
             let theirs = doomed.session(child.id()).await.unwrap();
             dying.die_in(call, applied);
-            let ended = match theirs.wake().await {
+            let ended = match theirs.run_pending().await {
                 Ok(Some(run)) => run.finish().await.is_ok(),
                 _ => false,
             };
@@ -162,7 +162,8 @@ async fn a_crash_at_any_step_of_a_delivery_delivers_once(site: Site) {
             let due = |id| move |session: &SessionSummary| session.id == id;
             for _ in 0..3 {
                 scheduler.round().await.unwrap();
-                let left = storage.sessions.list(SessionQuery::new().due(agent_core::Timestamp::MAX)).await;
+                let left =
+                    storage.sessions.list(SessionQuery::new().with_due(agent_core::Timestamp::MAX)).await;
                 if !left.unwrap().items.iter().any(due(child.id())) {
                     break;
                 }
@@ -183,4 +184,4 @@ async fn a_crash_at_any_step_of_a_delivery_delivers_once(site: Site) {
     assert!(steps > 10, "{name}: {steps}");
 }
 
-each_store!(a_crash_at_any_step_of_a_delivery_delivers_once);
+each_store!(crash_during_delivery_delivers_once);

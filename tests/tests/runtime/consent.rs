@@ -64,8 +64,9 @@ impl Setting {
         let start: Timestamp = "2026-02-15T10:30:00Z".parse().unwrap();
         let clock = Arc::new(SetClock(AtomicI64::new(start.as_micros())));
         let tools = Arc::new(Tools::default());
-        let agent = AgentBuilder::new(Config::default().answer_timeout(Duration::from_secs(60)))
-            .with_llm(Arc::new(model.clone()))
+        let agent = AgentBuilder::new()
+            .with_config(Config::default().with_answer_timeout(Duration::from_secs(60)))
+            .with_llm(model.clone())
             .with_storage(storage.clone())
             .with_plugin(tools.clone())
             .with_effects(Effects::default().with_clock(clock.clone()))
@@ -83,7 +84,7 @@ fn awaited(outcome: RunOutcome) -> PendingAction {
 }
 
 /// The question for consent shows the beginning and the end of a long call, and says how much it leaves out.
-async fn a_long_call_is_not_approved_unseen(site: Site) {
+async fn consent_shows_both_ends_of_a_long_call(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let command = format!("ls{}&& rm -rf /", " ".repeat(5000));
     let input = RawJson::of(&std::collections::BTreeMap::from([("command", &command)])).unwrap();
@@ -115,11 +116,11 @@ async fn a_long_call_is_not_approved_unseen(site: Site) {
     assert_eq!(chat.pending_call().await.unwrap(), None, "{name}");
 }
 
-each_store!(a_long_call_is_not_approved_unseen);
+each_store!(consent_shows_both_ends_of_a_long_call);
 
 /// An answer and the run that goes on from it are one commit; of many answers at the same moment, from many
 /// devices, one starts a run, and the tool runs once.
-async fn answer_and_run_is_one_commit(site: Site) {
+async fn answer_and_run_start_are_one_commit(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let setting = Setting::new(&storage, "shell", RawJson::empty_object());
     let chat = setting.agent.open(&device("laptop")).await.unwrap();
@@ -157,7 +158,7 @@ async fn answer_and_run_is_one_commit(site: Site) {
     check_log(&chat).await;
 }
 
-each_store!(answer_and_run_is_one_commit, flavor = "multi_thread", worker_threads = 2);
+each_store!(answer_and_run_start_are_one_commit, flavor = "multi_thread", worker_threads = 2);
 
 /// What a person chooses from is not cut short without a sign.
 async fn choices_that_are_not_shown_are_counted(site: Site) {
@@ -176,7 +177,7 @@ each_store!(choices_that_are_not_shown_are_counted);
 
 /// An answer that comes after its time is refused by every store, and nothing runs; the session still waits
 /// until whoever looks after it gives the question up.
-async fn consent_after_its_time_is_refused(site: Site) {
+async fn expired_consent_is_refused(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     for tool in ["shell", "ask_person", "measure"] {
         let setting = Setting::new(&storage, tool, RawJson::empty_object());
@@ -211,7 +212,7 @@ async fn consent_after_its_time_is_refused(site: Site) {
             "{name} {tool}"
         );
 
-        let (text, _) = read(chat.wake().await.unwrap().unwrap()).await;
+        let (text, _) = read(chat.run_pending().await.unwrap().unwrap()).await;
         assert_eq!(text, "went on", "{name} {tool}");
         assert!(setting.tools.0.lock().unwrap().is_empty(), "{name} {tool}: it ran");
         let (_, results) = calls(&chat).await.remove(0);
@@ -223,4 +224,4 @@ async fn consent_after_its_time_is_refused(site: Site) {
     }
 }
 
-each_store!(consent_after_its_time_is_refused);
+each_store!(expired_consent_is_refused);

@@ -7,13 +7,13 @@ use crate::common::{Faulty, agent_with, device, read};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Committed};
 use agent_core::event::{
-    Body, Event, EventType, Message, NewEvent, SystemMessage, ToolOutcome, ToolResult, ToolUse,
+    Event, EventPayload, EventType, Message, NewEvent, SystemMessage, ToolOutcome, ToolResult, ToolUse,
 };
 use agent_core::json::RawJson;
 use agent_core::model::CallId;
 use agent_core::session::{NewSession, Session, SessionSummary};
 use agent_core::store::{
-    Capabilities, Durability, EventPage, Page, Pulse, Purge, Purged, ReadEvents, Scope, SessionQuery,
+    Capabilities, Durability, EventPage, LeaseStatus, Page, Purge, Purged, ReadEvents, Scope, SessionQuery,
 };
 use agent_core::{
     Epoch, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, Timestamp, WorkspaceId,
@@ -50,10 +50,10 @@ impl SessionStore for Canned {
     async fn purge(&self, _: Purge) -> Result<Purged> {
         unreachable!()
     }
-    async fn beat(&self, _: SessionId, _: Epoch) -> Result<()> {
+    async fn heartbeat(&self, _: SessionId, _: Epoch) -> Result<()> {
         unreachable!()
     }
-    async fn pulse(&self, _: SessionId, _: Epoch) -> Result<Pulse> {
+    async fn lease_status(&self, _: SessionId, _: Epoch) -> Result<LeaseStatus> {
         unreachable!()
     }
     fn capabilities(&self) -> Capabilities {
@@ -100,22 +100,24 @@ fn call_id(n: u8) -> CallId {
 impl Piece {
     fn event(&self) -> NewEvent {
         let body = match self {
-            Self::User(text, _) => Body::UserMessage(Message::new(text.clone())),
-            Self::Agent(text) => Body::AgentMessage(Message::new(text.clone())),
-            Self::Thinking => Body::AgentThinking(Message::new("hm")),
-            Self::Injected(text) => Body::SystemMessage(SystemMessage::injected(text.clone())),
-            Self::Prompt(text) => Body::SystemMessage(SystemMessage::custom(text.clone())),
-            Self::Call(n) => Body::AgentToolUse(ToolUse::new(call_id(*n), "look", RawJson::empty_object())),
+            Self::User(text, _) => EventPayload::UserMessage(Message::new(text.clone())),
+            Self::Agent(text) => EventPayload::AgentMessage(Message::new(text.clone())),
+            Self::Thinking => EventPayload::AgentThinking(Message::new("hm")),
+            Self::Injected(text) => EventPayload::SystemMessage(SystemMessage::injected(text.clone())),
+            Self::Prompt(text) => EventPayload::SystemMessage(SystemMessage::custom(text.clone())),
+            Self::Call(n) => {
+                EventPayload::AgentToolUse(ToolUse::new(call_id(*n), "look", RawJson::empty_object()))
+            }
             Self::Custom(n) => {
-                Body::AgentCustomToolUse(ToolUse::new(call_id(*n), "ask", RawJson::empty_object()))
+                EventPayload::AgentCustomToolUse(ToolUse::new(call_id(*n), "ask", RawJson::empty_object()))
             }
             Self::Result(n, text) => {
                 let output = RawJson::of(text).unwrap();
-                Body::AgentToolResult(ToolResult::new(call_id(*n), ToolOutcome::Ok, output))
+                EventPayload::AgentToolResult(ToolResult::new(call_id(*n), ToolOutcome::Ok, output))
             }
             Self::Delivered(n) => {
                 let output = RawJson::parse("[1]").unwrap();
-                Body::UserCustomToolResult(ToolResult::new(call_id(*n), ToolOutcome::Ok, output))
+                EventPayload::UserCustomToolResult(ToolResult::new(call_id(*n), ToolOutcome::Ok, output))
             }
             Self::Unknown => {
                 return NewEvent::new("x.app.thing".parse().unwrap(), RawJson::parse("[1,2]").unwrap());
@@ -139,7 +141,7 @@ fn canned(pieces: &[(Piece, bool)]) -> (Canned, Session) {
         let new = piece.event();
         let mut event = template.clone();
         event.seq = Seq::new(log.len() as u64 + 1);
-        (event.kind, event.data, event.transition) = (new.kind, new.data, None);
+        (event.kind, event.payload, event.transition) = (new.kind, new.payload, None);
         (event.commit, event.n) = match log.last() {
             Some(last) if *continues => (last.commit, last.n + 1),
             _ => (effects.new_commit_id(), 1),
@@ -147,10 +149,10 @@ fn canned(pieces: &[(Piece, bool)]) -> (Canned, Session) {
         if let Piece::User(_, takes) = piece {
             session.last_input = event.seq;
             if *takes {
-                session.taken = event.seq;
+                session.inputs_claimed_through = event.seq;
                 let taken = event.seq;
                 let change = format!(
-                    r#"{{"trigger":"begin_run","from":"queued","to":"running","reason":"input","taken":{taken}}}"#
+                    r#"{{"trigger":"begin_run","from":"queued","to":"running","reason":"input","inputs_claimed_through":{taken}}}"#
                 );
                 event.transition = Some(RawJson::parse(&change).unwrap());
             }
@@ -198,13 +200,13 @@ proptest! {
     /// Peers 14: whatever the log holds and wherever it is cut, what the model is given is pair-safe, within the
     /// limits, and starts with what a person said.
     #[test]
-    fn any_history_becomes_a_conversation_that_providers_accept(
+    fn any_history_yields_a_valid_conversation(
         pieces in prop::collection::vec((piece(), any::<bool>()), 0..120),
         most in 1usize..40,
         bytes in 1usize..2000,
     ) {
         let (store, session) = canned(&pieces);
-        let limits = ContextLimits::new(most, bytes).tool_output_bytes(30);
+        let limits = ContextLimits::new(most, bytes).with_tool_output_bytes(30);
         let mut context = context(&store, &session, limits);
         for trimmed in [false, true] {
             if trimmed {
@@ -213,7 +215,7 @@ proptest! {
             let messages = context.messages();
             validate(&messages);
             prop_assert!(messages.len() <= most.max(2) + 1, "{} of {most}", messages.len());
-            if context.is_cut() && session.taken > Seq::ZERO {
+            if context.is_cut() && session.inputs_claimed_through > Seq::ZERO {
                 let first = messages.first();
                 prop_assert!(matches!(first, Some(ModelMessage::User(_))), "trimmed: {trimmed}, {first:?}");
             }
@@ -234,7 +236,7 @@ proptest! {
         prop_assert!(!context.is_cut());
         let messages = context.messages();
         validate(&messages);
-        let taken = usize::try_from(session.taken.get()).unwrap();
+        let taken = usize::try_from(session.inputs_claimed_through.get()).unwrap();
         let users: Vec<_> = pieces[..taken].iter().filter_map(|(piece, _)| match piece {
             // A provider refuses a message of white space only.
             Piece::User(text, _) if text.trim().is_empty() => Some("(no text)".to_owned()),
@@ -263,7 +265,7 @@ proptest! {
 
 /// The cost of a context depends on its limits, not on the length of the history.
 #[tokio::test]
-async fn a_context_of_a_long_history_reads_its_end_only() {
+async fn context_reads_only_the_end_of_a_long_history() {
     let effects = Effects::default();
     let faulty = Faulty::new(MemoryStore::new().into());
     let sessions = faulty.storage().sessions;
@@ -287,7 +289,7 @@ async fn limits_keep_the_newest_and_the_question(site: Site) {
         .map(|n| Turn::new().text("t".repeat(90)).call(&format!("{n}"), "none", RawJson::empty_object()));
     let model =
         ScriptedProvider::new((0..10).map(|_| Turn::new().text("answer")).chain(turn).chain([Turn::new()]));
-    let config = Config::default().context(ContextLimits::new(4, 600));
+    let config = Config::default().with_context_limits(ContextLimits::new(4, 600));
     let agent = agent_with(&storage, model.clone(), config, []);
     let chat = agent.open(&device("laptop")).await.unwrap();
     for n in 0..10 {
@@ -314,7 +316,7 @@ each_store!(limits_keep_the_newest_and_the_question);
 async fn a_huge_question_is_shortened_at_characters(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let model = ScriptedProvider::new([Turn::new()]);
-    let config = Config::default().context(ContextLimits::new(10, 1001));
+    let config = Config::default().with_context_limits(ContextLimits::new(10, 1001));
     let agent = agent_with(&storage, model.clone(), config, []);
     let chat = agent.open(&device("laptop")).await.unwrap();
     read(chat.prompt("대화🙂".repeat(1000)).await.unwrap()).await;
@@ -328,7 +330,7 @@ each_store!(a_huge_question_is_shortened_at_characters);
 
 /// Peers 14: what a person says while calls are open stands behind their results; calls of one answer stay one message.
 #[test]
-fn what_comes_between_a_call_and_its_result_follows_the_pair() {
+fn input_between_call_and_result_follows_both() {
     let pieces = [
         Piece::User("first".to_owned(), true),
         Piece::Agent("I look".to_owned()),
@@ -364,7 +366,7 @@ fn what_comes_between_a_call_and_its_result_follows_the_pair() {
 
 /// Peers 14: the newest exchange is given whole, also where it is larger than a page or all room.
 #[test]
-fn the_newest_exchange_is_never_torn() {
+fn newest_exchange_is_never_split() {
     for (calls, output) in [(60u8, 10usize), (20, 4000)] {
         let mut pieces = vec![(Piece::User("old".to_owned(), true), false); 30];
         pieces.push((Piece::User("do it".to_owned(), true), false));
@@ -372,7 +374,8 @@ fn the_newest_exchange_is_never_torn() {
         pieces.extend((0..calls).map(|n| (Piece::Call(n), true)));
         pieces.extend((0..calls).map(|n| (Piece::Result(n, "한".repeat(output)), false)));
         let (store, session) = canned(&pieces);
-        let mut context = context(&store, &session, ContextLimits::new(3, 20_000).tool_output_bytes(12_000));
+        let mut context =
+            context(&store, &session, ContextLimits::new(3, 20_000).with_tool_output_bytes(12_000));
         for trimmed in [false, true] {
             if trimmed {
                 context.trim();
@@ -389,7 +392,7 @@ fn the_newest_exchange_is_never_torn() {
 }
 
 /// What was cleared does not reach the model, and a fork's history does, through its ancestors.
-async fn context_after_clear_and_fork(site: Site) {
+async fn context_excludes_cleared_and_includes_forked(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let model = ScriptedProvider::new((0..4).map(|n| Turn::new().text(format!("a{n}"))));
     let agent = agent_with(&storage, model.clone(), Config::default(), []);
@@ -415,11 +418,11 @@ async fn context_after_clear_and_fork(site: Site) {
     assert_eq!(texts(3), ["q1", "a1", "q3"], "{name}");
 }
 
-each_store!(context_after_clear_and_fork);
+each_store!(context_excludes_cleared_and_includes_forked);
 
 /// Damage in older history leaves the newer part usable, and is named.
 #[test]
-fn damage_in_the_past_is_named_and_survived() {
+fn damage_in_older_history_is_named_and_survived() {
     #[derive(Debug)]
     struct Damaged(Canned);
     #[async_trait]
@@ -443,10 +446,10 @@ fn damage_in_the_past_is_named_and_survived() {
         async fn purge(&self, _: Purge) -> Result<Purged> {
             unreachable!()
         }
-        async fn beat(&self, _: SessionId, _: Epoch) -> Result<()> {
+        async fn heartbeat(&self, _: SessionId, _: Epoch) -> Result<()> {
             unreachable!()
         }
-        async fn pulse(&self, _: SessionId, _: Epoch) -> Result<Pulse> {
+        async fn lease_status(&self, _: SessionId, _: Epoch) -> Result<LeaseStatus> {
             unreachable!()
         }
         fn capabilities(&self) -> Capabilities {
@@ -464,7 +467,7 @@ fn damage_in_the_past_is_named_and_survived() {
 
 /// Questions that came while a long run went on stand where they were taken up, behind all that the run
 /// said, however far back in the log they lie; and all of them are asked.
-async fn questions_from_before_a_long_run_are_asked_at_its_end(site: Site) {
+async fn inputs_during_a_long_run_follow_its_output(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     // So many that the questions lie within what is read at once, and so many that they do not.
     for calls in [15, 80] {
@@ -474,7 +477,8 @@ async fn questions_from_before_a_long_run_are_asked_at_its_end(site: Site) {
             if n == 0 { turn.gate(&gate) } else { turn }
         });
         let model = ScriptedProvider::new(turns.chain([Turn::new().text("done"), Turn::new().text("yes")]));
-        let config = Config::default().context(ContextLimits::new(6, 1 << 20)).max_turns(100);
+        let config =
+            Config::default().with_context_limits(ContextLimits::new(6, 1 << 20)).with_max_turns(100);
         let agent = agent_with(&storage, model.clone(), config, []);
         let chat = agent.open(&device(&format!("{calls}"))).await.unwrap();
         let mut run = chat.prompt("first").await.unwrap();
@@ -483,7 +487,7 @@ async fn questions_from_before_a_long_run_are_asked_at_its_end(site: Site) {
         chat.send("third").await.unwrap();
         gate.open();
         read(run).await;
-        read(chat.wake().await.unwrap().unwrap()).await;
+        read(chat.run_pending().await.unwrap().unwrap()).await;
         let request = &model.requests()[calls + 1].messages;
         validate(request);
         let expected = [ModelMessage::User("second".to_owned()), ModelMessage::User("third".to_owned())];
@@ -491,4 +495,4 @@ async fn questions_from_before_a_long_run_are_asked_at_its_end(site: Site) {
     }
 }
 
-each_store!(questions_from_before_a_long_run_are_asked_at_its_end);
+each_store!(inputs_during_a_long_run_follow_its_output);

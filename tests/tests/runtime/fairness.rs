@@ -7,11 +7,11 @@ use std::time::Duration;
 use crate::common::{agent_with, device, eventually};
 use agent_core::state::SessionState;
 use agent_core::store::SessionQuery;
-use agent_core::{MemoryStore, Result, Storage, TenantId, Tenants, async_trait};
+use agent_core::{Backend, MemoryStore, Result, Storage, TenantId, async_trait};
 use agent_runtime::context::ModelMessage;
 use agent_runtime::{
-    AgentRuntime, Config, EchoProvider, LlmProvider, ModelRequest, ModelStream, Scheduler, SchedulerConfig,
-    SessionHandle,
+    AgentRuntime, Config, Conversation, EchoProvider, LlmProvider, ModelRequest, ModelStream, Scheduler,
+    SchedulerConfig,
 };
 use futures::stream::{self, StreamExt};
 
@@ -47,7 +47,7 @@ fn tenant(name: &str) -> TenantId {
 }
 
 /// Sessions of one tenant, each with this input.
-async fn sessions(agent: &AgentRuntime, count: usize, text: &str) -> Vec<SessionHandle> {
+async fn sessions(agent: &AgentRuntime, count: usize, text: &str) -> Vec<Conversation> {
     let mut made = Vec::new();
     for n in 0..count {
         let session = agent.open(&device(&format!("device-{n}"))).await.unwrap();
@@ -58,7 +58,7 @@ async fn sessions(agent: &AgentRuntime, count: usize, text: &str) -> Vec<Session
 }
 
 async fn count(storage: &Storage, state: SessionState) -> u64 {
-    let query = SessionQuery::new().states([state]).limit(1).with_total();
+    let query = SessionQuery::new().with_states([state]).with_limit(1).with_total();
     storage.sessions.list(query).await.unwrap().total.unwrap()
 }
 
@@ -68,17 +68,17 @@ async fn quiet_tenants_are_served_beside_a_noisy_one() {
     let store = MemoryStore::new();
     let model = Silent::default();
     // Longer than the test, in simulated time.
-    let config = Config::default().model_silence(Duration::from_secs(24 * 3600));
+    let config = Config::default().with_model_silence(Duration::from_secs(24 * 3600));
     let agent = agent_with(&store.clone().into(), model.clone(), config, []);
-    let noisy = agent.rebind(store.storage(&tenant("a-noisy")));
+    let noisy = agent.for_storage(store.tenant(&tenant("a-noisy")));
     sessions(&noisy, 30, "hang").await;
     let mut quiet = Vec::new();
     for n in 0..TENANTS {
-        let agent = agent.rebind(store.storage(&tenant(&format!("quiet-{n}"))));
+        let agent = agent.for_storage(store.tenant(&tenant(&format!("quiet-{n}"))));
         quiet.extend(sessions(&agent, 1, "hello").await);
     }
     let scheduler = Scheduler::over(agent.clone(), Arc::new(store.clone()))
-        .config(SchedulerConfig::new().every(Duration::from_millis(5)));
+        .with_config(SchedulerConfig::new().with_interval(Duration::from_millis(5)));
     let task = tokio::spawn(scheduler.run());
     for answers in 1..=3 {
         eventually(async || {

@@ -6,7 +6,7 @@ use crate::common::{Faulty, agent, agent_with, check_log, device, read, said, tr
 use agent_core::ErrorKind;
 use agent_core::json::RawJson;
 use agent_core::state::{Reason, SessionState};
-use agent_runtime::{Config, Gate, Persistence, RunOutcome, ScriptedProvider, StopReason, Turn, Update};
+use agent_runtime::{Config, Gate, OnStoreError, RunOutcome, ScriptedProvider, StopReason, Turn, Update};
 use agent_tests::{Site, each_store};
 use futures::StreamExt;
 
@@ -22,7 +22,7 @@ async fn a_failing_provider_leaves_the_session_usable(site: Site) {
     ]);
     let agent = agent(&storage, model);
     let chat = agent.open(&device("laptop")).await.unwrap();
-    for text in ["quota exceeded; add credit", "provider scripted panicked", "without saying why"] {
+    for text in ["quota exceeded; add credit", "provider scripted panicked", "without a stop reason"] {
         let mut run = chat.prompt("secret words").await.unwrap();
         let mut failed = None;
         let mut report = None;
@@ -39,7 +39,7 @@ async fn a_failing_provider_leaves_the_session_usable(site: Site) {
         assert_eq!(report.outcome, RunOutcome::Failed(failed.clone()), "{name}");
         let now = chat.refresh().await.unwrap();
         assert_eq!((now.status.state, now.status.reason), (SessionState::Idle, Reason::RunError), "{name}");
-        assert_eq!((now.failure.as_ref(), now.pending), (Some(&failed), 0), "{name}: kept, not pending");
+        assert_eq!((now.failure.as_ref(), now.inputs_open), (Some(&failed), 0), "{name}: kept, not pending");
     }
     let (text, report) = read(chat.prompt("again").await.unwrap()).await;
     assert_eq!((text.as_str(), report.outcome), ("fine", RunOutcome::Completed(Reason::EndTurn)), "{name}");
@@ -53,12 +53,12 @@ async fn a_failing_provider_leaves_the_session_usable(site: Site) {
 each_store!(a_failing_provider_leaves_the_session_usable);
 
 /// A model that is silent for too long is given up; one that goes on saying something is not.
-async fn a_silent_provider_is_given_up(site: Site) {
+async fn silent_provider_times_out(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let second = Duration::from_secs(1);
     let slow = (0..30).fold(Turn::new(), |turn, n| turn.wait(second * 9).text(format!("{n} ")));
     let model = ScriptedProvider::new([slow, Turn::new().text("so").gate(&Gate::new())]);
-    let agent = agent_with(&storage, model, Config::default().model_silence(second * 10), []);
+    let agent = agent_with(&storage, model, Config::default().with_model_silence(second * 10), []);
     let chat = agent.open(&device("laptop")).await.unwrap();
     assert!(read(chat.prompt("1").await.unwrap()).await.0.ends_with("29 "), "{name}");
     let (text, report) = read(chat.prompt("2").await.unwrap()).await;
@@ -71,10 +71,10 @@ async fn a_silent_provider_is_given_up(site: Site) {
     assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Idle, "{name}");
 }
 
-each_store!(a_silent_provider_is_given_up, start_paused = true);
+each_store!(silent_provider_times_out, start_paused = true);
 
 /// Strict: a turn that cannot be stored fails, with the store's error; the session stays usable.
-async fn strict_a_turn_that_cannot_be_stored_fails(site: Site) {
+async fn store_error_fail_fails_the_turn(site: Site) {
     let (name, under) = (site.name, site.open().await);
     let faulty = Faulty::new(under);
     let gate = Gate::new();
@@ -95,18 +95,18 @@ async fn strict_a_turn_that_cannot_be_stored_fails(site: Site) {
     assert_eq!(texts, ["1", "2", "kept"], "{name}");
 }
 
-each_store!(strict_a_turn_that_cannot_be_stored_fails);
+each_store!(store_error_fail_fails_the_turn);
 
 /// An input that cannot be stored starts no run, in either mode.
-async fn an_input_that_cannot_be_stored_starts_nothing(site: Site) {
+async fn unstored_input_starts_no_run(site: Site) {
     let (name, under) = (site.name, site.open().await);
-    for persistence in [Persistence::Strict, Persistence::BestEffort] {
+    for persistence in [OnStoreError::Fail, OnStoreError::Continue] {
         let faulty = Faulty::new(under.clone());
         let model = ScriptedProvider::new([]);
-        let config = Config::default().persistence(persistence);
+        let config = Config::default().with_on_store_error(persistence);
         let agent = agent_with(&faulty.storage(), model.clone(), config, []);
         let chat = agent.open(&device("laptop")).await.unwrap();
-        let head = chat.snapshot().head;
+        let head = chat.record().head;
         faulty.fail_commits(1);
         let error = chat.prompt("1").await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Full, "{name}");
@@ -115,11 +115,11 @@ async fn an_input_that_cannot_be_stored_starts_nothing(site: Site) {
     }
 }
 
-each_store!(an_input_that_cannot_be_stored_starts_nothing);
+each_store!(unstored_input_starts_no_run);
 
 /// Best effort: what cannot be stored is reported, the turn goes on to the user, and it is stored with the next
 /// step, once and in order.
-async fn best_effort_reports_and_goes_on(site: Site) {
+async fn store_error_continue_reports_and_stores_later(site: Site) {
     let (name, under) = (site.name, site.open().await);
     let faulty = Faulty::new(under);
     let gate = Gate::new();
@@ -127,7 +127,7 @@ async fn best_effort_reports_and_goes_on(site: Site) {
         Turn::new().text("I look.").gate(&gate).call("c", "nothing", RawJson::empty_object()),
         Turn::new().text("done"),
     ]);
-    let config = Config::default().persistence(Persistence::BestEffort);
+    let config = Config::default().with_on_store_error(OnStoreError::Continue);
     let agent = agent_with(&faulty.storage(), model.clone(), config, []);
     let chat = agent.open(&device("laptop")).await.unwrap();
     let mut run = chat.prompt("1").await.unwrap();
@@ -156,15 +156,15 @@ async fn best_effort_reports_and_goes_on(site: Site) {
     check_log(&chat).await;
 }
 
-each_store!(best_effort_reports_and_goes_on);
+each_store!(store_error_continue_reports_and_stores_later);
 
 /// Best effort: where nothing can be stored to the end, the user gets the answer and is told so.
-async fn best_effort_says_that_the_turn_is_not_stored(site: Site) {
+async fn store_error_continue_reports_an_unstored_turn(site: Site) {
     let (name, under) = (site.name, site.open().await);
     let faulty = Faulty::new(under);
     let gate = Gate::new();
     let model = ScriptedProvider::new([Turn::new().text("heard").gate(&gate)]);
-    let config = Config::default().persistence(Persistence::BestEffort);
+    let config = Config::default().with_on_store_error(OnStoreError::Continue);
     let agent = agent_with(&faulty.storage(), model, config, []);
     let chat = agent.open(&device("laptop")).await.unwrap();
     let mut run = chat.prompt("1").await.unwrap();
@@ -177,17 +177,17 @@ async fn best_effort_says_that_the_turn_is_not_stored(site: Site) {
     assert_eq!(said(&chat).await.len(), 1, "{name}");
 }
 
-each_store!(best_effort_says_that_the_turn_is_not_stored);
+each_store!(store_error_continue_reports_an_unstored_turn);
 
 /// An answer that is larger than an event is cut, and the session stays usable.
-async fn an_answer_beyond_the_limit_does_not_block_the_session(site: Site) {
+async fn oversized_answer_is_cut_and_session_stays_usable(site: Site) {
     let (name, storage) = (site.name, site.open().await);
-    for persistence in [Persistence::Strict, Persistence::BestEffort] {
+    for persistence in [OnStoreError::Fail, OnStoreError::Continue] {
         let model = ScriptedProvider::new([
             Turn::new().text("x".repeat(17 << 20)).done(StopReason::EndTurn),
             Turn::new().text("short"),
         ]);
-        let config = Config::default().persistence(persistence);
+        let config = Config::default().with_on_store_error(persistence);
         let agent = agent_with(&storage, model, config, []);
         let chat = agent.open(&device(&format!("{persistence:?}"))).await.unwrap();
         let (text, report) = read(chat.prompt("1").await.unwrap()).await;
@@ -198,4 +198,4 @@ async fn an_answer_beyond_the_limit_does_not_block_the_session(site: Site) {
     }
 }
 
-each_store!(an_answer_beyond_the_limit_does_not_block_the_session);
+each_store!(oversized_answer_is_cut_and_session_stays_usable);

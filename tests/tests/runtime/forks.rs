@@ -8,7 +8,7 @@ use agent_tests::{Site, each_store};
 
 /// A fork that is made while the original is being answered asks the model nothing by itself: the question
 /// belongs to the original. It knows the question, and goes on when it is prompted.
-async fn fork_during_a_run_asks_the_model_nothing(site: Site) {
+async fn fork_during_a_run_makes_no_model_call(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let gate = Gate::new();
     let model = ScriptedProvider::new([
@@ -22,9 +22,9 @@ async fn fork_during_a_run_asks_the_model_nothing(site: Site) {
     let fork = chat.fork(None).await.unwrap();
     let early = chat.fork(Some(chat.refresh().await.unwrap().last_input)).await.unwrap();
     for fork in [&fork, &early] {
-        let now = fork.snapshot();
-        assert_eq!((now.status.state, now.pending), (SessionState::Idle, 0), "{name}");
-        assert_eq!((now.handled, now.counts.user), (now.last_input, 1), "{name}");
+        let now = fork.record();
+        assert_eq!((now.status.state, now.inputs_open), (SessionState::Idle, 0), "{name}");
+        assert_eq!((now.inputs_done_through, now.counts.user), (now.last_input, 1), "{name}");
     }
     assert_eq!(Scheduler::new(agent.clone()).round().await.unwrap().ran, 0, "{name}");
     gate.open();
@@ -39,10 +39,10 @@ async fn fork_during_a_run_asks_the_model_nothing(site: Site) {
     check_log(&chat).await;
 }
 
-each_store!(fork_during_a_run_asks_the_model_nothing);
+each_store!(fork_during_a_run_makes_no_model_call);
 
 /// Open inputs come along if that is asked for, at the head and at an earlier event: the fork answers them, once.
-async fn a_fork_takes_open_inputs_if_asked(site: Site) {
+async fn fork_takes_open_inputs_on_request(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let model = ScriptedProvider::new((0..2).map(|n| Turn::new().text(format!("answer {n}"))));
     let agent = agent(&storage, model.clone());
@@ -52,16 +52,16 @@ async fn a_fork_takes_open_inputs_if_asked(site: Site) {
     chat.interrupt().await.unwrap();
     let early = chat.fork(Fork::at(asked).with_open_inputs()).await.unwrap();
     let late = chat.fork(Fork::new().with_open_inputs()).await.unwrap();
-    assert_eq!(late.snapshot().status.state, SessionState::Idle, "{name}: nothing was open any more");
+    assert_eq!(late.record().status.state, SessionState::Idle, "{name}: nothing was open any more");
     for fork in [&head, &early] {
-        let now = fork.snapshot();
-        assert_eq!((now.status.state, now.pending), (SessionState::Queued, 1), "{name}");
+        let now = fork.record();
+        assert_eq!((now.status.state, now.inputs_open), (SessionState::Queued, 1), "{name}");
     }
     assert_eq!(Scheduler::new(agent.clone()).round().await.unwrap().ran, 2, "{name}");
     for fork in [&head, &early] {
-        assert_eq!((said(fork).await.len(), fork.refresh().await.unwrap().pending), (2, 0), "{name}");
+        assert_eq!((said(fork).await.len(), fork.refresh().await.unwrap().inputs_open), (2, 0), "{name}");
     }
     assert_eq!((said(&chat).await.len(), model.requests().len()), (1, 2), "{name}");
 }
 
-each_store!(a_fork_takes_open_inputs_if_asked);
+each_store!(fork_takes_open_inputs_on_request);

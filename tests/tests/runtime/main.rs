@@ -4,32 +4,39 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "what was counted is printed")]
 
+mod answer_limits;
 mod answers;
+mod attach;
 mod build;
 mod chaos;
 mod children;
 mod common;
+mod concurrent_schedulers;
 mod consent;
 mod context;
-mod crowd;
+mod conversation;
 mod fairness;
 mod faults;
+mod finish;
 mod forks;
-mod freeze;
-mod greedy;
-mod hidden;
-mod keep;
+mod frozen_config;
+mod functions;
+mod human_in_the_loop;
+mod input_queue;
 mod manager;
-mod models;
 mod panics;
-mod people;
+mod provider_choice;
+mod redaction;
 mod refusals;
 mod scheduler;
-mod schedulers;
 mod secrets;
 mod session_tools;
 mod states;
 mod stop;
+mod streams;
 mod takeover;
+mod tool_payloads;
 mod tools;
 mod turn;
+mod waiting;
+mod wire;

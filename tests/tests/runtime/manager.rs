@@ -1,12 +1,12 @@
 //! Devices, workspaces and their main sessions.
 
-use agent_runtime::holdings::WorkspaceBlobs;
+use agent_runtime::blobs::WorkspaceBlobs;
 use agent_tests::{Site, each_store};
 use std::collections::BTreeSet;
 
 use crate::common::{Faulty, agent, device, read};
 use agent_core::clock::Effects;
-use agent_core::commit::Expect;
+use agent_core::commit::Precondition;
 use agent_core::store::{BindingQuery, SessionQuery, WorkspaceQuery};
 use agent_core::{ErrorKind, Storage, WorkspaceId};
 use agent_runtime::{EchoProvider, NewWorkspace, Resolution, WorkspaceManager};
@@ -40,7 +40,7 @@ async fn eight_first_contacts_make_one_workspace_one_binding_one_session(site: S
         assert_eq!(sessions.len(), 1, "{name}");
         assert_eq!(counts(&storage).await, (round + 1, round + 1), "{name}");
     }
-    let sessions = storage.sessions.list(SessionQuery::new().limit(100)).await.unwrap();
+    let sessions = storage.sessions.list(SessionQuery::new().with_limit(100)).await.unwrap();
     assert_eq!(sessions.items.len(), 20, "{name}");
 }
 
@@ -51,7 +51,7 @@ each_store!(
 );
 
 /// A crash between binding and creating leaves work that the next call finishes, under the same id.
-async fn a_crash_between_bind_and_create_leads_to_the_same_workspace(site: Site) {
+async fn crash_between_bind_and_create_keeps_the_id(site: Site) {
     let (name, under) = (site.name, site.open().await);
     let faulty = Faulty::new(under.clone());
     let manager = manager(&faulty.storage());
@@ -68,10 +68,10 @@ async fn a_crash_between_bind_and_create_leads_to_the_same_workspace(site: Site)
     assert_eq!(counts(&under).await, (1, 1), "{name}");
 }
 
-each_store!(a_crash_between_bind_and_create_leads_to_the_same_workspace);
+each_store!(crash_between_bind_and_create_keeps_the_id);
 
 /// A device whose workspace was deleted is bound anew, and it is said so.
-async fn a_deleted_workspace_is_rebound_and_reported(site: Site) {
+async fn device_of_a_deleted_workspace_is_rebound(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let manager = manager(&storage);
     let laptop = device("laptop");
@@ -83,11 +83,11 @@ async fn a_deleted_workspace_is_rebound_and_reported(site: Site) {
     assert_eq!(storage.bindings.resolve(&laptop).await.unwrap(), Some(new.workspace.id), "{name}");
 }
 
-each_store!(a_deleted_workspace_is_rebound_and_reported);
+each_store!(device_of_a_deleted_workspace_is_rebound);
 
 /// A bound workspace that cannot be read, for whatever reason, is not taken for one that is not there: the error is
 /// returned as it is, and nothing is created, bound or unbound.
-async fn what_cannot_be_read_is_not_created_again(site: Site) {
+async fn unreadable_workspace_is_not_recreated(site: Site) {
     let (name, under) = (site.name, site.open().await);
     let faulty = Faulty::new(under.clone());
     let manager = manager(&faulty.storage());
@@ -111,10 +111,10 @@ async fn what_cannot_be_read_is_not_created_again(site: Site) {
     }
 }
 
-each_store!(what_cannot_be_read_is_not_created_again);
+each_store!(unreadable_workspace_is_not_recreated);
 
 /// Get-or-create of the default workspace yields one, under concurrency too.
-async fn the_default_workspace_is_one(site: Site) {
+async fn default_workspace_is_created_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let manager = manager(&storage);
     let tasks: Vec<_> = (0..8)
@@ -132,7 +132,7 @@ async fn the_default_workspace_is_one(site: Site) {
     assert_eq!(mains.len(), 1, "{name}: one record, and so one main session");
 }
 
-each_store!(the_default_workspace_is_one, flavor = "multi_thread", worker_threads = 4);
+each_store!(default_workspace_is_created_once, flavor = "multi_thread", worker_threads = 4);
 
 /// Creating an id that exists changes nothing.
 async fn a_second_create_is_a_conflict_and_changes_nothing(site: Site) {
@@ -147,7 +147,7 @@ async fn a_second_create_is_a_conflict_and_changes_nothing(site: Site) {
 each_store!(a_second_create_is_a_conflict_and_changes_nothing);
 
 /// Rename, list, bind, look up, unbind.
-async fn records_change_and_devices_move(site: Site) {
+async fn workspaces_are_renamed_and_devices_rebound(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let manager = manager(&storage);
     let one = manager.create(NewWorkspace::new("one")).await.unwrap();
@@ -176,7 +176,7 @@ async fn records_change_and_devices_move(site: Site) {
     manager.bind(&laptop, one.id).await.unwrap();
     manager.bind(&phone, one.id).await.unwrap();
     manager.bind(&laptop, two.id).await.unwrap();
-    let of_one = manager.bindings(BindingQuery::new().workspace(one.id)).await.unwrap();
+    let of_one = manager.bindings(BindingQuery::new().with_workspace(one.id)).await.unwrap();
     assert_eq!(of_one.items.iter().map(|b| b.device.as_str()).collect::<Vec<_>>(), ["phone"], "{name}");
     assert!(manager.unbind(&phone).await.unwrap(), "{name}");
     assert!(!manager.unbind(&phone).await.unwrap(), "{name}");
@@ -185,14 +185,14 @@ async fn records_change_and_devices_move(site: Site) {
     assert_eq!(manager.list(WorkspaceQuery::new()).await.unwrap().items.len(), 2, "{name}");
 }
 
-each_store!(records_change_and_devices_move, flavor = "multi_thread", worker_threads = 4);
+each_store!(workspaces_are_renamed_and_devices_rebound, flavor = "multi_thread", worker_threads = 4);
 
 /// Every prompt counts as access, and a workspace that is gone does not fail it.
 async fn a_prompt_touches_its_workspace(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let agent = agent(&storage, EchoProvider::new());
     let chat = agent.open(&device("laptop")).await.unwrap();
-    let id = chat.snapshot().workspace;
+    let id = chat.record().workspace;
     let before = agent.workspaces().load(id).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     read(chat.prompt("hello").await.unwrap()).await;
@@ -207,11 +207,11 @@ async fn a_prompt_touches_its_workspace(site: Site) {
 each_store!(a_prompt_touches_its_workspace);
 
 /// An error of the binding store or the workspace store is handed on, and makes no workspace.
-async fn an_error_of_the_store_makes_no_workspace(site: Site) {
+async fn store_error_creates_no_workspace(site: Site) {
     let (name, under) = (site.name, site.open().await);
     let laptop = device("laptop");
     let id = Effects::default().new_workspace_id();
-    under.bindings.bind(&laptop, id, Expect::Absent).await.unwrap();
+    under.bindings.bind(&laptop, id, Precondition::MustNotExist).await.unwrap();
     let faulty = Faulty::new(under.clone());
     faulty.fail_puts(100);
     let agent = agent(&faulty.storage(), EchoProvider::new());
@@ -221,15 +221,15 @@ async fn an_error_of_the_store_makes_no_workspace(site: Site) {
     assert_eq!(under.bindings.resolve(&laptop).await.unwrap(), Some(id), "{name}: the binding stays");
 }
 
-each_store!(an_error_of_the_store_makes_no_workspace);
+each_store!(store_error_creates_no_workspace);
 
 /// A device whose main session was deleted gets a new one, and any session of the workspace can be made the main.
-async fn a_deleted_main_session_is_replaced_by_one(site: Site) {
+async fn deleted_main_session_is_replaced_by_one_new(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let agent = agent(&storage, EchoProvider::new());
     let laptop = device("laptop");
     let old = agent.open(&laptop).await.unwrap();
-    let workspace = old.snapshot().workspace;
+    let workspace = old.record().workspace;
     old.delete().await.unwrap();
     let tasks: Vec<_> = (0..6)
         .map(|_| {
@@ -252,30 +252,30 @@ async fn a_deleted_main_session_is_replaced_by_one(site: Site) {
     assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{name}: {error}");
 }
 
-each_store!(a_deleted_main_session_is_replaced_by_one, flavor = "multi_thread", worker_threads = 4);
+each_store!(deleted_main_session_is_replaced_by_one_new, flavor = "multi_thread", worker_threads = 4);
 
-/// A shelf is not made a person's session, and not ended by itself, by whatever call: what an area holds is there
+/// A hidden session is not made a person's session, and not ended by itself, by whatever call: what an area holds is there
 /// until its workspace goes. A session that only carries the label is a session as any other.
-async fn a_shelf_is_no_session_of_a_person(site: Site) {
+async fn hidden_session_cannot_be_used_or_ended(site: Site) {
     use agent_core::SessionStoreExt;
     use agent_core::model::{Actor, Patch};
     use agent_core::session::NewSession;
     use agent_core::state::SessionState;
-    use agent_core::store::{Shelf, WorkspaceArea};
-    use agent_runtime::retention::Former;
+    use agent_core::store::{HiddenSession, WorkspaceArea};
+    use agent_runtime::retention::OldSessionAction;
     let (name, storage) = (site.name, site.open().await);
     let (effects, manager) = (Effects::default(), manager(&storage));
     let agent = agent(&storage, EchoProvider::new());
     let main = agent.open(&device("laptop")).await.unwrap();
-    let workspace = main.snapshot().workspace;
+    let workspace = main.record().workspace;
     let area = WorkspaceBlobs::new(&storage, &effects, workspace, WorkspaceArea::Memory);
     area.put("a", b"kept", Actor::USER).await.unwrap();
-    let shelf = Shelf::area(workspace, WorkspaceArea::Memory).id();
+    let hidden = HiddenSession::area(workspace, WorkspaceArea::Memory).id();
     for refused in [
-        manager.set_main_session(workspace, shelf).await.map(drop).unwrap_err(),
-        manager.delete_session(shelf).await.map(drop).unwrap_err(),
-        manager.reset(shelf, Former::Delete).await.map(drop).unwrap_err(),
-        agent.session(shelf).await.unwrap().delete().await.unwrap_err(),
+        manager.set_main_session(workspace, hidden).await.map(drop).unwrap_err(),
+        manager.delete_session(hidden).await.map(drop).unwrap_err(),
+        manager.reset(hidden, OldSessionAction::Delete).await.map(drop).unwrap_err(),
+        agent.session(hidden).await.unwrap().delete().await.unwrap_err(),
     ] {
         assert_eq!(*refused.kind(), ErrorKind::InvalidInput, "{name}: {refused}");
         assert!(refused.to_string().contains("area/memory"), "{name}: {refused}");
@@ -283,13 +283,38 @@ async fn a_shelf_is_no_session_of_a_person(site: Site) {
     assert_eq!(storage.workspaces.load(workspace).await.unwrap().main_session, main.id(), "{name}");
     area.put("a", b"still", Actor::USER).await.unwrap();
     let new = NewSession::new(effects.new_session_id(), workspace);
-    let new = new.with(&Patch::new().label(Shelf::LABEL, "of books"));
+    let new = new.with_patch(&Patch::new().with_label(HiddenSession::LABEL, "of books"));
     let own = storage.sessions.create(&effects, new).await.unwrap();
     manager.delete_session(own.id).await.unwrap();
     manager.delete(workspace).await.unwrap();
-    let gone = storage.sessions.load(shelf).await.unwrap();
+    let gone = storage.sessions.load(hidden).await.unwrap();
     assert_eq!(gone.status.state, SessionState::Deleted, "{name}");
-    manager.delete_session(shelf).await.unwrap();
+    manager.delete_session(hidden).await.unwrap();
 }
 
-each_store!(a_shelf_is_no_session_of_a_person);
+each_store!(hidden_session_cannot_be_used_or_ended);
+
+/// Workspaces that are created without a name have names that differ; the one of a device can be given.
+async fn a_new_workspace_has_a_name_of_its_own(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let manager = manager(&storage);
+    let mut names = BTreeSet::new();
+    for _ in 0..20 {
+        let made = manager.create(NewWorkspace::default()).await.unwrap();
+        let end = made.name.strip_prefix("workspace-").unwrap();
+        assert!(end.len() == 8 && made.id.to_string().ends_with(end), "{name}: {made:?}");
+        names.insert(made.name);
+    }
+    assert_eq!(names.len(), 20, "{name}");
+    let made = manager.create(NewWorkspace::default().with_id(WorkspaceId::DEFAULT)).await.unwrap();
+    assert_eq!(made.name, "default", "{name}");
+    let new = NewWorkspace::new("Ann's laptop");
+    let found = manager.resolve_or_create(&device("laptop"), &new).await.unwrap();
+    assert_eq!((found.workspace.name.as_str(), found.how), ("Ann's laptop", Resolution::Created), "{name}");
+    storage.workspaces.delete(found.workspace.id).await.unwrap();
+    let again = manager.resolve_or_create(&device("laptop"), &new).await.unwrap();
+    assert_eq!(again.how, Resolution::Rebound(found.workspace.id), "{name}");
+    assert_eq!(again.workspace.name, "Ann's laptop", "{name}");
+}
+
+each_store!(a_new_workspace_has_a_name_of_its_own);

@@ -16,12 +16,12 @@ use agent_core::json::RawJson;
 use agent_core::model::{Access, Patch, Usage};
 use agent_core::session::Session;
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::Page;
-use agent_core::{MemoryStore, Result, Storage, TenantId, Tenants, Timestamp, WorkspaceId, async_trait};
+use agent_core::store::{DeletedTenant, Page};
+use agent_core::{Backend, MemoryStore, Result, Storage, TenantId, Timestamp, WorkspaceId, async_trait};
 use agent_runtime::secrets::{Secret, SecretName, SecretSource, Secrets, TenantSecrets};
 use agent_runtime::{
-    AgentBuilder, AgentRuntime, Config, EchoProvider, Gate, LlmProvider, ModelEvent, ModelRequest,
-    ModelStream, Plugin, RunOutcome, RunReport, Scheduler, SchedulerConfig, ScriptedProvider, SessionHandle,
+    AgentBuilder, AgentRuntime, Config, Conversation, EchoProvider, Gate, LlmProvider, ModelEvent,
+    ModelRequest, ModelStream, Plugin, RunOutcome, RunReport, Scheduler, SchedulerConfig, ScriptedProvider,
     StopReason, ToolContext, ToolSpec, Turn,
 };
 use agent_tests::{Site, each_store};
@@ -133,25 +133,25 @@ impl LlmProvider for Panicky {
     }
 }
 
-async fn open(agent: &AgentRuntime) -> SessionHandle {
+async fn open(agent: &AgentRuntime) -> Conversation {
     agent.open(&device("laptop")).await.unwrap()
 }
 
 /// A prompt and its end, within the deadline.
-async fn ask(chat: &SessionHandle, text: &str) -> (String, RunReport) {
+async fn ask(chat: &Conversation, text: &str) -> (String, RunReport) {
     let answered = async { read(chat.prompt(text).await.unwrap()).await };
     tokio::time::timeout(DEADLINE, answered).await.expect("the run ends")
 }
 
 /// The run has failed at once, this was kept of it, and the next prompt is answered.
-async fn failed_and_goes_on(chat: &SessionHandle, kept: &str, name: &str) {
+async fn failed_and_goes_on(chat: &Conversation, kept: &str, name: &str) {
     let now = chat.refresh().await.unwrap();
     assert_eq!((now.status.state, now.status.reason), (SessionState::Idle, Reason::RunError), "{name}");
     assert!(now.failure.as_ref().unwrap().text.contains("panicked"), "{name}: {:?}", now.failure);
     goes_on(chat, kept, name).await;
 }
 
-async fn goes_on(chat: &SessionHandle, kept: &str, name: &str) {
+async fn goes_on(chat: &Conversation, kept: &str, name: &str) {
     assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Idle, "{name}");
     let agent_said: Vec<_> = said(chat).await.into_iter().filter(|(who, _)| *who == "agent").collect();
     let expected: Vec<_> = Some(kept).filter(|kept| !kept.is_empty()).into_iter().collect();
@@ -173,7 +173,7 @@ async fn a_provider_that_panics_fails_the_run_at_once(site: Site) {
     ] {
         let site = Site::new(site.name).await;
         let (name, storage) = (format!("{at:?} {}", site.name), site.open().await);
-        let config = Config::default().record_usage(true);
+        let config = Config::default().with_record_usage(true);
         let chat = open(&agent_with(&storage, Panicky::new(at, turn.clone()), config, [])).await;
         let (text, report) = ask(&chat, "go").await;
         assert!(matches!(report.outcome, RunOutcome::Failed(_)), "{name}: {:?}", report.outcome);
@@ -186,7 +186,7 @@ each_store!(a_provider_that_panics_fails_the_run_at_once);
 
 /// A provider whose stream panics as it is dropped does not keep a run from being cancelled, or a silent one from
 /// being given up.
-async fn a_stream_that_panics_as_it_is_dropped_can_be_cancelled(site: Site) {
+async fn stream_that_panics_on_drop_can_be_cancelled(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let turn = Turn::silent().text("said").gate(&Gate::new());
     let chat = open(&agent(&storage, Panicky::new(At::Drop, turn.clone()))).await;
@@ -197,32 +197,32 @@ async fn a_stream_that_panics_as_it_is_dropped_can_be_cancelled(site: Site) {
     goes_on(&chat, "said", name).await;
 
     let agent = agent_with(&storage, Panicky::new(At::Drop, turn), Config::default(), []);
-    let chat = agent.new_session(chat.snapshot().workspace, &Patch::new()).await.unwrap();
+    let chat = agent.new_session(chat.record().workspace, &Patch::new()).await.unwrap();
     let report = read(chat.prompt("go").await.unwrap()).await.1;
     assert!(matches!(report.outcome, RunOutcome::Failed(_)), "{name}: {:?}", report.outcome);
     assert!(chat.refresh().await.unwrap().failure.clone().unwrap().text.contains("silent"), "{name}");
 }
 
-each_store!(a_stream_that_panics_as_it_is_dropped_can_be_cancelled, start_paused = true);
+each_store!(stream_that_panics_on_drop_can_be_cancelled, start_paused = true);
 
 /// An answer whose cost panics is complete: nobody asks for it again.
-async fn an_answer_whose_cost_panics_is_not_asked_again(site: Site) {
+async fn answer_whose_cost_panics_is_not_requested_again(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let model = Panicky::new(At::Cost, Turn::new().text("said"));
-    let agent = agent_with(&storage, model.clone(), Config::default().record_usage(true), []);
+    let agent = agent_with(&storage, model.clone(), Config::default().with_record_usage(true), []);
     let chat = open(&agent).await;
     chat.send("go").await.unwrap();
     assert_eq!(Scheduler::new(agent).round().await.unwrap().ran, 1, "{name}");
     let now = chat.refresh().await.unwrap();
-    assert_eq!((now.attempts, now.pending), (0, 0), "{name}");
+    assert_eq!((now.attempts, now.inputs_open), (0, 0), "{name}");
     failed_and_goes_on(&chat, "said", name).await;
     assert_eq!(model.asked.load(Ordering::SeqCst), 2, "{name}");
 }
 
-each_store!(an_answer_whose_cost_panics_is_not_asked_again);
+each_store!(answer_whose_cost_panics_is_not_requested_again);
 
 /// A cost that cannot be stored does not keep the answer from being stored.
-async fn a_cost_that_is_refused_keeps_no_answer_back(site: Site) {
+async fn refused_cost_does_not_block_the_answer(site: Site) {
     #[derive(Debug)]
     struct Costly;
 
@@ -245,16 +245,16 @@ async fn a_cost_that_is_refused_keeps_no_answer_back(site: Site) {
         }
     }
     let (name, storage) = (site.name, site.open().await);
-    let chat = open(&agent_with(&storage, Costly, Config::default().record_usage(true), [])).await;
+    let chat = open(&agent_with(&storage, Costly, Config::default().with_record_usage(true), [])).await;
     let (text, report) = ask(&chat, "hello").await;
     assert_eq!((&*text, report.outcome), ("hello", RunOutcome::Completed(Reason::EndTurn)), "{name}");
     assert_eq!(said(&chat).await.last().unwrap().1, "hello", "{name}");
 }
 
-each_store!(a_cost_that_is_refused_keeps_no_answer_back);
+each_store!(refused_cost_does_not_block_the_answer);
 
 /// A run asks no provider for its name: it was asked when the agent was built.
-async fn a_name_that_panics_later_is_not_asked(site: Site) {
+async fn provider_name_is_read_only_at_build(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let model = Panicky::new(At::Nothing, Turn::new().text("said"));
     let chat = open(&agent(&storage, model.clone())).await;
@@ -262,7 +262,7 @@ async fn a_name_that_panics_later_is_not_asked(site: Site) {
     assert_eq!(ask(&chat, "go").await.0, "said", "{name}");
 }
 
-each_store!(a_name_that_panics_later_is_not_asked);
+each_store!(provider_name_is_read_only_at_build);
 
 /// A plugin that panics in every way.
 #[derive(Debug)]
@@ -334,7 +334,7 @@ async fn plugins_that_panic_in_any_way_are_isolated(site: Site) {
         .iter()
         .fold(Turn::new(), |turn, tool| turn.call(tool, tool, RawJson::empty_object()));
     let model = ScriptedProvider::new([turn, Turn::new().text("said"), Turn::new().text("sound")]);
-    let config = Config::default().tool_timeout(Duration::from_secs(1));
+    let config = Config::default().with_tool_timeout(Duration::from_secs(1));
     let chat = open(&agent_with(&storage, model, config, [Arc::new(BadPlugin) as _])).await;
     let (text, report) = read(chat.prompt("go").await.unwrap()).await;
     assert_eq!((&*text, report.outcome), ("said", RunOutcome::Completed(Reason::EndTurn)), "{name}");
@@ -383,8 +383,8 @@ async fn a_clock_that_panics_fails_the_run_at_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let (clock, gate) = (Arc::new(BadClock::default()), Gate::new());
     let model = ScriptedProvider::new([Turn::new().text("said").gate(&gate), Turn::new().text("sound")]);
-    let agent = AgentBuilder::new(Config::default())
-        .with_llm(Arc::new(model))
+    let agent = AgentBuilder::new()
+        .with_llm(model)
         .with_storage(storage)
         .with_effects(Effects::default().with_clock(clock.clone()))
         .build()
@@ -419,7 +419,7 @@ async fn a_source_of_secrets_that_panics_fails_no_run(site: Site) {
     let chat = open(&agent).await;
     let secret: SecretName = "github".parse().unwrap();
     let mount = Patch::new().mount(secret.resource(), Access::Read);
-    let chat = agent.new_session(chat.snapshot().workspace, &mount).await.unwrap();
+    let chat = agent.new_session(chat.record().workspace, &mount).await.unwrap();
     let (text, report) = ask(&chat, "hello").await;
     assert_eq!((&*text, report.outcome), ("hello", RunOutcome::Completed(Reason::EndTurn)), "{name}");
 }
@@ -431,14 +431,18 @@ each_store!(a_source_of_secrets_that_panics_fails_no_run);
 struct BadTenants(MemoryStore);
 
 #[async_trait]
-impl Tenants for BadTenants {
-    fn storage(&self, tenant: &TenantId) -> Storage {
+impl Backend for BadTenants {
+    fn tenant(&self, tenant: &TenantId) -> Storage {
         assert!(tenant.as_str() != "tenant-0", "the tenants panic, as asked");
-        self.0.storage(tenant)
+        self.0.tenant(tenant)
     }
 
-    async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
-        Tenants::list(&self.0, after).await
+    async fn tenants(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        Backend::tenants(&self.0, after).await
+    }
+
+    async fn delete_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant> {
+        self.0.delete_tenant(tenant).await
     }
 }
 
@@ -452,20 +456,20 @@ impl TenantSecrets for BadTenants {
 
 /// A tenant for whom the host's code panics keeps a scheduler from no other tenant.
 #[tokio::test]
-async fn a_tenant_that_panics_holds_up_no_other() {
+async fn panic_for_one_tenant_blocks_no_other() {
     let store = MemoryStore::new();
     let agent = agent(&store.clone().into(), EchoProvider::new());
     let mut chats = Vec::new();
     for n in 0..3 {
         let tenant: TenantId = format!("tenant-{n}").parse().unwrap();
-        let chat = open(&agent.rebind(store.storage(&tenant))).await;
+        let chat = open(&agent.for_storage(store.tenant(&tenant))).await;
         chat.send("hello").await.unwrap();
         chats.push(chat);
     }
     let bad = Arc::new(BadTenants(store));
     let scheduler = Scheduler::over(agent.clone(), bad.clone()).with_secrets(bad);
-    let config = SchedulerConfig::new().every(Duration::from_millis(5));
-    let task = tokio::spawn(scheduler.config(config).run());
+    let config = SchedulerConfig::new().with_interval(Duration::from_millis(5));
+    let task = tokio::spawn(scheduler.with_config(config).run());
     eventually(async || chats[2].refresh().await.unwrap().counts.agent == 1).await;
     assert_eq!(chats[0].refresh().await.unwrap().counts.agent, 0);
     agent.shutdown(Duration::from_secs(5)).await.unwrap();

@@ -1,14 +1,12 @@
 //! What is refused before anything is stored or asked: prompts without text, tools that no provider takes.
 
-use std::sync::Arc;
-
 use crate::common::{agent, device, read};
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
 use agent_core::model::Patch;
 use agent_core::{ErrorKind, MemoryStore, SessionStoreExt, async_trait};
 use agent_runtime::context::ModelMessage;
-use agent_runtime::{AgentBuilder, Config, EchoProvider, Plugin, ScriptedProvider, ToolSpec, Turn};
+use agent_runtime::{AgentBuilder, EchoProvider, Plugin, ScriptedProvider, ToolSpec, Turn};
 use agent_tests::{Site, each_store};
 
 /// A prompt of nothing, or of white space only, is refused by every way in, and nothing of it is stored.
@@ -55,12 +53,12 @@ impl Plugin for One {
 
 /// A tool whose name or schema a provider would refuse is named when the agent is built, each of its faults.
 #[test]
-fn tools_that_no_provider_takes_are_named() {
+fn tools_that_no_provider_accepts_are_named() {
     let build = |tool: ToolSpec| {
-        AgentBuilder::new(Config::default())
-            .with_llm(Arc::new(EchoProvider::new()))
+        AgentBuilder::new()
+            .with_llm(EchoProvider::new())
             .with_storage(MemoryStore::new())
-            .with_plugin(Arc::new(One(tool)))
+            .with_plugin(One(tool))
             .build()
     };
     let json = |text: &str| RawJson::parse(text).unwrap();
@@ -89,13 +87,13 @@ fn tools_that_no_provider_takes_are_named() {
 
 /// A blank message that an older version has stored, or that was restored, does not spoil the requests after it: the
 /// model is given no message of white space only. What the agent says without text is not stored.
-async fn a_stored_blank_message_spoils_no_request(site: Site) {
+async fn stored_blank_message_breaks_no_request(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let model = ScriptedProvider::new([Turn::new().text(" \n"), Turn::new().text("hello")]);
     let agent = agent(&storage, model.clone());
     let chat = agent.open(&device("laptop")).await.unwrap();
     let blank = vec![NewEvent::user_message(" "), NewEvent::agent_message("\n"), NewEvent::user_message("")];
-    let head = chat.snapshot().head;
+    let head = chat.record().head;
     storage.sessions.append(agent.effects(), chat.id(), head, blank).await.unwrap();
     read(chat.prompt("anybody?").await.unwrap()).await;
     read(chat.prompt("hello?").await.unwrap()).await;
@@ -113,4 +111,4 @@ async fn a_stored_blank_message_spoils_no_request(site: Site) {
     assert!(chat.compact(None, " ").await.is_err(), "{name}: nor does a summary without text");
 }
 
-each_store!(a_stored_blank_message_spoils_no_request);
+each_store!(stored_blank_message_breaks_no_request);

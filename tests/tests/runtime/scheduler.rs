@@ -1,4 +1,4 @@
-//! What a session does by itself: wakes, retries, and the schedulers that see to them.
+//! What a session does by itself: timers, retries, and the schedulers that see to them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -7,16 +7,16 @@ use std::time::Duration;
 use crate::common::{check_log, device, eventually, read, said};
 use agent_core::clock::{Clock, Effects};
 use agent_core::event::{EventType, NewEvent};
-use agent_core::model::Wake;
+use agent_core::model::Timer;
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{Page, ReadEvents};
+use agent_core::store::{DeletedTenant, Page, ReadEvents};
 use agent_core::{
-    ErrorKind, MemoryStore, Result, SessionStoreExt, Storage, TenantId, Tenants, Timestamp, async_trait,
+    Backend, ErrorKind, MemoryStore, Result, SessionStoreExt, Storage, TenantId, Timestamp, async_trait,
 };
 use agent_runtime::context::ModelMessage;
 use agent_runtime::{
-    AgentBuilder, AgentRuntime, Config, EchoProvider, Gate, LlmProvider, Retry, Scheduler, ScriptedProvider,
-    SessionHandle, Turn,
+    AgentBuilder, AgentRuntime, Config, Conversation, EchoProvider, Gate, LlmProvider, Retry, Scheduler,
+    ScriptedProvider, Turn,
 };
 use agent_tests::{Site, each_store};
 
@@ -55,70 +55,71 @@ fn agent_as(
     clock: &Arc<SetClock>,
     config: Config,
 ) -> AgentRuntime {
-    AgentBuilder::new(config)
-        .with_llm(Arc::new(model))
+    AgentBuilder::new()
+        .with_config(config)
+        .with_llm(model)
         .with_storage(storage.clone())
         .with_effects(Effects::default().with_clock(clock.clone()))
         .build()
         .unwrap()
 }
 
-async fn open(agent: &AgentRuntime, name: &str) -> SessionHandle {
+async fn open(agent: &AgentRuntime, name: &str) -> Conversation {
     agent.open(&device(name)).await.unwrap()
 }
 
 const DAY: i64 = 24 * 3600;
 
-/// A wake is stored with its note, key and priority, replaced by a later one of its key, cancelled, and run once
+/// A timer is stored with its note, key and priority, replaced by a later one of its key, cancelled, and run once
 /// when it is due, by whoever looks; the model is told what it is for, the higher priority first.
-async fn wakes_are_scheduled_cancelled_and_run_once(site: Site) {
+async fn timers_are_scheduled_cancelled_and_run_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let clock = SetClock::new();
     let model = ScriptedProvider::new([Turn::new().text("done"), Turn::new().text("never")]);
     let agent = agent_at(&storage, model.clone(), &clock);
     let chat = open(&agent, "laptop").await;
-    chat.schedule(Wake::new("daily", clock.in_seconds(5))).await.unwrap();
-    let water = Wake::new("daily", clock.in_seconds(60)).with_note("Water the plants.");
+    chat.schedule(Timer::new("daily", clock.in_seconds(5))).await.unwrap();
+    let water = Timer::new("daily", clock.in_seconds(60)).with_note("Water the plants.");
     chat.schedule(water).await.unwrap();
-    chat.schedule(Wake::new("mail", clock.in_seconds(30)).with_note("Read it.").with_priority(9))
+    chat.schedule(Timer::new("mail", clock.in_seconds(30)).with_note("Read it.").with_priority(9))
         .await
         .unwrap();
-    chat.schedule(Wake::new("wrong", clock.in_seconds(20))).await.unwrap();
-    chat.cancel_wake("wrong").await.unwrap();
-    chat.cancel_wake("wrong").await.unwrap();
+    chat.schedule(Timer::new("wrong", clock.in_seconds(20))).await.unwrap();
+    chat.cancel_timer("wrong").await.unwrap();
+    chat.cancel_timer("wrong").await.unwrap();
     drop(chat);
 
     let agent = agent_at(&storage, model.clone(), &clock);
     let chat = open(&agent, "laptop").await;
-    assert!(agent.wake(chat.id()).await.unwrap().is_none(), "{name}: not due yet");
+    assert!(agent.run_pending(chat.id()).await.unwrap().is_none(), "{name}: not due yet");
     let scheduler = Scheduler::new(agent.clone());
     clock.forward(25);
     assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: cancelled, and not due");
     clock.forward(60);
     assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
     let told = [
-        "The scheduled wake \"mail\" is due. Read it.",
-        "The scheduled wake \"daily\" is due. Water the plants.",
+        "The scheduled timer \"mail\" is due. Read it.",
+        "The scheduled timer \"daily\" is due. Water the plants.",
     ];
     let told = told.map(|text| ModelMessage::System(text.to_owned()));
     assert_eq!(model.requests()[0].messages, told, "{name}");
     let now = chat.refresh().await.unwrap();
-    assert_eq!((now.status.state, now.wakes.len(), now.counts.runs), (SessionState::Idle, 0, 1), "{name}");
+    assert_eq!((now.status.state, now.timers.len(), now.counts.runs), (SessionState::Idle, 0, 1), "{name}");
     clock.forward(10 * DAY);
     assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: done once");
-    assert!(agent.wake(chat.id()).await.unwrap().is_none(), "{name}");
+    assert!(agent.run_pending(chat.id()).await.unwrap().is_none(), "{name}");
     check_log(&chat).await;
 
     chat.archive().await.unwrap();
-    let error = chat.schedule(Wake::new("late", clock.in_seconds(1))).await.unwrap_err();
+    let error = chat.schedule(Timer::new("late", clock.in_seconds(1))).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::InvalidTransition { .. }), "{name}: {error}");
 }
 
-each_store!(wakes_are_scheduled_cancelled_and_run_once);
+each_store!(timers_are_scheduled_cancelled_and_run_once);
 
 /// What a failed run was for is offered again, after pauses that double, and no more once the limit is reached; then
 /// the session has failed and says why, until somebody recovers it, and nothing is lost.
-async fn failures_are_tried_again_with_back_off_until_the_limit(site: Site) {
+async fn failures_retry_with_back_off_until_the_limit(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let clock = SetClock::new();
     let model = ScriptedProvider::new([
@@ -128,16 +129,20 @@ async fn failures_are_tried_again_with_back_off_until_the_limit(site: Site) {
         Turn::new().text("back"),
     ]);
     let retry = Retry::new(Duration::from_secs(10), Duration::from_secs(3600), 3);
-    let agent = agent_as(&storage, model.clone(), &clock, Config::default().retry(retry));
+    let agent = agent_as(&storage, model.clone(), &clock, Config::default().with_retry(retry));
     let chat = open(&agent, "laptop").await;
     chat.send("hello").await.unwrap();
-    chat.schedule(Wake::new("daily", clock.in_seconds(-1))).await.unwrap();
+    chat.schedule(Timer::new("daily", clock.in_seconds(-1))).await.unwrap();
     let scheduler = Scheduler::new(agent.clone());
     for (attempt, pause) in [(1, 10), (2, 20)] {
         assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
         let now = chat.refresh().await.unwrap();
         assert_eq!(now.status.reason, Reason::RetryBackoff, "{name}");
-        assert_eq!((now.attempts, now.pending, now.wakes.len()), (attempt, 1, 1), "{name}: nothing is lost");
+        assert_eq!(
+            (now.attempts, now.inputs_open, now.timers.len()),
+            (attempt, 1, 1),
+            "{name}: nothing is lost"
+        );
         clock.forward(pause - 2);
         assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: backed off");
         clock.forward(3);
@@ -148,18 +153,18 @@ async fn failures_are_tried_again_with_back_off_until_the_limit(site: Site) {
     assert_eq!(now.failure.as_ref().unwrap().text, "gone", "{name}");
     clock.forward(10 * DAY);
     assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}: not for ever");
-    chat.recover().await.unwrap();
+    chat.clear_failure().await.unwrap();
     assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
     let now = chat.refresh().await.unwrap();
-    assert_eq!((now.status.state, now.pending, now.wakes.len()), (SessionState::Idle, 0, 0), "{name}");
+    assert_eq!((now.status.state, now.inputs_open, now.timers.len()), (SessionState::Idle, 0, 0), "{name}");
     assert_eq!(said(&chat).await.last().unwrap().1, "back", "{name}");
     check_log(&chat).await;
 }
 
-each_store!(failures_are_tried_again_with_back_off_until_the_limit);
+each_store!(failures_retry_with_back_off_until_the_limit);
 
 /// A person who is there gets a failure at once, and is not made to wait for a retry.
-async fn a_person_is_told_of_a_failure_and_not_backed_off(site: Site) {
+async fn failed_prompt_is_reported_without_back_off(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let model = ScriptedProvider::new([Turn::silent().fail("away"), Turn::new().text("back")]);
     let agent = agent_at(&storage, model, &SetClock::new());
@@ -169,18 +174,18 @@ async fn a_person_is_told_of_a_failure_and_not_backed_off(site: Site) {
     assert_eq!(read(chat.prompt("again").await.unwrap()).await.0, "back", "{name}");
 }
 
-each_store!(a_person_is_told_of_a_failure_and_not_backed_off);
+each_store!(failed_prompt_is_reported_without_back_off);
 
 /// A scheduler over tenants looks after each tenant's sessions, and answers where it was asked.
 #[tokio::test]
-async fn a_scheduler_looks_after_all_tenants() {
+async fn scheduler_serves_all_tenants() {
     let store = MemoryStore::new();
     let clock = SetClock::new();
     let agent = agent_at(&store.clone().into(), EchoProvider::new(), &clock);
     let mut chats = Vec::new();
     for n in 0..5 {
         let tenant: TenantId = format!("tenant-{n}").parse().unwrap();
-        let chat = open(&agent.rebind(store.storage(&tenant)), "laptop").await;
+        let chat = open(&agent.for_storage(store.tenant(&tenant)), "laptop").await;
         chat.send(format!("to {n}")).await.unwrap();
         chats.push(chat);
     }
@@ -201,33 +206,37 @@ struct OneDown {
 }
 
 #[async_trait]
-impl Tenants for OneDown {
-    fn storage(&self, tenant: &TenantId) -> Storage {
+impl Backend for OneDown {
+    fn tenant(&self, tenant: &TenantId) -> Storage {
         match tenant.as_str() {
             "tenant-1" => self.down.storage(),
-            _ => self.store.storage(tenant),
+            _ => self.store.tenant(tenant),
         }
     }
 
-    async fn list(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
-        let mut page = Tenants::list(&self.store, after).await?;
+    async fn tenants(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        let mut page = Backend::tenants(&self.store, after).await?;
         page.items.retain(|tenant| !self.alone || tenant.as_str() == "tenant-1");
         Ok(page)
+    }
+
+    async fn delete_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant> {
+        self.store.delete_tenant(tenant).await
     }
 }
 
 /// A tenant whose stores cannot be asked keeps a scheduler from no other tenant; where none can be asked, it says
 /// so.
 #[tokio::test]
-async fn a_tenant_that_cannot_be_asked_holds_up_no_other() {
+async fn unavailable_tenant_blocks_no_other() {
     let store = MemoryStore::new();
     let clock = SetClock::new();
     let agent = agent_at(&store.clone().into(), EchoProvider::new(), &clock);
     for n in 0..3 {
         let tenant: TenantId = format!("tenant-{n}").parse().unwrap();
-        open(&agent.rebind(store.storage(&tenant)), "laptop").await.send("hello").await.unwrap();
+        open(&agent.for_storage(store.tenant(&tenant)), "laptop").await.send("hello").await.unwrap();
     }
-    let down = crate::common::Faulty::new(store.storage(&"tenant-1".parse().unwrap()));
+    let down = crate::common::Faulty::new(store.tenant(&"tenant-1".parse().unwrap()));
     let over = |alone| {
         let tenants = OneDown { store: store.clone(), down: down.clone(), alone };
         Scheduler::over(agent.clone(), Arc::new(tenants))
@@ -248,7 +257,7 @@ async fn a_silent_holder_is_replaced_and_a_live_one_is_not(site: Site) {
     let clock = SetClock::new();
     let config = || {
         let retry = Retry::new(Duration::from_secs(10), Duration::from_secs(60), 3);
-        Config::default().lease_ttl(Duration::from_millis(300)).retry(retry)
+        Config::default().with_lease_ttl(Duration::from_millis(300)).with_retry(retry)
     };
     let faulty = crate::common::Faulty::new(storage.clone());
     let gate = Gate::new();
@@ -271,7 +280,7 @@ async fn a_silent_holder_is_replaced_and_a_live_one_is_not(site: Site) {
         chat.refresh().await.unwrap().status.reason == Reason::LeaseLost
     })
     .await;
-    assert_eq!(chat.snapshot().attempts, 1, "{name}");
+    assert_eq!(chat.record().attempts, 1, "{name}");
     clock.forward(11);
     assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
     assert_eq!(said(&chat).await.last().unwrap(), &("agent", "hello".to_owned()), "{name}");
@@ -288,15 +297,15 @@ async fn a_silent_holder_is_replaced_and_a_live_one_is_not(site: Site) {
 
 each_store!(a_silent_holder_is_replaced_and_a_live_one_is_not);
 
-/// A scheduler whose clock is a day ahead or behind ends no live run, and loses no wake: what is scheduled,
+/// A scheduler whose clock is a day ahead or behind ends no live run, and loses no timer: what is scheduled,
 /// before, during or after, by any host, is run.
-async fn a_clock_a_day_off_ends_no_run_and_loses_no_wake(site: Site) {
+async fn clock_a_day_off_ends_no_run_and_loses_no_timer(site: Site) {
     for off in [-DAY, DAY] {
         let site = Site::new(site.name).await;
         let (name, storage) = (site.name, site.open().await);
         let (clock, wrong) = (SetClock::new(), SetClock::new());
         wrong.forward(off);
-        let config = || Config::default().lease_ttl(Duration::from_millis(500));
+        let config = || Config::default().with_lease_ttl(Duration::from_millis(500));
         let gate = Gate::new();
         let model = ScriptedProvider::new([Turn::new().gate(&gate).text("one"), Turn::new(), Turn::new()]);
         let right = agent_as(&storage, model.clone(), &clock, config());
@@ -306,27 +315,27 @@ async fn a_clock_a_day_off_ends_no_run_and_loses_no_wake(site: Site) {
         let there = astray.session(chat.id()).await.unwrap();
         let scheduler = Scheduler::new(astray.clone());
         assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}");
-        chat.schedule(Wake::new("right", clock.in_seconds(0))).await.unwrap();
-        there.schedule(Wake::new("wrong", wrong.in_seconds(0))).await.unwrap();
+        chat.schedule(Timer::new("right", clock.in_seconds(0))).await.unwrap();
+        there.schedule(Timer::new("wrong", wrong.in_seconds(0))).await.unwrap();
         assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}");
         assert_eq!(chat.refresh().await.unwrap().epoch.get(), 1, "{name}: the run lives");
         gate.open();
         assert_eq!(read(run).await.0, "one", "{name}");
         let now = chat.refresh().await.unwrap();
-        assert_eq!(now.wakes.len(), 2, "{name}: neither is done with by a run that did not know of it");
+        assert_eq!(now.timers.len(), 2, "{name}: neither is done with by a run that did not know of it");
         clock.forward(2 * DAY);
         Scheduler::new(right).round().await.unwrap();
         scheduler.round().await.unwrap();
         let now = chat.refresh().await.unwrap();
-        assert_eq!((now.wakes.len(), now.status.state), (0, SessionState::Idle), "{name}");
-        let told = ReadEvents::last(100).kinds([EventType::SYSTEM_MESSAGE]);
+        assert_eq!((now.timers.len(), now.status.state), (0, SessionState::Idle), "{name}");
+        let told = ReadEvents::last(100).with_types([EventType::SYSTEM_MESSAGE]);
         let told = storage.sessions.history(chat.id(), told).await.unwrap().events;
         assert_eq!(told.len(), 2, "{name}: each was told once");
         check_log(&chat).await;
     }
 }
 
-each_store!(a_clock_a_day_off_ends_no_run_and_loses_no_wake);
+each_store!(clock_a_day_off_ends_no_run_and_loses_no_timer);
 
 /// A scheduler that is left to itself runs what comes, goes on when the store fails for a while, and ends with the
 /// runtime.
@@ -334,8 +343,8 @@ async fn a_scheduler_runs_until_the_shutdown(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let clock = SetClock::new();
     let agent = agent_at(&storage, EchoProvider::new(), &clock);
-    let config = agent_runtime::SchedulerConfig::new().every(Duration::from_millis(5));
-    let task = tokio::spawn(Scheduler::new(agent.clone()).config(config).run());
+    let config = agent_runtime::SchedulerConfig::new().with_interval(Duration::from_millis(5));
+    let task = tokio::spawn(Scheduler::new(agent.clone()).with_config(config).run());
     let chat = open(&agent, "laptop").await;
     for n in 1..=3 {
         chat.send(format!("message {n}")).await.unwrap();
@@ -345,7 +354,7 @@ async fn a_scheduler_runs_until_the_shutdown(site: Site) {
     task.await.unwrap();
     storage
         .sessions
-        .append(agent.effects(), chat.id(), chat.snapshot().head, vec![NewEvent::user_message("late")])
+        .append(agent.effects(), chat.id(), chat.record().head, vec![NewEvent::user_message("late")])
         .await
         .unwrap();
     assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Queued, "{name}");

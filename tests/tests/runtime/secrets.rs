@@ -11,13 +11,13 @@ use agent_core::json::RawJson;
 use agent_core::model::{Access, Patch, Resource};
 use agent_core::session::Session;
 use agent_core::{
-    Error, ErrorKind, MemoryStore, Result, SessionStoreExt, Storage, TenantId, Tenants, WorkspaceId,
+    Backend, Error, ErrorKind, MemoryStore, Result, SessionStoreExt, Storage, TenantId, WorkspaceId,
     async_trait,
 };
 use agent_runtime::secrets::{Secret, SecretName, SecretSource, Secrets};
 use agent_runtime::{
-    AgentBuilder, Config, Plugin, RunOutcome, RunReport, Scheduler, SchedulerConfig, ScriptedProvider,
-    SessionHandle, ToolContext, ToolMode, ToolSpec, Turn,
+    AgentBuilder, Config, Conversation, Plugin, RunOutcome, RunReport, Scheduler, SchedulerConfig,
+    ScriptedProvider, ToolContext, ToolMode, ToolSpec, Turn,
 };
 use agent_tests::{Site, each_store};
 use tracing::field::{Field, Visit};
@@ -65,7 +65,7 @@ impl Plugin for Careless {
             "write" => {
                 let (sessions, effects) = (context.sessions().unwrap(), context.effects().unwrap());
                 let now = sessions.load(context.session).await?;
-                let titled = Patch::new().title(agent_core::model::Title::generated(&text));
+                let titled = Patch::new().with_title(agent_core::model::Title::generated(&text));
                 let events = vec![NewEvent::user_message(&text), NewEvent::updated(titled)];
                 sessions.append(effects, now.id, now.head, events).await?;
                 RawJson::of(&secret.expose().len())
@@ -145,11 +145,12 @@ fn assert_hidden(what: &str, text: &[u8]) {
     }
 }
 
-async fn mounted(storage: &Storage, model: &ScriptedProvider, config: Config) -> SessionHandle {
-    let agent = AgentBuilder::new(config)
-        .with_llm(Arc::new(model.clone()))
+async fn mounted(storage: &Storage, model: &ScriptedProvider, config: Config) -> Conversation {
+    let agent = AgentBuilder::new()
+        .with_config(config)
+        .with_llm(model.clone())
         .with_storage(storage.clone())
-        .with_plugin(Arc::new(Careless::default()))
+        .with_plugin(Careless::default())
         .with_secrets(known())
         .build()
         .unwrap();
@@ -160,7 +161,7 @@ async fn mounted(storage: &Storage, model: &ScriptedProvider, config: Config) ->
 
 /// Whatever a tool does with a value it was given, whatever the model and a provider say, the value is in no file of
 /// a store, no export, no log and no request to the model.
-async fn no_value_reaches_files_exports_or_logs(site: Site) {
+async fn no_secret_reaches_files_exports_or_logs(site: Site) {
     let log = Log::default();
     let _guard = tracing::subscriber::set_default(log.clone());
     let (kind, storage) = (site.name, site.open().await);
@@ -207,7 +208,7 @@ async fn no_value_reaches_files_exports_or_logs(site: Site) {
     }
 }
 
-each_store!(no_value_reaches_files_exports_or_logs);
+each_store!(no_secret_reaches_files_exports_or_logs);
 
 /// Knows a secret for one workspace only.
 #[derive(Debug)]
@@ -223,7 +224,7 @@ impl SecretSource for OfOne {
 /// A session refers to a secret by its name alone, which its forks and exports take along; a tool gets what its
 /// session mounts, from its own tenant's secrets, and nothing else.
 #[tokio::test]
-async fn a_session_refers_to_a_secret_by_name_and_gets_no_other() {
+async fn session_gets_only_the_secrets_it_mounts() {
     let storage: Storage = MemoryStore::new().into();
     let model = ScriptedProvider::new([]);
     let chat = mounted(&storage, &model, Config::default()).await;
@@ -231,8 +232,8 @@ async fn a_session_refers_to_a_secret_by_name_and_gets_no_other() {
     let export = Manifest::export(&*storage.sessions, fork.id()).await.unwrap();
     let text = export.to_json();
     assert!(text.contains("secret:github") && !text.contains("ghp_"), "{text}");
-    let context = |session: &SessionHandle| {
-        let now = session.snapshot();
+    let context = |session: &Conversation| {
+        let now = session.record();
         let run = chat.runtime().effects().new_run_id();
         ToolContext::new(now.id, now.workspace, run, "a".parse().unwrap())
             .with_sessions(storage.sessions.clone())
@@ -265,7 +266,7 @@ async fn each_tenant_has_its_own_secrets() {
         [Turn::new().call(&format!("c{n}"), "say", RawJson::empty_object()), Turn::new().text("done")]
     }));
     let chat = mounted(&here, &model, Config::default()).await;
-    let bare = chat.runtime().rebind(there);
+    let bare = chat.runtime().for_storage(there);
     let (_, result) = one_call(&bare).await;
     assert_eq!(result.0, ToolOutcome::Error);
     let own =
@@ -275,7 +276,7 @@ async fn each_tenant_has_its_own_secrets() {
 }
 
 /// What the last call of the tenant's conversation came to.
-async fn one_call(agent: &agent_runtime::AgentRuntime) -> (SessionHandle, (ToolOutcome, String)) {
+async fn one_call(agent: &agent_runtime::AgentRuntime) -> (Conversation, (ToolOutcome, String)) {
     let chat = agent.open(&device("laptop")).await.unwrap();
     chat.update(Patch::new().mount(name().resource(), Access::Read)).await.unwrap();
     read(chat.prompt("go").await.unwrap()).await;
@@ -287,7 +288,7 @@ async fn one_call(agent: &agent_runtime::AgentRuntime) -> (SessionHandle, (ToolO
 
 /// A value has no text form, and one that could not be told from ordinary text is refused, without being quoted.
 #[test]
-fn a_value_is_not_printed_and_not_too_short() {
+fn secret_is_not_printable_and_not_too_short() {
     let secret = Secret::new(VALUE).unwrap();
     assert_eq!(format!("{secret:?} {:?}", known()).matches("0123").count(), 0);
     for wrong in ["hunter2".to_owned(), "x".repeat(Secret::MAX_BYTES + 1)] {
@@ -303,7 +304,7 @@ fn a_value_is_not_printed_and_not_too_short() {
 /// After a restart, too, what a session mounts is hidden, whoever comes by it; also in what a session is made with, in
 /// events of a host's own, and in JSON within a text.
 #[tokio::test]
-async fn what_is_mounted_is_hidden_from_the_start_of_a_run() {
+async fn mounted_secrets_are_redacted_from_run_start() {
     let storage: Storage = MemoryStore::new().into();
     let model = ScriptedProvider::new([Turn::new().text(format!("it is {VALUE}"))]);
     let chat = mounted(&storage, &model, Config::default()).await;
@@ -312,8 +313,10 @@ async fn what_is_mounted_is_hidden_from_the_start_of_a_run() {
 
     let (sessions, effects) = (&chat.runtime().storage().sessions, chat.runtime().effects());
     let resource = Resource::new("repository", format!("https://x:{VALUE}@host"), "/r");
-    let patch =
-        Patch::new().resources(vec![resource]).label("of", "token").metadata(VALUE, RawJson::of(&1).unwrap());
+    let patch = Patch::new()
+        .with_resources(vec![resource])
+        .with_label("of", "token")
+        .with_metadata(VALUE, RawJson::of(&1).unwrap());
     let child = sessions.create_child(effects, chat.id(), patch).await.unwrap();
     let own = RawJson::of(&BTreeMap::from([(VALUE, VALUE)])).unwrap();
     let nested = serde_json::json!({ "stdout": serde_json::json!({ "key": VALUE }).to_string() }).to_string();
@@ -339,14 +342,14 @@ async fn a_scheduler_gives_each_tenant_its_own_secrets() {
     let agent = mounted(&MemoryStore::new().into(), &model, Config::default()).await.runtime().clone();
     let mut chats = Vec::new();
     for tenant in &tenants {
-        let chat = agent.rebind(store.storage(tenant)).open(&device("laptop")).await.unwrap();
+        let chat = agent.for_storage(store.tenant(tenant)).open(&device("laptop")).await.unwrap();
         chat.update(Patch::new().mount(name().resource(), Access::Read)).await.unwrap();
         chat.send("go").await.unwrap();
         chats.push(chat);
     }
     let secrets: BTreeMap<_, _> = tenants[..2].iter().map(|tenant| (tenant.clone(), known())).collect();
     let scheduler = Scheduler::over(agent, Arc::new(store)).with_secrets(Arc::new(secrets));
-    let round = scheduler.config(SchedulerConfig::new().parallel(1)).round().await.unwrap();
+    let round = scheduler.with_config(SchedulerConfig::new().with_max_runs(1)).round().await.unwrap();
     assert_eq!(round.ran, 3);
     let mut outcomes = Vec::new();
     for chat in &chats {

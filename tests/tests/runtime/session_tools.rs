@@ -1,4 +1,4 @@
-//! Tools by which a model schedules wakes, takes them back and starts sessions: each call takes effect once.
+//! Tools by which a model schedules timers, takes them back and starts sessions: each call takes effect once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -9,7 +9,7 @@ use agent_core::clock::{Clock, Effects};
 use agent_core::commit::{Commit, LeaseRequest, Trigger};
 use agent_core::event::{Decision, Event, EventType, NewEvent, ToolConfirmation, ToolOutcome};
 use agent_core::json::RawJson;
-use agent_core::model::{Actor, Patch, Wake};
+use agent_core::model::{Actor, Patch, Timer};
 use agent_core::session::{NewSession, Session};
 use agent_core::state::SessionState;
 use agent_core::store::SessionQuery;
@@ -21,7 +21,7 @@ use agent_runtime::{
 use agent_tests::{Site, each_store};
 use futures::TryStreamExt;
 
-const WAKE: &str = r#"{"in_seconds":3600,"note":"Water the plants.","key":"plants","priority":2}"#;
+const TIMER: &str = r#"{"in_seconds":3600,"note":"Water the plants.","key":"plants","priority":2}"#;
 const CHILD: &str = r#"{"task":"find it","title":"search"}"#;
 const CANCEL: &str = r#"{"key":"plants"}"#;
 
@@ -46,10 +46,11 @@ fn agent(
     tools: SessionTools,
     config: Config,
 ) -> AgentRuntime {
-    AgentBuilder::new(config)
-        .with_llm(Arc::new(model))
+    AgentBuilder::new()
+        .with_config(config)
+        .with_llm(model)
         .with_storage(storage.clone())
-        .with_plugin(Arc::new(tools))
+        .with_plugin(tools)
         .with_effects(Effects::default().with_clock(clock.clone()))
         .build()
         .unwrap()
@@ -66,67 +67,67 @@ async fn events(storage: &Storage, id: SessionId, kind: EventType) -> Vec<Event>
 }
 
 async fn children(storage: &Storage, parent: SessionId) -> Vec<SessionId> {
-    let listed = storage.sessions.list(SessionQuery::new().parent(parent)).await.unwrap();
+    let listed = storage.sessions.list(SessionQuery::new().with_parent(parent)).await.unwrap();
     listed.items.iter().map(|child| child.id).collect()
 }
 
-/// A model schedules a wake, starts a session and takes the wake back. The wake is due when it asked for, and no
+/// A model schedules a timer, starts a session and takes the timer back. The timer is due when it asked for, and no
 /// earlier than allowed; the session has the task, its parent, and the agent as its creator, and what it comes to is
 /// told. Sessions that are deep enough start none.
-async fn a_model_plans_wakes_and_starts_sessions(site: Site) {
+async fn model_schedules_timers_and_starts_sessions(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let clock = clock();
     let model = ScriptedProvider::new([
-        Turn::new().call("w", "schedule_wake", json(WAKE)).call("c", "start_child", json(CHILD)),
+        Turn::new().call("w", "schedule_timer", json(TIMER)).call("c", "start_child", json(CHILD)),
         Turn::new().text("planned"),
     ]);
-    let tools = SessionTools::new().max_depth(1);
+    let tools = SessionTools::new().with_max_depth(1);
     let agent = agent(&storage, model.clone(), &clock, tools, Config::default());
     let chat = agent.open(&device("laptop")).await.unwrap();
     read(chat.prompt("go").await.unwrap()).await;
     let now = chat.refresh().await.unwrap();
     let hour: Timestamp = "2026-02-15T11:30:00Z".parse().unwrap();
-    let expected = Wake::new("plants", hour).with_note("Water the plants.").with_priority(2);
+    let expected = Timer::new("plants", hour).with_note("Water the plants.").with_priority(2);
     assert_eq!(
-        now.wakes.iter().map(|wake| (&wake.key, wake.at)).collect::<Vec<_>>(),
+        now.timers.iter().map(|timer| (&timer.key, timer.at)).collect::<Vec<_>>(),
         [(&expected.key, hour)]
     );
-    assert_eq!((now.wakes[0].note.as_str(), now.wakes[0].priority), ("Water the plants.", 2), "{name}");
-    let scheduled = &events(&storage, chat.id(), EventType::SESSION_WAKE_SCHEDULED).await[0];
+    assert_eq!((now.timers[0].note.as_str(), now.timers[0].priority), ("Water the plants.", 2), "{name}");
+    let scheduled = &events(&storage, chat.id(), EventType::SESSION_TIMER_SCHEDULED).await[0];
     assert_eq!((&scheduled.actor, scheduled.run.is_some()), (&Actor::AGENT, true), "{name}");
     let results: Vec<_> = calls(&chat).await.iter().map(|(_, results)| results[0].output.clone()).collect();
     assert_eq!(results[0].get(), r#"{"at":"2026-02-15T11:30:00.000000Z","key":"plants"}"#, "{name}");
     let child = children(&storage, chat.id()).await;
     assert_eq!(results[1].get(), format!(r#"{{"session":"{}"}}"#, child[0]), "{name}");
 
-    // The child tries to go deeper, and to wake itself at once.
+    // The child tries to go deeper, and to timer itself at once.
     let soon = r#"{"in_seconds":0,"note":"again"}"#;
-    model.push(Turn::new().call("w", "schedule_wake", json(soon)).call("c", "start_child", json(CHILD)));
+    model.push(Turn::new().call("w", "schedule_timer", json(soon)).call("c", "start_child", json(CHILD)));
     model.push(Turn::new().text("found"));
-    model.push(Turn::new().call("x", "cancel_wake", json(CANCEL)));
+    model.push(Turn::new().call("x", "cancel_timer", json(CANCEL)));
     model.push(Turn::new().text("taken back"));
     let scheduler = Scheduler::new(agent.clone());
     assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}: the child");
     let child = agent.session(child[0]).await.unwrap();
-    assert_eq!(child.snapshot().creator, Actor::AGENT, "{name}");
+    assert_eq!(child.record().creator, Actor::AGENT, "{name}");
     assert_eq!(said(&child).await, [("user", "find it".to_owned()), ("agent", "found".to_owned())], "{name}");
     let outcomes: Vec<_> = calls(&child).await.iter().map(|(_, results)| results[0].outcome).collect();
     assert_eq!(outcomes, [ToolOutcome::Ok, ToolOutcome::Error], "{name}");
     assert_eq!(children(&storage, child.id()).await, [], "{name}: deep enough");
     let minute: Timestamp = "2026-02-15T10:31:00Z".parse().unwrap();
-    assert_eq!(child.snapshot().wakes[0].at, minute, "{name}: no earlier than a minute from now");
-    assert_eq!(child.snapshot().wakes[0].key, "w", "{name}: the call's id, where it named no key");
+    assert_eq!(child.record().timers[0].at, minute, "{name}: no earlier than a minute from now");
+    assert_eq!(child.record().timers[0].key, "w", "{name}: the call's id, where it named no key");
 
-    // Its wake is still to come, so it has not come to rest; without that it has.
-    child.cancel_wake("w").await.unwrap();
+    // Its timer is still to come, so it has not come to rest; without that it has.
+    child.cancel_timer("w").await.unwrap();
     let round = scheduler.round().await.unwrap();
     assert_eq!((round.reported, round.failed), (1, 0), "{name}");
     assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}: the parent is told");
     assert!(said(&chat).await[2].1.contains("\"search\""), "{name}: {:?}", said(&chat).await);
-    assert_eq!(chat.refresh().await.unwrap().wakes, [], "{name}: and takes its wake back");
+    assert_eq!(chat.refresh().await.unwrap().timers, [], "{name}: and takes its timer back");
 
-    model.push(Turn::new().call("y", "cancel_wake", json(r#"{"key":"none"}"#)));
-    model.push(Turn::new().call("z", "schedule_wake", json(r#"{"note":"when?"}"#)).text("hm"));
+    model.push(Turn::new().call("y", "cancel_timer", json(r#"{"key":"none"}"#)));
+    model.push(Turn::new().call("z", "schedule_timer", json(r#"{"note":"when?"}"#)).text("hm"));
     model.push(Turn::new().text("well"));
     read(chat.prompt("try").await.unwrap()).await;
     let wrong: Vec<_> =
@@ -136,52 +137,53 @@ async fn a_model_plans_wakes_and_starts_sessions(site: Site) {
     check_log(&child).await;
 }
 
-each_store!(a_model_plans_wakes_and_starts_sessions);
+each_store!(model_schedules_timers_and_starts_sessions);
 
-/// A host's policy decides on these tools as on any: a wake that a person is to allow is scheduled when it is
+/// A host's policy decides on these tools as on any: a timer that a person is to allow is scheduled when it is
 /// allowed, by the next run, and once; what is denied is not offered and not done.
-async fn a_plan_waits_for_a_person_where_the_policy_says_so(site: Site) {
+async fn timer_tool_waits_for_consent_if_required(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let config = Config::default()
-        .tool_policy(SessionTools::SCHEDULE_WAKE, ToolPolicy::Ask)
-        .tool_policy(SessionTools::START_CHILD, ToolPolicy::Deny);
-    let turn = || Turn::new().call("w", "schedule_wake", json(WAKE)).call("c", "start_child", json(CHILD));
+        .with_tool_policy(SessionTools::SCHEDULE_TIMER, ToolPolicy::Ask)
+        .with_tool_policy(SessionTools::START_CHILD, ToolPolicy::Deny);
+    let turn = || Turn::new().call("w", "schedule_timer", json(TIMER)).call("c", "start_child", json(CHILD));
     let model = ScriptedProvider::new([turn(), Turn::new().text("done"), turn(), Turn::new().text("well")]);
     let agent = agent(&storage, model.clone(), &clock(), SessionTools::new(), config);
     let chat = agent.open(&device("laptop")).await.unwrap();
-    for (decision, wakes) in [(Decision::Deny, 0), (Decision::Allow, 1)] {
+    for (decision, timers) in [(Decision::Deny, 0), (Decision::Allow, 1)] {
         let (_, report) = read(chat.prompt("go").await.unwrap()).await;
         let RunOutcome::Awaiting(action) = report.outcome else { panic!("{name}: {report:?}") };
-        assert_eq!(chat.refresh().await.unwrap().wakes, [], "{name}: not before it is allowed");
+        assert_eq!(chat.refresh().await.unwrap().timers, [], "{name}: not before it is allowed");
         chat.answer(ToolConfirmation::new(action.id, decision)).await.unwrap();
-        read(agent.wake(chat.id()).await.unwrap().unwrap()).await;
-        assert_eq!(chat.refresh().await.unwrap().wakes.len(), wakes, "{name}");
+        read(agent.run_pending(chat.id()).await.unwrap().unwrap()).await;
+        assert_eq!(chat.refresh().await.unwrap().timers.len(), timers, "{name}");
     }
     let offered: Vec<_> = model.requests()[0].tools.iter().map(|tool| tool.name.clone()).collect();
-    assert_eq!(offered, ["schedule_wake", "cancel_wake"], "{name}");
+    assert_eq!(offered, ["schedule_timer", "cancel_timer"], "{name}");
     assert_eq!(children(&storage, chat.id()).await, [], "{name}");
     check_log(&chat).await;
 }
 
-each_store!(a_plan_waits_for_a_person_where_the_policy_says_so);
+each_store!(timer_tool_waits_for_consent_if_required);
 
 /// A session that a run of this id holds, with a call of each tool open.
 async fn calling(storage: &Storage, effects: &Effects) -> (Arc<Session>, RunId) {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let run = effects.new_run_id();
     let create = Commit::create(effects, new)
-        .event(NewEvent::wake_scheduled(Wake::new("plants", effects.now())))
-        .event(NewEvent::user_message("go"))
-        .trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run)));
+        .with_event(NewEvent::timer_scheduled(Timer::new("plants", effects.now())))
+        .with_event(NewEvent::user_message("go"))
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("laptop", run)));
     let begun = storage.sessions.commit(create).await.unwrap();
     let calls = Commit::seal(effects, begun.session.id, begun.last)
-        .fence(run, begun.epoch.unwrap())
-        .events(TOOLS.map(|(tool, input)| NewEvent::tool_use(tool.parse().unwrap(), tool, json(input))));
+        .with_fence(run, begun.epoch.unwrap())
+        .with_events(TOOLS.map(|(tool, input)| NewEvent::tool_use(tool.parse().unwrap(), tool, json(input))));
     (storage.sessions.commit(calls).await.unwrap().session, run)
 }
 
 /// The tools, and what each is asked; the ids of the calls are their names.
-const TOOLS: [(&str, &str); 3] = [("cancel_wake", CANCEL), ("schedule_wake", WAKE), ("start_child", CHILD)];
+const TOOLS: [(&str, &str); 3] =
+    [("cancel_timer", CANCEL), ("schedule_timer", TIMER), ("start_child", CHILD)];
 
 fn context(storage: &Storage, effects: &Effects, session: &Session, run: RunId, tool: &str) -> ToolContext {
     ToolContext::new(session.id, session.workspace, run, tool.parse().unwrap())
@@ -191,20 +193,20 @@ fn context(storage: &Storage, effects: &Effects, session: &Session, run: RunId, 
 
 /// What the calls of [`calling`] are to come to, and no more.
 async fn check_once(storage: &Storage, id: SessionId, when: &str) {
-    let cancelled = events(storage, id, EventType::SESSION_WAKE_CANCELLED).await;
-    let scheduled = events(storage, id, EventType::SESSION_WAKE_SCHEDULED).await;
+    let cancelled = events(storage, id, EventType::SESSION_TIMER_CANCELLED).await;
+    let scheduled = events(storage, id, EventType::SESSION_TIMER_SCHEDULED).await;
     let told = events(storage, id, EventType::SESSION_CHILD_CREATED).await;
-    // One of the wakes was there before.
+    // One of the timers was there before.
     assert_eq!((cancelled.len(), scheduled.len(), told.len()), (1, 2, 1), "{when}");
     let made = children(storage, id).await;
     assert_eq!(made.len(), 1, "{when}");
-    assert!(told[0].data.get().contains(&made[0].to_string()), "{when}");
+    assert!(told[0].payload.get().contains(&made[0].to_string()), "{when}");
     assert_eq!(events(storage, made[0], EventType::USER_MESSAGE).await.len(), 1, "{when}");
 }
 
 /// The same call, made by eight at the same moment, again much later, and again when its run is over, takes
 /// effect once, and says what it did the first time. A later call of the same id is another call.
-async fn a_call_that_is_made_again_takes_effect_once(site: Site) {
+async fn repeated_call_takes_effect_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let clock = clock();
     let effects = Effects::default().with_clock(clock.clone());
@@ -226,7 +228,7 @@ async fn a_call_that_is_made_again_takes_effect_once(site: Site) {
     check_once(&storage, session.id, name).await;
     // So much later that the record no longer remembers the commits, by a clock that went on.
     for n in 0..40 {
-        let label = NewEvent::updated(Patch::new().label("n", n.to_string()));
+        let label = NewEvent::updated(Patch::new().with_label("n", n.to_string()));
         storage.sessions.append(&effects, session.id, session.head, vec![label]).await.unwrap();
     }
     clock.0.fetch_add(7_000_000_000, Ordering::SeqCst);
@@ -257,33 +259,33 @@ async fn a_call_that_is_made_again_takes_effect_once(site: Site) {
     let mut head = begun.head;
     for (tool, input) in &TOOLS[1..] {
         let again = NewEvent::tool_use(tool.parse().unwrap(), *tool, json(input));
-        let again = Commit::seal(&effects, session.id, head).fence(run, begun.epoch).event(again);
+        let again = Commit::seal(&effects, session.id, head).with_fence(run, begun.epoch).with_event(again);
         head = storage.sessions.commit(again).await.unwrap().last;
         let context = context(&storage, &effects, &session, run, tool);
         SessionTools::new().call(tool, json(input), context).await.unwrap();
     }
-    let scheduled = events(&storage, session.id, EventType::SESSION_WAKE_SCHEDULED).await;
+    let scheduled = events(&storage, session.id, EventType::SESSION_TIMER_SCHEDULED).await;
     let made = children(&storage, session.id).await;
     assert_eq!((scheduled.len(), made.len()), (3, 2), "{name}: providers use ids again");
 }
 
-each_store!(a_call_that_is_made_again_takes_effect_once, flavor = "multi_thread", worker_threads = 2);
+each_store!(repeated_call_takes_effect_once, flavor = "multi_thread", worker_threads = 2);
 
 /// The process dies at any call to the store, before or after that took effect. A call that is made
 /// again has taken effect once; one that is not has done so once or not at all, and once where its result is stored.
-async fn a_crash_at_any_step_of_a_call_plans_once(site: Site) {
+async fn crash_during_a_call_takes_effect_at_most_once(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let mut deaths = 0;
     for (applied, again) in [(false, false), (false, true), (true, false), (true, true)] {
         for at in 0.. {
             let turn =
-                Turn::new().call("w", "schedule_wake", json(WAKE)).call("c", "start_child", json(CHILD));
+                Turn::new().call("w", "schedule_timer", json(TIMER)).call("c", "start_child", json(CHILD));
             let model = ScriptedProvider::new([turn, Turn::new().text("done")]);
             let clock = clock();
             let living = agent(&storage, model.clone(), &clock, SessionTools::new(), Config::default());
             let chat = living.open(&device(&format!("{applied} {again} {at}"))).await.unwrap();
             let dying = Dying::new(&storage);
-            let doomed = living.rebind(dying.storage(&storage)).session(chat.id()).await.unwrap();
+            let doomed = living.for_storage(dying.storage(&storage)).session(chat.id()).await.unwrap();
             dying.die_in(at, applied);
             if let Ok(run) = doomed.prompt("go").await {
                 let _ = run.finish().await;
@@ -293,7 +295,7 @@ async fn a_crash_at_any_step_of_a_call_plans_once(site: Site) {
             let now = chat.refresh().await.unwrap();
             let open: Vec<_> = now.open_calls.iter().map(|open| open.call.to_string()).collect();
             if let (true, Some(lease)) = (again, &now.lease) {
-                for (id, tool, input) in [("w", "schedule_wake", WAKE), ("c", "start_child", CHILD)] {
+                for (id, tool, input) in [("w", "schedule_timer", TIMER), ("c", "start_child", CHILD)] {
                     if open.iter().any(|open| open == id) {
                         let context = ToolContext::new(now.id, now.workspace, lease.run, id.parse().unwrap())
                             .with_sessions(storage.sessions.clone())
@@ -307,17 +309,17 @@ async fn a_crash_at_any_step_of_a_call_plans_once(site: Site) {
                 storage.sessions.trigger(living.effects(), chat.id(), lost).await.unwrap();
             }
             while model.requests().len() < 2
-                && let Some(run) = chat.wake().await.unwrap()
+                && let Some(run) = chat.run_pending().await.unwrap()
             {
                 read(run).await;
             }
-            let wakes = events(&storage, chat.id(), EventType::SESSION_WAKE_SCHEDULED).await.len();
+            let timers = events(&storage, chat.id(), EventType::SESSION_TIMER_SCHEDULED).await.len();
             let told = events(&storage, chat.id(), EventType::SESSION_CHILD_CREATED).await.len();
             let made = children(&storage, chat.id()).await.len();
-            assert!(wakes <= 1 && made <= 1 && told <= made, "{when}: {wakes} {made} {told}");
+            assert!(timers <= 1 && made <= 1 && told <= made, "{when}: {timers} {made} {told}");
             for (call, results) in calls(&chat).await {
                 assert_eq!(results.len(), 1, "{when}");
-                let done = if call.name == "schedule_wake" { wakes } else { made.min(told) };
+                let done = if call.name == "schedule_timer" { timers } else { made.min(told) };
                 let repeated = again && open.contains(&call.call.to_string());
                 assert!(
                     done == 1 || (results[0].outcome != ToolOutcome::Ok && !repeated),
@@ -337,4 +339,4 @@ async fn a_crash_at_any_step_of_a_call_plans_once(site: Site) {
     assert!(deaths > 40, "{name}: {deaths}");
 }
 
-each_store!(a_crash_at_any_step_of_a_call_plans_once);
+each_store!(crash_during_a_call_takes_effect_at_most_once);

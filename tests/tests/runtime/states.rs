@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use crate::common::{agent, check_log, device, read, said};
+use crate::common::{agent, check_log, device, queued, read, said};
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
-use agent_core::model::{Failure, Patch, Title, Wake};
+use agent_core::model::{Failure, Patch, Timer, Title};
 use agent_core::session::NewSession;
 use agent_core::state::{Reason, SessionState};
 use agent_core::{ErrorKind, Seq, SessionStoreExt, Timestamp, WorkspaceId};
 use agent_runtime::context::ModelMessage;
-use agent_runtime::{AgentBuilder, Config, EchoProvider, RunOutcome, ScriptedProvider, Turn};
+use agent_runtime::{AgentBuilder, EchoProvider, ScriptedProvider, Turn};
 use agent_tests::{Site, each_store};
 
 /// Inputs sent while a session is prepared are kept, and served once it is ready.
@@ -23,18 +23,17 @@ async fn inputs_before_ready_are_kept_and_served(site: Site) {
     let id = effects.new_session_id();
     let new = NewSession::new(id, WorkspaceId::DEFAULT);
     let commit = Commit::seal(&effects, id, Seq::ZERO)
-        .expect(Expect::Absent)
-        .trigger(Trigger::Create(Box::new(new)))
-        .trigger(Trigger::Prepare(LeaseRequest::new("preparer", effects.new_run_id())));
-    storage.sessions.settle(commit).await.unwrap();
+        .with_precondition(Precondition::MustNotExist)
+        .with_trigger(Trigger::Create(Box::new(new)))
+        .with_trigger(Trigger::Prepare(LeaseRequest::new("preparer", effects.new_run_id())));
+    storage.sessions.commit_with_retry(commit).await.unwrap();
     let chat = agent.session(id).await.unwrap();
-    let report = chat.prompt("early").await.unwrap().finish().await.unwrap();
-    let RunOutcome::Waiting(stored) = report.outcome else { panic!("{name}: it ran") };
+    let stored = queued(chat.prompt("early").await.unwrap()).await;
     assert_eq!(stored.state, SessionState::Initializing, "{name}");
     assert_eq!(stored.holder.as_deref(), Some("preparer"), "{name}");
-    assert!(chat.wake().await.unwrap().is_none(), "{name}");
+    assert!(chat.run_pending().await.unwrap().is_none(), "{name}");
     storage.sessions.trigger(&effects, id, Trigger::Ready).await.unwrap();
-    assert_eq!(read(chat.wake().await.unwrap().unwrap()).await.0, "early", "{name}");
+    assert_eq!(read(chat.run_pending().await.unwrap().unwrap()).await.0, "early", "{name}");
     check_log(&chat).await;
 }
 
@@ -47,25 +46,25 @@ async fn pending_inputs_survive_and_are_answered_once(site: Site) {
     let chat = before.open(&device("laptop")).await.unwrap();
     let first = chat.send("one").await.unwrap();
     chat.send("two").await.unwrap();
-    assert_eq!((chat.snapshot().pending, chat.snapshot().handled), (2, Seq::ZERO), "{name}");
+    assert_eq!((chat.record().inputs_open, chat.record().inputs_done_through), (2, Seq::ZERO), "{name}");
     drop((before, chat));
 
     let model = ScriptedProvider::new([Turn::new().text("both"), Turn::new().text("third")]);
     let after = agent(&storage, model.clone());
     let chat = after.open(&device("laptop")).await.unwrap();
-    assert_eq!(chat.snapshot().status.state, SessionState::Queued, "{name}: opening starts no run");
-    read(chat.wake().await.unwrap().unwrap()).await;
+    assert_eq!(chat.record().status.state, SessionState::Queued, "{name}: opening starts no run");
+    read(chat.run_pending().await.unwrap().unwrap()).await;
     let expected = [ModelMessage::User("one".to_owned()), ModelMessage::User("two".to_owned())];
     assert_eq!(model.requests()[0].messages, expected, "{name}");
     let now = chat.refresh().await.unwrap();
-    assert_eq!(now.pending, 0, "{name}");
-    assert!(now.handled > first, "{name}");
+    assert_eq!(now.inputs_open, 0, "{name}");
+    assert!(now.inputs_done_through > first, "{name}");
     for _ in 0..3 {
-        assert!(chat.wake().await.unwrap().is_none(), "{name}");
+        assert!(chat.run_pending().await.unwrap().is_none(), "{name}");
     }
     chat.suspend().await.unwrap();
     chat.resume().await.unwrap();
-    assert!(chat.wake().await.unwrap().is_none(), "{name}: restoring hands nothing out again");
+    assert!(chat.run_pending().await.unwrap().is_none(), "{name}: restoring hands nothing out again");
     read(chat.prompt("three").await.unwrap()).await;
     assert_eq!(model.requests().len(), 2, "{name}");
     check_log(&chat).await;
@@ -82,37 +81,37 @@ impl agent_core::clock::Clock for SetClock {
     }
 }
 
-/// A wake performs no run where nothing waits or is due, and exactly one where something is.
-async fn a_wake_is_at_most_one_run(site: Site) {
+/// A timer performs no run where nothing waits or is due, and exactly one where something is.
+async fn run_pending_starts_at_most_one_run(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let clock = Arc::new(SetClock(AtomicI64::new(1_000_000)));
     let model = ScriptedProvider::new([Turn::new().text("due"), Turn::new().text("never")]);
-    let agent = AgentBuilder::new(Config::default())
-        .with_llm(Arc::new(model.clone()))
+    let agent = AgentBuilder::new()
+        .with_llm(model.clone())
         .with_storage(storage.clone())
         .with_effects(Effects::default().with_clock(clock.clone()))
         .build()
         .unwrap();
     let chat = agent.open(&device("laptop")).await.unwrap();
-    assert!(chat.wake().await.unwrap().is_none(), "{name}: nothing waits");
+    assert!(chat.run_pending().await.unwrap().is_none(), "{name}: nothing waits");
     let at = Timestamp::from_micros(60_000_000);
-    let mut wake = Wake::new("daily", at);
-    wake.note = "Water the plants.".to_owned();
-    let wake = NewEvent::wake_scheduled(wake);
-    storage.sessions.append(agent.effects(), chat.id(), chat.snapshot().head, vec![wake]).await.unwrap();
-    assert!(chat.wake().await.unwrap().is_none(), "{name}: not due yet");
-    assert!(chat.wait_turn().await.unwrap().is_none(), "{name}: nor does it wait for that");
+    let mut timer = Timer::new("daily", at);
+    timer.note = "Water the plants.".to_owned();
+    let timer = NewEvent::timer_scheduled(timer);
+    storage.sessions.append(agent.effects(), chat.id(), chat.record().head, vec![timer]).await.unwrap();
+    assert!(chat.run_pending().await.unwrap().is_none(), "{name}: not due yet");
+    assert!(chat.run_when_free().await.unwrap().is_none(), "{name}: nor does it wait for that");
     clock.0.store(60_000_000, Ordering::SeqCst);
-    let (text, report) = read(chat.wake().await.unwrap().unwrap()).await;
+    let (text, report) = read(chat.run_pending().await.unwrap().unwrap()).await;
     assert_eq!((text.as_str(), report.status.state), ("due", SessionState::Idle), "{name}");
-    let told = "The scheduled wake \"daily\" is due. Water the plants.";
+    let told = "The scheduled timer \"daily\" is due. Water the plants.";
     assert_eq!(model.requests()[0].messages, [ModelMessage::System(told.to_owned())], "{name}");
-    assert!(chat.wake().await.unwrap().is_none(), "{name}: done once");
+    assert!(chat.run_pending().await.unwrap().is_none(), "{name}: done once");
     assert_eq!(chat.refresh().await.unwrap().counts.runs, 1, "{name}");
     check_log(&chat).await;
 }
 
-each_store!(a_wake_is_at_most_one_run);
+each_store!(run_pending_starts_at_most_one_run);
 
 /// A failed session keeps what failed, refuses inputs, and goes on only when it is recovered.
 async fn a_failed_session_is_recovered_explicitly(site: Site) {
@@ -126,9 +125,9 @@ async fn a_failed_session_is_recovered_explicitly(site: Site) {
     assert_eq!((now.status.state, now.failure.clone()), (SessionState::Failed, Some(failure)), "{name}");
     let error = chat.prompt("more").await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::InvalidTransition { .. }), "{name}: {error}");
-    assert!(chat.wake().await.unwrap().is_none(), "{name}");
-    chat.recover().await.unwrap();
-    assert_eq!(read(chat.wake().await.unwrap().unwrap()).await.0, "kept", "{name}");
+    assert!(chat.run_pending().await.unwrap().is_none(), "{name}");
+    chat.clear_failure().await.unwrap();
+    assert_eq!(read(chat.run_pending().await.unwrap().unwrap()).await.0, "kept", "{name}");
     assert_eq!(said(&chat).await.len(), 2, "{name}");
 }
 
@@ -146,7 +145,7 @@ async fn status_and_reason_are_in_the_record(site: Site) {
     assert_eq!(status().await, (SessionState::Idle, Reason::Fresh), "{name}");
     chat.send("1").await.unwrap();
     assert_eq!(status().await, (SessionState::Queued, Reason::Input), "{name}");
-    read(chat.wake().await.unwrap().unwrap()).await;
+    read(chat.run_pending().await.unwrap().unwrap()).await;
     assert_eq!(status().await, (SessionState::Idle, Reason::EndTurn), "{name}");
     chat.archive().await.unwrap();
     assert_eq!(status().await, (SessionState::Archived, Reason::UserArchived), "{name}");
@@ -158,15 +157,17 @@ async fn status_and_reason_are_in_the_record(site: Site) {
 each_store!(status_and_reason_are_in_the_record);
 
 /// A title that a person set stays; a change that depends on what was read is refused after another's.
-async fn attributes_change_by_parts(site: Site) {
+async fn attributes_are_changed_separately(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let agent = agent(&storage, EchoProvider::new());
     let chat = agent.open(&device("laptop")).await.unwrap();
     chat.set_title("Küche 🍳").await.unwrap();
-    chat.update(Patch::new().title(Title::generated("made up")).label("project", "x")).await.unwrap();
+    chat.update(Patch::new().with_title(Title::generated("made up")).with_label("project", "x"))
+        .await
+        .unwrap();
     let other = agent.session(chat.id()).await.unwrap();
-    other.update_unchanged(Patch::new().label("by", "other")).await.unwrap();
-    let error = chat.update_unchanged(Patch::new().label("by", "me")).await.unwrap_err();
+    other.update_unchanged(Patch::new().with_label("by", "other")).await.unwrap();
+    let error = chat.update_unchanged(Patch::new().with_label("by", "me")).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Conflict { head: Some(_) }), "{name}: {error}");
     let attributes = chat.refresh().await.unwrap().attributes.clone();
     assert_eq!(attributes.title.unwrap().text, "Küche 🍳", "{name}");
@@ -174,15 +175,15 @@ async fn attributes_change_by_parts(site: Site) {
     assert_eq!(*chat.set_title("").await.unwrap_err().kind(), ErrorKind::InvalidInput, "{name}");
 }
 
-each_store!(attributes_change_by_parts);
+each_store!(attributes_are_changed_separately);
 
 /// Further sessions live in the same workspace, each on its own.
-async fn more_sessions_live_side_by_side(site: Site) {
+async fn sessions_of_a_workspace_are_independent(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let agent = agent(&storage, EchoProvider::new());
     let main = agent.open(&device("laptop")).await.unwrap();
-    let workspace = main.snapshot().workspace;
-    let second = agent.new_session(workspace, &Patch::new().label("kind", "side")).await.unwrap();
+    let workspace = main.record().workspace;
+    let second = agent.new_session(workspace, &Patch::new().with_label("kind", "side")).await.unwrap();
     read(main.prompt("to the main one").await.unwrap()).await;
     read(second.prompt("to the second").await.unwrap()).await;
     assert_eq!(said(&second).await[0].1, "to the second", "{name}");
@@ -193,4 +194,4 @@ async fn more_sessions_live_side_by_side(site: Site) {
     assert_eq!(*error.kind(), ErrorKind::NotFound, "{name}");
 }
 
-each_store!(more_sessions_live_side_by_side);
+each_store!(sessions_of_a_workspace_are_independent);

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::common::{agent, agent_with, check_log, device, eventually, log, read, said, until_text};
+use crate::common::{agent, agent_with, check_log, device, eventually, log, queued, read, said, until_text};
 use agent_core::commit::{Commit, Trigger};
 use agent_core::event::{EventType, NewEvent};
-use agent_core::model::{Patch, Wake};
+use agent_core::model::{Patch, Timer};
 use agent_core::state::{Reason, SessionState};
 use agent_core::{ErrorKind, Seq, SessionStoreExt, Timestamp};
 use agent_runtime::{Config, EchoProvider, Gate, RunOutcome, ScriptedProvider, Turn, Update};
@@ -43,7 +43,7 @@ async fn cancel_keeps_the_partial_text(site: Site) {
 each_store!(cancel_keeps_the_partial_text);
 
 /// A run that is cancelled before it says anything ends as well, and so does one whose stream is read elsewhere.
-async fn cancel_before_the_first_word_and_from_elsewhere(site: Site) {
+async fn cancel_works_before_output_and_via_canceller(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let gate = Gate::new();
     let silent = Turn::new().gate(&gate).text("never");
@@ -61,7 +61,7 @@ async fn cancel_before_the_first_word_and_from_elsewhere(site: Site) {
     assert_eq!(said(&chat).await.len(), 2, "{name}");
 }
 
-each_store!(cancel_before_the_first_word_and_from_elsewhere);
+each_store!(cancel_works_before_output_and_via_canceller);
 
 /// An interrupt from another handle is durable, ends the run while its model streams, and is a no-op when idle.
 async fn an_interrupt_from_another_device_ends_the_run(site: Site) {
@@ -71,12 +71,12 @@ async fn an_interrupt_from_another_device_ends_the_run(site: Site) {
     let chat = chat.open(&device("laptop")).await.unwrap();
     let phone = agent(&storage, EchoProvider::new()).session(chat.id()).await.unwrap();
     phone.interrupt().await.unwrap();
-    assert_eq!(phone.refresh().await.unwrap().head, chat.snapshot().head, "{name}: idle, so nothing");
+    assert_eq!(phone.refresh().await.unwrap().head, chat.record().head, "{name}: idle, so nothing");
 
     let mut run = chat.prompt("tell me").await.unwrap();
     until_text(&mut run).await;
     phone.interrupt().await.unwrap();
-    assert_eq!(phone.snapshot().status.state, SessionState::Running, "{name}: asked, and recorded");
+    assert_eq!(phone.record().status.state, SessionState::Running, "{name}: asked, and recorded");
     let (_, report) = read(run).await;
     assert_eq!(report.outcome, RunOutcome::Interrupted, "{name}");
     let events = log(&chat).await;
@@ -88,22 +88,22 @@ async fn an_interrupt_from_another_device_ends_the_run(site: Site) {
 
 each_store!(an_interrupt_from_another_device_ends_the_run, start_paused = true);
 
-/// An interrupt of what waits closes inputs and wakes, so that nothing runs afterwards.
-async fn an_interrupt_clears_what_waits(site: Site) {
+/// An interrupt of what waits closes inputs and timers, so that nothing runs afterwards.
+async fn interrupt_clears_pending_work(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let agent = agent(&storage, EchoProvider::new());
     let chat = agent.open(&device("laptop")).await.unwrap();
     chat.send("later").await.unwrap();
-    let wake = NewEvent::wake_scheduled(Wake::new("daily", Timestamp::MIN));
-    storage.sessions.append(agent.effects(), chat.id(), chat.snapshot().head, vec![wake]).await.unwrap();
+    let timer = NewEvent::timer_scheduled(Timer::new("daily", Timestamp::MIN));
+    storage.sessions.append(agent.effects(), chat.id(), chat.record().head, vec![timer]).await.unwrap();
     assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Queued, "{name}");
     chat.interrupt().await.unwrap();
     let now = chat.refresh().await.unwrap();
-    assert_eq!((now.status.state, now.pending, now.wakes.len()), (SessionState::Idle, 0, 0), "{name}");
-    assert!(chat.wake().await.unwrap().is_none(), "{name}");
+    assert_eq!((now.status.state, now.inputs_open, now.timers.len()), (SessionState::Idle, 0, 0), "{name}");
+    assert!(chat.run_pending().await.unwrap().is_none(), "{name}");
 }
 
-each_store!(an_interrupt_clears_what_waits);
+each_store!(interrupt_clears_pending_work);
 
 /// A follow-up that came before the interrupted run ended is not lost.
 async fn inputs_after_the_run_began_survive_its_interrupt(site: Site) {
@@ -117,14 +117,14 @@ async fn inputs_after_the_run_began_survive_its_interrupt(site: Site) {
     chat.interrupt().await.unwrap();
     let (_, report) = read(run).await;
     assert_eq!(report.status.state, SessionState::Queued, "{name}");
-    let run = chat.wake().await.unwrap().unwrap();
+    let run = chat.run_pending().await.unwrap().unwrap();
     assert_eq!(read(run).await.0, "to the second", "{name}");
 }
 
 each_store!(inputs_after_the_run_began_survive_its_interrupt, start_paused = true);
 
 /// A suspended session keeps inputs and runs nothing; resumed, it answers them. A run ends at its next step.
-async fn suspend_and_resume(site: Site) {
+async fn suspended_session_answers_inputs_after_resume(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let gate = Gate::new();
     let model = ScriptedProvider::new([held_turn(&gate), Turn::new().text("back")]);
@@ -132,7 +132,7 @@ async fn suspend_and_resume(site: Site) {
     let mut run = chat.prompt("first").await.unwrap();
     until_text(&mut run).await;
     chat.suspend().await.unwrap();
-    assert_eq!(chat.snapshot().status.state, SessionState::Running, "{name}: asked of the run");
+    assert_eq!(chat.record().status.state, SessionState::Running, "{name}: asked of the run");
     gate.open();
     let (_, report) = read(run).await;
     assert_eq!(report.text, "half of the answer", "{name}: the step is ended in peace");
@@ -143,17 +143,16 @@ async fn suspend_and_resume(site: Site) {
         "{name}"
     );
 
-    let stored = chat.prompt("second").await.unwrap().finish().await.unwrap();
-    let RunOutcome::Waiting(stored) = stored.outcome else { panic!("{name}: it ran") };
+    let stored = queued(chat.prompt("second").await.unwrap()).await;
     assert_eq!((stored.state, stored.holder), (SessionState::Suspended, None), "{name}");
-    assert!(chat.wake().await.unwrap().is_none(), "{name}");
-    assert!(chat.wait_turn().await.unwrap().is_none(), "{name}");
+    assert!(chat.run_pending().await.unwrap().is_none(), "{name}");
+    assert!(chat.run_when_free().await.unwrap().is_none(), "{name}");
     chat.resume().await.unwrap();
-    assert_eq!(chat.snapshot().status.state, SessionState::Queued, "{name}: resuming runs nothing");
-    assert_eq!(read(chat.wake().await.unwrap().unwrap()).await.0, "back", "{name}");
+    assert_eq!(chat.record().status.state, SessionState::Queued, "{name}: resuming runs nothing");
+    assert_eq!(read(chat.run_pending().await.unwrap().unwrap()).await.0, "back", "{name}");
 }
 
-each_store!(suspend_and_resume, start_paused = true);
+each_store!(suspended_session_answers_inputs_after_resume, start_paused = true);
 
 /// A run that would go on with tools is set aside before the next one is called.
 async fn suspend_ends_a_run_between_its_steps(site: Site) {
@@ -181,7 +180,7 @@ async fn archived_and_terminated_sessions_refuse_prompts(site: Site) {
     let chat = agent(&storage, EchoProvider::new()).open(&device("laptop")).await.unwrap();
     read(chat.prompt("hello").await.unwrap()).await;
     chat.archive().await.unwrap();
-    let head = chat.snapshot().head;
+    let head = chat.record().head;
     let error = chat.prompt("more").await.unwrap_err();
     assert!(
         matches!(error.kind(), ErrorKind::InvalidTransition { from: SessionState::Archived, .. }),
@@ -247,7 +246,7 @@ async fn shutdown_waits_then_interrupts(site: Site) {
     tokio::time::sleep(Duration::from_secs(3)).await;
     let refused = quick.prompt("more").await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Unavailable, "{name}: {refused}");
-    let waiting = late.wait_turn().await.unwrap_err();
+    let waiting = late.run_when_free().await.unwrap_err();
     assert_eq!(*waiting.kind(), ErrorKind::Unavailable, "{name}: {waiting}");
     quick_run.cancel();
     assert_eq!(read(quick_run).await.1.outcome, RunOutcome::Interrupted, "{name}");
@@ -256,7 +255,7 @@ async fn shutdown_waits_then_interrupts(site: Site) {
     assert_eq!(read(late_run).await.1.outcome, RunOutcome::Interrupted, "{name}");
     assert_eq!(late.refresh().await.unwrap().status.state, SessionState::Idle, "{name}");
     assert_eq!(said(&late).await.last().unwrap().1, "half of ", "{name}");
-    assert!(late.wake().await.is_err(), "{name}");
+    assert!(late.run_pending().await.is_err(), "{name}");
     agent.shutdown(Duration::ZERO).await.unwrap();
 }
 
@@ -282,10 +281,10 @@ async fn follow_ends_at_shutdown(site: Site) {
     let gate = Gate::new();
     let agent = agent(&storage, ScriptedProvider::new([held_turn(&gate)]));
     let chat = agent.open(&device("laptop")).await.unwrap();
-    let idle = agent.new_session(chat.snapshot().workspace, &Patch::new()).await.unwrap();
+    let idle = agent.new_session(chat.record().workspace, &Patch::new()).await.unwrap();
     let mut run = chat.prompt("go").await.unwrap();
     until_text(&mut run).await;
-    let follow = |chat: &agent_runtime::SessionHandle| {
+    let follow = |chat: &agent_runtime::Conversation| {
         let events = chat.follow(Seq::ZERO).map(|event| event.unwrap().seq).collect::<Vec<_>>();
         tokio::spawn(tokio::time::timeout(Duration::from_secs(20), events))
     };
@@ -298,7 +297,7 @@ async fn follow_ends_at_shutdown(site: Site) {
         ended.unwrap_or_else(|_| panic!("{name}: it does not end"))
     };
     assert_eq!(ended(busy).await, expected(head), "{name}");
-    assert_eq!(ended(quiet).await, expected(idle.snapshot().head), "{name}");
+    assert_eq!(ended(quiet).await, expected(idle.record().head), "{name}");
     assert_eq!(ended(follow(&chat)).await, expected(head), "{name}: afterwards");
 }
 
@@ -312,7 +311,7 @@ async fn spans_are_closed_by_an_interrupt(site: Site) {
         Turn::new().call("c", "nothing", agent_core::json::RawJson::empty_object()),
         held_turn(&gate),
     ]);
-    let agent = agent_with(&storage, model, Config::default().spans(true), []);
+    let agent = agent_with(&storage, model, Config::default().with_spans(true), []);
     let chat = agent.open(&device("laptop")).await.unwrap();
     let mut run = chat.prompt("go").await.unwrap();
     until_text(&mut run).await;
@@ -334,7 +333,7 @@ async fn spans_are_closed_by_an_interrupt(site: Site) {
 each_store!(spans_are_closed_by_an_interrupt, start_paused = true);
 
 /// An interrupt ends a run at once, also one that was asked to set the session aside at its next step.
-async fn an_interrupt_is_heard_beside_a_suspension(site: Site) {
+async fn interrupt_overrides_a_requested_suspension(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     for suspend_first in [true, false] {
         let gate = Gate::new();
@@ -348,17 +347,17 @@ async fn an_interrupt_is_heard_beside_a_suspension(site: Site) {
             tokio::time::sleep(Duration::from_secs(1)).await;
             other.interrupt().await.unwrap();
         } else {
-            let commit = Commit::seal(agent.effects(), chat.id(), other.snapshot().head)
-                .event(NewEvent::interrupt())
-                .trigger(Trigger::Suspend(Reason::UserPaused));
-            storage.sessions.settle(commit).await.unwrap();
+            let commit = Commit::seal(agent.effects(), chat.id(), other.record().head)
+                .with_event(NewEvent::interrupt())
+                .with_trigger(Trigger::Suspend(Reason::UserPaused));
+            storage.sessions.commit_with_retry(commit).await.unwrap();
         }
         let ended = tokio::time::timeout(Duration::from_secs(60), read(run)).await;
         let (_, report) = ended.unwrap_or_else(|_| panic!("{name}, {suspend_first}: it goes on"));
         assert_eq!(report.outcome, RunOutcome::Interrupted, "{name}");
         let now = chat.refresh().await.unwrap();
-        assert_eq!((now.status.state, now.pending), (SessionState::Suspended, 0), "{name}");
+        assert_eq!((now.status.state, now.inputs_open), (SessionState::Suspended, 0), "{name}");
     }
 }
 
-each_store!(an_interrupt_is_heard_beside_a_suspension, start_paused = true);
+each_store!(interrupt_overrides_a_requested_suspension, start_paused = true);

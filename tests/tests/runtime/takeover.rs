@@ -3,16 +3,15 @@
 use std::time::Duration;
 
 use crate::common::{
-    Faulty, agent, agent_with, calls, check_log, device, eventually, log, read, said, until_text,
+    Faulty, agent, agent_with, calls, check_log, device, ended, eventually, log, queued, read, said,
+    until_text,
 };
 use agent_core::commit::{Commit, LeaseRequest, Trigger};
 use agent_core::event::{NewEvent, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::state::{Reason, SessionState};
 use agent_core::{ErrorKind, SessionStoreExt, Storage};
-use agent_runtime::{
-    AgentRuntime, Config, EchoProvider, Gate, RunOutcome, ScriptedProvider, SessionHandle, Turn, Update,
-};
+use agent_runtime::{AgentRuntime, Config, Conversation, EchoProvider, Gate, ScriptedProvider, Turn, Update};
 use agent_tests::{Site, each_store};
 use futures::StreamExt;
 use tokio::time::Instant;
@@ -20,11 +19,11 @@ use tokio::time::Instant;
 const TTL: Duration = Duration::from_secs(30);
 
 fn named(storage: &Storage, holder: &str, model: ScriptedProvider) -> AgentRuntime {
-    agent_with(storage, model, Config::default().holder(holder).lease_ttl(TTL), [])
+    agent_with(storage, model, Config::default().with_holder(holder).with_lease_ttl(TTL), [])
 }
 
 /// A session that is run by `holder`, whose answer is held up at a gate after it has said "so".
-async fn held(storage: &Storage, holder: &str, gate: &Gate) -> (SessionHandle, agent_runtime::Run) {
+async fn held(storage: &Storage, holder: &str, gate: &Gate) -> (Conversation, agent_runtime::Run) {
     let model = ScriptedProvider::new([Turn::new().text("so").gate(gate).text(" late")]);
     let chat = named(storage, holder, model).open(&device("laptop")).await.unwrap();
     let mut run = chat.prompt("first").await.unwrap();
@@ -33,21 +32,21 @@ async fn held(storage: &Storage, holder: &str, gate: &Gate) -> (SessionHandle, a
 }
 
 /// A session whose holder took the lease for an input and was killed.
-async fn abandoned(storage: &Storage, input: &str) -> SessionHandle {
+async fn abandoned(storage: &Storage, input: &str) -> Conversation {
     let agent = named(storage, "killed", ScriptedProvider::new([]));
     let chat = agent.open(&device("laptop")).await.unwrap();
-    let lease = LeaseRequest::new("killed", agent.effects().new_run_id()).ttl(TTL);
-    let commit = Commit::seal(agent.effects(), chat.id(), chat.snapshot().head)
-        .event(NewEvent::user_message(input))
-        .trigger(Trigger::BeginRun(lease));
-    storage.sessions.settle(commit).await.unwrap();
+    let lease = LeaseRequest::new("killed", agent.effects().new_run_id()).with_ttl(TTL);
+    let commit = Commit::seal(agent.effects(), chat.id(), chat.record().head)
+        .with_event(NewEvent::user_message(input))
+        .with_trigger(Trigger::BeginRun(lease));
+    storage.sessions.commit_with_retry(commit).await.unwrap();
     chat.refresh().await.unwrap();
     chat
 }
 
 /// Of many prompts at once one runs, the others are stored with the holder named; each is answered once, and
 /// never interleaved.
-async fn concurrent_prompts_are_queued_and_never_interleaved(site: Site) {
+async fn concurrent_prompts_are_never_interleaved(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let gate = Gate::new();
     let (chat, run) = held(&storage, "laptop", &gate).await;
@@ -58,7 +57,7 @@ async fn concurrent_prompts_are_queued_and_never_interleaved(site: Site) {
             let (other, id) = (other.clone(), chat.id());
             tokio::spawn(async move {
                 let mut run = other.session(id).await.unwrap().prompt(format!("p{n}")).await.unwrap();
-                let Some(Ok(Update::Stored(stored))) = run.next().await else { panic!("not stored") };
+                let Some(Ok(Update::Queued(stored))) = run.next().await else { panic!("not stored") };
                 assert!(run.next().await.is_none());
                 stored
             })
@@ -72,48 +71,50 @@ async fn concurrent_prompts_are_queued_and_never_interleaved(site: Site) {
     assert!(model.requests().is_empty(), "{name}: no second run");
     gate.open();
     assert_eq!(read(run).await.1.status.state, SessionState::Queued, "{name}: they wait");
-    assert_eq!(chat.snapshot().status.reason, Reason::FollowUp, "{name}");
+    assert_eq!(chat.record().status.reason, Reason::FollowUp, "{name}");
 
     let waiting = other.session(chat.id()).await.unwrap();
-    let (text, report) = read(waiting.wake().await.unwrap().unwrap()).await;
+    let (text, report) = read(waiting.run_pending().await.unwrap().unwrap()).await;
     assert_eq!((text.as_str(), report.status.state), ("all answered", SessionState::Idle), "{name}");
     // The eight stand behind the answer to the first, though they came before it.
     let asked = &model.requests()[0].messages;
     assert_eq!(asked.len(), 10, "{name}");
     assert_eq!(asked[1], agent_runtime::context::ModelMessage::agent("so late"), "{name}");
-    assert!(waiting.wake().await.unwrap().is_none(), "{name}: nothing is left");
+    assert!(waiting.run_pending().await.unwrap().is_none(), "{name}: nothing is left");
     let runs = chat.refresh().await.unwrap().counts.runs;
     assert_eq!(runs, 2, "{name}");
     check_log(&chat).await;
 }
 
-each_store!(concurrent_prompts_are_queued_and_never_interleaved, flavor = "multi_thread", worker_threads = 4);
+each_store!(concurrent_prompts_are_never_interleaved, flavor = "multi_thread", worker_threads = 4);
 
 /// Of prompts that start at the same moment on an idle session exactly one runs.
 async fn prompts_at_the_same_moment_start_one_run(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     for round in 0..20 {
-        let agent = agent(&storage, EchoProvider::new().delay(Duration::from_millis(2)));
+        let agent = agent(&storage, EchoProvider::new().with_delay(Duration::from_millis(2)));
         let chat = agent.open(&device(&format!("laptop {round}"))).await.unwrap();
         let tasks: Vec<_> = (0..4)
             .map(|n| {
                 let chat = chat.clone();
                 tokio::spawn(async move {
                     let run = chat.prompt(format!("p{n} and more")).await.unwrap();
-                    (run.id().is_some(), run.finish().await.unwrap())
+                    let started = run.id().is_some();
+                    ended(run).await;
+                    started
                 })
             })
             .collect();
         let mut runs = 0;
         for task in tasks {
-            runs += usize::from(task.await.unwrap().0);
+            runs += usize::from(task.await.unwrap());
         }
         assert!(runs >= 1, "{name}");
-        while let Some(run) = chat.wait_turn().await.unwrap() {
+        while let Some(run) = chat.run_when_free().await.unwrap() {
             read(run).await;
         }
         let now = chat.refresh().await.unwrap();
-        assert_eq!((now.counts.user, now.pending), (4, 0), "{name}");
+        assert_eq!((now.counts.user, now.inputs_open), (4, 0), "{name}");
         check_alternation(&chat).await;
         check_log(&chat).await;
     }
@@ -122,7 +123,7 @@ async fn prompts_at_the_same_moment_start_one_run(site: Site) {
 each_store!(prompts_at_the_same_moment_start_one_run, flavor = "multi_thread", worker_threads = 4);
 
 /// No event of one run lies between two events of another.
-async fn check_alternation(chat: &SessionHandle) {
+async fn check_alternation(chat: &Conversation) {
     let mut runs: Vec<_> = log(chat).await.iter().filter_map(|event| event.run).collect();
     runs.dedup();
     let mut unique = runs.clone();
@@ -132,7 +133,7 @@ async fn check_alternation(chat: &SessionHandle) {
 }
 
 /// A holder without a sign of life for a whole ttl is replaced; not before, and the late writes are fenced.
-async fn a_silent_holder_is_replaced_after_a_whole_ttl_and_fenced(site: Site) {
+async fn takeover_after_ttl_fences_the_old_holder(site: Site) {
     let (name, under) = (site.name, site.open().await);
     let faulty = Faulty::new(under.clone());
     let gate = Gate::new();
@@ -140,12 +141,11 @@ async fn a_silent_holder_is_replaced_after_a_whole_ttl_and_fenced(site: Site) {
     faulty.lose_beats();
     let model = ScriptedProvider::new([Turn::new().text("taken over")]);
     let other = named(&under, "waker", model).session(chat.id()).await.unwrap();
-    let stored = other.prompt("second").await.unwrap().finish().await.unwrap();
-    assert!(matches!(stored.outcome, RunOutcome::Waiting(_)), "{name}: a prompt does not wait");
-    let epoch = other.snapshot().epoch;
+    queued(other.prompt("second").await.unwrap()).await;
+    let epoch = other.record().epoch;
 
     let since = Instant::now();
-    let run_of_other = other.wait_turn().await.unwrap().unwrap();
+    let run_of_other = other.run_when_free().await.unwrap().unwrap();
     assert!(since.elapsed() >= TTL, "{name}: {:?}", since.elapsed());
     assert!(since.elapsed() < TTL * 2, "{name}: {:?}", since.elapsed());
     assert_eq!(read(run_of_other).await.0, "taken over", "{name}");
@@ -155,8 +155,8 @@ async fn a_silent_holder_is_replaced_after_a_whole_ttl_and_fenced(site: Site) {
     let (_, end) = crate::common::try_read(run).await;
     assert!(matches!(end.unwrap_err().kind(), ErrorKind::Fenced { .. }), "{name}");
     let late = Commit::seal(chat.runtime().effects(), chat.id(), head)
-        .fence(chat.runtime().effects().new_run_id(), epoch)
-        .event(NewEvent::agent_message("late"));
+        .with_fence(chat.runtime().effects().new_run_id(), epoch)
+        .with_event(NewEvent::agent_message("late"));
     let late = under.sessions.commit(late).await.unwrap_err();
     assert!(matches!(late.kind(), ErrorKind::Fenced { .. }), "{name}");
     assert_eq!(other.refresh().await.unwrap().head, head, "{name}: nothing more was written");
@@ -164,9 +164,9 @@ async fn a_silent_holder_is_replaced_after_a_whole_ttl_and_fenced(site: Site) {
     check_log(&other).await;
 }
 
-each_store!(a_silent_holder_is_replaced_after_a_whole_ttl_and_fenced, start_paused = true);
+each_store!(takeover_after_ttl_fences_the_old_holder, start_paused = true);
 
-/// A holder that lives is not replaced, however long its model takes, and `wake` gives up at its first sign of life.
+/// A holder that lives is not replaced, however long its model takes, and `timer` gives up at its first sign of life.
 async fn a_live_holder_is_never_replaced(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let gate = Gate::new();
@@ -174,9 +174,9 @@ async fn a_live_holder_is_never_replaced(site: Site) {
     let other = named(&storage, "other", ScriptedProvider::new([])).session(chat.id()).await.unwrap();
     for _ in 0..8 {
         tokio::time::sleep(TTL).await;
-        assert!(other.wake().await.unwrap().is_none(), "{name}");
+        assert!(other.run_pending().await.unwrap().is_none(), "{name}");
     }
-    assert_eq!(other.refresh().await.unwrap().epoch, chat.snapshot().epoch, "{name}");
+    assert_eq!(other.refresh().await.unwrap().epoch, chat.record().epoch, "{name}");
     gate.open();
     assert_eq!(read(run).await.0, " late", "{name}");
     assert_eq!(said(&chat).await.last().unwrap().1, "so late", "{name}");
@@ -187,7 +187,7 @@ each_store!(a_live_holder_is_never_replaced, start_paused = true);
 /// A holder that is proven dead is replaced by the next prompt, in the prompt's own commit.
 async fn a_dead_holder_is_replaced_at_once(site: Site) {
     let (name, under) = (site.name, site.open().await);
-    let dead = abandoned(&under, "first").await.snapshot();
+    let dead = abandoned(&under, "first").await.record();
     let faulty = Faulty::new(under.clone());
     faulty.bury(dead.epoch);
     let model = ScriptedProvider::new([Turn::new().text("here")]);
@@ -216,9 +216,9 @@ async fn a_dead_holder_is_replaced_by_a_stale_handle_too(site: Site) {
     let faulty = Faulty::new(under.clone());
     let model = ScriptedProvider::new([Turn::new().text("here")]);
     let stale = named(&faulty.storage(), "heir", model.clone()).open(&device("laptop")).await.unwrap();
-    let dead = abandoned(&under, "first").await.snapshot();
+    let dead = abandoned(&under, "first").await.record();
     faulty.bury(dead.epoch);
-    assert_eq!(stale.snapshot().status.state, SessionState::Idle, "{name}");
+    assert_eq!(stale.record().status.state, SessionState::Idle, "{name}");
     assert_eq!(read(stale.prompt("second").await.unwrap()).await.0, "here", "{name}");
     assert_eq!(model.requests()[0].messages.len(), 2, "{name}");
     let stored: Vec<_> = said(&stale).await.into_iter().map(|(_, text)| text).collect();
@@ -228,16 +228,16 @@ async fn a_dead_holder_is_replaced_by_a_stale_handle_too(site: Site) {
 each_store!(a_dead_holder_is_replaced_by_a_stale_handle_too, start_paused = true);
 
 /// Who waits for its turn goes on as soon as the holder is done, and not at all where it was done for it.
-async fn wait_turn_follows_the_holder(site: Site) {
+async fn run_when_free_starts_after_the_holder(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let gate = Gate::new();
     let (chat, run) = held(&storage, "first", &gate).await;
     let model = ScriptedProvider::new([Turn::new().text("second's answer")]);
     let other = named(&storage, "second", model).session(chat.id()).await.unwrap();
-    other.prompt("second").await.unwrap().finish().await.unwrap();
+    queued(other.prompt("second").await.unwrap()).await;
     let waiting = tokio::spawn({
         let other = other.clone();
-        async move { read(other.wait_turn().await.unwrap().unwrap()).await.0 }
+        async move { read(other.run_when_free().await.unwrap().unwrap()).await.0 }
     });
     tokio::time::sleep(TTL * 3).await;
     assert!(!waiting.is_finished(), "{name}: the holder lives");
@@ -246,19 +246,19 @@ async fn wait_turn_follows_the_holder(site: Site) {
     read(run).await;
     assert_eq!(waiting.await.unwrap(), "second's answer", "{name}");
     assert!(since.elapsed() <= Duration::from_secs(2), "{name}: {:?}", since.elapsed());
-    assert!(other.wait_turn().await.unwrap().is_none(), "{name}");
+    assert!(other.run_when_free().await.unwrap().is_none(), "{name}");
 }
 
-each_store!(wait_turn_follows_the_holder, start_paused = true);
+each_store!(run_when_free_starts_after_the_holder, start_paused = true);
 
 /// After a take-over each open tool call has exactly one result, which says that its outcome is unknown.
-async fn open_calls_get_exactly_one_result_at_a_take_over(site: Site) {
+async fn takeover_gives_each_open_call_one_result(site: Site) {
     let (name, under) = (site.name, site.open().await);
     let model = ScriptedProvider::new([Turn::new()
         .text("I look twice.")
         .call("a", "look", RawJson::empty_object())
         .call("b", "look", RawJson::empty_object())]);
-    let config = Config::default().holder("sleeper").lease_ttl(TTL);
+    let config = Config::default().with_holder("sleeper").with_lease_ttl(TTL);
     let faulty = Faulty::new(under.clone());
     let agent = agent_with(&faulty.storage(), model, config, [std::sync::Arc::new(tools::Slow) as _]);
     let chat = agent.open(&device("laptop")).await.unwrap();
@@ -269,7 +269,7 @@ async fn open_calls_get_exactly_one_result_at_a_take_over(site: Site) {
 
     let model = ScriptedProvider::new([Turn::new().text("I see.")]);
     let other = named(&under, "heir", model.clone()).session(chat.id()).await.unwrap();
-    let heir = other.wait_turn().await.unwrap().unwrap();
+    let heir = other.run_when_free().await.unwrap().unwrap();
     read(heir).await;
     let calls = calls(&other).await;
     assert_eq!(calls.len(), 2, "{name}");
@@ -278,13 +278,13 @@ async fn open_calls_get_exactly_one_result_at_a_take_over(site: Site) {
         assert_eq!(outcomes, [ToolOutcome::Interrupted], "{name}: {}", call.call);
     }
     assert_eq!(model.requests()[0].messages.len(), 3, "{name}: input, calls, results");
-    // The sleeper wakes up, and stops without a word.
+    // The sleeper timers up, and stops without a word.
     let (_, end) = crate::common::try_read(run).await;
     assert!(matches!(end.unwrap_err().kind(), ErrorKind::Fenced { .. }), "{name}");
     check_log(&other).await;
 }
 
-each_store!(open_calls_get_exactly_one_result_at_a_take_over, start_paused = true);
+each_store!(takeover_gives_each_open_call_one_result, start_paused = true);
 
 mod tools {
     use agent_core::json::RawJson;
@@ -312,7 +312,7 @@ mod tools {
 }
 
 /// A run that panics, and whose end panics, too, leaves a session that goes on when its lease has expired.
-async fn a_panicking_run_ends_its_stream_and_loses_its_lease(site: Site) {
+async fn panicking_run_loses_its_stream_and_lease(site: Site) {
     let (name, under) = (site.name, site.open().await);
     let faulty = Faulty::new(under.clone());
     let gate = Gate::new();
@@ -326,35 +326,35 @@ async fn a_panicking_run_ends_its_stream_and_loses_its_lease(site: Site) {
     let model = ScriptedProvider::new([Turn::new().text("goes on")]);
     let other = named(&under, "heir", model).session(chat.id()).await.unwrap();
     let since = Instant::now();
-    let run = other.wake().await.unwrap().unwrap();
+    let run = other.run_pending().await.unwrap().unwrap();
     assert!(since.elapsed() >= TTL, "{name}");
     assert_eq!(read(run).await.0, "goes on", "{name}");
     chat.runtime().shutdown(Duration::ZERO).await.unwrap();
 }
 
-each_store!(a_panicking_run_ends_its_stream_and_loses_its_lease, start_paused = true);
+each_store!(panicking_run_loses_its_stream_and_lease, start_paused = true);
 
-/// A dead holder whose run was interrupted left nothing to do: a wake frees the session, and runs nothing.
-async fn an_interrupted_run_of_a_dead_holder_is_closed_by_a_wake(site: Site) {
+/// A dead holder whose run was interrupted left nothing to do: a timer frees the session, and runs nothing.
+async fn run_pending_closes_a_dead_interrupted_run(site: Site) {
     let (name, under) = (site.name, site.open().await);
     let dead = abandoned(&under, "first").await;
     dead.interrupt().await.unwrap();
-    assert_eq!(dead.snapshot().status.state, SessionState::Running, "{name}");
+    assert_eq!(dead.record().status.state, SessionState::Running, "{name}");
     let faulty = Faulty::new(under.clone());
-    faulty.bury(dead.snapshot().epoch);
+    faulty.bury(dead.record().epoch);
     let other = named(&faulty.storage(), "heir", ScriptedProvider::new([]));
     let other = other.session(dead.id()).await.unwrap();
-    assert!(other.wake().await.unwrap().is_none(), "{name}");
+    assert!(other.run_pending().await.unwrap().is_none(), "{name}");
     let now = other.refresh().await.unwrap();
     assert_eq!((now.status.state, now.status.reason), (SessionState::Idle, Reason::Interrupted), "{name}");
     assert_eq!(now.counts.runs, 1, "{name}");
 }
 
-each_store!(an_interrupted_run_of_a_dead_holder_is_closed_by_a_wake, start_paused = true);
+each_store!(run_pending_closes_a_dead_interrupted_run, start_paused = true);
 
 /// Of several that wait for a holder to fall silent one takes over, and the others go on waiting or have nothing
 /// left to do.
-async fn of_several_contenders_one_takes_over(site: Site) {
+async fn one_of_several_contenders_takes_over(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let dead = abandoned(&storage, "first").await;
     let tasks: Vec<_> = (0..6)
@@ -363,7 +363,7 @@ async fn of_several_contenders_one_takes_over(site: Site) {
             let agent = named(&storage, &format!("heir {n}"), model);
             let id = dead.id();
             tokio::spawn(async move {
-                match agent.session(id).await.unwrap().wait_turn().await.unwrap() {
+                match agent.session(id).await.unwrap().run_when_free().await.unwrap() {
                     Some(run) => Some(read(run).await.0),
                     None => None,
                 }
@@ -380,11 +380,11 @@ async fn of_several_contenders_one_takes_over(site: Site) {
     check_log(&dead).await;
 }
 
-each_store!(of_several_contenders_one_takes_over, start_paused = true);
+each_store!(one_of_several_contenders_takes_over, start_paused = true);
 
 /// A text that is stored is never called refused because its holder could not be looked at, nor because it could
 /// not be replaced: it would be said again, and be there twice.
-async fn a_stored_prompt_is_reported_as_stored_whatever_becomes_of_the_take_over(site: Site) {
+async fn prompt_is_reported_stored_if_the_takeover_fails(site: Site) {
     let (name, under) = (site.name, site.open().await);
     for stale in [false, true] {
         let faulty = Faulty::new(under.clone());
@@ -399,8 +399,7 @@ async fn a_stored_prompt_is_reported_as_stored_whatever_becomes_of_the_take_over
             waiting.refresh().await.unwrap();
         }
         faulty.fail_pulses(1);
-        let report = waiting.prompt("second").await.unwrap().finish().await.unwrap();
-        assert!(matches!(report.outcome, RunOutcome::Waiting(_)), "{name}, {stale}: {report:?}");
+        queued(waiting.prompt("second").await.unwrap()).await;
         let second = ("user", "second".to_owned());
         assert_eq!(said(&holder).await.iter().filter(|said| **said == second).count(), 1, "{name}");
         gate.open();
@@ -408,4 +407,4 @@ async fn a_stored_prompt_is_reported_as_stored_whatever_becomes_of_the_take_over
     }
 }
 
-each_store!(a_stored_prompt_is_reported_as_stored_whatever_becomes_of_the_take_over);
+each_store!(prompt_is_reported_stored_if_the_takeover_fails);

@@ -73,7 +73,7 @@ async fn outcomes(
     storage: &Storage,
     config: Config,
     turns: Vec<Turn>,
-) -> (agent_runtime::SessionHandle, RunReport, ScriptedProvider) {
+) -> (agent_runtime::Conversation, RunReport, ScriptedProvider) {
     let model = ScriptedProvider::new(turns);
     let tools = Tools { storage: Mutex::new(Some(storage.clone())), ..Tools::default() };
     let agent = agent_with(storage, model.clone(), config, [Arc::new(tools) as _]);
@@ -114,7 +114,7 @@ async fn failing_tools_are_isolated(site: Site) {
         .enumerate()
         .fold(Turn::new(), |turn, (n, tool)| turn.call(&format!("c{n}"), tool, json("[1]")));
     let turns = vec![turn, Turn::new().text("done")];
-    let config = Config::default().tool_timeout(Duration::from_secs(60));
+    let config = Config::default().with_tool_timeout(Duration::from_secs(60));
     let (chat, report, model) = outcomes(&storage, config, turns).await;
     assert_eq!(report.text, "done", "{name}");
     let calls = calls(&chat).await;
@@ -221,7 +221,7 @@ async fn limits_end_a_run_with_max_turns(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let forever =
         || (0..10).map(|n| Turn::new().text(format!("{n}")).call("c", "add", json("[1]"))).collect();
-    let (chat, report, model) = outcomes(&storage, Config::default().max_turns(3), forever()).await;
+    let (chat, report, model) = outcomes(&storage, Config::default().with_max_turns(3), forever()).await;
     assert_eq!(report.outcome, RunOutcome::Completed(Reason::MaxTurns), "{name}");
     assert_eq!(model.requests().len(), 3, "{name}");
     let now = chat.refresh().await.unwrap();
@@ -230,7 +230,7 @@ async fn limits_end_a_run_with_max_turns(site: Site) {
     storage.workspaces.delete(now.workspace).await.unwrap();
 
     let many = (0..100).fold(Turn::new(), |turn, n| turn.call(&format!("c{n}"), "add", json("[1]")));
-    let config = Config::default().max_tool_calls(70);
+    let config = Config::default().with_max_tool_calls(70);
     let (chat, report, model) = outcomes(&storage, config, vec![many, Turn::new()]).await;
     assert_eq!(report.outcome, RunOutcome::Completed(Reason::MaxTurns), "{name}");
     assert_eq!(model.requests().len(), 1, "{name}");
@@ -245,8 +245,8 @@ each_store!(limits_end_a_run_with_max_turns);
 async fn large_outputs_are_stored_whole_and_shown_short(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let turns = vec![Turn::new().call("c", "large", json("{}")), Turn::new().text("done")];
-    let context = ContextLimits::new(100, 1 << 20).tool_output_bytes(1001);
-    let (chat, _, model) = outcomes(&storage, Config::default().context(context), turns).await;
+    let context = ContextLimits::new(100, 1 << 20).with_tool_output_bytes(1001);
+    let (chat, _, model) = outcomes(&storage, Config::default().with_context_limits(context), turns).await;
     let stored: String = calls(&chat).await[0].1[0].output.to().unwrap();
     assert!(stored == "한글🙂".repeat(50_000), "{name}");
     let ModelMessage::ToolResults(results) = &model.requests()[1].messages[2] else { panic!("{name}") };
@@ -265,7 +265,7 @@ async fn cancel_during_a_tool_closes_the_call(site: Site) {
         .call("b", "sleep", json("{}"))
         .call("c", "add", json("[1]"))]);
     let tools = Arc::new(Tools::default());
-    let config = Config::default().tool_timeout(Duration::from_secs(3600 * 2));
+    let config = Config::default().with_tool_timeout(Duration::from_secs(3600 * 2));
     let agent = agent_with(&storage, model, config, [tools.clone() as _]);
     let chat = agent.open(&device("laptop")).await.unwrap();
     let run = chat.prompt("go").await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::{Faulty, agent, agent_with, check_log, device, log, read, said};
 use agent_core::clock::Effects;
-use agent_core::event::{Body, EventType, Message, NewEvent};
+use agent_core::event::{EventPayload, EventType, Message, NewEvent};
 use agent_core::json::RawJson;
 use agent_core::model::Patch;
 use agent_core::state::{Reason, SessionState};
@@ -20,13 +20,13 @@ use futures::StreamExt;
 async fn a_turn_is_two_commits(site: Site) {
     let (name, under) = (site.name, site.open().await);
     let faulty = Faulty::new(under);
-    let agent = agent(&faulty.storage(), EchoProvider::new().delay(Duration::from_millis(1)));
+    let agent = agent(&faulty.storage(), EchoProvider::new().with_delay(Duration::from_millis(1)));
     let chat = agent.open(&device("laptop")).await.unwrap();
     read(chat.prompt("first").await.unwrap()).await;
     let (before, head) = (faulty.commits(), chat.refresh().await.unwrap().head);
 
     let run = chat.prompt("Grüße aus 서울 🙂").await.unwrap();
-    let running = agent.session(chat.id()).await.unwrap().snapshot();
+    let running = agent.session(chat.id()).await.unwrap().record();
     assert_eq!(running.status.state, SessionState::Running, "{name}");
     assert_eq!(running.head, Seq::new(head.get() + 1), "{name}: stored before the model is called");
     let (text, report) = read(run).await;
@@ -94,7 +94,7 @@ async fn a_restart_restores_the_conversation(site: Site) {
 
     let after = agent(&storage, model.clone());
     let chat = after.open(&device("laptop")).await.unwrap();
-    assert_eq!(chat.snapshot().status.state, SessionState::Idle, "{name}: opening starts no run");
+    assert_eq!(chat.record().status.state, SessionState::Idle, "{name}: opening starts no run");
     read(chat.prompt("What did you say?").await.unwrap()).await;
     let expected = [
         ModelMessage::User("What is it?".to_owned()),
@@ -110,14 +110,14 @@ each_store!(a_restart_restores_the_conversation);
 async fn the_custom_system_prompt_is_restored(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let model = ScriptedProvider::new((0..3).map(|_| Turn::new().text("yes")));
-    let config = Config::default().system_prompt("the host's");
+    let config = Config::default().with_system_prompt("the host's");
     let agent = agent_with(&storage, model.clone(), config, []);
     let chat = agent.open(&device("laptop")).await.unwrap();
     read(chat.prompt("1").await.unwrap()).await;
     chat.set_system_prompt("Antworte auf Deutsch. 🇩🇪").await.unwrap();
     let injected = agent_core::event::SystemMessage::injected("It is raining.");
-    let injected = NewEvent::of(&Body::SystemMessage(injected));
-    let head = chat.snapshot().head;
+    let injected = NewEvent::of(&EventPayload::SystemMessage(injected));
+    let head = chat.record().head;
     storage.sessions.append(agent.effects(), chat.id(), head, vec![injected]).await.unwrap();
     read(chat.prompt("2").await.unwrap()).await;
     chat.clear().await.unwrap();
@@ -135,11 +135,11 @@ async fn the_custom_system_prompt_is_restored(site: Site) {
 each_store!(the_custom_system_prompt_is_restored);
 
 /// Provider and model are written with the first prompt, again when they change, and kept by clearing.
-async fn provider_and_model_are_recorded_on_first_use_and_on_change(site: Site) {
+async fn provider_and_model_are_recorded_when_they_change(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let first = agent(&storage, EchoProvider::new());
     let chat = first.open(&device("laptop")).await.unwrap();
-    assert!(chat.snapshot().attributes.references.is_empty(), "{name}");
+    assert!(chat.record().attributes.references.is_empty(), "{name}");
     read(chat.prompt("1").await.unwrap()).await;
     read(chat.prompt("2").await.unwrap()).await;
     chat.clear().await.unwrap();
@@ -152,20 +152,20 @@ async fn provider_and_model_are_recorded_on_first_use_and_on_change(site: Site) 
     assert_eq!(events[at].commit, events[at + 1].commit, "{name}");
     assert_eq!(chat.refresh().await.unwrap().attributes.references["provider"], "echo", "{name}");
 
-    let other = agent(&storage, ScriptedProvider::new([Turn::new()]).named("claude"));
+    let other = agent(&storage, ScriptedProvider::new([Turn::new()]).with_name("claude"));
     let chat = other.session(chat.id()).await.unwrap();
     read(chat.prompt("3").await.unwrap()).await;
     assert_eq!(chat.refresh().await.unwrap().attributes.references["model"], "claude", "{name}");
     assert_eq!(updates(log(&chat).await), 2, "{name}");
 }
 
-each_store!(provider_and_model_are_recorded_on_first_use_and_on_change);
+each_store!(provider_and_model_are_recorded_when_they_change);
 
 /// A record that has no room for them does not keep a person from being heard.
 async fn a_full_record_still_takes_prompts(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let chat = agent(&storage, EchoProvider::new()).open(&device("laptop")).await.unwrap();
-    let full = (0..64).fold(Patch::new(), |patch, n| patch.reference(format!("thread.{n}"), "x"));
+    let full = (0..64).fold(Patch::new(), |patch, n| patch.with_reference(format!("thread.{n}"), "x"));
     chat.update(full).await.unwrap();
     assert_eq!(read(chat.prompt("hello").await.unwrap()).await.0, "hello", "{name}");
     assert_eq!(chat.refresh().await.unwrap().attributes.references.len(), 64, "{name}");
@@ -183,10 +183,10 @@ async fn counts_read_no_messages(site: Site) {
         read(chat.prompt(n.to_string()).await.unwrap()).await;
     }
     let reads = faulty.reads();
-    let context = chat.context().await.unwrap();
+    let context = chat.stats().await.unwrap();
     assert_eq!(faulty.reads(), reads, "{name}");
     assert_eq!((context.counts.user, context.counts.agent, context.counts.runs), (5, 5, 5), "{name}");
-    assert_eq!((context.counts.messages(), context.pending), (10, 0), "{name}");
+    assert_eq!((context.counts.messages(), context.inputs_open), (10, 0), "{name}");
     let last = log(&chat).await.pop().unwrap();
     assert_eq!((context.head, context.last_active_at), (last.seq, last.at), "{name}");
 }
@@ -223,11 +223,11 @@ async fn an_input_keeps_its_author_and_metadata(site: Site) {
     let chat = agent.open(&device("laptop")).await.unwrap();
     let number = RawJson::parse("123456789012345678901234567890").unwrap();
     let input = agent_runtime::Input::new(Message::new("hi").with_metadata("n", number.clone()))
-        .by(agent_core::model::Actor::named(agent_core::model::Role::User, "alice").unwrap());
+        .with_actor(agent_core::model::Actor::named(agent_core::model::Role::User, "alice").unwrap());
     read(chat.prompt(input).await.unwrap()).await;
-    let page = chat.history(ReadEvents::last(1).kinds([EventType::USER_MESSAGE])).await.unwrap();
+    let page = chat.history(ReadEvents::last(1).with_types([EventType::USER_MESSAGE])).await.unwrap();
     assert_eq!(page.events[0].actor.to_string(), "user:alice", "{name}");
-    let Body::UserMessage(message) = page.events[0].body().unwrap() else { panic!("{name}") };
+    let EventPayload::UserMessage(message) = page.events[0].decode().unwrap() else { panic!("{name}") };
     assert_eq!(message.metadata.get("n"), Some(&number), "{name}");
 }
 
@@ -246,8 +246,8 @@ async fn a_clock_that_steps_back_changes_only_times(site: Site) {
     }
     let (name, storage) = (site.name, site.open().await);
     let effects = Effects::default().with_clock(Arc::new(Backwards(std::sync::Mutex::new(1 << 50))));
-    let agent = AgentBuilder::new(Config::default())
-        .with_llm(Arc::new(EchoProvider::new()))
+    let agent = AgentBuilder::new()
+        .with_llm(EchoProvider::new())
         .with_storage(storage)
         .with_effects(effects)
         .build()
@@ -264,9 +264,9 @@ async fn a_clock_that_steps_back_changes_only_times(site: Site) {
 each_store!(a_clock_that_steps_back_changes_only_times);
 
 /// A run that nobody reads, and a prompt whose caller goes away, end by themselves.
-async fn a_dropped_run_goes_on(site: Site) {
+async fn dropped_run_continues_to_its_end(site: Site) {
     let (name, storage) = (site.name, site.open().await);
-    let agent = agent(&storage, EchoProvider::new().delay(Duration::from_millis(2)));
+    let agent = agent(&storage, EchoProvider::new().with_delay(Duration::from_millis(2)));
     let chat = agent.open(&device("laptop")).await.unwrap();
     drop(chat.prompt("one two three").await.unwrap());
     crate::common::eventually(async || chat.refresh().await.unwrap().status.state == SessionState::Idle)
@@ -285,10 +285,10 @@ async fn a_dropped_run_goes_on(site: Site) {
     crate::common::eventually(answered).await;
 }
 
-each_store!(a_dropped_run_goes_on);
+each_store!(dropped_run_continues_to_its_end);
 
 /// `follow` shows what other handles write, in order and once.
-async fn follow_shows_what_comes(site: Site) {
+async fn follow_yields_new_events_once_in_order(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let agent = agent(&storage, EchoProvider::new());
     let chat = agent.open(&device("laptop")).await.unwrap();
@@ -305,14 +305,14 @@ async fn follow_shows_what_comes(site: Site) {
     writer.await.unwrap();
 }
 
-each_store!(follow_shows_what_comes);
+each_store!(follow_yields_new_events_once_in_order);
 
 /// An input that is larger than an event is refused before anything is written.
 async fn an_input_beyond_the_limit_is_refused_whole(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let agent = agent(&storage, EchoProvider::new());
     let chat = agent.open(&device("laptop")).await.unwrap();
-    let head = chat.snapshot().head;
+    let head = chat.record().head;
     let error = chat.prompt("x".repeat(17 << 20)).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::LimitExceeded, "{name}");
     assert_eq!(chat.refresh().await.unwrap().head, head, "{name}");

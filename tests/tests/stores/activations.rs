@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::shared::{check_record, new_session};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
-use agent_core::event::{Body, Decision, NewEvent, ToolConfirmation};
+use agent_core::event::{Decision, EventPayload, NewEvent, ToolConfirmation};
 use agent_core::model::{ActionId, ActionKind, Failure, PendingAction};
 use agent_core::session::Session;
 use agent_core::state::Reason;
@@ -30,23 +30,23 @@ impl Desk {
     }
 
     async fn say(&self, text: &str) {
-        self.commit(|commit| commit.event(NewEvent::user_message(text))).await;
+        self.commit(|commit| commit.with_event(NewEvent::user_message(text))).await;
     }
 
     async fn trigger(&self, trigger: Trigger) {
-        self.commit(|commit| commit.trigger(trigger)).await;
+        self.commit(|commit| commit.with_trigger(trigger)).await;
     }
 
     async fn begin(&self) -> Arc<Session> {
         let lease = LeaseRequest::new("laptop", self.effects.new_run_id());
-        self.commit(|commit| commit.trigger(Trigger::BeginRun(lease))).await
+        self.commit(|commit| commit.with_trigger(Trigger::BeginRun(lease))).await
     }
 
     /// A run that ends like this.
     async fn run(&self, end: RunEnd) {
         let begun = self.begin().await;
         let run = begun.lease.as_ref().unwrap().run;
-        self.commit(|commit| commit.fence(run, begun.epoch).trigger(Trigger::EndRun(end))).await;
+        self.commit(|commit| commit.with_fence(run, begun.epoch).with_trigger(Trigger::EndRun(end))).await;
     }
 
     fn retry(&self, limit: u32) -> RunEnd {
@@ -57,7 +57,7 @@ impl Desk {
 /// Each claim of a session's work is in its journal, with who had it and how it came out: leased while its run goes on,
 /// blocked by a question, acked when it is done or was stopped, requeued when it is offered again, abandoned when it is
 /// given up. The journal is the log's: after a restart, and page by page, it is the same.
-async fn the_journal_tells_what_became_of_each_claim(site: Site) {
+async fn activations_record_the_outcome_of_each_claim(site: Site) {
     use Claim::{Abandoned, Acked, Blocked, Leased, Requeued};
     let (storage, effects) = (site.open().await, Effects::default());
     let id = new_session(&storage, &effects).await.id;
@@ -73,8 +73,8 @@ async fn the_journal_tells_what_became_of_each_claim(site: Site) {
     let action: ActionId = "a".parse().unwrap();
     desk.run(RunEnd::Await(PendingAction::new(action.clone(), ActionKind::Approval, "may I"))).await;
     expected.push(Blocked);
-    let answer = Body::UserToolConfirmation(ToolConfirmation::new(action, Decision::Allow));
-    desk.commit(|commit| commit.event(NewEvent::of(&answer))).await;
+    let answer = EventPayload::UserToolConfirmation(ToolConfirmation::new(action, Decision::Allow));
+    desk.commit(|commit| commit.with_event(NewEvent::of(&answer))).await;
     desk.run(desk.retry(9)).await;
     expected.push(Requeued);
     let begun = desk.begin().await;
@@ -89,7 +89,7 @@ async fn the_journal_tells_what_became_of_each_claim(site: Site) {
     expected.push(Requeued);
     // Asked to stop, and lost before it could.
     let begun = desk.begin().await;
-    desk.commit(|commit| commit.event(NewEvent::interrupt())).await;
+    desk.commit(|commit| commit.with_event(NewEvent::interrupt())).await;
     desk.trigger(Trigger::LeaseExpired(begun.epoch)).await;
     expected.push(Acked);
     desk.say("four").await;
@@ -100,15 +100,15 @@ async fn the_journal_tells_what_became_of_each_claim(site: Site) {
     desk.trigger(Trigger::Suspend(Reason::UserPaused)).await;
     let asked = desk.storage.sessions.load(id).await.unwrap();
     let (run, end) = (asked.lease.as_ref().unwrap().run, desk.retry(9));
-    desk.commit(|commit| commit.fence(run, asked.epoch).trigger(Trigger::EndRun(end))).await;
+    desk.commit(|commit| commit.with_fence(run, asked.epoch).with_trigger(Trigger::EndRun(end))).await;
     desk.trigger(Trigger::Resume).await;
     expected.push(Requeued);
     desk.run(desk.retry(1)).await;
-    desk.trigger(Trigger::Recover).await;
+    desk.trigger(Trigger::ClearFailure).await;
     expected.push(Abandoned);
     let begun = desk.begin().await;
     desk.trigger(Trigger::run_lost(begun.epoch, desk.effects.now(), 1)).await;
-    desk.trigger(Trigger::Recover).await;
+    desk.trigger(Trigger::ClearFailure).await;
     expected.push(Abandoned);
     desk.begin().await;
 
@@ -133,4 +133,4 @@ async fn the_journal_tells_what_became_of_each_claim(site: Site) {
     check_record(&desk.storage, id).await;
 }
 
-each_store!(the_journal_tells_what_became_of_each_claim);
+each_store!(activations_record_the_outcome_of_each_claim);

@@ -14,7 +14,7 @@ use crate::shared::{agent, new_session};
 const STUCK: Duration = Duration::from_secs(60);
 
 /// An agent that is closed ends its runs and its stores, for whoever holds a clone of them; what was said is there.
-async fn a_closed_agent_refuses_and_keeps(site: Site) {
+async fn closed_agent_refuses_calls_and_keeps_data(site: Site) {
     let storage = site.open().await;
     let agent = agent(&storage, EchoProvider::new(), Config::default());
     let chat = agent.open(&"laptop".parse().unwrap()).await.unwrap();
@@ -44,7 +44,7 @@ async fn a_closed_agent_refuses_and_keeps(site: Site) {
     }
 }
 
-each_store!(a_closed_agent_refuses_and_keeps, flavor = "multi_thread");
+each_store!(closed_agent_refuses_calls_and_keeps_data, flavor = "multi_thread");
 
 /// A storage of stores of three backends closes each of them.
 #[tokio::test]

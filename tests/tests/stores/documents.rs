@@ -2,13 +2,14 @@
 
 use crate::shared::{agent, check_record, new_session};
 use agent_core::clock::Effects;
-use agent_core::commit::{Expect, Trigger};
+use agent_core::commit::{Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::{Actor, DOCUMENT_MAX_BYTES, DOCUMENTS_MAX, ExternalHandle, Liveness, Patch, Role};
 use agent_core::session::Session;
 use agent_core::state::Reason;
 use agent_core::{ErrorKind, Revision, Seq, SessionStoreExt, Storage};
-use agent_runtime::holdings::{Area, DocumentWrite, Documents, Migrations};
+use agent_runtime::areas::Area;
+use agent_runtime::documents::{DocumentWrite, Documents, Migrations};
 use agent_runtime::{Config, EchoProvider};
 use agent_tests::{Site, each_store};
 
@@ -28,9 +29,9 @@ const NOTES: [&str; 3] = [Documents::CHECKPOINT, Documents::STATE, Documents::BU
 
 /// A session has its own checkpoint, state note and working buffer; runs leave them alone, the system cannot
 /// write over them, and they are there after a restart.
-async fn notes_are_the_sessions_own_and_the_runtime_leaves_them(site: Site) {
+async fn session_notes_survive_runs_and_restarts(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
-    let runtime = agent(&storage, EchoProvider::new(), Config::default().spans(true));
+    let runtime = agent(&storage, EchoProvider::new(), Config::default().with_spans(true));
     let chat = runtime.open(&"laptop".parse().unwrap()).await.unwrap();
     let other = new_session(&storage, &effects).await;
     for note in NOTES {
@@ -64,7 +65,7 @@ async fn notes_are_the_sessions_own_and_the_runtime_leaves_them(site: Site) {
     }
 }
 
-each_store!(notes_are_the_sessions_own_and_the_runtime_leaves_them);
+each_store!(session_notes_survive_runs_and_restarts);
 
 /// Each write keeps its predecessor, and any version can be restored, also from a fork and after a restart.
 async fn every_version_is_kept_and_can_be_restored(site: Site) {
@@ -106,7 +107,7 @@ async fn every_version_is_kept_and_can_be_restored(site: Site) {
 each_store!(every_version_is_kept_and_can_be_restored);
 
 /// A block has a limit in bytes; what is over it is refused and nothing is cut; blocks and their names are bounded.
-async fn blocks_have_limits_and_nothing_is_cut(site: Site) {
+async fn block_over_its_limit_is_refused_and_not_cut(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let session = new_session(&storage, &effects).await;
     let blocks = documents(&storage, &effects, &session);
@@ -139,7 +140,7 @@ async fn blocks_have_limits_and_nothing_is_cut(site: Site) {
     check_record(&storage, session.id).await;
 }
 
-each_store!(blocks_have_limits_and_nothing_is_cut);
+each_store!(block_over_its_limit_is_refused_and_not_cut);
 
 /// A writer that names the version it has read is refused where another was quicker; writers that do not
 /// name one all land, one after the other, and none is lost.
@@ -148,20 +149,23 @@ async fn one_writer_wins_per_version_and_none_is_lost(site: Site) {
     let session = new_session(&storage, &effects).await;
     let blob = documents(&storage, &effects, &session);
     for (expect, works) in [
-        (Expect::Is(Revision::new(1)), false),
-        (Expect::Absent, true),
-        (Expect::Absent, false),
-        (Expect::Is(Revision::new(1)), true),
-        (Expect::Is(Revision::new(1)), false),
+        (Precondition::MustExist, false),
+        (Precondition::Matches(Revision::new(1)), false),
+        (Precondition::MustNotExist, true),
+        (Precondition::MustNotExist, false),
+        (Precondition::Matches(Revision::new(1)), true),
+        (Precondition::Matches(Revision::new(1)), false),
     ] {
-        let done = blob.put(by_agent("note", "x").expect(expect)).await;
+        let done = blob.put(by_agent("note", "x").with_precondition(expect)).await;
         assert_eq!(done.is_ok(), works, "{}: {done:?}", site.name);
     }
-    let write = |n: usize, expect: Expect<Revision>| {
+    let write = |n: usize, expect: Precondition<Revision>| {
         let blob = blob.clone();
-        tokio::spawn(async move { blob.put(by_agent("note", &format!("{n}")).expect(expect)).await })
+        tokio::spawn(
+            async move { blob.put(by_agent("note", &format!("{n}")).with_precondition(expect)).await },
+        )
     };
-    let one_of: Vec<_> = (0..8).map(|n| write(n, Expect::Is(Revision::new(2)))).collect();
+    let one_of: Vec<_> = (0..8).map(|n| write(n, Precondition::Matches(Revision::new(2)))).collect();
     let mut won = 0;
     for task in one_of {
         match task.await.unwrap() {
@@ -173,7 +177,7 @@ async fn one_writer_wins_per_version_and_none_is_lost(site: Site) {
         }
     }
     assert_eq!(won, 1, "{}", site.name);
-    let all: Vec<_> = (0..8).map(|n| write(n, Expect::Any)).collect();
+    let all: Vec<_> = (0..8).map(|n| write(n, Precondition::MustExist)).collect();
     let mut revisions = Vec::new();
     for task in all {
         revisions.push(task.await.unwrap().unwrap().get());
@@ -215,7 +219,7 @@ each_store!(older_checkpoints_are_read_and_newer_ones_refused);
 
 /// The state of a user interface is kept as well as may be: the last write wins, what is too large is not kept, and
 /// the conversation goes on as if there were none, also while a run goes on.
-async fn the_state_of_a_user_interface_disturbs_nothing(site: Site) {
+async fn ui_state_never_disturbs_the_conversation(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let runtime = agent(&storage, EchoProvider::new(), Config::default());
     let chat = runtime.open(&"laptop".parse().unwrap()).await.unwrap();
@@ -232,15 +236,15 @@ async fn the_state_of_a_user_interface_disturbs_nothing(site: Site) {
     assert!(!ui.save_ui(&large).await, "{}", site.name);
     assert_eq!(text(&ui, Documents::UI).await.as_deref(), Some("{\"pane\":19}"));
     let now = check_record(&storage, chat.id()).await;
-    assert_eq!((now.counts.user, now.counts.agent, now.pending), (20, 20, 0), "{}", site.name);
+    assert_eq!((now.counts.user, now.counts.agent, now.inputs_open), (20, 20, 0), "{}", site.name);
     let gone = Documents::new(storage.sessions.clone(), effects.clone(), effects.new_session_id());
     assert!(!gone.save_ui("{}").await, "no failure is more than `false`");
 }
 
-each_store!(the_state_of_a_user_interface_disturbs_nothing);
+each_store!(ui_state_never_disturbs_the_conversation);
 
 /// What a document's event says is checked: a version that follows nothing is refused, whoever writes it.
-async fn a_version_that_does_not_follow_is_refused(site: Site) {
+async fn non_consecutive_version_is_refused(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let session = new_session(&storage, &effects).await;
     documents(&storage, &effects, &session).put(by_agent("note", "x")).await.unwrap();
@@ -263,12 +267,12 @@ async fn a_version_that_does_not_follow_is_refused(site: Site) {
     storage.sessions.append(&effects, now.id, now.head, vec![event]).await.unwrap();
 }
 
-each_store!(a_version_that_does_not_follow_is_refused);
+each_store!(non_consecutive_version_is_refused);
 
 /// What is written to a durable area stays, through a restart, a clearing, a suspension and a fork, in its area and
 /// its session only; nothing else does: what lived in a process is stale, and what was never written is not there. No path
 /// leads out of an area.
-async fn what_is_written_to_an_area_stays_and_nothing_else(site: Site) {
+async fn only_data_in_areas_survives_a_restart(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let (id, other) = (new_session(&storage, &effects).await.id, new_session(&storage, &effects).await.id);
     let documents = Documents::new(storage.sessions.clone(), effects.clone(), id);
@@ -283,8 +287,8 @@ async fn what_is_written_to_an_area_stays_and_nothing_else(site: Site) {
             assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{path:?}: {error}");
         }
     }
-    let live = ExternalHandle::new("interpreter", "pid 7").of_process("this one");
-    let held = vec![NewEvent::updated(Patch::new().handle("python", live))];
+    let live = ExternalHandle::new("interpreter", "pid 7").with_process("this one");
+    let held = vec![NewEvent::updated(Patch::new().with_handle("python", live))];
     storage.sessions.append(&effects, id, Seq::ZERO, held).await.unwrap();
     storage.sessions.clear(&effects, id).await.unwrap();
     storage.sessions.trigger(&effects, id, Trigger::Suspend(Reason::UserPaused)).await.unwrap();
@@ -311,4 +315,4 @@ async fn what_is_written_to_an_area_stays_and_nothing_else(site: Site) {
     assert_eq!(documents.list().await.unwrap(), [], "{}", site.name);
 }
 
-each_store!(what_is_written_to_an_area_stays_and_nothing_else);
+each_store!(only_data_in_areas_survives_a_restart);

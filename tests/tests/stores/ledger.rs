@@ -16,9 +16,9 @@ use agent_core::{
 use agent_runtime::secrets::{Secret, SecretName, Secrets};
 use agent_runtime::views::{RunStatus, SessionView, Stage, active_sessions};
 use agent_runtime::{
-    AgentRuntime, Config, EchoProvider, Input, LlmProvider, ModelEvent, ModelRequest, ModelStream,
-    Persistence, Plugin, RunReport, ScriptedProvider, SessionHandle, StopReason, ToolContext, ToolMode,
-    ToolSpec,
+    AgentRuntime, Config, Conversation, EchoProvider, Input, LlmProvider, ModelEvent, ModelRequest,
+    ModelStream, OnStoreError, Plugin, RunError, RunReport, ScriptedProvider, StopReason, ToolContext,
+    ToolMode, ToolSpec,
 };
 use agent_tests::{Site, each_store};
 use futures::StreamExt;
@@ -83,26 +83,35 @@ impl Plugin for Tools {
     async fn call(&self, _: &str, _: RawJson, context: ToolContext) -> Result<RawJson> {
         let (effects, id) = (Effects::default(), context.session);
         let seen = self.0.sessions.load(id).await?.head;
-        let report = Artifact::new("artifacts/report.md").with_hash("sha256:00").by_run(context.run);
+        let report = Artifact::new("artifacts/report.md").with_hash("sha256:00").with_run(context.run);
         self.0.sessions.append(&effects, id, seen, vec![NewEvent::artifact_registered(report)]).await?;
         RawJson::of(&"made")
     }
 }
 
 fn priced(storage: &Storage, record: bool) -> AgentRuntime {
-    agent_with(storage, Priced, Config::default().record_usage(record), [Arc::new(Tools(storage.clone()))])
+    agent_with(
+        storage,
+        Priced,
+        Config::default().with_record_usage(record),
+        [Arc::new(Tools(storage.clone()))],
+    )
 }
 
-async fn chat(runtime: &AgentRuntime) -> SessionHandle {
+async fn chat(runtime: &AgentRuntime) -> Conversation {
     runtime.open(&"laptop".parse().unwrap()).await.unwrap()
 }
 
-async fn say(chat: &SessionHandle, text: &str) -> RunReport {
-    chat.prompt(text).await.unwrap().finish().await.unwrap()
+async fn say(chat: &Conversation, text: &str) -> RunReport {
+    match chat.prompt(text).await.unwrap().finish().await {
+        Ok(report) => report,
+        Err(RunError::Failed(report)) => *report,
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// What a run used is not stored unless the host asks for it.
-async fn usage_is_kept_only_where_it_is_asked_for(site: Site) {
+async fn usage_is_stored_only_on_request(site: Site) {
     let storage = site.open().await;
     let quiet = chat(&priced(&storage, false)).await;
     assert_eq!(say(&quiet, "hello").await.usage, Usage::new(10, 2), "the host is told all the same");
@@ -117,11 +126,11 @@ async fn usage_is_kept_only_where_it_is_asked_for(site: Site) {
     assert_eq!(entry.usage.unwrap().usage, Usage::new(10, 2), "{}", site.name);
 }
 
-each_store!(usage_is_kept_only_where_it_is_asked_for);
+each_store!(usage_is_stored_only_on_request);
 
 /// The sum of what all runs used stands in the record at any time, not only at the end: after each run that was
 /// answered, failed or waits, after a restart and a clearing; a fork starts at nothing.
-async fn the_sums_are_those_of_the_runs_at_any_time(site: Site) {
+async fn usage_totals_match_the_runs_at_any_time(site: Site) {
     let mut storage = site.open().await;
     let (mut sum, mut id) = (Usage::default(), None);
     for (n, text) in ["one", "fail", "tool", "two", "ask"].iter().enumerate() {
@@ -167,11 +176,11 @@ async fn the_sums_are_those_of_the_runs_at_any_time(site: Site) {
     assert_eq!(fork.usage, UsageTotals::default(), "{}: it was spent once", site.name);
 }
 
-each_store!(the_sums_are_those_of_the_runs_at_any_time);
+each_store!(usage_totals_match_the_runs_at_any_time);
 
 /// The ledger has every run of a session once, numbered without gaps, however it ended: completed, failed,
 /// waiting for an answer, cancelled, fenced off, lost with its holder; in order, a page at a time, also after a restart.
-async fn the_ledger_has_every_run_however_it_ended(site: Site) {
+async fn ledger_lists_every_run_however_it_ended(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let runtime = priced(&storage, true);
     let chat = chat(&runtime).await;
@@ -182,24 +191,24 @@ async fn the_ledger_has_every_run_however_it_ended(site: Site) {
     }
     let action = chat.refresh().await.unwrap().action.clone().unwrap().id;
     chat.answer(ToolConfirmation::new(action, Decision::Deny)).await.unwrap();
-    runs.push(chat.wake().await.unwrap().unwrap().finish().await.unwrap().run.unwrap());
+    runs.push(chat.run_pending().await.unwrap().unwrap().finish().await.unwrap().run.unwrap());
     // Runs of other processes: one that is told to stop, one whose holder dies, one that is taken over by the next.
     let begin = async |run: RunId, expired: Option<Epoch>| {
         let seen = storage.sessions.load(id).await.unwrap().head;
         let mut commit = Commit::seal(&effects, id, seen);
         if let Some(epoch) = expired {
-            commit = commit.trigger(Trigger::LeaseExpired(epoch));
+            commit = commit.with_trigger(Trigger::LeaseExpired(epoch));
         } else {
-            commit = commit.event(NewEvent::user_message("by hand"));
+            commit = commit.with_event(NewEvent::user_message("by hand"));
         }
-        let commit = commit.trigger(Trigger::BeginRun(LeaseRequest::new("by hand", run)));
+        let commit = commit.with_trigger(Trigger::BeginRun(LeaseRequest::new("by hand", run)));
         storage.sessions.commit(commit).await.unwrap().epoch.unwrap()
     };
     let by_hand: Vec<_> = (0..5).map(|_| effects.new_run_id()).collect();
     let epoch = begin(by_hand[0], None).await;
     let seen = storage.sessions.load(id).await.unwrap().head;
-    let end = Commit::seal(&effects, id, seen).fence(by_hand[0], epoch);
-    storage.sessions.commit(end.trigger(Trigger::EndRun(RunEnd::Interrupted))).await.unwrap();
+    let end = Commit::seal(&effects, id, seen).with_fence(by_hand[0], epoch);
+    storage.sessions.commit(end.with_trigger(Trigger::EndRun(RunEnd::Interrupted))).await.unwrap();
     let lost = begin(by_hand[1], None).await;
     let taken_over = begin(by_hand[2], Some(lost)).await;
     storage.sessions.trigger(&effects, id, Trigger::LeaseExpired(taken_over)).await.unwrap();
@@ -250,19 +259,19 @@ async fn the_ledger_has_every_run_however_it_ended(site: Site) {
     assert_eq!(*none.kind(), ErrorKind::NotFound, "a run belongs to its session");
 }
 
-each_store!(the_ledger_has_every_run_however_it_ended);
+each_store!(ledger_lists_every_run_however_it_ended);
 
 /// A turn of which something could not be stored is told from one that is whole.
-async fn a_degraded_turn_is_told(site: Site) {
+async fn degraded_turn_is_marked(site: Site) {
     let storage = site.open().await;
-    let config = Config::default().record_usage(true).persistence(Persistence::BestEffort);
+    let config = Config::default().with_record_usage(true).with_on_store_error(OnStoreError::Continue);
     // It is stored with a long name in place of each short value, and an event does not hold that.
     let name: SecretName = "n".repeat(64).parse().unwrap();
     let values = BTreeMap::from([(name.clone(), Secret::new("x".repeat(8)).unwrap())]);
     let secrets = Secrets::new(values);
     secrets.reveal(WorkspaceId::DEFAULT, &name).await.unwrap();
     let large = "x".repeat(2 << 20);
-    let config = config.max_text_bytes(large.len());
+    let config = config.with_max_text_bytes(large.len());
     let turns = [agent_runtime::Turn::new().text(large), agent_runtime::Turn::new().text("short")];
     let agent = agent(&storage, ScriptedProvider::new(turns), config).with_secrets(secrets);
     let chat = chat(&agent).await;
@@ -274,7 +283,7 @@ async fn a_degraded_turn_is_told(site: Site) {
     assert_eq!([runs[1].status, runs[0].status], [RunStatus::Completed; 2]);
 }
 
-each_store!(a_degraded_turn_is_told);
+each_store!(degraded_turn_is_marked);
 
 /// One call each for a snapshot, for what is around an event, by type too, and for what a run did.
 async fn snapshot_around_and_trace_are_one_call_each(site: Site) {
@@ -288,7 +297,7 @@ async fn snapshot_around_and_trace_are_one_call_each(site: Site) {
         let run = fork.prompt("tool").await.unwrap();
         let id = run.id().unwrap();
         // Somebody else writes meanwhile.
-        let seen = fork.snapshot().head;
+        let seen = fork.record().head;
         storage
             .sessions
             .append(&effects, fork.id(), seen, vec![NewEvent::user_message("aside")])
@@ -299,7 +308,7 @@ async fn snapshot_around_and_trace_are_one_call_each(site: Site) {
     };
     let (view, all) = (fork.view(), log(&storage, fork.id()).await);
     let seqs = |events: &[Event]| events.iter().map(|event| event.seq.get()).collect::<Vec<_>>();
-    let snapshot = view.snapshot(4).await.unwrap();
+    let snapshot = view.latest(4).await.unwrap();
     assert_eq!(snapshot.session.head, all.last().unwrap().seq);
     assert_eq!(snapshot.events.events, all[all.len() - 4..], "{}", site.name);
     for event in &all {
@@ -311,7 +320,7 @@ async fn snapshot_around_and_trace_are_one_call_each(site: Site) {
             assert_eq!(around.after, all[at + 1..all.len().min(at + 1 + count)], "{}", site.name);
         }
     }
-    let kinds = ReadEvents::default().kinds([EventType::AGENT_TOOL_USE]);
+    let kinds = ReadEvents::default().with_types([EventType::AGENT_TOOL_USE]);
     let calls = view.around(all.last().unwrap().seq, 2, &kinds).await.unwrap();
     assert!(calls.before.len() == 2 && calls.before.iter().all(|it| it.kind == EventType::AGENT_TOOL_USE));
     for outside in [Seq::ZERO, all.last().unwrap().seq.next()] {
@@ -323,20 +332,20 @@ async fn snapshot_around_and_trace_are_one_call_each(site: Site) {
     assert_eq!(seqs(&trace[1..]), seqs(&expected), "{}", site.name);
     assert_eq!(trace[0].kind, EventType::USER_MESSAGE, "the input by which it began");
     assert_eq!(trace.last().unwrap().transition().unwrap().unwrap().lease, Some(None), "and its end");
-    let aside = |event: &&Event| event.data.get().contains("aside");
+    let aside = |event: &&Event| event.payload.get().contains("aside");
     assert!(all.iter().any(|event| aside(&event)) && !trace.iter().any(|event| aside(&event)));
 }
 
 each_store!(snapshot_around_and_trace_are_one_call_each);
 
 /// A session leads to its runs, and each run to what it made; nothing of another session is among it.
-async fn a_session_leads_to_its_runs_and_what_they_made(site: Site) {
+async fn session_lists_its_runs_and_their_artifacts(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let runtime = priced(&storage, false);
     let chat = chat(&runtime).await;
     let other = runtime.new_session(WorkspaceId::DEFAULT, &Patch::new()).await;
     assert!(other.is_err(), "the default workspace was not made yet");
-    let workspace = chat.snapshot().workspace;
+    let workspace = chat.record().workspace;
     let other = runtime.new_session(workspace, &Patch::new()).await.unwrap();
     let (mut runs, began) = (Vec::new(), effects.now());
     for text in ["tool", "one", "tool"] {
@@ -377,22 +386,22 @@ async fn a_session_leads_to_its_runs_and_what_they_made(site: Site) {
     assert_eq!(inherited.unwrap().artifacts.len(), 22, "{}", site.name);
 }
 
-each_store!(a_session_leads_to_its_runs_and_what_they_made);
+each_store!(session_lists_its_runs_and_their_artifacts);
 
 /// What a session is to achieve can be defined, read and followed back, also after clearing and in a fork.
-async fn the_outcome_is_defined_read_and_followed_back(site: Site) {
+async fn outcomes_are_defined_and_listed_newest_first(site: Site) {
     let storage = site.open().await;
     let chat = chat(&priced(&storage, false)).await;
     assert_eq!(chat.view().outcome().await.unwrap(), None);
     assert!(chat.view().outcomes(9).await.unwrap().is_empty());
     for text in ["a green build", "a release"] {
-        chat.define_outcome(Input::from(text).by("user:alice".parse().unwrap())).await.unwrap();
-        chat.wake().await.unwrap().unwrap().finish().await.unwrap();
+        chat.define_outcome(Input::from(text).with_actor("user:alice".parse().unwrap())).await.unwrap();
+        chat.run_pending().await.unwrap().unwrap().finish().await.unwrap();
     }
     let fork = chat.fork(None).await.unwrap();
     chat.clear().await.unwrap();
     chat.define_outcome("a rest").await.unwrap();
-    let texts = async |chat: &SessionHandle, limit| {
+    let texts = async |chat: &Conversation, limit| {
         let outcomes = chat.view().outcomes(limit).await.unwrap();
         outcomes.into_iter().map(|outcome| outcome.message.text).collect::<Vec<_>>()
     };
@@ -404,11 +413,11 @@ async fn the_outcome_is_defined_read_and_followed_back(site: Site) {
     check_record(&storage, chat.id()).await;
 }
 
-each_store!(the_outcome_is_defined_read_and_followed_back);
+each_store!(outcomes_are_defined_and_listed_newest_first);
 
 /// Who comes back gets in one call what was done, what was made, how it stands and what is waited for, also in
 /// another process.
-async fn returning_to_a_topic_is_one_call(site: Site) {
+async fn topic_is_returned_in_one_call(site: Site) {
     let storage = site.open().await;
     let before = chat(&priced(&storage, false)).await;
     let empty = before.view().topic().await.unwrap();
@@ -417,7 +426,7 @@ async fn returning_to_a_topic_is_one_call(site: Site) {
     before.define_outcome("a report").await.unwrap();
     say(&before, "write it").await;
     say(&before, "tool").await;
-    let note = agent_runtime::holdings::DocumentWrite::new("state", "nearly done", Actor::AGENT);
+    let note = agent_runtime::documents::DocumentWrite::new("state", "nearly done", Actor::AGENT);
     before.documents().put(note).await.unwrap();
     say(&before, "ask").await;
     before.send("and more").await.unwrap();
@@ -428,7 +437,7 @@ async fn returning_to_a_topic_is_one_call(site: Site) {
     let topic = SessionView::new(storage.sessions.clone(), id).topic().await.unwrap();
     assert_eq!(topic.session.attributes.title.as_ref().unwrap().text, "The report");
     assert_eq!(topic.outcome.as_ref().unwrap().message.text, "a report");
-    let text = |event: &Option<Event>| event.as_ref().unwrap().data_as::<Message>().unwrap().text;
+    let text = |event: &Option<Event>| event.as_ref().unwrap().payload_as::<Message>().unwrap().text;
     assert_eq!((text(&topic.asked).as_str(), text(&topic.said).as_str()), ("and more", "said"));
     let statuses: Vec<_> = topic.runs.iter().map(|run| run.status).collect();
     assert_eq!(statuses, [RunStatus::Awaiting, RunStatus::Completed, RunStatus::Completed], "{}", site.name);
@@ -446,27 +455,27 @@ async fn returning_to_a_topic_is_one_call(site: Site) {
     let cleared = other.view().topic().await.unwrap();
     assert!(cleared.asked.is_none() && cleared.said.is_none() && cleared.action().is_none(), "{}", site.name);
     assert_eq!((cleared.runs.len(), cleared.artifacts.len()), (3, 1));
-    assert_eq!((topic.documents()[0].name.as_str(), topic.wakes().len()), ("state", 0));
+    assert_eq!((topic.documents()[0].name.as_str(), topic.timers().len()), ("state", 0));
 }
 
-each_store!(returning_to_a_topic_is_one_call);
+each_store!(topic_is_returned_in_one_call);
 
 /// What is open now is one list, with the stage of each session and what it waits for.
-async fn what_is_open_is_shown_with_its_stage(site: Site) {
+async fn open_work_is_listed_with_its_stage(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let runtime = priced(&storage, false);
     let asks = chat(&runtime).await;
-    let workspace = asks.snapshot().workspace;
+    let workspace = asks.record().workspace;
     say(&asks, "ask").await;
     let at_rest = runtime.new_session(workspace, &Patch::new()).await.unwrap();
     say(&at_rest, "hello").await;
     let waits = runtime.new_session(workspace, &Patch::new()).await.unwrap();
     waits.send("later").await.unwrap();
-    let runs = runtime.new_session(workspace, &Patch::new().label("user", "alice")).await.unwrap();
+    let runs = runtime.new_session(workspace, &Patch::new().with_label("user", "alice")).await.unwrap();
     let run = effects.new_run_id();
-    let begin = Commit::seal(&effects, runs.id(), runs.snapshot().head)
-        .event(NewEvent::user_message("go"))
-        .trigger(Trigger::BeginRun(LeaseRequest::new("desk", run)));
+    let begin = Commit::seal(&effects, runs.id(), runs.record().head)
+        .with_event(NewEvent::user_message("go"))
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("desk", run)));
     let begun = storage.sessions.commit(begin).await.unwrap();
     let open = async |query: SessionQuery| {
         let page = active_sessions(&*storage.sessions, query.with_total()).await.unwrap();
@@ -476,7 +485,7 @@ async fn what_is_open_is_shown_with_its_stage(site: Site) {
         open.sort_by_key(|(id, ..)| *id);
         open
     };
-    let found = open(SessionQuery::new().workspace(workspace)).await;
+    let found = open(SessionQuery::new().with_workspace(workspace)).await;
     let stages: Vec<_> = found.iter().map(|(id, stage, _)| (*id, *stage)).collect();
     let mut expected =
         vec![(asks.id(), Stage::Answer), (waits.id(), Stage::Waiting), (runs.id(), Stage::Model)];
@@ -485,9 +494,9 @@ async fn what_is_open_is_shown_with_its_stage(site: Site) {
     let asked = &found.iter().find(|(id, ..)| *id == asks.id()).unwrap().2;
     assert_eq!(asked.action.as_ref().unwrap().kind, ActionKind::ToolConfirmation);
     let call = NewEvent::tool_use("call".parse().unwrap(), "plain", RawJson::empty_object());
-    let commit = Commit::seal(&effects, runs.id(), begun.session.head).fence(run, begun.epoch.unwrap());
-    storage.sessions.commit(commit.event(call)).await.unwrap();
-    let of_alice = open(SessionQuery::new().label("user", "alice")).await;
+    let commit = Commit::seal(&effects, runs.id(), begun.session.head).with_fence(run, begun.epoch.unwrap());
+    storage.sessions.commit(commit.with_event(call)).await.unwrap();
+    let of_alice = open(SessionQuery::new().with_label("user", "alice")).await;
     assert_eq!(of_alice.len(), 1);
     assert_eq!(
         (of_alice[0].1, of_alice[0].2.lease.as_ref().unwrap().holder.as_str()),
@@ -495,11 +504,11 @@ async fn what_is_open_is_shown_with_its_stage(site: Site) {
     );
 }
 
-each_store!(what_is_open_is_shown_with_its_stage);
+each_store!(open_work_is_listed_with_its_stage);
 
 /// A message that is said otherwise is a branch: each knows the message that it follows, and siblings are listed
 /// from any of them.
-async fn branches_know_their_parent_and_their_siblings(site: Site) {
+async fn branches_list_their_parent_and_siblings(site: Site) {
     let storage = site.open().await;
     let chat = chat(&priced(&storage, false)).await;
     say(&chat, "first").await;
@@ -517,7 +526,7 @@ async fn branches_know_their_parent_and_their_siblings(site: Site) {
     gone.delete().await.unwrap();
     forks[1].archive().await.unwrap();
     let texts = |branches: &agent_runtime::views::Branches| {
-        let text = |event: &Event| event.data_as::<Message>().unwrap().text;
+        let text = |event: &Event| event.payload_as::<Message>().unwrap().text;
         branches.branches.iter().map(|it| (it.session, it.message.as_ref().map(text))).collect::<Vec<_>>()
     };
     let some = |text: &str| Some(text.to_owned());
@@ -534,11 +543,11 @@ async fn branches_know_their_parent_and_their_siblings(site: Site) {
     for fork in forks.iter().chain([&silent]) {
         let siblings = fork.view().siblings().await.unwrap().unwrap();
         assert_eq!((siblings.point, texts(&siblings)), (point, expected.clone()), "{}", site.name);
-        let Origin::Fork { parent, at, .. } = fork.snapshot().origin else { panic!("a fork") };
+        let Origin::Fork { parent, at, .. } = fork.record().origin else { panic!("a fork") };
         assert_eq!((parent, at), (chat.id(), point));
     }
     assert_eq!(elsewhere.view().siblings().await.unwrap().unwrap().branches.len(), 2);
     assert_eq!(chat.view().siblings().await.unwrap(), None, "{}", site.name);
 }
 
-each_store!(branches_know_their_parent_and_their_siblings);
+each_store!(branches_list_their_parent_and_siblings);

@@ -7,8 +7,8 @@ mod closing;
 #[path = "../../../agent-core/tests/model/common.rs"]
 mod common;
 mod documents;
-mod finding;
 mod ledger;
+mod listing;
 mod maintenance;
 mod refusals;
 mod shared;

@@ -8,12 +8,12 @@ use agent_admin::audit::audited;
 use agent_admin::salvage::salvage;
 use agent_admin::verify::{self, FindingKind, Verification};
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
-use agent_core::event::{Body, DocumentWritten, NewEvent, ToolOutcome};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
+use agent_core::event::{DocumentWritten, EventPayload, NewEvent, ToolOutcome};
 use agent_core::model::{Actor, Workspace};
 use agent_core::session::{NewSession, Session};
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{Purge, ReadEvents, Shelf};
+use agent_core::store::{HiddenSession, Purge, ReadEvents};
 use agent_core::{ErrorKind, MemoryStore, SessionId, SessionStore, SessionStoreExt, Storage, WorkspaceId};
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 use agent_storage_sqlite::SqliteStore;
@@ -24,22 +24,26 @@ async fn world(storage: &Storage, effects: &Effects) -> Arc<Session> {
     let workspace = effects.new_workspace_id();
     let main = effects.new_session_id();
     let record = Workspace::new(workspace, "home", main, effects.now());
-    storage.workspaces.put(record, Expect::Absent).await.unwrap();
-    storage.workspaces.save_config(workspace, Some("a = 1".into()), Expect::Absent).await.unwrap();
-    storage.bindings.bind(&"laptop".parse().unwrap(), workspace, Expect::Absent).await.unwrap();
+    storage.workspaces.put(record, Precondition::MustNotExist).await.unwrap();
+    storage
+        .workspaces
+        .save_config(workspace, Some("a = 1".into()), Precondition::MustNotExist)
+        .await
+        .unwrap();
+    storage.bindings.bind(&"laptop".parse().unwrap(), workspace, Precondition::MustNotExist).await.unwrap();
     let mut now = storage.sessions.create(effects, NewSession::new(main, workspace)).await.unwrap();
     for n in 0..4 {
         let run = effects.new_run_id();
         let prompt = Commit::seal(effects, main, now.head)
-            .event(NewEvent::user_message(format!("question {n}")))
-            .trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
+            .with_event(NewEvent::user_message(format!("question {n}")))
+            .with_trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
         now = storage.sessions.commit(prompt).await.unwrap().session;
         let answer = Commit::seal(effects, main, now.head)
-            .fence(run, now.epoch)
-            .event(NewEvent::tool_use(call(&format!("call {n}")), "ls", json("{}")))
-            .event(NewEvent::tool_result(call(&format!("call {n}")), ToolOutcome::Ok, json("{}")))
-            .event(NewEvent::agent_message(format!("answer {n}")))
-            .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+            .with_fence(run, now.epoch)
+            .with_event(NewEvent::tool_use(call(&format!("call {n}")), "ls", json("{}")))
+            .with_event(NewEvent::tool_result(call(&format!("call {n}")), ToolOutcome::Ok, json("{}")))
+            .with_event(NewEvent::agent_message(format!("answer {n}")))
+            .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
         now = storage.sessions.commit(answer).await.unwrap().session;
     }
     let fork = storage.sessions.fork(effects, main, None).await.unwrap();
@@ -49,7 +53,7 @@ async fn world(storage: &Storage, effects: &Effects) -> Arc<Session> {
         .await
         .unwrap();
     let gone = new_session_in(storage, effects, workspace).await;
-    let delete = Commit::seal(effects, gone.id, gone.head).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = Commit::seal(effects, gone.id, gone.head).with_trigger(Trigger::Delete(Reason::UserDeleted));
     let gone = storage.sessions.commit(delete).await.unwrap().session;
     storage.sessions.purge(Purge::new(gone.id, gone.head)).await.unwrap();
     now
@@ -69,12 +73,14 @@ async fn said(storage: &Storage, session: &Session) -> Vec<String> {
     let events = log(storage, session.id).await;
     let shown = events.iter().filter(|event| event.seq > session.visible_from);
     shown
-        .filter_map(|event| match event.body().unwrap() {
-            Body::UserMessage(said) => Some(format!("user: {}", said.text)),
-            Body::AgentMessage(said) => Some(format!("agent: {}", said.text)),
-            Body::SystemMessage(said) => Some(format!("system: {}", said.text)),
-            Body::AgentToolUse(tool) => Some(format!("call: {}", tool.call)),
-            Body::AgentToolResult(result) => Some(format!("result: {} {:?}", result.call, result.outcome)),
+        .filter_map(|event| match event.decode().unwrap() {
+            EventPayload::UserMessage(said) => Some(format!("user: {}", said.text)),
+            EventPayload::AgentMessage(said) => Some(format!("agent: {}", said.text)),
+            EventPayload::SystemMessage(said) => Some(format!("system: {}", said.text)),
+            EventPayload::AgentToolUse(tool) => Some(format!("call: {}", tool.call)),
+            EventPayload::AgentToolResult(result) => {
+                Some(format!("result: {} {:?}", result.call, result.outcome))
+            }
             _ => None,
         })
         .collect()
@@ -82,7 +88,7 @@ async fn said(storage: &Storage, session: &Session) -> Vec<String> {
 
 /// A healthy session is saved whole: what is shown, with its calls and their results, and its documents; what was
 /// cleared stays cleared, and nothing waits.
-async fn all_that_is_shown_is_saved_and_nothing_that_was_cleared(site: Site) {
+async fn salvage_keeps_visible_and_drops_cleared_data(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let session = world(&storage, &effects).await;
     let secret = vec![NewEvent::user_message("secret")];
@@ -96,41 +102,41 @@ async fn all_that_is_shown_is_saved_and_nothing_that_was_cleared(site: Site) {
     ];
     let now = storage.sessions.append(&effects, now.id, now.head, after).await.unwrap().session;
     let text = DocumentWritten::after(None, "notes", Some("old".to_owned()));
-    let first = vec![NewEvent::of(&Body::SessionDocumentWritten(text))];
+    let first = vec![NewEvent::of(&EventPayload::SessionDocumentWritten(text))];
     let now = storage.sessions.append(&effects, now.id, now.head, first).await.unwrap().session;
     let text = DocumentWritten::after(now.document("notes"), "notes", Some("new".to_owned()));
-    let second = vec![NewEvent::of(&Body::SessionDocumentWritten(text))];
+    let second = vec![NewEvent::of(&EventPayload::SessionDocumentWritten(text))];
     let now = storage.sessions.append(&effects, now.id, now.head, second).await.unwrap().session;
 
     let saved = salvage(&storage, &effects, now.id, None).await.unwrap();
-    assert_eq!((saved.read, saved.gaps.len()), (now.head.get(), 0), "{}", site.name);
+    assert_eq!((saved.read, saved.lost.len()), (now.head.get(), 0), "{}", site.name);
     let new = saved.session;
     assert_eq!(new.workspace, now.workspace);
     assert_eq!(new.attributes.labels.get("salvage.of"), Some(&now.id.to_string()));
     let expected = ["agent: after", "call: open", "user: waits", "result: open Interrupted"];
     assert_eq!(said(&storage, &new).await, expected, "{}", site.name);
     let events = log(&storage, new.id).await;
-    assert!(!events.iter().any(|event| event.data.get().contains("secret")), "{}", site.name);
+    assert!(!events.iter().any(|event| event.payload.get().contains("secret")), "{}", site.name);
     let note = events.iter().find(|event| event.kind.as_str() == "x.app.note").unwrap();
     assert_eq!(
-        (note.data.get(), note.extra.get("y").map(|y| y.get().to_owned())),
+        (note.payload.get(), note.extra.get("y").map(|y| y.get().to_owned())),
         ("[1.10]", Some("2".into()))
     );
-    let document = events.iter().find_map(|event| match event.body().unwrap() {
-        Body::SessionDocumentWritten(written) => written.text,
+    let document = events.iter().find_map(|event| match event.decode().unwrap() {
+        EventPayload::SessionDocumentWritten(written) => written.text,
         _ => None,
     });
     assert_eq!(document.as_deref(), Some("new"));
-    assert_eq!((new.pending, new.status.state), (0, SessionState::Idle));
+    assert_eq!((new.inputs_open, new.status.state), (0, SessionState::Idle));
     assert_eq!(storage.sessions.load(now.id).await.unwrap(), now, "the damaged one is as it was");
     assert!(verify(&storage).await.is_sound());
 }
 
-each_store!(all_that_is_shown_is_saved_and_nothing_that_was_cleared);
+each_store!(salvage_keeps_visible_and_drops_cleared_data);
 
 /// A long history, of a fork, is saved in several commits; a deleted session is not brought back.
 #[tokio::test]
-async fn long_histories_are_saved_and_deleted_ones_are_not() {
+async fn salvage_saves_long_but_no_deleted_sessions() {
     let (storage, effects): (Storage, _) = (MemoryStore::new().into(), Effects::default());
     let mut now = new_session(&storage, &effects).await;
     for n in 0..30 {
@@ -142,9 +148,9 @@ async fn long_histories_are_saved_and_deleted_ones_are_not() {
     let texts = said(&storage, &saved.session).await;
     let expected: Vec<_> = (0..30).flat_map(|n| (0..100).map(move |m| format!("user: {n} {m}"))).collect();
     assert_eq!(texts, expected);
-    assert_eq!(saved.session.pending, 0);
+    assert_eq!(saved.session.inputs_open, 0);
 
-    let delete = Commit::seal(&effects, now.id, now.head).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = Commit::seal(&effects, now.id, now.head).with_trigger(Trigger::Delete(Reason::UserDeleted));
     storage.sessions.commit(delete).await.unwrap();
     let refused = salvage(&storage, &effects, now.id, None).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::Deleted);
@@ -152,17 +158,17 @@ async fn long_histories_are_saved_and_deleted_ones_are_not() {
     assert_eq!(*refused.kind(), ErrorKind::NotFound);
 }
 
-/// The tenant's shelf and its audit lie in the workspace `default`; that nobody has made it is no mistake.
-async fn what_belongs_to_the_tenant_dangles_nowhere(site: Site) {
+/// The tenant's hidden session and its audit lie in the workspace `default`; that nobody has made it is no mistake.
+async fn tenant_sessions_are_not_reported_as_dangling(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
-    Shelf::Tenant.open(&storage.sessions, &effects).await.unwrap();
+    HiddenSession::Tenant.open(&storage.sessions, &effects).await.unwrap();
     let storage = audited(&storage, &effects, Actor::USER);
     WorkspaceManager::new(storage.clone(), effects).create(NewWorkspace::new("Notes")).await.unwrap();
     let seen = verify(&storage).await;
     assert_eq!((seen.sessions, seen.findings), (2, Vec::new()), "{}", site.name);
 }
 
-each_store!(what_belongs_to_the_tenant_dangles_nowhere);
+each_store!(tenant_sessions_are_not_reported_as_dangling);
 
 /// Stores a fork of a session as it is elsewhere, where that has more events than here.
 async fn restore_a_fork(storage: &Storage, effects: &Effects, parent: &Session) -> SessionId {
@@ -179,7 +185,7 @@ async fn restore_a_fork(storage: &Storage, effects: &Effects, parent: &Session) 
 
 /// What names something that is not there is found: two sessions and a device of a workspace that is gone, a history
 /// that was never there.
-async fn what_dangles_is_found(site: Site) {
+async fn dangling_references_are_found(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let session = world(&storage, &effects).await;
     assert_eq!(verify(&storage).await.findings, [], "{}", site.name);
@@ -187,7 +193,7 @@ async fn what_dangles_is_found(site: Site) {
     // Past the manager, which would not do this.
     storage.workspaces.delete(session.workspace).await.unwrap();
     let delete =
-        Commit::seal(&effects, session.id, session.head).trigger(Trigger::Delete(Reason::UserDeleted));
+        Commit::seal(&effects, session.id, session.head).with_trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = storage.sessions.commit(delete).await.unwrap().session;
     storage.sessions.purge(Purge::new(deleted.id, deleted.head)).await.unwrap();
     let seen = verify(&storage).await;
@@ -196,17 +202,17 @@ async fn what_dangles_is_found(site: Site) {
     let has = |what: &str| texts.iter().filter(|text| text.contains(what)).count();
     assert_eq!(has("device laptop: its workspace"), 1, "{}: {texts:#?}", site.name);
     assert_eq!(has("was deleted"), 3, "{}: {texts:#?}", site.name);
-    let lies = format!("session {fork}: its history up to event 101 lies in session {}", session.id);
-    assert_eq!(has(&lies), 1, "{}: {texts:#?}", site.name);
+    let missing = format!("session {fork}: its history up to event 101 is missing in session {}", session.id);
+    assert_eq!(has(&missing), 1, "{}: {texts:#?}", site.name);
     assert_eq!(texts.len(), 4, "{}: {texts:#?}", site.name);
 }
 
-each_store!(what_dangles_is_found);
+each_store!(dangling_references_are_found);
 
 /// A list that cannot be read is a finding, and what else there is is looked at all the same: whatever page of a database is
 /// overwritten, `verify` tells of it and does not end.
 #[tokio::test]
-async fn a_list_that_cannot_be_read_does_not_end_a_verification() {
+async fn unreadable_list_does_not_stop_verification() {
     const PAGE: usize = 4096;
     let (folder, effects) = (tempfile::tempdir().unwrap(), Effects::default());
     let path = folder.path().join("sound.db");

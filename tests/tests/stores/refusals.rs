@@ -1,10 +1,10 @@
 //! Whatever a store refuses, it names the object.
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::{Event, NewEvent, ToolOutcome};
 use agent_core::json::RawJson;
-use agent_core::model::{Patch, Wake, Workspace};
+use agent_core::model::{Patch, Timer, Workspace};
 use agent_core::session::{NewSession, Session};
 use agent_core::state::Reason;
 use agent_core::store::{Purge, ReadEvents, SessionQuery};
@@ -44,57 +44,63 @@ async fn commits(storage: &Storage, effects: &Effects, refusals: &mut Refusals) 
     let begin = || Trigger::BeginRun(LeaseRequest::new("holder", run));
     let seal = |session: &Session| Commit::seal(effects, session.id, session.head);
     let said = || NewEvent::user_message("x");
-    let running = seal(&before).event(said()).event(call("open")).trigger(begin());
+    let running = seal(&before).with_event(said()).with_event(call("open")).with_trigger(begin());
     let running = storage.sessions.commit(running).await?.session;
     let deleted = create(new()).await?;
     let delete = Trigger::Delete(Reason::UserDeleted);
-    let deleted = storage.sessions.commit(seal(&deleted).trigger(delete)).await?.session;
+    let deleted = storage.sessions.commit(seal(&deleted).with_trigger(delete)).await?.session;
     let absent = effects.new_session_id();
-    let labels = (0..70).fold(Patch::new(), |patch, n| patch.label(format!("label {n}"), "x"));
-    let wake = |key: &str, note: usize| {
-        let mut wake = Wake::new(key, effects.now());
-        wake.note = "n".repeat(note);
-        NewEvent::wake_scheduled(wake)
+    let labels = (0..70).fold(Patch::new(), |patch, n| patch.with_label(format!("label {n}"), "x"));
+    let timer = |key: &str, note: usize| {
+        let mut timer = Timer::new(key, effects.now());
+        timer.note = "n".repeat(note);
+        NewEvent::timer_scheduled(timer)
     };
     let mut other = Commit::create(effects, new());
     other.session = idle.id;
     let faults: Vec<(&'static str, Commit)> = vec![
         ("an empty commit", seal(&idle)),
-        ("a commit to nothing", Commit::seal(effects, absent, Seq::ZERO).event(said())),
-        ("a commit to a tombstone", seal(&deleted).event(said())),
-        ("a stale commit", seal(&running).expect(Expect::Is(Seq::new(1))).event(said())),
+        ("a commit to nothing", Commit::seal(effects, absent, Seq::ZERO).with_event(said())),
+        ("a commit to a tombstone", seal(&deleted).with_event(said())),
+        (
+            "a stale commit",
+            seal(&running).with_precondition(Precondition::Matches(Seq::new(1))).with_event(said()),
+        ),
         ("a second creation", Commit::create(effects, NewSession::new(idle.id, WorkspaceId::DEFAULT))),
         ("a creation of another", other),
-        ("a creation inside", seal(&idle).trigger(Trigger::Create(Box::new(new())))),
-        ("a late run", seal(&running).fence(run, Epoch::new(9)).event(said())),
-        ("another agent", seal(&running).event(NewEvent::agent_message("x"))),
-        ("a run of a busy session", seal(&running).event(said()).trigger(begin())),
-        ("a run of nothing", seal(&idle).trigger(begin())),
-        ("no such transition", seal(&idle).trigger(Trigger::Resume)),
-        ("a payload that is none", seal(&idle).event(raw("user.message", "[]"))),
-        ("a reserved type", seal(&idle).event(raw("session.created", "{}"))),
-        ("an unheard-of type", seal(&idle).event(raw("session.unheard_of", "{}"))),
-        ("a field of the header", seal(&idle).event(said().with_extra("seq", RawJson::of(&1)?))),
-        ("a result without a call", seal(&idle).event(result("none"))),
-        ("a second call", seal(&idle).event(call("same")).event(call("same"))),
-        ("too many calls", seal(&idle).events((0..65).map(|n| call(&format!("call {n}"))))),
-        ("too many labels", seal(&idle).event(NewEvent::updated(labels))),
-        ("a long label", seal(&idle).event(NewEvent::updated(Patch::new().label("a", "x".repeat(600))))),
+        ("a creation inside", seal(&idle).with_trigger(Trigger::Create(Box::new(new())))),
+        ("a late run", seal(&running).with_fence(run, Epoch::new(9)).with_event(said())),
+        ("another agent", seal(&running).with_event(NewEvent::agent_message("x"))),
+        ("a run of a busy session", seal(&running).with_event(said()).with_trigger(begin())),
+        ("a run of nothing", seal(&idle).with_trigger(begin())),
+        ("no such transition", seal(&idle).with_trigger(Trigger::Resume)),
+        ("a payload that is none", seal(&idle).with_event(raw("user.message", "[]"))),
+        ("a reserved type", seal(&idle).with_event(raw("session.created", "{}"))),
+        ("an unheard-of type", seal(&idle).with_event(raw("session.unheard_of", "{}"))),
+        ("a field of the header", seal(&idle).with_event(said().with_extra("seq", RawJson::of(&1)?))),
+        ("a result without a call", seal(&idle).with_event(result("none"))),
+        ("a second call", seal(&idle).with_event(call("same")).with_event(call("same"))),
+        ("too many calls", seal(&idle).with_events((0..65).map(|n| call(&format!("call {n}"))))),
+        ("too many labels", seal(&idle).with_event(NewEvent::updated(labels))),
+        (
+            "a long label",
+            seal(&idle).with_event(NewEvent::updated(Patch::new().with_label("a", "x".repeat(600)))),
+        ),
         (
             "a long reference",
-            seal(&idle).event(NewEvent::updated(Patch::new().reference("r", "x".repeat(5000)))),
+            seal(&idle).with_event(NewEvent::updated(Patch::new().with_reference("r", "x".repeat(5000)))),
         ),
-        ("a wake without a key", seal(&idle).event(wake("", 0))),
-        ("a wake with a long note", seal(&idle).event(wake("key", 600))),
-        ("too many events", seal(&idle).events((0..1025).map(|_| said()))),
-        ("a large event", seal(&idle).event(NewEvent::user_message("x".repeat(17 << 20)))),
+        ("a timer without a key", seal(&idle).with_event(timer("", 0))),
+        ("a timer with a long note", seal(&idle).with_event(timer("key", 600))),
+        ("too many events", seal(&idle).with_events((0..1025).map(|_| said()))),
+        ("a large event", seal(&idle).with_event(NewEvent::user_message("x".repeat(17 << 20)))),
         (
             "an unfenced end",
-            seal(&idle).trigger(Trigger::EndRun(agent_core::commit::RunEnd::Completed(Reason::EndTurn))),
+            seal(&idle).with_trigger(Trigger::EndRun(agent_core::commit::RunEnd::Completed(Reason::EndTurn))),
         ),
-        ("an answer to nothing", seal(&idle).trigger(Trigger::ActionTimeout("question".parse()?))),
-        ("a compaction of nothing", seal(&idle).event(NewEvent::compacted(Seq::new(99), "all"))),
-        ("a history of no messages", seal(&idle).trigger(Trigger::Replace(vec![call("x")]))),
+        ("an answer to nothing", seal(&idle).with_trigger(Trigger::ActionTimeout("question".parse()?))),
+        ("a compaction of nothing", seal(&idle).with_event(NewEvent::compacted(Seq::new(99), "all"))),
+        ("a history of no messages", seal(&idle).with_trigger(Trigger::Replace(vec![call("x")]))),
     ];
     for (what, commit) in faults {
         let id = commit.session;
@@ -119,8 +125,8 @@ async fn commits(storage: &Storage, effects: &Effects, refusals: &mut Refusals) 
 /// What may be at fault with a workspace or a device.
 async fn others(storage: &Storage, effects: &Effects, refusals: &mut Refusals) -> Result<()> {
     let new = || Workspace::new(effects.new_workspace_id(), "w", effects.new_session_id(), effects.now());
-    let there = storage.workspaces.put(new(), Expect::Absent).await?;
-    let gone = storage.workspaces.put(new(), Expect::Absent).await?.id;
+    let there = storage.workspaces.put(new(), Precondition::MustNotExist).await?;
+    let gone = storage.workspaces.put(new(), Precondition::MustNotExist).await?.id;
     storage.workspaces.delete(gone).await?;
     let absent = effects.new_workspace_id();
     let workspaces = &storage.workspaces;
@@ -128,28 +134,53 @@ async fn others(storage: &Storage, effects: &Effects, refusals: &mut Refusals) -
         note(refusals, &id, "a load", workspaces.load(id).await);
         note(refusals, &id, "a touch", workspaces.touch(id, effects.now()).await);
         note(refusals, &id, "a configuration", workspaces.load_config(id).await);
-        note(refusals, &id, "a configuration", workspaces.save_config(id, None, Expect::Any).await);
+        note(
+            refusals,
+            &id,
+            "a configuration",
+            workspaces.save_config(id, None, Precondition::MustExist).await,
+        );
     }
     note(refusals, &absent, "a deletion", workspaces.delete(absent).await);
-    let stale = Expect::Is(there.revision.next());
-    note(refusals, &there.id, "a second creation", workspaces.put(there.clone(), Expect::Absent).await);
+    let stale = Precondition::Matches(there.revision.next());
+    note(
+        refusals,
+        &there.id,
+        "a second creation",
+        workspaces.put(there.clone(), Precondition::MustNotExist).await,
+    );
     note(refusals, &there.id, "a stale put", workspaces.put(there.clone(), stale).await);
     for bad in [there.clone().with_name(""), there.clone().with_name("a\nb"), there.clone().with_provider("")]
     {
-        note(refusals, &there.id, "a bad text", workspaces.put(bad, Expect::Any).await);
+        note(refusals, &there.id, "a bad text", workspaces.put(bad, Precondition::MustExist).await);
     }
     let large = there.clone().with_description("x".repeat(5000));
-    note(refusals, &there.id, "a long description", workspaces.put(large, Expect::Any).await);
+    note(refusals, &there.id, "a long description", workspaces.put(large, Precondition::MustExist).await);
     let config = Some("x".repeat(2 << 20));
-    note(refusals, &there.id, "a long text", workspaces.save_config(there.id, config, Expect::Any).await);
-    let expect = Expect::Is(agent_core::store::ContentHash::of("old"));
+    note(
+        refusals,
+        &there.id,
+        "a long text",
+        workspaces.save_config(there.id, config, Precondition::MustExist).await,
+    );
+    let expect = Precondition::Matches(agent_core::store::ContentHash::of("old"));
     note(refusals, &there.id, "a stale text", workspaces.save_config(there.id, None, expect).await);
     let device: DeviceId = "laptop".parse()?;
-    note(refusals, &"laptop", "a rebind", storage.bindings.bind(&device, absent, Expect::Is(gone)).await);
-    storage.bindings.bind(&device, there.id, Expect::Absent).await?;
-    note(refusals, &"laptop", "a rebind", storage.bindings.bind(&device, absent, Expect::Is(gone)).await);
-    let cursor = storage.sessions.list(SessionQuery::new().limit(1)).await?.next;
-    let of_workspaces = agent_core::store::WorkspaceQuery::new().cursor(cursor.clone());
+    note(
+        refusals,
+        &"laptop",
+        "a rebind",
+        storage.bindings.bind(&device, absent, Precondition::Matches(gone)).await,
+    );
+    storage.bindings.bind(&device, there.id, Precondition::MustNotExist).await?;
+    note(
+        refusals,
+        &"laptop",
+        "a rebind",
+        storage.bindings.bind(&device, absent, Precondition::Matches(gone)).await,
+    );
+    let cursor = storage.sessions.list(SessionQuery::new().with_limit(1)).await?.next;
+    let of_workspaces = agent_core::store::WorkspaceQuery::new().with_cursor(cursor.clone());
     note(refusals, &"cursor", "another's cursor", workspaces.list(of_workspaces).await);
     Ok(())
 }
@@ -172,7 +203,7 @@ async fn every_refusal_names_its_object() {
 
 /// A text that is no JSON is refused with the place, in the text of the error itself.
 #[test]
-fn bad_json_is_refused_with_its_place() {
+fn bad_json_is_refused_with_its_position() {
     let text = "{\n\n  \"secret\": nothing\n}";
     let whole = [
         RawJson::parse(text).map(drop),

@@ -26,7 +26,8 @@ pub(crate) fn agent_with<const N: usize>(
     config: Config,
     plugins: [Arc<dyn Plugin>; N],
 ) -> AgentRuntime {
-    let mut builder = AgentBuilder::new(config).with_llm(Arc::new(provider)).with_storage(storage.clone());
+    let mut builder =
+        AgentBuilder::new().with_config(config).with_llm(provider).with_storage(storage.clone());
     for plugin in plugins {
         builder = builder.with_plugin(plugin);
     }

@@ -14,11 +14,12 @@ use agent_core::model::{
 };
 use agent_core::session::{NewSession, Session};
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{SessionQuery, Shelf};
+use agent_core::store::{HiddenSession, SessionQuery};
 use agent_core::{ErrorKind, Result, Seq, SessionId, Storage, WorkspaceId, async_trait};
-use agent_runtime::holdings::{Learnings, effective_mounts, update_scope};
+use agent_runtime::learnings::Learnings;
+use agent_runtime::mounts::{effective_mounts, update_scope};
 use agent_runtime::{
-    Config, EchoProvider, Plugin, ScriptedProvider, SessionHandle, ToolContext, ToolSpec, Turn,
+    Config, Conversation, EchoProvider, Plugin, ScriptedProvider, ToolContext, ToolSpec, Turn,
 };
 
 use agent_core::model::Access::{Read, Write};
@@ -31,12 +32,12 @@ async fn session_of(
     labels: &[(&str, &str)],
     patch: Patch,
 ) -> Arc<Session> {
-    let patch = labels.iter().fold(patch, |patch, (key, value)| patch.label(*key, *value));
-    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with(&patch);
+    let patch = labels.iter().fold(patch, |patch, (key, value)| patch.with_label(*key, *value));
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&patch);
     storage.sessions.create(effects, new).await.unwrap()
 }
 
-async fn scope(storage: &Storage, effects: &Effects, scope: &Shelf, patch: Patch) {
+async fn scope(storage: &Storage, effects: &Effects, scope: &HiddenSession, patch: Patch) {
     update_scope(&storage.sessions, effects, scope, patch).await.unwrap();
 }
 
@@ -56,19 +57,19 @@ fn expect(mounts: &[(&str, Access, MountOrigin)]) -> Vec<(String, Access, MountO
     mounts.iter().map(|(name, access, origin)| ((*name).to_owned(), *access, *origin)).collect()
 }
 
-fn of_project() -> Shelf {
-    Shelf::project(WorkspaceId::DEFAULT, "apollo")
+fn of_project() -> HiddenSession {
+    HiddenSession::project(WorkspaceId::DEFAULT, "apollo")
 }
 
-fn of_objective() -> Shelf {
-    Shelf::objective(WorkspaceId::DEFAULT, "apollo", "landing")
+fn of_objective() -> HiddenSession {
+    HiddenSession::objective(WorkspaceId::DEFAULT, "apollo", "landing")
 }
 
 const LABELS: [(&str, &str); 2] = [("project", "apollo"), ("objective", "landing")];
 
 /// Mounts are added and removed during a session's life, each with where it comes from; a change touches what it
 /// names, an expectation that does not hold is refused, and all of it is there after a restart.
-async fn mounts_come_and_go_each_with_its_origin(site: Site) {
+async fn mounts_are_added_and_removed_with_their_origin(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let session = session_of(&storage, &effects, &[], Patch::new().mount("kb:one", Read)).await;
     assert_eq!(mounted(&storage, session.id).await, expect(&[("kb:one", Read, MountOrigin::Session)]));
@@ -98,7 +99,7 @@ async fn mounts_come_and_go_each_with_its_origin(site: Site) {
     check_record(&storage, session.id).await;
 }
 
-each_store!(mounts_come_and_go_each_with_its_origin);
+each_store!(mounts_are_added_and_removed_with_their_origin);
 
 /// What is mounted is inherited + pinned - removed, from the tenant over the project and the objective to the session,
 /// the nearest wins; the same records give the same set; other projects have no part in it.
@@ -109,7 +110,7 @@ async fn mounts_are_inherited_pinned_and_removed(site: Site) {
     let lone = session_of(&storage, &effects, &LABELS[1..], Patch::new()).await;
     assert_eq!(mounted(&storage, session.id).await, [], "nothing is mounted by itself");
     let tenant = Patch::new().mount("handbook", Read).mount("archive", Read).mount("notes", Read);
-    scope(&storage, &effects, &Shelf::Tenant, tenant).await;
+    scope(&storage, &effects, &HiddenSession::Tenant, tenant).await;
     let project = Patch::new().mount("handbook", Write).remove_mount("archive").mount("plans", Read);
     scope(&storage, &effects, &of_project(), project).await;
     scope(&storage, &effects, &of_objective(), Patch::new().mount("archive", Read).mount("moon", Write))
@@ -180,7 +181,7 @@ async fn inheritance_is_live_or_frozen_by_choice(site: Site) {
         Patch::new().mount("plans", Write).unmount("old").mount("new", Read),
     )
     .await;
-    scope(&storage, &effects, &Shelf::Tenant, Patch::new().mount("handbook", Read)).await;
+    scope(&storage, &effects, &HiddenSession::Tenant, Patch::new().mount("handbook", Read)).await;
     let followed = [("handbook", Read, Tenant), ("new", Read, Project), ("plans", Write, Project)];
     assert_eq!(mounted(&storage, live.id).await, expect(&followed), "{}", site.name);
     let as_it_was = [("old", Read, Project), ("plans", Read, Project)];
@@ -238,15 +239,20 @@ impl Plugin for Careful {
 
 /// A tool is told whether a resource is mounted, for reading or for writing; what is not is denied, and so is
 /// everything where nobody can tell.
-async fn tools_are_denied_what_is_not_mounted(site: Site) {
+async fn tools_are_denied_unmounted_resources(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let tool = Arc::new(Careful::default());
     let names = ["handbook", "own", "removed", "unknown", "", "hand", "handbook "];
     let turns = names.map(|name| Turn::new().call("call", "open", RawJson::of(&name).unwrap()));
     let provider = ScriptedProvider::new(turns.into_iter().chain([Turn::new().text("done")]));
     let runtime = agent_with(&storage, provider, Config::default(), [tool.clone()]);
-    scope(&storage, &effects, &Shelf::Tenant, Patch::new().mount("handbook", Read).mount("removed", Read))
-        .await;
+    scope(
+        &storage,
+        &effects,
+        &HiddenSession::Tenant,
+        Patch::new().mount("handbook", Read).mount("removed", Read),
+    )
+    .await;
     let chat = runtime.open(&"laptop".parse().unwrap()).await.unwrap();
     chat.update(Patch::new().mount("own", Write).remove_mount("removed")).await.unwrap();
     chat.prompt("open all").await.unwrap().finish().await.unwrap();
@@ -262,7 +268,7 @@ async fn tools_are_denied_what_is_not_mounted(site: Site) {
         ("handbook ", false, false),
     ];
     assert_eq!(allowed, expected, "{}", site.name);
-    let now = chat.snapshot();
+    let now = chat.record();
     let call: CallId = "call".parse().unwrap();
     let nowhere = ToolContext::new(now.id, now.workspace, effects.new_run_id(), call.clone());
     assert!(!nowhere.is_mounted("own", Read).await, "a context without stores knows nothing");
@@ -270,7 +276,7 @@ async fn tools_are_denied_what_is_not_mounted(site: Site) {
     assert!(!unknown.with_sessions(storage.sessions.clone()).is_mounted("own", Read).await);
 }
 
-each_store!(tools_are_denied_what_is_not_mounted);
+each_store!(tools_are_denied_unmounted_resources);
 
 /// Handles on things outside are opaque names with a note on their life; nothing of them is interpreted, and what
 /// is not named by a change stays.
@@ -280,13 +286,18 @@ async fn handles_are_opaque_and_kept(site: Site) {
     let volume =
         ExternalHandle::new("volume", "vol://a b/../%00?x=\"y\"").with_note("remove with the session");
     let container = ExternalHandle::new("container", "c0ffee");
-    let patch = Patch::new().handle("data", volume.clone()).handle("box", container);
+    let patch = Patch::new().with_handle("data", volume.clone()).with_handle("box", container);
     change(&storage, &effects, session.id, patch).await;
-    change(&storage, &effects, session.id, Patch::new().without_handle("box").title(Title::generated("x")))
-        .await;
+    change(
+        &storage,
+        &effects,
+        session.id,
+        Patch::new().without_handle("box").with_title(Title::generated("x")),
+    )
+    .await;
     let refused = async |name: &str, handle: ExternalHandle, kind: ErrorKind| {
         let now = storage.sessions.load(session.id).await.unwrap();
-        let patch = Patch::new().handle(name, handle);
+        let patch = Patch::new().with_handle(name, handle);
         let error = storage.sessions.update(&effects, session.id, now.head, patch).await.unwrap_err();
         assert_eq!(*error.kind(), kind, "{}", site.name);
     };
@@ -306,13 +317,13 @@ each_store!(handles_are_opaque_and_kept);
 
 /// What was live in one process is stale in every other, after a restart too, without anything being written; a fork
 /// does not have it at all. What outlives processes is never called live.
-async fn what_was_live_is_stale_after_a_restart(site: Site) {
+async fn live_handles_are_stale_after_a_restart(site: Site) {
     let storage = site.open().await;
     let first = agent(&storage, EchoProvider::new(), Config::default());
     let chat = first.open(&"laptop".parse().unwrap()).await.unwrap();
-    chat.attach("repl", ExternalHandle::new("interpreter", "pid 7")).await.unwrap();
-    chat.update(Patch::new().handle("disk", ExternalHandle::new("volume", "v1"))).await.unwrap();
-    let shown = |chat: &SessionHandle| {
+    chat.attach_handle("repl", ExternalHandle::new("interpreter", "pid 7")).await.unwrap();
+    chat.update(Patch::new().with_handle("disk", ExternalHandle::new("volume", "v1"))).await.unwrap();
+    let shown = |chat: &Conversation| {
         chat.handles().into_iter().map(|(name, _, liveness)| (name, liveness)).collect::<Vec<_>>()
     };
     let both = |repl| vec![("disk".to_owned(), Liveness::Durable), ("repl".to_owned(), repl)];
@@ -320,20 +331,20 @@ async fn what_was_live_is_stale_after_a_restart(site: Site) {
     let fork = chat.fork(None).await.unwrap();
     assert_eq!(shown(&fork), both(Liveness::Live)[..1], "{}", site.name);
     let id = chat.id();
-    let head = chat.snapshot().head;
+    let head = chat.record().head;
     // The process is gone without a word.
     drop((chat, fork, first, storage));
     let storage = site.open().await;
     let second = agent(&storage, EchoProvider::new(), Config::default());
     let chat = second.session(id).await.unwrap();
     assert_eq!(shown(&chat), both(Liveness::Stale), "{}", site.name);
-    assert_eq!(chat.snapshot().head, head, "nothing was written");
-    chat.attach("repl", ExternalHandle::new("interpreter", "pid 8")).await.unwrap();
+    assert_eq!(chat.record().head, head, "nothing was written");
+    chat.attach_handle("repl", ExternalHandle::new("interpreter", "pid 8")).await.unwrap();
     assert_eq!(shown(&chat), both(Liveness::Live), "{}", site.name);
-    assert_eq!(shown(&second.rebind(storage).session(id).await.unwrap()), both(Liveness::Live));
+    assert_eq!(shown(&second.for_storage(storage).session(id).await.unwrap()), both(Liveness::Live));
 }
 
-each_store!(what_was_live_is_stale_after_a_restart);
+each_store!(live_handles_are_stale_after_a_restart);
 
 fn learnings(storage: &Storage, effects: &Effects, agent: &str) -> Learnings {
     Learnings::new(storage.sessions.clone(), effects.clone(), WorkspaceId::DEFAULT, agent)
@@ -361,7 +372,7 @@ async fn learnings_are_shared_per_agent_and_kept_once(site: Site) {
     let coder = chat.learnings("coder");
     assert!(texts(&coder).await.is_empty() && coder.memory().await.unwrap().is_none());
     let lesson = Learning::new(LearningKind::Lesson, "Run the tests first.")
-        .from_session(chat.id(), Some(Seq::new(1)));
+        .with_session(chat.id(), Some(Seq::new(1)));
     let added = coder.add(lesson.clone(), Actor::AGENT).await.unwrap();
     let again =
         coder.add(Learning::new(LearningKind::Lesson, " Run the tests first.\n"), Actor::USER).await.unwrap();
@@ -382,14 +393,14 @@ async fn learnings_are_shared_per_agent_and_kept_once(site: Site) {
     let mut tasks = Vec::new();
     for task in 0..8 {
         let (handle, id) = (site.open().await, other_session.id);
-        let workspace = chat.snapshot().workspace;
+        let workspace = chat.record().workspace;
         let learnings = Learnings::new(handle.sessions, effects.clone(), workspace, "coder");
         tasks.push(tokio::spawn(async move {
             let mut new = 0;
             for n in 0..8 {
                 let learning = Learning::new(LearningKind::Lesson, format!("thing {}", (n + task) % 8));
                 new += u32::from(
-                    learnings.add(learning.from_session(id, None), Actor::AGENT).await.unwrap().new,
+                    learnings.add(learning.with_session(id, None), Actor::AGENT).await.unwrap().new,
                 );
             }
             new
@@ -412,23 +423,23 @@ async fn learnings_are_shared_per_agent_and_kept_once(site: Site) {
     assert!(texts(&chat.learnings("tester")).await.is_empty(), "{}", site.name);
     assert!(chat.learnings("").add(lesson.clone(), Actor::AGENT).await.is_err());
 
-    let workspace = chat.snapshot().workspace;
+    let workspace = chat.record().workspace;
     drop((chat, coder, runtime, storage));
     let storage = site.open().await;
     let coder = Learnings::new(storage.sessions.clone(), effects.clone(), workspace, "coder");
     assert_eq!(texts(&coder).await, found, "{}", site.name);
     let known = coder.list(100, None).await.unwrap().learnings.pop().unwrap();
     assert_eq!((known.learning, known.by), (lesson, Actor::AGENT));
-    check_record(&storage, Shelf::agent(workspace, "coder").id()).await;
-    let shown = storage.sessions.list(SessionQuery::new().workspace(workspace)).await.unwrap();
-    assert_eq!(shown.items.len(), 1, "shelves are not listed");
+    check_record(&storage, HiddenSession::agent(workspace, "coder").id()).await;
+    let shown = storage.sessions.list(SessionQuery::new().with_workspace(workspace)).await.unwrap();
+    assert_eq!(shown.items.len(), 1, "hidden sessions are not listed");
 }
 
 each_store!(learnings_are_shared_per_agent_and_kept_once, flavor = "multi_thread", worker_threads = 2);
 
 /// A learning that is promoted appears once in the agent's shared note, with where it comes from, however often and
 /// by however many it is promoted; the note's earlier versions stay.
-async fn a_promoted_learning_stands_once_in_the_shared_note(site: Site) {
+async fn promoted_learning_appears_once_in_shared_note(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let session = new_session(&storage, &effects).await;
     let coder = learnings(&storage, &effects, "coder");
@@ -436,7 +447,7 @@ async fn a_promoted_learning_stands_once_in_the_shared_note(site: Site) {
     let mut added = Vec::new();
     for n in 0..4 {
         let learning = Learning::new(LearningKind::Lesson, format!("lesson {n}\nin two lines"));
-        let learning = learning.from_session(session.id, Some(Seq::new(n + 1)));
+        let learning = learning.with_session(session.id, Some(Seq::new(n + 1)));
         added.push(coder.add(learning, Actor::AGENT).await.unwrap().seq);
     }
     let mut tasks = Vec::new();
@@ -476,7 +487,7 @@ async fn a_promoted_learning_stands_once_in_the_shared_note(site: Site) {
         let error = coder.promote(nothing, Actor::USER).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::NotFound, "{}", site.name);
     }
-    let by_hand = agent_runtime::holdings::DocumentWrite::new(Learnings::MEMORY, "tidied up\n", Actor::USER);
+    let by_hand = agent_runtime::documents::DocumentWrite::new(Learnings::MEMORY, "tidied up\n", Actor::USER);
     coder.documents().put(by_hand).await.unwrap();
     assert!(coder.promote(added[3], Actor::USER).await.unwrap());
     assert!(!coder.promote(added[0], Actor::USER).await.unwrap(), "what was tidied away does not come back");
@@ -484,43 +495,43 @@ async fn a_promoted_learning_stands_once_in_the_shared_note(site: Site) {
     assert!(note.starts_with("tidied up\n- lesson 3") && !note.contains("- lesson 0"), "{note}");
 }
 
-each_store!(a_promoted_learning_stands_once_in_the_shared_note, flavor = "multi_thread", worker_threads = 2);
+each_store!(promoted_learning_appears_once_in_shared_note, flavor = "multi_thread", worker_threads = 2);
 
-/// A shelf is found by what it belongs to, no two share one, and a name that is none is refused.
-async fn no_two_names_share_a_shelf(site: Site) {
+/// A hidden session is found by what it belongs to, no two share one, and a name that is none is refused.
+async fn no_two_names_share_a_hidden_session(site: Site) {
     let workspace = Effects::default().new_workspace_id();
-    let mut shelves = vec![Shelf::Tenant];
+    let mut hidden = vec![HiddenSession::Tenant];
     for workspace in [WorkspaceId::DEFAULT, workspace] {
         for name in ["a", "b", "a/b", "ab", "tenant"] {
-            shelves.push(Shelf::project(workspace, name));
-            shelves.push(Shelf::agent(workspace, name));
+            hidden.push(HiddenSession::project(workspace, name));
+            hidden.push(HiddenSession::agent(workspace, name));
             for objective in ["a", "b", "b/a"] {
-                shelves.push(Shelf::objective(workspace, name, objective));
+                hidden.push(HiddenSession::objective(workspace, name, objective));
             }
         }
     }
-    let ids: std::collections::BTreeSet<_> = shelves.iter().map(Shelf::id).collect();
-    assert_eq!(ids.len(), shelves.len());
+    let ids: std::collections::BTreeSet<_> = hidden.iter().map(HiddenSession::id).collect();
+    assert_eq!(ids.len(), hidden.len());
     assert_eq!(
-        Shelf::Tenant.id().to_string(),
+        HiddenSession::Tenant.id().to_string(),
         "ba80b867-7af0-84a0-bc4b-bd21be2f61d3",
         "the id is part of the format"
     );
     let (storage, effects) = (site.open().await, Effects::default());
-    for shelf in &shelves {
-        let opened = shelf.open(&storage.sessions, &effects).await.unwrap();
-        assert_eq!((opened.id, opened.status.state), (shelf.id(), SessionState::Archived), "{}", site.name);
-        assert_eq!(shelf.open(&storage.sessions, &effects).await.unwrap().head, opened.head);
+    for hidden in &hidden {
+        let opened = hidden.open(&storage.sessions, &effects).await.unwrap();
+        assert_eq!((opened.id, opened.status.state), (hidden.id(), SessionState::Archived), "{}", site.name);
+        assert_eq!(hidden.open(&storage.sessions, &effects).await.unwrap().head, opened.head);
     }
     for bad in ["", "a\nb", &"x".repeat(201)] {
-        let error = Shelf::agent(workspace, bad).open(&storage.sessions, &effects).await.unwrap_err();
+        let error = HiddenSession::agent(workspace, bad).open(&storage.sessions, &effects).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{}", site.name);
     }
-    // A session that took the id first is not taken for the shelf.
-    let squatted = Shelf::agent(workspace, "squatted");
+    // A session that took the id first is not taken for the hidden session.
+    let squatted = HiddenSession::agent(workspace, "squatted");
     storage.sessions.create(&effects, NewSession::new(squatted.id(), workspace)).await.unwrap();
     let error = squatted.open(&storage.sessions, &effects).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{}: {error}", site.name);
 }
 
-each_store!(no_two_names_share_a_shelf);
+each_store!(no_two_names_share_a_hidden_session);

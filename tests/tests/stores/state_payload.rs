@@ -11,7 +11,7 @@ use agent_core::model::Actor;
 use agent_core::session::Session;
 use agent_core::state::SessionState;
 use agent_core::{ErrorKind, SessionStoreExt, Storage};
-use agent_runtime::holdings::{DocumentWrite, Documents};
+use agent_runtime::documents::{DocumentWrite, Documents};
 use agent_runtime::state_payload::{RuntimeState, StatePayload, StateText};
 use agent_tests::{Site, each_store};
 use agent_transcript::{Speaker, TranscriptMessage};
@@ -39,7 +39,7 @@ async fn full(storage: &Storage, effects: &Effects, who: &str) -> Arc<Session> {
 
 /// A session's state has four named parts, the last any JSON with a version; what is exported is imported into another
 /// session, byte for byte, and is there after a restart.
-async fn the_state_of_a_session_is_put_into_another(site: Site) {
+async fn state_is_imported_into_another_session(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let (ann, bob) = (full(&storage, &effects, "Ann").await, full(&storage, &effects, "Bob").await);
     let state = StatePayload::export(&*storage.sessions, ann.id).await.unwrap();
@@ -66,15 +66,15 @@ async fn the_state_of_a_session_is_put_into_another(site: Site) {
     assert_eq!(documents.versions("plan", 10).await.unwrap().len(), 1, "{}: no version of Bob's", site.name);
     check_record(&storage, bob.id).await;
     let now = storage.sessions.load(bob.id).await.unwrap();
-    assert_eq!((now.status.state, now.pending), (SessionState::Idle, 0), "nothing waits for an answer");
+    assert_eq!((now.status.state, now.inputs_open), (SessionState::Idle, 0), "nothing waits for an answer");
     assert_eq!(StatePayload::export(&*storage.sessions, ann.id).await.unwrap(), state, "Ann's is as it was");
 }
 
-each_store!(the_state_of_a_session_is_put_into_another);
+each_store!(state_is_imported_into_another_session);
 
 /// A part that is missing, null or empty is empty after the import, each by itself, and nothing of what was there
 /// remains in it.
-async fn a_part_that_is_missing_or_empty_becomes_its_default(site: Site) {
+async fn missing_or_empty_part_becomes_its_default(site: Site) {
     let whole = "\"history\":[{\"role\":\"user\",\"text\":\"hi\"}],\"core_memory\":{\"a\":{\"text\":\"b\",\"limit\":9}},\
                  \"documents\":{\"c\":{\"text\":\"d\"}},\"runtime\":{\"version\":1,\"state\":[1]}";
     let parts: Vec<&str> = whole.split_inclusive("],").flat_map(|part| part.split_inclusive("}},")).collect();
@@ -107,10 +107,10 @@ async fn a_part_that_is_missing_or_empty_becomes_its_default(site: Site) {
     }
 }
 
-each_store!(a_part_that_is_missing_or_empty_becomes_its_default);
+each_store!(missing_or_empty_part_becomes_its_default);
 
 /// An import that is refused changes nothing.
-async fn an_import_that_is_refused_changes_nothing(site: Site) {
+async fn refused_import_changes_nothing(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let session = full(&storage, &effects, "Bob").await;
     let mut too_long = StatePayload::new();
@@ -122,8 +122,9 @@ async fn an_import_that_is_refused_changes_nothing(site: Site) {
         assert_eq!(*refused.kind(), expected, "{}: {refused}", site.name);
     }
     let begin = Trigger::BeginRun(LeaseRequest::new("holder", effects.new_run_id()));
-    let said =
-        Commit::seal(&effects, session.id, session.head).event(NewEvent::user_message("go")).trigger(begin);
+    let said = Commit::seal(&effects, session.id, session.head)
+        .with_event(NewEvent::user_message("go"))
+        .with_trigger(begin);
     let running = storage.sessions.commit(said).await.unwrap().session;
     let refused =
         StatePayload::new().import(&*storage.sessions, &effects, session.id, Actor::USER).await.unwrap_err();
@@ -131,14 +132,15 @@ async fn an_import_that_is_refused_changes_nothing(site: Site) {
     assert_eq!(storage.sessions.load(session.id).await.unwrap(), running, "{}", site.name);
 }
 
-each_store!(an_import_that_is_refused_changes_nothing);
+each_store!(refused_import_changes_nothing);
 
 /// Newer documents and other kinds are refused by name, what is no state is damage, and no document stands in two
 /// parts.
 #[test]
-fn what_is_no_state_is_refused() {
+fn invalid_state_is_refused() {
     for (text, kind, says) in [
         ("{\"format\":2,\"kind\":\"state\"}", ErrorKind::Unsupported, "format 2"),
+        ("{\"format\":0,\"kind\":\"state\"}", ErrorKind::Unsupported, "format 0"),
         ("{\"format\":1,\"kind\":\"session\"}", ErrorKind::Unsupported, "session"),
         ("{\"format\":1,\"kind\":\"state\",\"history\":7}", ErrorKind::Corrupt, "part"),
         (
@@ -146,7 +148,7 @@ fn what_is_no_state_is_refused() {
             ErrorKind::Corrupt,
             "part",
         ),
-        ("history", ErrorKind::Corrupt, "no state"),
+        ("history", ErrorKind::Corrupt, "not an exported state"),
         (
             "{\"format\":1,\"kind\":\"state\",\"core_memory\":{\"a\":{\"text\":\"\"}},\"documents\":{\"a\":{\"text\":\"\"}}}",
             ErrorKind::Corrupt,
@@ -174,7 +176,7 @@ fn texts() -> impl Strategy<Value = StateText> {
 proptest! {
     /// Any state comes back as it was; any text is read or refused.
     #[test]
-    fn any_state_comes_back(
+    fn any_state_round_trips(
         said in prop::collection::vec((0..4usize, any::<String>()), 0..5),
         memory in prop::collection::btree_map("m[a-z\u{0}-\u{ff}]*", texts(), 0..4),
         documents in prop::collection::btree_map("d[a-z\u{0}-\u{ff}]*", texts(), 0..4),

@@ -1,50 +1,51 @@
-//! Events of the caller's: whether each may come now, and what it changes.
+//! Events of the caller: the check whether each is legal now, and its effect.
 
 use crate::base::{Error, ErrorKind, Reason, Result, SessionState, Target, Timestamp, TriggerKind};
 use crate::commit::plan::planner::Planner;
 use crate::event::{
-    Body, Compaction, Decision, EventType, FIELDS, NewEvent, ToolConfirmation, ToolResult, ToolUse,
+    Compaction, Decision, EventPayload, EventType, FIELDS, NewEvent, ToolConfirmation, ToolResult, ToolUse,
     check_body,
 };
 use crate::model::{ActionId, ActionKind, CallId, Request, SpanId, Status, Transition};
 
 impl Planner<'_> {
-    /// Adds an event of the caller's, after checking that it may come now.
+    /// Adds an event of the caller, after checking that it is legal now.
     pub(super) fn event(&mut self, event: &NewEvent) -> Result<()> {
         let kind = &event.kind;
         let body = Self::check_payload(event)?;
-        let reserved = matches!(body, Body::SessionCreated(_) | Body::SessionStatusChanged(_))
-            || (matches!(body, Body::Other(..)) && kind.is_of("session"));
+        let reserved =
+            matches!(body, EventPayload::SessionCreated(_) | EventPayload::SessionStatusChanged(_))
+                || (matches!(body, EventPayload::Other(..)) && kind.is_of("session"));
         if reserved {
             return Err(Error::invalid(format!("events of type {kind} are written by the library only")));
         }
         self.check_may_write(kind)?;
         match &body {
-            Body::UserMessage(_) | Body::UserDefineOutcome(_) => self.input(event),
-            Body::UserInterrupt(_) => self.interrupt(event),
-            Body::UserToolConfirmation(answer) => {
+            EventPayload::UserMessage(_) | EventPayload::UserDefineOutcome(_) => self.input(event),
+            EventPayload::UserInterrupt(_) => self.interrupt(event),
+            EventPayload::UserToolConfirmation(answer) => {
                 self.check_answer(&answer.action, &[ActionKind::ToolConfirmation, ActionKind::Approval])?;
                 self.check_choice(answer)?;
                 self.resolve(event)
             }
-            Body::UserCustomToolResult(result) => {
+            EventPayload::UserCustomToolResult(result) => {
                 let action: ActionId = result.call.as_str().parse()?;
                 self.check_answer(&action, &[ActionKind::ToolResult])?;
                 self.resolve(event)
             }
-            Body::SessionWakeScheduled(_) => self.schedule_wake(event),
-            Body::SessionDocumentWritten(written) => {
+            EventPayload::SessionTimerScheduled(_) => self.schedule_timer(event),
+            EventPayload::SessionDocumentWritten(written) => {
                 let actor = self.actor_of(event);
                 self.session.check_document(written, actor.role())?;
                 self.push(event.clone())
             }
-            Body::SessionWakeCancelled(wake) => self.cancel_wake(event, &wake.key),
-            Body::SessionRunUsage(used) => {
+            EventPayload::SessionTimerCancelled(timer) => self.cancel_timer(event, &timer.key),
+            EventPayload::SessionRunUsage(used) => {
                 self.session.check_usage(used)?;
                 self.push(event.clone())
             }
-            Body::SessionHistoryCleared(_) => self.clear(event),
-            Body::SessionCompacted(compaction) => self.compact(event, compaction),
+            EventPayload::SessionHistoryCleared(_) => self.clear(event),
+            EventPayload::SessionCompacted(compaction) => self.compact(event, compaction),
             _ => {
                 self.check_pairing(&body)?;
                 self.push(event.clone())
@@ -52,46 +53,51 @@ impl Planner<'_> {
         }
     }
 
-    /// Each call has an id of its own and one result after it, each span one end.
-    fn check_pairing(&self, body: &Body) -> Result<()> {
+    /// Checks that each call has its own id and one result after it, and each span one end.
+    fn check_pairing(&self, body: &EventPayload) -> Result<()> {
         let is_open = |id: &CallId| self.session.open_calls.iter().any(|open| open.call == *id);
         let is_begun = |id: &SpanId| self.session.open_spans.iter().any(|open| open.span == *id);
         let wrong = match body {
-            Body::AgentToolUse(ToolUse { call, .. }) | Body::AgentCustomToolUse(ToolUse { call, .. })
+            EventPayload::AgentToolUse(ToolUse { call, .. })
+            | EventPayload::AgentCustomToolUse(ToolUse { call, .. })
                 if is_open(call) =>
             {
                 format!("tool call {call} is open already; give each call its own id")
             }
-            Body::AgentToolResult(ToolResult { call, .. }) if !is_open(call) => {
+            EventPayload::AgentToolResult(ToolResult { call, .. }) if !is_open(call) => {
                 format!("tool call {call} is not open; each call has exactly one result, after it")
             }
-            Body::SpanStarted(begun) if is_begun(&begun.span) => {
-                format!("span {} is open already", begun.span)
+            EventPayload::SpanStarted(begun) if is_begun(&begun.span) => {
+                format!("span {} is open already; give each span its own id", begun.span)
             }
-            Body::SpanCompleted(ended) if !is_begun(&ended.span) => {
-                format!("span {} is not open", ended.span)
+            EventPayload::SpanCompleted(ended) if !is_begun(&ended.span) => {
+                format!("span {} is not open; start it before it is completed", ended.span)
             }
             _ => return Ok(()),
         };
         Err(Error::invalid(wrong))
     }
 
-    pub(super) fn check_payload(event: &NewEvent) -> Result<Body> {
+    pub(super) fn check_payload(event: &NewEvent) -> Result<EventPayload> {
         if let Some((name, _)) = event.extra.iter().find(|(name, _)| FIELDS.contains(name)) {
-            return Err(Error::invalid(format!("the field {name} of an event belongs to its header")));
+            return Err(Error::invalid(format!(
+                "the field {name} belongs to the header of an event; give the additional field another name"
+            )));
         }
         let kind = &event.kind;
-        let body = Body::parse(kind, &event.data)
+        let body = EventPayload::parse(kind, &event.payload)
             .map_err(|source| Error::invalid(format!("the payload is no {kind}")).with_source(source))?;
         check_body(&body)?;
         Ok(body)
     }
 
-    /// What belongs to the conversation needs a session that takes part in it, and what the agent says needs the
-    /// lease while someone holds it.
+    /// Checks that the session accepts events of this type.
+    ///
+    /// Events of the conversation need a session that takes part in it. While a run holds the lease, only that run
+    /// may write as the agent.
     pub(super) fn check_may_write(&self, kind: &EventType) -> Result<()> {
         use SessionState::{Archived, Deleted, Failed, Terminated};
-        // The others are triggers by themselves, and judged as such.
+        // These types are triggers by themselves, and are checked as such.
         let judged = [
             EventType::USER_MESSAGE,
             EventType::USER_DEFINE_OUTCOME,
@@ -127,7 +133,7 @@ impl Planner<'_> {
         }
         let mut change = self.change(TriggerKind::Input, to, Reason::Input);
         if self.session.ready_at.is_some() {
-            // Back-off holds up what failed, not what is new.
+            // The pause after a failure delays the failed work, not a new input.
             change.ready_at = Some(None);
         }
         if self.session.status != Status::new(to, Reason::Input) || change.ready_at.is_some() {
@@ -140,9 +146,9 @@ impl Planner<'_> {
         let to = self.enter(TriggerKind::Interrupt)?;
         self.push(event.clone())?;
         if to == SessionState::Running {
-            if self.session.requested.is_none() {
+            if self.session.stop_request.is_none() {
                 let mut change = self.change(TriggerKind::Interrupt, to, self.session.status.reason);
-                change.requested = Some(Some(Request::Cancel));
+                change.stop_request = Some(Some(Request::Cancel));
                 self.record(change)?;
             }
             return Ok(());
@@ -150,7 +156,7 @@ impl Planner<'_> {
         self.close_calls()?;
         let mut change = self.change(TriggerKind::Interrupt, to, Reason::Interrupted);
         self.inputs_done(&mut change, self.session.last_input, 0);
-        change.wakes_done = Some(Timestamp::MAX);
+        change.timers_done = Some(Timestamp::MAX);
         change.action = Some(None);
         change.ready_at = Some(None);
         change.attempts = Some(0);
@@ -165,7 +171,7 @@ impl Planner<'_> {
                     Some(at) if at <= self.commit.at => Err(Error::new(
                         ErrorKind::Expired { at },
                         format!(
-                            "session {}: the time for an answer to {} {} ended at {at}, and this one is of {}; wake the session, which goes on without it",
+                            "session {}: the time for an answer to {} {} ended at {at}, and this one is of {}; run the session, which continues without it",
                             self.session.id, action.kind, action.id, self.commit.at
                         ),
                     )),
@@ -176,11 +182,13 @@ impl Planner<'_> {
                 "session {} waits for {} {}, not for an answer to {answered}",
                 self.session.id, action.kind, action.id
             ))),
-            None => Err(Error::invalid(format!("session {} waits for nothing", self.session.id))),
+            None => {
+                Err(Error::invalid(format!("session {} waits for no answer; send an input", self.session.id)))
+            }
         }
     }
 
-    /// An answer that allows names a choice where there are any, and none that is not among them.
+    /// Checks that an allowing answer names one of the choices if there are any, and that no answer names another.
     fn check_choice(&self, answer: &ToolConfirmation) -> Result<()> {
         let Some(action) = &self.session.action else { return Ok(()) };
         let fits = match &answer.choice {
@@ -192,7 +200,7 @@ impl Planner<'_> {
         }
         let choices = action.choices.join(", ");
         Err(Error::invalid(match choices.as_str() {
-            "" => format!("{} is no matter of choice; answer it without one", action.id),
+            "" => format!("the question {} has no choices; answer it without one", action.id),
             _ => format!("{} is answered with one of: {choices}", action.id),
         }))
     }
@@ -205,18 +213,18 @@ impl Planner<'_> {
         self.record(change)
     }
 
-    fn schedule_wake(&mut self, event: &NewEvent) -> Result<()> {
-        let to = self.enter(TriggerKind::EnqueueWake)?;
+    fn schedule_timer(&mut self, event: &NewEvent) -> Result<()> {
+        let to = self.enter(TriggerKind::ScheduleTimer)?;
         self.push(event.clone())?;
         let status = self.session.status;
-        let reason = if to == status.state { status.reason } else { Reason::QueuedWake };
-        self.record(self.change(TriggerKind::EnqueueWake, to, reason))
+        let reason = if to == status.state { status.reason } else { Reason::TimerDue };
+        self.record(self.change(TriggerKind::ScheduleTimer, to, reason))
     }
 
-    /// A wake that is not there is cancelled already. A session that waited for nothing else is idle.
-    pub(super) fn cancel_wake(&mut self, event: &NewEvent, key: &str) -> Result<()> {
-        let target = self.target(TriggerKind::CancelWake)?;
-        if !self.session.wakes.iter().any(|wake| wake.key == key) {
+    /// Cancels a timer; does nothing if there is no such timer. A session that waited for nothing else becomes idle.
+    pub(super) fn cancel_timer(&mut self, event: &NewEvent, key: &str) -> Result<()> {
+        let target = self.target(TriggerKind::CancelTimer)?;
+        if !self.session.timers.iter().any(|timer| timer.key == key) {
             return Ok(());
         }
         self.push(event.clone())?;
@@ -224,7 +232,7 @@ impl Planner<'_> {
         if self.session.status.state == SessionState::Queued && !waits {
             let began = self.session.started_at.is_some();
             let status = self.resolve_target(target, if began { Reason::EndTurn } else { Reason::Fresh });
-            let mut change = self.change(TriggerKind::CancelWake, status.state, status.reason);
+            let mut change = self.change(TriggerKind::CancelTimer, status.state, status.reason);
             change.attempts = Some(0);
             change.ready_at = Some(None);
             self.record(change)?;
@@ -232,14 +240,14 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// A summary stands for more than the one before, and for no call that is open.
+    /// Checks that a summary replaces more than the previous one, and no open call.
     pub(super) fn compact(&mut self, event: &NewEvent, compaction: &Compaction) -> Result<()> {
         let session = &self.session;
         let from = session.visible_from.max(session.context_from);
         let to = session.pair_safe_head();
         if compaction.until <= from || compaction.until > to {
             return Err(Error::invalid(format!(
-                "a summary of session {} up to event {}; it can stand for the events after {from} up to one between there and {to}",
+                "session {}: a summary cannot replace the events up to {}; give an event after {from} and at most {to}",
                 session.id, compaction.until
             )));
         }
@@ -269,14 +277,14 @@ impl Planner<'_> {
         self.record(self.change(TriggerKind::Clear, status.state, status.reason))
     }
 
-    /// Starts the visible history anew, with these messages; none of them waits for a run.
+    /// Clears the visible history and adds these messages; none of them waits for a run.
     pub(super) fn replace(&mut self, messages: &[NewEvent]) -> Result<()> {
         self.clear(&NewEvent::history_cleared())?;
         for message in messages {
             let said = [EventType::USER_MESSAGE, EventType::AGENT_MESSAGE, EventType::SYSTEM_MESSAGE];
             if !said.contains(&message.kind) {
                 return Err(Error::invalid(format!(
-                    "a history is replaced by messages, and {} is none",
+                    "a history is replaced by messages, not by events of type {}; leave that event out",
                     message.kind
                 )));
             }
@@ -287,12 +295,12 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Adds what was said elsewhere; none of it waits for a run.
-    pub(super) fn adopt(&mut self, events: &[NewEvent]) -> Result<()> {
+    /// Adds events of a conversation that took place elsewhere; none of them waits for a run.
+    pub(super) fn import_events(&mut self, events: &[NewEvent]) -> Result<()> {
         self.enter(TriggerKind::Clear)?;
         if self.session.has_open_work() || self.session.action.is_some() {
             return Err(Error::invalid(format!(
-                "session {} has work that waits; what was said elsewhere is added only while nothing waits",
+                "session {} has an open input, timer or question; import events when nothing is open",
                 self.session.id
             )));
         }
@@ -308,7 +316,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Says of an input that was added last that it waits for no run.
+    /// Marks an input that was added last as done, so that it waits for no run.
     fn done_if_input(&mut self, event: &NewEvent) -> Result<()> {
         if !event.is_input() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! History that was written elsewhere, restored commit by commit as it was.
+//! Restoring history that was written elsewhere, commit by commit.
 
 use std::time::Duration;
 
@@ -24,14 +24,14 @@ pub(super) fn restore(now: Option<&Session>, commit: &Commit, events: &[Event]) 
             )));
         }
         let applied = apply_untrusted(&mut after, commit.session, event);
-        applied.and_then(|()| event.body().map(drop)).map_err(|source| {
+        applied.and_then(|()| event.decode().map(drop)).map_err(|source| {
             Error::invalid(format!("event {} cannot be restored to session {}", event.seq, commit.session))
                 .with_source(source)
         })?;
     }
     let after = after.filter(|_| of > 0);
     let after = after.ok_or_else(|| Error::invalid("a commit to be restored has no events"))?;
-    if let Some(what) = &after.newer {
+    if let Some(what) = &after.unsupported {
         return Err(Error::new(
             ErrorKind::Unsupported,
             format!(
@@ -44,11 +44,31 @@ pub(super) fn restore(now: Option<&Session>, commit: &Commit, events: &[Event]) 
     Ok(Plan::Write { events: events.to_vec(), after: Arc::new(after) })
 }
 
-/// Applies an event that a stranger may have written, the first one to no session.
+/// Applies an event from an untrusted source; the first event is applied to no session.
 ///
 /// # Errors
 ///
-/// `Corrupt` if it does not follow, or brings a number or an origin that no log of this library has.
+/// `Corrupt` if the event does not follow the last one, or contains a number or an origin that no log of this library
+/// has.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
+/// # use agent_core::clock::Effects;
+/// # use agent_core::session::NewSession;
+/// # use agent_core::store::ReadEvents;
+/// use agent_core::commit::apply_untrusted;
+///
+/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// let mut folded = None;
+/// for event in store.read(session.id, ReadEvents::first(100)).await?.events {
+///     apply_untrusted(&mut folded, session.id, &event)?;
+/// }
+/// assert_eq!(folded.as_ref(), Some(&*session));
+/// # Ok(()) }
+/// ```
 pub fn apply_untrusted(after: &mut Option<Session>, id: SessionId, event: &Event) -> Result<()> {
     let before = after.as_ref().map_or(Epoch::ZERO, |session| session.epoch);
     let live = after.as_ref().and_then(|session| session.lease.as_ref()).map(|lease| lease.epoch);
@@ -64,55 +84,58 @@ pub fn apply_untrusted(after: &mut Option<Session>, id: SessionId, event: &Event
         }
     };
     check_numbers(session, before, live)?;
-    // Within a commit one event may say the half of it.
+    // Between the events of one commit, the state may be incomplete.
     if event.n == event.of { check_state(session) } else { Ok(()) }
 }
 
-/// Refuses a state that nothing leads out of: a run that nobody holds, or a question that nobody asked.
+/// Refuses a state with no way out: a run without a lease, or a wait without a question.
 fn check_state(session: &Session) -> Result<()> {
     let state = session.status.state;
     let what = match state {
-        SessionState::Running if session.lease.is_none() => "nobody holds its lease",
+        SessionState::Running if session.lease.is_none() => "its lease has no holder",
         SessionState::RequiresAction if session.action.is_none() => "no question is open",
         SessionState::Newer => return Ok(()),
-        _ if session.lease.is_some() && !state.may_hold_lease() => "somebody holds its lease",
+        _ if session.lease.is_some() && !state.may_hold_lease() => "its lease has a holder",
         _ => return Ok(()),
     };
     Err(Error::corrupt(format!("session {} is {state} at event {}, and {what}", session.id, session.head)))
 }
 
-/// By how much one event may raise the epoch: more than any commit does, and so little that no log reaches the last one.
+/// Maximum increase of the epoch by one event: more than any commit causes, but too small for a log to reach the
+/// maximum epoch.
 const EPOCHS_PER_EVENT: u64 = 1 << 20;
-/// The largest number of an event: what every reader of JSON reads exactly.
+/// Maximum sequence number: the largest integer that every JSON reader reads exactly.
 const SEQ_MAX: u64 = (1 << 53) - 1;
 
-/// Refuses a session that says of its ancestors what cannot be. Only whoever has these can tell whether the rest is true.
+/// Refuses a session with an origin or a lineage that is impossible. Only a store that holds the ancestors can check
+/// the rest.
 fn check_origin(session: &Session) -> Result<()> {
     let no = |what: &str| Err(Error::corrupt(format!("session {} {what}", session.id)));
     let lineage = &session.lineage;
     if session.origin.parent() == Some(session.id)
         || lineage.segments.iter().any(|segment| segment.session == session.id)
     {
-        return no("is made from itself");
+        return no("names itself as its ancestor");
     }
     if session.origin.parent().is_none() && session.depth > 0 {
-        return no("is of a depth, and made from no other");
+        return no("has a depth but no parent");
     }
     let grows = lineage.segments.is_sorted_by(|a, b| a.until < b.until);
     if lineage.segments.len() > Lineage::MAX_SEGMENTS || !grows {
-        return no("has a lineage that does not grow");
+        return no("has a lineage whose segments are not in order");
     }
     let base = lineage.base();
     match session.origin {
         Origin::Fork { at, .. } if at == base => Ok(()),
-        Origin::Fork { .. } => no("is forked at another event than its lineage ends with"),
+        Origin::Fork { .. } => no("is forked at an event that is not the end of its lineage"),
         _ if base == Seq::ZERO => Ok(()),
-        _ => no("has a lineage, and is no fork"),
+        _ => no("has a lineage but is not a fork"),
     }
 }
 
-/// Refuses numbers that no log of this library comes to: from these the session could not be counted on, or would take a run
-/// that was taken over for the newest.
+/// Refuses numbers that no log of this library reaches.
+///
+/// A session could not continue to count from them, or would accept the writes of a run that has lost its lease.
 fn check_numbers(session: &Session, before: Epoch, live: Option<Epoch>) -> Result<()> {
     let head = session.head;
     let no = |what: &str, number: u64| {
@@ -126,7 +149,7 @@ fn check_numbers(session: &Session, before: Epoch, live: Option<Epoch>) -> Resul
         return no("epoch", epoch.get());
     }
     if let Some(lease) = &session.lease {
-        // One that begins has a number of its own, so that the one before it can write no more.
+        // A new lease has a new number, so that the holder of the previous one can write no more.
         if lease.epoch != epoch || (live != Some(epoch) && epoch == before) {
             return no("a lease of epoch", lease.epoch.get());
         }
@@ -141,8 +164,8 @@ fn check_numbers(session: &Session, before: Epoch, live: Option<Epoch>) -> Resul
     let places = [
         ("last_input", session.last_input),
         ("begun", session.begun),
-        ("taken", session.taken),
-        ("handled", session.handled),
+        ("inputs_claimed_through", session.inputs_claimed_through),
+        ("inputs_done_through", session.inputs_done_through),
         ("visible_from", session.visible_from),
         ("system_prompt", session.system_prompt),
         ("outcome", session.outcome),
@@ -154,10 +177,10 @@ fn check_numbers(session: &Session, before: Epoch, live: Option<Epoch>) -> Resul
         return no(name, seq.get());
     }
     let Counts { user, agent, system, tool_calls, runs } = session.counts;
-    // Of what is counted each is an event, but for runs: one event may tell of several.
+    // Each thing that is counted is an event, except runs: one event may record several.
     let counts = [
-        ("pending", session.pending, head.get()),
-        ("arrived", session.arrived, head.get()),
+        ("inputs_open", session.inputs_open, head.get()),
+        ("inputs_new", session.inputs_new, head.get()),
         ("counts.user", user, head.get()),
         ("counts.agent", agent, head.get()),
         ("counts.system", system, head.get()),

@@ -1,4 +1,4 @@
-//! What a commit means: the one place that decides. Pure, so that every backend decides alike.
+//! Decision on a commit. Pure, so that every backend decides alike.
 
 mod events;
 pub(crate) mod import;
@@ -10,28 +10,52 @@ use std::sync::Arc;
 use crate::commit::plan::planner::{Plan, Planner, nothing_to_do};
 
 use crate::base::{Epoch, Error, ErrorKind, Result, Seq, SessionState};
-use crate::commit::{Commit, Committed, Expect, Step, Trigger};
+use crate::commit::{Commit, Committed, Precondition, Step, Trigger};
 use crate::session::{RECENT_COMMITS, Session};
 
 /// Decides what `commit` does to the session `now`.
 ///
-/// Pure: it reads no clock and makes no ids. The checks come in this order, each ending the decision: replay,
-/// tombstone, fence, expectation, transition, limits. So a retry of a commit that landed is answered with its result
-/// even after another run took over.
+/// The function is pure: it reads no clock and makes no ids. The checks have this order, and the first that applies
+/// decides: replay, tombstone, fence, precondition, transition, limits. So a retry of a commit that was applied
+/// returns its result even after another run took over.
 ///
-/// A backend calls this between reading the record and storing the result, and makes the three one atomic step.
+/// A backend calls this function between reading the record and storing the result, and makes the three one atomic
+/// step.
 ///
 /// # Errors
 ///
-/// - `Conflict`: the expectation does not hold, or nobody can tell any more whether this commit landed (its id is
-///   not among the remembered ones, and its [`seen`](Commit::seen) lies before them). Read on from `seen`, look for
-///   the commit, and send it again with the new `seen` where it is not there.
+/// - `Conflict`: the precondition does not hold, or it can no longer be decided whether this commit was applied (the
+///   record does not remember its id, and its [`seen`](Commit::seen) is before the commits that the record
+///   remembers). Read the events from `seen` on and search the commit. If it is not there, send it again with the new
+///   `seen`.
 /// - `NotFound`, `Deleted`: there is no session; it is a tombstone.
-/// - `Fenced`: the lease of [`Commit::fence`] does not live.
-/// - `Busy`: a run that holds no lease writes what only the running one may.
-/// - `InvalidTransition`, `InvalidInput`, `LimitExceeded`: the commit itself is at fault.
-/// - `Expired`: it answers a question whose [time](field@crate::model::parts::PendingAction::expires_at) was over at [`Commit::at`].
-/// - `Unsupported`: the session holds what only a newer version of this library understands.
+/// - `Fenced`: the lease of [`Commit::with_fence`] is not held any more.
+/// - `Busy`: a run that holds no lease writes events that only the running one may write.
+/// - `InvalidTransition`, `InvalidInput`, `LimitExceeded`: the commit itself is invalid.
+/// - `Expired`: the commit answers a question that [expired](field@crate::model::parts::PendingAction::expires_at) at
+///   or before [`Commit::at`].
+/// - `Unsupported`: the session contains data that only a newer version of this library understands.
+///
+/// ```
+/// use agent_core::clock::Effects;
+/// use agent_core::commit::Commit;
+/// use agent_core::session::NewSession;
+/// use agent_core::{ErrorKind, Plan, WorkspaceId, plan};
+///
+/// let effects = Effects::default();
+/// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+/// let commit = Commit::create(&effects, new.clone());
+/// let Plan::Write { events, after, .. } = plan(None, &commit)? else { panic!("nothing to write") };
+/// assert_eq!(events.last().unwrap().seq, after.head);
+///
+/// // The same commit again: the record remembers it, and there is nothing to store.
+/// assert!(plan(Some(&after), &commit)?.committed().replayed);
+///
+/// // Another commit cannot create the session a second time.
+/// let error = plan(Some(&after), &Commit::create(&effects, new)).unwrap_err();
+/// assert!(matches!(error.kind(), ErrorKind::Conflict { .. }));
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 pub fn plan(now: Option<&Session>, commit: &Commit) -> Result<Plan> {
     decide(now, commit).map_err(|error| error.about(format_args!("session {}", commit.session)))
 }
@@ -57,7 +81,7 @@ fn decide(now: Option<&Session>, commit: &Commit) -> Result<Plan> {
                 format!("session {} was deleted; its id is not used again", session.id),
             ));
         }
-        if let Some(what) = &session.newer {
+        if let Some(what) = &session.unsupported {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 format!(
@@ -94,30 +118,31 @@ fn check_fence(now: Option<&Session>, commit: &Commit) -> Result<()> {
 
 fn check_expectation(now: Option<&Session>, commit: &Commit) -> Result<()> {
     let conflict = |head, text| Err(Error::new(ErrorKind::Conflict { head }, text));
-    match (now, commit.expect) {
-        (None, Expect::Absent) => Ok(()),
+    match (now, commit.precondition) {
+        (None, Precondition::MustNotExist) => Ok(()),
         (None, _) => {
             Err(Error::new(ErrorKind::NotFound, format!("session {} does not exist", commit.session)))
         }
-        (Some(session), Expect::Absent) => {
+        (Some(session), Precondition::MustNotExist) => {
             conflict(Some(session.head), format!("session {} exists already", session.id))
         }
-        (Some(session), Expect::Is(head)) if head != session.head => conflict(
+        (Some(session), Precondition::Matches(head)) if head != session.head => conflict(
             Some(session.head),
             format!(
                 "session {} is at event {}, not at {head}; read on and decide again",
                 session.id, session.head
             ),
         ),
-        (Some(_), Expect::Is(_)) => Ok(()),
-        (Some(session), Expect::Any) => {
+        (Some(_), Precondition::Matches(_)) => Ok(()),
+        // `Commit::check` has refused `None`.
+        (Some(session), Precondition::MustExist | Precondition::None) => {
             let full = session.recent.len() == RECENT_COMMITS;
             let reach = session.recent.first().map_or(Seq::ZERO, |oldest| oldest.first);
             if full && commit.seen.next() < reach {
                 return conflict(
                     Some(session.head),
                     format!(
-                        "session {}: commit {} was sealed at event {}, too long ago to tell whether it landed; read on from there, look for it, and send it again",
+                        "session {}: commit {} was sealed at event {}, too long ago to tell whether it was applied; read the events from there, look for it, and send it again if it is not there",
                         session.id, commit.id, commit.seen
                     ),
                 );

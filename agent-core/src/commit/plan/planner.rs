@@ -1,4 +1,4 @@
-//! The plan while it is made: what each step of a commit does to the record.
+//! Construction of a plan: the effect of each step of a commit on the record.
 
 use std::sync::Arc;
 
@@ -6,28 +6,54 @@ use crate::base::{
     Error, ErrorKind, RawJson, Reason, Result, Seq, SessionState, Target, TriggerKind, target,
 };
 use crate::commit::{Commit, Committed, LeaseRequest, PLANNED_MAX_EVENTS, Step, Trigger};
-use crate::event::{Body, Event, NewEvent, Note, SpanCompleted, ToolOutcome, ToolResult};
+use crate::event::{Comment, Event, EventPayload, NewEvent, SpanCompleted, ToolOutcome, ToolResult};
 use crate::model::{Actor, DOCUMENTS_MAX, Failure, Lease, Request, Status, Transition};
-use crate::session::{NewSession, OPEN_CALLS_MAX, RECORD_CONTENT_MAX_BYTES, Session, WAKES_MAX};
+use crate::session::{NewSession, OPEN_CALLS_MAX, RECORD_CONTENT_MAX_BYTES, Session, TIMERS_MAX};
 
-/// What a backend has to do with a commit.
+/// Work of a backend for one commit.
+///
+/// ```
+/// use std::sync::Arc;
+/// use agent_core::commit::{Commit, Committed};
+/// use agent_core::event::Event;
+/// use agent_core::session::Session;
+/// use agent_core::{Plan, Result, plan};
+///
+/// /// Commits to a log in memory. A backend makes these steps one atomic step.
+/// fn commit(log: &mut Vec<Event>, record: &mut Option<Arc<Session>>, commit: &Commit) -> Result<Committed> {
+///     let planned = plan(record.as_deref(), commit)?;
+///     if let Plan::Write { events, after, .. } = &planned {
+///         log.extend(events.iter().cloned());
+///         *record = Some(after.clone());
+///     }
+///     Ok(planned.committed())
+/// }
+/// # use agent_core::clock::Effects;
+/// # use agent_core::session::NewSession;
+/// # let effects = Effects::default();
+/// # let new = NewSession::new(effects.new_session_id(), agent_core::WorkspaceId::DEFAULT);
+/// # let (mut log, mut record) = (Vec::new(), None);
+/// # let committed = commit(&mut log, &mut record, &Commit::create(&effects, new))?;
+/// # assert_eq!((log.len() as u64, record.as_ref()), (committed.last.get(), Some(&committed.session)));
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Plan {
-    /// Store these events and this record, together, and answer with [`Plan::committed`].
+    /// Store these events and this record, atomically, and answer with [`Plan::committed`].
     #[non_exhaustive]
     Write {
-        /// The events, at least one, in order.
+        /// Events, at least one, in order.
         events: Vec<Event>,
-        /// The record after them.
+        /// Record after these events.
         after: Arc<Session>,
     },
-    /// Store nothing and give this answer: the commit was applied before, or asks for what is so already.
+    /// Store nothing and return this answer: the commit was applied before, or requests a state that holds already.
     Answer(Box<Committed>),
 }
 
 impl Plan {
-    /// The answer for the commit's sender, once the plan is carried out.
+    /// Returns the answer for the commit's sender, after the plan was carried out.
     pub fn committed(self) -> Committed {
         match self {
             Self::Answer(committed) => *committed,
@@ -42,14 +68,14 @@ impl Plan {
     }
 }
 
-/// A commit in the making: the steps taken so far, and the session as it would be after them.
+/// Plan under construction: the steps applied so far, and the session as it would be after them.
 pub(super) struct Planner<'a> {
     pub(super) commit: &'a Commit,
     pub(super) session: Session,
     pub(super) events: Vec<Event>,
-    /// The composed transition of each event, in step with `events`.
+    /// Composed transition of each event, parallel to `events`.
     pub(super) transitions: Vec<Option<Transition>>,
-    /// Whether the commit writes under the live lease.
+    /// True if the commit writes under the current lease.
     pub(super) holds_lease: bool,
 }
 
@@ -66,7 +92,10 @@ impl<'a> Planner<'a> {
             },
             None => {
                 let [Step::Trigger(Trigger::Create(new)), rest @ ..] = steps else {
-                    return Err(Error::invalid(format!("commit {} creates no session first", commit.id)));
+                    return Err(Error::invalid(format!(
+                        "session {} does not exist, and commit {} does not create it as its first step",
+                        commit.session, commit.id
+                    )));
                 };
                 steps = rest;
                 Self::create(commit, new)?
@@ -81,7 +110,7 @@ impl<'a> Planner<'a> {
         planner.finish(now)
     }
 
-    /// The session's first event.
+    /// Creates the session's first event.
     pub(super) fn create(commit: &'a Commit, new: &NewSession) -> Result<Self> {
         if new.id != commit.session {
             return Err(Error::invalid(format!(
@@ -89,7 +118,7 @@ impl<'a> Planner<'a> {
                 commit.session, new.id
             )));
         }
-        let body = Body::SessionCreated(Box::new(new.created.clone()));
+        let body = EventPayload::SessionCreated(Box::new(new.created.clone()));
         new.created.attributes.check()?;
         let seq = new.created.lineage.base().next();
         let event = sealed(commit, seq, NewEvent::of(&body));
@@ -116,7 +145,7 @@ impl<'a> Planner<'a> {
         Ok(Plan::Write { events: self.events, after: Arc::new(self.session) })
     }
 
-    /// The record as whoever reads the events comes to it.
+    /// Returns the record that a reader of the events computes.
     fn replayed(&self, now: Option<&Session>) -> Result<Session> {
         let (mut session, rest) = match (now, self.events.as_slice()) {
             (None, [first, rest @ ..]) => (Session::begin(self.commit.session, first)?, rest),
@@ -127,7 +156,7 @@ impl<'a> Planner<'a> {
         Ok(session)
     }
 
-    /// Adds an event as it is.
+    /// Adds an event unchanged.
     pub(super) fn push(&mut self, event: NewEvent) -> Result<()> {
         let event = sealed(self.commit, self.session.head.next(), event);
         self.session.apply(&event)?;
@@ -136,7 +165,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Who writes an event.
+    /// Returns the actor of an event.
     pub(super) fn actor_of(&self, event: &NewEvent) -> Actor {
         self.commit.actor_of(event)
     }
@@ -145,7 +174,7 @@ impl<'a> Planner<'a> {
         target(self.session.status.state, kind).ok_or_else(|| self.refused(kind))
     }
 
-    /// The state that a trigger leads to where that does not depend on what is open.
+    /// Returns the state that a trigger leads to, if it does not depend on open work.
     pub(super) fn enter(&self, kind: TriggerKind) -> Result<SessionState> {
         Ok(match self.target(kind)? {
             Target::To(state) => state,
@@ -164,14 +193,14 @@ impl<'a> Planner<'a> {
         )
     }
 
-    /// The status that a target comes to; `idle` is the reason where nothing is open.
+    /// Returns the status that a target resolves to; `idle` is the reason if nothing is open.
     pub(super) fn resolve_target(&self, target: Target, idle: Reason) -> Status {
         let session = &self.session;
         let open = || {
-            if session.last_input > session.handled {
+            if session.last_input > session.inputs_done_through {
                 Status::new(SessionState::Queued, Reason::Input)
-            } else if !session.wakes.is_empty() {
-                Status::new(SessionState::Queued, Reason::QueuedWake)
+            } else if !session.timers.is_empty() {
+                Status::new(SessionState::Queued, Reason::TimerDue)
             } else if idle == Reason::Fresh && session.started_at.is_some() && target != Target::OpenIfQueued
             {
                 Status::new(SessionState::Idle, Reason::EndTurn)
@@ -196,7 +225,9 @@ impl<'a> Planner<'a> {
                 Status::new(SessionState::Initializing, Reason::Fresh)
             }
             Target::Recovered => open(),
-            Target::Previous => session.before.unwrap_or(Status::new(SessionState::Idle, Reason::Fresh)),
+            Target::Previous => {
+                session.state_before_archive.unwrap_or(Status::new(SessionState::Idle, Reason::Fresh))
+            }
         }
     }
 
@@ -204,53 +235,54 @@ impl<'a> Planner<'a> {
         Transition::new(trigger, self.session.status.state, to, reason)
     }
 
-    /// A change that also gives the lease back.
+    /// Creates a change that also releases the lease.
     pub(super) fn released(&self, trigger: TriggerKind, to: SessionState, reason: Reason) -> Transition {
         let mut change = self.change(trigger, to, reason);
         change.lease = Some(None);
-        if self.session.requested.is_some() {
-            change.requested = Some(None);
+        if self.session.stop_request.is_some() {
+            change.stop_request = Some(None);
         }
         change
     }
 
-    /// Says that what the run took up is done with: the inputs up to `taken`, and the wakes that were due.
-    pub(super) fn taken_done(&self, change: &mut Transition) {
-        self.inputs_done(change, self.session.taken, self.session.arrived);
-        if let Some(lease) = self.session.lease.as_ref().filter(|_| !self.session.wakes.is_empty()) {
-            change.wakes_done = Some(lease.since);
-            // One that was scheduled meanwhile, by a clock that is behind, is for the next run.
-            let due = self.session.wakes.iter().filter(|wake| wake.at <= lease.since).count();
-            let unseen = due > self.session.woken_by().count();
-            change.wakes_seen = unseen.then_some(self.session.begun);
+    /// Marks the work that the run claimed as done: the inputs that it claimed, and the timers that were due.
+    pub(super) fn claimed_done(&self, change: &mut Transition) {
+        self.inputs_done(change, self.session.inputs_claimed_through, self.session.inputs_new);
+        if let Some(lease) = self.session.lease.as_ref().filter(|_| !self.session.timers.is_empty()) {
+            change.timers_done = Some(lease.since);
+            // A timer that was scheduled during the run, by a clock that is behind, belongs to the next run.
+            let due = self.session.timers.iter().filter(|timer| timer.at <= lease.since).count();
+            let unseen = due > self.session.due_timers().count();
+            change.timers_seen = unseen.then_some(self.session.begun);
         }
     }
 
-    /// Says that the inputs up to `handled` are done with and `pending` are not.
-    pub(super) fn inputs_done(&self, change: &mut Transition, handled: Seq, pending: u64) {
-        if handled > self.session.handled {
-            change.handled = Some(handled);
+    /// Marks the inputs up to `through` as done and sets the number of open ones to `open`.
+    pub(super) fn inputs_done(&self, change: &mut Transition, through: Seq, open: u64) {
+        if through > self.session.inputs_done_through {
+            change.inputs_done_through = Some(through);
         }
-        if pending != self.session.pending {
-            change.pending = Some(pending);
+        if open != self.session.inputs_open {
+            change.inputs_open = Some(open);
         }
     }
 
-    /// Makes sure that there is an event to record a change on.
+    /// Adds an event to record a change on, if there is none.
     pub(super) fn carry(&mut self) -> Result<()> {
         if self.events.is_empty() {
-            self.push(NewEvent::of(&Body::SessionStatusChanged(Note::default())))?;
+            self.push(NewEvent::of(&EventPayload::SessionStatusChanged(Comment::default())))?;
         }
         Ok(())
     }
 
-    /// Makes a change, and records it on the last event; on a new one if that tells of a lease which this one ends.
+    /// Applies a change and records it on the last event; on a new one if that event records a lease which this
+    /// change ends.
     pub(super) fn record(&mut self, change: Transition) -> Result<()> {
         let began = |earlier: &Transition| matches!(earlier.lease, Some(Some(_)));
         if change.lease == Some(None)
             && self.transitions.last().is_some_and(|t| t.as_ref().is_some_and(began))
         {
-            self.push(NewEvent::of(&Body::SessionStatusChanged(Note::default())))?;
+            self.push(NewEvent::of(&EventPayload::SessionStatusChanged(Comment::default())))?;
         }
         self.session.assign(&change, self.commit.at);
         if let Some(slot) = self.transitions.last_mut() {
@@ -262,7 +294,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Records the end of a run, and sets the session aside where that had been asked of the run.
+    /// Records the end of a run, and suspends the session if that was requested.
     pub(super) fn record_end(&mut self, change: Transition, asked: Option<Request>) -> Result<()> {
         self.record(change)?;
         self.holds_lease = false;
@@ -289,7 +321,7 @@ impl<'a> Planner<'a> {
             return Ok(());
         }
         Err(Error::invalid(format!(
-            "only a run ends or continues itself: fence the commit for session {}",
+            "only the run of session {} ends or continues itself; fence its commit with `with_fence`",
             self.session.id
         )))
     }
@@ -298,7 +330,7 @@ impl<'a> Planner<'a> {
     pub(super) fn close_calls(&mut self) -> Result<()> {
         let calls: Vec<_> = self.session.open_calls.iter().map(|open| open.call.clone()).collect();
         for call in calls {
-            let result = Body::AgentToolResult(ToolResult::interrupted(call));
+            let result = EventPayload::AgentToolResult(ToolResult::interrupted(call));
             self.push(NewEvent::of(&result).with_actor(Actor::SYSTEM))?;
         }
         self.close_spans()
@@ -307,7 +339,7 @@ impl<'a> Planner<'a> {
     pub(super) fn close_spans(&mut self) -> Result<()> {
         let spans: Vec<_> = self.session.open_spans.iter().map(|open| open.span.clone()).collect();
         for span in spans {
-            let end = Body::SpanCompleted(SpanCompleted::new(span, ToolOutcome::Interrupted));
+            let end = EventPayload::SpanCompleted(SpanCompleted::new(span, ToolOutcome::Interrupted));
             self.push(NewEvent::of(&end).with_actor(Actor::SYSTEM))?;
         }
         Ok(())
@@ -335,22 +367,24 @@ pub(super) fn sealed(commit: &Commit, seq: Seq, event: NewEvent) -> Event {
         kind: event.kind,
         run: commit.run,
         transition: None,
-        data: event.data,
+        payload: event.payload,
         extra: event.extra,
     }
 }
 
-/// Refuses a commit that fills the record beyond its limits. One that does not add to what is over is let through,
-/// so that a session at its limit can always end, close its calls and be cleared.
+/// Refuses a commit that fills the record beyond its limits.
+///
+/// A commit that does not increase what exceeds a limit is accepted, so that a session at its limit can always end,
+/// close its calls and be cleared.
 pub(super) fn check_limits(now: Option<&Session>, after: &Session) -> Result<()> {
     let counts = |session: &Session| {
-        [session.open_calls.len(), session.open_spans.len(), session.wakes.len(), session.documents.len()]
+        [session.open_calls.len(), session.open_spans.len(), session.timers.len(), session.documents.len()]
     };
     let before = now.map_or([0; 4], counts);
     let most = [
         (OPEN_CALLS_MAX, "open tool calls"),
         (OPEN_CALLS_MAX, "open spans"),
-        (WAKES_MAX, "scheduled wakes"),
+        (TIMERS_MAX, "scheduled timers"),
         (DOCUMENTS_MAX, "documents"),
     ];
     for ((count, before), (most, noun)) in counts(after).into_iter().zip(before).zip(most) {
@@ -365,14 +399,14 @@ pub(super) fn check_limits(now: Option<&Session>, after: &Session) -> Result<()>
     let bytes = after.content_bytes();
     if bytes > RECORD_CONTENT_MAX_BYTES && now.is_none_or(|now| bytes > now.content_bytes()) {
         return Err(Error::limit(format!(
-            "session {} would have {bytes} bytes of labels, metadata, calls, wakes and documents in its record; at most {RECORD_CONTENT_MAX_BYTES} are kept",
+            "session {} would have {bytes} bytes of labels, metadata, calls, timers and documents in its record; at most {RECORD_CONTENT_MAX_BYTES} are kept",
             after.id
         )));
     }
     Ok(())
 }
 
-/// What a run that ended without saying why is recorded as, by hosts that only know that it failed.
+/// Failure of a run that ended without a reason, for hosts that have only the error.
 impl From<&Error> for Failure {
     fn from(error: &Error) -> Self {
         Self::new(Reason::RunError, error.to_string())

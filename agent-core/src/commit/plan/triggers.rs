@@ -1,11 +1,11 @@
-//! Triggers: what no event expresses.
+//! Triggers: changes that no event expresses.
 
 use crate::base::{
     Epoch, Error, ErrorKind, RawJson, Reason, Result, SessionState, Target, Timestamp, TriggerKind,
 };
 use crate::commit::plan::planner::{Planner, busy};
 use crate::commit::{LeaseRequest, RunEnd, Trigger};
-use crate::event::{Body, NewEvent, Note, ToolOutcome, ToolResult};
+use crate::event::{Comment, EventPayload, NewEvent, ToolOutcome, ToolResult};
 use crate::model::{
     ActionId, ActionKind, Actor, Failure, OpenCall, PendingAction, Request, Status, Transition,
 };
@@ -14,7 +14,7 @@ impl Planner<'_> {
     pub(super) fn trigger(&mut self, trigger: &Trigger) -> Result<()> {
         match trigger {
             Trigger::Create(_) => Err(Error::invalid(format!(
-                "session {} is created as the first step or not at all",
+                "session {} exists already; a commit creates it as its first step or not at all",
                 self.session.id
             ))),
             Trigger::Restore(_) => Err(Error::invalid(format!(
@@ -22,14 +22,14 @@ impl Planner<'_> {
                 self.session.id
             ))),
             Trigger::Replace(messages) => self.replace(messages),
-            Trigger::Adopt(events) => self.adopt(events),
+            Trigger::ImportEvents(events) => self.import_events(events),
             Trigger::Prepare(request) => self.prepare(request),
             Trigger::Ready => {
                 let leased = self.session.lease.is_some();
                 self.simple(TriggerKind::Ready, Reason::Fresh, |change| change.lease = leased.then_some(None))
             }
             Trigger::BeginRun(request) => self.begin_run(request),
-            Trigger::Take => self.take(),
+            Trigger::ClaimInputs => self.claim_inputs(),
             Trigger::EndRun(end) => self.end_run(end),
             Trigger::LeaseExpired(epoch) => self.lease_expired(*epoch),
             Trigger::RunLost { epoch, ready_at, limit } => self.run_lost(*epoch, *ready_at, *limit),
@@ -41,7 +41,7 @@ impl Planner<'_> {
                 let failure = failure.clone();
                 self.stop(TriggerKind::Fail, failure.class, |change| change.failure = Some(Some(failure)))
             }
-            Trigger::Recover => self.simple(TriggerKind::Recover, Reason::Fresh, |change| {
+            Trigger::ClearFailure => self.simple(TriggerKind::ClearFailure, Reason::Fresh, |change| {
                 change.failure = Some(None);
                 change.attempts = Some(0);
                 change.ready_at = Some(None);
@@ -49,19 +49,19 @@ impl Planner<'_> {
             Trigger::Archive => {
                 let before = self.session.status;
                 self.simple(TriggerKind::Archive, Reason::UserArchived, |change| {
-                    change.before = Some(Some(before));
+                    change.state_before_archive = Some(Some(before));
                 })
             }
             Trigger::Unarchive => {
-                let reason = self.session.before.map_or(Reason::Fresh, |before| before.reason);
-                self.simple(TriggerKind::Unarchive, reason, |change| change.before = Some(None))
+                let reason = self.session.state_before_archive.map_or(Reason::Fresh, |before| before.reason);
+                self.simple(TriggerKind::Unarchive, reason, |change| change.state_before_archive = Some(None))
             }
             Trigger::Terminate(reason) => self.end(TriggerKind::Terminate, *reason),
             Trigger::Delete(reason) => self.end(TriggerKind::Delete, *reason),
         }
     }
 
-    /// A trigger that moves the state and a field or two.
+    /// Applies a trigger that changes the state and a few fields.
     pub(super) fn simple(
         &mut self,
         kind: TriggerKind,
@@ -107,8 +107,8 @@ impl Planner<'_> {
         let mut change =
             self.change(TriggerKind::BeginRun, SessionState::Running, self.session.status.reason);
         change.lease = Some(Some(self.lease(request)));
-        change.taken = Some(self.session.last_input);
-        change.arrived = Some(0);
+        change.inputs_claimed_through = Some(self.session.last_input);
+        change.inputs_new = Some(0);
         if self.session.ready_at.is_some() {
             change.ready_at = Some(None);
         }
@@ -117,23 +117,23 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Whether a queued session may run at the commit's time.
+    /// Returns whether a queued session may run at the commit's time.
     pub(super) fn is_ready(&self) -> bool {
-        // What may run at once may so also by a clock that is far behind.
+        // Work that may start at once may also start by a clock that is before 1970.
         let at = self.commit.at.max(Timestamp::UNIX_EPOCH);
         self.session.runs_from().is_some_and(|from| from <= at)
     }
 
-    pub(super) fn take(&mut self) -> Result<()> {
-        let to = self.enter(TriggerKind::Take)?;
+    pub(super) fn claim_inputs(&mut self) -> Result<()> {
+        let to = self.enter(TriggerKind::ClaimInputs)?;
         self.need_lease()?;
-        if self.session.taken == self.session.last_input {
+        if self.session.inputs_claimed_through == self.session.last_input {
             return Ok(());
         }
         self.carry()?;
-        let mut change = self.change(TriggerKind::Take, to, self.session.status.reason);
-        change.taken = Some(self.session.last_input);
-        change.arrived = Some(0);
+        let mut change = self.change(TriggerKind::ClaimInputs, to, self.session.status.reason);
+        change.inputs_claimed_through = Some(self.session.last_input);
+        change.inputs_new = Some(0);
         self.record(change)
     }
 
@@ -147,7 +147,7 @@ impl Planner<'_> {
             RunEnd::Retry { failure, ready_at, limit } => {
                 self.target(TriggerKind::EndRetry)?;
                 self.need_lease()?;
-                let asked = self.session.requested;
+                let asked = self.session.stop_request;
                 self.close_calls()?;
                 self.carry()?;
                 let attempts = self.session.attempts.saturating_add(1);
@@ -172,11 +172,11 @@ impl Planner<'_> {
         let is_call = |open: &OpenCall| open.call.as_str() == action.id.as_str() && open.custom;
         if action.kind == ActionKind::ToolResult && !self.session.open_calls.iter().any(is_call) {
             return Err(Error::invalid(format!(
-                "{} is not an open call of a tool that runs outside",
+                "{} is not an open call of a tool that runs outside; commit the call before the run waits for it",
                 action.id
             )));
         }
-        let asked = self.session.requested;
+        let asked = self.session.stop_request;
         self.close_spans()?;
         self.carry()?;
         let mut change = self.released(TriggerKind::AwaitAnswer, to, action.kind.reason());
@@ -184,7 +184,7 @@ impl Planner<'_> {
         self.record_end(change, asked)
     }
 
-    /// The run is over and what it took up is done with.
+    /// Ends the run and marks the work that it claimed as done.
     pub(super) fn leave_run(
         &mut self,
         kind: TriggerKind,
@@ -193,15 +193,16 @@ impl Planner<'_> {
     ) -> Result<()> {
         let target = self.target(kind)?;
         self.need_lease()?;
-        let asked = self.session.requested;
+        let asked = self.session.stop_request;
         self.close_calls()?;
         self.carry()?;
         let mut change = self.released(kind, self.session.status.state, self.session.status.reason);
-        self.taken_done(&mut change);
+        self.claimed_done(&mut change);
         if self.session.attempts > 0 {
             change.attempts = Some(0);
         }
-        if failure != self.session.failure {
+        // The end of a failed run records its failure, also if the last failure was the same.
+        if failure.is_some() || self.session.failure.is_some() {
             change.failure = Some(failure);
         }
         self.record(change)?;
@@ -220,20 +221,20 @@ impl Planner<'_> {
             return Err(Error::new(
                 ErrorKind::Conflict { head: Some(self.session.head) },
                 format!(
-                    "session {}: the lease of epoch {epoch} is not the present one; look again",
+                    "session {}: the lease of epoch {epoch} is not the current one; load the session again",
                     self.session.id
                 ),
             ));
         }
-        let asked = self.session.requested;
+        let asked = self.session.stop_request;
         self.close_calls()?;
         // On an event of its own, so that a take-over can be found in the log.
-        self.push(NewEvent::of(&Body::SessionStatusChanged(Note::default())))?;
+        self.push(NewEvent::of(&EventPayload::SessionStatusChanged(Comment::default())))?;
         let mut change =
             self.released(TriggerKind::LeaseExpired, self.session.status.state, self.session.status.reason);
         let cancelled = asked == Some(Request::Cancel);
         if cancelled {
-            self.taken_done(&mut change);
+            self.claimed_done(&mut change);
         }
         self.record(change)?;
         let reason = if cancelled { Reason::Interrupted } else { Reason::LeaseLost };
@@ -244,7 +245,8 @@ impl Planner<'_> {
         self.record_end(self.change(TriggerKind::LeaseExpired, status.state, status.reason), asked)
     }
 
-    /// As [`lease_expired`](Self::lease_expired); what the run was for is tried again later, and not for ever.
+    /// Ends a lease like [`lease_expired`](Self::lease_expired); retries the run's work later, a limited number of
+    /// times.
     fn run_lost(&mut self, epoch: Epoch, ready_at: Timestamp, limit: u32) -> Result<()> {
         self.lease_expired(epoch)?;
         let waits = Status::new(SessionState::Queued, Reason::LeaseLost);
@@ -268,7 +270,10 @@ impl Planner<'_> {
     pub(super) fn action_timeout(&mut self, id: &ActionId) -> Result<()> {
         let to = self.enter(TriggerKind::ActionTimeout)?;
         if self.session.action.as_ref().is_none_or(|action| action.id != *id) {
-            return Err(Error::invalid(format!("session {} does not wait for {id}", self.session.id)));
+            return Err(Error::invalid(format!(
+                "session {} does not wait for an answer to {id}; load it again",
+                self.session.id
+            )));
         }
         self.refuse_call(id)?;
         self.close_calls()?;
@@ -278,7 +283,7 @@ impl Planner<'_> {
         self.record(change)
     }
 
-    /// A call that nobody allowed was not made, and the model is told so.
+    /// Closes a call that was not allowed in time as denied, so that the model sees it.
     fn refuse_call(&mut self, id: &ActionId) -> Result<()> {
         let asked = |action: &PendingAction| {
             matches!(action.kind, ActionKind::ToolConfirmation | ActionKind::Approval)
@@ -287,23 +292,23 @@ impl Planner<'_> {
         let open = self.session.open_calls.iter().find(|open| open.call.as_str() == id.as_str() && is_asked);
         let Some(call) = open.map(|open| open.call.clone()) else { return Ok(()) };
         let output = RawJson::of(&"not done: nobody answered in time")?;
-        let result = Body::AgentToolResult(ToolResult::new(call, ToolOutcome::Denied, output));
+        let result = EventPayload::AgentToolResult(ToolResult::new(call, ToolOutcome::Denied, output));
         self.push(NewEvent::of(&result).with_actor(Actor::SYSTEM))
     }
 
     pub(super) fn suspend(&mut self, reason: Reason) -> Result<()> {
         let to = self.enter(TriggerKind::Suspend)?;
         if to == SessionState::Running {
-            if self.session.requested == Some(Request::Suspend(reason)) {
+            if self.session.stop_request == Some(Request::Suspend(reason)) {
                 return Ok(());
             }
             self.carry()?;
             let mut change = self.change(TriggerKind::Suspend, to, self.session.status.reason);
-            change.requested = Some(Some(Request::Suspend(reason)));
+            change.stop_request = Some(Some(Request::Suspend(reason)));
             self.record(change)?;
             return Ok(());
         }
-        self.set_aside(TriggerKind::Suspend, reason)
+        self.suspend_now(TriggerKind::Suspend, reason)
     }
 
     pub(super) fn force_suspend(&mut self, reason: Reason) -> Result<()> {
@@ -315,10 +320,10 @@ impl Planner<'_> {
             change.epoch = Some(epoch.next());
             self.record(change)?;
         }
-        self.set_aside(TriggerKind::ForceSuspend, reason)
+        self.suspend_now(TriggerKind::ForceSuspend, reason)
     }
 
-    pub(super) fn set_aside(&mut self, kind: TriggerKind, reason: Reason) -> Result<()> {
+    pub(super) fn suspend_now(&mut self, kind: TriggerKind, reason: Reason) -> Result<()> {
         let status = Status::new(SessionState::Suspended, reason);
         if self.session.status == status {
             return Ok(());
@@ -327,7 +332,7 @@ impl Planner<'_> {
         self.record(self.change(kind, status.state, status.reason))
     }
 
-    /// It is over, for good or until recovered: whoever runs it is fenced off.
+    /// Stops the session, permanently or until it is recovered; a run is fenced.
     pub(super) fn stop(
         &mut self,
         kind: TriggerKind,

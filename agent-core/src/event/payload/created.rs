@@ -1,59 +1,59 @@
-//! How a session begins.
+//! Payload of a session's first event.
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Seq, WorkspaceId, is_default};
 use crate::model::{Attributes, Counts, DocumentHead, Lineage, Origin};
 
-/// The payload of a session's first event: everything that its record starts from.
+/// Payload of a session's first event: everything that the session's record starts from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Created {
-    /// The workspace that it belongs to.
+    /// Workspace that the session belongs to.
     pub workspace: WorkspaceId,
-    /// How it came to be.
+    /// Origin of the session: new, fork, child or import.
     #[serde(default, skip_serializing_if = "is_default")]
     pub origin: Origin,
-    /// How many sessions there are between it and one that came from nothing.
+    /// Number of forks and child creations that lead to this session; 0 for a session without a parent.
     #[serde(default, skip_serializing_if = "is_default")]
     pub depth: u32,
-    /// Where the older part of its history lies.
+    /// Ancestors whose logs hold the older part of the history.
     #[serde(default, skip_serializing_if = "is_default")]
     pub lineage: Lineage,
     /// Title, labels, metadata, references, resources.
     #[serde(default, skip_serializing_if = "is_default")]
     pub attributes: Attributes,
-    /// What it takes over from the session that it was forked from.
+    /// State inherited from the session that this one was forked from.
     #[serde(default, skip_serializing_if = "is_default")]
     pub inherited: Inherited,
 }
 
-/// What a fork takes over: the cursors, counts and documents at the point of the fork.
+/// State that a fork inherits: the cursors, counts and documents at the point of the fork.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Inherited {
-    /// How many events of each kind are visible.
+    /// Number of visible events of each kind.
     pub counts: Counts,
-    /// The last input.
+    /// Sequence number of the last input.
     pub last_input: Seq,
-    /// The last input that is done with.
-    pub handled: Seq,
-    /// How many inputs are not done with.
-    pub pending: u64,
-    /// What is visible lies after this.
+    /// Sequence number of the last input that is done.
+    pub inputs_done_through: Seq,
+    /// Number of inputs that are not done.
+    pub inputs_open: u64,
+    /// Last event before the visible history.
     pub visible_from: Seq,
-    /// The event with the custom system prompt in force.
+    /// Event with the custom system prompt in force.
     pub system_prompt: Seq,
-    /// The event with the outcome that was defined last.
+    /// Event with the outcome that was defined last.
     #[serde(default, skip_serializing_if = "is_default")]
     pub outcome: Seq,
-    /// The documents; their texts stay in the ancestor's log.
+    /// Documents; their texts stay in the ancestor's log.
     #[serde(default, skip_serializing_if = "is_default")]
     pub documents: Vec<DocumentHead>,
-    /// The event with the summary in force.
+    /// Event with the summary in force.
     #[serde(default, skip_serializing_if = "is_default")]
     pub summary: Seq,
-    /// What the summary does not stand for lies after this.
+    /// Last event that the summary in force replaces.
     #[serde(default, skip_serializing_if = "is_default")]
     pub context_from: Seq,
 }

@@ -1,36 +1,60 @@
-//! A version of a document.
+//! Payload of a document's version.
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Result, Revision, Seq, check_text, is_default};
 use crate::model::{DOCUMENT_NAME_MAX_BYTES, DocumentHead};
 
-/// The payload of `session.document_written`: a version of a document, whole.
+/// Payload of `session.document_written`: one complete version of a document.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+/// # use agent_core::clock::Effects;
+/// # use agent_core::session::NewSession;
+/// use agent_core::Revision;
+/// use agent_core::event::{DocumentWritten, NewEvent};
+///
+/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// let text = Some("1. Book the flight".to_owned());
+/// let plan = DocumentWritten::after(session.document("plan"), "plan", text).with_format(1).with_limit(Some(4096));
+/// let events = vec![NewEvent::document_written(plan)];
+/// let session = store.append(&effects, session.id, session.head, events).await?.session;
+/// assert_eq!(session.document("plan").unwrap().revision, Revision::new(1));
+///
+/// let removed = DocumentWritten::after(session.document("plan"), "plan", None);
+/// let events = vec![NewEvent::document_written(removed)];
+/// let session = store.append(&effects, session.id, session.head, events).await?.session;
+/// assert!(session.document("plan").is_none());
+/// # Ok(()) }
+/// ```
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct DocumentWritten {
-    /// Its name: 1 to 128 bytes without control characters.
+    /// Name of the document: 1 to 128 bytes without control characters.
     pub name: String,
-    /// The number of this version: one more than that of the version before.
+    /// Number of this version: one more than that of the previous version.
     pub revision: Revision,
-    /// The event with the version before; zero for the first. So the versions are a chain that is walked without
-    /// reading anything else.
+    /// Event with the previous version; zero for the first. The versions form a chain that is read without reading
+    /// other events.
     #[serde(default, skip_serializing_if = "is_default")]
     pub previous: Seq,
-    /// The whole text, at most 1 MiB; `None` removes the document.
+    /// Complete text, at most 1 MiB; `None` removes the document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The version of the text's own format, where its writer keeps count of that.
+    /// Version of the text's own format, if the writer keeps one.
     #[serde(default, skip_serializing_if = "is_default")]
     pub format: u32,
-    /// The most bytes that the text may have, from this version on; as before where it is not named.
+    /// Maximum number of bytes of the text, from this version on; `None` keeps the previous limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
 }
 
 impl DocumentWritten {
-    /// The version of the document `name` that follows `head`, which is `None` where there is no such document.
+    /// Creates the version of the document `name` that follows `head`; `head` is `None` if there is no such document.
     pub fn after(head: Option<&DocumentHead>, name: impl Into<String>, text: Option<String>) -> Self {
         Self {
             name: name.into(),
@@ -48,7 +72,7 @@ impl DocumentWritten {
         self
     }
 
-    /// Sets the most bytes that the text may have, from this version on.
+    /// Sets the maximum number of bytes of the text, from this version on.
     pub const fn with_limit(mut self, limit: Option<u64>) -> Self {
         self.limit = limit;
         self

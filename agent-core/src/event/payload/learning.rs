@@ -1,4 +1,4 @@
-//! Learnings: what an agent found out, as events of the shelf that all its sessions share.
+//! Learnings of an agent, as events of the hidden session that all its sessions share.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,63 +6,80 @@ use crate::base::text::{check_text, words};
 use crate::base::{Error, Result, Seq, SessionId};
 use crate::model::DOCUMENT_NAME_MAX_BYTES;
 
-/// The most bytes of a learning's text.
+/// Maximum number of bytes of a learning's text.
 pub const LEARNING_MAX_BYTES: usize = 16 << 10;
 
 words! {
-    /// What kind of thing was found out.
+    /// Kind of a learning.
     LearningKind {
-        /// How something is done well.
+        /// Way of doing something well.
         Lesson = "lesson",
-        /// What somebody set right.
+        /// Correction by a person or a program.
         Correction = "correction",
-        /// What went wrong.
+        /// Error that occurred.
         Error = "error",
-        /// A kind of a newer version of this library.
+        /// Kind of a newer version of this library.
         Newer = "newer",
     } newer = Some(Self::Newer)
 }
 
-/// The payload of `session.learning_added`: something that an agent found out.
+/// Payload of `session.learning_added`: a learning of an agent.
+///
+/// ```
+/// use agent_core::Seq;
+/// use agent_core::clock::Effects;
+/// use agent_core::event::{Learning, LearningKind};
+///
+/// let session = Effects::default().new_session_id();
+/// let learning = Learning::new(LearningKind::Correction, "Prices are in euros.")
+///     .with_key("currency")
+///     .with_session(session, Some(Seq::new(12)));
+/// learning.check()?;
+/// assert!(learning.is_same(&Learning::new(LearningKind::Lesson, "Use euros.").with_key("currency")));
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Learning {
-    /// What kind of thing it is.
+    /// Kind of the learning.
     pub kind: LearningKind,
-    /// In words; at most 16 KiB.
+    /// Text of the learning; at most 16 KiB.
     pub text: String,
-    /// What makes it the same as another: 1 to 256 bytes. Without one, its kind and its text do.
+    /// Key that identifies equal learnings: 1 to 256 bytes. Without a key, kind and text identify them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The session in which it was found out.
+    /// Session in which the agent learned it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
-    /// The event of that session which it goes back to.
+    /// Event of that session from which the agent learned it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<Seq>,
 }
 
 impl Learning {
-    /// Something that was found out.
+    /// Creates a learning.
     pub fn new(kind: LearningKind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into(), key: None, session: None, seq: None }
     }
 
-    /// Sets what makes it the same as another.
+    /// Sets the key that identifies equal learnings.
     pub fn with_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// Says where it was found out.
-    pub const fn from_session(mut self, session: SessionId, seq: Option<Seq>) -> Self {
+    /// Sets the session, and the event in it, from which the agent learned it.
+    #[doc(alias = "from_session")]
+    pub const fn with_session(mut self, session: SessionId, seq: Option<Seq>) -> Self {
         (self.session, self.seq) = (Some(session), seq);
         self
     }
 
-    /// Whether both are the same thing: their keys are equal, or without keys their kinds and, but for white space at
-    /// the ends, their texts.
+    /// Returns whether both are the same learning.
+    ///
+    /// They are if their keys are equal, or if neither has a key, their kinds are equal and their texts are equal but
+    /// for white space at the ends.
     pub fn is_same(&self, other: &Self) -> bool {
         match (&self.key, &other.key) {
             (Some(key), Some(other)) => key == other,
@@ -71,15 +88,16 @@ impl Learning {
         }
     }
 
-    /// Checks the lengths that the types do not.
+    /// Checks the lengths that the types do not check.
     ///
     /// # Errors
     ///
-    /// `LimitExceeded` for a text that is blank or longer than [`LEARNING_MAX_BYTES`], and for a key that is too long.
+    /// `LimitExceeded` for a text that is blank or longer than [`LEARNING_MAX_BYTES`], and for a key that is too
+    /// long.
     pub fn check(&self) -> Result<()> {
         if self.text.trim().is_empty() || self.text.len() > LEARNING_MAX_BYTES {
             return Err(Error::limit(format!(
-                "a learning of {} bytes; it must say something, in at most {LEARNING_MAX_BYTES}",
+                "a learning of {} bytes; give a text of 1 to {LEARNING_MAX_BYTES} bytes that is not blank",
                 self.text.len()
             )));
         }
@@ -87,19 +105,28 @@ impl Learning {
     }
 }
 
-/// The payload of `session.learning_promoted`: a learning was taken into a document that all sessions share; in one commit
-/// with that document's version.
+/// Payload of `session.learning_promoted`: a learning was included in a document that all sessions share.
+///
+/// Written in the same commit as that document's version.
+///
+/// ```
+/// use agent_core::Seq;
+/// use agent_core::event::LearningPromoted;
+///
+/// let promoted = LearningPromoted::new(Seq::new(7), "handbook");
+/// assert_eq!(promoted.document, "handbook");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LearningPromoted {
-    /// The event of the learning.
+    /// Event of the learning.
     pub learning: Seq,
-    /// The document.
+    /// Name of the document.
     pub document: String,
 }
 
 impl LearningPromoted {
-    /// The learning at event `learning` stands in `document`.
+    /// Creates the payload for the learning at event `learning` and the document `document`.
     pub fn new(learning: Seq, document: impl Into<String>) -> Self {
         Self { learning, document: document.into() }
     }

@@ -1,4 +1,4 @@
-//! The payloads of events, by family.
+//! Payloads of events, by family.
 
 pub(crate) mod child;
 pub(crate) mod created;

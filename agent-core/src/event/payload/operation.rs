@@ -1,4 +1,4 @@
-//! Operations on workspaces, devices and whole sessions, as events of the shelf that is the audit.
+//! Operations on workspaces, devices and whole sessions, as events of the audit.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,79 +6,98 @@ use crate::base::text::{check_text, words};
 use crate::base::{DeviceId, Result, Seq, SessionId, WorkspaceId};
 
 words! {
-    /// What was to be done.
+    /// Kind of operation.
     Operation {
-        /// A workspace is created.
+        /// Creation of a workspace.
         CreateWorkspace = "workspace.create",
-        /// The record of a workspace changes: its name, its provider, its main session and so on.
+        /// Change of a workspace's record: its name, its provider, its main session and so on.
         UpdateWorkspace = "workspace.update",
-        /// A workspace is marked as being deleted.
+        /// Marking of a workspace as being deleted.
         BeginDeletion = "workspace.begin_deletion",
-        /// A workspace's record, configuration and areas are removed; what belongs to it went before.
+        /// Removal of a workspace's record, configuration and areas, after what belongs to the workspace was removed.
         DeleteWorkspace = "workspace.delete",
-        /// A workspace's own configuration is replaced or removed.
+        /// Replacement or removal of a workspace's own configuration.
         Configure = "workspace.configure",
-        /// All devices of a workspace are unbound.
+        /// Unbinding of all devices of a workspace.
         UnbindWorkspace = "workspace.unbind",
-        /// A device is bound to a workspace.
+        /// Binding of a device to a workspace.
         BindDevice = "device.bind",
-        /// A device is unbound.
+        /// Unbinding of a device.
         UnbindDevice = "device.unbind",
-        /// A session is deleted.
+        /// Deletion of a session.
         DeleteSession = "session.delete",
-        /// The bytes of a deleted session are removed.
+        /// Removal of the bytes of a deleted session.
         PurgeSession = "session.purge",
-        /// An operation of a newer version of this library.
+        /// Operation of a newer version of this library.
         Newer = "newer",
     } newer = Some(Self::Newer)
 }
 
 words! {
-    /// What became of an operation.
+    /// Outcome of an operation.
     OperationOutcome {
-        /// It is done.
+        /// The operation was done.
         Done = "done",
-        /// There was nothing to do: it is as it was.
+        /// There was nothing to do; nothing changed.
         Unchanged = "unchanged",
-        /// It failed, and nothing was changed.
+        /// The operation failed, and nothing changed.
         Failed = "failed",
-        /// It failed, and may have been done all the same.
+        /// The operation failed, and may have been done nevertheless.
         Unknown = "unknown",
-        /// An outcome of a newer version of this library.
+        /// Outcome of a newer version of this library.
         Newer = "newer",
     } newer = Some(Self::Newer)
 }
 
-/// The payload of `session.operation_noted`: what is about to be done, or what became of it, and with what. Ids and the
-/// names of devices are all that it says: no texts, and no configuration.
+/// Payload of `session.operation_audited`: the announcement of an operation, or its outcome.
+///
+/// Holds only ids and names of devices: no texts, and no configuration.
+///
+/// ```
+/// use agent_core::clock::Effects;
+/// use agent_core::event::{AuditedOperation, Operation, OperationOutcome};
+/// use agent_core::{Seq, WorkspaceId};
+///
+/// let session = Effects::default().new_session_id();
+/// let begun = AuditedOperation::new(Operation::DeleteSession)
+///     .with_workspace(WorkspaceId::DEFAULT)
+///     .with_session(session);
+/// assert_eq!(begun.outcome, None);
+/// let ended = begun.with_end(Seq::new(12), OperationOutcome::Done, None);
+/// assert_eq!((ended.begun, ended.outcome), (Some(Seq::new(12)), Some(OperationOutcome::Done)));
+/// let bound = AuditedOperation::new(Operation::BindDevice).with_device(&"laptop".parse()?);
+/// assert_eq!(bound.device.unwrap().as_str(), "laptop");
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct OperationNoted {
-    /// What.
+#[doc(alias = "OperationNoted")]
+pub struct AuditedOperation {
+    /// Kind of the operation.
     pub operation: Operation,
-    /// The workspace that it is done to, or in the case of a device's binding with.
+    /// Workspace that is changed; for a device binding, the workspace that the device is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<WorkspaceId>,
-    /// The session that it is done to.
+    /// Session that is changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
-    /// The device that it is done to.
+    /// Device that is changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceId>,
-    /// The event by which it was noted before it was done; `None` in that event itself.
+    /// Event that announced the operation before it was done; `None` in that event itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<Seq>,
-    /// What became of it; `None` before it was done.
+    /// Outcome of the operation; `None` before it was done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<OperationOutcome>,
-    /// The [name](crate::base::error::ErrorKind::name) of the kind of error with which it failed.
+    /// [Name](crate::base::error::ErrorKind::name) of the kind of error with which the operation failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-impl OperationNoted {
-    /// This is about to be done.
+impl AuditedOperation {
+    /// Creates the announcement of an operation.
     pub const fn new(operation: Operation) -> Self {
         Self {
             operation,
@@ -91,26 +110,27 @@ impl OperationNoted {
         }
     }
 
-    /// Names the workspace.
-    pub const fn workspace(mut self, id: WorkspaceId) -> Self {
+    /// Sets the workspace.
+    pub const fn with_workspace(mut self, id: WorkspaceId) -> Self {
         self.workspace = Some(id);
         self
     }
 
-    /// Names the session.
-    pub const fn session(mut self, id: SessionId) -> Self {
+    /// Sets the session.
+    pub const fn with_session(mut self, id: SessionId) -> Self {
         self.session = Some(id);
         self
     }
 
-    /// Names the device.
-    pub fn device(mut self, device: &DeviceId) -> Self {
+    /// Sets the device.
+    pub fn with_device(mut self, device: &DeviceId) -> Self {
         self.device = Some(device.clone());
         self
     }
 
-    /// What became of what was noted at `begun`, and the name of the error's kind where it failed.
-    pub fn ended(mut self, begun: Seq, outcome: OperationOutcome, error: Option<&str>) -> Self {
+    /// Sets the outcome of the operation announced at `begun` and, if it failed, the name of the error's kind.
+    #[doc(alias = "ended")]
+    pub fn with_end(mut self, begun: Seq, outcome: OperationOutcome, error: Option<&str>) -> Self {
         (self.begun, self.outcome, self.error) = (Some(begun), Some(outcome), error.map(str::to_owned));
         self
     }

@@ -1,4 +1,4 @@
-//! Calls of tools, their results, and what a person answers to a question about one.
+//! Tool calls, their results, and a person's decision on a question.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,60 +6,79 @@ use crate::base::RawJson;
 use crate::base::text::words;
 use crate::model::{ActionId, CallId};
 
-/// The agent calls a tool.
+/// Call of a tool by the agent.
+///
+/// ```
+/// use agent_core::event::ToolUse;
+/// use agent_core::json::RawJson;
+///
+/// let call = ToolUse::new("call-1".parse()?, "weather", RawJson::parse(r#"{"city": "Oslo"}"#)?);
+/// assert_eq!(call.input.get(), r#"{"city":"Oslo"}"#);
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolUse {
-    /// The call's id, unique among the open calls of the session.
+    /// Id of the call, unique among the open calls of the session.
     pub call: CallId,
-    /// The tool's name.
+    /// Name of the tool.
     pub name: String,
-    /// What the tool is given.
+    /// Input of the tool.
     pub input: RawJson,
 }
 
 impl ToolUse {
-    /// A call of `name`.
+    /// Creates a call of the tool `name`.
     pub fn new(call: CallId, name: impl Into<String>, input: RawJson) -> Self {
         Self { call, name: name.into(), input }
     }
 }
 
 words! {
-    /// How a tool call came out.
+    /// Outcome of a tool call.
     ToolOutcome {
-        /// The tool gave a result.
+        /// The tool returned a result.
         Ok = "ok",
-        /// The tool failed, and the model is told so.
+        /// The tool failed, and the model sees the failure.
         Error = "error",
-        /// The run ended first. Whether the tool took effect is not known.
+        /// The run ended first. It is not known whether the tool took effect.
         Interrupted = "interrupted",
         /// A person or a policy refused the call; the tool did not run.
         Denied = "denied",
-        /// An outcome of a newer version of this library.
+        /// Outcome of a newer version of this library.
         Newer = "newer",
     } newer = Some(Self::Newer)
 }
 
-/// What a tool call came to; exactly one for each call.
+/// Result of a tool call; exactly one for each call.
+///
+/// ```
+/// use agent_core::event::{ToolOutcome, ToolResult};
+/// use agent_core::json::RawJson;
+///
+/// let result = ToolResult::new("call-1".parse()?, ToolOutcome::Ok, RawJson::of(&"sunny")?);
+/// assert_eq!(result.output.to::<String>()?, "sunny");
+/// assert_eq!(ToolResult::interrupted("call-2".parse()?).outcome, ToolOutcome::Interrupted);
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolResult {
-    /// The call.
+    /// Id of the call.
     pub call: CallId,
-    /// How it came out.
+    /// Outcome of the call.
     pub outcome: ToolOutcome,
-    /// What the model is given.
+    /// Output that the model is given.
     pub output: RawJson,
 }
 
 impl ToolResult {
-    /// The result of `call`.
+    /// Creates the result of `call`.
     pub fn new(call: CallId, outcome: ToolOutcome, output: RawJson) -> Self {
         Self { call, outcome, output }
     }
 
-    /// What is stored where a run ended before its tool did.
+    /// Creates the result that is stored if a run ended before its tool call did.
     pub fn interrupted(call: CallId) -> Self {
         let output = RawJson::sure(&"interrupted, outcome unknown");
         Self { call, outcome: ToolOutcome::Interrupted, output }
@@ -67,45 +86,55 @@ impl ToolResult {
 }
 
 words! {
-    /// A person's decision.
+    /// Decision of a person.
     Decision {
-        /// Do it.
+        /// The action is allowed.
         Allow = "allow",
-        /// Do not.
+        /// The action is refused.
         Deny = "deny",
     } newer = None
 }
 
-/// A person's decision on what the session waits for.
+/// Person's decision on the pending action of a session.
+///
+/// ```
+/// use agent_core::event::{Decision, ToolConfirmation};
+///
+/// let answer = ToolConfirmation::new("pay-4711".parse()?, Decision::Allow)
+///     .with_choice("tomorrow")
+///     .with_note("after the invoice arrives");
+/// assert_eq!(answer.choice.as_deref(), Some("tomorrow"));
+/// # Ok::<(), agent_core::Error>(())
+/// ```
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolConfirmation {
-    /// What is decided; must be the pending action.
+    /// Id of the action that is decided; must be the pending action.
     pub action: ActionId,
-    /// The decision.
+    /// Decision.
     pub decision: Decision,
-    /// Which of the [choices](crate::model::parts::PendingAction::choices) it is, where there are any.
+    /// Choice among the [choices](crate::model::parts::PendingAction::choices) of the action, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<String>,
-    /// In words, for the model.
+    /// Text for the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
 impl ToolConfirmation {
-    /// A decision on `action`.
+    /// Creates a decision on `action`.
     pub fn new(action: ActionId, decision: Decision) -> Self {
         Self { action, decision, choice: None, note: None }
     }
 
-    /// Names the choice.
+    /// Sets the choice.
     pub fn with_choice(mut self, choice: impl Into<String>) -> Self {
         self.choice = Some(choice.into());
         self
     }
 
-    /// Adds words for the model.
+    /// Sets the text for the model.
     pub fn with_note(mut self, note: impl Into<String>) -> Self {
         self.note = Some(note.into());
         self

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use std::sync::{Arc, OnceLock};
 
 use agent_core::clock::Effects;
-use agent_core::{Error, ErrorKind, Result, Storage, TenantId, Tenants, async_trait};
+use agent_core::{Backend, Error, ErrorKind, Result, Storage, TenantId, async_trait};
 use agent_storage_conformance::Factory;
 use agent_storage_s3::S3Config;
 use s3_servers::{Kind, Server, Unavailable};
@@ -52,10 +52,10 @@ impl Factory for OnServer {
     }
 
     async fn open(&self, site: &Site, tenant: &TenantId) -> Result<Storage> {
-        Ok(config(&site.endpoint, &site.prefix)?.open().await?.tenant(tenant).into())
+        Ok(config(&site.endpoint, &site.prefix)?.open().await?.for_tenant(tenant).into())
     }
 
-    async fn tenants(&self, site: &Site) -> Result<Option<Arc<dyn Tenants>>> {
+    async fn tenants(&self, site: &Site) -> Result<Option<Arc<dyn Backend>>> {
         Ok(Some(Arc::new(config(&site.endpoint, &site.prefix)?.open().await?)))
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agent_core::clock::Effects;
-use agent_core::commit::Expect;
+use agent_core::commit::Precondition;
 use agent_core::{BindingStore, DeviceId, ErrorKind, Timestamp, WorkspaceId, WriteOutcome};
 use agent_storage_s3::S3Store;
 use s3_simulator::{Fault, Op, Simulator};
@@ -22,22 +22,22 @@ async fn a_late_change(seed: u64) -> (WorkspaceId, WorkspaceId) {
     let effects = Effects::seeded(seed, Timestamp::UNIX_EPOCH);
     let [one, two, three] = [(); 3].map(|()| effects.new_workspace_id());
     let device: DeviceId = "laptop".parse().unwrap();
-    a.bind(&device, one, Expect::Absent).await.unwrap();
+    a.bind(&device, one, Precondition::MustNotExist).await.unwrap();
     simulator.next(Op::Update, Fault::Late);
     let late = tokio::spawn({
         let (a, device) = (a.clone(), device.clone());
-        async move { a.bind(&device, three, Expect::Is(one)).await }
+        async move { a.bind(&device, three, Precondition::Matches(one)).await }
     });
     // The request has left; another is faster than the second attempt.
     tokio::task::yield_now().await;
     while simulator.entries().iter().all(|entry| entry.fault.is_none()) {
         tokio::task::yield_now().await;
     }
-    b.bind(&device, two, Expect::Is(one)).await.unwrap();
+    b.bind(&device, two, Precondition::Matches(one)).await.unwrap();
     let refused = late.await.unwrap().unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::Conflict { .. }), "{refused:?}");
     assert_eq!(refused.write_outcome(), WriteOutcome::NotApplied);
-    b.bind(&device, one, Expect::Is(two)).await.unwrap();
+    b.bind(&device, one, Precondition::Matches(two)).await.unwrap();
     tokio::time::sleep(Duration::from_secs(700)).await;
     (b.resolve(&device).await.unwrap().unwrap(), one)
 }
@@ -68,14 +68,14 @@ async fn four_bound(
     let workspace = effects.new_workspace_id();
     let devices: Vec<DeviceId> = (0..4).map(|n| format!("device {n}").parse().unwrap()).collect();
     for device in &devices {
-        stores[0].bind(device, workspace, Expect::Absent).await.unwrap();
+        stores[0].bind(device, workspace, Precondition::MustNotExist).await.unwrap();
     }
     (stores.try_into().unwrap(), effects, workspace, devices)
 }
 
 /// A request of `unbind_workspace` that lands minutes late erases no binding that was made meanwhile.
 #[tokio::test(start_paused = true)]
-async fn a_late_unbinding_erases_no_newer_bind() {
+async fn late_unbind_erases_no_newer_bind() {
     for seed in 0..20 {
         let simulator = Simulator::new(seed);
         let long = Duration::from_secs(60);
@@ -87,7 +87,7 @@ async fn a_late_unbinding_erases_no_newer_bind() {
             tokio::task::yield_now().await;
         }
         for device in &devices {
-            b.bind(device, new, Expect::Any).await.unwrap();
+            b.bind(device, new, Precondition::None).await.unwrap();
         }
         unbinding.await.unwrap().unwrap();
         tokio::time::sleep(Duration::from_secs(700)).await;
@@ -100,14 +100,14 @@ async fn a_late_unbinding_erases_no_newer_bind() {
 /// An `unbind_workspace` that fails in the middle says that some may be unbound; none is bound to anything
 /// else, and the same again unbinds the rest.
 #[tokio::test(start_paused = true)]
-async fn an_unbinding_that_fails_in_the_middle_is_finished_by_the_next() {
+async fn partial_unbind_is_finished_by_a_retry() {
     let mut halves = 0;
     for seed in 0..20 {
         let simulator = Simulator::new(seed);
         let short = Duration::from_secs(4);
         let ([a, b], effects, workspace, devices) = four_bound(&simulator, seed, short).await;
         let (other, elsewhere): (DeviceId, _) = ("other".parse().unwrap(), effects.new_workspace_id());
-        b.bind(&other, elsewhere, Expect::Absent).await.unwrap();
+        b.bind(&other, elsewhere, Precondition::MustNotExist).await.unwrap();
         // One of the four gets no answer in its time.
         simulator.next(Op::Update, Fault::TimeoutBefore);
         let cut = async {

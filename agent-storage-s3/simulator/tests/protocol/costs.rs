@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
 use agent_core::session::{NewSession, Session};
 use agent_core::state::Reason;
 use agent_core::store::{BindingQuery, Purge, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{
-    BindingStore, DeviceId, Seq, SessionStore, SessionStoreExt, Timestamp, WorkspaceId, WorkspaceStore,
+    Backend, BindingStore, DeviceId, Seq, SessionStore, SessionStoreExt, TenantId, Timestamp, WorkspaceId,
+    WorkspaceStore,
 };
 use agent_storage_s3::S3Store;
 use s3_simulator::{Counts, Simulator};
@@ -42,7 +43,7 @@ impl Shop {
 
     fn said(&self, session: &Session, texts: usize) -> Commit {
         let said = (0..texts).map(|n| NewEvent::user_message(format!("message {n}")));
-        Commit::seal(&self.effects, session.id, session.head).events(said)
+        Commit::seal(&self.effects, session.id, session.head).with_events(said)
     }
 
     async fn session(&self, store: &S3Store) -> Arc<Session> {
@@ -148,12 +149,13 @@ fn compare(counted: &Counted) {
 
 /// Each operation costs as many requests as the table in FORMAT.md says.
 #[tokio::test(start_paused = true)]
-async fn requests_per_operation() {
+async fn requests_per_operation_match_the_table() {
     let mut counted = Counted::default();
     sessions(&mut counted).await;
     events(&mut counted).await;
     families(&mut counted).await;
     workspaces_and_devices(&mut counted).await;
+    deletion(&mut counted).await;
     compare(&counted);
 }
 
@@ -181,7 +183,7 @@ async fn sessions(counted: &mut Counted) {
     // The other handle is two commits behind by now, and one more.
     let (said, counts) = shop.cost(cold.commit(shop.said(&ahead, 1))).await;
     counted.note("commit, race lost twice", &[], counts);
-    let late = shop.said(&made.session, 1).expect(Expect::Is(made.session.head));
+    let late = shop.said(&made.session, 1).with_precondition(Precondition::Matches(made.session.head));
     let before = shop.simulator.requests();
     cold.commit(late).await.unwrap_err();
     counted.note("refuse a commit, head known", &[], shop.simulator.counts_since(before));
@@ -191,12 +193,12 @@ async fn sessions(counted: &mut Counted) {
     let (_, counts) = shop.cost(SessionStore::load(&other, id)).await;
     counted.note("load, cold", &[], counts);
     let lease = LeaseRequest::new("holder", shop.effects.new_run_id());
-    let begin = shop.said(&said.session, 1).trigger(Trigger::BeginRun(lease));
+    let begin = shop.said(&said.session, 1).with_trigger(Trigger::BeginRun(lease));
     let running = other.commit(begin).await.unwrap().session;
-    let (_, counts) = shop.cost(other.beat(id, running.epoch)).await;
-    counted.note("beat, head known", &[], counts);
-    let (_, counts) = shop.cost(other.pulse(id, running.epoch)).await;
-    counted.note("pulse, head known", &[], counts);
+    let (_, counts) = shop.cost(other.heartbeat(id, running.epoch)).await;
+    counted.note("heartbeat, head known", &[], counts);
+    let (_, counts) = shop.cost(other.lease_status(id, running.epoch)).await;
+    counted.note("lease status, head known", &[], counts);
 }
 
 /// Reads, where a window has just begun and where it is nearly full.
@@ -212,7 +214,8 @@ async fn events(counted: &mut Counted) {
         }
     }
     for after in (1..250).map(Seq::new) {
-        let (page, counts) = shop.cost(store.read(session.id, ReadEvents::first(100).after(after))).await;
+        let (page, counts) =
+            shop.cost(store.read(session.id, ReadEvents::first(100).with_after(after))).await;
         assert_eq!(page.events.len(), 100);
         counted.note("100 events from anywhere, head known", &[], counts);
     }
@@ -226,10 +229,10 @@ async fn events(counted: &mut Counted) {
         session = store.commit(shop.said(&session, 1)).await.unwrap().session;
     }
     let long = Commit::seal(&shop.effects, session.id, session.head)
-        .event(NewEvent::user_message("long ".repeat(2000)));
+        .with_event(NewEvent::user_message("long ".repeat(2000)));
     let long = store.commit(long).await.unwrap();
     let after = store.commit(shop.said(&long.session, 1)).await.unwrap();
-    let read = ReadEvents::last(1).before(after.last);
+    let read = ReadEvents::last(1).with_before(after.last);
     let (page, counts) = shop.cost(store.read(session.id, read)).await;
     assert_eq!(page.events[0].seq, long.last);
     counted.note("the newest event of more than 8 KiB of an earlier commit, head known", &[], counts);
@@ -253,12 +256,12 @@ async fn families(counted: &mut Counted) {
     let (page, counts) = shop.cost(SessionStore::list(&store, SessionQuery::new())).await;
     assert_eq!(page.items.len(), 12);
     counted.note("list sessions", &[("sessions", 12), ("session", 12)], counts);
-    let children = || SessionStore::list(&store, SessionQuery::new().parent(parent.id));
+    let children = || SessionStore::list(&store, SessionQuery::new().with_parent(parent.id));
     let (page, counts) = shop.cost(children()).await;
     assert_eq!(page.items.len(), 3);
     let three = [("children", 3), ("child", 3)];
     counted.note("list sessions by a parent that lives, its head known", &three, counts);
-    let delete = shop.said(&parent, 0).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = shop.said(&parent, 0).with_trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = store.commit(delete).await.unwrap().session;
     let (page, counts) = shop.cost(children()).await;
     assert_eq!(page.items.len(), 3);
@@ -272,7 +275,7 @@ async fn families(counted: &mut Counted) {
     for _ in 0..4 {
         parent = store.commit(shop.said(&parent, 1)).await.unwrap().session;
     }
-    let delete = shop.said(&parent, 0).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = shop.said(&parent, 0).with_trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = store.commit(delete).await.unwrap().session;
     let (purged, counts) = shop.cost(store.purge(Purge::new(parent.id, deleted.head))).await;
     assert_eq!(purged.events, 6);
@@ -289,27 +292,42 @@ async fn workspaces_and_devices(counted: &mut Counted) {
     let ids = [(); 3].map(|()| shop.effects.new_workspace_id());
     for id in ids {
         let workspace = Workspace::new(id, "name", shop.effects.new_session_id(), now);
-        let (_, counts) = shop.cost(store.put(workspace, Expect::Absent)).await;
-        counted.note(change, &[], counts);
+        let (_, counts) = shop.cost(store.put(workspace, Precondition::MustNotExist)).await;
+        counted.note("create a workspace", &[], counts);
     }
     let (_, counts) = shop.cost(store.touch(ids[0], now.plus_micros(1))).await;
     counted.note(change, &[], counts);
     let text = Some("n = 1".to_owned());
-    let (_, counts) = shop.cost(store.save_config(ids[0], text, Expect::Absent)).await;
+    let (_, counts) = shop.cost(store.save_config(ids[0], text, Precondition::MustNotExist)).await;
     counted.note(change, &[], counts);
     let (_, counts) = shop.cost(WorkspaceStore::load(&store, ids[0])).await;
     counted.note("load a workspace", &[], counts);
+    let other = store.for_tenant(&"other".parse().unwrap());
+    let workspace = Workspace::new(ids[0], "name", shop.effects.new_session_id(), now);
+    shop.open()
+        .await
+        .for_tenant(&"other".parse().unwrap())
+        .put(workspace, Precondition::MustNotExist)
+        .await
+        .unwrap();
+    let (_, counts) = shop.cost(WorkspaceStore::load(&other, ids[0])).await;
+    let first = "load a workspace, as the first operation on another tenant than `default`";
+    counted.note(first, &[], counts);
     let (_, counts) = shop.cost(WorkspaceStore::list(&store, WorkspaceQuery::new())).await;
     counted.note("list workspaces", &[("workspaces", 3), ("workspace", 3)], counts);
     let (_, counts) = shop.cost(WorkspaceStore::delete(&store, ids[0])).await;
     counted.note(change, &[], counts);
     let devices: Vec<DeviceId> = (0..5).map(|n| format!("device {n}").parse().unwrap()).collect();
     for (n, device) in devices.iter().enumerate() {
-        let (_, counts) = shop.cost(store.bind(device, ids[1 + n % 2], Expect::Absent)).await;
-        counted.note("bind or unbind a device", &[], counts);
+        let (_, counts) = shop.cost(store.bind(device, ids[1 + n % 2], Precondition::MustNotExist)).await;
+        counted.note("bind a device for the first time", &[], counts);
     }
+    let (_, counts) = shop.cost(store.bind(&devices[0], ids[1], Precondition::MustExist)).await;
+    assert_eq!(counts.total(), 1, "it is bound there");
     let (_, counts) = shop.cost(store.resolve(&devices[0])).await;
     counted.note("resolve a device", &[], counts);
+    let (_, counts) = shop.cost(store.resolve(&"unknown".parse().unwrap())).await;
+    counted.note("resolve a device that is not bound", &[], counts);
     let (_, counts) = shop.cost(store.unbind(&devices[1])).await;
     counted.note("bind or unbind a device", &[], counts);
     // One that was unbound keeps its object.
@@ -321,6 +339,48 @@ async fn workspaces_and_devices(counted: &mut Counted) {
     assert_eq!(unbound, 3);
     let of = [five[0], five[1], ("device of the workspace", 3)];
     counted.note("unbind a workspace", &of, counts);
+}
+
+/// The deletion of a tenant.
+async fn deletion(counted: &mut Counted) {
+    for (sessions, commits) in [(2, 3), (5, 4)] {
+        let shop = Shop::new();
+        let store = shop.open().await;
+        let now = shop.effects.now();
+        for n in 0..2 {
+            let id = shop.effects.new_workspace_id();
+            let workspace = Workspace::new(id, "name", shop.effects.new_session_id(), now);
+            store.put(workspace, Precondition::MustNotExist).await.unwrap();
+            store
+                .bind(&format!("device {n}").parse().unwrap(), id, Precondition::MustNotExist)
+                .await
+                .unwrap();
+        }
+        let mut session = shop.session(&store).await;
+        for n in 1..sessions {
+            let new = NewSession::child(shop.effects.new_session_id(), &session);
+            let child = store.commit(Commit::create(&shop.effects, new)).await.unwrap().session;
+            session = if n % 2 == 0 { child } else { session };
+        }
+        for id in SessionStore::list(&store, SessionQuery::new()).await.unwrap().items.iter().map(|it| it.id)
+        {
+            for _ in 1..commits {
+                let session = SessionStore::load(&store, id).await.unwrap();
+                store.commit(shop.said(&session, 1)).await.unwrap();
+            }
+        }
+        let (done, counts) = shop.cost(store.delete_tenant(&TenantId::default())).await;
+        assert_eq!((done.sessions, done.workspaces, done.bindings), (sessions as u64, 2, 2));
+        let of = [
+            ("session", sessions),
+            ("sessions", sessions),
+            ("commit", sessions * commits),
+            ("workspace", 2),
+            ("device", 2),
+            ("child", sessions - 1),
+        ];
+        counted.note("delete a tenant", &of, counts);
+    }
 }
 
 /// Opening a session cold and reading its last 50 events costs at most four requests at any length, and a
@@ -359,7 +419,7 @@ async fn a_long_event_is_read_alone() {
     let store = shop.open().await;
     let session = shop.session(&store).await;
     let long = (0..16).map(|_| NewEvent::user_message("x".repeat(LONG)));
-    let said = Commit::seal(&shop.effects, session.id, session.head).events(long);
+    let said = Commit::seal(&shop.effects, session.id, session.head).with_events(long);
     let session = store.commit(said).await.unwrap().session;
     let head = store.commit(shop.said(&session, 1)).await.unwrap().session.head;
     let cold = shop.open().await;

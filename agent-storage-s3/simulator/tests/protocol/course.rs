@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::{Event, Message, NewEvent};
 use agent_core::session::{NewSession, Session};
 use agent_core::state::{Reason, SessionState};
@@ -239,7 +239,8 @@ impl Scene {
         let store = self.open("purger", 6).await?;
         let effects = Effects::seeded(self.seed ^ 0xdead, START);
         sleep(when).await;
-        let delete = Commit::seal(&effects, id, Seq::new(2)).trigger(Trigger::Delete(Reason::UserDeleted));
+        let delete =
+            Commit::seal(&effects, id, Seq::new(2)).with_trigger(Trigger::Delete(Reason::UserDeleted));
         let head = loop {
             match self.commit("purger", &store, delete.clone()).await {
                 Ok(done) => break done.session.head,
@@ -248,7 +249,7 @@ impl Scene {
                 Err(error) if matches!(error.kind(), ErrorKind::Conflict { head: Some(_) }) => {
                     let seen = self.load("purger", &store, id).await.map_or(Seq::new(2), |now| now.head);
                     let again =
-                        Commit::seal(&effects, id, seen).trigger(Trigger::Delete(Reason::UserDeleted));
+                        Commit::seal(&effects, id, seen).with_trigger(Trigger::Delete(Reason::UserDeleted));
                     if let Ok(done) = self.commit("purger", &store, again).await {
                         break done.session.head;
                     }
@@ -333,40 +334,41 @@ impl Writer {
         let (id, head) = (self.scene.sessions[which], self.heads[which]);
         let mut commit = Commit::seal(&self.effects, id, head);
         if self.seeded.chance(400) {
-            commit = commit.expect(Expect::Is(head));
+            commit = commit.with_precondition(Precondition::Matches(head));
         }
         let text = format!("{} {}", self.client, self.seeded.next_u64());
         let input = NewEvent::user_message(text.clone());
         match (self.seeded.below(10), self.leases[which]) {
             (0..=4, Some((run, epoch))) => {
-                let commit = commit.fence(run, epoch);
+                let commit = commit.with_fence(run, epoch);
                 match self.seeded.below(6) {
                     0 => {
                         self.leases[which] = None;
-                        commit.trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)))
+                        commit.with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)))
                     }
-                    _ => commit.event(agent_message(&text)),
+                    _ => commit.with_event(agent_message(&text)),
                 }
             }
             (0..=5, _) => {
                 let lease = LeaseRequest::new(self.client, self.effects.new_run_id());
                 let lease = if self.seeded.chance(500) { lease.if_ready() } else { lease };
-                commit.event(input).trigger(Trigger::BeginRun(lease))
+                commit.with_event(input).with_trigger(Trigger::BeginRun(lease))
             }
             (6, _) => {
                 // Another's run is taken over.
                 let held = self.look(which).await.and_then(|now| now.lease.clone());
                 let commit = Commit::seal(&self.effects, id, self.heads[which]);
                 match held {
-                    Some(lease) => commit.trigger(Trigger::LeaseExpired(lease.epoch)).event(input).trigger(
-                        Trigger::BeginRun(
+                    Some(lease) => commit
+                        .with_trigger(Trigger::LeaseExpired(lease.epoch))
+                        .with_event(input)
+                        .with_trigger(Trigger::BeginRun(
                             LeaseRequest::new(self.client, self.effects.new_run_id()).if_ready(),
-                        ),
-                    ),
-                    None => commit.event(input),
+                        )),
+                    None => commit.with_event(input),
                 }
             }
-            _ => commit.event(input),
+            _ => commit.with_event(input),
         }
     }
 
@@ -403,15 +405,15 @@ impl Writer {
         if matches!(now.status.state, SessionState::Deleted) {
             return Err("the living session is deleted".to_owned());
         }
-        let commit =
-            Commit::seal(&self.effects, id, now.head).event(NewEvent::user_message("at last".to_owned()));
+        let commit = Commit::seal(&self.effects, id, now.head)
+            .with_event(NewEvent::user_message("at last".to_owned()));
         let done = self.scene.commit(self.client, &self.store, commit).await;
         done.map(drop).map_err(|error| format!("{}, at last: {error:?}", self.client))
     }
 }
 
 fn agent_message(text: &str) -> NewEvent {
-    NewEvent::of(&agent_core::event::Body::AgentMessage(Message::new(text)))
+    NewEvent::of(&agent_core::event::EventPayload::AgentMessage(Message::new(text)))
 }
 
 /// Whether the same may do better another time.

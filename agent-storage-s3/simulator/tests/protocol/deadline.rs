@@ -13,7 +13,7 @@ use crate::backend::config;
 
 /// A commit whose turn comes when its time is over is not sent, and says that it did not happen.
 #[tokio::test(start_paused = true)]
-async fn what_has_no_time_left_is_not_sent() {
+async fn expired_commit_is_not_sent() {
     for seed in 0..20 {
         let simulator = Simulator::new(seed);
         let effects = Effects::seeded(seed, Timestamp::UNIX_EPOCH);
@@ -60,10 +60,10 @@ async fn a_closed_store_sends_nothing_more() {
     store.close().await.unwrap();
     store.close().await.unwrap();
     let before = simulator.requests();
-    let said = Commit::seal(&effects, session.id, session.head).event(NewEvent::user_message("late"));
+    let said = Commit::seal(&effects, session.id, session.head).with_event(NewEvent::user_message("late"));
     let errors = [
         store.commit(said).await.unwrap_err(),
-        SessionStore::load(&store.tenant(&"other".parse().unwrap()), session.id).await.unwrap_err(),
+        SessionStore::load(&store.for_tenant(&"other".parse().unwrap()), session.id).await.unwrap_err(),
         waiting.await.unwrap().unwrap_err(),
     ];
     for error in errors {

@@ -12,7 +12,7 @@ use crate::backend::config;
 
 /// What is ignored is named; nothing is left behind but the probe's own.
 #[tokio::test(start_paused = true)]
-async fn a_bad_store_is_refused_by_name() {
+async fn store_lacking_a_required_feature_is_refused() {
     let quirks = |set: &dyn Fn(&mut Quirks)| {
         let mut quirks = Quirks::default();
         set(&mut quirks);
@@ -35,7 +35,7 @@ async fn a_bad_store_is_refused_by_name() {
 
 /// Stores that differ in what does not matter are all right: bare ETags, 412 for what is missing, small pages.
 #[tokio::test(start_paused = true)]
-async fn a_store_may_want_bare_etags() {
+async fn bare_etags_and_small_pages_are_accepted() {
     let quirks = Quirks { wants_bare_etags: true, missing_is_precondition: true, ..Quirks::default() };
     let simulator = Simulator::new(1).with_quirks(quirks);
     let store = config(&simulator, "handle").open().await.unwrap();
@@ -49,7 +49,7 @@ async fn a_store_may_want_bare_etags() {
 
 /// No fault makes a good store seem bad, or a bad one good.
 #[test]
-fn faults_do_not_deceive_the_probe() {
+fn faults_do_not_change_the_probe_result() {
     let (mut opened, mut refused) = (0, 0);
     for seed in 0..300 {
         let runtime =
@@ -80,7 +80,7 @@ fn faults_do_not_deceive_the_probe() {
 
 /// A store that is not to be made is opened where one is, and nothing is written elsewhere.
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_not_there_is_not_made() {
+async fn missing_store_is_not_created() {
     let simulator = Simulator::new(1);
     let refused = config(&simulator, "handle").with_create(false).open().await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::NotFound);

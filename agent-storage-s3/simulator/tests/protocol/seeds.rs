@@ -71,7 +71,7 @@ fn one(seed: u64) -> Course {
 /// nothing, every answer was true at some moment while it was given, all doubt is settled, and a minute after the last
 /// fault every handle has got on.
 #[test]
-fn whatever_goes_wrong_the_log_is_right() {
+fn log_stays_correct_under_any_faults() {
     if let Ok(seed) = std::env::var(REPLAY) {
         one(seed.parse().expect("S3_SEED is a number"));
         return;
@@ -100,7 +100,7 @@ fn whatever_goes_wrong_the_log_is_right() {
 
 /// A course is the same again, to the byte.
 #[test]
-fn the_same_seed_is_the_same_course() {
+fn same_seed_gives_the_same_run() {
     for seed in 0..20 {
         assert_eq!(one(seed).simulator.trace(), one(seed).simulator.trace(), "seed {seed}");
     }

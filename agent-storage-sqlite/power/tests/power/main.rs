@@ -9,14 +9,14 @@
 #[path = "../../../../agent-storage-fs/tests/disk/cut.rs"]
 mod cut;
 mod direct;
+mod failed_calls;
 #[path = "../../../../agent-storage-fs/tests/disk/fault.rs"]
 mod fault;
 #[path = "../../../../agent-storage-fs/tests/disk/model.rs"]
 mod model;
-mod moving;
+mod moved_file;
 mod opening;
 mod script;
-mod strain;
 mod suite;
 mod vfs;
 mod writes;
@@ -88,7 +88,7 @@ async fn cut(life: &Life) -> (usize, usize) {
 
 /// With `sync=full` everything acknowledged is there, nothing by half, and the file is sound and goes on.
 #[tokio::test]
-async fn with_full_syncs_the_power_may_go_at_any_moment() {
+async fn full_sync_survives_power_loss_at_any_moment() {
     let life = lived(Sync::Full).await;
     let (disks, lost) = cut(&life).await;
     println!("proof: {disks} SQLite files after the loss of power, sync=full");
@@ -98,7 +98,7 @@ async fn with_full_syncs_the_power_may_go_at_any_moment() {
 
 /// With `sync=normal` the last commits may be gone, which is seen here, and nothing is damaged or there by half.
 #[tokio::test]
-async fn with_normal_syncs_the_power_takes_commits_and_damages_nothing() {
+async fn normal_sync_may_lose_commits_but_not_corrupt() {
     let life = lived(Sync::Normal).await;
     let (disks, lost) = cut(&life).await;
     println!("proof: {disks} SQLite files after the loss of power, sync=normal");

@@ -142,20 +142,20 @@ async fn any_call_fails(before: Before) {
 /// Any call fails, once or from then on, while the tables of a new file are made. The error says why, whoever
 /// opens the file next can, and so it is after a kill and the loss of power.
 #[tokio::test]
-async fn any_call_fails_under_a_new_file() {
+async fn failed_call_during_creation_is_recoverable() {
     any_call_fails(Before::Nothing).await;
 }
 
 /// The same while an opener makes anew what is derived, in a file that has lost it.
 #[tokio::test]
-async fn any_call_fails_under_an_opener_that_mends() {
+async fn failed_call_during_rebuild_on_open_loses_nothing() {
     any_call_fails(Before::Mended).await;
 }
 
 /// The power may go at any moment while somebody opens a file whose log was left, goes on, and closes it: whatever of it
 /// was acknowledged is there.
 #[tokio::test]
-async fn the_power_may_go_under_a_log_that_was_left() {
+async fn power_loss_during_wal_recovery_loses_nothing() {
     let (folder, disk) = (tempfile::tempdir().unwrap(), Disk::new());
     vfs::note(folder.path(), &disk);
     let path = folder.path().join("agent.db");
@@ -172,14 +172,14 @@ async fn the_power_may_go_under_a_log_that_was_left() {
 
 /// The same while calls fail.
 #[tokio::test]
-async fn any_call_fails_under_a_log_that_was_left() {
+async fn failed_call_during_wal_recovery_loses_nothing() {
     any_call_fails(Before::Left).await;
 }
 
 /// Any call fails, once or from then on, while a copy is made. There is a whole copy or none, nothing is left beside
 /// it, the file itself is as it was, and it can be copied when calls fail no more.
 #[tokio::test]
-async fn any_call_fails_under_a_copy() {
+async fn failed_call_leaves_a_whole_copy_or_none() {
     let (mut tally, mut calls) = (Tally::default(), 0);
     let (folder, disk) = (tempfile::tempdir().unwrap(), Disk::new());
     vfs::note(folder.path(), &disk);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, Trigger};
+use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
 use agent_core::session::{NewSession, Session};
@@ -43,9 +43,9 @@ pub(crate) async fn live(path: &Path, sync: Sync, disk: &Disk) -> Vec<Seen> {
     let device: DeviceId = "laptop".parse().unwrap();
     let place = Workspace::new(effects.new_workspace_id(), "place", first, effects.now());
 
-    store.put(place.clone(), Expect::Absent).await.unwrap();
+    store.put(place.clone(), Precondition::MustNotExist).await.unwrap();
     life.acknowledged(&store).await;
-    store.bind(&device, place.id, Expect::Absent).await.unwrap();
+    store.bind(&device, place.id, Precondition::MustNotExist).await.unwrap();
     life.acknowledged(&store).await;
     life.create(&store, first).await;
     life.say(&store, first, &[20]).await;
@@ -56,7 +56,7 @@ pub(crate) async fn live(path: &Path, sync: Sync, disk: &Disk) -> Vec<Seen> {
     moved.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
     drop(moved);
     life.say(&store, second, &[300]).await;
-    store.save_config(place.id, Some("model = 1".to_owned()), Expect::Absent).await.unwrap();
+    store.save_config(place.id, Some("model = 1".to_owned()), Precondition::MustNotExist).await.unwrap();
     life.acknowledged(&store).await;
 
     // Another handle writes, and this one again.
@@ -65,7 +65,7 @@ pub(crate) async fn live(path: &Path, sync: Sync, disk: &Disk) -> Vec<Seen> {
     life.say(&store, first, &[2000]).await;
     drop(other);
     let deleted =
-        life.commit(&store, second, |commit| commit.trigger(Trigger::Delete(Reason::UserDeleted))).await;
+        life.commit(&store, second, |commit| commit.with_trigger(Trigger::Delete(Reason::UserDeleted))).await;
     // The log is emptied behind a purge.
     store.purge(Purge::new(second, deleted.head)).await.unwrap();
     life.acknowledged(&store).await;
@@ -116,7 +116,7 @@ impl Alive<'_> {
 
     async fn say(&mut self, store: &SqliteStore, id: SessionId, sizes: &[usize]) {
         let texts = sizes.iter().map(|size| NewEvent::user_message("x".repeat(*size)));
-        self.commit(store, id, |commit| commit.events(texts)).await;
+        self.commit(store, id, |commit| commit.with_events(texts)).await;
     }
 }
 
@@ -131,7 +131,7 @@ pub(crate) async fn look(path: &Path) -> Result<Seen, String> {
     }
     let effects = Effects::seeded(2, START);
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let first = Commit::create(&effects, new).event(NewEvent::user_message("on"));
+    let first = Commit::create(&effects, new).with_event(NewEvent::user_message("on"));
     let done = store.commit(first).await.map_err(wrong)?;
     let again = SessionStore::load(&store, done.session.id).await.map_err(wrong)?;
     if again != done.session {

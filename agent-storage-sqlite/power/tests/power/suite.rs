@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use agent_core::{Error, ErrorKind, Result, Storage, TenantId, async_trait};
+use agent_core::{Backend, Error, ErrorKind, Result, Storage, TenantId, async_trait};
 use agent_storage_conformance::{Factory, FailingCall, Needs, Settings, check, clauses};
 use agent_storage_sqlite::Sync;
 use tempfile::TempDir;
@@ -41,7 +41,11 @@ impl Factory for Sqlite {
     }
 
     async fn open(&self, site: &Site, tenant: &TenantId) -> Result<Storage> {
-        Ok(open(&site.folder.path().join("agent.db"), self.0).await?.tenant(tenant).into())
+        Ok(open(&site.folder.path().join("agent.db"), self.0).await?.for_tenant(tenant).into())
+    }
+
+    async fn tenants(&self, site: &Site) -> Result<Option<Arc<dyn Backend>>> {
+        Ok(Some(Arc::new(open(&site.folder.path().join("agent.db"), self.0).await?)))
     }
 
     async fn lose_power(&self, site: &Site) -> Result<Site> {
@@ -68,9 +72,10 @@ fn run(sync: Sync, needs: &[Needs]) -> Vec<std::result::Result<(), String>> {
 
 /// The store passes what the public suite asks of one whose power goes and whose calls fail.
 #[test]
-fn the_suite_cuts_the_power_and_fails_calls() {
-    let results = run(Sync::Full, &[Needs::PowerLoss, Needs::Faults]);
-    assert!(results.len() >= 2);
+fn store_passes_the_power_and_fault_clauses() {
+    let needs = [Needs::PowerLoss, Needs::Faults, Needs::TenantPowerLoss, Needs::TenantFaults];
+    let results = run(Sync::Full, &needs);
+    assert!(results.len() >= 4);
     for result in results {
         result.unwrap_or_else(|report| panic!("{report}"));
     }
@@ -78,7 +83,7 @@ fn the_suite_cuts_the_power_and_fails_calls() {
 
 /// With `sync=normal` the store does not claim to outlive the loss of power, and the suite does not ask.
 #[test]
-fn the_suite_asks_only_for_what_is_claimed() {
+fn suite_tests_only_the_claimed_durability() {
     for result in run(Sync::Normal, &[Needs::PowerLoss]) {
         assert!(result.unwrap_err().contains("does not claim"));
     }

@@ -71,8 +71,8 @@ impl Factory for Toy {
     async fn open(&self, site: &Site, tenant: &TenantId) -> Result<Storage> {
         let mut handles = site.handles.lock().unwrap_or_else(PoisonError::into_inner);
         let handle = match handles.iter().find_map(Weak::upgrade) {
-            Some(other) => other.tenant(tenant),
-            None => site.open()?.tenant(tenant),
+            Some(other) => other.for_tenant(tenant),
+            None => site.open()?.for_tenant(tenant),
         };
         let handle = Arc::new(handle);
         handles.push(Arc::downgrade(&handle));

@@ -4,9 +4,10 @@ use agent_admin::copy::StoreCopy;
 use agent_core::ErrorKind;
 use agent_core::clock::Effects;
 use agent_core::model::Actor;
-use agent_core::store::Shelf;
+use agent_core::store::HiddenSession;
 use agent_core::store::WorkspaceArea::{Mcp, Memory, Skills};
-use agent_runtime::holdings::{DocumentWrite, Documents, WorkspaceBlobs};
+use agent_runtime::blobs::WorkspaceBlobs;
+use agent_runtime::documents::{DocumentWrite, Documents};
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 
 use crate::world::{KINDS, Place};
@@ -14,7 +15,7 @@ use crate::world::{KINDS, Place};
 /// What was put into an area is there after the store is opened anew, and in a copy, byte for byte and only there;
 /// it can be replaced and deleted, no name leads out of the area, and it goes with its workspace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn areas_of_workspaces_on_every_kind_of_store() {
+async fn areas_are_kept_in_every_store_and_in_copies() {
     for kind in KINDS {
         let (here, there, effects) = (Place::new(kind), Place::new("sqlite"), Effects::default());
         let storage = here.open().await;
@@ -83,13 +84,13 @@ async fn areas_of_workspaces_on_every_kind_of_store() {
 
 /// A blob in a newer form is refused by name; one that is not written as bytes is damaged.
 #[tokio::test]
-async fn blobs_of_newer_forms_are_refused() {
+async fn blobs_of_newer_formats_are_refused() {
     let (here, effects) = (Place::new("memory"), Effects::default());
     let storage = here.open().await;
     let manager = WorkspaceManager::new(storage.clone(), effects.clone());
     let home = manager.create(NewWorkspace::new("home")).await.unwrap().id;
-    let shelf = Shelf::area(home, Skills).open(&storage.sessions, &effects).await.unwrap();
-    let documents = Documents::new(storage.sessions.clone(), effects.clone(), shelf.id);
+    let hidden = HiddenSession::area(home, Skills).open(&storage.sessions, &effects).await.unwrap();
+    let documents = Documents::new(storage.sessions.clone(), effects.clone(), hidden.id);
     for (text, format, kind) in [
         ("x", 2, ErrorKind::Unsupported),
         ("0x", 1, ErrorKind::Corrupt),

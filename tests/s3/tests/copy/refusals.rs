@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent_admin::copy::{CopyStage, StoreCopy};
 use agent_core::clock::Effects;
-use agent_core::commit::{Expect, Trigger};
+use agent_core::commit::{Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
 use agent_core::session::NewSession;
@@ -20,7 +20,7 @@ use crate::world::{Place, fill, look};
 
 /// What the target has otherwise is named and stays; all else is copied.
 #[tokio::test]
-async fn what_the_target_has_otherwise_is_named_and_stays() {
+async fn differing_target_objects_are_named_and_kept() {
     let effects = Effects::default();
     let (here, there) = (Place::new("sqlite"), Place::new("files"));
     let (source, target) = (here.open().await, there.open().await);
@@ -34,8 +34,12 @@ async fn what_the_target_has_otherwise_is_named_and_stays() {
     let mut other = source.workspaces.list(agent_core::store::WorkspaceQuery::new()).await.unwrap().items;
     other.retain(|workspace| workspace.id != world.workspace);
     let changed = Some("provider = 'mine'".to_owned());
-    target.workspaces.save_config(other[0].id, changed, Expect::Any).await.unwrap();
-    source.workspaces.save_config(other[0].id, Some("a = 1".to_owned()), Expect::Absent).await.unwrap();
+    target.workspaces.save_config(other[0].id, changed, Precondition::MustNotExist).await.unwrap();
+    source
+        .workspaces
+        .save_config(other[0].id, Some("a = 1".to_owned()), Precondition::MustNotExist)
+        .await
+        .unwrap();
     let head = target.sessions.load(world.main).await.unwrap().head;
     for (storage, text) in [(&target, "mine"), (&source, "theirs")] {
         storage
@@ -45,7 +49,7 @@ async fn what_the_target_has_otherwise_is_named_and_stays() {
             .unwrap();
     }
     target.sessions.trigger(&effects, world.fork, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
-    target.bindings.bind(&world.laptop, other[0].id, Expect::Any).await.unwrap();
+    target.bindings.bind(&world.laptop, other[0].id, Precondition::None).await.unwrap();
     let new = NewSession::new(effects.new_session_id(), world.workspace);
     let new = source.sessions.create(&effects, new).await.unwrap();
     let before = look(&target).await;
@@ -54,11 +58,11 @@ async fn what_the_target_has_otherwise_is_named_and_stays() {
     assert!(!report.is_whole() && report.damaged.is_empty());
     let refused: Vec<_> = report.refused.iter().map(ToString::to_string).collect();
     let expected = [
-        ("device laptop", "it stays bound there"),
+        ("device laptop", "in the target, which was not changed"),
         (&format!("session {}", world.fork), "deleted in the target"),
-        (&format!("session {}", world.main), "another history"),
-        (&format!("workspace {}", other[0].id), "another configuration"),
-        (&format!("workspace {}", world.workspace), "another record"),
+        (&format!("session {}", world.main), "different history"),
+        (&format!("workspace {}", other[0].id), "different configuration"),
+        (&format!("workspace {}", world.workspace), "different record"),
     ];
     for (object, why) in expected {
         let named = |text: &&String| text.starts_with(object) && text.contains(why);
@@ -75,7 +79,7 @@ async fn what_the_target_has_otherwise_is_named_and_stays() {
 /// A session that is damaged in the source is named, and nothing of it is in the target; its fork, which needs
 /// it, is named, too, and all else is copied.
 #[tokio::test]
-async fn damage_in_the_source_is_named_and_the_rest_copied() {
+async fn source_damage_is_named_and_the_rest_is_copied() {
     let effects = Effects::default();
     let (here, there) = (Place::new("files"), Place::new("sqlite"));
     let source = here.open().await;
@@ -118,7 +122,7 @@ impl SessionStoreWrapper for Forgetful {
         if let Some(event) = page.events.last_mut()
             && !self.1.swap(true, Ordering::SeqCst)
         {
-            event.data = RawJson::parse("{\"text\":\"something else\"}").unwrap();
+            event.payload = RawJson::parse("{\"text\":\"something else\"}").unwrap();
         }
         Ok(page)
     }
@@ -126,7 +130,7 @@ impl SessionStoreWrapper for Forgetful {
 
 /// What was written is read back; a target that gives back something else is found out.
 #[tokio::test]
-async fn what_was_written_is_read_back_and_compared() {
+async fn copied_data_is_read_back_and_compared() {
     let (source, effects): (Storage, _) = (MemoryStore::new().into(), Effects::default());
     let new = NewSession::new(effects.new_session_id(), agent_core::WorkspaceId::DEFAULT);
     let session = source.sessions.create(&effects, new).await.unwrap();
@@ -138,11 +142,11 @@ async fn what_was_written_is_read_back_and_compared() {
         Arc::new(Forgetful(under.clone(), AtomicBool::new(false))),
         under.bindings.clone(),
     );
-    let copy = StoreCopy::new(source, target).watch(|progress| {
+    let copy = StoreCopy::new(source, target).with_progress(|progress| {
         assert_eq!((progress.stage, progress.done, progress.total), (CopyStage::Sessions, 1, Some(1)));
     });
     let report = copy.run().await.unwrap();
-    assert!(report.refused[0].reason.contains("other bytes than were written"), "{report:?}");
+    assert!(report.refused[0].reason.contains("differ from those that were written"), "{report:?}");
     // By now it gives back what it was given.
     assert!(copy.run().await.unwrap().is_whole());
 }

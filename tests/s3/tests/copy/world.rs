@@ -4,18 +4,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, LeaseRequest, RunEnd, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::{Event, NewEvent};
 use agent_core::json::RawJson;
 use agent_core::model::{Actor, CallId, Patch, Workspace};
 use agent_core::session::{NewSession, Session};
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{Binding, BindingQuery, ReadEvents, SessionQuery, Shelf, WorkspaceQuery};
+use agent_core::store::{Binding, BindingQuery, HiddenSession, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{
     DeviceId, Epoch, ErrorKind, MemoryStore, Revision, RunId, SessionId, SessionStoreExt, Storage,
     WorkspaceId,
 };
-use agent_runtime::holdings::{DocumentWrite, Documents};
+use agent_runtime::documents::{DocumentWrite, Documents};
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 use agent_storage_fs::FsConfig;
 use agent_storage_s3::S3Config;
@@ -102,14 +102,14 @@ async fn delete(storage: &Storage, effects: &Effects, id: SessionId) {
 
 /// Fills a store with a bit of everything: workspaces with and without configuration, one that is being deleted and one
 /// that was; a conversation with more commits than a record remembers, forks of forks, a child, sessions that are
-/// archived, running, deleted, purged, purged but for what a fork reads; a shelf with a document; bindings.
+/// archived, running, deleted, purged, purged but for what a fork reads; a hidden session with a document; bindings.
 pub(crate) async fn fill(storage: &Storage, effects: &Effects) -> World {
     let manager = WorkspaceManager::new(storage.clone(), effects.clone());
     let workspace = manager.create(NewWorkspace::new("first").with_provider("claude")).await.unwrap();
     let other = manager.create(NewWorkspace::new("Küche 안녕")).await.unwrap();
     manager.rename(other.id, "Küche").await.unwrap();
     let config = "provider = 'gemini'\n# a comment\r\n".to_owned();
-    storage.workspaces.save_config(workspace.id, Some(config), Expect::Absent).await.unwrap();
+    storage.workspaces.save_config(workspace.id, Some(config), Precondition::MustNotExist).await.unwrap();
     let laptop: DeviceId = "laptop".parse().unwrap();
     for (device, id) in [(&laptop, workspace.id), (&"../phone 안녕".parse().unwrap(), other.id)] {
         manager.bind(device, id).await.unwrap();
@@ -123,19 +123,20 @@ pub(crate) async fn fill(storage: &Storage, effects: &Effects) -> World {
     say(storage, effects, fork.id, "in the fork").await;
     let nested = storage.sessions.fork(effects, fork.id, None).await.unwrap();
     say(storage, effects, nested.id, "in the fork of the fork").await;
-    let child = storage.sessions.create_child(effects, fork.id, Patch::new().label("a", "b")).await.unwrap();
+    let child =
+        storage.sessions.create_child(effects, fork.id, Patch::new().with_label("a", "b")).await.unwrap();
     storage.sessions.trigger(effects, child.id, Trigger::Archive).await.unwrap();
 
     // A run that goes on, with an open call.
     let (running, run) = (manager.new_session(other.id, &Patch::new()).await.unwrap(), effects.new_run_id());
     let begin = Commit::seal(effects, running.id, running.head)
-        .event(NewEvent::user_message("go on"))
-        .trigger(Trigger::BeginRun(LeaseRequest::new("a host that is far away", run)));
+        .with_event(NewEvent::user_message("go on"))
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("a host that is far away", run)));
     let begun = commit(storage, begin).await;
     let call: CallId = "call 1".parse().unwrap();
     let called = Commit::seal(effects, running.id, begun.head)
-        .fence(run, begun.epoch)
-        .event(NewEvent::tool_use(call, "ls", RawJson::empty_object()));
+        .with_fence(run, begun.epoch)
+        .with_event(NewEvent::tool_use(call, "ls", RawJson::empty_object()));
     commit(storage, called).await;
 
     // Deleted; deleted with its fork; purged; purged but for what a fork reads.
@@ -161,17 +162,18 @@ pub(crate) async fn fill(storage: &Storage, effects: &Effects) -> World {
     delete(storage, effects, needed).await;
     manager.purge(needed).await.unwrap();
 
-    let shelf = Shelf::project(workspace.id, "apollo").open(&storage.sessions, effects).await.unwrap();
-    let documents = Documents::new(storage.sessions.clone(), effects.clone(), shelf.id);
+    let hidden =
+        HiddenSession::project(workspace.id, "apollo").open(&storage.sessions, effects).await.unwrap();
+    let documents = Documents::new(storage.sessions.clone(), effects.clone(), hidden.id);
     documents.put(DocumentWrite::new("plan", "to the moon", Actor::AGENT)).await.unwrap();
     // A session whose workspace has no record.
     let lone = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     storage.sessions.create(effects, lone).await.unwrap();
 
     let going = Workspace::new(effects.new_workspace_id(), "going", effects.new_session_id(), effects.now());
-    let mut going = storage.workspaces.put(going, Expect::Absent).await.unwrap();
+    let mut going = storage.workspaces.put(going, Precondition::MustNotExist).await.unwrap();
     going.status = agent_core::model::WorkspaceStatus::Deleting;
-    storage.workspaces.put(going, Expect::Any).await.unwrap();
+    storage.workspaces.put(going, Precondition::MustExist).await.unwrap();
     let gone = manager.create(NewWorkspace::new("gone")).await.unwrap();
     let said = manager.main_session(&gone).await.unwrap();
     say(storage, effects, said.id, "gone").await;
@@ -211,15 +213,15 @@ pub(crate) struct SeenSession {
 
 pub(crate) async fn look(storage: &Storage) -> Seen {
     let mut workspaces = Vec::new();
-    let query = WorkspaceQuery::new().with_deleting().limit(1000);
+    let query = WorkspaceQuery::new().with_deleting().with_limit(1000);
     for mut workspace in storage.workspaces.list(query).await.unwrap().items {
         // A store counts for itself.
         workspace.revision = Revision::ZERO;
         let config = storage.workspaces.load_config(workspace.id).await.unwrap();
         workspaces.push((workspace, config));
     }
-    let bindings = storage.bindings.list(BindingQuery::new().limit(1000)).await.unwrap().items;
-    let page = storage.sessions.list(SessionQuery::new().with_hidden().limit(1000)).await.unwrap();
+    let bindings = storage.bindings.list(BindingQuery::new().with_limit(1000)).await.unwrap().items;
+    let page = storage.sessions.list(SessionQuery::new().with_hidden().with_limit(1000)).await.unwrap();
     assert!(page.damaged.is_empty() && page.next.is_none());
     let mut sessions = Vec::new();
     for item in page.items {
@@ -248,7 +250,7 @@ pub(crate) async fn is_deleted(storage: &Storage, id: WorkspaceId) -> bool {
 pub(crate) async fn end_run(storage: &Storage, effects: &Effects, world: &World) -> agent_core::Result<()> {
     let now = storage.sessions.load(world.running).await?;
     let end = Commit::seal(effects, now.id, now.head)
-        .fence(world.run, world.epoch)
-        .trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+        .with_fence(world.run, world.epoch)
+        .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
     storage.sessions.commit(end).await.map(drop)
 }

@@ -55,7 +55,7 @@ impl Answers {
             for read in [
                 ReadEvents::first(1000),
                 ReadEvents::last(3),
-                ReadEvents::first(2).after(agent_core::Seq::new(3)),
+                ReadEvents::first(2).with_after(agent_core::Seq::new(3)),
             ] {
                 let read = storage.sessions.read(*id, read).await;
                 all.push(page(read.map(|page| (page.events, !page.damaged.is_empty()))));

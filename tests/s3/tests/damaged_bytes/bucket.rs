@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect};
+use agent_core::commit::{Commit, Precondition};
 use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
 use agent_core::session::NewSession;
@@ -15,7 +15,7 @@ use agent_storage_s3::S3Config;
 use s3_simulator::Simulator;
 
 use crate::answers::{Answers, Verdict};
-use crate::anything::made_up;
+use crate::arbitrary_input::made_up;
 use crate::fixture::{Names, fill};
 use crate::{Ordering, PANICS, count_panics, seeded};
 
@@ -118,7 +118,7 @@ fn other(effects: &Effects, own: &[u8], all: &[Vec<u8>], n: usize) -> Vec<u8> {
     let cut = |bytes: &[u8]| bytes[..below(effects, bytes.len())].to_vec();
     match n % 8 {
         0 => (0..below(effects, 400)).map(|_| below(effects, 256) as u8).collect(),
-        1 => made_up(effects, std::slice::from_ref(&b"{\"format\":1,\"kind\":\"commit\"}\n".to_vec())),
+        1 => made_up(effects, std::slice::from_ref(&b"{\"format\":2,\"kind\":\"commit\"}\n".to_vec())),
         2 => Vec::new(),
         3 | 4 => all[below(effects, all.len())].clone(),
         5 => cut(own),
@@ -145,7 +145,7 @@ fn other(effects: &Effects, own: &[u8], all: &[Vec<u8>], n: usize) -> Vec<u8> {
 /// no answer is wrong: it is as before, or damage is named, by a store that is opened then and by one that has read
 /// before.
 #[tokio::test]
-async fn no_object_of_a_bucket_gives_a_wrong_answer() {
+async fn damaged_bucket_objects_give_no_wrong_answer() {
     count_panics();
     let (seed, effects) = seeded();
     let sound = Sound::make(&effects).await;
@@ -187,10 +187,10 @@ async fn no_object_of_a_bucket_gives_a_wrong_answer() {
     assert_eq!(PANICS.load(Ordering::SeqCst), 0);
 }
 
-/// What names where an event lies was once written without the checksum of its line. It is still followed: the event is
-/// found in the object that it came with.
+/// A line that names where an event lies, and lacks the checksum of that line, is not followed: the event is found in the
+/// object that it came with.
 #[tokio::test]
-async fn places_without_a_checksum_are_followed() {
+async fn locations_without_a_checksum_are_followed() {
     let (_, effects) = seeded();
     let sound = Sound::make(&effects).await;
     let mut changed = 0;
@@ -262,7 +262,7 @@ fn forged(effects: &Effects, own: &[u8], all: &[Vec<u8>]) -> Vec<u8> {
 /// Whatever lines with sound checksums stand in any object, they are read or refused, and written on or not; nothing
 /// panics, and nothing goes on and on.
 #[tokio::test]
-async fn any_lines_in_any_object_of_a_bucket_are_read_or_refused() {
+async fn forged_bucket_objects_are_read_or_refused() {
     count_panics();
     let (seed, effects) = seeded();
     let sound = Sound::make(&effects).await;
@@ -289,14 +289,14 @@ async fn look_and_write(storage: &Storage, names: &Names, effects: &Effects) -> 
     let answers = Answers::of(storage, names).await;
     for id in &names.sessions {
         if let Ok(now) = storage.sessions.load(*id).await {
-            let commit = Commit::seal(effects, *id, now.head).event(NewEvent::user_message("on"));
+            let commit = Commit::seal(effects, *id, now.head).with_event(NewEvent::user_message("on"));
             let _ = storage.sessions.commit(commit).await;
             let _ = storage.sessions.read(*id, ReadEvents::last(5)).await;
         }
     }
     for id in &names.workspaces {
         let record = Workspace::new(*id, "on", effects.new_session_id(), effects.now());
-        let _ = storage.workspaces.put(record, Expect::Any).await;
+        let _ = storage.workspaces.put(record, Precondition::MustExist).await;
         let _ = storage.bindings.unbind_workspace(*id).await;
     }
     answers

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Expect, LeaseRequest, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::{Patch, Title, Workspace};
 use agent_core::session::{NewSession, Session};
@@ -131,15 +131,19 @@ pub(crate) async fn fill(storage: &Storage, effects: &Effects) -> Names {
     for name in ["home", "work", "gone"] {
         let (id, main) = (effects.new_workspace_id(), effects.new_session_id());
         let record = Workspace::new(id, name, main, effects.now());
-        storage.workspaces.put(record, Expect::Absent).await.unwrap();
+        storage.workspaces.put(record, Precondition::MustNotExist).await.unwrap();
         names.workspaces.push(id);
     }
     let [home, work, gone] = names.workspaces[..] else { unreachable!() };
-    storage.workspaces.save_config(home, Some("a = 1\n".into()), Expect::Absent).await.unwrap();
+    storage.workspaces.save_config(home, Some("a = 1\n".into()), Precondition::MustNotExist).await.unwrap();
     storage.workspaces.delete(gone).await.unwrap();
     for (device, workspace) in [("laptop", home), ("phone", work)] {
         names.devices.push(device.parse().unwrap());
-        storage.bindings.bind(names.devices.last().unwrap(), workspace, Expect::Absent).await.unwrap();
+        storage
+            .bindings
+            .bind(names.devices.last().unwrap(), workspace, Precondition::MustNotExist)
+            .await
+            .unwrap();
     }
     names.devices.push("none".parse().unwrap());
 
@@ -152,19 +156,19 @@ pub(crate) async fn fill(storage: &Storage, effects: &Effects) -> Names {
         ];
         now = storage.sessions.append(effects, now.id, now.head, said).await.unwrap().session;
     }
-    let patch = Patch::new().title(Title::by_user("Küche")).label("project", "x");
+    let patch = Patch::new().with_title(Title::by_user("Küche")).with_label("project", "x");
     now = storage.sessions.update(effects, now.id, now.head, patch).await.unwrap().session;
     let fork = storage.sessions.fork(effects, now.id, None).await.unwrap();
     let run = effects.new_run_id();
     let begin = Commit::seal(effects, fork.id, fork.head)
-        .event(NewEvent::user_message("on"))
-        .trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
+        .with_event(NewEvent::user_message("on"))
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
     storage.sessions.commit(begin).await.unwrap();
     let short = new(storage, effects, work).await;
     let dead = new(storage, effects, work).await;
-    let delete = Commit::seal(effects, dead.id, dead.head).trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = Commit::seal(effects, dead.id, dead.head).with_trigger(Trigger::Delete(Reason::UserDeleted));
     let dead = storage.sessions.commit(delete).await.unwrap().session;
-    storage.sessions.purge(Purge::new(dead.id, dead.head).keep(Seq::ZERO)).await.unwrap();
+    storage.sessions.purge(Purge::new(dead.id, dead.head).with_keep_through(Seq::ZERO)).await.unwrap();
     names.sessions = vec![now.id, fork.id, short.id, dead.id, effects.new_session_id()];
     names
 }

@@ -8,7 +8,7 @@
 #![allow(clippy::print_stderr, reason = "a table of what was damaged, and the seed to do it again")]
 
 mod answers;
-mod anything;
+mod arbitrary_input;
 mod bucket;
 mod fixture;
 

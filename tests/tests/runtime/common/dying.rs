@@ -7,7 +7,7 @@ use agent_core::commit::{Commit, Committed, Step};
 use agent_core::event::{EventType, NewEvent};
 use agent_core::session::{Session, SessionSummary};
 use agent_core::store::{
-    Capabilities, Damaged, EventPage, Page, Pulse, Purge, Purged, ReadEvents, SessionQuery,
+    Capabilities, Damaged, EventPage, LeaseStatus, Page, Purge, Purged, ReadEvents, SessionQuery,
 };
 use agent_core::{
     Epoch, Error, ErrorKind, Result, Seq, SessionId, SessionStore, Storage, WriteOutcome, async_trait,
@@ -108,12 +108,12 @@ impl SessionStore for Dying {
         unless_dead!(self, self.under.purge(purge))
     }
 
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
-        if self.is_dead() { Ok(()) } else { self.under.beat(id, epoch).await }
+    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        if self.is_dead() { Ok(()) } else { self.under.heartbeat(id, epoch).await }
     }
 
-    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
-        unless_dead!(self, self.under.pulse(id, epoch))
+    async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
+        unless_dead!(self, self.under.lease_status(id, epoch))
     }
 
     async fn check(&self) -> Result<Vec<Damaged>> {

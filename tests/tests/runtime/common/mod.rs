@@ -6,19 +6,20 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agent_core::commit::{Commit, Committed, Expect};
-use agent_core::event::{Body, Event, ToolResult, ToolUse};
+use agent_core::commit::{Commit, Committed, Precondition};
+use agent_core::event::{Event, EventPayload, ToolResult, ToolUse};
 use agent_core::model::Workspace;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::store::{
-    ContentHash, EventPage, Page, Pulse, ReadEvents, SessionQuery, SessionStoreWrapper, WorkspaceQuery,
+    ContentHash, EventPage, LeaseStatus, Page, ReadEvents, SessionQuery, SessionStoreWrapper, WorkspaceQuery,
 };
 use agent_core::{
     DeviceId, Epoch, Error, ErrorKind, Result, Revision, Seq, SessionId, SessionStore, SessionStoreExt,
     Storage, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait,
 };
 use agent_runtime::{
-    AgentBuilder, AgentRuntime, Config, LlmProvider, Plugin, Run, RunReport, SessionHandle, Update,
+    AgentBuilder, AgentRuntime, Config, Conversation, LlmProvider, Plugin, Queued, Run, RunError, RunReport,
+    Update,
 };
 use futures::{StreamExt, TryStreamExt};
 use tokio::sync::watch;
@@ -34,7 +35,8 @@ pub(crate) fn agent_with<const N: usize>(
     config: Config,
     plugins: [Arc<dyn Plugin>; N],
 ) -> AgentRuntime {
-    let mut builder = AgentBuilder::new(config).with_llm(Arc::new(provider)).with_storage(storage.clone());
+    let mut builder =
+        AgentBuilder::new().with_config(config).with_llm(provider).with_storage(storage.clone());
     for plugin in plugins {
         builder = builder.with_plugin(plugin);
     }
@@ -64,6 +66,22 @@ pub(crate) async fn try_read(mut run: Run) -> (String, Result<RunReport>) {
     panic!("the stream ended without an end");
 }
 
+/// The input of a run that was not started.
+pub(crate) async fn queued(run: Run) -> Queued {
+    match run.finish().await {
+        Err(RunError::Queued(queued)) => queued,
+        other => panic!("it is not queued: {other:?}"),
+    }
+}
+
+/// Reads a run to its end, if it was started.
+pub(crate) async fn ended(run: Run) {
+    match run.finish().await {
+        Ok(_) | Err(RunError::Queued(_)) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
+
 /// Reads a run until it says its first text.
 pub(crate) async fn until_text(run: &mut Run) -> String {
     loop {
@@ -76,31 +94,33 @@ pub(crate) async fn until_text(run: &mut Run) -> String {
 }
 
 /// The whole history.
-pub(crate) async fn log(chat: &SessionHandle) -> Vec<Event> {
+pub(crate) async fn log(chat: &Conversation) -> Vec<Event> {
     let sessions = &chat.runtime().storage().sessions;
     sessions.events(chat.id(), Seq::ZERO).try_collect().await.unwrap()
 }
 
 /// Who said what, in the order of the log.
-pub(crate) async fn said(chat: &SessionHandle) -> Vec<(&'static str, String)> {
+pub(crate) async fn said(chat: &Conversation) -> Vec<(&'static str, String)> {
     let events = log(chat).await;
     events
         .iter()
-        .filter_map(|event| match event.body().unwrap() {
-            Body::UserMessage(message) => Some(("user", message.text)),
-            Body::AgentMessage(message) => Some(("agent", message.text)),
+        .filter_map(|event| match event.decode().unwrap() {
+            EventPayload::UserMessage(message) => Some(("user", message.text)),
+            EventPayload::AgentMessage(message) => Some(("agent", message.text)),
             _ => None,
         })
         .collect()
 }
 
 /// The calls in the log, each with its results.
-pub(crate) async fn calls(chat: &SessionHandle) -> Vec<(ToolUse, Vec<ToolResult>)> {
+pub(crate) async fn calls(chat: &Conversation) -> Vec<(ToolUse, Vec<ToolResult>)> {
     let mut calls: Vec<(ToolUse, Vec<ToolResult>)> = Vec::new();
     for event in log(chat).await {
-        match event.body().unwrap() {
-            Body::AgentToolUse(call) | Body::AgentCustomToolUse(call) => calls.push((call, Vec::new())),
-            Body::AgentToolResult(result) | Body::UserCustomToolResult(result) => {
+        match event.decode().unwrap() {
+            EventPayload::AgentToolUse(call) | EventPayload::AgentCustomToolUse(call) => {
+                calls.push((call, Vec::new()));
+            }
+            EventPayload::AgentToolResult(result) | EventPayload::UserCustomToolResult(result) => {
                 let slot = calls.iter_mut().rev().find(|(call, _)| call.call == result.call);
                 slot.expect("no result without its call").1.push(result);
             }
@@ -111,7 +131,7 @@ pub(crate) async fn calls(chat: &SessionHandle) -> Vec<(ToolUse, Vec<ToolResult>
 }
 
 /// Checks that the record is what the log folds into, and that the log has no gap.
-pub(crate) async fn check_log(chat: &SessionHandle) {
+pub(crate) async fn check_log(chat: &Conversation) {
     let events = log(chat).await;
     let now = chat.refresh().await.unwrap();
     for (n, event) in (1..).zip(&events) {
@@ -243,6 +263,11 @@ impl Faulty {
         self.0.held.send_replace(hold);
     }
 
+    /// Whether a commit waits.
+    pub(crate) fn holds(&self) -> bool {
+        *self.0.held.borrow() && self.0.held.receiver_count() > 0
+    }
+
     /// Commits take so long from now on.
     pub(crate) fn slow_commits(&self, time: Duration) {
         *self.0.slow.lock().unwrap() = time;
@@ -310,17 +335,17 @@ impl SessionStoreWrapper for Faulty {
         self.0.under.sessions.list(query).await
     }
 
-    async fn beat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
         if self.0.beats_down.load(Ordering::SeqCst) {
             return Ok(());
         }
-        self.0.under.sessions.beat(id, epoch).await
+        self.0.under.sessions.heartbeat(id, epoch).await
     }
 
-    async fn pulse(&self, id: SessionId, epoch: Epoch) -> Result<Pulse> {
+    async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
         down(&self.0.pulses_down)?;
-        let pulse = self.0.under.sessions.pulse(id, epoch).await?;
-        Ok(Pulse::new(pulse.beat, *self.0.dead.lock().unwrap() == Some(epoch)))
+        let lease_status = self.0.under.sessions.lease_status(id, epoch).await?;
+        Ok(LeaseStatus::new(lease_status.heartbeat, *self.0.dead.lock().unwrap() == Some(epoch)))
     }
 }
 
@@ -334,7 +359,7 @@ impl WorkspaceStore for Faulty {
         self.0.under.workspaces.load(id).await
     }
 
-    async fn put(&self, workspace: Workspace, expect: Expect<Revision>) -> Result<Workspace> {
+    async fn put(&self, workspace: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
         down(&self.0.puts_down)?;
         self.0.under.workspaces.put(workspace, expect).await
     }
@@ -359,7 +384,7 @@ impl WorkspaceStore for Faulty {
         &self,
         id: WorkspaceId,
         text: Option<String>,
-        expect: Expect<ContentHash>,
+        expect: Precondition<ContentHash>,
     ) -> Result<()> {
         self.0.under.workspaces.save_config(id, text, expect).await
     }

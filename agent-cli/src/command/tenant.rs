@@ -1,0 +1,177 @@
+//! `chat tenant`.
+
+use agent_core::store::{BindingQuery, PageQuery, SessionQuery, WorkspaceQuery, pages};
+use agent_core::{Backend, Storage, TenantId};
+use agent_storage_fs::FsConfig;
+use clap::Subcommand;
+use futures::TryStreamExt;
+use serde_json::json;
+
+use super::consent::Consent;
+use super::copy::Copy;
+use super::output::{Out, damage};
+use super::progress::Progress;
+use super::tenants::all;
+use crate::args::Args;
+use crate::chat::counted;
+use crate::failure::Failure;
+use crate::help::examples;
+use crate::stores::{Address, copy_address};
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum TenantCommand {
+    /// List the tenants that have data
+    #[command(after_help = examples!("chat tenant list", "chat tenant list --json"))]
+    List,
+    /// Copy a tenant to a new store: workspaces with configuration and areas, sessions, devices, audit
+    ///
+    /// The copy is a store with this one tenant. `chat --data-dir FOLDER --tenant NAME` opens it, and `chat copy
+    /// files:FOLDER STORE --tenant NAME` copies it into another store. Existing data in the target is not changed. An
+    /// interrupted export is completed by the same command. The folders mcp, skills and memory that a store on files keeps
+    /// for the host are not copied.
+    #[command(after_help = examples!("chat tenant export acme acme-export", "chat tenant export acme sqlite:acme.db"))]
+    Export {
+        /// Tenant
+        name: TenantId,
+        /// Target: a folder or the address of a store (sqlite:PATH, files:PATH, s3://BUCKET/PREFIX)
+        #[arg(value_name = "TO", value_parser = target)]
+        to: Address,
+        /// Show progress on standard error
+        #[arg(long, value_enum, default_value = "auto")]
+        progress: Progress,
+    },
+    /// Delete all data of a tenant permanently: workspaces, sessions, devices and audit
+    ///
+    /// Refused while a session of the tenant runs. An interrupted deletion is completed by the same command.
+    #[command(after_help = examples!("chat tenant delete acme --dry-run", "chat tenant delete acme"))]
+    Delete {
+        /// Tenant
+        name: TenantId,
+        /// Only show what would be deleted
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        consent: Consent,
+    },
+}
+
+/// Parses the target of an export: the address of a store if it has a known prefix, else a folder.
+fn target(text: &str) -> Result<Address, String> {
+    let is_address =
+        text.split_once(':').is_some_and(|(kind, _)| matches!(kind, "files" | "sqlite" | "s3" | "memory"));
+    if is_address { copy_address(text) } else { Ok(Address::files(FsConfig::new(text))) }
+}
+
+impl TenantCommand {
+    pub(super) async fn run(self, args: &Args) -> Result<(), Failure> {
+        if args.tenant.is_some() {
+            let text = "`chat tenant` does not use --tenant; pass the tenant as an argument, as in `chat tenant delete NAME`";
+            return Err(Failure::new(2, "invalid_input", text));
+        }
+        if let Self::Export { name, to, progress } = self {
+            return export(args, &name, to, progress).await;
+        }
+        let store = args.address()?.existing().await?;
+        let done = match self {
+            Self::Delete { name, dry_run, consent } => {
+                delete(&Out::new(args.json), &*store, &name, dry_run, &consent).await
+            }
+            _ => list(&Out::new(args.json), &*store).await,
+        };
+        let closed = store.close().await;
+        done.and(closed.map_err(Failure::from))
+    }
+}
+
+async fn list(out: &Out, store: &dyn Backend) -> Result<(), Failure> {
+    let (tenants, damaged) = all(store).await?;
+    let rows: Vec<_> = tenants.iter().map(|tenant| vec![tenant.to_string()]).collect();
+    out.table(&json!({"items": tenants, "damaged": damage(&damaged)}), &["TENANT"], &rows);
+    match damaged.first() {
+        Some(damage) => Err(Failure::incomplete(format!("the list of tenants is damaged: {damage}"))),
+        None => Ok(()),
+    }
+}
+
+async fn export(args: &Args, name: &TenantId, to: Address, progress: Progress) -> Result<(), Failure> {
+    let place = to.shown();
+    Copy::of_tenant(args.address()?, to, progress).run_for(args, Some(name)).await?;
+    let out = Out::new(args.json);
+    out.note(&format!("(exported tenant {name} to {place}, a store with this one tenant)"));
+    Ok(())
+}
+
+async fn delete(
+    out: &Out,
+    store: &dyn Backend,
+    name: &TenantId,
+    dry_run: bool,
+    consent: &Consent,
+) -> Result<(), Failure> {
+    let (there, _) = all(store).await?;
+    let absent = || {
+        let names = there.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        Failure::absent(format!("tenant {name} has no data in this store; tenants with data: {names}"))
+    };
+    let is_there = there.contains(name);
+    if dry_run {
+        if !is_there {
+            return Err(absent());
+        }
+        let [sessions, workspaces, devices] = counts(&store.tenant(name)).await?;
+        let report = json!({
+            "dry_run": true, "deleted": name, "sessions": sessions, "workspaces": workspaces, "devices": devices,
+        });
+        let text = format!("would delete tenant {name}: {}", contents(sessions, workspaces, devices));
+        out.result(&report, &text);
+        return Ok(());
+    }
+    // No question is asked about a tenant without data; the remainder of an interrupted deletion is removed.
+    if is_there {
+        consent.ask(&format!("the deletion of tenant {name}"))?;
+    }
+    let done = store.delete_tenant(name).await?;
+    if done.is_empty() && !is_there {
+        return Err(absent());
+    }
+    let report = json!({
+        "dry_run": false, "deleted": name, "sessions": done.sessions, "workspaces": done.workspaces,
+        "devices": done.bindings,
+    });
+    let text = format!("deleted tenant {name}: {}", contents(done.sessions, done.workspaces, done.bindings));
+    out.result(&report, &text);
+    Ok(())
+}
+
+/// Describes the contents of a tenant.
+fn contents(sessions: u64, workspaces: u64, devices: u64) -> String {
+    let (sessions, workspaces) = (counted(sessions, "session"), counted(workspaces, "workspace"));
+    format!("{sessions}, {workspaces}, {}", counted(devices, "device"))
+}
+
+/// Counts the sessions, workspaces and devices of a tenant.
+async fn counts(storage: &Storage) -> Result<[u64; 3], Failure> {
+    let sessions = SessionQuery::new().with_hidden().with_limit(1000);
+    let workspaces = WorkspaceQuery::new().with_deleting().with_limit(1000);
+    Ok([
+        count(sessions, |query| storage.sessions.list(query)).await?,
+        count(workspaces, |query| storage.workspaces.list(query)).await?,
+        count(BindingQuery::new().with_limit(1000), |query| storage.bindings.list(query)).await?,
+    ])
+}
+
+async fn count<
+    Q: PageQuery,
+    T: Send,
+    F: Future<Output = agent_core::Result<agent_core::store::Page<T>>> + Send,
+>(
+    query: Q,
+    list: impl Fn(Q) -> F + Send,
+) -> Result<u64, Failure> {
+    let mut pages = pages(query, list);
+    let mut count = 0;
+    while let Some(page) = pages.try_next().await? {
+        count += (page.items.len() + page.damaged.len()) as u64;
+    }
+    Ok(count)
+}

@@ -1,0 +1,511 @@
+//! Conversations by the host's own keys: one session for each key of a workspace, created when it is first opened.
+
+use std::sync::Arc;
+
+use crate::handle::Conversation;
+use crate::retention::Erasure;
+use crate::runtime::agent::AgentRuntime;
+use crate::runtime::run::{Input, Run};
+use crate::workspaces::{ATTEMPTS, WorkspaceManager};
+use agent_core::session::{ConversationKey, NewSession, Session};
+use agent_core::state::SessionState;
+use agent_core::text::quoted;
+use agent_core::{Error, ErrorKind, Result, SessionId, WorkspaceId};
+
+/// Handle to one workspace of an agent, which opens conversations in it. Cloning is cheap.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::MemoryStore;
+/// # use agent_runtime::{AgentBuilder, EchoProvider, NewWorkspace};
+/// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+/// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+/// let sales = agent.workspaces().create(NewWorkspace::new("sales")).await?;
+/// let chat = agent.workspace(sales.id).conversation("customer/4711").await?;
+/// assert_eq!(chat.record().workspace, sales.id);
+///
+/// // The same key in the default workspace is another conversation.
+/// assert_ne!(agent.conversation("customer/4711").await?.id(), chat.id());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct WorkspaceHandle {
+    runtime: AgentRuntime,
+    id: WorkspaceId,
+}
+
+/// Conversation and the run that answers its new input: the result of
+/// [`conversation_with`](AgentRuntime::conversation_with).
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ConversationRun {
+    /// Conversation that received the input.
+    pub conversation: Conversation,
+    /// Run that answers the input, as returned by [`Conversation::prompt`].
+    pub run: Run,
+    /// True if this call created the conversation; false if it existed already.
+    pub created: bool,
+}
+
+impl AgentRuntime {
+    /// Returns a handle to a workspace. No I/O: the first call that needs the workspace checks that it exists.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{ErrorKind, MemoryStore};
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// let unknown = agent.workspace("018f4e9a-7a2b-7c3d-8e4f-ffffffffffff".parse()?);
+    /// let error = unknown.conversation("support/4711").await.unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::NotFound);
+    /// # Ok(()) }
+    /// ```
+    pub fn workspace(&self, id: WorkspaceId) -> WorkspaceHandle {
+        WorkspaceHandle { runtime: self.clone(), id }
+    }
+
+    /// Opens the conversation of a key in the default workspace; creates both if they do not exist. Starts no run.
+    ///
+    /// A key is any text of 1 to 512 bytes without control characters. It is compared byte by byte and never becomes a
+    /// path. The id of the session is [derived](ConversationKey::session_id) from the workspace and the key. If several
+    /// callers open a key at once, in any number of processes, one of them creates the session and all open it.
+    ///
+    /// The session's record holds the key as the label
+    /// [`CONVERSATION_KEY`](agent_core::model::Attributes::CONVERSATION_KEY), by which lists find it; a fork does not
+    /// inherit it.
+    ///
+    /// The cost is one read of the record if the conversation exists and is the first of its key; otherwise see
+    /// [`recreate_conversation`](Self::recreate_conversation).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::model::Attributes;
+    /// # use agent_core::store::SessionQuery;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// let chat = agent.conversation("support/4711").await?;
+    /// chat.prompt("Hello").await?.finish().await?;
+    ///
+    /// let again = agent.conversation("support/4711").await?;
+    /// assert_eq!(again.id(), chat.id());
+    /// assert_eq!(again.record().counts.messages(), 2);
+    ///
+    /// let query = SessionQuery::new().with_label(Attributes::CONVERSATION_KEY, "support/4711");
+    /// assert_eq!(agent.storage().sessions.list(query).await?.items[0].id, chat.id());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it returns, the conversation may have been created; call it again.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for the key; `Deleted` if the conversation was deleted:
+    /// [`recreate_conversation`](Self::recreate_conversation) begins a new one; `Corrupt` if it is damaged. Errors of
+    /// the stores, unchanged.
+    pub async fn conversation(&self, key: &str) -> Result<Conversation> {
+        self.workspace(WorkspaceId::DEFAULT).conversation(key).await
+    }
+
+    /// Opens the conversation of a key in the default workspace, creates it if it does not exist, and prompts it.
+    ///
+    /// If the conversation does not exist, one commit creates it, stores the input and starts the run: a crash leaves
+    /// either nothing or a conversation with its input. If it exists, it is [prompted](Conversation::prompt).
+    /// [`created`](ConversationRun::created) distinguishes the two cases.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// let first = agent.conversation_with("support/4711", "Hello").await?;
+    /// assert!(first.created);
+    /// first.run.finish().await?;
+    ///
+    /// let second = agent.conversation_with("support/4711", "Hello again").await?;
+    /// assert!(!second.created);
+    /// second.run.finish().await?;
+    /// assert_eq!(second.conversation.refresh().await?.counts.messages(), 4);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it returns, either the input is stored and the run continues, or nothing is
+    /// stored.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`conversation`](Self::conversation) and of [`Conversation::prompt`].
+    pub async fn conversation_with(&self, key: &str, input: impl Into<Input>) -> Result<ConversationRun> {
+        self.workspace(WorkspaceId::DEFAULT).conversation_with(key, input).await
+    }
+
+    /// Opens the conversation of a key in the default workspace like [`conversation`](Self::conversation), but begins a
+    /// new one if it was deleted.
+    ///
+    /// The new conversation is empty and has the same key; the deleted one stays deleted, also after a purge. If several
+    /// callers do this at once, one of them creates the session and all open it. A conversation that is not deleted is
+    /// returned unchanged.
+    ///
+    /// The cost grows with the logarithm of the number of deleted conversations of the key: for a thousand of them,
+    /// about twenty reads of a record.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{ErrorKind, MemoryStore};
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// let old = agent.conversation("support/4711").await?;
+    /// old.delete().await?;
+    /// let error = agent.conversation("support/4711").await.unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::Deleted);
+    ///
+    /// let new = agent.recreate_conversation("support/4711").await?;
+    /// assert_ne!(new.id(), old.id());
+    /// assert_eq!(agent.conversation("support/4711").await?.id(), new.id());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`conversation`](Self::conversation).
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`conversation`](Self::conversation), except for the `Deleted` of the conversation itself.
+    pub async fn recreate_conversation(&self, key: &str) -> Result<Conversation> {
+        self.workspace(WorkspaceId::DEFAULT).recreate_conversation(key).await
+    }
+
+    /// Erases the conversation of a key in the default workspace, and all deleted ones before it that had the same key.
+    ///
+    /// Each is [erased](Conversation::erase): deleted if it is not deleted yet, and its bytes removed. The result is the
+    /// sum for all of them. The call can be repeated, also after an error or a crash at any step. The cost grows with
+    /// the number of deleted conversations of the key.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// let begun = agent.conversation_with("customer/4711", "My address is …").await?;
+    /// begun.run.finish().await?;
+    ///
+    /// let erased = agent.erase_conversation("customer/4711").await?;
+    /// assert!(erased.events > 0 && erased.needed_by.is_none());
+    /// assert_eq!(agent.erase_conversation("customer/4711").await?.events, 0);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it returns, a part of the bytes may be left; call it again.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for the key; `NotFound` if there was never a conversation with this key; errors of
+    /// [`Conversation::erase`].
+    pub async fn erase_conversation(&self, key: &str) -> Result<Erasure> {
+        self.workspace(WorkspaceId::DEFAULT).erase_conversation(key).await
+    }
+}
+
+impl WorkspaceHandle {
+    /// Returns the workspace's id.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, WorkspaceId};
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// assert_eq!(agent.workspace(WorkspaceId::DEFAULT).id(), WorkspaceId::DEFAULT);
+    /// # Ok(()) }
+    /// ```
+    pub const fn id(&self) -> WorkspaceId {
+        self.id
+    }
+
+    /// Opens the conversation of a key in this workspace; creates it if it does not exist. See
+    /// [`AgentRuntime::conversation`].
+    ///
+    /// The workspace must exist, except for [the default one](WorkspaceId::DEFAULT), which is created.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider, NewWorkspace};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// let sales = agent.workspace(agent.workspaces().create(NewWorkspace::new("sales")).await?.id);
+    /// let chat = sales.conversation("customer/4711").await?;
+    /// assert_eq!(sales.conversation("customer/4711").await?.id(), chat.id());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`AgentRuntime::conversation`]; if the conversation would be new, also `NotFound` and `Deleted` for the
+    /// workspace, and `Busy` while it is being deleted.
+    pub async fn conversation(&self, key: &str) -> Result<Conversation> {
+        self.open(key, false).await
+    }
+
+    /// Opens the conversation of a key in this workspace, creates it if it does not exist, and prompts it. See
+    /// [`AgentRuntime::conversation_with`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider, NewWorkspace};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// let sales = agent.workspace(agent.workspaces().create(NewWorkspace::new("sales")).await?.id);
+    /// let begun = sales.conversation_with("customer/4711", "Hello").await?;
+    /// assert_eq!((begun.created, begun.run.finish().await?.text), (true, "Hello".to_owned()));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`conversation`](Self::conversation) and of [`Conversation::prompt`].
+    pub async fn conversation_with(&self, key: &str, input: impl Into<Input>) -> Result<ConversationRun> {
+        let (key, input) = (key.parse()?, input.into());
+        let workspaces = &self.runtime.workspaces;
+        for _ in 0..ATTEMPTS {
+            match workspaces.place(self.id, &key, false).await? {
+                Lookup::Taken(session) => {
+                    let conversation = Conversation::new(self.runtime.clone(), session);
+                    let run = conversation.prompt(input).await?;
+                    return Ok(ConversationRun { conversation, run, created: false });
+                }
+                Lookup::Free(new) => {
+                    let begun = Conversation::begin_new(self.runtime.clone(), *new, input.clone()).await;
+                    if let Some((conversation, run)) = workspaces.unless_raced(self.id, begun).await? {
+                        return Ok(ConversationRun { conversation, run, created: true });
+                    }
+                }
+            }
+        }
+        Err(keeps_changing(self.id, &key))
+    }
+
+    /// Opens the conversation of a key in this workspace, and begins a new one if it was deleted. See
+    /// [`AgentRuntime::recreate_conversation`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider, NewWorkspace};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// let sales = agent.workspace(agent.workspaces().create(NewWorkspace::new("sales")).await?.id);
+    /// sales.conversation("customer/4711").await?.delete().await?;
+    /// assert_eq!(sales.recreate_conversation("customer/4711").await?.record().counts.messages(), 0);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`conversation`](Self::conversation), except for the `Deleted` of the conversation itself.
+    pub async fn recreate_conversation(&self, key: &str) -> Result<Conversation> {
+        self.open(key, true).await
+    }
+
+    /// Erases the conversation of a key in this workspace, and all deleted ones before it that had the same key. See
+    /// [`AgentRuntime::erase_conversation`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider, NewWorkspace};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// let sales = agent.workspace(agent.workspaces().create(NewWorkspace::new("sales")).await?.id);
+    /// sales.conversation("customer/4711").await?;
+    /// assert!(sales.erase_conversation("customer/4711").await?.events > 0);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`AgentRuntime::erase_conversation`].
+    pub async fn erase_conversation(&self, key: &str) -> Result<Erasure> {
+        let key = key.parse()?;
+        let workspaces = &self.runtime.workspaces;
+        let newest = workspaces.newest(self.id, &key).await?.ok_or_else(|| absent(self.id, &key))?;
+        let mut earlier = Erasure::default();
+        for generation in 0..newest.generation {
+            let erased = workspaces.erase_before_another(key.session_id(self.id, generation)).await?;
+            earlier = earlier.and(erased);
+        }
+        let last = match newest.record {
+            Ok(session) => Conversation::new(self.runtime.clone(), session).erase().await?,
+            Err(_) => workspaces.erase(key.session_id(self.id, newest.generation)).await?,
+        };
+        Ok(earlier.and(last))
+    }
+
+    async fn open(&self, key: &str, recreates: bool) -> Result<Conversation> {
+        let key = key.parse()?;
+        let workspaces = &self.runtime.workspaces;
+        for _ in 0..ATTEMPTS {
+            let session = match workspaces.place(self.id, &key, recreates).await? {
+                Lookup::Taken(session) => session,
+                Lookup::Free(new) => {
+                    let created = workspaces.create_session(*new).await;
+                    let Some(session) = workspaces.unless_raced(self.id, created).await? else { continue };
+                    session
+                }
+            };
+            return Conversation::new(self.runtime.clone(), session).freeze_config().await;
+        }
+        Err(keeps_changing(self.id, &key))
+    }
+}
+
+/// Place of a conversation in its workspace.
+enum Lookup {
+    /// The conversation exists.
+    Taken(Arc<Session>),
+    /// The conversation does not exist; this session is to be created for it.
+    Free(Box<NewSession>),
+}
+
+/// Newest session of a key.
+struct Newest {
+    /// Number of the session among those of the key, from 0.
+    generation: u64,
+    /// Record of the session; `Err` if it is damaged.
+    record: Result<Arc<Session>>,
+}
+
+impl Newest {
+    fn is_living(&self) -> bool {
+        self.record.as_ref().is_ok_and(|session| session.status.state != SessionState::Deleted)
+    }
+}
+
+impl WorkspaceManager {
+    /// Returns the conversation of a key, or the session to create for it. With `recreates`, a deleted conversation is
+    /// replaced, too.
+    async fn place(&self, workspace: WorkspaceId, key: &ConversationKey, recreates: bool) -> Result<Lookup> {
+        let generation = match self.newest(workspace, key).await? {
+            None => 0,
+            Some(newest) if newest.is_living() => return newest.record.map(Lookup::Taken),
+            Some(Newest { generation, record }) => {
+                record?;
+                if !recreates {
+                    return Err(deleted(workspace, key));
+                }
+                generation + 1
+            }
+        };
+        self.need_workspace(workspace).await?;
+        Ok(Lookup::Free(Box::new(NewSession::conversation(key, workspace, generation))))
+    }
+
+    /// Returns the newest session of a key; `None` if no session has this key.
+    ///
+    /// Each session of a key is created after the deletion of the one before it, and tombstones stay. The generations
+    /// therefore have no gaps, and the last one is found by doubling the step, then by halving it.
+    async fn newest(&self, workspace: WorkspaceId, key: &ConversationKey) -> Result<Option<Newest>> {
+        let Some(mut last) = self.generation(workspace, key, 0).await? else { return Ok(None) };
+        let (mut step, mut free) = (1, u64::MAX);
+        // A living one is the last one: no other was created after it.
+        while !last.is_living() && last.generation + 1 < free {
+            let next = match free {
+                u64::MAX => last.generation.saturating_add(step),
+                free => last.generation + (free - last.generation) / 2,
+            };
+            match self.generation(workspace, key, next).await? {
+                Some(later) => {
+                    last = later;
+                    step *= 2;
+                }
+                None => free = next,
+            }
+        }
+        Ok(Some(last))
+    }
+
+    /// Returns one session of a key; `None` if it does not exist.
+    async fn generation(
+        &self,
+        workspace: WorkspaceId,
+        key: &ConversationKey,
+        generation: u64,
+    ) -> Result<Option<Newest>> {
+        let id = key.session_id(workspace, generation);
+        let record = match self.storage.sessions.load(id).await {
+            Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) if *error.kind() == ErrorKind::Corrupt => Err(damaged(workspace, key, id, error)),
+            record => Ok(record?),
+        };
+        Ok(Some(Newest { generation, record }))
+    }
+
+    /// Returns the created object; `None` if another caller created it first, and possibly deleted it since.
+    async fn unless_raced<T>(&self, workspace: WorkspaceId, created: Result<T>) -> Result<Option<T>> {
+        match created {
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => Ok(None),
+            // Either the session or its workspace was deleted.
+            Err(error) if *error.kind() == ErrorKind::Deleted => {
+                self.need_workspace(workspace).await.map(|()| None)
+            }
+            created => created.map(Some),
+        }
+    }
+
+    /// Checks that a workspace can receive a new session; creates the default one if it does not exist.
+    async fn need_workspace(&self, id: WorkspaceId) -> Result<()> {
+        if id == WorkspaceId::DEFAULT {
+            return self.default_workspace().await.map(drop);
+        }
+        self.load_in_use(id).await.map(drop)
+    }
+}
+
+fn absent(workspace: WorkspaceId, key: &ConversationKey) -> Error {
+    Error::new(
+        ErrorKind::NotFound,
+        format!("workspace {workspace} never had a conversation with the key {}", quoted(key.as_str())),
+    )
+}
+
+fn deleted(workspace: WorkspaceId, key: &ConversationKey) -> Error {
+    Error::new(
+        ErrorKind::Deleted,
+        format!(
+            "the conversation {} of workspace {workspace} was deleted; recreate_conversation begins a new one with this key",
+            quoted(key.as_str())
+        ),
+    )
+}
+
+fn damaged(workspace: WorkspaceId, key: &ConversationKey, id: SessionId, error: Error) -> Error {
+    Error::corrupt(format!(
+        "the conversation {} of workspace {workspace} is session {id}, which is damaged; run `session salvage {id}` \
+         (`agent_admin::salvage`), then delete it and call recreate_conversation",
+        quoted(key.as_str())
+    ))
+    .with_source(error)
+}
+
+fn keeps_changing(workspace: WorkspaceId, key: &ConversationKey) -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "the conversation {} of workspace {workspace} keeps being created and deleted; try again",
+            quoted(key.as_str())
+        ),
+    )
+}

@@ -1,0 +1,167 @@
+//! Erasure of a session: deletion and removal of its bytes in one call.
+
+use std::sync::Arc;
+
+use tracing::instrument;
+
+use crate::retention::lease::is_abandoned;
+use crate::workspaces::WorkspaceManager;
+use agent_core::model::Lease;
+use agent_core::session::Session;
+use agent_core::store::{NeededBy, Purge, ReadEvents, needed_by_forks};
+use agent_core::{Error, ErrorKind, Result, SessionId};
+
+/// Result of the erasure of a session.
+#[must_use]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Erasure {
+    /// Number of events that this call removed.
+    pub events: u64,
+    /// Session that still reads a part of the events; `None` if nothing is left.
+    ///
+    /// It was forked from the erased one, or from a deleted fork of it. Erase it, then erase the first session again.
+    pub needed_by: Option<SessionId>,
+}
+
+impl Erasure {
+    /// Returns the result of both erasures together.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self { events: self.events + other.events, needed_by: self.needed_by.or(other.needed_by) }
+    }
+}
+
+impl WorkspaceManager {
+    /// Erases a session: deletes it and removes its bytes from the store, in one call.
+    ///
+    /// The call removes all events, the title, labels, metadata, references and documents, and everything that the store
+    /// derives from them. When the call returns, no file of the file store, no byte of the SQLite file or its
+    /// write-ahead log and no object of the bucket holds a text of the session, except:
+    ///
+    /// - events that living forks read; the result names one of these forks;
+    /// - the [tombstone](agent_core::session::Session::tombstone): ids, state, origin, times and counts. The id of a
+    ///   [conversation by a key](agent_core::session::ConversationKey) is a hash of the key, so a reader who guesses the
+    ///   key can tell that there was a conversation;
+    /// - texts in other sessions: the task of a child, the report to a parent, a salvaged copy,
+    ///   [areas](crate::blobs::WorkspaceBlobs) and [learnings](crate::learnings::Learnings);
+    /// - exports, backups and copies of the store, versions that a bucket keeps of overwritten objects, and blocks of
+    ///   the disk that belong to no file.
+    ///
+    /// A damaged session is erased, too. The call can be repeated, also after an error or a crash at any step; it then
+    /// removes the rest, for example events that a fork needed until then.
+    ///
+    /// The cost is that of a deletion and a [purge](Self::purge), except on SQLite: there the whole file is
+    /// [rewritten](agent_core::store::Purge::with_rewrite), since SQLite leaves copies of rows in unused parts of it.
+    /// A rewrite takes several seconds for each gigabyte of the file, during which other writers wait, and needs free
+    /// space of up to twice the file's size. To erase many sessions, [delete](Self::delete_session) and purge all but the
+    /// last, and erase the last.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::event::NewEvent;
+    /// # use agent_core::model::Patch;
+    /// # use agent_core::store::ReadEvents;
+    /// # use agent_core::{MemoryStore, Seq, SessionStoreExt, Storage, WorkspaceId};
+    /// # use agent_runtime::WorkspaceManager;
+    /// # let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
+    /// let manager = WorkspaceManager::new(storage.clone(), effects.clone());
+    /// # manager.default_workspace().await?;
+    /// let id = manager.new_session(WorkspaceId::DEFAULT, &Patch::new().with_label("user", "ann")).await?.id;
+    /// storage.sessions.append(&effects, id, Seq::ZERO, vec![NewEvent::user_message("my address")]).await?;
+    ///
+    /// let erased = manager.erase(id).await?;
+    /// assert_eq!((erased.events, erased.needed_by), (3, None));
+    /// assert!(storage.sessions.read(id, ReadEvents::first(10)).await?.events.is_empty());
+    /// assert!(storage.sessions.load(id).await?.attributes.labels.is_empty());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it returns, the session may be deleted, and a part of its bytes may be left;
+    /// call it again.
+    ///
+    /// # Errors
+    ///
+    /// - `NotFound`; `InvalidInput` for a [hidden session](agent_core::store::HiddenSession).
+    /// - `Busy` if a living holder runs or prepares the session: interrupt it first. A silent holder is watched for one
+    ///   ttl of its lease.
+    /// - `Corrupt` if damaged data may be a fork that reads its events: the session is deleted, and no byte is removed.
+    /// - `Unavailable` on SQLite if other processes read or wrote for too long: the session is deleted, and bytes of it
+    ///   may be left.
+    /// - Errors of [`delete_session`](Self::delete_session).
+    #[instrument(name = "erase", skip(self))]
+    pub async fn erase(&self, id: SessionId) -> Result<Erasure> {
+        self.erase_unless_held(id, |_| false).await
+    }
+
+    /// Erases a session. A lease for which `is_own` returns true does not protect it.
+    pub(crate) async fn erase_unless_held(
+        &self,
+        id: SessionId,
+        is_own: impl Fn(&Lease) -> bool + Send,
+    ) -> Result<Erasure> {
+        self.erase_as(id, is_own, Purge::with_rewrite).await
+    }
+
+    /// Erases a session, except for bytes in unused parts of the store's files, which the erasure of another session
+    /// removes.
+    pub(crate) async fn erase_before_another(&self, id: SessionId) -> Result<Erasure> {
+        self.erase_as(id, |_| false, |purge| purge).await
+    }
+
+    async fn erase_as(
+        &self,
+        id: SessionId,
+        is_own: impl Fn(&Lease) -> bool + Send,
+        thoroughly: impl FnOnce(Purge) -> Purge + Send,
+    ) -> Result<Erasure> {
+        let sessions = &*self.storage.sessions;
+        match sessions.load(id).await {
+            // The lease of a damaged record is unknown; the deletion fences its run.
+            Err(error) if *error.kind() == ErrorKind::Corrupt => {}
+            session => self.check_free(session?, is_own).await?,
+        }
+        let deleted = self.delete_session(id).await?;
+        let events = sessions.purge(thoroughly(Purge::new(id, deleted.head))).await?.events;
+        // Usually no event is left, and no search for forks is needed.
+        let left = match sessions.read(id, ReadEvents::last(1)).await {
+            Err(error) if *error.kind() == ErrorKind::Corrupt => true,
+            page => !page?.events.is_empty(),
+        };
+        let needed_by = match left {
+            true => match needed_by_forks(sessions, &deleted).await?.by {
+                Some(NeededBy::Fork(fork)) => Some(fork),
+                // The fork was deleted meanwhile, or the purge would have failed.
+                _ => None,
+            },
+            false => None,
+        };
+        Ok(Erasure { events, needed_by })
+    }
+
+    /// Refuses a session whose lease is held by a living holder, unless the lease is the caller's own.
+    async fn check_free(&self, now: Arc<Session>, is_own: impl Fn(&Lease) -> bool + Send) -> Result<()> {
+        let is_free = |now: &Session| now.lease.as_ref().is_none_or(&is_own);
+        if is_free(&now) || is_abandoned(&*self.storage.sessions, &now).await? {
+            return Ok(());
+        }
+        // Its run may have ended meanwhile.
+        let now = self.storage.sessions.load(now.id).await?;
+        match &now.lease {
+            Some(lease) if !is_own(lease) => Err(held(now.id, lease)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn held(id: SessionId, lease: &Lease) -> Error {
+    let holder = &lease.holder;
+    Error::new(
+        ErrorKind::Busy { holder: holder.clone() },
+        format!(
+            "session {id} is run by {holder} and was not erased; interrupt the run or wait for its end, then erase the session"
+        ),
+    )
+}

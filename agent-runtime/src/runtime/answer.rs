@@ -1,0 +1,148 @@
+//! Waiting for the answer to an input that was queued: by the run of another caller or process, or by an own run if the
+//! session becomes free.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::runtime::agent::shutting_down;
+use crate::runtime::claim::{Claim, no_input};
+use crate::runtime::holder::{Watched, watch_holder};
+use crate::runtime::report::{Queued, RunReport};
+use crate::runtime::run_error::RunError;
+use crate::runtime::say::apart;
+use crate::runtime::session_ref::SessionRef;
+use crate::runtime::stop::is_set;
+use crate::runtime::turn::{Cause, begin};
+use agent_core::model::ActionId;
+use agent_core::session::Session;
+use agent_core::state::SessionState;
+use agent_core::{Epoch, Error, ErrorKind, Result, Seq};
+
+/// Maximum time between two looks at a session without a run.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Next step of a caller that waits.
+enum Next {
+    /// The log has the answer, or the reason for which there is none.
+    Read,
+    /// A run is active; wait for its end.
+    Watch,
+    /// Start a run; it gives up a pending action whose time limit has passed.
+    Begin(Option<ActionId>),
+    /// The session may not run for this time.
+    Pause(Duration),
+}
+
+/// Waits until the input is answered; see [`Conversation::wait_for_answer`](crate::Conversation::wait_for_answer).
+pub(crate) async fn wait_for_answer(handle: &SessionRef, queued: &Queued) -> Result<RunReport, RunError> {
+    let (id, input) = (handle.id(), queued.seq);
+    if queued.session != id {
+        let text =
+            format!("the input is queued in session {}, not in session {id}; open that one", queued.session);
+        return Err(Error::invalid(text).into());
+    }
+    let mut own = None;
+    loop {
+        let now = handle.refresh().await?;
+        let cause = match next(handle, &now, input)? {
+            Next::Read => {
+                let claim = Claim::read(&*handle.runtime().storage.sessions, &now, input).await?;
+                return match own {
+                    Some(ended) if run_of(&ended).is_some_and(|run| claim.run() == Some(run)) => ended,
+                    _ => claim.report(&now),
+                };
+            }
+            Next::Watch => match watch(handle, &now).await? {
+                Some(epoch) => Cause { expired: Some(epoch), ..Cause::default() },
+                None => continue,
+            },
+            Next::Begin(overdue) => Cause { overdue, ..Cause::default() },
+            Next::Pause(time) => {
+                pause(handle, now.head, time).await?;
+                continue;
+            }
+        };
+        let begun = handle.clone();
+        match apart(id, async move { begin(&begun, cause).await }).await?.run {
+            Some(run) => match run.finish().await {
+                // Another holder took the session over, and answers in its place.
+                Err(RunError::Store(error)) if matches!(error.kind(), ErrorKind::Fenced { .. }) => {}
+                Err(RunError::Store(error)) => return Err(error.into()),
+                ended => own = Some(ended),
+            },
+            // Another caller was faster, or the session may not run now.
+            None => pause(handle, handle.record().head.min(now.head), PAUSE).await?,
+        }
+    }
+}
+
+/// Returns the run whose end is known.
+fn run_of(ended: &Result<RunReport, RunError>) -> Option<agent_core::RunId> {
+    match ended {
+        Ok(report) => report.run,
+        Err(RunError::Failed(report)) => report.run,
+        Err(_) => None,
+    }
+}
+
+/// Returns the next step for an input by the session's record.
+fn next(handle: &SessionRef, now: &Session, input: Seq) -> Result<Next, RunError> {
+    if now.status.state == SessionState::Deleted {
+        let text = format!("session {} was deleted; its input of event {input} has no answer", now.id);
+        return Err(Error::new(ErrorKind::Deleted, text).into());
+    }
+    if input > now.last_input {
+        return Err(no_input(now.id, input).into());
+    }
+    if input <= now.inputs_done_through {
+        return Ok(Next::Read);
+    }
+    let at = handle.runtime().effects().now();
+    Ok(match now.status.state {
+        SessionState::Running => Next::Watch,
+        SessionState::Queued => match now.ready_at.filter(|ready_at| *ready_at > at) {
+            Some(ready_at) => {
+                let micros = ready_at.as_micros().saturating_sub(at.as_micros());
+                Next::Pause(Duration::from_micros(u64::try_from(micros).unwrap_or(0)).min(PAUSE))
+            }
+            None => Next::Begin(None),
+        },
+        SessionState::Initializing => Next::Pause(PAUSE),
+        SessionState::Failed => Next::Read,
+        SessionState::RequiresAction if input <= now.inputs_claimed_through => Next::Read,
+        SessionState::RequiresAction if handle.overdue().is_some() => Next::Begin(handle.overdue()),
+        _ => return Err(RunError::Queued(Queued::in_session(now, input))),
+    })
+}
+
+/// Waits until the active run has ended. Returns its epoch if its holder is dead or has lost its lease.
+async fn watch(handle: &SessionRef, now: &Session) -> Result<Option<Epoch>> {
+    let own = now.lease.as_ref().and_then(|lease| {
+        let ended = handle.runtime().shared.runs.active.ended(lease.run)?;
+        Some((ended, Duration::from_millis(lease.ttl_ms)))
+    });
+    let Some((mut ended, ttl)) = own else {
+        return Ok(match watch_holder(handle, now, true).await? {
+            Watched::Gone(epoch) => Some(epoch),
+            Watched::Alive | Watched::Released => None,
+        });
+    };
+    // A run of this process is awaited also in a shutdown, which gives it time. It may lose its lease unnoticed.
+    tokio::select! {
+        _ = ended.wait_for(|ended| *ended) => {}
+        () = sleep(ttl) => {}
+    }
+    Ok(None)
+}
+
+/// Waits until the session has events after `seen`, at most for this time.
+async fn pause(handle: &SessionRef, seen: Seq, time: Duration) -> Result<()> {
+    let runtime = handle.runtime();
+    let mut closing = runtime.shared.runs.closing();
+    tokio::select! {
+        () = is_set(&mut closing) => Err(shutting_down()),
+        changed = runtime.storage.sessions.changed(handle.id(), seen) => changed.map(drop),
+        () = sleep(time) => Ok(()),
+    }
+}

@@ -1,0 +1,178 @@
+//! Result of one input, read from the session's log: the run that claimed it, and the end of that run.
+
+use crate::runtime::report::{Queued, RunOutcome, RunReport};
+use crate::runtime::run_error::RunError;
+use agent_core::event::{Event, EventPayload, EventType};
+use agent_core::model::{Failure, Status, Transition, Usage};
+use agent_core::session::Session;
+use agent_core::state::{Reason, SessionState, TriggerKind};
+use agent_core::store::ReadEvents;
+use agent_core::{Error, ErrorKind, Result, RunId, Seq, SessionId, SessionStore};
+
+/// Maximum number of events that are read at a time, and of their bytes.
+const PAGE: usize = 500;
+const PAGE_BYTES: usize = 1 << 20;
+
+/// Last run that claimed an input, and its result in the log.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    input: Seq,
+    run: Option<RunId>,
+    text: String,
+    usage: Usage,
+    degraded: bool,
+    end: Option<End>,
+}
+
+/// End of an input.
+#[derive(Debug)]
+enum End {
+    /// A run ended that had claimed the input.
+    Ran(RunOutcome, Status),
+    /// The input was discarded at this event, before a run claimed it.
+    Discarded(Seq),
+}
+
+impl Claim {
+    /// Reads the session's own log from the event of the input until the input is done, or until the record's head.
+    /// Holds one page of at most 1 MiB.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if the event is not an input; `Corrupt`; errors of the store.
+    pub(crate) async fn read(sessions: &dyn SessionStore, now: &Session, input: Seq) -> Result<Self> {
+        let first = ReadEvents::first(PAGE).with_max_bytes(PAGE_BYTES);
+        let before = Seq::new(input.get().saturating_sub(1));
+        let mut next = Some(first.with_after(before).with_before(now.head.next()));
+        let mut claim = Self {
+            input,
+            run: None,
+            text: String::new(),
+            usage: Usage::default(),
+            degraded: false,
+            end: None,
+        };
+        let mut found = false;
+        while let Some(read) = next {
+            let page = sessions.read(now.id, read).await?;
+            for event in &page.events {
+                if !found {
+                    check_input(now.id, input, event)?;
+                    found = true;
+                }
+                claim.walk(event)?;
+                if claim.end.is_some() {
+                    return Ok(claim);
+                }
+            }
+            if let Some(damage) = page.damaged.first() {
+                return Err(Error::corrupt(format!("session {}: {damage}", now.id)));
+            }
+            next = page.next;
+        }
+        Ok(claim)
+    }
+
+    /// Returns the run that claimed the input last.
+    pub(crate) const fn run(&self) -> Option<RunId> {
+        self.run
+    }
+
+    fn walk(&mut self, event: &Event) -> Result<()> {
+        if event.kind == EventType::AGENT_MESSAGE && event.run.is_some() && event.run == self.run {
+            self.text = event.text().unwrap_or_default().into_owned();
+        } else if event.kind == EventType::SESSION_RUN_USAGE
+            && let EventPayload::SessionRunUsage(used) = event.decode()?
+            && Some(used.run) == self.run
+        {
+            self.usage = self.usage.plus(used.usage);
+            self.degraded |= used.degraded;
+        }
+        let Some(change) = event.transition()? else { return Ok(()) };
+        // The end is checked first, because one change may end a run and begin the next.
+        if change.inputs_done_through.is_some_and(|handled| handled >= self.input) {
+            self.end = Some(self.ended(&change, event.seq));
+        } else if let Some(Some(lease)) = &change.lease
+            && change.to == SessionState::Running
+        {
+            // A run claims every input before its beginning that is not done.
+            self.run = Some(lease.run);
+            self.text.clear();
+            (self.usage, self.degraded) = (Usage::default(), false);
+        }
+        Ok(())
+    }
+
+    /// Returns the end of the input by the change that marked it as done.
+    fn ended(&self, change: &Transition, at: Seq) -> End {
+        let failure = change.failure.clone().flatten();
+        let outcome = match (change.trigger, failure, self.run) {
+            (TriggerKind::Clear, ..) | (_, _, None) => return End::Discarded(at),
+            (_, Some(failure), _) => RunOutcome::Failed(failure),
+            (TriggerKind::EndFailed, None, _) => {
+                RunOutcome::Failed(Failure::new(Reason::RunError, "the log does not name the cause"))
+            }
+            // The log does not keep the reason of a run if the session continues with other work.
+            (TriggerKind::EndRun, ..) if change.to != SessionState::Idle => {
+                RunOutcome::Completed(Reason::EndTurn)
+            }
+            (TriggerKind::EndRun, ..) => RunOutcome::Completed(change.reason),
+            _ => RunOutcome::Interrupted,
+        };
+        End::Ran(outcome, Status::new(change.to, change.reason))
+    }
+
+    /// Returns the report of the run, or the reason for which there is no answer. The log was read up to the head of
+    /// the record `now`.
+    pub(crate) fn report(self, now: &Session) -> Result<RunReport, RunError> {
+        let (outcome, status) = match (self.end, now.status.state, &now.action) {
+            (Some(End::Ran(outcome, status)), ..) => (outcome, status),
+            (Some(End::Discarded(at)), ..) => return Err(discarded(now, self.input, at).into()),
+            (None, SessionState::RequiresAction, Some(action)) => {
+                (RunOutcome::Awaiting(action.clone()), now.status)
+            }
+            (None, SessionState::Failed, _) => {
+                let unknown = || Failure::new(now.status.reason, "the record does not name the cause");
+                (RunOutcome::Failed(now.failure.clone().unwrap_or_else(unknown)), now.status)
+            }
+            (None, ..) => return Err(RunError::Queued(Queued::in_session(now, self.input))),
+        };
+        let report = RunReport {
+            session: now.id,
+            run: self.run,
+            text: self.text,
+            outcome,
+            usage: self.usage,
+            status,
+            stored: !self.degraded,
+        };
+        match report.outcome {
+            RunOutcome::Failed(_) => Err(RunError::Failed(Box::new(report))),
+            _ => Ok(report),
+        }
+    }
+}
+
+/// Returns the error for an event for which no run answers.
+pub(crate) fn no_input(id: SessionId, seq: Seq) -> Error {
+    Error::invalid(format!(
+        "session {id}: event {seq} is not an input; give the input that a prompt has queued, or the number that \
+         sending it returned"
+    ))
+}
+
+fn check_input(id: SessionId, input: Seq, event: &Event) -> Result<()> {
+    let is_input = [EventType::USER_MESSAGE, EventType::USER_DEFINE_OUTCOME].contains(&event.kind);
+    if is_input && event.seq == input { Ok(()) } else { Err(no_input(id, input)) }
+}
+
+fn discarded(now: &Session, input: Seq, at: Seq) -> Error {
+    Error::new(
+        ErrorKind::Conflict { head: Some(now.head) },
+        format!(
+            "session {}: the input of event {input} was discarded by event {at}, before a run answered it; send it \
+             again if it still matters",
+            now.id
+        ),
+    )
+}

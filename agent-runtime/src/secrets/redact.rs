@@ -1,0 +1,220 @@
+//! Redaction: finds values of secrets in texts and in JSON, and replaces them by names.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::secrets::known::Known;
+use crate::secrets::secret::SecretName;
+use agent_core::json::RawJson;
+
+/// Returns the text with values replaced by names.
+pub(super) fn text<'a>(known: &Known, text: &'a str) -> Cow<'a, str> {
+    let mut found = Vec::new();
+    let mut done = 0;
+    for (document, name) in documents(known, text) {
+        found.extend(within(known, text, done..document.start));
+        done = document.end;
+        found.push((document, name));
+    }
+    found.extend(within(known, text, done..text.len()));
+    if found.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut done = 0;
+    for (at, name) in found {
+        out.push_str(&text[done..at.start]);
+        out.push_str(&shown(name));
+        done = at.end;
+    }
+    out.push_str(&text[done..]);
+    Cow::Owned(out)
+}
+
+/// Returns the forms of values in a part of the text.
+fn within<'a>(
+    known: &'a Known,
+    text: &'a str,
+    part: Range<usize>,
+) -> impl Iterator<Item = (Range<usize>, &'a SecretName)> {
+    let start = part.start;
+    known.find(&text[part]).map(move |(at, name)| (start + at.start..start + at.end, name))
+}
+
+/// Returns the values in the text that are objects or lists, with any key order and any white space.
+fn documents<'a>(known: &'a Known, text: &str) -> Vec<(Range<usize>, &'a SecretName)> {
+    let mut found = Vec::new();
+    if !known.may_hold_documents(text) {
+        return found;
+    }
+    let mut at = 0;
+    while let Some(next) = text[at..].find(['{', '[']) {
+        at += next;
+        match known.document(&text[at..]) {
+            Some((length, name)) => {
+                found.push((at..at + length, name));
+                at += length;
+            }
+            None => at += 1,
+        }
+    }
+    found
+}
+
+fn shown(name: &SecretName) -> String {
+    format!("(secret {name})")
+}
+
+/// Returns the JSON with values replaced by names, in its texts, numbers and keys; `None` if it contains no value. The
+/// keys of the `outer` levels are not redacted: they belong to the format and are not the text of an author.
+#[expect(clippy::expect_used, reason = "a value must not be shown or stored if redaction fails")]
+pub(super) fn json(known: &Known, json: &RawJson, outer: usize) -> Option<RawJson> {
+    let source = json.get();
+    // An escape may hide any value; without escapes, each value occurs literally.
+    let escaped = source.contains('\\');
+    let documents = known.may_hold_documents(source);
+    if known.is_empty() || (!escaped && !documents && known.find(source).next().is_none()) {
+        return None;
+    }
+    let mut found = false;
+    let mut out = String::with_capacity(source.len());
+    let (mut at, mut depth) = (0, 0_usize);
+    while let Some(byte) = source.as_bytes().get(at) {
+        let document = match byte {
+            b'{' | b'[' if documents && depth >= outer => known.document(&source[at..]),
+            _ => None,
+        };
+        if let Some((length, name)) = document {
+            found = true;
+            out.push_str(&quoted(shown(name)));
+            at += length;
+            continue;
+        }
+        let end = match byte {
+            b'"' => string_end(source, at),
+            b'-' | b'0'..=b'9' => number_end(source, at),
+            _ => at + 1,
+        };
+        let token = &source[at..end];
+        match byte {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        let is_key = *byte == b'"' && source.as_bytes().get(end) == Some(&b':');
+        let replaced = match byte {
+            b'"' if is_key && depth <= outer => None,
+            b'"' => without(known, token),
+            b'-' | b'0'..=b'9' => match text(known, token) {
+                Cow::Owned(hidden) => Some(quoted(hidden)),
+                Cow::Borrowed(_) => None,
+            },
+            _ => None,
+        };
+        found |= replaced.is_some();
+        out.push_str(replaced.as_deref().unwrap_or(token));
+        at = end;
+    }
+    found.then(|| RawJson::parse(&out).expect("JSON with replaced tokens is JSON"))
+}
+
+/// Returns a string token without the values in it; `None` if it contains none.
+fn without(known: &Known, token: &str) -> Option<String> {
+    let inner = token.get(1..token.len().checked_sub(1)?)?;
+    let decoded = match inner.contains('\\').then(|| serde_json::from_str::<String>(token)) {
+        Some(Ok(decoded)) => Cow::Owned(decoded),
+        // Half of a surrogate pair is not valid text; the rest of the token is searched as it is.
+        Some(Err(_)) | None => Cow::Borrowed(inner),
+    };
+    match text(known, &decoded) {
+        Cow::Owned(hidden) => Some(quoted(hidden)),
+        Cow::Borrowed(_) => None,
+    }
+}
+
+fn quoted(text: String) -> String {
+    serde_json::Value::String(text).to_string()
+}
+
+/// Returns the end of the string that begins at `at`.
+fn string_end(source: &str, at: usize) -> usize {
+    let bytes = source.as_bytes();
+    let mut end = at + 1;
+    while end < bytes.len() && bytes[end] != b'"' {
+        end += if bytes[end] == b'\\' { 2 } else { 1 };
+    }
+    (end + 1).min(bytes.len())
+}
+
+/// Returns the end of the number that begins at `at`.
+fn number_end(source: &str, at: usize) -> usize {
+    let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+    at + source.as_bytes()[at..].iter().take_while(|byte| is_part(byte)).count()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::secrets::secret::Secret;
+
+    fn given(values: &[(&str, &str)]) -> Known {
+        let mut known = Known::default();
+        for (value, name) in values {
+            known.add(&Secret::new(*value).unwrap(), &name.parse().unwrap());
+        }
+        known
+    }
+
+    fn hidden(given: &Known, source: &str) -> String {
+        let source = RawJson::parse(source).unwrap();
+        json(given, &source, 0).unwrap_or(source).get().to_owned()
+    }
+
+    #[test]
+    fn secret_value_is_redacted_at_any_position() {
+        let given = given(&[("correct horse", "a"), ("correct horse battery", "b"), ("12345678", "pin")]);
+        assert_eq!(text(&given, "correct horse battery, correct horse"), "(secret b), (secret a)");
+        assert_eq!(text(&given, "nothing"), "nothing");
+        let source =
+            r#"{"correct horse":["correct horse battery","x 12345678",12345678,-1.5e3,null,{"k":"v"}]}"#;
+        let expected =
+            r#"{"(secret a)":["(secret b)","x (secret pin)","(secret pin)",-1.5e3,null,{"k":"v"}]}"#;
+        assert_eq!(hidden(&given, source), expected);
+        assert_eq!(hidden(&given, r#"["\u0063orrect\u0020horse"]"#), r#"["(secret a)"]"#);
+        let kept = json(&given, &RawJson::parse(source).unwrap(), 1).unwrap();
+        assert!(kept.get().starts_with(r#"{"correct horse":["(secret b)""#), "{kept:?}");
+    }
+
+    #[test]
+    fn text_without_secrets_is_unchanged() {
+        let given = given(&[("correct horse", "a")]);
+        let source = r#"{"n":123456789012345678901234567890.10,"s":"\u0041\ud800","t":"\\\"correct"}"#;
+        assert_eq!(json(&given, &RawJson::parse(source).unwrap(), 0), None);
+        let half = r#"["\ud800 correct horse"]"#;
+        assert!(!hidden(&given, half).contains("correct horse"));
+    }
+
+    proptest! {
+        /// A value is redacted in JSON of any shape, and the text around it is unchanged.
+        #[test]
+        fn secret_value_is_redacted_in_any_json(
+            before in any::<String>(),
+            after in any::<String>(),
+            value in "[a-z\"\\\\\n/é]{8,20}",
+            key in any::<String>(),
+        ) {
+            prop_assume!(value.trim().len() >= Secret::MIN_BYTES);
+            prop_assume!(!before.contains(&value) && !after.contains(&value) && !key.contains(&value));
+            let whole = format!("{before}{value}{after}");
+            prop_assume!(whole.matches(value.as_str()).count() == 1 && whole.find(&value) == Some(before.len()));
+            let given = given(&[(value.as_str(), "a")]);
+            let source = RawJson::of(&serde_json::json!([{ key.clone(): whole }, key, 7])).unwrap();
+            let expected = serde_json::json!([{ key.clone(): format!("{before}(secret a){after}") }, key, 7]);
+            let out: serde_json::Value = serde_json::from_str(json(&given, &source, 0).unwrap().get()).unwrap();
+            prop_assert_eq!(out, expected);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+-- The logs with their events are the truth, as are tombstones, workspaces and bindings; sessions, labels and
+-- heartbeats are derived. A session's log has a number, by which rows name it; everything else starts with the tenant. Tables keep
+-- their rowids: without them each event of 1 KiB would take an overflow page.
+
+CREATE TABLE logs (
+    log     INTEGER PRIMARY KEY,
+    tenant  TEXT NOT NULL,
+    session TEXT NOT NULL,
+    UNIQUE (tenant, session)
+) STRICT;
+
+CREATE TABLE events (
+    log  INTEGER NOT NULL,
+    seq  INTEGER NOT NULL,
+    type TEXT    NOT NULL,
+    crc  INTEGER NOT NULL,
+    json TEXT    NOT NULL,
+    PRIMARY KEY (log, seq)
+) STRICT;
+
+CREATE TABLE tombstones (
+    tenant  TEXT    NOT NULL,
+    session TEXT    NOT NULL,
+    kept    INTEGER NOT NULL,
+    crc     INTEGER NOT NULL,
+    record  TEXT    NOT NULL,
+    PRIMARY KEY (tenant, session)
+) STRICT;
+
+CREATE TABLE sessions (
+    log            INTEGER PRIMARY KEY,
+    tenant         TEXT    NOT NULL,
+    id             TEXT    NOT NULL,
+    workspace      TEXT    NOT NULL,
+    state          TEXT    NOT NULL,
+    reason         TEXT    NOT NULL,
+    head           INTEGER NOT NULL,
+    base           INTEGER NOT NULL,
+    kept           INTEGER,
+    epoch          INTEGER,
+    holder         TEXT,
+    creator        TEXT    NOT NULL,
+    parent         TEXT,
+    created_at     INTEGER NOT NULL,
+    last_active_at INTEGER NOT NULL,
+    next_due_at    INTEGER,
+    title          TEXT,
+    summary_crc    INTEGER NOT NULL,
+    record_crc     INTEGER NOT NULL,
+    summary        TEXT    NOT NULL,
+    record         TEXT    NOT NULL
+) STRICT;
+
+CREATE TABLE labels (
+    tenant         TEXT    NOT NULL,
+    key            TEXT    NOT NULL,
+    value          TEXT    NOT NULL,
+    last_active_at INTEGER NOT NULL,
+    session        TEXT    NOT NULL,
+    log            INTEGER NOT NULL,
+    PRIMARY KEY (tenant, key, value, last_active_at, session)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE heartbeats (
+    log       INTEGER PRIMARY KEY,
+    heartbeat INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE workspaces (
+    tenant        TEXT    NOT NULL,
+    id            TEXT    NOT NULL,
+    name          TEXT,
+    status        TEXT    NOT NULL,
+    last_accessed INTEGER NOT NULL,
+    crc           INTEGER,
+    record        TEXT,
+    config_crc    INTEGER,
+    config        TEXT,
+    PRIMARY KEY (tenant, id)
+) STRICT;
+
+CREATE TABLE bindings (
+    tenant    TEXT    NOT NULL,
+    device    TEXT    NOT NULL,
+    workspace TEXT    NOT NULL,
+    crc       INTEGER NOT NULL,
+    PRIMARY KEY (tenant, device)
+) STRICT;
+
+-- Tenants whose deletion has begun and is not finished. No operation reads or writes their data.
+CREATE TABLE deletions (
+    tenant TEXT NOT NULL PRIMARY KEY
+) STRICT;

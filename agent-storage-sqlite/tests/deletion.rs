@@ -1,0 +1,138 @@
+//! Deletion of a tenant: the bytes are gone from the file, and one that was cut off is seen by nobody.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use agent_core::commit::{Commit, Precondition};
+use agent_core::event::NewEvent;
+use agent_core::model::{Patch, Workspace};
+use agent_core::session::NewSession;
+use agent_core::store::{SessionQuery, WorkspaceQuery};
+use agent_core::{
+    Backend, BindingStore, ErrorKind, SessionStore, SessionStoreExt, TenantId, WorkspaceId, WorkspaceStore,
+    WriteOutcome,
+};
+use agent_storage_sqlite::SqliteStore;
+use support::Site;
+
+const TABLES: [&str; 9] = [
+    "logs",
+    "events",
+    "tombstones",
+    "sessions",
+    "labels",
+    "heartbeats",
+    "workspaces",
+    "bindings",
+    "deletions",
+];
+
+fn tenant(name: &str) -> TenantId {
+    name.parse().unwrap()
+}
+
+/// A workspace with a configuration, a device, and sessions with so many events each.
+async fn stock(site: &Site, store: &SqliteStore, sizes: &[usize]) -> WorkspaceId {
+    let effects = &site.effects;
+    let id = effects.new_workspace_id();
+    let place = Workspace::new(id, "sesame", effects.new_session_id(), effects.now());
+    store.put(place, Precondition::MustNotExist).await.unwrap();
+    store.save_config(id, Some("open = 'sesame'".to_owned()), Precondition::MustNotExist).await.unwrap();
+    store.bind(&"sesame".parse().unwrap(), id, Precondition::MustNotExist).await.unwrap();
+    for size in sizes {
+        let new = NewSession::new(effects.new_session_id(), id)
+            .with_patch(&Patch::new().with_label("sesame", "sesame"));
+        let said = (0..*size).map(|n| NewEvent::user_message(format!("sesame {n} {}", "x".repeat(2000))));
+        for commit in [Commit::create(effects, new).with_events(said)] {
+            store.commit(commit).await.unwrap();
+        }
+    }
+    id
+}
+
+fn rows(site: &Site) -> Vec<i64> {
+    let count = |table: &&str| {
+        let sql = format!("SELECT count(*) FROM {table}");
+        site.raw().query_row(&sql, [], |row| row.get(0)).unwrap()
+    };
+    TABLES.iter().map(count).collect()
+}
+
+/// A large tenant is removed in several transactions; no row, and no byte in the file or its log, is left of it. Other
+/// tenants keep theirs.
+#[tokio::test]
+async fn no_byte_of_the_tenant_is_left() {
+    let site = Site::new();
+    let store = site.open().await;
+    let [acme, other] = ["acme", "other"].map(|name| store.for_tenant(&tenant(name)));
+    let kept = site.session(&other).await;
+    let before = rows(&site);
+    stock(&site, &acme, &[800, 900, 3]).await;
+    let done = store.delete_tenant(&tenant("acme")).await.unwrap();
+    assert_eq!((done.workspaces, done.sessions, done.bindings), (1, 3, 1));
+    assert_eq!(rows(&site), before);
+    for file in std::fs::read_dir(site.folder.path()).unwrap() {
+        let path = file.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(!bytes.windows(6).any(|part| part == b"sesame"), "{}", path.display());
+    }
+    assert_eq!(SessionStore::load(&other, kept.id).await.unwrap(), kept);
+    site.assert_is_whole();
+}
+
+/// While a deletion is cut off, every process finds the tenant empty, and writes fail until the next deletion has
+/// removed the rest. The other tenants, a rebuild and the checks go on.
+#[tokio::test]
+async fn a_deletion_that_was_cut_off_is_seen_by_nobody() {
+    let site = Site::new();
+    let store = site.open().await;
+    let acme = store.for_tenant(&tenant("acme"));
+    let id = stock(&site, &acme, &[3, 3]).await;
+    let sessions = SessionStore::list(&acme, SessionQuery::new()).await.unwrap().items;
+    // As a process leaves it that was killed within the first session.
+    site.raw()
+        .execute_batch(
+            "INSERT INTO deletions VALUES ('acme'); DELETE FROM bindings; \
+             DELETE FROM events WHERE log = (SELECT min(log) FROM logs) AND seq < 3",
+        )
+        .unwrap();
+    for reader in [acme.clone(), site.open().await.for_tenant(&tenant("acme"))] {
+        for session in &sessions {
+            let error = SessionStore::load(&reader, session.id).await.unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::NotFound, "{error}");
+        }
+        assert_eq!(*WorkspaceStore::load(&reader, id).await.unwrap_err().kind(), ErrorKind::NotFound);
+        let page = SessionStore::list(&reader, SessionQuery::new().with_hidden().with_total()).await.unwrap();
+        assert_eq!((page.items.len(), page.total, page.damaged.len()), (0, Some(0), 0));
+        assert_eq!(WorkspaceStore::list(&reader, WorkspaceQuery::new()).await.unwrap().items.len(), 0);
+        let new = NewSession::new(site.effects.new_session_id(), id);
+        let error = SessionStoreExt::create(&reader, &site.effects, new).await.unwrap_err();
+        let told = (error.kind(), error.write_outcome());
+        assert_eq!(told, (&ErrorKind::Unavailable, WriteOutcome::NotApplied), "{error}");
+        assert!(error.to_string().contains("tenant acme is being deleted"), "{error}");
+    }
+    assert!(Backend::tenants(&store, None).await.unwrap().items.is_empty());
+    site.session(&store).await;
+    assert!(store.rebuild().await.unwrap().damaged.is_empty());
+    assert_eq!(store.check().await.unwrap(), []);
+
+    let done = store.delete_tenant(&tenant("acme")).await.unwrap();
+    assert_eq!((done.workspaces, done.sessions, done.bindings), (1, 2, 0));
+    stock(&site, &acme, &[1]).await;
+    assert_eq!(SessionStore::list(&acme, SessionQuery::new()).await.unwrap().items.len(), 1);
+}
+
+/// A tenant is deleted with what only a part of its rows still names, since another program deleted the others.
+#[tokio::test]
+async fn what_lost_its_rows_is_deleted_too() {
+    for lost in ["logs", "sessions", "events", "labels"] {
+        let site = Site::new();
+        let store = site.open().await;
+        stock(&site, &store, &[2]).await;
+        site.raw().execute(&format!("DELETE FROM {lost}"), []).unwrap();
+        store.delete_tenant(&TenantId::default()).await.unwrap();
+        assert_eq!(rows(&site), [0; 9], "{lost}");
+        assert!(store.delete_tenant(&TenantId::default()).await.unwrap().is_empty());
+    }
+}

@@ -1,0 +1,169 @@
+//! Sessions that keep the configuration with which they were made.
+
+use std::time::Duration;
+
+use crate::common::{check_log, device, ended, read};
+use agent_core::json::RawJson;
+use agent_core::state::{Reason, SessionState};
+use agent_core::{Result, Storage, async_trait};
+use agent_runtime::context::ContextLimits;
+use agent_runtime::{
+    AgentBuilder, AgentRuntime, Config, Conversation, Plugin, RunOutcome, ScriptedProvider, ToolContext,
+    ToolPolicy, ToolSpec, Turn,
+};
+use agent_tests::{Site, each_store};
+
+#[derive(Debug)]
+struct Tools;
+
+#[async_trait]
+impl Plugin for Tools {
+    fn name(&self) -> &str {
+        "tools"
+    }
+
+    fn tools(&self) -> Vec<ToolSpec> {
+        vec![ToolSpec::new("look", "looks"), ToolSpec::new("leave", "leaves")]
+    }
+
+    async fn call(&self, _: &str, _: RawJson, _: ToolContext) -> Result<RawJson> {
+        RawJson::of(&"seen")
+    }
+}
+
+fn agent(storage: &Storage, models: &[ScriptedProvider], config: Config) -> AgentRuntime {
+    let mut builder =
+        AgentBuilder::new().with_config(config).with_storage(storage.clone()).with_plugin(Tools);
+    for model in models {
+        builder = builder.with_llm(model.clone());
+    }
+    builder.build().unwrap()
+}
+
+fn first() -> Config {
+    Config::default()
+        .with_provider("one")
+        .with_system_prompt("Be brief.")
+        .with_max_turns(2)
+        .with_max_tokens(100)
+        .with_tool_policy("leave", ToolPolicy::Deny)
+        .with_freeze_config(true)
+}
+
+fn second() -> Config {
+    Config::default()
+        .with_provider("two")
+        .with_system_prompt("Be long.")
+        .with_max_turns(9)
+        .with_max_tokens(7)
+        .with_context_limits(ContextLimits::new(1, 100))
+        .with_answer_timeout(Duration::from_secs(1))
+        .with_tool_policy("look", ToolPolicy::Ask)
+}
+
+fn models() -> [ScriptedProvider; 2] {
+    ["one", "two"].map(|name| {
+        ScriptedProvider::new((0..40).map(|_| Turn::new().call("c", "look", RawJson::empty_object())))
+            .with_name(name)
+    })
+}
+
+/// Runs the session, and checks that it behaves as the first configuration says.
+async fn check_first(chat: &Conversation, models: &[ScriptedProvider; 2], when: &str) {
+    let asked = models.each_ref().map(|model| model.requests().len());
+    let (_, report) = read(chat.prompt("go").await.unwrap()).await;
+    assert_eq!(report.outcome, RunOutcome::Completed(Reason::MaxTurns), "{when}");
+    let [one, two] = models.each_ref().map(ScriptedProvider::requests);
+    assert_eq!((one.len(), two.len()), (asked[0] + 2, asked[1]), "{when}: two turns, by the first provider");
+    let request = one.last().unwrap();
+    assert_eq!((request.system.as_deref(), request.max_tokens), (Some("Be brief."), Some(100)), "{when}");
+    let offered: Vec<_> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+    assert_eq!(offered, ["look"], "{when}");
+    assert!(request.messages.len() > 2, "{when}: all of the conversation");
+    assert_eq!(chat.refresh().await.unwrap().attributes.references["provider"], "one", "{when}");
+}
+
+/// A session that was made under a configuration keeps to it, whatever the hosts after it are configured to: the
+/// provider, the prompt, the limits, the policies; so do its forks. Sessions that are made later have the new one, and an
+/// old one when it is told to. Where its provider is gone, that is said, and nothing else is asked instead.
+async fn frozen_config_ignores_later_host_config(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let models = models();
+    let old = agent(&storage, &models, first());
+    // One that has run, and one that has not, before the configuration changed.
+    let chat = old.open(&device("laptop")).await.unwrap();
+    check_first(&chat, &models, name).await;
+    let (id, workspace) = (chat.id(), chat.record().workspace);
+    let fresh = old.new_session(workspace, &Default::default()).await.unwrap().id();
+    let child = chat.start_child("help", &Default::default()).await.unwrap().id();
+    drop((old, chat));
+
+    let new = agent(&storage, &models, second());
+    let chat = new.session(id).await.unwrap();
+    check_first(&chat, &models, name).await;
+    let fork = chat.fork(None).await.unwrap();
+    for made in [new.session(fresh).await.unwrap(), new.session(child).await.unwrap(), fork] {
+        check_first(&made, &models, name).await;
+        check_log(&new.session(fresh).await.unwrap()).await;
+    }
+
+    let asked = models[1].requests().len();
+    let later = new.new_session(workspace, &Default::default()).await.unwrap();
+    let (_, report) = read(later.prompt("go").await.unwrap()).await;
+    assert!(matches!(report.outcome, RunOutcome::Awaiting(_)), "{name}: {report:?}");
+    let request = &models[1].requests()[asked];
+    assert_eq!((request.system.as_deref(), request.max_tokens), (Some("Be long."), Some(7)), "{name}");
+
+    let alone = agent(&storage, &models[1..], second());
+    let chat = alone.session(id).await.unwrap();
+    let (_, report) = read(chat.prompt("anybody?").await.unwrap()).await;
+    let RunOutcome::Failed(failure) = report.outcome else { panic!("{name}: {report:?}") };
+    assert!(failure.text.contains("provider one"), "{name}: {}", failure.text);
+    chat.use_host_config().await.unwrap();
+    let (_, report) = read(chat.prompt("go").await.unwrap()).await;
+    assert!(matches!(report.outcome, RunOutcome::Awaiting(_)), "{name}: {report:?}");
+    let now = chat.refresh().await.unwrap();
+    assert_eq!(now.attributes.references["provider"], "two", "{name}");
+    let fresh = alone.session(fresh).await.unwrap();
+    let (_, report) = read(fresh.prompt("go").await.unwrap()).await;
+    assert!(matches!(report.outcome, RunOutcome::Failed(_)), "{name}: others keep to theirs");
+    check_log(&chat).await;
+}
+
+each_store!(frozen_config_ignores_later_host_config);
+
+/// Of many hosts that begin the first run of a session at the same moment, each with a configuration of its own, one
+/// writes it down; no prompt is lost over it.
+async fn one_of_many_hosts_freezes_the_config(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let model =
+        |n: usize| ScriptedProvider::new((0..9).map(|_| Turn::new().text("ok"))).with_name(format!("m{n}"));
+    let plain = agent(&storage, &[model(9)], Config::default());
+    let id = plain.open(&device("laptop")).await.unwrap().id();
+    let mut hosts = tokio::task::JoinSet::new();
+    for n in 0..8 {
+        let models: Vec<_> = (0..8).map(model).collect();
+        let host = agent(
+            &storage,
+            &models,
+            Config::default().with_provider(format!("m{n}")).with_freeze_config(true),
+        );
+        hosts.spawn(async move {
+            let chat = host.session(id).await.unwrap();
+            let run = chat.prompt(format!("hello {n}")).await.unwrap();
+            ended(run).await;
+        });
+    }
+    while let Some(host) = hosts.join_next().await {
+        host.unwrap();
+    }
+    let chat = plain.session(id).await.unwrap();
+    let now = chat.record();
+    assert_eq!(now.counts.user, 8, "{name}");
+    assert!(matches!(now.status.state, SessionState::Idle | SessionState::Queued), "{name}");
+    let kept = chat.documents().versions("session.config", 10).await.unwrap();
+    assert_eq!(kept.len(), 1, "{name}");
+    check_log(&chat).await;
+}
+
+each_store!(one_of_many_hosts_freezes_the_config, flavor = "multi_thread", worker_threads = 2);
