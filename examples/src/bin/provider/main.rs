@@ -1,0 +1,141 @@
+//! A model provider for a small HTTP server on the loopback: streamed text, a tool call, usage, and a 529 that is retried.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is an example")]
+
+mod server;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use agent::core::json::RawJson;
+use agent::core::{Error, ErrorKind, Result, Seq, async_trait};
+use agent::runtime::context::ModelMessage;
+use agent::runtime::{
+    ModelCall, ModelEvent, ModelRequest, ModelStream, Retry, SchedulerConfig, StopReason, Usage,
+};
+use agent::schemars::JsonSchema;
+use agent::{AgentBuilder, Config, LlmProvider, MemoryStore, Scheduler, ToolContext, tool};
+use futures::{StreamExt, TryStreamExt, stream};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+
+/// One line of the server's answer.
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Line {
+    Text { text: String },
+    // Not `RawJson`: serde cannot carry raw values through a tagged enum.
+    Tool { id: String, name: String, input: Value },
+    Done { input_tokens: u64, output_tokens: u64 },
+}
+
+#[derive(Debug)]
+struct Loopback(SocketAddr);
+
+fn failed(what: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Provider, format!("the model server: {what}"))
+}
+
+/// Converts a message to the form of the server.
+fn message(message: &ModelMessage) -> Value {
+    match message {
+        ModelMessage::Agent { text, calls, .. } => json!({ "role": "agent", "text": text, "calls": calls }),
+        ModelMessage::ToolResults(results) => {
+            json!({ "role": "tool", "results": results.iter().map(|result| &result.output).collect::<Vec<_>>() })
+        }
+        ModelMessage::User(text) | ModelMessage::Summary(text) => json!({ "role": "user", "text": text }),
+        ModelMessage::System(text) => json!({ "role": "system", "text": text }),
+        other => json!({ "role": "system", "text": format!("{other:?}") }),
+    }
+}
+
+#[async_trait]
+impl LlmProvider for Loopback {
+    fn name(&self) -> &str {
+        "loopback"
+    }
+
+    fn model(&self) -> &str {
+        "loopback-1"
+    }
+
+    async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
+        let tools: Vec<_> =
+            request.tools.iter().map(|tool| json!({ "name": tool.name, "input": tool.input })).collect();
+        let messages: Vec<_> = request.messages.iter().map(message).collect();
+        let body = json!({ "system": request.system, "messages": messages, "tools": tools }).to_string();
+        let mut connection = TcpStream::connect(self.0).await.map_err(failed)?;
+        let head = format!("POST / HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n\r\n", self.0, body.len());
+        connection.write_all((head + &body).as_bytes()).await.map_err(failed)?;
+
+        let mut lines = BufReader::new(connection).lines();
+        let status = lines.next_line().await.map_err(failed)?.unwrap_or_default();
+        if status.split(' ').nth(1) != Some("200") {
+            return Err(failed(format!("status {status:?}")));
+        }
+        while lines.next_line().await.map_err(failed)?.is_some_and(|header| !header.is_empty()) {}
+        // Dropping the stream drops the connection, which ends the request.
+        let events = stream::try_unfold(lines, async |mut lines| {
+            let Some(line) = lines.next_line().await.map_err(failed)? else { return Ok(None) };
+            let event = match serde_json::from_str(&line).map_err(failed)? {
+                Line::Text { text } => ModelEvent::Text(text),
+                Line::Tool { id, name, input } => {
+                    ModelEvent::ToolUse(ModelCall::new(id, name, RawJson::of(&input)?))
+                }
+                Line::Done { input_tokens, output_tokens } => {
+                    ModelEvent::done(StopReason::EndTurn, Usage::new(input_tokens, output_tokens))
+                }
+            };
+            Ok(Some((event, lines)))
+        });
+        Ok(events.boxed())
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(crate = "agent::schemars")]
+struct City {
+    /// Name of the city.
+    city: String,
+}
+
+#[tokio::main]
+async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let weather =
+        tool("weather", "Current weather of a city.", async |City { city }: City, _: ToolContext| {
+            Ok::<_, String>(format!("rain in {city}"))
+        });
+    let agent = AgentBuilder::new()
+        .with_llm(Loopback(server::start().await?))
+        .with_tool(weather)
+        .with_storage(MemoryStore::new())
+        .with_config(Config::new().with_record_usage(true).with_retry(Retry::new(
+            Duration::from_millis(500),
+            Duration::from_secs(60),
+            3,
+        )))
+        .build()?;
+    let config = SchedulerConfig::new().with_interval(Duration::from_millis(50));
+    let scheduler = tokio::spawn(Scheduler::new(agent.clone()).with_config(config).run());
+
+    // Nobody waits for this run, so the scheduler retries it.
+    let chat = agent.conversation("weather").await?;
+    chat.send("How is the weather in Oslo?").await?;
+    let mut events = chat.follow(Seq::ZERO);
+    while let Some(event) = events.try_next().await? {
+        println!("{} {} {} {}", event.seq, event.at, event.kind, event.payload.get());
+        if let Some(failure) = event.transition()?.and_then(|change| change.failure.flatten()) {
+            println!("  failed: {}", failure.text);
+        }
+        if event.text().is_some_and(|text| text.contains("umbrella")) {
+            break;
+        }
+    }
+    agent.shutdown(Duration::from_secs(5)).await?;
+    scheduler.await?;
+    let record = chat.refresh().await?;
+    println!("{:?}, {:?}", record.counts, record.usage);
+    agent.close().await?;
+    Ok(())
+}
