@@ -53,10 +53,7 @@ fn copy_is_repeatable_and_names_differences() {
             },
         ),
         (["copy", "sqlite:x?fast=1", &to], "busy_timeout_ms"),
-        (
-            ["copy", "s3://bucket?regoin=x", &to],
-            if cfg!(feature = "s3") { "region" } else { "without S3 support" },
-        ),
+        (["copy", "s3://bucket?regoin=x", &to], if cfg!(feature = "s3") { "region" } else { "without S3" }),
         (["copy", "nothing", &to], "begins with its kind"),
     ] {
         here.fails(&args, 2, says);

@@ -35,6 +35,9 @@ use agent_core::{Error, ErrorKind, WriteOutcome};
 pub enum RunError {
     /// Failure of the model, or of the session. The report has the [failure](RunOutcome::Failed) and the text before
     /// it.
+    ///
+    /// The input is in the history and counts as handled. The next prompt, whatever its text, gives it to the model
+    /// again; sending the same text stores it twice.
     Failed(Box<RunReport>),
     /// Input that is stored and for which no run was started.
     /// [`Conversation::wait_for_answer`](crate::handle::Conversation::wait_for_answer) waits for its answer.
