@@ -56,7 +56,8 @@ fn a_writer() {
 
 #[expect(clippy::print_stderr, reason = "a process of its own tells what it met")]
 async fn write_on(folder: PathBuf) {
-    let me = std::process::id();
+    // Numbers of processes are used again, within minutes on a busy machine.
+    let me = format!("{}-{:x}", std::process::id(), Effects::default().random_u64());
     let ids: Vec<SessionId> =
         fs::read_to_string(folder.join("ids")).unwrap().lines().map(|line| line.parse().unwrap()).collect();
     let mut acks =
