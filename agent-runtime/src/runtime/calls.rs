@@ -88,11 +88,12 @@ impl Driver {
             }
             for call in calls {
                 self.send(Update::ToolCalled(call.clone()));
+                let mode = self.mode(&call.name);
                 // Nobody is asked about a call that cannot be made; its result says why.
-                let is_made =
-                    self.mode(&call.name) == ToolMode::Confirm && shared.tools.refused(call).is_some();
-                let mode = if is_made { ToolMode::Direct } else { self.mode(&call.name) };
-                if let Some(action) = self.action_for(call, mode) {
+                let refused = (mode == ToolMode::Confirm).then(|| shared.tools.refused(call)).flatten();
+                if let Some(result) = refused {
+                    self.save_result(result, false, context).await?;
+                } else if let Some(action) = self.action_for(call, mode) {
                     waiting.get_or_insert(action);
                 } else if !self.make_call(call, context).await? {
                     return Ok(After::Stop);

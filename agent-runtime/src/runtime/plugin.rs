@@ -90,8 +90,10 @@ pub trait Plugin: Debug + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Checks the input of a call, before a person is asked about it and before the tool is called; the default accepts
-    /// every input. A [`Tool`](crate::Tool) accepts the arguments that its function's type decodes.
+    /// Checks the input of a call before a person is asked about it; the default accepts every input.
+    ///
+    /// [`call`](Self::call) checks the input of calls about which nobody is asked. A [`Tool`](crate::Tool) accepts the
+    /// arguments that the type of its function decodes, in both cases.
     ///
     /// # Errors
     ///

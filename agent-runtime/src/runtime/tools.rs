@@ -71,13 +71,14 @@ impl Toolbox {
         spec.map_or(ToolMode::Direct, |spec| mode(spec, policies))
     }
 
-    /// Returns the reason for which a call with this input is not made; `None` if its plugin accepts it.
-    pub(crate) fn refused(&self, call: &ToolUse) -> Option<String> {
+    /// Returns the result of a call whose plugin refuses its input; `None` if the plugin accepts it.
+    pub(crate) fn refused(&self, call: &ToolUse) -> Option<ToolResult> {
         let (_, plugin) = self.owners.get(&call.name)?;
-        match called(|| plugin.check_input(&call.name, &call.input)) {
-            Some(checked) => checked.err().map(|error| error.to_string()),
-            None => Some("the check of the arguments panicked; the tool was not called".to_owned()),
-        }
+        let why = match called(|| plugin.check_input(&call.name, &call.input)) {
+            Some(checked) => checked.err()?.to_string(),
+            None => "the check of the arguments panicked; the tool was not called".to_owned(),
+        };
+        Some(failed(call, why))
     }
 
     /// Calls a tool; every failure is returned as the call's result.
@@ -88,16 +89,6 @@ impl Toolbox {
         policies: &Policies,
         time: Duration,
     ) -> ToolResult {
-        let failed = |text: String| {
-            // Not shortened, because secrets are redacted later, and a part of a value is not recognized.
-            let text = match text.len() > ERROR_MAX_BYTES {
-                true => {
-                    format!("the tool failed, with an error of {} bytes, which is not stored", text.len())
-                }
-                false => text,
-            };
-            ToolResult::new(call.call.clone(), ToolOutcome::Error, text_json(&text))
-        };
         if self.mode(&call.name, policies) == ToolMode::Never {
             let text = text_json(&format!("not called: {} is not allowed here", call.name));
             return ToolResult::new(call.call.clone(), ToolOutcome::Denied, text);
@@ -105,31 +96,45 @@ impl Toolbox {
         let Some((_, plugin)) = self.owners.get(&call.name) else {
             let offered = self.offered(policies);
             let names: Vec<_> = offered.iter().map(|spec| spec.name.as_str()).collect();
-            return failed(format!("there is no such tool; there are: {}", names.join(", ")));
+            return failed(call, format!("there is no such tool; there are: {}", names.join(", ")));
         };
-        if let Some(why) = self.refused(call) {
-            return failed(why);
-        }
         let work = isolated(|| plugin.call(&call.name, call.input.clone(), context));
         match timeout(time, work).await {
-            Ok(Some(Ok(output))) if output.get().len() + 512 > EVENT_MAX_BYTES => failed(format!(
-                "the tool gave {} bytes, more than the {EVENT_MAX_BYTES} that an event holds",
-                output.get().len()
-            )),
+            Ok(Some(Ok(output))) if output.get().len() + 512 > EVENT_MAX_BYTES => failed(
+                call,
+                format!(
+                    "the tool gave {} bytes, more than the {EVENT_MAX_BYTES} that an event holds",
+                    output.get().len()
+                ),
+            ),
             // The event that holds the output adds one level.
-            Ok(Some(Ok(output))) if output.depth() >= RawJson::MAX_DEPTH => failed(format!(
-                "the tool gave JSON of {} levels, and at most {} are kept; give it as a text",
-                output.depth(),
-                RawJson::MAX_DEPTH - 1
-            )),
+            Ok(Some(Ok(output))) if output.depth() >= RawJson::MAX_DEPTH => failed(
+                call,
+                format!(
+                    "the tool gave JSON of {} levels, and at most {} are kept; give it as a text",
+                    output.depth(),
+                    RawJson::MAX_DEPTH - 1
+                ),
+            ),
             Ok(Some(Ok(output))) => ToolResult::new(call.call.clone(), ToolOutcome::Ok, output),
-            Ok(Some(Err(error))) => failed(error.to_string()),
-            Ok(None) => failed("the tool panicked; whether it took effect is not known".to_owned()),
-            Err(_) => {
-                failed(format!("the tool took longer than {time:?}; whether it took effect is not known"))
-            }
+            Ok(Some(Err(error))) => failed(call, error.to_string()),
+            Ok(None) => failed(call, "the tool panicked; whether it took effect is not known".to_owned()),
+            Err(_) => failed(
+                call,
+                format!("the tool took longer than {time:?}; whether it took effect is not known"),
+            ),
         }
     }
+}
+
+/// Returns the result of a call that failed with this text.
+fn failed(call: &ToolUse, text: String) -> ToolResult {
+    // Not shortened, because secrets are redacted later, and a part of a value is not recognized.
+    let text = match text.len() > ERROR_MAX_BYTES {
+        true => format!("the tool failed, with an error of {} bytes, which is not stored", text.len()),
+        false => text,
+    };
+    ToolResult::new(call.call.clone(), ToolOutcome::Error, text_json(&text))
 }
 
 /// Returns everything that a provider would refuse in a tool, and with it every request that offers the tool.
