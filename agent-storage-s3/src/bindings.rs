@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use agent_core::commit::Precondition;
-use agent_core::json::to_text;
 use agent_core::store::{Binding, BindingQuery, Page, decide_bind};
 use agent_core::{DeviceId, Result, WorkspaceId, WriteOutcome};
 use futures::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
 use crate::keys::Keys;
-use crate::line::{Line, Tag, push};
+use crate::line::Line;
 use crate::object::{AT_ONCE, Bucket};
-use crate::replaced::{Content, Decision};
+use crate::replaced::{self, Content, Decision};
 
 /// Device as it is stored. The object stays when the device is unbound, so that no late write binds it again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -25,14 +24,11 @@ impl Content for StoredBinding {
     const KIND: &'static str = "binding";
 
     fn write(&self, out: &mut Vec<u8>) {
-        // Text always has a JSON form.
-        push(out, Tag::Record, &to_text(self));
+        replaced::write_record(self, out);
     }
 
     fn read(lines: &[Line]) -> Result<Self, &'static str> {
-        let [line] = lines else { return Err("has a wrong number of lines") };
-        let json = line.json(Tag::Record).ok_or("is damaged")?;
-        serde_json::from_str(json).map_err(|_| "cannot be read")
+        replaced::read_record(lines)
     }
 }
 

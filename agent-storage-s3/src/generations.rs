@@ -5,15 +5,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_core::json::to_text;
 use agent_core::{Error, ErrorKind, Result, TenantId, WriteOutcome};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::keys::{self, Keys};
-use crate::line::{Line, Tag, push};
+use crate::line::Line;
 use crate::object::Bucket;
-use crate::replaced::{Content, Decision};
+use crate::replaced::{self, Content, Decision};
 use crate::tenant::Tenant;
 
 /// Generation of a tenant, as it is stored. A tenant that was never deleted has no such object, and generation 0.
@@ -28,13 +27,11 @@ impl Content for StoredGeneration {
     const KIND: &'static str = "generation";
 
     fn write(&self, out: &mut Vec<u8>) {
-        push(out, Tag::Record, &to_text(self));
+        replaced::write_record(self, out);
     }
 
     fn read(lines: &[Line]) -> Result<Self, &'static str> {
-        let [line] = lines else { return Err("has a wrong number of lines") };
-        let json = line.json(Tag::Record).ok_or("is damaged")?;
-        serde_json::from_str(json).map_err(|_| "cannot be read")
+        replaced::read_record(lines)
     }
 }
 

@@ -8,6 +8,7 @@ use agent_core::store::Damaged;
 use agent_core::{Error, ErrorKind, Result, WriteOutcome};
 use bytes::Bytes;
 use futures::StreamExt;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -30,6 +31,19 @@ pub(crate) trait Content: Sized {
 
     /// Reads the lines after the header; the error is a description of the damage.
     fn read(lines: &[Line]) -> Result<Self, &'static str>;
+}
+
+/// Writes contents that are a single record.
+pub(crate) fn write_record<C: Serialize>(content: &C, out: &mut Vec<u8>) {
+    // Text and numbers always have a JSON form; an empty line would be found as damage.
+    push(out, Tag::Record, &to_text(content));
+}
+
+/// Reads contents that are a single record; the error is a description of the damage.
+pub(crate) fn read_record<C: DeserializeOwned>(lines: &[Line]) -> Result<C, &'static str> {
+    let [line] = lines else { return Err("has a wrong number of lines") };
+    let json = line.json(Tag::Record).ok_or("is damaged")?;
+    serde_json::from_str(json).map_err(|_| "cannot be read")
 }
 
 #[derive(Debug, Serialize, Deserialize)]
