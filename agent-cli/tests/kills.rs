@@ -27,6 +27,7 @@ use agent_storage_sqlite::SqliteConfig;
 use common::{Chat, Dice, check, database, found, homes, storage};
 use futures::TryStreamExt;
 use rustix::process::Signal;
+use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 /// A chat is killed while its answer streams. The message is stored; the run is closed when the next one begins;
@@ -83,6 +84,64 @@ async fn kill_during_a_tool_leaves_one_unknown_result() {
         assert_eq!(after.said(), ["!sleep 600", "!time"]);
         assert_eq!(after.session.status.reason, Reason::EndTurn);
     }
+}
+
+/// The README's record of a conversation killed by `kill -9` is what the program prints.
+#[tokio::test]
+async fn the_readme_shows_what_a_kill_leaves() {
+    let readme = include_str!("../../README.md");
+    let (_, record) = readme.split_once("```text\n$ chat --store sqlite:notes.db\n").expect("it is there");
+    let (record, _) = record.split_once("```").expect("it ends");
+    let (before, after) = record.split_once("Killed\n$ chat --store sqlite:notes.db\n").expect("a kill");
+    let typed = |lines: &str| {
+        lines.lines().filter_map(|line| line.strip_prefix("> ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let printed = |lines: &str| {
+        let lines = lines.lines().filter(|line| !line.starts_with("> "));
+        lines.map(without_ids).collect::<Vec<_>>()
+    };
+
+    let folder = TempDir::new().expect("a folder is made");
+    let start = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_chat"));
+        command.args(["--store", "sqlite:notes.db"]).current_dir(folder.path());
+        Chat::spawn(command)
+    };
+    let shown = |chat: &Chat| {
+        let both = chat.err.text() + "\n" + &chat.out.text();
+        both.lines().map(without_ids).collect::<Vec<_>>()
+    };
+    let missing = |lines: &str, shown: &[String]| {
+        printed(lines).into_iter().filter(|line| !shown.contains(line)).collect::<Vec<_>>()
+    };
+
+    let mut chat = start();
+    for line in typed(before) {
+        chat.say(&line);
+    }
+    chat.err.wait_for("[sleep");
+    chat.err.wait_for("}]\n");
+    chat.kill();
+    chat.out.all();
+    chat.err.all();
+    assert_eq!(missing(before, &shown(&chat)), Vec::<String>::new(), "{:?}", shown(&chat));
+
+    let mut chat = start();
+    for line in typed(after) {
+        chat.say(&line);
+    }
+    assert_eq!(chat.finish(), 0);
+    assert_eq!(missing(after, &shown(&chat)), Vec::<String>::new(), "{:?}", shown(&chat));
+}
+
+/// Returns a line in which each id is `ID`.
+fn without_ids(line: &str) -> String {
+    let is_id = |word: &str| word.len() == 36 && word.split('-').count() == 5;
+    let words = line.split(' ').map(|word| {
+        let bare = word.trim_end_matches(',');
+        if is_id(bare) { word.replace(bare, "ID") } else { word.to_owned() }
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// An interrupted answer can be repeated without a new message.

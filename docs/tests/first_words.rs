@@ -36,7 +36,9 @@ fn look(folder: &Path, seen: &mut usize, found: &mut Vec<String>) {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         if path.is_dir() {
-            if !["target", "tests"].contains(&&*name) && !name.starts_with('.') {
+            // Of the tests of a crate nothing is public; the crate `tests` has a library.
+            let is_read = name != "target" && (name != "tests" || path.join("src").is_dir());
+            if is_read && !name.starts_with('.') {
                 look(&path, seen, found);
             }
         } else if name.ends_with(".rs") {

@@ -37,12 +37,12 @@ macro_rules! each_store {
     };
 }
 
-/// Where a store of some kind keeps its data, for the time of a test.
+/// Data of a store of some kind, for the time of a test.
 #[derive(Debug)]
 pub struct Site {
-    /// The kind: `memory`, `files`, `sqlite`.
+    /// Kind of the store: `memory`, `files`, `sqlite`.
     pub name: &'static str,
-    /// What the store has on disk lies in here.
+    /// Folder of what the store has on disk.
     pub folder: Arc<TempDir>,
     memory: MemoryStore,
     synced: bool,
@@ -50,29 +50,29 @@ pub struct Site {
 
 #[allow(clippy::missing_panics_doc, clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 impl Site {
-    /// A fresh place.
+    /// Creates an empty site.
     pub async fn new(name: &'static str) -> Self {
         Self::within(name, Arc::new(tempfile::tempdir().unwrap()))
     }
 
-    /// A place in a folder.
+    /// Creates a site in a folder.
     #[must_use]
     pub fn within(name: &'static str, folder: Arc<TempDir>) -> Self {
         Self { name, folder, memory: MemoryStore::new(), synced: true }
     }
 
-    /// Nothing there is synced: for tests that write a lot, and are about something else.
+    /// Turns syncing off, for tests that write a lot and are about something else.
     #[must_use]
     pub fn unsynced(self) -> Self {
         Self { synced: false, ..self }
     }
 
-    /// The stores there, opened anew: what only a handle remembers is not in them.
+    /// Opens the stores of the default tenant anew, with handles that remember nothing.
     pub async fn open(&self) -> Storage {
         self.tenants().await.tenant(&TenantId::default())
     }
 
-    /// The stores there of any tenant, opened anew.
+    /// Opens the backend anew, for any tenant.
     pub async fn tenants(&self) -> Arc<dyn Backend> {
         let (files, sqlite) = match self.synced {
             true => (FsSync::default(), SqliteSync::default()),
