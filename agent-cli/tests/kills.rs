@@ -119,7 +119,6 @@ async fn the_readme_shows_what_a_kill_leaves() {
     for line in typed(before) {
         chat.say(&line);
     }
-    chat.err.wait_for("[sleep");
     chat.err.wait_for("}]\n");
     chat.kill();
     chat.out.all();
@@ -130,6 +129,8 @@ async fn the_readme_shows_what_a_kill_leaves() {
     for line in typed(after) {
         chat.say(&line);
     }
+    // Events that the run closed are shown while the input is open, as in a terminal.
+    chat.err.wait_for("  [-> ");
     assert_eq!(chat.finish(), 0);
     assert_eq!(missing(after, &shown(&chat)), Vec::<String>::new(), "{:?}", shown(&chat));
 }
