@@ -89,7 +89,11 @@ async fn kill_during_a_tool_leaves_one_unknown_result() {
 /// The README's record of a conversation killed by `kill -9` is what the program prints.
 #[tokio::test]
 async fn the_readme_shows_what_a_kill_leaves() {
-    let readme = include_str!("../../README.md");
+    // Read here, because the package of this crate does not hold it.
+    let Ok(readme) = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")) else {
+        println!("left out: there is no README beside this package");
+        return;
+    };
     let (_, record) = readme.split_once("```text\n$ chat --store sqlite:notes.db\n").expect("it is there");
     let (record, _) = record.split_once("```").expect("it ends");
     let (before, after) = record.split_once("Killed\n$ chat --store sqlite:notes.db\n").expect("a kill");
