@@ -2,6 +2,7 @@
 
 use crate::base::{Error, RawJson, Result, check_text, quoted};
 use crate::event::kind::EventType;
+use crate::event::payload::answer::{AgentPart, AgentResponse};
 use crate::event::payload::child::{ChildCreated, ChildIdle};
 use crate::event::payload::created::Created;
 use crate::event::payload::document::DocumentWritten;
@@ -73,12 +74,17 @@ macro_rules! bodies {
 
 event_types!(bodies);
 
-/// Checks the lengths of names and notes, which the types do not check.
+/// Checks what the types do not check: the lengths of names and notes, and the content of messages.
 pub(crate) fn check_body(body: &EventPayload) -> Result<()> {
     match body {
-        EventPayload::AgentToolUse(call) | EventPayload::AgentCustomToolUse(call) => {
-            Ok(check_text("tool name", &call.name, 128)?)
-        }
+        EventPayload::UserMessage(message)
+        | EventPayload::UserDefineOutcome(message)
+        | EventPayload::AgentMessage(message)
+        | EventPayload::AgentThinking(message) => message.check(),
+        EventPayload::AgentPart(part) => part.check(),
+        EventPayload::AgentResponse(response) => response.check(),
+        EventPayload::AgentToolUse(call) | EventPayload::AgentCustomToolUse(call) => call.check(),
+        EventPayload::AgentToolResult(result) | EventPayload::UserCustomToolResult(result) => result.check(),
         EventPayload::SpanStarted(span) => Ok(check_text("span name", &span.name, 128)?),
         EventPayload::SessionTimerScheduled(timer) => {
             check_text("timer key", &timer.key, 128)?;

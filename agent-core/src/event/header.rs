@@ -100,7 +100,8 @@ impl Event {
     ///
     /// The text is that of the types [`USER_MESSAGE`](EventType::USER_MESSAGE),
     /// [`USER_DEFINE_OUTCOME`](EventType::USER_DEFINE_OUTCOME), [`AGENT_MESSAGE`](EventType::AGENT_MESSAGE),
-    /// [`AGENT_THINKING`](EventType::AGENT_THINKING) and [`SYSTEM_MESSAGE`](EventType::SYSTEM_MESSAGE). Returns `None`
+    /// [`AGENT_THINKING`](EventType::AGENT_THINKING) and [`SYSTEM_MESSAGE`](EventType::SYSTEM_MESSAGE), as it is stored
+    /// in `data.text`. For [`AGENT_PART`](EventType::AGENT_PART) it is the [text view](Self::text_view). Returns `None`
     /// for any other type, and for a payload that cannot be decoded, which [`decode`](Self::decode) reports. Copies the
     /// text only if its JSON form contains escapes.
     ///
@@ -127,6 +128,9 @@ impl Event {
             #[serde(borrow)]
             text: Text<'a>,
         }
+        if self.kind == EventType::AGENT_PART {
+            return self.text_view();
+        }
         let messages = [
             EventType::USER_MESSAGE,
             EventType::USER_DEFINE_OUTCOME,
@@ -137,6 +141,42 @@ impl Event {
         let said =
             messages.contains(&self.kind).then(|| serde_json::from_str::<Said<'_>>(self.payload.get()));
         Some(said?.ok()?.text.0)
+    }
+
+    /// Returns the event as people read it: its [text](Self::text), and a line for each medium and each cited source.
+    ///
+    /// Equal to the text for a message that is one plain text. Returns `None` if the event has no text and nothing that
+    /// is shown in its place.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::store::ReadEvents;
+    /// use agent_core::event::{Media, Message, NewEvent, Part};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = store.create(&effects, new).await?;
+    /// let cat = Media::inline("image/png", vec![0; 48_213]).with_name("cat.png");
+    /// let asked = Message::new("What is this?").with_part(Part::Image(cat));
+    /// store.append(&effects, session.id, session.head, vec![NewEvent::from(asked)]).await?;
+    /// let event = store.history(session.id, ReadEvents::last(1)).await?.events.remove(0);
+    /// assert_eq!(event.text().as_deref(), Some("What is this?"));
+    /// assert_eq!(event.text_view().as_deref(), Some("What is this?\n[image cat.png, image/png, 47 KiB]"));
+    /// # Ok(()) }
+    /// ```
+    pub fn text_view(&self) -> Option<Cow<'_, str>> {
+        match self.decode().ok()? {
+            EventPayload::UserMessage(message)
+            | EventPayload::UserDefineOutcome(message)
+            | EventPayload::AgentMessage(message)
+            | EventPayload::AgentThinking(message) => Some(message.into_text_view().into()),
+            EventPayload::SystemMessage(message) => Some(message.text.into()),
+            EventPayload::AgentPart(part) => part.text_view().map(Cow::Owned),
+            _ => None,
+        }
     }
 
     /// Returns the change of status that this event caused, if it caused one.

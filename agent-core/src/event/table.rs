@@ -19,6 +19,11 @@ macro_rules! event_types {
             AGENT_MESSAGE AgentMessage(Message) "agent.message",
             /// Reasoning of the agent, if it is stored.
             AGENT_THINKING AgentThinking(Message) "agent.thinking",
+            /// Item of an answer that is no text, no reasoning and no tool call: a refusal, an image, a search that the
+            /// provider ran.
+            AGENT_PART AgentPart(AgentPart) "agent.part",
+            /// End of an answer: its origin, and what the request was built on.
+            AGENT_RESPONSE AgentResponse(AgentResponse) "agent.response",
             /// Tool call of the agent; committed before the tool runs.
             AGENT_TOOL_USE AgentToolUse(ToolUse) "agent.tool_use",
             /// Result of a tool call; exactly one for each call.

@@ -1,26 +1,59 @@
 //! Payloads of messages of people, agents and the host.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
-use crate::base::{RawFields, RawJson, Seq};
+use crate::base::{Error, RawFields, RawJson, Result, Seq};
+use crate::event::payload::answer::{Citation, Native, check_citations};
+use crate::event::payload::content::{Part, check_parts, compose, spelled_out};
 
-/// Text, with JSON metadata of the host's own.
+/// Text of a message, its other parts, and JSON metadata of the host's own.
+///
+/// `text` is always there and is the text of the message for people, searches and older versions of this library. A
+/// message that is one plain text has no parts.
 ///
 /// ```
-/// use agent_core::event::{Message, NewEvent};
+/// use agent_core::event::{Media, Message, NewEvent, Part};
 /// use agent_core::json::RawJson;
 ///
 /// let message = Message::new("Hello").with_metadata("channel", RawJson::of(&"telegram")?);
 /// let event = NewEvent::from(message);
 /// assert_eq!(event.payload.get(), r#"{"text":"Hello","metadata":{"channel":"telegram"}}"#);
+///
+/// let cat = Media::inline("image/png", *b"\x89PNG").with_name("cat.png");
+/// let event = NewEvent::from(Message::new("What is this?").with_part(Part::Image(cat)));
+/// assert_eq!(
+///     event.payload.get(),
+///     concat!(
+///         r#"{"text":"What is this?","parts":[{"type":"text"},"#,
+///         r#"{"type":"image","media":"image/png","data":"iVBORw==","name":"cat.png"}]}"#
+///     )
+/// );
 /// # Ok::<(), agent_core::Error>(())
 /// ```
 #[must_use]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Message {
-    /// Any Unicode text, also an empty one; returned byte for byte.
+    /// Any Unicode text, also an empty one; returned byte for byte. The texts and refusals among the parts, joined by
+    /// line breaks.
     pub text: String,
+    /// Parts in their order; empty if the message is one plain text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
+    /// Sources that the text cites.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub citations: Vec<Citation>,
+    /// Item as the provider gave it, if it must go back unchanged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub native: Option<Native>,
+    /// Provider's index of the item, if it differs from the item's place in the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<u32>,
+    /// Number of bytes of the text that a model is shown; `None` for the whole text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<u64>,
     /// Metadata of the host, never interpreted.
     #[serde(default, skip_serializing_if = "RawFields::is_empty")]
     pub metadata: RawFields,
@@ -29,13 +62,122 @@ pub struct Message {
 impl Message {
     /// Creates a message with this text.
     pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), metadata: RawFields::new() }
+        Self { text: text.into(), ..Self::default() }
+    }
+
+    /// Creates a message of these parts. Its text consists of their texts and refusals, joined by line breaks.
+    ///
+    /// ```
+    /// use agent_core::event::{Media, Message, Part};
+    ///
+    /// let dog = Part::Image(Media::uri("image/png", "https://example.com/dog.png"));
+    /// let message = Message::of_parts([Part::text("Look:"), dog, Part::text("A dog?")]);
+    /// assert_eq!(message.text, "Look:\nA dog?");
+    /// assert_eq!(Message::of_parts([Part::text("Hello")]), Message::new("Hello"));
+    /// ```
+    pub fn of_parts(parts: impl IntoIterator<Item = Part>) -> Self {
+        let (text, parts) = compose(parts.into_iter().collect());
+        Self { text, parts, ..Self::default() }
+    }
+
+    /// Adds a part. The text of a text or refusal is also added to `text`, on a line of its own.
+    ///
+    /// ```
+    /// use agent_core::event::{Message, Part};
+    ///
+    /// let message = Message::new("One.").with_part(Part::text("Two."));
+    /// assert_eq!((message.text.as_str(), message.parts.len()), ("One.\nTwo.", 2));
+    /// ```
+    pub fn with_part(mut self, part: Part) -> Self {
+        let mut parts = spelled_out(&self.text, self.parts);
+        parts.push(part);
+        (self.text, self.parts) = compose(parts);
+        self
+    }
+
+    /// Adds a citation.
+    pub fn with_citation(mut self, citation: Citation) -> Self {
+        self.citations.push(citation);
+        self
+    }
+
+    /// Sets the item as the provider gave it.
+    pub fn with_native(mut self, native: Native) -> Self {
+        self.native = Some(native);
+        self
+    }
+
+    /// Sets the provider's index of the item.
+    pub const fn with_index(mut self, index: u32) -> Self {
+        self.part = Some(index);
+        self
+    }
+
+    /// Sets the number of bytes of the text that a model is shown.
+    ///
+    /// ```
+    /// use agent_core::event::{Message, NewEvent};
+    ///
+    /// let long = Message::new("A long story …").with_shown(6);
+    /// assert_eq!(NewEvent::from(long).payload.get(), r#"{"text":"A long story …","shown":6}"#);
+    /// ```
+    pub const fn with_shown(mut self, bytes: u64) -> Self {
+        self.shown = Some(bytes);
+        self
     }
 
     /// Adds a field of metadata.
     pub fn with_metadata(mut self, name: impl Into<Box<str>>, value: RawJson) -> Self {
         self.metadata.insert(name, value);
         self
+    }
+
+    /// Returns the message as people read it: each part on a line of its own, then the sources that it cites.
+    ///
+    /// Texts and refusals are shown as they are, other parts as [`Part::text_view`] says. Sources are numbered from 1,
+    /// each on a line. Equal to `text` for a plain text, without a copy.
+    ///
+    /// ```
+    /// use agent_core::event::{Media, Message, Part};
+    ///
+    /// let report = Media::inline("application/pdf", vec![0; 2_000_000]).with_name("report.pdf");
+    /// let message = Message::new("Please read this.").with_part(Part::Resource(report));
+    /// assert_eq!(message.text_view(), "Please read this.\n[resource report.pdf, application/pdf, 1.9 MiB]");
+    /// ```
+    pub fn text_view(&self) -> Cow<'_, str> {
+        if self.parts.is_empty() && self.citations.is_empty() {
+            return Cow::Borrowed(&self.text);
+        }
+        let has_text = self.parts.iter().any(|part| part.own_text().is_some() || part.is_whole_text());
+        let first = (!has_text && !self.text.is_empty()).then(|| Cow::Borrowed(&*self.text));
+        let parts = self.parts.iter().filter_map(|part| part.text_view(&self.text));
+        let mut lines: Vec<_> = first.into_iter().chain(parts).collect();
+        lines.extend(self.citations.iter().enumerate().map(|(at, cited)| Cow::Owned(cited.line(at + 1))));
+        Cow::Owned(lines.join("\n"))
+    }
+
+    /// Returns the [text view](Self::text_view), without a copy of a plain text.
+    pub(crate) fn into_text_view(self) -> String {
+        match self.text_view() {
+            Cow::Owned(view) => view,
+            Cow::Borrowed(_) => self.text,
+        }
+    }
+
+    /// Checks what the types do not check, for a commit.
+    pub(crate) fn check(&self) -> Result<()> {
+        check_parts(&self.parts)?;
+        check_citations(&self.citations, &self.text)?;
+        let shown = self.shown.map(|shown| (shown, usize::try_from(shown).ok()));
+        if let Some((shown, at)) = shown
+            && !at.is_some_and(|at| self.text.is_char_boundary(at))
+        {
+            return Err(Error::invalid(format!(
+                "a message shows {shown} bytes of a text of {}; give a number at the end of one of its characters",
+                self.text.len()
+            )));
+        }
+        self.native.as_ref().map_or(Ok(()), Native::check)
     }
 }
 

@@ -2,8 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::RawJson;
-use crate::base::text::words;
+use crate::base::text::{check_text, words};
+use crate::base::{Error, RawJson, Result, is_default};
+use crate::event::payload::answer::Native;
+use crate::event::payload::content::{Part, check_parts};
+use crate::event::payload::media::{check_media_type, no_blobs};
 use crate::model::{ActionId, CallId};
 
 /// Call of a tool by the agent.
@@ -16,6 +19,7 @@ use crate::model::{ActionId, CallId};
 /// assert_eq!(call.input.get(), r#"{"city":"Oslo"}"#);
 /// # Ok::<(), agent_core::Error>(())
 /// ```
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolUse {
@@ -25,12 +29,53 @@ pub struct ToolUse {
     pub name: String,
     /// Input of the tool.
     pub input: RawJson,
+    /// True if the log does not keep the input; `input` is then empty.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub omitted: bool,
+    /// Item as the provider gave it, if it must go back unchanged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub native: Option<Native>,
+    /// Provider's index of the item, if it differs from the item's place in the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<u32>,
 }
 
 impl ToolUse {
     /// Creates a call of the tool `name`.
     pub fn new(call: CallId, name: impl Into<String>, input: RawJson) -> Self {
-        Self { call, name: name.into(), input }
+        Self { call, name: name.into(), input, omitted: false, native: None, part: None }
+    }
+
+    /// Sets whether the log does not keep the input.
+    ///
+    /// ```
+    /// use agent_core::event::ToolUse;
+    /// use agent_core::json::RawJson;
+    ///
+    /// let call = ToolUse::new("call-1".parse()?, "weather", RawJson::empty_object()).with_omitted(true);
+    /// assert_eq!(RawJson::of(&call)?.get(), r#"{"call":"call-1","name":"weather","input":{},"omitted":true}"#);
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    pub const fn with_omitted(mut self, omitted: bool) -> Self {
+        self.omitted = omitted;
+        self
+    }
+
+    /// Sets the item as the provider gave it.
+    pub fn with_native(mut self, native: Native) -> Self {
+        self.native = Some(native);
+        self
+    }
+
+    /// Sets the provider's index of the item.
+    pub const fn with_index(mut self, index: u32) -> Self {
+        self.part = Some(index);
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        check_text("tool name", &self.name, 128)?;
+        self.native.as_ref().map_or(Ok(()), Native::check)
     }
 }
 
@@ -61,6 +106,7 @@ words! {
 /// assert_eq!(ToolResult::interrupted("call-2".parse()?).outcome, ToolOutcome::Interrupted);
 /// # Ok::<(), agent_core::Error>(())
 /// ```
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolResult {
@@ -68,20 +114,140 @@ pub struct ToolResult {
     pub call: CallId,
     /// Outcome of the call.
     pub outcome: ToolOutcome,
-    /// Output that the model is given.
+    /// Output that the model is given, usually a text.
     pub output: RawJson,
+    /// Further parts of the output, like images; empty if the output is `output` alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub content: Vec<Part>,
+    /// Output as data that fits the tool's output schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured: Option<RawJson>,
+    /// Whole output, if `output` is only its beginning and its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full: Option<FullOutput>,
+    /// True if the log does not keep the output; `output` is then empty.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub omitted: bool,
 }
 
 impl ToolResult {
     /// Creates the result of `call`.
     pub fn new(call: CallId, outcome: ToolOutcome, output: RawJson) -> Self {
-        Self { call, outcome, output }
+        Self { call, outcome, output, content: Vec::new(), structured: None, full: None, omitted: false }
     }
 
     /// Creates the result that is stored if a run ended before its tool call did.
     pub fn interrupted(call: CallId) -> Self {
-        let output = RawJson::sure(&"interrupted, outcome unknown");
-        Self { call, outcome: ToolOutcome::Interrupted, output }
+        Self::new(call, ToolOutcome::Interrupted, RawJson::sure(&"interrupted, outcome unknown"))
+    }
+
+    /// Adds a part to the output.
+    ///
+    /// ```
+    /// use agent_core::event::{Media, Part, ToolOutcome, ToolResult};
+    /// use agent_core::json::RawJson;
+    ///
+    /// let shot = Part::Image(Media::inline("image/png", *b"\x89PNG"));
+    /// let result = ToolResult::new("call-1".parse()?, ToolOutcome::Ok, RawJson::of(&"done")?).with_part(shot);
+    /// assert_eq!(result.text_view().as_deref(), Some("[image, image/png, 4 bytes]"));
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    pub fn with_part(mut self, part: Part) -> Self {
+        self.content.push(part);
+        self
+    }
+
+    /// Sets the output as data that fits the tool's output schema.
+    pub fn with_structured(mut self, structured: RawJson) -> Self {
+        self.structured = Some(structured);
+        self
+    }
+
+    /// Sets the whole output, of which `output` is only a preview.
+    ///
+    /// ```
+    /// use agent_core::event::{FullOutput, ToolOutcome, ToolResult};
+    /// use agent_core::json::RawJson;
+    ///
+    /// let result = ToolResult::new("call-1".parse()?, ToolOutcome::Ok, RawJson::of(&"1 …")?)
+    ///     .with_full(FullOutput::text("1 2 3"));
+    /// assert_eq!(
+    ///     RawJson::of(&result)?.get(),
+    ///     concat!(
+    ///         r#"{"call":"call-1","outcome":"ok","output":"1 …","#,
+    ///         r#""full":{"media":"text/plain","bytes":5,"text":"1 2 3"}}"#
+    ///     )
+    /// );
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    pub fn with_full(mut self, full: FullOutput) -> Self {
+        self.full = Some(full);
+        self
+    }
+
+    /// Sets whether the log does not keep the output.
+    pub const fn with_omitted(mut self, omitted: bool) -> Self {
+        self.omitted = omitted;
+        self
+    }
+
+    /// Returns the further parts of the output as lines for people, like [`Part::text_view`]; `None` if there are none.
+    pub fn text_view(&self) -> Option<String> {
+        let lines: Vec<_> = self.content.iter().filter_map(|part| part.text_view("")).collect();
+        (!lines.is_empty()).then(|| lines.join("\n"))
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        check_parts(&self.content)?;
+        self.full.as_ref().map_or(Ok(()), FullOutput::check)
+    }
+}
+
+/// Whole output of a tool, of which the model is given only a preview.
+///
+/// ```
+/// use agent_core::event::FullOutput;
+///
+/// let full = FullOutput::text("a very long listing");
+/// assert_eq!((full.media_type.as_str(), full.bytes), ("text/plain", 19));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct FullOutput {
+    /// Media type, like `text/plain`.
+    #[serde(rename = "media")]
+    pub media_type: String,
+    /// Number of bytes of the output.
+    pub bytes: u64,
+    /// Output, if the event holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// SHA-256 of the output, if a blob holds it. A later version stores blobs; this one only reads such an event, and
+    /// refuses to commit it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+}
+
+impl FullOutput {
+    /// Creates an output that is held by the event.
+    pub fn text(text: impl Into<String>) -> Self {
+        let text = text.into();
+        let bytes = text.len() as u64;
+        Self { media_type: "text/plain".to_owned(), bytes, text: Some(text), sha256: None }
+    }
+
+    fn check(&self) -> Result<()> {
+        check_media_type(&self.media_type)?;
+        match (&self.text, &self.sha256) {
+            (_, Some(_)) => Err(no_blobs()),
+            (Some(text), None) if text.len() as u64 == self.bytes => Ok(()),
+            (Some(text), None) => Err(Error::invalid(format!(
+                "the whole output of a tool has {} bytes, not {}; give the number of its bytes",
+                text.len(),
+                self.bytes
+            ))),
+            (None, None) => Err(Error::invalid("the whole output of a tool is missing; give it as text")),
+        }
     }
 }
 
