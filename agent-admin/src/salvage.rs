@@ -43,7 +43,8 @@ pub struct Salvaged {
 /// document. Cleared history stays cleared. A system message marks each range that cannot be read; the cause is only in
 /// [`Salvaged::lost`]. No input in the new session waits for a run. The damaged session is not changed.
 ///
-/// Data of runs (states, usage, questions, timers) is not copied. If the result of a call is lost, the call gets the
+/// Data of runs (states, usage, questions, timers, origins of answers) is not copied: the events get other numbers and may
+/// have gaps, so that no answer follows what its model was given. If the result of a call is lost, the call gets the
 /// result `interrupted`; if the call of a result is lost, the result is left out.
 ///
 /// After an error or a crash, or if the future is dropped, the new session may exist in part; delete it, and salvage
@@ -198,6 +199,7 @@ impl Saved<'_> {
             | EventPayload::UserDefineOutcome(_)
             | EventPayload::AgentMessage(_)
             | EventPayload::AgentThinking(_)
+            | EventPayload::AgentPart(_)
             | EventPayload::SystemMessage(_)
             | EventPayload::SessionHistoryCleared(_) => {}
             EventPayload::Other(kind, _) if !kind.is_of("session") => {}

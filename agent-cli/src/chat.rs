@@ -380,7 +380,7 @@ impl Chat {
         let answers = self.awaited.is_some_and(|awaited| awaited < event.seq);
         match (event.decode(), spoken(&event)) {
             (Ok(EventPayload::AgentMessage(message)), _) if answers => {
-                self.screen.answer(&message.text);
+                self.screen.answer(&message.text_view());
                 self.screen.end_answer();
             }
             (_, Some(line)) if at_prompt => self.screen.note_above(&line),

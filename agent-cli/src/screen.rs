@@ -144,15 +144,20 @@ pub(crate) fn spoken(event: &Event) -> Option<String> {
         EventPayload::UserMessage(message)
         | EventPayload::UserDefineOutcome(message)
         | EventPayload::AgentMessage(message) => {
-            format!("{who}: {}", message.text)
+            format!("{who}: {}", message.text_view())
         }
+        EventPayload::AgentPart(part) => format!("{who}: {}", part.text_view()?),
         EventPayload::SystemMessage(message) => format!("system: {}", message.text),
         EventPayload::UserInterrupt(_) => format!("{who} interrupts"),
         EventPayload::AgentToolUse(call) | EventPayload::AgentCustomToolUse(call) => {
             called(&call.name, call.input.get())
         }
         EventPayload::AgentToolResult(result) | EventPayload::UserCustomToolResult(result) => {
-            gave(result.outcome, result.output.get())
+            let line = gave(result.outcome, result.output.get());
+            // Media of the output, a line each.
+            result
+                .text_view()
+                .map_or(line.clone(), |parts| format!("{line}\n  {}", parts.replace('\n', "\n  ")))
         }
         EventPayload::SessionHistoryCleared(_) => "(history cleared)".to_owned(),
         _ => return None,

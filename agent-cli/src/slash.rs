@@ -16,12 +16,13 @@ const HISTORY: usize = 50;
 const SESSIONS: usize = 100;
 
 /// Types of the events that `/history` shows.
-pub(crate) const SHOWN: [EventType; 9] = [
+pub(crate) const SHOWN: [EventType; 10] = [
     EventType::USER_MESSAGE,
     EventType::USER_INTERRUPT,
     EventType::USER_DEFINE_OUTCOME,
     EventType::USER_CUSTOM_TOOL_RESULT,
     EventType::AGENT_MESSAGE,
+    EventType::AGENT_PART,
     EventType::AGENT_TOOL_USE,
     EventType::AGENT_TOOL_RESULT,
     EventType::AGENT_CUSTOM_TOOL_USE,

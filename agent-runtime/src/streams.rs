@@ -6,7 +6,7 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 
 use crate::handle::Conversation;
 use crate::runtime::agent::AgentRuntime;
-use agent_core::event::{Event, EventPayload, EventType, Message};
+use agent_core::event::{Citation, Event, EventPayload, EventType, Message, Part};
 use agent_core::json::RawFields;
 use agent_core::model::{Actor, Role};
 use agent_core::session::{Session, SessionSummary};
@@ -35,8 +35,12 @@ pub struct ConversationMessage {
     pub at: Timestamp,
     /// Run that wrote the message; `None` for a message of a person.
     pub run: Option<RunId>,
-    /// Text of the message.
+    /// Text of the message, as the event stores it.
     pub text: String,
+    /// Parts of the message, like images; empty for a plain text.
+    pub parts: Vec<Part>,
+    /// Sources that the text cites.
+    pub citations: Vec<Citation>,
     /// Metadata of the host.
     pub metadata: RawFields,
 }
@@ -72,7 +76,7 @@ impl ConversationMessage {
     ///
     /// `Corrupt` if the event's payload cannot be read.
     pub fn of(event: &Event) -> Result<Option<Self>> {
-        let (role, Message { text, metadata, .. }) = match event.decode()? {
+        let (role, Message { text, parts, citations, metadata, .. }) = match event.decode()? {
             EventPayload::UserMessage(message) | EventPayload::UserDefineOutcome(message) => {
                 (Role::User, message)
             }
@@ -80,7 +84,7 @@ impl ConversationMessage {
             _ => return Ok(None),
         };
         let (author, run) = (event.actor.clone(), event.run);
-        Ok(Some(Self { seq: event.seq, role, author, at: event.at, run, text, metadata }))
+        Ok(Some(Self { seq: event.seq, role, author, at: event.at, run, text, parts, citations, metadata }))
     }
 }
 

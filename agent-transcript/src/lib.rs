@@ -1,12 +1,14 @@
 //! Conversations as Markdown that a person can read and edit: `session.md`.
 //!
 //! A transcript contains only the conversation: the messages of people and of the agent, and the session's own system
-//! prompt. It contains no tool calls and no results of tools. A store keeps the log; a transcript is a view of it.
+//! prompt. Images and other media are one line each, with name, type and size. It contains no tool calls and no results
+//! of tools. A store keeps the log; a transcript is a view of it.
 //!
 //! ```text
 //!  log of a session                  session.md                        Transcript
 //!  user.message    ── Transcript ──▶ ## User       ── parse (lenient,──▶ frontmatter
 //!  agent.message      Message::of    ## Assistant     after edits)       messages
+//!  agent.part
 //!  agent.tool_use     (left out)     <!-- rendered head=… crc32c=… -->   form: Sealed, Edited, Legacy
 //! ```
 //!
@@ -72,7 +74,7 @@ mod write;
 
 use serde::{Deserialize, Serialize};
 
-use agent_core::event::{EventPayload, Message, NewEvent, SystemMessage};
+use agent_core::event::{EventPayload, NewEvent, SystemMessage};
 use agent_core::{CommitId, Seq, SessionId, Timestamp};
 
 pub use read::ParsedTranscript;
@@ -142,6 +144,9 @@ impl TranscriptMessage {
 
     /// Returns the message that an event contributes to a transcript; `None` if it contributes none.
     ///
+    /// Its text is the [text view](agent_core::event::Message::text_view) of the event: media and cited sources are lines
+    /// of it, and a transcript that is read back contains these lines as text.
+    ///
     /// ```
     /// use agent_core::event::{EventPayload, Message};
     /// use agent_transcript::{Speaker, TranscriptMessage};
@@ -151,9 +156,11 @@ impl TranscriptMessage {
     /// ```
     pub fn of(body: EventPayload) -> Option<Self> {
         match body {
-            EventPayload::UserMessage(Message { text, .. })
-            | EventPayload::UserDefineOutcome(Message { text, .. }) => Some(Self::new(Speaker::User, text)),
-            EventPayload::AgentMessage(Message { text, .. }) => Some(Self::new(Speaker::Assistant, text)),
+            EventPayload::UserMessage(message) | EventPayload::UserDefineOutcome(message) => {
+                Some(Self::new(Speaker::User, message.text_view()))
+            }
+            EventPayload::AgentMessage(message) => Some(Self::new(Speaker::Assistant, message.text_view())),
+            EventPayload::AgentPart(part) => Some(Self::new(Speaker::Assistant, part.text_view()?)),
             EventPayload::SystemMessage(SystemMessage { text, custom: true, .. }) => {
                 Some(Self::new(Speaker::System, text))
             }

@@ -6,6 +6,7 @@
 mod bounds;
 mod common;
 mod compact;
+mod content;
 mod cursors;
 mod edge_cases;
 mod golden;

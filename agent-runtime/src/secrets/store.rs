@@ -60,13 +60,43 @@ fn hiding(secrets: Secrets, storage: Storage) -> Storage {
     Storage::new(storage.workspaces, sessions, storage.bindings)
 }
 
+/// Returns a redacted payload of the conversation without what the redaction made wrong.
+///
+/// A provider refuses a signed item that was changed, and offsets in a text that was changed point elsewhere. Then the
+/// store would refuse the event.
+fn consistent(original: &RawJson, hidden: RawJson) -> RawJson {
+    let (Ok(before), Ok(mut after)) = (original.to::<RawFields>(), hidden.to::<RawFields>()) else {
+        return hidden;
+    };
+    after.remove("native");
+    if before.get("text") != after.get("text") {
+        after.remove("citations");
+        let text = after.get("text").and_then(|text| text.to::<String>().ok());
+        if let (Some(text), Some(Ok(shown))) = (text, after.get("shown").map(RawJson::to::<usize>)) {
+            after.insert("shown", RawJson::sure(&text.floor_char_boundary(shown)));
+        }
+    }
+    if let Some(Ok(mut full)) = after.get("full").map(RawJson::to::<RawFields>)
+        && let Some(Ok(text)) = full.get("text").map(RawJson::to::<String>)
+    {
+        full.insert("bytes", RawJson::sure(&text.len()));
+        after.insert("full", RawJson::sure(&full));
+    }
+    RawJson::sure(&after)
+}
+
 impl Hiding {
     fn event(&self, mut event: NewEvent) -> NewEvent {
         if let Some(hidden) = self.secrets.hidden_in(&event.payload, 0) {
             // The outer keys of a known type belong to its format; those of any other type are text of an author.
             event.payload = match EventPayload::parse(&event.kind, &event.payload) {
                 Ok(EventPayload::Other(..)) => hidden,
-                Ok(_) | Err(_) => self.secrets.hidden_in(&event.payload, 1).unwrap_or(event.payload),
+                Ok(_) | Err(_) => match self.secrets.hidden_in(&event.payload, 1) {
+                    Some(hidden) if event.kind.is_of("user") || event.kind.is_of("agent") => {
+                        consistent(&event.payload, hidden)
+                    }
+                    hidden => hidden.unwrap_or(event.payload),
+                },
             };
         }
         event.actor = event.actor.map(|actor| self.actor(actor));

@@ -15,11 +15,12 @@ const PAGE: usize = 500;
 const PAGE_BYTES: usize = 1 << 20;
 
 /// Event types that are shown in a transcript.
-fn kinds() -> [EventType; 4] {
+fn kinds() -> [EventType; 5] {
     [
         EventType::USER_MESSAGE,
         EventType::USER_DEFINE_OUTCOME,
         EventType::AGENT_MESSAGE,
+        EventType::AGENT_PART,
         EventType::SYSTEM_MESSAGE,
     ]
 }

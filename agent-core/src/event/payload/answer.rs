@@ -89,7 +89,10 @@ impl ModelOrigin {
             ("provider of an answer", &self.provider),
             ("model of an answer", &self.model),
         ];
-        names.into_iter().chain(account).try_for_each(|(noun, name)| Ok(check_text(noun, name, NAME_MAX_BYTES)?))
+        names
+            .into_iter()
+            .chain(account)
+            .try_for_each(|(noun, name)| Ok(check_text(noun, name, NAME_MAX_BYTES)?))
     }
 }
 
@@ -167,7 +170,8 @@ impl Citation {
 
     /// Checks that the range is one of the text.
     fn check(&self, text: &str) -> Result<()> {
-        let place = |offset: Option<u64>, otherwise: usize| match offset {
+        let place = |offset: Option<u64>, otherwise: usize| {
+            match offset {
             Some(offset) => {
                 usize::try_from(offset).ok().filter(|at| text.is_char_boundary(*at)).ok_or_else(|| {
                     Error::invalid(format!(
@@ -177,14 +181,19 @@ impl Citation {
                 })
             }
             None => Ok(otherwise),
+        }
         };
         let (start, end) = (place(self.start, 0)?, place(self.end, text.len())?);
         if start > end {
-            return Err(Error::invalid(format!("a citation ends at byte {end}, before its start at byte {start}")));
+            return Err(Error::invalid(format!(
+                "a citation ends at byte {end}, before its start at byte {start}"
+            )));
         }
         for known in ["url", "title", "start", "end"] {
             if self.extra.get(known).is_some_and(|value| value.get() != "null") {
-                return Err(Error::invalid(format!("a citation has a {known} of another type, or has it twice")));
+                return Err(Error::invalid(format!(
+                    "a citation has a {known} of another type, or has it twice"
+                )));
             }
         }
         Ok(())
@@ -396,7 +405,8 @@ impl AgentResponse {
         for (noun, word) in words {
             word.as_ref().map_or(Ok(()), |word| check_text(noun, word, NAME_MAX_BYTES))?;
         }
-        let is_hash = |hash: &String| hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        let is_hash =
+            |hash: &String| hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         if self.given.as_ref().is_some_and(|hash| !is_hash(hash)) {
             return Err(Error::invalid(
                 "the hash of what a model was given is no SHA-256; give 64 digits in lower-case hexadecimal",

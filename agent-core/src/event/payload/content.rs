@@ -243,7 +243,9 @@ impl Part {
     /// ```
     pub fn text_view<'a>(&'a self, whole: &'a str) -> Option<Cow<'a, str>> {
         match self {
-            Self::HostedCall(call) => Some(format!("[{}, run by the provider]", on_a_line(&call.name)).into()),
+            Self::HostedCall(call) => {
+                Some(format!("[{}, run by the provider]", on_a_line(&call.name)).into())
+            }
             Self::Text { text: None, .. } => Some(whole.into()),
             part => match part.own_text() {
                 Some(text) => Some(text.into()),
@@ -409,7 +411,8 @@ pub(super) fn check_parts(parts: &[Part]) -> Result<()> {
         ));
     }
     for (index, part) in parts.iter().enumerate() {
-        part.check().map_err(|fault| fault.about(format_args!("part {} ({})", index + 1, on_a_line(&part.tag()))))?;
+        part.check()
+            .map_err(|fault| fault.about(format_args!("part {} ({})", index + 1, on_a_line(&part.tag()))))?;
     }
     Ok(())
 }

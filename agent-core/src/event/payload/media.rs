@@ -132,7 +132,9 @@ impl Media {
         let data = fields.remove("data");
         let blob = fields.remove("blob");
         let source = match (data, blob) {
-            (Some(data), None) => MediaSource::Inline(STANDARD.decode(data.to::<String>().ok()?).ok()?.into()),
+            (Some(data), None) => {
+                MediaSource::Inline(STANDARD.decode(data.to::<String>().ok()?).ok()?.into())
+            }
             (None, Some(blob)) => {
                 let BlobName { sha256, bytes } = blob.to().ok()?;
                 MediaSource::Blob { sha256, bytes }
@@ -214,8 +216,11 @@ fn size(bytes: u64) -> String {
 /// Returns text from outside so that it fits on one line: without control characters, and cut after 200 characters.
 pub(super) fn on_a_line(text: &str) -> String {
     const MOST: usize = 200;
-    let mut line: String =
-        text.chars().take(MOST).map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
+    let mut line: String = text
+        .chars()
+        .take(MOST)
+        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
+        .collect();
     if text.chars().nth(MOST).is_some() {
         line.push('…');
     }
