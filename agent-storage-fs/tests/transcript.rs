@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use agent_core::clock::Effects;
 use agent_core::commit::{Precondition, Trigger};
-use agent_core::event::NewEvent;
+use agent_core::event::{
+    AgentPart, AgentResponse, Citation, EventPayload, HostedResult, Media, Message, NewEvent, Part,
+};
+use agent_core::json::RawJson;
 use agent_core::model::Workspace;
 use agent_core::session::{NewSession, Session};
 use agent_core::state::Reason;
@@ -71,6 +74,45 @@ fn said(texts: &[&str]) -> Vec<(Speaker, String)> {
 /// Makes the store look at the file now, instead of in a moment.
 async fn settle(store: &FsStore) {
     store.transcript_edits(HOME).await.unwrap();
+}
+
+/// Images, refusals and cited sources are lines of the text; the file is still what the log renders to.
+#[tokio::test]
+async fn transcript_shows_media_as_one_line() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let effects = Effects::default();
+    let store = hasty(root).await;
+    let session = home(&store, &effects).await;
+    let cat = || Part::Image(Media::inline("image/png", vec![7; 48_213]).with_name("cat.png"));
+    let cited =
+        Message::new("A tabby.").with_citation(Citation::new("https://cats.example").with_title("Cats"));
+    let events = vec![
+        NewEvent::from(Message::new("What is this?").with_part(cat())),
+        NewEvent::of(&EventPayload::AgentThinking(Message::new("hm"))),
+        NewEvent::of(&EventPayload::AgentPart(AgentPart::new(Part::refusal("## User")))),
+        NewEvent::of(&EventPayload::AgentPart(AgentPart::new(cat()))),
+        NewEvent::of(&EventPayload::AgentPart(AgentPart::new(Part::HostedResult(HostedResult::new(
+            RawJson::constant("1"),
+        ))))),
+        NewEvent::of(&EventPayload::AgentMessage(cited)),
+        NewEvent::of(&EventPayload::AgentResponse(AgentResponse::new(session.head))),
+    ];
+    store.append(&effects, session.id, session.head, events).await.unwrap();
+    settle(&store).await;
+    let line = "[image cat.png, image/png, 47 KiB]";
+    let shown = [
+        (Speaker::User, format!("What is this?\n{line}")),
+        (Speaker::Assistant, "## User".to_owned()),
+        (Speaker::Assistant, line.to_owned()),
+        (Speaker::Assistant, "A tabby.\n[1] Cats, https://cats.example".to_owned()),
+    ];
+    assert_eq!(messages(&text(root)), shown);
+    let again = text(root);
+    drop(store);
+    fs::remove_file(folder(root).join("session.md")).unwrap();
+    settle(&hasty(root).await).await;
+    assert_eq!(text(root), again, "made anew, it is the same");
 }
 
 /// It follows the log by itself; it holds the main session's texts, byte for byte, and nothing else;

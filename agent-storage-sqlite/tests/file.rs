@@ -7,7 +7,8 @@ mod support;
 use std::fs;
 
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
-use agent_core::event::NewEvent;
+use agent_core::event::{EventPayload, Media, Message, Native, NewEvent, Part};
+use agent_core::json::RawJson;
 use agent_core::model::{Patch, Timer};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{Purge, ReadEvents, SessionQuery};
@@ -440,6 +441,27 @@ async fn sql_views_show_sessions_messages_and_runs() {
             "{lines:?}"
         );
     }
+}
+
+/// The text of a message with parts is where that of a plain one is.
+#[tokio::test]
+async fn sql_views_show_the_text_beside_parts() {
+    let site = Site::new();
+    let store = site.open().await;
+    let session = site.session(&store).await;
+    let cat = Part::Image(Media::inline("image/png", vec![7; 2000]).with_name("cat.png"));
+    let native = Native::new("anthropic.messages", RawJson::constant(r#"{"text":"A tabby.","n":1.0}"#));
+    let said = vec![
+        NewEvent::from(Message::new("What is this?").with_part(cat)),
+        NewEvent::of(&EventPayload::AgentMessage(Message::new("A tabby.").with_native(native))),
+    ];
+    let said = Commit::seal(&site.effects, session.id, session.head).with_events(said);
+    store.commit(said).await.unwrap();
+    let conn = site.raw();
+    let texts = column(&conn, "SELECT text FROM v_messages ORDER BY seq", 0, []);
+    assert_eq!(texts, ["What is this?", "A tabby."]);
+    let names = "SELECT json ->> '$.data.parts[1].name' FROM events WHERE type = 'user.message'";
+    assert_eq!(column(&conn, names, 0, []), ["cat.png"]);
 }
 
 /// A payload that SQLite cannot read spoils no other row of the views.

@@ -1,6 +1,8 @@
 //! Suites that need several crates of the project, or several stores: see `tests/`. Here is what they share: a place for
 //! each kind of store, and a macro that makes a test for each of them.
 
+pub mod recorded;
+
 use std::sync::Arc;
 
 use agent_core::{Backend, MemoryStore, Storage, TenantId};

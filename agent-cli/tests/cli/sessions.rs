@@ -7,9 +7,9 @@ use std::process::Stdio;
 
 use agent_core::SessionStoreExt;
 use agent_core::clock::Effects;
-use agent_core::event::NewEvent;
+use agent_core::event::{AgentPart, EventPayload, Media, Message, NewEvent, Part, ToolOutcome, ToolResult};
 use agent_core::json::RawJson;
-use agent_core::model::Patch;
+use agent_core::model::{CallId, Patch};
 use serde_json::json;
 
 use crate::site::{KINDS, NOBODY, Ran, Site};
@@ -206,5 +206,34 @@ async fn unusual_json_is_shown_as_stored() {
         }
         let exported = site.ok(&["session", "export", &main]);
         assert!(odd.iter().all(|(_, json)| exported.contains(json.as_str())), "{kind}: {exported}");
+    }
+}
+
+/// A message with an image is shown with one line for the image, and so are the items of an answer.
+#[tokio::test]
+async fn media_are_shown_as_one_line() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        let (main, _) = site.say("hello");
+        let store = site.open().await;
+        let (id, effects) = (main.parse().unwrap(), Effects::default());
+        let head = store.sessions.load(id).await.unwrap().head;
+        let cat = || Part::Image(Media::inline("image/png", vec![7; 48_213]).with_name("cat.png"));
+        let call: CallId = "c".parse().unwrap();
+        let result =
+            ToolResult::new(call.clone(), ToolOutcome::Ok, RawJson::constant("\"ok\"")).with_part(cat());
+        let events = vec![
+            NewEvent::tool_use(call, "zoom", RawJson::empty_object()),
+            NewEvent::of(&EventPayload::AgentToolResult(result)),
+            NewEvent::of(&EventPayload::AgentPart(AgentPart::new(Part::refusal("I name no people.")))),
+            NewEvent::of(&EventPayload::AgentMessage(Message::new("A tabby.").with_part(cat()))),
+        ];
+        store.sessions.append(&effects, id, head, events).await.unwrap();
+        store.close().await.unwrap();
+        let shown = site.ok(&["session", "show", &main, "--turns", "9"]);
+        let line = "[image cat.png, image/png, 47 KiB]";
+        let end =
+            format!("  [zoom]\n  [-> \"ok\"]\n  {line}\nagent: I name no people.\nagent: A tabby.\n{line}\n");
+        assert!(shown.ends_with(&end), "{kind}: {shown}");
     }
 }

@@ -3,9 +3,9 @@
 
 use agent_core::commit::{Commit, LeaseRequest, Trigger};
 use agent_core::event::{
-    AuditedOperation, Decision, DocumentWritten, Event, EventPayload, EventType, Interrupt, Learning,
-    LearningKind, LearningPromoted, Message, NewEvent, Operation, SpanCompleted, SpanStarted, SystemMessage,
-    ToolConfirmation, ToolOutcome, ToolResult, ToolUse,
+    AgentPart, AgentResponse, AuditedOperation, Decision, DocumentWritten, Event, EventPayload, EventType,
+    Interrupt, Learning, LearningKind, LearningPromoted, Media, Message, Native, NewEvent, Operation, Part,
+    SpanCompleted, SpanStarted, SystemMessage, ToolConfirmation, ToolOutcome, ToolResult, ToolUse,
 };
 use agent_core::json::RawJson;
 use agent_core::model::{ActionId, Actor, Artifact, Cost, Patch, Role, RunUsage, Timer, Title, Usage};
@@ -234,10 +234,12 @@ async fn every_known_type_round_trips(stage: &Stage) -> Checked {
         ("call 2".parse::<agent_core::model::CallId>()?, "call 2".parse::<ActionId>()?);
     let run = stage.effects.new_run_id();
     let input = RawJson::parse("{\"path\":\"/tmp\"}")?;
+    let picture = Media::inline("image/png", (0..=255).collect::<Vec<u8>>()).with_name("a\u{2028}.png");
+    let item = RawJson::parse("{\"signature\":\"Eq\\/QB\",\"n\":1.10,\"a\":[1e400]}")?;
     let mut said = vec![
         EventPayload::UserDefineOutcome(Message::new("a green build")),
         EventPayload::SystemMessage(SystemMessage::custom("You are brief.")),
-        EventPayload::UserMessage(Message::new("go")),
+        EventPayload::UserMessage(Message::new("go").with_part(Part::Image(picture))),
     ];
     let begin = stage
         .seal(&session)
@@ -246,8 +248,10 @@ async fn every_known_type_round_trips(stage: &Stage) -> Checked {
     let running = storage.sessions.commit(begin).await?.session;
     let work = vec![
         EventPayload::SpanStarted(SpanStarted::new(span.clone(), "model")),
-        EventPayload::AgentThinking(Message::new("hm")),
+        EventPayload::AgentThinking(Message::new("hm").with_native(Native::new("test", item))),
         EventPayload::AgentMessage(Message::new("I look.")),
+        EventPayload::AgentPart(AgentPart::new(Part::refusal("Not at all of it.")).with_index(2)),
+        EventPayload::AgentResponse(AgentResponse::new(running.head).with_stop("tool_use")),
         EventPayload::AgentToolUse(ToolUse::new(call.clone(), "list", input.clone())),
         EventPayload::AgentToolResult(ToolResult::new(call, ToolOutcome::Ok, RawJson::parse("[\"a\"]")?)),
         EventPayload::SpanCompleted(SpanCompleted::new(span, ToolOutcome::Ok)),

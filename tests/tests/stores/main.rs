@@ -6,6 +6,7 @@ mod activations;
 mod closing;
 #[path = "../../../agent-core/tests/model/common.rs"]
 mod common;
+mod content;
 mod documents;
 mod ledger;
 mod listing;
@@ -13,4 +14,5 @@ mod maintenance;
 mod refusals;
 mod shared;
 mod sharing;
+mod signed;
 mod state_payload;

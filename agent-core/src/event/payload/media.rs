@@ -213,13 +213,20 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// Returns text from outside so that it fits on one line: without control characters, and cut after 200 characters.
+/// Returns text from outside so that it fits on one line: without line breaks of any kind and other control characters,
+/// and cut after 200 characters.
 pub(super) fn on_a_line(text: &str) -> String {
     const MOST: usize = 200;
     let mut line: String = text
         .chars()
         .take(MOST)
-        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
+        .map(|c| {
+            if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') {
+                char::REPLACEMENT_CHARACTER
+            } else {
+                c
+            }
+        })
         .collect();
     if text.chars().nth(MOST).is_some() {
         line.push('…');
