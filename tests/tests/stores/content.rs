@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use agent_admin::salvage::salvage;
 use agent_core::clock::Effects;
 use agent_core::event::{
-    AgentPart, AgentResponse, Citation, EventPayload, EventType, FullOutput, Media, Message, Native,
+    AgentPart, AgentResponse, Citation, Event, EventPayload, EventType, FullOutput, Media, Message, Native,
     NewEvent, Part, ToolOutcome, ToolResult, ToolUse,
 };
 use agent_core::json::RawJson;
@@ -54,7 +54,7 @@ async fn text_views_show_every_part(site: Site) {
     let events = log(&site.open().await, session.id).await;
     let line = "[image cat.png, image/png, 47 KiB]";
     let asked = format!("What is this?\n{line}");
-    let views: Vec<_> = events.iter().filter_map(|event| event.text_view()).collect();
+    let views: Vec<_> = events.iter().filter_map(Event::text_view).collect();
     let answer = "A tabby.\n[1] Cats, https://cats.example";
     assert_eq!(views, [&*asked, "A cat …", "I name no people.", line, answer]);
     // What `jq .data.text` prints.
@@ -104,7 +104,7 @@ async fn salvage_keeps_parts(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let session = conversation(&storage, &effects).await;
     let saved = salvage(&storage, &effects, session.id, None).await.unwrap();
-    let payloads = |events: Vec<agent_core::event::Event>| -> Vec<_> {
+    let payloads = |events: Vec<Event>| -> Vec<_> {
         let said = events.into_iter().filter(|event| !event.kind.is_of("session"));
         said.map(|event| (event.kind, event.payload)).collect()
     };
