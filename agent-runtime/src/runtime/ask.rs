@@ -1,9 +1,11 @@
 //! One model call of a run: sends the request and forwards the streamed answer.
 
+use std::time::Duration;
+
 use futures::StreamExt;
 use tokio::task::coop::consume_budget;
-use tokio::time::timeout;
-use tracing::warn;
+use tokio::time::{Instant, timeout};
+use tracing::{Instrument, warn};
 
 use crate::context::ModelContext;
 use crate::runtime::agent::Shared;
@@ -12,10 +14,12 @@ use crate::runtime::provider::{ModelCall, ModelEvent, ModelRequest, ModelStream,
 use crate::runtime::report::Update;
 use crate::runtime::room::{Full, Room};
 use crate::runtime::stop::Stopped;
+use crate::runtime::telemetry::{ChatEnd, Target, chat_span, record_chat};
 use crate::secrets::Pieces;
 use crate::secrets::Secrets;
 use agent_core::isolated::{Isolated, isolated};
 use agent_core::json::RawJson;
+use agent_core::model::Usage;
 use agent_core::{Error, Result};
 
 /// Result of one model call.
@@ -26,19 +30,55 @@ pub(super) struct Answer {
     pub(super) end: AnswerEnd,
 }
 
-/// Streamed parts of an answer that were forwarded so far.
-#[derive(Default)]
-struct Shown {
+/// State of a model call while its answer streams.
+struct Listening {
+    answer: Answer,
     text: Pieces,
     thinking: Pieces,
+    usage: Usage,
+    /// Time of the request.
+    asked: Instant,
+    /// Time between the request and the first event of the answer.
+    first: Option<Duration>,
 }
 
-impl Shown {
+impl Listening {
+    fn new() -> Self {
+        Self {
+            answer: Answer {
+                text: String::new(),
+                thinking: String::new(),
+                calls: Vec::new(),
+                end: AnswerEnd::Done(StopReason::EndTurn),
+            },
+            text: Pieces::default(),
+            thinking: Pieces::default(),
+            usage: Usage::default(),
+            asked: Instant::now(),
+            first: None,
+        }
+    }
+
     /// Returns the text that was held back, once the answer is complete.
     fn rest(&mut self, secrets: &Secrets) -> impl Iterator<Item = (String, fn(String) -> Update)> {
         let thinking = (self.thinking.rest(secrets), Update::Thinking as fn(String) -> Update);
         let text = (self.text.rest(secrets), Update::Text as fn(String) -> Update);
         [thinking, text].into_iter().filter(|(rest, _)| !rest.is_empty())
+    }
+
+    /// Returns the end as the span of the call records it.
+    fn end(&self) -> ChatEnd<'_> {
+        let (finish, error) = match &self.answer.end {
+            AnswerEnd::Done(StopReason::EndTurn) if !self.answer.calls.is_empty() => ("tool_call", None),
+            AnswerEnd::Done(StopReason::EndTurn | StopReason::StopSequence) => ("stop", None),
+            AnswerEnd::Done(StopReason::MaxTokens) | AnswerEnd::Full(_) => ("length", None),
+            AnswerEnd::Done(StopReason::Refusal) => ("content_filter", None),
+            AnswerEnd::Stopped(Stopped::Asked) => ("error", Some("cancelled")),
+            AnswerEnd::Stopped(Stopped::Fenced(error)) | AnswerEnd::Failed(error) => {
+                ("error", Some(error.kind().name()))
+            }
+        };
+        ChatEnd { finish, usage: self.usage, first: self.first, error }
     }
 }
 
@@ -59,46 +99,46 @@ pub(super) async fn ask(driver: &mut Driver, context: &ModelContext) -> Answer {
         tools: shared.tools.offered(&driver.settings.tool_policies),
         max_tokens: driver.settings.limits.max_tokens,
     };
-    let mut answer = Answer {
-        text: String::new(),
-        thinking: String::new(),
-        calls: Vec::new(),
-        end: AnswerEnd::Done(StopReason::EndTurn),
-    };
-    let mut shown = Shown::default();
-    answer.end = match listen(driver, &shared, request, &mut answer, &mut shown).await {
-        Ok(stop) => AnswerEnd::Done(stop),
-        Err(end) => end,
-    };
-    let is_whole = matches!(answer.end, AnswerEnd::Done(stop) if stop != StopReason::MaxTokens);
-    match secrets(driver) {
-        Some(secrets) if is_whole => {
-            for (rest, update) in shown.rest(&secrets) {
-                driver.send(update(rest));
-            }
+    let settings = &driver.settings;
+    let span = chat_span(&Target {
+        session: driver.session.id,
+        provider: &settings.provider,
+        model: shared.model(&settings.provider).unwrap_or_default(),
+        max_tokens: request.max_tokens,
+    });
+    let mut heard = Listening::new();
+    let ended = listen(driver, &shared, request, &mut heard).instrument(span.clone()).await;
+    heard.answer.end = ended.map_or_else(|end| end, AnswerEnd::Done);
+    record_chat(&span, &heard.end());
+    show_rest(driver, &mut heard);
+    heard.answer
+}
+
+/// Forwards the text that was held back; cuts from an incomplete answer what may be the beginning of a secret value.
+fn show_rest(driver: &Driver, heard: &mut Listening) {
+    let Some(secrets) = secrets(driver) else { return };
+    if matches!(heard.answer.end, AnswerEnd::Done(stop) if stop != StopReason::MaxTokens) {
+        for (rest, update) in heard.rest(&secrets) {
+            driver.send(update(rest));
         }
-        // The output may end within a secret value, whose beginning alone is not recognized and not redacted.
-        Some(secrets) => {
-            for said in [&mut answer.text, &mut answer.thinking] {
-                said.truncate(secrets.told(said));
-            }
-        }
-        None => {}
+        return;
     }
-    answer
+    // The output may end within a secret value, whose beginning alone is not recognized and not redacted.
+    for said in [&mut heard.answer.text, &mut heard.answer.thinking] {
+        said.truncate(secrets.told(said));
+    }
 }
 
 async fn listen(
     driver: &mut Driver,
     shared: &Shared,
     request: ModelRequest,
-    answer: &mut Answer,
-    shown: &mut Shown,
+    heard: &mut Listening,
 ) -> Result<StopReason, AnswerEnd> {
     let provider = driver.settings.provider(shared, &driver.session)?.clone();
     let generate = isolated(|| provider.generate(request));
-    let mut stream = Isolated::new(heard(driver, generate).await??);
-    let end = take(driver, &mut stream, answer, shown).await;
+    let mut stream = Isolated::new(wait_for(driver, generate).await??);
+    let end = take(driver, &mut stream, heard).await;
     // Dropped here, so that the provider ends its request before anything else happens.
     match end {
         Ok(_) | Err(AnswerEnd::Full(_)) if !stream.end() => {
@@ -112,29 +152,29 @@ async fn listen(
 async fn take(
     driver: &mut Driver,
     stream: &mut Isolated<ModelStream>,
-    answer: &mut Answer,
-    shown: &mut Shown,
+    heard: &mut Listening,
 ) -> Result<StopReason, AnswerEnd> {
     let mut room = Room::of(&driver.settings.limits, driver.tool_calls);
     loop {
-        let heard =
-            match heard(driver, async { stream.next().await.map_or(Some(None), |it| it.map(Some)) }).await? {
-                None => return Err(driver.failed_provider("ended its answer without a stop reason").into()),
-                Some(heard) => heard?,
-            };
+        let next = async { stream.next().await.map_or(Some(None), |it| it.map(Some)) };
+        let event = match wait_for(driver, next).await? {
+            None => return Err(driver.failed_provider("ended its answer without a stop reason").into()),
+            Some(event) => event?,
+        };
+        heard.first.get_or_insert_with(|| heard.asked.elapsed());
         // A stream that is always ready must not starve other tasks.
         consume_budget().await;
-        let fits = match heard {
+        let fits = match event {
             ModelEvent::Text(mut piece) => {
                 let fits = room.text(&mut piece);
-                answer.text.push_str(&piece);
-                show(driver, &mut shown.text, piece, Update::Text);
+                heard.answer.text.push_str(&piece);
+                show(driver, &mut heard.text, piece, Update::Text);
                 fits
             }
             ModelEvent::Thinking(mut piece) => {
                 let fits = room.thinking(&mut piece);
-                answer.thinking.push_str(&piece);
-                show(driver, &mut shown.thinking, piece, Update::Thinking);
+                heard.answer.thinking.push_str(&piece);
+                show(driver, &mut heard.thinking, piece, Update::Thinking);
                 fits
             }
             // The event that holds the input adds one level.
@@ -148,12 +188,13 @@ async fn take(
                 let waits = driver.waits(&call.name);
                 let fits = room.call(&mut call, waits);
                 if fits.is_ok() {
-                    answer.calls.push(call);
+                    heard.answer.calls.push(call);
                 }
                 fits
             }
             ModelEvent::Done { stop, usage } => {
                 driver.usage = driver.usage.plus(usage);
+                heard.usage = heard.usage.plus(usage);
                 return Ok(stop);
             }
         };
@@ -182,7 +223,7 @@ fn secrets(driver: &Driver) -> Option<Secrets> {
 
 /// Waits for the provider, unless the run must end first. Returns an error if the provider panics or stays silent
 /// longer than the configured limit.
-async fn heard<T>(driver: &mut Driver, work: impl Future<Output = Option<T>>) -> Result<T, AnswerEnd> {
+async fn wait_for<T>(driver: &mut Driver, work: impl Future<Output = Option<T>>) -> Result<T, AnswerEnd> {
     let silence = driver.settings.limits.model_silence;
     tokio::select! {
         biased;

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
-use tracing::{Instrument, info_span};
 
 use crate::context::ModelContext;
 use crate::runtime::driver::Driver;
@@ -12,6 +11,7 @@ use crate::runtime::provider::{ModelCall, ToolMode};
 use crate::runtime::report::Update;
 use crate::runtime::spans;
 use crate::runtime::stop::Stopped;
+use crate::runtime::telemetry;
 use crate::runtime::tools::text_json;
 use agent_core::event::{
     Decision, Event, EventPayload, EventType, NewEvent, ToolConfirmation, ToolOutcome, ToolResult, ToolUse,
@@ -187,16 +187,16 @@ impl Driver {
             if let Some(secrets) = &runtime.secrets {
                 for_whom = for_whom.with_secrets(secrets.clone());
             }
-            let span = info_span!("tool", tool = %call.name, call = %call.call);
             let (policies, time) = (&self.settings.tool_policies, self.settings.limits.tool_timeout);
             let work = shared.tools.call(call, for_whom, policies, time);
+            let work = telemetry::execute_tool(session.id, call, shared.tools.has(&call.name), work);
             tokio::select! {
                 biased;
                 stopped = &mut self.stop => return match stopped {
                     Stopped::Asked => Ok(false),
                     Stopped::Fenced(error) => Err(error),
                 },
-                result = work.instrument(span) => result,
+                result = work => result,
             }
         };
         self.save_result(result, shared.config.spans, context).await?;

@@ -23,6 +23,7 @@ use agent_core::{Error, Result, Timestamp};
 ///     // Identity and prompt.
 ///     .with_provider("claude")
 ///     .with_holder("worker-3")
+///     .with_agent_name("support")
 ///     .with_system_prompt("Answer in one sentence.")
 ///     // Limits of a run.
 ///     .with_max_turns(8)
@@ -66,6 +67,8 @@ pub struct Config {
     /// Name of this process as a lease holder, 1 to 256 bytes; default `process` and the process id. Processes that
     /// wait for a session show it.
     pub holder: String,
+    /// Name of the agent in tracing spans (`gen_ai.agent.name`), 1 to 256 bytes; default `None`.
+    pub agent_name: Option<String>,
     /// System prompt of sessions that have none of their own; default `None`.
     pub system_prompt: Option<String>,
     /// Limits of a run; default [`Limits::default`].
@@ -240,6 +243,7 @@ impl Default for Config {
         Self {
             provider: None,
             holder: format!("process {}", std::process::id()),
+            agent_name: None,
             system_prompt: None,
             limits: Limits::default(),
             lease_ttl: LeaseRequest::DEFAULT_TTL,
@@ -273,6 +277,13 @@ impl Config {
     #[must_use]
     pub fn with_holder(mut self, holder: impl Into<String>) -> Self {
         self.holder = holder.into();
+        self
+    }
+
+    /// Sets the name of the agent in tracing spans: 1 to 256 bytes; the default is no name.
+    #[must_use]
+    pub fn with_agent_name(mut self, name: impl Into<String>) -> Self {
+        self.agent_name = Some(name.into());
         self
     }
 
@@ -440,6 +451,9 @@ impl Config {
         let mut faults = Vec::new();
         let mut check = |result: Result<()>| faults.extend(result.err().map(|error| error.to_string()));
         check(check_text("lease holder", &self.holder, 256).map_err(Error::from));
+        if let Some(name) = &self.agent_name {
+            check(check_text("agent name", name, 256).map_err(Error::from));
+        }
         if self.lease_ttl < Duration::from_millis(3) || self.lease_ttl > Duration::from_secs(24 * 3600) {
             check(Err(Error::invalid(format!(
                 "a lease of {:?} is out of range; give at least 3 ms and at most 24 hours",

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::ops::ControlFlow;
 
 use tokio::time::timeout;
-use tracing::{Instrument, debug, info_span, warn};
+use tracing::{debug, warn};
 
 use crate::context::ModelContext;
 use crate::mounts::effective_mounts;
@@ -20,6 +20,7 @@ use crate::runtime::room::Full;
 use crate::runtime::settings::Settings;
 use crate::runtime::spans;
 use crate::runtime::stop::{HeartbeatTask, Stopped, asks_to_stop};
+use crate::runtime::telemetry;
 use crate::secrets::SecretName;
 use agent_core::commit::{RunEnd, Trigger};
 use agent_core::event::{EventPayload, Message, NewEvent, SystemMessage, ToolOutcome};
@@ -46,11 +47,12 @@ impl Ending {
 impl Driver {
     /// Runs to the end. A panic that no call into host code has caught ends the run as failed.
     pub(crate) async fn run(mut self, slot: RunPermit, registration: Registration) {
-        let span = info_span!("run", session = %self.session.id, run = %self.run, epoch = %self.epoch);
+        let agent = self.handle.runtime().config().agent_name.as_deref();
+        let span = telemetry::run_span(agent, self.session.id, self.run, self.epoch);
         let sessions = self.handle.runtime().storage.sessions.clone();
         let ttl = self.handle.runtime().config().lease_ttl;
         let heart = HeartbeatTask::beat(sessions, self.session.id, self.epoch, ttl);
-        let end = isolated(|| Box::pin(self.drive().instrument(span))).await;
+        let end = isolated(|| Box::pin(telemetry::invoke_agent(span, self.drive()))).await;
         let last = match end {
             Some(Ok(report)) => Ok(Update::Ended(Box::new(report))),
             Some(Err(error)) => Err(error),
@@ -149,6 +151,7 @@ impl Driver {
             // Checked before tools run, because no model would receive their results.
             return Ok(Ending::of(String::new(), RunOutcome::Failed(self.failure(&error))));
         }
+        telemetry::record_model(&self.settings.provider, runtime.shared.model(&self.settings.provider));
         let mut context = self.context().await?;
         if !self.session.open_calls.is_empty() {
             let after = self.answered_calls(&mut context).await?;

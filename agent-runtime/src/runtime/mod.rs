@@ -30,6 +30,7 @@ pub(crate) mod session_tools;
 pub(crate) mod settings;
 pub(crate) mod spans;
 pub(crate) mod stop;
+pub(crate) mod telemetry;
 pub(crate) mod tools;
 pub(crate) mod turn;
 pub(crate) mod updates;

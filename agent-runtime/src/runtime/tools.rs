@@ -71,6 +71,11 @@ impl Toolbox {
         spec.map_or(ToolMode::Direct, |spec| mode(spec, policies))
     }
 
+    /// Returns whether a plugin has a tool of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.owners.contains_key(name)
+    }
+
     /// Returns the result of a call whose plugin refuses its input; `None` if the plugin accepts it.
     pub(crate) fn refused(&self, call: &ToolUse) -> Option<ToolResult> {
         let (_, plugin) = self.owners.get(&call.name)?;

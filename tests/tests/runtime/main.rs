@@ -35,6 +35,7 @@ mod states;
 mod stop;
 mod streams;
 mod takeover;
+mod telemetry;
 mod tool_payloads;
 mod tools;
 mod turn;
