@@ -288,6 +288,9 @@ impl Chat {
             Update::Failed(failure) => {
                 self.refuse(&format!("model error: {}", failure.text));
             }
+            Update::Retrying { after, fault, .. } => {
+                self.screen.note(&format!("(model error: {}; asking again in {:.0?})", fault.text, after));
+            }
             Update::Skipped { updates, .. } => {
                 self.screen.note(&format!(
                     "({updates} updates were not shown; `chat session show ID` shows the stored messages)"

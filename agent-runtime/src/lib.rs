@@ -74,6 +74,7 @@ pub use handle::{ActionAnswer, Conversation, SessionStats};
 pub use runtime::agent::AgentRuntime;
 pub use runtime::builder::AgentBuilder;
 pub use runtime::config::{Config, Limits, OnStoreError, Retry, ToolPolicy};
+pub use runtime::fault::{FaultKind, ProviderFault};
 pub use runtime::function_tool::{Tool, tool};
 pub use runtime::offline::{EchoProvider, Gate, ScriptedProvider, Turn};
 pub use runtime::plugin::{Plugin, ToolContext};

@@ -446,6 +446,8 @@ impl PendingAction {
 /// let failure = Failure::new(Reason::ResourceError, "the sandbox did not start");
 /// assert_eq!(failure.class, Reason::ResourceError);
 /// assert_eq!(Failure::new(Reason::RunError, "x".repeat(5_000)).text.len(), Failure::TEXT_MAX_BYTES);
+/// let failure = Failure::new(Reason::RunError, "slow down").with_fault(Some("rate_limited"));
+/// assert_eq!(failure.fault.as_deref(), Some("rate_limited"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -454,9 +456,14 @@ pub struct Failure {
     pub class: Reason,
     /// Text of the failure; at most 1,024 bytes.
     pub text: String,
+    /// Name of the fault that caused the failure, if it is known: 1 to 64 bytes, for example `rate_limited`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
 }
 
 impl Failure {
+    /// Maximum number of bytes of the fault's name.
+    pub const FAULT_MAX_BYTES: usize = 64;
     /// Maximum number of bytes of the text; a longer one is cut at a character boundary.
     pub const TEXT_MAX_BYTES: usize = 1024;
 
@@ -464,10 +471,17 @@ impl Failure {
     pub fn new(class: Reason, text: impl Into<String>) -> Self {
         let mut text = text.into();
         text.truncate(text.floor_char_boundary(Self::TEXT_MAX_BYTES));
-        Self { class, text }
+        Self { class, text, fault: None }
     }
 
-    /// Checks a text that was not made by [`new`](Self::new), which cuts it.
+    /// Sets the name of the fault that caused the failure; the default is none.
+    #[must_use]
+    pub fn with_fault(mut self, fault: Option<impl Into<String>>) -> Self {
+        self.fault = fault.map(Into::into);
+        self
+    }
+
+    /// Checks the fault's name, and a text that was not made by [`new`](Self::new), which cuts it.
     pub(crate) fn check(&self, session: impl fmt::Display) -> Result<()> {
         if self.text.len() > Self::TEXT_MAX_BYTES {
             return Err(Error::limit(format!(
@@ -475,6 +489,9 @@ impl Failure {
                 self.text.len(),
                 Self::TEXT_MAX_BYTES
             )));
+        }
+        if let Some(fault) = &self.fault {
+            check_text("fault", fault, Self::FAULT_MAX_BYTES)?;
         }
         Ok(())
     }

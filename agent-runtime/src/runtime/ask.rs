@@ -1,16 +1,18 @@
 //! One model call of a run: sends the request and forwards the streamed answer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use tokio::task::coop::consume_budget;
-use tokio::time::{Instant, timeout};
-use tracing::{Instrument, warn};
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{Instrument, info, warn};
 
 use crate::context::ModelContext;
 use crate::runtime::agent::Shared;
 use crate::runtime::driver::Driver;
-use crate::runtime::provider::{ModelCall, ModelEvent, ModelRequest, ModelStream, StopReason};
+use crate::runtime::fault::{FaultKind, ProviderFault};
+use crate::runtime::provider::{LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, StopReason};
 use crate::runtime::report::Update;
 use crate::runtime::room::{Full, Room};
 use crate::runtime::stop::Stopped;
@@ -40,6 +42,8 @@ struct Listening {
     asked: Instant,
     /// Time between the request and the first event of the answer.
     first: Option<Duration>,
+    /// True until the answer begins, or the provider was silent for too long.
+    may_retry: bool,
 }
 
 impl Listening {
@@ -56,6 +60,7 @@ impl Listening {
             usage: Usage::default(),
             asked: Instant::now(),
             first: None,
+            may_retry: true,
         }
     }
 
@@ -74,8 +79,10 @@ impl Listening {
             AnswerEnd::Done(StopReason::MaxTokens) | AnswerEnd::Full(_) => ("length", None),
             AnswerEnd::Done(StopReason::Refusal) => ("content_filter", None),
             AnswerEnd::Stopped(Stopped::Asked) => ("error", Some("cancelled")),
-            AnswerEnd::Stopped(Stopped::Fenced(error)) | AnswerEnd::Failed(error) => {
-                ("error", Some(error.kind().name()))
+            AnswerEnd::Stopped(Stopped::Fenced(error)) => ("error", Some(error.kind().name())),
+            AnswerEnd::Failed(error) => {
+                let fault = ProviderFault::of(error).map(|fault| fault.kind.name());
+                ("error", Some(fault.unwrap_or(error.kind().name())))
             }
         };
         ChatEnd { finish, usage: self.usage, first: self.first, error }
@@ -129,6 +136,7 @@ fn show_rest(driver: &Driver, heard: &mut Listening) {
     }
 }
 
+/// Asks until the answer begins, or until a retry does not help.
 async fn listen(
     driver: &mut Driver,
     shared: &Shared,
@@ -136,13 +144,53 @@ async fn listen(
     heard: &mut Listening,
 ) -> Result<StopReason, AnswerEnd> {
     let provider = driver.settings.provider(shared, &driver.session)?.clone();
+    let limit = driver.settings.limits.model_retries;
+    let mut retries = 0;
+    loop {
+        let error = match ask_once(driver, &provider, request.clone(), heard).await {
+            Err(AnswerEnd::Failed(error)) => error,
+            ended => return ended,
+        };
+        let fault = match ProviderFault::of(&error) {
+            Some(fault) if heard.may_retry && retries < limit && fault.kind.is_retryable() => fault.clone(),
+            // A shorter context after `ContextTooLong`, or canonical messages after `ReplayRejected`, would be asked
+            // with here; both are final for now.
+            _ => return Err(AnswerEnd::Failed(error)),
+        };
+        pause(driver, fault, retries).await?;
+        retries += 1;
+    }
+}
+
+/// Waits before the next request, and tells the readers so.
+async fn pause(driver: &mut Driver, fault: ProviderFault, retries: u32) -> Result<(), AnswerEnd> {
+    let runtime = driver.handle.runtime();
+    let after = fault.pause(runtime.effects(), retries);
+    let (session, provider, kind) = (driver.session.id, &driver.settings.provider, fault.kind);
+    info!(%session, provider, fault = %kind, ?after, "the model call failed; it is repeated");
+    let text = runtime.redact(&fault.text).into_owned();
+    driver.send(Update::Retrying { after, fault: ProviderFault { text, ..fault } });
+    tokio::select! {
+        biased;
+        stopped = &mut driver.stop => Err(AnswerEnd::Stopped(stopped)),
+        () = sleep(after) => Ok(()),
+    }
+}
+
+/// Sends the request once, and reads the answer.
+async fn ask_once(
+    driver: &mut Driver,
+    provider: &Arc<dyn LlmProvider>,
+    request: ModelRequest,
+    heard: &mut Listening,
+) -> Result<StopReason, AnswerEnd> {
     let generate = isolated(|| provider.generate(request));
-    let mut stream = Isolated::new(wait_for(driver, generate).await??);
+    let mut stream = Isolated::new(wait_for(driver, heard, generate).await??);
     let end = take(driver, &mut stream, heard).await;
     // Dropped here, so that the provider ends its request before anything else happens.
     match end {
         Ok(_) | Err(AnswerEnd::Full(_)) if !stream.end() => {
-            Err(driver.failed_provider("panicked when its answer was dropped").into())
+            Err(fault(driver, FaultKind::Other, "panicked when its answer was dropped"))
         }
         end => end,
     }
@@ -157,10 +205,11 @@ async fn take(
     let mut room = Room::of(&driver.settings.limits, driver.tool_calls);
     loop {
         let next = async { stream.next().await.map_or(Some(None), |it| it.map(Some)) };
-        let event = match wait_for(driver, next).await? {
-            None => return Err(driver.failed_provider("ended its answer without a stop reason").into()),
+        let event = match wait_for(driver, heard, next).await? {
+            None => return Err(fault(driver, FaultKind::Network, "ended its answer without a stop reason")),
             Some(event) => event?,
         };
+        heard.may_retry = false;
         heard.first.get_or_insert_with(|| heard.asked.elapsed());
         // A stream that is always ready must not starve other tasks.
         consume_budget().await;
@@ -182,7 +231,7 @@ async fn take(
                 let most = RawJson::MAX_DEPTH - 1;
                 let what =
                     format!("called a tool with JSON of {} levels, more than {most}", call.input.depth());
-                return Err(driver.failed_provider(&what).into());
+                return Err(fault(driver, FaultKind::Other, &what));
             }
             ModelEvent::ToolUse(mut call) => {
                 let waits = driver.waits(&call.name);
@@ -223,17 +272,31 @@ fn secrets(driver: &Driver) -> Option<Secrets> {
 
 /// Waits for the provider, unless the run must end first. Returns an error if the provider panics or stays silent
 /// longer than the configured limit.
-async fn wait_for<T>(driver: &mut Driver, work: impl Future<Output = Option<T>>) -> Result<T, AnswerEnd> {
+async fn wait_for<T>(
+    driver: &mut Driver,
+    heard: &mut Listening,
+    work: impl Future<Output = Option<T>>,
+) -> Result<T, AnswerEnd> {
     let silence = driver.settings.limits.model_silence;
     tokio::select! {
         biased;
         stopped = &mut driver.stop => Err(AnswerEnd::Stopped(stopped)),
-        heard = timeout(silence, work) => match heard {
-            Ok(Some(heard)) => Ok(heard),
-            Ok(None) => Err(driver.failed_provider("panicked").into()),
-            Err(_) => Err(driver.failed_provider(&format!("was silent for {silence:?}")).into()),
+        done = timeout(silence, work) => match done {
+            Ok(Some(done)) => Ok(done),
+            Ok(None) => Err(fault(driver, FaultKind::Other, "panicked")),
+            Err(_) => {
+                // The model may still be at work on the answer, and the limit is the host's own.
+                heard.may_retry = false;
+                Err(fault(driver, FaultKind::Timeout, &format!("was silent for {silence:?}")))
+            }
         },
     }
+}
+
+/// Returns a fault that the run itself has found.
+fn fault(driver: &Driver, kind: FaultKind, what: &str) -> AnswerEnd {
+    let text = format!("provider {} {what}", driver.settings.provider);
+    AnswerEnd::Failed(ProviderFault::new(kind, text).into())
 }
 
 impl From<Error> for AnswerEnd {

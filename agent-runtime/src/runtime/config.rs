@@ -36,6 +36,7 @@ use agent_core::{Error, Result, Timestamp};
 ///     .with_tool_timeout(Duration::from_secs(30))
 ///     .with_answer_timeout(Duration::from_secs(24 * 3600))
 ///     .with_model_silence(Duration::from_secs(60))
+///     .with_model_retries(3)
 ///     .with_context_limits(ContextLimits::new(100, 256 << 10))
 ///     // Tools, sessions and their logs.
 ///     .with_tool_policy("delete_file", ToolPolicy::Ask)
@@ -131,8 +132,12 @@ pub struct Limits {
     /// Maximum time that a question waits for its answer; default `None` for no limit. Afterwards the run continues
     /// without an answer.
     pub answer_timeout: Option<Duration>,
-    /// Maximum time without output from the model before the call fails; default 10 minutes. Not zero.
+    /// Maximum time without output from the model before the call fails, without a retry; default 10 minutes. Not zero.
     pub model_silence: Duration,
+    /// Maximum number of times that one model call is repeated after a [retryable](crate::FaultKind::is_retryable)
+    /// fault, before the first event of its answer; default 2. The pauses take about 1, 2, 4 … seconds, or what the
+    /// provider [names](field@crate::ProviderFault::retry_after), at most 60 seconds.
+    pub model_retries: u32,
     /// Maximum number of tokens in the model's answer; default `None` for no limit.
     pub max_tokens: Option<u32>,
     /// Limits on the history that the model receives; default [`ContextLimits::default`]: 200 messages, 512 KiB of
@@ -152,6 +157,7 @@ impl Default for Limits {
             tool_timeout: Duration::from_secs(120),
             answer_timeout: None,
             model_silence: Duration::from_secs(600),
+            model_retries: 2,
             max_tokens: None,
             context: ContextLimits::default(),
         }
@@ -354,6 +360,13 @@ impl Config {
     #[must_use]
     pub fn with_model_silence(mut self, time: Duration) -> Self {
         self.limits.model_silence = time;
+        self
+    }
+
+    /// Sets the maximum number of times that one model call is repeated after a retryable fault; the default is 2.
+    #[must_use]
+    pub fn with_model_retries(mut self, retries: u32) -> Self {
+        self.limits.model_retries = retries;
         self
     }
 

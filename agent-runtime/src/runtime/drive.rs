@@ -14,6 +14,7 @@ use crate::runtime::ask::{Answer, AnswerEnd, ask};
 use crate::runtime::calls::After;
 use crate::runtime::children::deliver_now;
 use crate::runtime::driver::Driver;
+use crate::runtime::fault::ProviderFault;
 use crate::runtime::provider::StopReason;
 use crate::runtime::report::{RunOutcome, RunReport, Update};
 use crate::runtime::room::Full;
@@ -128,7 +129,8 @@ impl Driver {
     /// Returns the failure with which the run ends. The text is redacted before it is cut, because a cut value would
     /// not be recognized.
     fn failure(&self, error: &Error) -> Failure {
-        Failure::new(Reason::RunError, self.handle.runtime().redact(&error.to_string()))
+        let fault = ProviderFault::of(error).map(|fault| fault.kind.name());
+        Failure::new(Reason::RunError, self.handle.runtime().redact(&error.to_string())).with_fault(fault)
     }
 
     /// Loads the values of all secrets that the session mounts, so that they are redacted from every source.

@@ -12,6 +12,7 @@ pub(crate) mod claim;
 pub(crate) mod config;
 pub(crate) mod drive;
 pub(crate) mod driver;
+pub(crate) mod fault;
 pub(crate) mod function_tool;
 pub(crate) mod holder;
 pub(crate) mod line;

@@ -9,6 +9,7 @@ use futures::stream::{self, StreamExt};
 use tokio::sync::watch;
 
 use crate::context::ModelMessage;
+use crate::runtime::fault::ProviderFault;
 use crate::runtime::provider::{LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, StopReason};
 use agent_core::json::RawJson;
 use agent_core::model::Usage;
@@ -176,6 +177,9 @@ impl LlmProvider for ScriptedProvider {
                 format!("the script of provider {} has no more turns; add one with `push`", self.name),
             )
         })?;
+        if let Some(error) = turn.refusal {
+            return Err(error);
+        }
         Ok(stream::iter(turn.steps).filter_map(TurnStep::play).boxed())
     }
 }
@@ -208,6 +212,8 @@ impl LlmProvider for ScriptedProvider {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Turn {
+    /// Error in place of an answer.
+    refusal: Option<Error>,
     steps: Vec<TurnStep>,
 }
 
@@ -216,7 +222,7 @@ enum TurnStep {
     Say(ModelEvent),
     Wait(Duration),
     Gate(Gate),
-    Fail(String),
+    Fail(Error),
     Panic,
 }
 
@@ -232,7 +238,7 @@ impl TurnStep {
                 gate.passed().await;
                 None
             }
-            Self::Fail(text) => Some(Err(Error::new(ErrorKind::Provider, text))),
+            Self::Fail(error) => Some(Err(error)),
             #[allow(
                 clippy::panic,
                 reason = "a test scripts it, to show that a run survives a panicking provider"
@@ -243,8 +249,8 @@ impl TurnStep {
 }
 
 impl Turn {
-    /// Creates a turn that emits nothing and ends without [`ModelEvent::Done`], which a run treats as a failure of the
-    /// model.
+    /// Creates a turn that emits nothing and ends without [`ModelEvent::Done`], which a run treats as a lost connection:
+    /// a fault of the kind [`Network`](crate::FaultKind::Network).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -260,6 +266,28 @@ impl Turn {
     /// ```
     pub fn silent() -> Self {
         Self::default()
+    }
+
+    /// Creates a turn that fails with this fault before it emits anything: [`LlmProvider::generate`] returns the error.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use std::time::Duration;
+    /// # use agent_core::MemoryStore;
+    /// use agent_runtime::{AgentBuilder, FaultKind, ProviderFault, ScriptedProvider, Turn};
+    ///
+    /// let busy = ProviderFault::new(FaultKind::Overloaded, "too many users").with_retry_after(Duration::ZERO);
+    /// let model = ScriptedProvider::new([Turn::fault(busy), Turn::new().text("Hello")]);
+    /// # let agent = AgentBuilder::new().with_llm(model.clone()).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("test").await?;
+    /// assert_eq!(chat.prompt("Hi").await?.finish().await?.text, "Hello");
+    /// // The run has sent the same request twice.
+    /// let requests = model.requests();
+    /// assert_eq!(requests[0], requests[1]);
+    /// # Ok(()) }
+    /// ```
+    pub fn fault(fault: ProviderFault) -> Self {
+        Self { refusal: Some(fault.into()), steps: Vec::new() }
     }
 
     /// Creates a turn that emits nothing and ends with [`StopReason::EndTurn`].
@@ -309,10 +337,17 @@ impl Turn {
         self
     }
 
-    /// Adds an error of the kind `Provider` with this text, which ends the turn.
+    /// Adds an error of the kind `Provider` with this text and no fault, which ends the turn.
     #[must_use]
     pub fn fail(mut self, text: impl Into<String>) -> Self {
-        self.add(TurnStep::Fail(text.into()));
+        self.add(TurnStep::Fail(Error::new(ErrorKind::Provider, text)));
+        self
+    }
+
+    /// Adds a fault of the provider, which ends the turn and its stream.
+    #[must_use]
+    pub fn cut(mut self, fault: ProviderFault) -> Self {
+        self.add(TurnStep::Fail(fault.into()));
         self
     }
 

@@ -83,12 +83,14 @@ pub trait LlmProvider: Debug + Send + Sync + 'static {
     /// Calls the model, and streams its answer.
     ///
     /// The future returns when the answer begins. A future or a stream without output for
-    /// [`model_silence`](field@crate::Limits::model_silence) is dropped, and the run fails.
+    /// [`model_silence`](field@crate::Limits::model_silence) is dropped, and the run fails; the call is not repeated,
+    /// because the model may still be at work on it.
     ///
     /// # Errors
     ///
-    /// `Provider`, with a text for a person and without payloads. The stream may end with such an error too; the output
-    /// before it is stored.
+    /// `Provider`, with a text for a person and without payloads: a [`ProviderFault`](crate::ProviderFault), whose kind
+    /// decides whether the run repeats the call. The stream may end with such an error too; the output before it is
+    /// stored, and the call is not repeated. A provider makes no retries of its own.
     async fn generate(&self, request: ModelRequest) -> Result<ModelStream>;
 
     /// Returns the cost of `usage`, if the provider knows it.
@@ -276,7 +278,7 @@ pub enum ModelEvent {
     Thinking(String),
     /// Tool call, always whole: a provider collects the pieces of the input first.
     ToolUse(ModelCall),
-    /// End of the answer; always the last event. A stream that ends without it fails the run.
+    /// End of the answer; always the last event. A stream that ends without it counts as a lost connection.
     #[non_exhaustive]
     Done {
         /// Reason for which the model stopped.

@@ -1,5 +1,8 @@
 //! Updates that a run streams, and its final report.
 
+use std::time::Duration;
+
+use crate::runtime::fault::{FaultKind, ProviderFault};
 use agent_core::event::{ToolResult, ToolUse};
 use agent_core::model::{Failure, PendingAction, Status, Usage};
 use agent_core::session::Session;
@@ -59,6 +62,15 @@ pub enum Update {
     /// Event that could not be stored; the run continues, because
     /// [`OnStoreError::Continue`](crate::OnStoreError::Continue) is configured.
     NotStored(Error),
+    /// Fault of the model, before the first event of an answer; the run repeats the model call after a pause.
+    #[non_exhaustive]
+    Retrying {
+        /// Pause before the call is repeated.
+        #[serde(rename = "after_ms", with = "crate::runtime::fault::millis")]
+        after: Duration,
+        /// Fault of the provider.
+        fault: ProviderFault,
+    },
     /// Failure of the model. The session stays usable.
     Failed(Failure),
     /// Gap in the stream: updates were left out, because too much of it was unread; see
@@ -173,6 +185,30 @@ pub struct RunReport {
     /// True if all events of the run are stored; false only with
     /// [`OnStoreError::Continue`](crate::OnStoreError::Continue).
     pub stored: bool,
+}
+
+impl RunReport {
+    /// Returns the kind of the provider's fault, if the run failed by one.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// use agent_runtime::{AgentBuilder, FaultKind, ProviderFault, RunError, ScriptedProvider, Turn};
+    ///
+    /// let refused = ProviderFault::new(FaultKind::Auth, "the key is wrong; set another");
+    /// let model = ScriptedProvider::new([Turn::fault(refused)]);
+    /// # let agent = AgentBuilder::new().with_llm(model).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// let Err(RunError::Failed(report)) = chat.prompt("Hello").await?.finish().await else {
+    ///     panic!("the key is wrong")
+    /// };
+    /// assert_eq!(report.fault(), Some(FaultKind::Auth));
+    /// # Ok(()) }
+    /// ```
+    pub fn fault(&self) -> Option<FaultKind> {
+        let RunOutcome::Failed(failure) = &self.outcome else { return None };
+        failure.fault.as_deref().map(FaultKind::of_name)
+    }
 }
 
 /// Outcome of a run.

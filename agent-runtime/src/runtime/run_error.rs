@@ -2,6 +2,7 @@
 
 use std::{error, fmt};
 
+use crate::runtime::fault::ProviderFault;
 use crate::runtime::report::{Queued, RunOutcome, RunReport};
 use agent_core::state::SessionState;
 use agent_core::{Error, ErrorKind, WriteOutcome};
@@ -9,7 +10,7 @@ use agent_core::{Error, ErrorKind, WriteOutcome};
 /// Reason for which a run gave no answer.
 ///
 /// Converts into [`agent_core::Error`], so that `?` works in functions that return it: [`Failed`](Self::Failed) becomes
-/// the kind `Provider`, [`Queued`](Self::Queued) the kind `Busy` with the holder (empty if no process runs the
+/// the kind `Provider` with the [fault](ProviderFault::of), if its kind is known, [`Queued`](Self::Queued) the kind `Busy` with the holder (empty if no process runs the
 /// session), and [`Store`](Self::Store) the error itself. In the first two cases the input is stored, so the
 /// [outcome](Error::write_outcome) of the write is `Unknown`, which keeps a caller from sending it again.
 ///
@@ -130,7 +131,13 @@ impl From<RunError> for Error {
     fn from(error: RunError) -> Self {
         let text = error.to_string();
         let kind = match error {
-            RunError::Failed(_) => ErrorKind::Provider,
+            RunError::Failed(report) => {
+                let failed = Self::new(ErrorKind::Provider, text.clone()).with_outcome(WriteOutcome::Unknown);
+                return match report.fault() {
+                    Some(kind) => failed.with_source(ProviderFault::new(kind, text)),
+                    None => failed,
+                };
+            }
             RunError::Queued(queued) => ErrorKind::Busy { holder: queued.holder.unwrap_or_default() },
             RunError::Store(error) => return error,
         };

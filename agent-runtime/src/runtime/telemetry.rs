@@ -15,7 +15,7 @@ use tracing::{Instrument, Span, info_span};
 use crate::runtime::report::{RunOutcome, RunReport};
 use agent_core::event::{ToolOutcome, ToolResult, ToolUse};
 use agent_core::model::Usage;
-use agent_core::{Epoch, Result, RunId, SessionId};
+use agent_core::{Epoch, ErrorKind, Result, RunId, SessionId};
 
 const OTEL_NAME: &str = "otel.name";
 const OTEL_KIND: &str = "otel.kind";
@@ -77,8 +77,8 @@ pub(crate) async fn invoke_agent(
     match &ended {
         Ok(report) => {
             record_usage(&span, report.usage);
-            if let RunOutcome::Failed(_) = &report.outcome {
-                record_error(&span, "provider");
+            if let RunOutcome::Failed(failure) = &report.outcome {
+                record_error(&span, failure.fault.as_deref().unwrap_or(ErrorKind::Provider.name()));
             }
         }
         Err(error) => record_error(&span, error.kind().name()),

@@ -132,6 +132,7 @@ fn size_bytes(update: &Update) -> usize {
         Update::ToolCalled(call) => call.call.as_str().len() + call.name.len() + call.input.get().len(),
         Update::ToolDone(result) => result.call.as_str().len() + result.output.get().len(),
         Update::Failed(failure) => failure.text.len(),
+        Update::Retrying { fault, .. } => fault.text.len(),
         Update::NotStored(error) => error.to_string().len(),
         Update::Ended(report) => report.text.len(),
         Update::Queued(_) | Update::Started { .. } | Update::Skipped { .. } => 0,

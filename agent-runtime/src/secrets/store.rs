@@ -139,7 +139,7 @@ impl Hiding {
     }
 
     fn failure(&self, failure: &Failure) -> Failure {
-        Failure::new(failure.class, self.secrets.redact(&failure.text))
+        Failure::new(failure.class, self.secrets.redact(&failure.text)).with_fault(failure.fault.clone())
     }
 
     fn step(&self, step: Step) -> Result<Step> {

@@ -26,6 +26,7 @@ mod input_queue;
 mod manager;
 mod panics;
 mod provider_choice;
+mod provider_faults;
 mod redaction;
 mod refusals;
 mod scheduler;

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use agent_core::MemoryStore;
 use agent_core::json::RawJson;
-use agent_runtime::{AgentBuilder, AgentRuntime, Config, ModelEvent, ScriptedProvider, Turn, tool};
+use agent_runtime::{
+    AgentBuilder, AgentRuntime, Config, FaultKind, ModelEvent, ProviderFault, ScriptedProvider, Turn, tool,
+};
 use serde_json::Value;
 use tracing::Subscriber;
 use tracing::field::{Field, Visit};
@@ -159,17 +162,24 @@ async fn spans_of_failures_have_a_class_and_no_content() {
     let (agent, spans, _guard) = observed(ScriptedProvider::new([
         // The model invents a tool, whose name is text of the model.
         Turn::new().event(ModelEvent::Thinking(CONTENT.into())).call("1", CONTENT, input()),
+        Turn::fault(ProviderFault::new(FaultKind::Overloaded, CONTENT).with_retry_after(Duration::ZERO)),
+        Turn::new().text(CONTENT).cut(ProviderFault::new(FaultKind::Overloaded, CONTENT)),
         Turn::new().text(CONTENT).fail(CONTENT),
     ]));
     let chat = agent.conversation("key").await.unwrap();
-    chat.prompt(CONTENT).await.unwrap().finish().await.unwrap_err();
+    for _ in 0..2 {
+        chat.prompt(CONTENT).await.unwrap().finish().await.unwrap_err();
+    }
     let class = |span: &Seen| (span.get("error.type").to_owned(), span.get("otel.status_code").to_owned());
     let failed = |class: &str| (class.to_owned(), "ERROR".to_owned());
     let chats = spans.of("chat");
     assert_eq!(class(&chats[0]), (String::new(), String::new()));
-    assert_eq!(class(&chats[1]), failed("provider"));
+    // One span for the call and its retry.
+    assert_eq!((chats.len(), class(&chats[1])), (3, failed("overloaded")));
+    assert_eq!(class(&chats[2]), failed("provider"));
     assert_eq!(chats[1].get("gen_ai.response.finish_reasons"), "[\"error\"]");
-    assert_eq!(class(&spans.of("invoke_agent")[0]), failed("provider"));
+    let runs: Vec<_> = spans.of("invoke_agent").iter().map(class).collect();
+    assert_eq!(runs, [failed("overloaded"), failed("provider")]);
     let call = &spans.of("execute_tool")[0];
     assert_eq!((call.get("gen_ai.tool.name"), class(call)), ("unknown", failed("tool_error")));
     for (_, span) in &*spans.0.lock().unwrap() {

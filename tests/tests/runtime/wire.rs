@@ -1,11 +1,13 @@
 //! The JSON form of what a run reports: a host with a wire of its own sends it as it is.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use agent_core::json::RawJson;
 use agent_core::{Error, ErrorKind, MemoryStore, WriteOutcome};
 use agent_runtime::{
-    AgentBuilder, Gate, ModelEvent, Queued, RunReport, ScriptedProvider, Turn, Update, tool,
+    AgentBuilder, FaultKind, Gate, ModelEvent, ProviderFault, Queued, RunReport, ScriptedProvider, Turn,
+    Update, tool,
 };
 use futures::StreamExt;
 use serde_json::Value;
@@ -27,7 +29,8 @@ async fn updates_of_a_run_survive_json() {
     let model = ScriptedProvider::new([
         Turn::new().event(thought).call("1", "weather", city),
         Turn::new().text("warm"),
-        Turn::new().fail("overloaded"),
+        Turn::fault(ProviderFault::new(FaultKind::RateLimited, "slow down").with_retry_after(Duration::ZERO)),
+        Turn::fault(ProviderFault::new(FaultKind::Auth, "who are you?")),
     ]);
     let weather = |_: BTreeMap<String, Value>, _| async move { Ok::<_, String>(21.5) };
     let weather = tool("weather", "Weather", weather);
@@ -42,12 +45,25 @@ async fn updates_of_a_run_survive_json() {
         }
     }
     let kinds: Vec<_> = seen.iter().map(|update| update["type"].as_str().unwrap()).collect();
-    let expected =
-        ["started", "thinking", "tool_called", "tool_done", "text", "ended", "started", "failed", "ended"];
+    let expected = [
+        "started",
+        "thinking",
+        "tool_called",
+        "tool_done",
+        "text",
+        "ended",
+        "started",
+        "retrying",
+        "failed",
+        "ended",
+    ];
     assert_eq!(kinds, expected);
+    let fault = serde_json::json!({"kind": "rate_limited", "retry_after_ms": 0, "text": "slow down"});
+    assert_eq!(seen[7]["data"], serde_json::json!({"after_ms": 0, "fault": fault}));
+    assert_eq!(seen[8]["data"]["fault"], "auth");
     assert_eq!(seen[4], serde_json::json!({"type": "text", "data": "warm"}));
     assert_eq!(seen[5]["data"]["outcome"], serde_json::json!({"type": "completed", "data": "end_turn"}));
-    assert_eq!(seen[8]["data"]["outcome"]["type"], "failed");
+    assert_eq!(seen[9]["data"]["outcome"]["type"], "failed");
     let lost = Error::new(ErrorKind::Full, "no space; free some").with_outcome(WriteOutcome::Unknown);
     assert_eq!(encoded(&Update::NotStored(lost))["data"]["kind"], "full");
 }

@@ -1,0 +1,269 @@
+//! Faults of model providers: their kinds, and the pause before a model call is repeated.
+
+use std::error::Error as _;
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use agent_core::clock::Effects;
+use agent_core::{Error, ErrorKind};
+
+/// Maximum pause before a model call is repeated.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Pause before the first repetition of a model call; doubles with each further one.
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+
+/// Fault of a model provider: its kind, the time after which a retry is useful, and a text for a person.
+///
+/// A provider returns it as an [`Error`] of the kind [`Provider`](ErrorKind::Provider), from
+/// [`generate`](crate::LlmProvider::generate) or as an item of the stream. Another error counts as
+/// [`FaultKind::Other`].
+///
+/// ```
+/// use std::time::Duration;
+/// use agent_core::{Error, ErrorKind};
+/// use agent_runtime::{FaultKind, ProviderFault};
+///
+/// /// Fault of a response with this status.
+/// fn fault(status: u16, retry_after: Option<Duration>) -> Error {
+///     let kind = match status {
+///         401 | 403 => FaultKind::Auth,
+///         429 => FaultKind::RateLimited,
+///         500..=599 => FaultKind::Overloaded,
+///         _ => FaultKind::InvalidRequest,
+///     };
+///     ProviderFault::new(kind, format!("the model's server answered {status}")).with_retry_after(retry_after).into()
+/// }
+///
+/// let error = fault(429, Some(Duration::from_secs(7)));
+/// assert_eq!(*error.kind(), ErrorKind::Provider);
+/// let found = ProviderFault::of(&error).ok_or(error.clone())?;
+/// assert_eq!((found.kind, found.retry_after), (FaultKind::RateLimited, Some(Duration::from_secs(7))));
+/// # Ok::<(), Error>(())
+/// ```
+///
+/// As JSON it is `{"kind":"rate_limited","retry_after_ms":7000,"text":"…"}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ProviderFault {
+    /// Kind of the fault.
+    pub kind: FaultKind,
+    /// Time after which the provider expects a retry, if the provider names one.
+    #[serde(default, rename = "retry_after_ms", with = "optional", skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<Duration>,
+    /// Text for a person, without payloads.
+    pub text: String,
+}
+
+/// Kind of a [`ProviderFault`]. Says what a run does about it.
+///
+/// A run repeats a model call after the first four kinds, before the first event of the answer, as often as
+/// [`Limits::model_retries`](crate::Limits) allows. After the other kinds it fails.
+///
+/// ```
+/// use agent_runtime::FaultKind;
+///
+/// assert!(FaultKind::Overloaded.is_retryable() && !FaultKind::Auth.is_retryable());
+/// assert_eq!(FaultKind::ContextTooLong.name(), "context_too_long");
+/// assert_eq!(FaultKind::of_name("context_too_long"), FaultKind::ContextTooLong);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum FaultKind {
+    /// The account has sent too many requests or tokens, or has no quota for the moment.
+    RateLimited,
+    /// The server is overloaded or failed internally.
+    Overloaded,
+    /// The server did not answer in time.
+    Timeout,
+    /// The connection could not be made, or was lost.
+    Network,
+    /// The credentials are missing, wrong or not sufficient.
+    Auth,
+    /// The request is larger than the model's context.
+    ContextTooLong,
+    /// The provider refused an item of an earlier answer that was sent back, for example a signature of reasoning.
+    ReplayRejected,
+    /// A content filter refused the request or the answer.
+    Filtered,
+    /// The provider refused the request for another reason; the same request is refused again.
+    InvalidRequest,
+    /// Another fault, or one whose kind the provider does not know.
+    #[default]
+    #[serde(other)]
+    Other,
+}
+
+impl FaultKind {
+    const ALL: [Self; 10] = [
+        Self::RateLimited,
+        Self::Overloaded,
+        Self::Timeout,
+        Self::Network,
+        Self::Auth,
+        Self::ContextTooLong,
+        Self::ReplayRejected,
+        Self::Filtered,
+        Self::InvalidRequest,
+        Self::Other,
+    ];
+
+    /// Returns the stable name of the kind, as in JSON, in [`Failure::fault`](agent_core::model::Failure) and in spans.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RateLimited => "rate_limited",
+            Self::Overloaded => "overloaded",
+            Self::Timeout => "timeout",
+            Self::Network => "network",
+            Self::Auth => "auth",
+            Self::ContextTooLong => "context_too_long",
+            Self::ReplayRejected => "replay_rejected",
+            Self::Filtered => "filtered",
+            Self::InvalidRequest => "invalid_request",
+            Self::Other => "other",
+        }
+    }
+
+    /// Returns the kind of this name; [`Other`](Self::Other) for a name that this version does not know.
+    pub fn of_name(name: &str) -> Self {
+        Self::ALL.into_iter().find(|kind| kind.name() == name).unwrap_or_default()
+    }
+
+    /// Returns whether the same request may succeed if it is sent again.
+    pub const fn is_retryable(self) -> bool {
+        matches!(self, Self::RateLimited | Self::Overloaded | Self::Timeout | Self::Network)
+    }
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl ProviderFault {
+    /// Creates a fault of this kind, without a time for a retry.
+    pub fn new(kind: FaultKind, text: impl Into<String>) -> Self {
+        Self { kind, retry_after: None, text: text.into() }
+    }
+
+    /// Sets the time after which the provider expects a retry; the default is none.
+    #[must_use]
+    pub fn with_retry_after(mut self, time: impl Into<Option<Duration>>) -> Self {
+        self.retry_after = time.into();
+        self
+    }
+
+    /// Returns the fault that an error carries, itself or in its sources.
+    pub fn of(error: &Error) -> Option<&Self> {
+        let mut source = error.source();
+        while let Some(found) = source {
+            if let Some(fault) = found.downcast_ref() {
+                return Some(fault);
+            }
+            source = found.source();
+        }
+        None
+    }
+
+    /// Returns the pause before the call is repeated, after `retries` repetitions.
+    ///
+    /// The pause is random, so that many runs that failed together do not return together.
+    pub(crate) fn pause(&self, effects: &Effects, retries: u32) -> Duration {
+        let (least, spread) = match self.retry_after {
+            Some(after) => (after, after / 10),
+            None => {
+                let half = PAUSE_FIRST.saturating_mul(1 << retries.min(16)) / 2;
+                (half, half)
+            }
+        };
+        let most = u64::try_from(spread.as_micros()).unwrap_or(u64::MAX - 1);
+        let more = Duration::from_micros(effects.random_u64() % (most + 1));
+        least.saturating_add(more).min(PAUSE_MAX)
+    }
+}
+
+impl fmt::Display for ProviderFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for ProviderFault {}
+
+impl From<ProviderFault> for Error {
+    fn from(fault: ProviderFault) -> Self {
+        Self::new(ErrorKind::Provider, fault.text.clone()).with_source(fault)
+    }
+}
+
+/// JSON form of a duration: whole milliseconds, rounded up.
+pub(crate) mod millis {
+    use super::{Deserialize, Deserializer, Duration, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(u64::try_from(time.as_micros().div_ceil(1000)).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        u64::deserialize(from).map(Duration::from_millis)
+    }
+}
+
+/// JSON form of a duration that may be absent.
+mod optional {
+    use super::{Deserialize, Deserializer, Duration, Serializer, millis};
+
+    pub(super) fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => millis::serialize(time, to),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<u64>::deserialize(from)?.map(Duration::from_millis))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use agent_core::Timestamp;
+
+    #[test]
+    fn pauses_double_are_random_and_bounded() {
+        let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
+        let fault = ProviderFault::new(FaultKind::Overloaded, "busy");
+        for (retries, most) in [(0, 1), (1, 2), (2, 4), (5, 32), (9, 60), (u32::MAX, 60)] {
+            let most = Duration::from_secs(most);
+            let pauses: Vec<_> = (0..50).map(|_| fault.pause(&effects, retries)).collect();
+            assert!(pauses.iter().all(|pause| *pause >= most / 2 && *pause <= most), "{retries}: {pauses:?}");
+            assert!(most == PAUSE_MAX || pauses.windows(2).any(|two| two[0] != two[1]), "{pauses:?}");
+        }
+    }
+
+    #[test]
+    fn pause_is_what_the_provider_names_up_to_60_s() {
+        let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
+        for (named, least) in [(0, 0), (7, 7), (59, 59), (61, 60), (86_400, 60), (u64::MAX, 60)] {
+            let fault = ProviderFault::new(FaultKind::RateLimited, "slow down");
+            let pause = fault.with_retry_after(Duration::from_secs(named)).pause(&effects, 1);
+            let least = Duration::from_secs(least);
+            assert!(pause >= least && pause <= (least + least / 10).min(PAUSE_MAX), "{named}: {pause:?}");
+        }
+    }
+
+    #[test]
+    fn kinds_have_one_name_everywhere() {
+        for kind in FaultKind::ALL {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+            assert_eq!(FaultKind::of_name(kind.name()), kind);
+        }
+        assert_eq!(FaultKind::of_name("of a newer version"), FaultKind::Other);
+        assert_eq!(serde_json::from_str::<FaultKind>("\"of a newer version\"").unwrap(), FaultKind::Other);
+    }
+}

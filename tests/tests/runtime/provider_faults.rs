@@ -1,0 +1,222 @@
+//! Faults of a model provider: which are retried, how long the run waits, and what the host is told.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use agent_core::{Error, MemoryStore};
+use agent_runtime::secrets::{Secret, Secrets};
+use agent_runtime::{
+    AgentBuilder, Config, Conversation, FaultKind, ProviderFault, Run, RunError, RunOutcome, RunReport,
+    ScriptedProvider, Turn, Update,
+};
+use agent_tests::{Site, each_store};
+use futures::StreamExt;
+use tokio::time::Instant;
+
+use crate::common::{agent, agent_with, check_log, said};
+
+const RETRIED: [FaultKind; 4] =
+    [FaultKind::RateLimited, FaultKind::Overloaded, FaultKind::Timeout, FaultKind::Network];
+const FINAL: [FaultKind; 6] = [
+    FaultKind::Auth,
+    FaultKind::ContextTooLong,
+    FaultKind::ReplayRejected,
+    FaultKind::Filtered,
+    FaultKind::InvalidRequest,
+    FaultKind::Other,
+];
+
+fn fault(kind: FaultKind) -> ProviderFault {
+    ProviderFault::new(kind, "the server said no")
+}
+
+/// Conversation with a model that follows the script.
+async fn chat(model: &ScriptedProvider, config: Config) -> Conversation {
+    let agent = agent_with(&MemoryStore::new().into(), model.clone(), config, []);
+    agent.conversation("key").await.unwrap()
+}
+
+/// Reads a run to its end; its retries and its report.
+async fn watch(mut run: Run) -> (Vec<(Duration, ProviderFault)>, RunReport) {
+    let mut retries = Vec::new();
+    while let Some(update) = run.next().await {
+        match update.unwrap() {
+            Update::Retrying { after, fault, .. } => retries.push((after, fault)),
+            Update::Ended(report) => return (retries, *report),
+            _ => {}
+        }
+    }
+    panic!("the stream ended without an end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn transient_faults_are_retried() {
+    for kind in RETRIED {
+        // Refused before there is a stream, and by a stream without an event.
+        let model = ScriptedProvider::new([
+            Turn::fault(fault(kind)),
+            Turn::silent().cut(fault(kind)),
+            Turn::new().text("fine"),
+        ]);
+        let chat = chat(&model, Config::new()).await;
+        let begun = Instant::now();
+        let (retries, report) = watch(chat.prompt("Hello").await.unwrap()).await;
+        assert_eq!(report.outcome, RunOutcome::Completed(agent_core::state::Reason::EndTurn), "{kind}");
+        assert_eq!((report.text.as_str(), report.fault()), ("fine", None), "{kind}");
+        let [(first, said), (second, _)] = &retries[..] else { panic!("{kind}: {retries:?}") };
+        assert_eq!(*said, fault(kind));
+        assert!((500..=1000).contains(&first.as_millis()), "{kind}: {first:?}");
+        assert!((1000..=2000).contains(&second.as_millis()), "{kind}: {second:?}");
+        let waited = begun.elapsed();
+        assert!(waited >= *first + *second && waited < Duration::from_secs(4), "{kind}: {waited:?}");
+        let requests = model.requests();
+        assert!(requests.len() == 3 && requests.iter().all(|request| *request == requests[0]), "{kind}");
+        assert_eq!(said_by_agent(&chat).await, ["fine"], "{kind}");
+    }
+}
+
+async fn said_by_agent(chat: &Conversation) -> Vec<String> {
+    said(chat).await.into_iter().filter(|(who, _)| *who == "agent").map(|(_, text)| text).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_end_and_the_failure_has_its_kind() {
+    for (retries, config) in [
+        (2, Config::new()),
+        (0, Config::new().with_model_retries(0)),
+        (4, Config::new().with_model_retries(4)),
+    ] {
+        let busy = std::iter::repeat_with(|| Turn::fault(fault(FaultKind::Overloaded)));
+        let model = ScriptedProvider::new(busy.take(retries + 1).chain([Turn::new().text("late")]));
+        let chat = chat(&model, config).await;
+        let (seen, report) = watch(chat.prompt("Hello").await.unwrap()).await;
+        assert_eq!((seen.len(), model.requests().len()), (retries, retries + 1));
+        assert_eq!(report.fault(), Some(FaultKind::Overloaded));
+        let now = chat.refresh().await.unwrap();
+        let failure = now.failure.as_ref().unwrap();
+        assert_eq!((&*failure.text, failure.fault.as_deref()), ("the server said no", Some("overloaded")));
+        // The error of `?` keeps the kind as well.
+        let error = Error::from(RunError::Failed(Box::new(report)));
+        assert_eq!(ProviderFault::of(&error).unwrap().kind, FaultKind::Overloaded);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn final_faults_are_not_retried() {
+    for kind in FINAL {
+        let model = ScriptedProvider::new([Turn::fault(fault(kind)), Turn::new().text("late")]);
+        let chat = chat(&model, Config::new()).await;
+        let (retries, report) = watch(chat.prompt("Hello").await.unwrap()).await;
+        assert_eq!((retries.len(), model.requests().len(), report.fault()), (0, 1, Some(kind)));
+    }
+    // An error without a fault is final, and has no kind.
+    let model = ScriptedProvider::new([Turn::silent().fail("no credit"), Turn::new().text("late")]);
+    let (retries, report) = watch(chat(&model, Config::new()).await.prompt("Hello").await.unwrap()).await;
+    assert_eq!((retries.len(), model.requests().len(), report.fault()), (0, 1, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_retried_after_the_first_event() {
+    for kind in RETRIED {
+        let model =
+            ScriptedProvider::new([Turn::silent().text("It is ").cut(fault(kind)), Turn::new().text("late")]);
+        let chat = chat(&model, Config::new()).await;
+        let (retries, report) = watch(chat.prompt("Hello").await.unwrap()).await;
+        assert_eq!((retries.len(), model.requests().len(), report.fault()), (0, 1, Some(kind)));
+        assert_eq!(said_by_agent(&chat).await, ["It is "], "the text so far is stored");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn empty_streams_count_as_lost_connections() {
+    let model = ScriptedProvider::new([Turn::silent(), Turn::new().text("fine")]);
+    let (retries, report) = watch(chat(&model, Config::new()).await.prompt("Hello").await.unwrap()).await;
+    assert_eq!((retries[0].1.kind, report.text.as_str()), (FaultKind::Network, "fine"));
+    // Text came, so that the model is not asked again.
+    let model = ScriptedProvider::new([Turn::silent().text("It is "), Turn::new().text("late")]);
+    let (retries, report) = watch(chat(&model, Config::new()).await.prompt("Hello").await.unwrap()).await;
+    assert_eq!((retries.len(), report.fault()), (0, Some(FaultKind::Network)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_is_a_timeout_and_not_retried() {
+    let model = ScriptedProvider::new([Turn::new().wait(Duration::from_secs(99)), Turn::new().text("late")]);
+    let config = Config::new().with_model_silence(Duration::from_secs(10));
+    let (retries, report) = watch(chat(&model, config).await.prompt("Hello").await.unwrap()).await;
+    assert_eq!((retries.len(), model.requests().len(), report.fault()), (0, 1, Some(FaultKind::Timeout)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pause_follows_the_provider_up_to_a_minute() {
+    for (named, least, most) in [(7, 7, 8), (3600, 60, 60), (0, 0, 0)] {
+        let refused = fault(FaultKind::RateLimited).with_retry_after(Duration::from_secs(named));
+        let model = ScriptedProvider::new([Turn::fault(refused), Turn::new().text("fine")]);
+        let (retries, report) = watch(chat(&model, Config::new()).await.prompt("Hello").await.unwrap()).await;
+        let after = retries[0].0;
+        assert!(
+            after >= Duration::from_secs(least) && after <= Duration::from_secs(most),
+            "{named}: {after:?}"
+        );
+        assert_eq!(report.text, "fine");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_run_does_not_wait_for_its_retry() {
+    let refused = fault(FaultKind::RateLimited).with_retry_after(Duration::from_secs(50));
+    let model = ScriptedProvider::new([Turn::fault(refused), Turn::new().text("late")]);
+    let chat = chat(&model, Config::new()).await;
+    let begun = Instant::now();
+    let mut run = chat.prompt("Hello").await.unwrap();
+    let canceller = run.canceller();
+    while !matches!(run.next().await.unwrap().unwrap(), Update::Retrying { .. }) {}
+    canceller.cancel();
+    assert_eq!(watch(run).await.1.outcome, RunOutcome::Interrupted);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(model.requests().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn secrets_in_faults_are_redacted() {
+    let secret = Secret::new("ghp_0123456789").unwrap();
+    let secrets = Secrets::new(BTreeMap::from([("github".parse().unwrap(), secret)]));
+    let busy = || ProviderFault::new(FaultKind::Network, "no route with ghp_0123456789");
+    let model = ScriptedProvider::new([Turn::fault(busy()), Turn::fault(busy()), Turn::fault(busy())]);
+    let builder = AgentBuilder::new().with_llm(model).with_storage(MemoryStore::new()).with_secrets(secrets);
+    let agent = builder.build().unwrap();
+    let run = agent.conversation("key").await.unwrap().prompt("Hello").await.unwrap();
+    let (retries, report) = watch(run).await;
+    let seen = format!("{retries:?} {report:?}");
+    assert!(seen.contains("no route with") && !seen.contains("0123"), "{seen}");
+}
+
+/// The kind of a fault is stored with the failure, and read by another process.
+async fn fault_of_a_failed_run_is_stored(site: Site) {
+    let storage = site.open().await;
+    let model = ScriptedProvider::new([Turn::fault(fault(FaultKind::Auth)), Turn::silent().fail("away")]);
+    let first = agent(&storage, model);
+    let chat = first.conversation("key").await.unwrap();
+    let mut ids = Vec::new();
+    for kind in [Some(FaultKind::Auth), None] {
+        let Err(RunError::Failed(report)) = chat.prompt("Hello").await.unwrap().finish().await else {
+            panic!("the model failed")
+        };
+        assert_eq!(report.fault(), kind, "{}", site.name);
+        let stored = storage.sessions.load(chat.id()).await.unwrap();
+        let failure = stored.failure.clone().unwrap();
+        assert_eq!(failure.fault.as_deref(), kind.map(FaultKind::name), "{}", site.name);
+        // A failure without a fault has the bytes that it always had.
+        let json = serde_json::to_string(&failure).unwrap();
+        assert_eq!(json.contains("fault"), kind.is_some(), "{json}");
+        ids.push(stored.head);
+    }
+    check_log(&chat).await;
+    drop((first, chat));
+    let storage = site.open().await;
+    let other = agent(&storage, ScriptedProvider::new([])).conversation("key").await.unwrap();
+    let failure = other.refresh().await.unwrap().failure.clone().unwrap();
+    assert_eq!((&*failure.text, failure.fault), ("away", None), "{}", site.name);
+    check_log(&other).await;
+}
+
+each_store!(fault_of_a_failed_run_is_stored);
