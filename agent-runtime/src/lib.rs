@@ -76,6 +76,7 @@ pub use runtime::builder::AgentBuilder;
 pub use runtime::config::{Config, Limits, OnStoreError, Retry, ToolPolicy};
 pub use runtime::fault::{FaultKind, ProviderFault};
 pub use runtime::function_tool::{Tool, tool};
+pub use runtime::model_options::{Effort, MediaKind, ModelCapabilities, ToolChoice};
 pub use runtime::offline::{EchoProvider, Gate, ScriptedProvider, Turn};
 pub use runtime::plugin::{Plugin, ToolContext};
 pub use runtime::provider::{

@@ -16,23 +16,54 @@ pub const CURRENCIES_MAX: usize = 8;
 ///
 /// let total = Usage::new(1_200, 80).plus(Usage::new(300, 20));
 /// assert_eq!((total.input_tokens, total.output_tokens), (1_500, 100));
+///
+/// // Of 1,200 tokens that the model read, 1,000 came from a cache and 150 were written to it.
+/// let cached = Usage::new(1_200, 80).with_cache(1_000, 150).with_reasoning(60);
+/// assert_eq!((cached.cache_read_tokens, cached.cache_write_tokens, cached.reasoning_tokens), (1_000, 150, 60));
 /// ```
 #[must_use]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Number of tokens that the model read.
+    /// Number of tokens that the model read, those of a cache included.
     #[serde(default)]
     pub input_tokens: u64,
-    /// Number of tokens that the model wrote.
+    /// Number of tokens that the model wrote, those of its reasoning included.
     #[serde(default)]
     pub output_tokens: u64,
+    /// Number of input tokens that came from the provider's cache.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_read_tokens: u64,
+    /// Number of input tokens that were written to the provider's cache.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_write_tokens: u64,
+    /// Number of output tokens that the model spent on reasoning.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reasoning_tokens: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+const fn is_zero(tokens: &u64) -> bool {
+    *tokens == 0
 }
 
 impl Usage {
-    /// Creates a usage from the numbers of tokens that a model read and wrote.
+    /// Creates a usage from the numbers of tokens that a model read and wrote, without a cache and reasoning.
     pub const fn new(input_tokens: u64, output_tokens: u64) -> Self {
-        Self { input_tokens, output_tokens }
+        Self { input_tokens, output_tokens, cache_read_tokens: 0, cache_write_tokens: 0, reasoning_tokens: 0 }
+    }
+
+    /// Sets how many of the input tokens came from the provider's cache, and how many were written to it; the default
+    /// is none.
+    pub const fn with_cache(mut self, read: u64, written: u64) -> Self {
+        (self.cache_read_tokens, self.cache_write_tokens) = (read, written);
+        self
+    }
+
+    /// Sets how many of the output tokens the model spent on reasoning; the default is none.
+    pub const fn with_reasoning(mut self, tokens: u64) -> Self {
+        self.reasoning_tokens = tokens;
+        self
     }
 
     /// Returns the sum of both usages; saturates.
@@ -40,6 +71,9 @@ impl Usage {
         Self {
             input_tokens: self.input_tokens.saturating_add(other.input_tokens),
             output_tokens: self.output_tokens.saturating_add(other.output_tokens),
+            cache_read_tokens: self.cache_read_tokens.saturating_add(other.cache_read_tokens),
+            cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
+            reasoning_tokens: self.reasoning_tokens.saturating_add(other.reasoning_tokens),
         }
     }
 }

@@ -14,12 +14,13 @@ use crate::runtime::driver::Driver;
 use crate::runtime::fault::{FaultKind, ProviderFault};
 use crate::runtime::provider::{LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, StopReason};
 use crate::runtime::report::Update;
+use crate::runtime::request::fit;
 use crate::runtime::room::{Full, Room};
 use crate::runtime::stop::Stopped;
 use crate::runtime::telemetry::{ChatEnd, Target, chat_span, record_chat};
 use crate::secrets::Pieces;
 use crate::secrets::Secrets;
-use agent_core::isolated::{Isolated, isolated};
+use agent_core::isolated::{Isolated, called, isolated};
 use agent_core::json::RawJson;
 use agent_core::model::Usage;
 use agent_core::{Error, Result};
@@ -104,6 +105,9 @@ pub(super) async fn ask(driver: &mut Driver, context: &ModelContext) -> Answer {
         system: context.system_or(driver.settings.system_prompt.as_deref()),
         messages: context.messages(),
         tools: shared.tools.offered(&driver.settings.tool_policies),
+        tool_choice: driver.settings.tool_choice.clone(),
+        output_schema: driver.settings.output_schema.clone(),
+        effort: driver.settings.effort,
         max_tokens: driver.settings.limits.max_tokens,
     };
     let settings = &driver.settings;
@@ -112,6 +116,7 @@ pub(super) async fn ask(driver: &mut Driver, context: &ModelContext) -> Answer {
         provider: &settings.provider,
         model: shared.model(&settings.provider).unwrap_or_default(),
         max_tokens: request.max_tokens,
+        json: request.output_schema.is_some(),
     });
     let mut heard = Listening::new();
     let ended = listen(driver, &shared, request, &mut heard).instrument(span.clone()).await;
@@ -144,6 +149,10 @@ async fn listen(
     heard: &mut Listening,
 ) -> Result<StopReason, AnswerEnd> {
     let provider = driver.settings.provider(shared, &driver.session)?.clone();
+    let capabilities = called(|| provider.capabilities())
+        .ok_or_else(|| fault(driver, FaultKind::Other, "panicked in `capabilities`"))?;
+    let request =
+        fit(request, &capabilities).map_err(|what| fault(driver, FaultKind::InvalidRequest, what))?;
     let limit = driver.settings.limits.model_retries;
     let mut retries = 0;
     loop {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::runtime::agent::{AgentRuntime, Runs, Shared};
 use crate::runtime::config::Config;
 use crate::runtime::function_tool::Tool;
+use crate::runtime::model_options::ToolChoice;
 use crate::runtime::plugin::Plugin;
 use crate::runtime::provider::LlmProvider;
 use crate::runtime::tools::Toolbox;
@@ -303,6 +304,11 @@ impl AgentBuilder {
         let active = self.active_provider(&names, &mut faults);
         let plugins = named_plugins(self.plugins, &mut faults);
         let tools = Toolbox::new(&plugins, &self.config.tool_policies, &mut faults);
+        if let ToolChoice::Tool(name) = &self.config.tool_choice
+            && !tools.has(name)
+        {
+            faults.push(format!("the tool choice names {name:?}, which no plugin has; add that tool"));
+        }
         let (Some(workspaces), Some(sessions), Some(bindings), Some(active), true) =
             (self.workspaces, self.sessions, self.bindings, active, faults.is_empty())
         else {

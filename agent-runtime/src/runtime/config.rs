@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::context::ContextLimits;
+use crate::runtime::model_options::{Effort, ToolChoice};
 use agent_core::commit::LeaseRequest;
+use agent_core::json::RawJson;
 use agent_core::model::ToolPayloads;
 use agent_core::text::check_text;
 use agent_core::{Error, Result, Timestamp};
@@ -15,9 +17,10 @@ use agent_core::{Error, Result, Timestamp};
 ///
 /// ```
 /// use std::time::Duration;
+/// use agent_core::json::RawJson;
 /// use agent_core::model::ToolPayloads;
 /// use agent_runtime::context::ContextLimits;
-/// use agent_runtime::{Config, OnStoreError, Retry, ToolPolicy};
+/// use agent_runtime::{Config, Effort, OnStoreError, Retry, ToolChoice, ToolPolicy};
 ///
 /// let config = Config::new()
 ///     // Identity and prompt.
@@ -25,6 +28,10 @@ use agent_core::{Error, Result, Timestamp};
 ///     .with_holder("worker-3")
 ///     .with_agent_name("support")
 ///     .with_system_prompt("Answer in one sentence.")
+///     // Requests.
+///     .with_tool_choice(ToolChoice::Required)
+///     .with_output_schema(RawJson::constant(r#"{"type":"object"}"#))
+///     .with_effort(Effort::Low)
 ///     // Limits of a run.
 ///     .with_max_turns(8)
 ///     .with_max_tool_calls(20)
@@ -72,6 +79,14 @@ pub struct Config {
     pub agent_name: Option<String>,
     /// System prompt of sessions that have none of their own; default `None`.
     pub system_prompt: Option<String>,
+    /// Choice of the model between text and tool calls; default [`ToolChoice::Auto`].
+    pub tool_choice: ToolChoice,
+    /// JSON schema of the text of the model's answers, an object; default `None` for free text.
+    ///
+    /// A run fails if its provider has no [structured output](field@crate::ModelCapabilities::structured_output).
+    pub output_schema: Option<RawJson>,
+    /// Effort that the model spends on reasoning; default `None`, which leaves it to the model.
+    pub effort: Option<Effort>,
     /// Limits of a run; default [`Limits::default`].
     pub limits: Limits,
     /// Time to live of a lease without a heartbeat: 3 ms to 24 hours; default 30 seconds. Another process can continue
@@ -98,7 +113,7 @@ pub struct Config {
     pub tool_payloads: ToolPayloads,
     /// True if a session keeps the configuration with which it was created; default false.
     ///
-    /// The kept part is the provider, the system prompt, the limits and the policies for tools. A different
+    /// The kept part is the provider, the system prompt, the options of requests, the limits and the policies for tools. A different
     /// configuration of a later host has no effect on the session until the session
     /// [adopts](crate::handle::Conversation::use_host_config) it. A fork keeps the configuration that its parent keeps.
     pub freeze_config: bool,
@@ -251,6 +266,9 @@ impl Default for Config {
             holder: format!("process {}", std::process::id()),
             agent_name: None,
             system_prompt: None,
+            tool_choice: ToolChoice::Auto,
+            output_schema: None,
+            effort: None,
             limits: Limits::default(),
             lease_ttl: LeaseRequest::DEFAULT_TTL,
             on_store_error: OnStoreError::Fail,
@@ -297,6 +315,27 @@ impl Config {
     #[must_use]
     pub fn with_system_prompt(mut self, text: impl Into<String>) -> Self {
         self.system_prompt = Some(text.into());
+        self
+    }
+
+    /// Sets the choice of the model between text and tool calls; the default is [`ToolChoice::Auto`].
+    #[must_use]
+    pub fn with_tool_choice(mut self, choice: ToolChoice) -> Self {
+        self.tool_choice = choice;
+        self
+    }
+
+    /// Sets the JSON schema of the text of the model's answers, an object; the default is free text.
+    #[must_use]
+    pub fn with_output_schema(mut self, schema: RawJson) -> Self {
+        self.output_schema = Some(schema);
+        self
+    }
+
+    /// Sets the effort that the model spends on reasoning; the default leaves it to the model.
+    #[must_use]
+    pub fn with_effort(mut self, effort: Effort) -> Self {
+        self.effort = Some(effort);
         self
     }
 
@@ -466,6 +505,11 @@ impl Config {
         check(check_text("lease holder", &self.holder, 256).map_err(Error::from));
         if let Some(name) = &self.agent_name {
             check(check_text("agent name", name, 256).map_err(Error::from));
+        }
+        if let Some(schema) = &self.output_schema
+            && schema.to::<BTreeMap<String, RawJson>>().is_err()
+        {
+            check(Err(Error::invalid("the output schema is no JSON object; give one, with a \"type\"")));
         }
         if self.lease_ttl < Duration::from_millis(3) || self.lease_ttl > Duration::from_secs(24 * 3600) {
             check(Err(Error::invalid(format!(

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use crate::context::ModelMessage;
 use crate::runtime::fault::ProviderFault;
+use crate::runtime::model_options::ModelCapabilities;
 use crate::runtime::provider::{LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, StopReason};
 use agent_core::json::RawJson;
 use agent_core::model::Usage;
@@ -125,6 +126,7 @@ fn words(text: &str, most: usize) -> Vec<String> {
 #[derive(Clone, Debug)]
 pub struct ScriptedProvider {
     name: String,
+    capabilities: ModelCapabilities,
     turns: Arc<Mutex<VecDeque<Turn>>>,
     requests: Arc<Mutex<Vec<ModelRequest>>>,
 }
@@ -134,6 +136,7 @@ impl ScriptedProvider {
     pub fn new(turns: impl IntoIterator<Item = Turn>) -> Self {
         Self {
             name: "scripted".to_owned(),
+            capabilities: ModelCapabilities::all(),
             turns: Arc::new(Mutex::new(turns.into_iter().collect())),
             requests: Arc::default(),
         }
@@ -144,6 +147,13 @@ impl ScriptedProvider {
     #[doc(alias = "named")]
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
+        self
+    }
+
+    /// Sets what the model takes; the default is [everything](ModelCapabilities::all).
+    #[must_use]
+    pub fn with_capabilities(mut self, capabilities: ModelCapabilities) -> Self {
+        self.capabilities = capabilities;
         self
     }
 
@@ -166,6 +176,10 @@ impl LlmProvider for ScriptedProvider {
 
     fn model(&self) -> &str {
         &self.name
+    }
+
+    fn capabilities(&self) -> ModelCapabilities {
+        self.capabilities.clone()
     }
 
     async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {

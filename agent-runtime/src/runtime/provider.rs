@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 
 use crate::context::ModelMessage;
+use crate::runtime::model_options::{Effort, ModelCapabilities, ToolChoice};
 use agent_core::Result;
 use agent_core::json::RawJson;
 use agent_core::model::Cost;
@@ -68,6 +69,10 @@ pub type ModelStream = BoxStream<'static, Result<ModelEvent>>;
 /// A cancelled run drops the stream; the provider must then end its request. A run whose answer reaches one of its
 /// [limits](crate::runtime::config::Limits) drops the stream too, before its end.
 ///
+/// # Wrappers
+///
+/// A provider that wraps another one forwards every method, also those with a default; `Arc<P>` does.
+///
 /// # Panics
 ///
 /// A provider that panics, also in [`cost`](Self::cost) or when a stream is dropped, ends the run as failed
@@ -79,6 +84,35 @@ pub trait LlmProvider: Debug + Send + Sync + 'static {
 
     /// Returns the model that the provider calls, as the session's references name it.
     fn model(&self) -> &str;
+
+    /// Returns what the model takes; the default is text and tools.
+    ///
+    /// Called before each model call, so that it should cost nothing.
+    ///
+    /// ```
+    /// use agent_runtime::{EchoProvider, LlmProvider, ModelCapabilities};
+    ///
+    /// assert_eq!(EchoProvider::new().capabilities(), ModelCapabilities::new());
+    /// ```
+    fn capabilities(&self) -> ModelCapabilities {
+        ModelCapabilities::new()
+    }
+
+    /// Returns the name and version of the code that turns a request into bytes: 1 to 256 bytes, for example
+    /// `agent-rig/1+rig/0.44.0`; the default is `provider/1`.
+    ///
+    /// It must change whenever the bytes sent for the same request change. Signed items of earlier answers are sent
+    /// back only if what stands before them is sent as it was; a rendering that changes silently makes a model's server
+    /// refuse them.
+    ///
+    /// ```
+    /// use agent_runtime::{EchoProvider, LlmProvider};
+    ///
+    /// assert_eq!(EchoProvider::new().rendering(), "provider/1");
+    /// ```
+    fn rendering(&self) -> &str {
+        "provider/1"
+    }
 
     /// Calls the model, and streams its answer.
     ///
@@ -145,6 +179,14 @@ impl<P: LlmProvider + ?Sized> LlmProvider for Arc<P> {
         (**self).model()
     }
 
+    fn capabilities(&self) -> ModelCapabilities {
+        (**self).capabilities()
+    }
+
+    fn rendering(&self) -> &str {
+        (**self).rendering()
+    }
+
     async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
         (**self).generate(request).await
     }
@@ -175,12 +217,19 @@ pub struct ModelRequest {
     pub messages: Vec<ModelMessage>,
     /// Tools that the model may call.
     pub tools: Vec<ToolSpec>,
+    /// Choice between text and tool calls.
+    pub tool_choice: ToolChoice,
+    /// JSON schema of the answer's text; `None` for free text. Given only to a provider whose
+    /// [capabilities](LlmProvider::capabilities) have structured output.
+    pub output_schema: Option<RawJson>,
+    /// Effort that the model spends on reasoning; `None` for the model's own default.
+    pub effort: Option<Effort>,
     /// Maximum number of tokens in the answer; `None` for no limit.
     pub max_tokens: Option<u32>,
 }
 
 impl ModelRequest {
-    /// Creates a request with this conversation, without a system prompt, tools and a limit of tokens.
+    /// Creates a request with this conversation, without a system prompt, tools, an output schema and limits.
     pub fn new(messages: Vec<ModelMessage>) -> Self {
         Self { messages, ..Self::default() }
     }

@@ -8,10 +8,12 @@ use serde::{Deserialize, Serialize};
 use crate::documents::{Documents, Migrations};
 use crate::runtime::agent::{AgentRuntime, Shared};
 use crate::runtime::config::{Config, Limits, ToolPolicy};
+use crate::runtime::model_options::{Effort, ToolChoice};
 use crate::runtime::provider::LlmProvider;
 use crate::runtime::session_ref::SessionRef;
 use agent_core::commit::Commit;
 use agent_core::event::{DocumentWritten, NewEvent};
+use agent_core::json::RawJson;
 use agent_core::model::{Actor, Attributes, Patch};
 use agent_core::session::Session;
 use agent_core::{Error, ErrorKind, Result, SessionStoreExt};
@@ -29,6 +31,12 @@ pub(crate) struct Settings {
     pub(super) limits: Limits,
     pub(super) tool_policies: BTreeMap<String, ToolPolicy>,
     pub(super) store_thinking: bool,
+    #[serde(default, skip_serializing_if = "ToolChoice::is_auto")]
+    pub(super) tool_choice: ToolChoice,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) output_schema: Option<RawJson>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) effort: Option<Effort>,
 }
 
 /// Level that chose the provider of a session.
@@ -80,6 +88,9 @@ impl Settings {
             limits: config.limits.clone(),
             tool_policies: config.tool_policies.clone(),
             store_thinking: config.store_thinking,
+            tool_choice: config.tool_choice.clone(),
+            output_schema: config.output_schema.clone(),
+            effort: config.effort,
         }
     }
 

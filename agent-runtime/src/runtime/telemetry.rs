@@ -27,10 +27,14 @@ const CONVERSATION: &str = "gen_ai.conversation.id";
 const REQUEST_MODEL: &str = "gen_ai.request.model";
 const REQUEST_MAX_TOKENS: &str = "gen_ai.request.max_tokens";
 const REQUEST_STREAM: &str = "gen_ai.request.stream";
+const OUTPUT_TYPE: &str = "gen_ai.output.type";
 const FINISH_REASONS: &str = "gen_ai.response.finish_reasons";
 const FIRST_CHUNK: &str = "gen_ai.response.time_to_first_chunk";
 const INPUT_TOKENS: &str = "gen_ai.usage.input_tokens";
 const OUTPUT_TOKENS: &str = "gen_ai.usage.output_tokens";
+const CACHE_READ_TOKENS: &str = "gen_ai.usage.cache_read.input_tokens";
+const CACHE_WRITE_TOKENS: &str = "gen_ai.usage.cache_write.input_tokens";
+const REASONING_TOKENS: &str = "gen_ai.usage.reasoning.output_tokens";
 const TOOL: &str = "gen_ai.tool.name";
 const TOOL_TYPE: &str = "gen_ai.tool.type";
 const TOOL_CALL: &str = "gen_ai.tool.call.id";
@@ -54,6 +58,9 @@ pub(crate) fn run_span(agent: Option<&str>, session: SessionId, run: RunId, epoc
         { REQUEST_MODEL } = Empty,
         { INPUT_TOKENS } = Empty,
         { OUTPUT_TOKENS } = Empty,
+        { CACHE_READ_TOKENS } = Empty,
+        { CACHE_WRITE_TOKENS } = Empty,
+        { REASONING_TOKENS } = Empty,
         { ERROR_TYPE } = Empty,
         session = %session,
         run = %run,
@@ -92,6 +99,8 @@ pub(crate) struct Target<'a> {
     pub(crate) provider: &'a str,
     pub(crate) model: &'a str,
     pub(crate) max_tokens: Option<u32>,
+    /// True if the answer is to be JSON.
+    pub(crate) json: bool,
 }
 
 /// Returns the span of a model call, which lasts until the answer ends, over all its retries.
@@ -107,10 +116,14 @@ pub(crate) fn chat_span(target: &Target<'_>) -> Span {
         { REQUEST_MODEL } = target.model,
         { REQUEST_MAX_TOKENS } = target.max_tokens,
         { REQUEST_STREAM } = true,
+        { OUTPUT_TYPE } = target.json.then_some("json"),
         { FINISH_REASONS } = Empty,
         { FIRST_CHUNK } = Empty,
         { INPUT_TOKENS } = Empty,
         { OUTPUT_TOKENS } = Empty,
+        { CACHE_READ_TOKENS } = Empty,
+        { CACHE_WRITE_TOKENS } = Empty,
+        { REASONING_TOKENS } = Empty,
         { ERROR_TYPE } = Empty,
     )
 }
@@ -169,6 +182,15 @@ pub(crate) async fn execute_tool(
 fn record_usage(span: &Span, usage: Usage) {
     span.record(INPUT_TOKENS, usage.input_tokens);
     span.record(OUTPUT_TOKENS, usage.output_tokens);
+    for (name, tokens) in [
+        (CACHE_READ_TOKENS, usage.cache_read_tokens),
+        (CACHE_WRITE_TOKENS, usage.cache_write_tokens),
+        (REASONING_TOKENS, usage.reasoning_tokens),
+    ] {
+        if tokens > 0 {
+            span.record(name, tokens);
+        }
+    }
 }
 
 fn record_error(span: &Span, class: &str) {

@@ -24,6 +24,7 @@ mod functions;
 mod human_in_the_loop;
 mod input_queue;
 mod manager;
+mod model_requests;
 mod panics;
 mod provider_choice;
 mod provider_faults;

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use agent_core::model::{Access, Patch};
 use agent_core::{Error, MemoryStore};
-use agent_runtime::secrets::{Secret, Secrets};
+use agent_runtime::secrets::{Secret, SecretName, Secrets};
 use agent_runtime::{
     AgentBuilder, Config, Conversation, FaultKind, ProviderFault, Run, RunError, RunOutcome, RunReport,
     ScriptedProvider, Turn, Update,
@@ -178,14 +179,17 @@ async fn a_cancelled_run_does_not_wait_for_its_retry() {
 
 #[tokio::test(start_paused = true)]
 async fn secrets_in_faults_are_redacted() {
+    let name: SecretName = "github".parse().unwrap();
     let secret = Secret::new("ghp_0123456789").unwrap();
-    let secrets = Secrets::new(BTreeMap::from([("github".parse().unwrap(), secret)]));
+    let secrets = Secrets::new(BTreeMap::from([(name.clone(), secret)]));
     let busy = || ProviderFault::new(FaultKind::Network, "no route with ghp_0123456789");
     let model = ScriptedProvider::new([Turn::fault(busy()), Turn::fault(busy()), Turn::fault(busy())]);
     let builder = AgentBuilder::new().with_llm(model).with_storage(MemoryStore::new()).with_secrets(secrets);
     let agent = builder.build().unwrap();
-    let run = agent.conversation("key").await.unwrap().prompt("Hello").await.unwrap();
-    let (retries, report) = watch(run).await;
+    let chat = agent.conversation("key").await.unwrap();
+    let mount = Patch::new().mount(name.resource(), Access::Read);
+    let chat = agent.new_session(chat.record().workspace, &mount).await.unwrap();
+    let (retries, report) = watch(chat.prompt("Hello").await.unwrap()).await;
     let seen = format!("{retries:?} {report:?}");
     assert!(seen.contains("no route with") && !seen.contains("0123"), "{seen}");
 }

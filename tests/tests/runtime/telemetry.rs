@@ -8,7 +8,8 @@ use std::time::Duration;
 use agent_core::MemoryStore;
 use agent_core::json::RawJson;
 use agent_runtime::{
-    AgentBuilder, AgentRuntime, Config, FaultKind, ModelEvent, ProviderFault, ScriptedProvider, Turn, tool,
+    AgentBuilder, AgentRuntime, Config, FaultKind, ModelEvent, ProviderFault, ScriptedProvider, StopReason,
+    Turn, Usage, tool,
 };
 use serde_json::Value;
 use tracing::Subscriber;
@@ -98,9 +99,10 @@ fn fields(span: &Seen) -> Vec<(&str, &str)> {
 
 #[tokio::test]
 async fn spans_have_the_names_of_the_conventions() {
+    let usage = Usage::new(100, 20).with_cache(60, 30).with_reasoning(15);
     let (agent, spans, _guard) = observed(ScriptedProvider::new([
         Turn::new().text(CONTENT).call("call-1", "look_up", input()),
-        Turn::new().text(CONTENT),
+        Turn::silent().text(CONTENT).event(ModelEvent::done(StopReason::EndTurn, usage)),
     ]));
     let chat = agent.conversation("key").await.unwrap();
     let report = chat.prompt(CONTENT).await.unwrap().finish().await.unwrap();
@@ -115,8 +117,11 @@ async fn spans_have_the_names_of_the_conventions() {
             ("gen_ai.operation.name", "invoke_agent"),
             ("gen_ai.provider.name", "test-model"),
             ("gen_ai.request.model", "test-model"),
-            ("gen_ai.usage.input_tokens", "2"),
-            ("gen_ai.usage.output_tokens", "2"),
+            ("gen_ai.usage.cache_read.input_tokens", "60"),
+            ("gen_ai.usage.cache_write.input_tokens", "30"),
+            ("gen_ai.usage.input_tokens", "101"),
+            ("gen_ai.usage.output_tokens", "21"),
+            ("gen_ai.usage.reasoning.output_tokens", "15"),
             ("otel.kind", "internal"),
             ("otel.name", "invoke_agent support"),
         ]
@@ -141,6 +146,7 @@ async fn spans_have_the_names_of_the_conventions() {
         ]
     );
     assert_eq!(second.get("gen_ai.response.finish_reasons"), "[\"stop\"]");
+    assert_eq!(second.get("gen_ai.usage.cache_read.input_tokens"), "60");
     let [call] = &spans.of("execute_tool")[..] else { panic!("one tool call") };
     assert_eq!(call.parent, Some("invoke_agent"));
     assert_eq!(
