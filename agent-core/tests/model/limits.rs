@@ -45,6 +45,12 @@ async fn the_text_of_a_failure_is_bounded() {
         assert_eq!(*error.kind(), ErrorKind::LimitExceeded);
     }
     failure.text.pop();
+    for fault in [String::new(), "x".repeat(Failure::FAULT_MAX_BYTES + 1), "two\nlines".to_owned()] {
+        let failure = failure.clone().with_fault(Some(fault));
+        let error = store.trigger(&effects, session.id, Trigger::Fail(failure)).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::LimitExceeded), "{error}");
+    }
+    let failure = failure.with_fault(Some("x".repeat(Failure::FAULT_MAX_BYTES)));
     store.trigger(&effects, session.id, Trigger::Fail(failure)).await.unwrap();
 }
 

@@ -203,7 +203,7 @@ async fn no_secret_reaches_files_exports_or_logs(site: Site) {
     drop((chat, storage));
     assert_hidden(&format!("{kind}: a file"), &bytes(site.folder.path()));
     assert_hidden("a log", log.0.lock().unwrap().as_bytes());
-    for said in ["tool=", "error=token (secret github), sent"] {
+    for said in ["gen_ai.tool.name=", "error=token (secret github), sent"] {
         assert!(log.0.lock().unwrap().contains(said), "{said} is not logged, so that nothing is shown");
     }
 }

@@ -3,18 +3,18 @@
 
 mod server;
 
+use std::fmt::Display;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use agent::core::json::RawJson;
-use agent::core::{Error, ErrorKind, Result, Seq, async_trait};
+use agent::core::{Error, Result, async_trait};
 use agent::runtime::context::ModelMessage;
 use agent::runtime::{
-    ModelCall, ModelEvent, ModelRequest, ModelStream, Retry, SchedulerConfig, StopReason, Usage,
+    FaultKind, ModelCall, ModelEvent, ModelRequest, ModelStream, ProviderFault, StopReason, Update, Usage,
 };
 use agent::schemars::JsonSchema;
-use agent::{AgentBuilder, Config, LlmProvider, MemoryStore, Scheduler, ToolContext, tool};
-use futures::{StreamExt, TryStreamExt, stream};
+use agent::{AgentBuilder, Config, LlmProvider, MemoryStore, ToolContext, tool};
+use futures::{StreamExt, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -33,8 +33,18 @@ enum Line {
 #[derive(Debug)]
 struct Loopback(SocketAddr);
 
-fn failed(what: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Provider, format!("the model server: {what}"))
+fn fault(kind: FaultKind, what: impl Display) -> Error {
+    ProviderFault::new(kind, format!("the model server: {what}")).into()
+}
+
+/// The connection could not be made, or broke.
+fn lost(what: impl Display) -> Error {
+    fault(FaultKind::Network, what)
+}
+
+/// The server's answer is not understood.
+fn malformed(what: impl Display) -> Error {
+    fault(FaultKind::Other, what)
 }
 
 /// Converts a message to the form of the server.
@@ -60,25 +70,38 @@ impl LlmProvider for Loopback {
         "loopback-1"
     }
 
+    // Changes when the bytes below change.
+    fn rendering(&self) -> &str {
+        "loopback/1"
+    }
+
     async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
         let tools: Vec<_> =
             request.tools.iter().map(|tool| json!({ "name": tool.name, "input": tool.input })).collect();
         let messages: Vec<_> = request.messages.iter().map(message).collect();
         let body = json!({ "system": request.system, "messages": messages, "tools": tools }).to_string();
-        let mut connection = TcpStream::connect(self.0).await.map_err(failed)?;
+        let mut connection = TcpStream::connect(self.0).await.map_err(lost)?;
         let head = format!("POST / HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n\r\n", self.0, body.len());
-        connection.write_all((head + &body).as_bytes()).await.map_err(failed)?;
+        connection.write_all((head + &body).as_bytes()).await.map_err(lost)?;
 
         let mut lines = BufReader::new(connection).lines();
-        let status = lines.next_line().await.map_err(failed)?.unwrap_or_default();
-        if status.split(' ').nth(1) != Some("200") {
-            return Err(failed(format!("status {status:?}")));
+        let status = lines.next_line().await.map_err(lost)?.unwrap_or_default();
+        // The run waits and asks again after a kind that passes.
+        let kind = match status.split(' ').nth(1) {
+            Some("200") => None,
+            Some("401" | "403") => Some(FaultKind::Auth),
+            Some("429") => Some(FaultKind::RateLimited),
+            Some(status) if status.starts_with('5') => Some(FaultKind::Overloaded),
+            _ => Some(FaultKind::InvalidRequest),
+        };
+        if let Some(kind) = kind {
+            return Err(fault(kind, format!("status {status:?}")));
         }
-        while lines.next_line().await.map_err(failed)?.is_some_and(|header| !header.is_empty()) {}
+        while lines.next_line().await.map_err(lost)?.is_some_and(|header| !header.is_empty()) {}
         // Dropping the stream drops the connection, which ends the request.
         let events = stream::try_unfold(lines, async |mut lines| {
-            let Some(line) = lines.next_line().await.map_err(failed)? else { return Ok(None) };
-            let event = match serde_json::from_str(&line).map_err(failed)? {
+            let Some(line) = lines.next_line().await.map_err(lost)? else { return Ok(None) };
+            let event = match serde_json::from_str(&line).map_err(malformed)? {
                 Line::Text { text } => ModelEvent::Text(text),
                 Line::Tool { id, name, input } => {
                     ModelEvent::ToolUse(ModelCall::new(id, name, RawJson::of(&input)?))
@@ -110,30 +133,19 @@ async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         .with_llm(Loopback(server::start().await?))
         .with_tool(weather)
         .with_storage(MemoryStore::new())
-        .with_config(Config::new().with_record_usage(true).with_retry(Retry::new(
-            Duration::from_millis(500),
-            Duration::from_secs(60),
-            3,
-        )))
+        .with_config(Config::new().with_record_usage(true))
         .build()?;
-    let config = SchedulerConfig::new().with_interval(Duration::from_millis(50));
-    let scheduler = tokio::spawn(Scheduler::new(agent.clone()).with_config(config).run());
-
-    // Nobody waits for this run, so the scheduler retries it.
     let chat = agent.conversation("weather").await?;
-    chat.send("How is the weather in Oslo?").await?;
-    let mut events = chat.follow(Seq::ZERO);
-    while let Some(event) = events.try_next().await? {
-        println!("{} {} {} {}", event.seq, event.at, event.kind, event.payload.get());
-        if let Some(failure) = event.transition()?.and_then(|change| change.failure.flatten()) {
-            println!("  failed: {}", failure.text);
-        }
-        if event.text().is_some_and(|text| text.contains("umbrella")) {
-            break;
+    let mut run = chat.prompt("How is the weather in Oslo?").await?;
+    while let Some(update) = run.next().await {
+        match update? {
+            Update::Retrying { after, fault, .. } => println!("{}; asking again in {after:.1?}", fault.text),
+            Update::Text(piece) => print!("{piece}"),
+            Update::ToolCalled(call) => println!("{} {}", call.name, call.input.get()),
+            Update::Ended(report) => println!("\n{:?}", report.outcome),
+            _ => {}
         }
     }
-    agent.shutdown(Duration::from_secs(5)).await?;
-    scheduler.await?;
     let record = chat.refresh().await?;
     println!("{:?}, {:?}", record.counts, record.usage);
     agent.close().await?;
