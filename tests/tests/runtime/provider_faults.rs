@@ -192,6 +192,9 @@ async fn secrets_in_faults_are_redacted() {
     let (retries, report) = watch(chat.prompt("Hello").await.unwrap()).await;
     let seen = format!("{retries:?} {report:?}");
     assert!(seen.contains("no route with") && !seen.contains("0123"), "{seen}");
+    // The store that redacts keeps the kind.
+    let failure = chat.refresh().await.unwrap().failure.clone().unwrap();
+    assert_eq!(failure.fault.as_deref(), Some("network"));
 }
 
 /// The kind of a fault is stored with the failure, and read by another process.
