@@ -121,6 +121,7 @@ pub(super) async fn ask(driver: &mut Driver, context: &ModelContext) -> Answer {
     let mut heard = Listening::new();
     let ended = listen(driver, &shared, request, &mut heard).instrument(span.clone()).await;
     heard.answer.end = ended.map_or_else(|end| end, AnswerEnd::Done);
+    driver.usage = driver.usage.plus(heard.usage);
     record_chat(&span, &heard.end());
     show_rest(driver, &mut heard);
     heard.answer
@@ -250,9 +251,13 @@ async fn take(
                 }
                 fits
             }
+            ModelEvent::Usage(usage) => {
+                heard.usage = usage;
+                // Counts as a piece, so that a stream of nothing else ends.
+                room.text(&mut String::new())
+            }
             ModelEvent::Done { stop, usage } => {
-                driver.usage = driver.usage.plus(usage);
-                heard.usage = heard.usage.plus(usage);
+                heard.usage = usage;
                 return Ok(stop);
             }
         };

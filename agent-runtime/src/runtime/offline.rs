@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::context::ModelMessage;
 use crate::runtime::fault::ProviderFault;
 use crate::runtime::model_options::ModelCapabilities;
-use crate::runtime::provider::{LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, StopReason};
+use crate::runtime::provider::{LlmProvider, ModelEvent, ModelRequest, ModelStream, StopReason};
 use agent_core::json::RawJson;
 use agent_core::model::Usage;
 use agent_core::{Error, ErrorKind, Result};
@@ -71,7 +71,7 @@ impl LlmProvider for EchoProvider {
         });
         let events = words(said.unwrap_or_default(), Self::PIECES_MAX)
             .into_iter()
-            .map(ModelEvent::Text)
+            .map(ModelEvent::text)
             .chain([ModelEvent::done(StopReason::EndTurn, Usage::default())]);
         let delay = self.delay;
         let events: Vec<_> = events.collect();
@@ -209,7 +209,7 @@ impl LlmProvider for ScriptedProvider {
 ///
 /// let model = ScriptedProvider::new([
 ///     Turn::new().text("I look it up.").call("1", "search", RawJson::parse("{}")?),
-///     Turn::new().event(ModelEvent::Thinking("Found.".into())).text("It is ").wait(Duration::ZERO).text("42."),
+///     Turn::new().event(ModelEvent::thinking("Found.")).text("It is ").wait(Duration::ZERO).text("42."),
 ///     Turn::new().text("It is 4").done(StopReason::MaxTokens),
 ///     Turn::new().text("It is ").fail("overloaded"),
 /// ]);
@@ -319,13 +319,13 @@ impl Turn {
     /// Adds a piece of text. A run joins the pieces of one turn.
     #[must_use]
     pub fn text(self, text: impl Into<String>) -> Self {
-        self.event(ModelEvent::Text(text.into()))
+        self.event(ModelEvent::text(text))
     }
 
     /// Adds a call of the tool `name`.
     #[must_use]
     pub fn call(self, id: &str, name: &str, input: RawJson) -> Self {
-        self.event(ModelEvent::ToolUse(ModelCall::new(id, name, input)))
+        self.event(ModelEvent::call(id, name, input))
     }
 
     /// Sets the reason for which the turn ends; the default is [`StopReason::EndTurn`]. The usage of a turn is one

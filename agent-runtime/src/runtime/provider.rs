@@ -47,7 +47,7 @@ pub type ModelStream = BoxStream<'static, Result<ModelEvent>>;
 ///         // A network provider sends `system`, `messages`, `tools` and `max_tokens` here.
 ///         let users = request.messages.iter().filter(|message| matches!(message, ModelMessage::User(_)));
 ///         let events = [
-///             ModelEvent::Text(format!("{} so far", users.count())),
+///             ModelEvent::text(format!("{} so far", users.count())),
 ///             ModelEvent::done(StopReason::EndTurn, Usage::new(10, 3)),
 ///         ];
 ///         Ok(stream::iter(events.map(Ok)).boxed())
@@ -308,14 +308,15 @@ impl ToolSpec {
 ///
 /// ```
 /// use agent_core::json::RawJson;
-/// use agent_runtime::{ModelCall, ModelEvent, StopReason, Usage};
+/// use agent_runtime::{ModelEvent, StopReason, Usage};
 ///
 /// let events = [
-///     ModelEvent::Text("I look it up.".into()),
-///     ModelEvent::ToolUse(ModelCall::new("call-1", "weather", RawJson::parse(r#"{"city":"Paris"}"#)?)),
+///     ModelEvent::Usage(Usage::new(120, 0)),
+///     ModelEvent::text("I look it up."),
+///     ModelEvent::call("call-1", "weather", RawJson::parse(r#"{"city":"Paris"}"#)?),
 ///     ModelEvent::done(StopReason::EndTurn, Usage::new(120, 30)),
 /// ];
-/// assert!(matches!(&events[1], ModelEvent::ToolUse(call) if call.name == "weather"));
+/// assert!(matches!(&events[2], ModelEvent::ToolUse(call) if call.name == "weather"));
 /// # Ok::<(), agent_core::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -327,17 +328,34 @@ pub enum ModelEvent {
     Thinking(String),
     /// Tool call, always whole: a provider collects the pieces of the input first.
     ToolUse(ModelCall),
+    /// Usage of the request so far, all tokens included; replaces the one before it. It counts if the answer is cut.
+    Usage(Usage),
     /// End of the answer; always the last event. A stream that ends without it counts as a lost connection.
     #[non_exhaustive]
     Done {
         /// Reason for which the model stopped.
         stop: StopReason,
-        /// Usage of the request.
+        /// Usage of the whole request; replaces the usage so far.
         usage: Usage,
     },
 }
 
 impl ModelEvent {
+    /// Creates a piece of the answer's text.
+    pub fn text(piece: impl Into<String>) -> Self {
+        Self::Text(piece.into())
+    }
+
+    /// Creates a piece of the reasoning's text.
+    pub fn thinking(piece: impl Into<String>) -> Self {
+        Self::Thinking(piece.into())
+    }
+
+    /// Creates a whole call of the tool `name`.
+    pub fn call(id: impl Into<String>, name: impl Into<String>, input: RawJson) -> Self {
+        Self::ToolUse(ModelCall::new(id, name, input))
+    }
+
     /// Creates a [`ModelEvent::Done`] with this reason and usage.
     pub const fn done(stop: StopReason, usage: Usage) -> Self {
         Self::Done { stop, usage }

@@ -5,7 +5,7 @@ use agent::core::async_trait;
 use agent::core::event::{Decision, ToolConfirmation};
 use agent::core::json::RawJson;
 use agent::runtime::context::ModelMessage;
-use agent::runtime::{ModelCall, ModelEvent, ModelRequest, ModelStream, StopReason, Usage};
+use agent::runtime::{ModelEvent, ModelRequest, ModelStream, StopReason, Usage};
 use agent::schemars::JsonSchema;
 use agent::{AgentBuilder, Conversation, LlmProvider, RunOutcome, SqliteStore, ToolContext, ToolMode, tool};
 use futures::{StreamExt, stream};
@@ -39,10 +39,10 @@ impl LlmProvider for Clerk {
         let event = match request.messages.last() {
             Some(ModelMessage::User(path)) => {
                 let input = RawJson::of(&DeleteFile { path: path.clone() })?;
-                ModelEvent::ToolUse(ModelCall::new("", "delete_file", input))
+                ModelEvent::call("", "delete_file", input)
             }
-            Some(ModelMessage::ToolResults(results)) => ModelEvent::Text(results[0].output.clone()),
-            _ => ModelEvent::Text("Which file?".to_owned()),
+            Some(ModelMessage::ToolResults(results)) => ModelEvent::text(results[0].output.clone()),
+            _ => ModelEvent::text("Which file?"),
         };
         Ok(stream::iter([event, ModelEvent::done(StopReason::EndTurn, Usage::new(1, 1))].map(Ok)).boxed())
     }

@@ -27,8 +27,7 @@ impl LlmProvider for Parrot {
         match request.messages.last() {
             Some(ModelMessage::User(text)) if text.split_whitespace().any(|word| word == "fail") => {
                 let error = agent::Error::new(ErrorKind::Provider, "the parrot flew away");
-                Ok(stream::iter([Ok(ModelEvent::Text("I was about to say … ".to_owned())), Err(error)])
-                    .boxed())
+                Ok(stream::iter([Ok(ModelEvent::text("I was about to say … ")), Err(error)]).boxed())
             }
             _ => self.0.generate(request).await,
         }

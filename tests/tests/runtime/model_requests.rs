@@ -8,8 +8,8 @@ use agent_core::model::Cost;
 use agent_core::{MemoryStore, Result, SessionStoreExt, Storage, async_trait};
 use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, EchoProvider, Effort, FaultKind, LlmProvider, MediaKind,
-    ModelCapabilities, ModelEvent, ModelRequest, ModelStream, RunError, ScriptedProvider, StopReason,
-    ToolChoice, Turn, Usage, tool,
+    ModelCapabilities, ModelEvent, ModelRequest, ModelStream, ProviderFault, RunError, ScriptedProvider,
+    StopReason, ToolChoice, Turn, Usage, tool,
 };
 use agent_tests::{Site, each_store};
 use futures::TryStreamExt;
@@ -175,6 +175,23 @@ async fn a_panic_in_capabilities_fails_the_run() {
         panic!("the provider panicked")
     };
     assert_eq!(report.fault(), Some(FaultKind::Other));
+}
+
+#[tokio::test]
+async fn usage_of_a_cut_answer_is_counted() {
+    let so_far = |tokens| ModelEvent::Usage(Usage::new(tokens, 0).with_cache(7, 0));
+    let lost = ProviderFault::new(FaultKind::Network, "connection reset");
+    let model = ScriptedProvider::new([
+        Turn::silent().event(so_far(100)).event(so_far(120)).text("It is ").cut(lost),
+        // The end has the whole usage.
+        Turn::new().event(so_far(100)).text("fine"),
+    ]);
+    let chat = agent(&MemoryStore::new().into(), model, Config::new()).conversation("key").await.unwrap();
+    let Err(RunError::Failed(report)) = chat.prompt("one").await.unwrap().finish().await else {
+        panic!("the answer was cut")
+    };
+    assert_eq!(report.usage, Usage::new(120, 0).with_cache(7, 0));
+    assert_eq!(chat.prompt("two").await.unwrap().finish().await.unwrap().usage, Usage::new(1, 1));
 }
 
 /// Tokens of caches and of reasoning are counted, priced and stored with the run.

@@ -10,7 +10,7 @@ use agent::core::json::RawJson;
 use agent::core::{Error, Result, async_trait};
 use agent::runtime::context::ModelMessage;
 use agent::runtime::{
-    FaultKind, ModelCall, ModelEvent, ModelRequest, ModelStream, ProviderFault, StopReason, Update, Usage,
+    FaultKind, ModelEvent, ModelRequest, ModelStream, ProviderFault, StopReason, Update, Usage,
 };
 use agent::schemars::JsonSchema;
 use agent::{AgentBuilder, Config, LlmProvider, MemoryStore, ToolContext, tool};
@@ -102,10 +102,8 @@ impl LlmProvider for Loopback {
         let events = stream::try_unfold(lines, async |mut lines| {
             let Some(line) = lines.next_line().await.map_err(lost)? else { return Ok(None) };
             let event = match serde_json::from_str(&line).map_err(malformed)? {
-                Line::Text { text } => ModelEvent::Text(text),
-                Line::Tool { id, name, input } => {
-                    ModelEvent::ToolUse(ModelCall::new(id, name, RawJson::of(&input)?))
-                }
+                Line::Text { text } => ModelEvent::text(text),
+                Line::Tool { id, name, input } => ModelEvent::call(id, name, RawJson::of(&input)?),
                 Line::Done { input_tokens, output_tokens } => {
                     ModelEvent::done(StopReason::EndTurn, Usage::new(input_tokens, output_tokens))
                 }
