@@ -1321,7 +1321,8 @@ impl Conversation {
     /// `InvalidInput` for a text that is empty or white space only; `InvalidTransition` if the session takes no inputs.
     pub async fn define_outcome(&self, outcome: impl Into<Input>) -> Result<()> {
         let Input { message, actor } = outcome.into().checked(self.id())?;
-        let defined = NewEvent::of(&EventPayload::UserDefineOutcome(message)).with_actor(actor);
+        let defined =
+            NewEvent::of(&EventPayload::UserDefineOutcome(self.runtime().fitted(message))).with_actor(actor);
         self.commit(|commit| commit.with_event(defined)).await.map(drop)
     }
 
@@ -1710,7 +1711,8 @@ impl Conversation {
         let Input { message, actor } = task.into().checked(self.id())?;
         let parent = self.refresh().await?;
         let new = NewSession::child(effects.new_session_id(), &parent).with_patch(patch);
-        let create = Commit::create(effects, new).with_event(NewEvent::from(message).with_actor(actor));
+        let create = Commit::create(effects, new)
+            .with_event(NewEvent::from(runtime.fitted(message)).with_actor(actor));
         let tell = Commit::seal(effects, parent.id, parent.head);
         let (child, told) = children::start(&**sessions, create, tell).await?;
         self.inner.cache_record(&told.session);

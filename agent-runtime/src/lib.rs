@@ -88,6 +88,7 @@ pub use runtime::run::{Canceller, Input, Run};
 pub use runtime::run_error::RunError;
 pub use runtime::scheduler::Scheduler;
 pub use runtime::session_tools::SessionTools;
+pub use runtime::summarizer::{Summarizer, SummaryRequest};
 pub use schemars;
 pub use streams::ConversationMessage;
 pub use workspaces::{NewWorkspace, Resolution, Resolved, WorkspaceManager};

@@ -1,25 +1,26 @@
 //! Position up to which a summary may replace the history.
 
 use crate::base::{Error, Result, Seq};
-use crate::event::EventType;
+use crate::event::{Compaction, EventType};
 use crate::session::Session;
 use crate::store::history;
 use crate::store::read::ReadEvents;
 use crate::store::session::SessionStore;
 
-/// Returns the last event that a new summary may replace: `until` if that is safe.
+/// Returns the compaction with which a new summary replaces the events up to `until`, if that is safe.
 ///
-/// Without `until`, the last point at which no tool call is open and every input is answered.
+/// Without `until`, up to the last end of a commit at which no tool call is open and every input is answered.
 ///
 /// # Errors
 ///
 /// Those of [`SessionStoreExt::compact`](crate::store::ext::SessionStoreExt::compact).
-pub(crate) async fn until<S: SessionStore + ?Sized>(
+pub(crate) async fn compaction<S: SessionStore + ?Sized>(
     store: &S,
     now: &Session,
     until: Option<Seq>,
-) -> Result<Seq> {
-    let nothing = |at| {
+    summary: String,
+) -> Result<Compaction> {
+    let nothing = |at: Seq| {
         Err(Error::invalid(format!(
             "session {} has the events 1 to {}; those up to {at} are compacted already, or cannot be yet",
             now.id, now.head
@@ -46,25 +47,39 @@ pub(crate) async fn until<S: SessionStore + ?Sized>(
             now.id
         )));
     }
+    let compaction = |at: Seq, past: &Session| {
+        let (done, claimed) = (past.inputs_done_through, past.inputs_claimed_through);
+        Compaction::new(at, summary).with_inputs(done.min(at), claimed.max(done).min(at))
+    };
     let mut at = until.unwrap_or(most);
     if at == now.head && now.open_calls.is_empty() {
-        return if at > from { Ok(at) } else { nothing(at) };
+        return if at > from { Ok(compaction(at, now)) } else { nothing(at) };
     }
     loop {
         if at <= from {
             return nothing(at);
         }
+        if let Some((before, after)) = history::inside_commit(store, now, at).await? {
+            if until.is_some() {
+                return Err(Error::invalid(format!(
+                    "event {at} of session {} is inside a commit; compact up to {before} or {after}",
+                    now.id
+                )));
+            }
+            at = before;
+            continue;
+        }
         let past = history::fold_to(store, now, at).await?;
         if past.open_calls.is_empty() {
-            return Ok(at);
+            return Ok(compaction(at, &past));
         }
+        let safe = history::commit_end_before(store, now, past.pair_safe_head()).await?;
         if until.is_some() {
             return Err(Error::invalid(format!(
-                "a tool call is open at event {at} of session {}; compact up to {} or to after its result",
-                now.id,
-                past.pair_safe_head()
+                "a tool call is open at event {at} of session {}; compact up to {safe} or to after its result",
+                now.id
             )));
         }
-        at = past.pair_safe_head();
+        at = safe;
     }
 }

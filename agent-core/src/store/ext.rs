@@ -279,8 +279,8 @@ pub trait SessionStoreExt: SessionStore {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if a tool call is open at `until`, an input before it is not answered yet, there is nothing
-    /// between the last summary and `until`, or the summary has no text.
+    /// `InvalidInput` if a tool call is open at `until`, an input before it is not answered yet, `until` is inside a
+    /// commit, there is nothing between the last summary and `until`, or the summary has no text.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -312,8 +312,8 @@ pub trait SessionStoreExt: SessionStore {
                 )));
             }
             let now = self.load(id).await?;
-            let until = compact::until(self, &now, until).await?;
-            let compacted = NewEvent::compacted(until, summary);
+            let compaction = compact::compaction(self, &now, until, summary).await?;
+            let compacted = NewEvent::of(&EventPayload::SessionCompacted(compaction));
             self.commit_new_with_retry(Commit::seal(&effects, id, now.head).with_event(compacted)).await
         }
     }
@@ -365,8 +365,8 @@ pub trait SessionStoreExt: SessionStore {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if a tool call is open at `at`, or `at` is not in the history; `Deleted` if the session is
-    /// deleted.
+    /// `InvalidInput` if a tool call is open at `at`, or `at` is inside a commit or not in the history; `Deleted` if the
+    /// session is deleted.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -433,18 +433,28 @@ pub trait SessionStoreExt: SessionStore {
                     now.id, now.head
                 )));
             }
+            if let Some((before, after)) = history::inside_commit(self, &now, at).await? {
+                if asked {
+                    let before = if before > Seq::ZERO { format!("{before} or ") } else { String::new() };
+                    return Err(Error::invalid(format!(
+                        "event {at} of session {} is inside a commit; fork at {before}{after}",
+                        now.id
+                    )));
+                }
+                at = before;
+            }
             let mut past = history::fold_to(self, &now, at).await?;
             // A call that was closed since may have been open where the first of the open ones was made.
-            while !asked && !past.open_calls.is_empty() {
-                at = past.pair_safe_head();
+            while !past.open_calls.is_empty() {
+                let safe = history::commit_end_before(self, &now, past.pair_safe_head()).await?;
+                if asked {
+                    return Err(Error::invalid(format!(
+                        "a tool call is open at event {at} of session {}; fork at {safe} or after its result",
+                        now.id
+                    )));
+                }
+                at = safe;
                 past = history::fold_to(self, &now, at).await?;
-            }
-            if !past.open_calls.is_empty() {
-                return Err(Error::invalid(format!(
-                    "a tool call is open at event {at} of session {}; fork at {} or after its result",
-                    now.id,
-                    past.pair_safe_head()
-                )));
             }
             // Attributes belong to the session, not to a point in its history.
             past.attributes = now.attributes.clone();

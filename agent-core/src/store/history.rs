@@ -164,6 +164,33 @@ pub(crate) async fn fold_to<S: SessionStore + ?Sized>(store: &S, now: &Session, 
     }
 }
 
+/// Returns the neighbours of an event at which a history may be divided, if it may not be divided at the event itself:
+/// the last event of the commit before, and of its own commit.
+pub(crate) async fn inside_commit<S: SessionStore + ?Sized>(
+    store: &S,
+    now: &Session,
+    at: Seq,
+) -> Result<Option<(Seq, Seq)>> {
+    if at == Seq::ZERO || at >= now.head {
+        return Ok(None);
+    }
+    let read = ReadEvents::first(1).with_after(Seq::new(at.get() - 1)).with_before(at.next());
+    let page = part_of(store, now.id, now.head, now.lineage.clone(), read).await?;
+    Ok(page.events.first().filter(|event| event.n < event.of).map(|event| {
+        let before = event.seq.get().saturating_sub(u64::from(event.n));
+        (Seq::new(before), Seq::new(event.seq.get() + u64::from(event.of - event.n)))
+    }))
+}
+
+/// Returns the event, or the last event of the commit before if it is inside a commit.
+pub(crate) async fn commit_end_before<S: SessionStore + ?Sized>(
+    store: &S,
+    now: &Session,
+    at: Seq,
+) -> Result<Seq> {
+    Ok(inside_commit(store, now, at).await?.map_or(at, |(before, _)| before))
+}
+
 /// Returns one page of a history that spans several logs: reads log after log, in the read's direction, until the
 /// page is full.
 async fn history_page<S: SessionStore + ?Sized>(

@@ -297,10 +297,13 @@ fn list_lengths_are_limited() {
 /// A summary stands for what lies between the last one, or the last clearing, and the first open call.
 #[test]
 fn summary_covers_only_visible_closed_events() {
+    let commit = |driver: &mut Driver, compaction: Compaction| {
+        driver.event(NewEvent::of(&EventPayload::SessionCompacted(compaction))).is_ok()
+    };
     let compact = |driver: &mut Driver, until: u64| {
-        driver
-            .event(NewEvent::of(&EventPayload::SessionCompacted(Compaction::new(Seq::new(until), "s"))))
-            .is_ok()
+        let (until, done) = (Seq::new(until), driver.now().inputs_done_through);
+        let claimed = driver.now().inputs_claimed_through.max(done).min(until);
+        commit(driver, Compaction::new(until, "s").with_inputs(done.min(until), claimed))
     };
     let mut driver = Driver::created();
     for _ in 0..4 {
@@ -313,6 +316,11 @@ fn summary_covers_only_visible_closed_events() {
     driver.event(NewEvent::user_message("y")).unwrap();
     let head = driver.now().head.get();
     assert!(!compact(&mut driver, head + 1), "not there yet");
+    assert!(!commit(&mut driver, Compaction::new(Seq::new(head), "s")), "which inputs are open is not said");
+    for (answered, claimed) in [(head - 1, head - 1), (cleared, head), (head, cleared)] {
+        let wrong = Compaction::new(Seq::new(head), "s").with_inputs(Seq::new(answered), Seq::new(claimed));
+        assert!(!commit(&mut driver, wrong), "neither answered nor claimed: {answered}, {claimed}");
+    }
     assert!(compact(&mut driver, head - 1));
     assert_eq!((driver.now().context_from, driver.now().summary), (Seq::new(head - 1), Seq::new(head + 1)));
     assert!(!compact(&mut driver, head - 1) && !compact(&mut driver, head - 2), "summed up already");

@@ -72,8 +72,9 @@ fn done() -> Trigger {
 /// A turn of four events, from the second on: a question, a call, its result, an answer.
 async fn turn(site: &mut Site) {
     site.begin(|commit| commit.with_event(NewEvent::user_message("look"))).await;
-    let said = [use_("c"), result("c"), NewEvent::agent_message("done")];
-    site.run(|commit| commit.with_events(said).with_trigger(done())).await;
+    site.run(|commit| commit.with_event(use_("c"))).await;
+    site.run(|commit| commit.with_event(result("c"))).await;
+    site.run(|commit| commit.with_event(NewEvent::agent_message("done")).with_trigger(done())).await;
     assert_eq!(site.now.head, Seq::new(5));
 }
 
@@ -87,6 +88,10 @@ async fn summary_range_must_exist_and_be_closed() {
         let refused = site.compact(Some(at)).await.unwrap_err();
         assert!(refused.contains("has the events 1 to 5; those up to"), "{at}: {refused}");
     }
+    site.commit(|commit| commit.with_events([NewEvent::agent_message("a"), NewEvent::agent_message("b")]))
+        .await;
+    let refused = site.compact(Some(6)).await.unwrap_err();
+    assert!(refused.contains("inside a commit; compact up to 5 or 7"), "{refused}");
     let refused = site.compact(Some(3)).await.unwrap_err();
     assert!(refused.contains("open at event 3") && refused.contains("compact up to 2"), "{refused}");
     assert_eq!(site.compact(Some(2)).await, Ok(2));

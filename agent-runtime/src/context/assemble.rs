@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use agent_core::event::{EventPayload, ToolOutcome, ToolUse};
+use agent_core::event::{EventPayload, Message, ToolOutcome, ToolUse};
 use agent_core::model::CallId;
 use agent_core::{CommitId, Seq};
 
@@ -71,9 +71,17 @@ pub struct ModelToolResult {
     pub call: CallId,
     /// Outcome of the call.
     pub outcome: ToolOutcome,
-    /// Output as text: the characters of a JSON string, any other value as JSON. Long outputs are shortened.
+    /// Output as text: the characters of a JSON string, any other value as JSON.
     pub output: String,
 }
+
+/// Maximum bytes of a text, and of the output of a tool, that are shown whole if the event does not say how much is
+/// shown. Constants, because what a model was once given must not change with a configuration.
+pub(crate) const TEXT_MAX_BYTES: usize = 256 << 10;
+const OUTPUT_MAX_BYTES: usize = 64 << 10;
+
+/// Bytes that are shown of a longer text: half from its beginning, half from its end.
+const SHORTENED_BYTES: usize = 64 << 10;
 
 /// Part of an event that the assembly needs.
 #[derive(Clone, Debug)]
@@ -92,8 +100,31 @@ pub(super) enum Part {
         call: ToolUse,
     },
     Result(ModelToolResult),
-    /// Marks that the inputs up to this number were claimed, or are done.
-    Taken(Seq),
+    /// Result that the log does not keep; a model is given neither it nor its call.
+    Omitted(CallId),
+    /// Marks how far the inputs are claimed and done.
+    Taken(Taken),
+}
+
+/// Progress of the inputs at a point of the log; `ZERO` if that point says nothing of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Taken {
+    /// Last input that a run has claimed.
+    pub(super) claimed: Seq,
+    /// Last input that is answered.
+    pub(super) done: Seq,
+}
+
+impl Taken {
+    /// Returns the progress after a further mark.
+    pub(super) fn then(self, next: Self) -> Self {
+        Self { claimed: self.claimed.max(next.claimed), done: self.done.max(next.done) }
+    }
+
+    /// Returns the last input that is not open any more.
+    pub(super) fn last(self) -> Seq {
+        self.claimed.max(self.done)
+    }
 }
 
 impl Part {
@@ -102,47 +133,57 @@ impl Part {
             Self::Input { text, .. } | Self::System(text) | Self::Agent { text, .. } => text.len(),
             Self::Call { call, .. } => call_bytes(call),
             Self::Result(result) => result.output.len() + 32,
-            Self::Taken(_) => 0,
+            Self::Taken(_) | Self::Omitted(_) => 0,
         }
     }
 
-    /// Returns the part for a payload, if there is one; long texts are shortened.
-    pub(super) fn of(
-        body: EventPayload,
-        seq: Seq,
-        commit: CommitId,
-        text_max: usize,
-        output_max: usize,
-    ) -> Option<Self> {
+    /// Returns whether the part counts as a message.
+    pub(super) fn is_message(&self) -> bool {
+        !matches!(self, Self::Taken(_) | Self::Result(_) | Self::Omitted(_))
+    }
+
+    /// Returns the part for a payload, if there is one. What is shown of a long text depends on the event alone.
+    pub(super) fn of(body: EventPayload, seq: Seq, commit: CommitId) -> Option<Self> {
         Some(match body {
             EventPayload::UserMessage(message) | EventPayload::UserDefineOutcome(message) => {
-                Self::Input { seq, text: shortened(message.text, text_max) }
+                Self::Input { seq, text: shown_text(message) }
             }
             EventPayload::SystemMessage(message) if !message.custom => {
-                Self::System(shortened(message.text, text_max))
+                Self::System(whole_or_ends(message.text, TEXT_MAX_BYTES))
             }
-            EventPayload::AgentMessage(message) => {
-                Self::Agent { commit, text: shortened(message.text, text_max) }
-            }
+            EventPayload::AgentMessage(message) => Self::Agent { commit, text: shown_text(message) },
             EventPayload::AgentToolUse(call) | EventPayload::AgentCustomToolUse(call) => {
                 Self::Call { commit, call }
             }
             EventPayload::AgentToolResult(result) | EventPayload::UserCustomToolResult(result) => {
                 let text = result.output.to::<String>();
                 let output = text.unwrap_or_else(|_| result.output.get().to_owned());
-                Self::Result(ModelToolResult {
-                    call: result.call,
-                    outcome: result.outcome,
-                    output: shortened(output, output_max),
-                })
+                // A preview is what every model is given.
+                let max = if result.full.is_some() { usize::MAX } else { OUTPUT_MAX_BYTES };
+                let output = whole_or_ends(output, max);
+                let shown = ModelToolResult { call: result.call, outcome: result.outcome, output };
+                if result.omitted { Self::Omitted(shown.call) } else { Self::Result(shown) }
             }
             _ => return None,
         })
     }
 }
 
+/// Returns as much of a message's text as its event says.
+fn shown_text(message: Message) -> String {
+    match message.shown {
+        Some(bytes) => shortened(message.text, usize::try_from(bytes).unwrap_or(usize::MAX)),
+        None => whole_or_ends(message.text, TEXT_MAX_BYTES),
+    }
+}
+
+/// Returns the text, or the beginning and the end of one that is longer than `max`.
+fn whole_or_ends(text: String, max: usize) -> String {
+    if text.len() <= max { text } else { shortened(text, SHORTENED_BYTES) }
+}
+
 /// Returns the text, or its beginning and its end if it has more than `max` bytes; never cut inside a character.
-pub(super) fn shortened(text: String, max: usize) -> String {
+pub(crate) fn shortened(text: String, max: usize) -> String {
     if text.len() <= max {
         return text;
     }
@@ -164,7 +205,8 @@ struct OpenMessage {
     commit: CommitId,
     text: String,
     calls: Vec<ToolUse>,
-    results: HashMap<CallId, ModelToolResult>,
+    /// Results so far; `None` for one that the log does not keep.
+    results: HashMap<CallId, Option<ModelToolResult>>,
 }
 
 /// Assembler of parts, oldest first, into blocks.
@@ -195,12 +237,13 @@ impl Assembler {
     fn add(&mut self, part: &Part) {
         match part {
             Part::Input { seq, text } => self.waiting.push_back((*seq, text.clone())),
-            Part::Taken(seq) => self.take(*seq),
+            Part::Taken(taken) => self.take(taken.last()),
             Part::System(text) if is_blank(text) => {}
             Part::System(text) => self.emit(vec![ModelMessage::System(text.clone())]),
             Part::Agent { commit, text } => self.say(*commit, text),
             Part::Call { commit, call } => self.call(*commit, call),
-            Part::Result(result) => self.result(result),
+            Part::Result(result) => self.result(&result.call, Some(result)),
+            Part::Omitted(call) => self.result(call, None),
         }
     }
 
@@ -252,13 +295,13 @@ impl Assembler {
         }
     }
 
-    fn result(&mut self, result: &ModelToolResult) {
+    fn result(&mut self, id: &CallId, result: Option<&ModelToolResult>) {
         // A result without its call is left out: the call was cut off, or is missing in the log.
         let Some(open) = &mut self.open else { return };
-        if !open.calls.iter().any(|call| call.call == result.call) {
+        if !open.calls.iter().any(|call| call.call == *id) {
             return;
         }
-        open.results.entry(result.call.clone()).or_insert_with(|| result.clone());
+        open.results.entry(id.clone()).or_insert_with(|| result.cloned());
         if open.results.len() == open.calls.len() {
             self.close();
         }
@@ -267,22 +310,29 @@ impl Assembler {
     /// Ends the agent's message: calls without a result get one that says they were interrupted.
     fn close(&mut self) {
         if let Some(mut open) = self.open.take() {
-            let mut results = Vec::with_capacity(open.calls.len());
-            for call in &mut open.calls {
-                let mut result = open.results.remove(&call.call).unwrap_or_else(|| ModelToolResult {
-                    call: call.call.clone(),
-                    outcome: ToolOutcome::Interrupted,
-                    output: "interrupted, outcome unknown".to_owned(),
+            let (mut calls, mut results) = (Vec::new(), Vec::new());
+            for mut call in open.calls {
+                let result = open.results.remove(&call.call).unwrap_or_else(|| {
+                    let output = "interrupted, outcome unknown".to_owned();
+                    Some(ModelToolResult {
+                        call: call.call.clone(),
+                        outcome: ToolOutcome::Interrupted,
+                        output,
+                    })
                 });
+                let Some(mut result) = result.filter(|_| !call.omitted) else { continue };
                 call.call = unique(&mut self.used, &call.call);
                 result.call = call.call.clone();
+                calls.push(call);
                 results.push(result);
             }
-            let mut block = vec![ModelMessage::Agent { text: open.text, calls: open.calls }];
-            if !results.is_empty() {
-                block.push(ModelMessage::ToolResults(results));
+            if !open.text.is_empty() || !calls.is_empty() {
+                let mut block = vec![ModelMessage::Agent { text: open.text, calls }];
+                if !results.is_empty() {
+                    block.push(ModelMessage::ToolResults(results));
+                }
+                self.blocks.push(block);
             }
-            self.blocks.push(block);
         }
         self.blocks.append(&mut self.deferred);
     }

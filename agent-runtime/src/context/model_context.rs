@@ -1,86 +1,43 @@
-//! Model context of a session: the newest part of the visible history that fits the limits, with calls and results kept
-//! together.
+//! Model context of a session: the visible history since its last summary, with calls and results kept together.
+//!
+//! What a model is given is a function of the log that only grows: for a longer log, the messages of the shorter one are
+//! its first messages, byte for byte, until an event opens a new window (a compaction, or a cleared history).
 
-use std::collections::VecDeque;
-
-use serde::{Deserialize, Serialize};
-
-use crate::context::assemble::{Block, ModelMessage, Part, assemble, shortened};
-use agent_core::event::{Event, EventPayload, EventType};
-use agent_core::model::{CallId, ToolPayloads};
-use agent_core::session::{OPEN_CALLS_MAX, Session};
+use crate::context::assemble::{Block, ModelMessage, Part, Taken, assemble};
+use crate::context::limits::ContextLimits;
+use crate::context::window::{Point, Window};
+use agent_core::event::{Compaction, Event, EventPayload, EventType};
+use agent_core::model::CallId;
+use agent_core::session::Session;
 use agent_core::store::{Damaged, ReadEvents};
 use agent_core::{CommitId, ErrorKind, Result, Seq, SessionStore, SessionStoreExt};
 
-/// Limits on the history that a model receives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-#[non_exhaustive]
-pub struct ContextLimits {
-    /// Maximum number of messages; default 200. A call and its result stay together, so the last exchange may have more.
-    pub messages: usize,
-    /// Maximum bytes of text; default 512 KiB. The last exchange is always included; if it alone is longer, the middle
-    /// of its texts is left out.
-    pub bytes: usize,
-    /// Maximum bytes of one tool's output; default 64 KiB. The middle of a longer output is left out.
-    pub tool_output_bytes: usize,
-}
+/// Types of the events that are inputs.
+const INPUTS: [EventType; 2] = [EventType::USER_MESSAGE, EventType::USER_DEFINE_OUTCOME];
 
-impl Default for ContextLimits {
-    fn default() -> Self {
-        Self { messages: 200, bytes: 512 << 10, tool_output_bytes: 64 << 10 }
-    }
-}
-
-impl ContextLimits {
-    /// Creates limits with these numbers of messages and bytes, and 64 KiB for one tool's output.
-    ///
-    /// ```
-    /// use agent_runtime::context::ContextLimits;
-    ///
-    /// let limits = ContextLimits::default();
-    /// assert_eq!((limits.messages, limits.bytes, limits.tool_output_bytes), (200, 512 << 10, 64 << 10));
-    ///
-    /// let limits = ContextLimits::new(50, 100_000).with_tool_output_bytes(8_000);
-    /// assert_eq!((limits.messages, limits.bytes, limits.tool_output_bytes), (50, 100_000, 8_000));
-    /// ```
-    pub fn new(messages: usize, bytes: usize) -> Self {
-        Self { messages, bytes, ..Self::default() }
-    }
-
-    /// Sets the maximum bytes of one tool's output; default 64 KiB.
-    #[must_use]
-    pub fn with_tool_output_bytes(mut self, bytes: usize) -> Self {
-        self.tool_output_bytes = bytes;
-        self
-    }
-}
-
-/// Context that a model receives from a session: the newest part of its visible history, within limits.
+/// Context that a model receives from a session: the visible history since the last summary.
 ///
-/// A run reads it once at its start and adds its own events. Memory is bounded by the limits, however long the history
-/// is.
+/// A run reads it once at its start and adds the events of the session as they are stored. If the history exceeds the
+/// limits, only its newest part is read, and [`needs_compaction`](Self::needs_compaction) says so; memory is bounded by
+/// the limits, however long the history is.
 #[derive(Clone, Debug)]
 pub struct ModelContext {
     limits: ContextLimits,
     system: Option<String>,
-    summary: Option<String>,
-    parts: VecDeque<Part>,
-    /// Input that is to be answered, if it is older than the events that were read.
+    window: Window,
+    /// Input that the oldest events of a window answer that was not read to its beginning.
     asked: Option<Part>,
     taken: Seq,
-    /// Sequence number of the oldest event that was read.
-    oldest: Seq,
+    /// True if the window was not read to its beginning, because of the limits or of damage.
     cut: bool,
     damaged: Vec<Damaged>,
-    /// Still open calls, which the log keeps; `Some` if the log omits other inputs and outputs of tools.
-    only_calls: Option<Vec<Seq>>,
 }
 
 impl ModelContext {
-    /// Reads the newest part of a session's visible history, a page at a time, until the limits are reached.
+    /// Reads a session's visible history since its last summary, a page at a time from its end.
     ///
-    /// If older history is damaged, the newer part is returned and the damage is [listed](Self::damaged).
+    /// Beyond the limits no more is read. If older history is damaged, the newer part is returned and the damage is
+    /// [listed](Self::damaged).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -97,7 +54,7 @@ impl ModelContext {
     /// let context = ModelContext::read(sessions, &record, ContextLimits::default()).await?;
     /// assert_eq!(context.messages().len(), 6);
     /// assert_eq!(context.system(), Some("Answer briefly."));
-    /// assert!(!context.is_cut() && context.summary().is_none() && context.damaged().is_empty());
+    /// assert!(!context.needs_compaction() && context.summary().is_none() && context.damaged().is_empty());
     /// # Ok(()) }
     /// ```
     ///
@@ -111,135 +68,56 @@ impl ModelContext {
         let mut context = Self {
             limits,
             system: None,
-            summary: None,
-            parts: VecDeque::new(),
+            window: Window::after(session.visible_from),
             asked: None,
             taken: session.inputs_claimed_through.max(session.inputs_done_through),
-            oldest: session.head.next(),
             cut: false,
             damaged: Vec::new(),
-            only_calls: session
-                .attributes
-                .tool_payloads
-                .filter(|keep| *keep != ToolPayloads::Store)
-                .map(|_| session.open_calls.iter().map(|open| open.seq).collect()),
         };
-        context.read_back(store, session).await?;
+        let mut head = Vec::new();
+        if session.summary > Seq::ZERO
+            && let Some(event) = one_event(store, session, session.summary).await?
+            && let EventPayload::SessionCompacted(compaction) = event.decode()?
+        {
+            let answered = compaction.answered.unwrap_or(compaction.until).max(session.visible_from);
+            let inputs = read_inputs(store, session, answered, compaction.until).await?;
+            (context.window, head) = Window::behind(&compaction, inputs);
+        }
         if session.system_prompt > Seq::ZERO
             && let Some(event) = one_event(store, session, session.system_prompt).await?
             && let EventPayload::SystemMessage(prompt) = event.decode()?
         {
             context.system = Some(prompt.text);
         }
-        if session.summary > Seq::ZERO
-            && let Some(event) = one_event(store, session, session.summary).await?
-            && let EventPayload::SessionCompacted(compaction) = event.decode()?
-        {
-            context.summary = Some(shortened(compaction.summary, limits.bytes / 2));
+        let oldest = context.read_back(store, session).await?;
+        if context.cut {
+            context.find_question(store, session, oldest).await?;
+        } else {
+            context.window.complete(head);
         }
-        context.find_questions(store, session).await?;
-        context.find_older_question(store, session).await?;
-        context.place_questions();
         Ok(context)
     }
 
-    /// Finds the input that is to be answered, if it is older than the events that were read.
-    async fn find_questions<S>(&mut self, store: &S, session: &Session) -> Result<()>
+    /// Reads the events of the window from the newest on. Returns the oldest event that was read.
+    async fn read_back<S>(&mut self, store: &S, session: &Session) -> Result<Seq>
     where
         S: SessionStore + ?Sized,
     {
-        let is_asked = |part: &Part| matches!(part, Part::Input { seq, .. } if *seq == self.taken);
-        if self.taken <= session.visible_from || self.parts.iter().any(is_asked) {
-            return Ok(());
-        }
-        let is_taken_here = |part: &Part| matches!(part, Part::Taken(seq) if *seq >= self.taken);
-        if !self.parts.iter().any(is_taken_here) {
-            if let Some(event) = one_event(store, session, self.taken).await? {
-                self.asked = self.part(&event)?.filter(|part| matches!(part, Part::Input { .. }));
-            }
-            return Ok(());
-        }
-        // The inputs arrived during a long run: they precede much of its text, and are claimed after it.
-        let read = ReadEvents::last(self.limits.messages)
-            .with_after(session.inputs_done_through.max(session.visible_from))
-            .with_before(self.taken.next())
-            .with_types([EventType::USER_MESSAGE, EventType::USER_DEFINE_OUTCOME])
-            .with_max_bytes(self.limits.bytes);
-        for event in store.history_of(session, read).await?.events.iter().rev() {
-            if let Ok(Some(part)) = self.part(event) {
-                self.parts.push_front(part);
-            }
-        }
-        Ok(())
-    }
-
-    /// Finds the input that the oldest part answers, if no input was read. In the middle of a run from which the
-    /// session was forked, only the log holds it.
-    async fn find_older_question<S>(&mut self, store: &S, session: &Session) -> Result<()>
-    where
-        S: SessionStore + ?Sized,
-    {
-        let marks = self.parts.iter().filter_map(|part| match part {
-            Part::Taken(seq) => Some(*seq),
-            _ => None,
-        });
-        let taken = marks.max().max(Some(self.taken));
-        let is_taken = |part: &Part| matches!(part, Part::Input { seq, .. } if Some(*seq) <= taken);
-        let asked = self.asked.is_some() || self.parts.iter().any(is_taken);
-        if !self.cut || asked || session.last_input <= session.visible_from || !self.damaged.is_empty() {
-            return Ok(());
-        }
-        let read = ReadEvents::last(1)
-            .with_after(session.visible_from)
-            .with_before(self.oldest)
-            .with_types([EventType::USER_MESSAGE, EventType::USER_DEFINE_OUTCOME]);
-        if let Some(event) = store.history_of(session, read).await?.events.pop() {
-            self.asked = self.part(&event)?;
-        }
-        Ok(())
-    }
-
-    /// Moves each input to the point where it was claimed, so that it is not dropped before messages that precede that
-    /// point.
-    fn place_questions(&mut self) {
-        let mut waiting = VecDeque::new();
-        let mut placed = VecDeque::with_capacity(self.parts.len());
-        for part in self.parts.drain(..) {
-            match part {
-                Part::Input { .. } => waiting.push_back(part),
-                Part::Taken(taken) => {
-                    let is_taken = |part: &mut Part| matches!(part, Part::Input { seq, .. } if *seq <= taken);
-                    while let Some(input) = waiting.pop_front_if(is_taken) {
-                        placed.push_back(input);
-                    }
-                    placed.push_back(part);
-                }
-                _ => placed.push_back(part),
-            }
-        }
-        placed.append(&mut waiting);
-        self.parts = placed;
-    }
-
-    async fn read_back<S>(&mut self, store: &S, session: &Session) -> Result<()>
-    where
-        S: SessionStore + ?Sized,
-    {
-        let from = session.visible_from.max(session.context_from);
-        let first = ReadEvents::last(64).with_after(from).with_max_bytes(self.limits.bytes.min(1 << 20));
+        let first = ReadEvents::last(64)
+            .with_after(self.window.start())
+            .with_max_bytes(self.limits.bytes.clamp(1, 1 << 20));
         let mut next = Some(first.with_before(session.head.next()));
-        // The commit of the oldest part, if that part is a call whose message may begin before it.
-        let mut inside = None;
+        let (mut oldest, mut inside) = (session.head.next(), None);
         while let Some(read) = next {
-            // The newest exchange is read to its beginning, also beyond the limits, up to a multiple of them.
-            let whole = inside.is_none() && self.has_newest_exchange();
-            if self.is_full() && (whole || self.is_far_beyond()) {
+            let is_enough = self.window.is_over(&self.limits)
+                && (self.window.point(&self.limits).is_some() || self.window.is_far_over(&self.limits));
+            if is_enough {
                 self.cut = true;
                 break;
             }
             let page = match store.history_of(session, read).await {
                 Ok(page) => page,
-                Err(error) if *error.kind() == ErrorKind::Corrupt && !self.parts.is_empty() => {
+                Err(error) if *error.kind() == ErrorKind::Corrupt && !self.window.is_empty() => {
                     self.damaged.push(Damaged::new(format!("session {}", session.id), error.to_string()));
                     self.cut = true;
                     break;
@@ -247,15 +125,15 @@ impl ModelContext {
                 Err(error) => return Err(error),
             };
             for event in page.events.iter().rev() {
-                self.oldest = event.seq;
-                if let Some(taken) = taken_by(event) {
-                    self.parts.push_front(Part::Taken(taken));
+                oldest = event.seq;
+                inside = (event.n > 1).then(|| end_of(event));
+                let mark = taken_by(event);
+                if let Some(taken) = mark {
+                    self.window.push_front(end_of(event), Part::Taken(taken));
                 }
                 // An event that cannot be decoded is left out for the model, and stays in the log.
-                if let Ok(Some(part)) = self.part(event) {
-                    let follows = event.n > 1 && matches!(part, Part::Call { .. });
-                    inside = follows.then_some(event.commit);
-                    self.parts.push_front(part);
+                if let Ok(Some(part)) = part_of(event) {
+                    self.window.push_front(end_of(event), part);
                 }
             }
             self.damaged.extend(page.damaged);
@@ -265,79 +143,146 @@ impl ModelContext {
                 break;
             }
         }
-        if let Some(commit) = inside.filter(|_| self.cut) {
-            self.drop_calls_of(commit);
+        if let Some(end) = inside.filter(|_| self.cut) {
+            self.window.drop_commit(end);
+        }
+        Ok(oldest)
+    }
+
+    /// Finds the input that the oldest part answers, if no input was read.
+    async fn find_question<S>(&mut self, store: &S, session: &Session, oldest: Seq) -> Result<()>
+    where
+        S: SessionStore + ?Sized,
+    {
+        let marks = self.window.parts().filter_map(|part| match part {
+            Part::Taken(taken) => Some(taken.last()),
+            _ => None,
+        });
+        let taken = marks.max().max(Some(self.taken));
+        let is_taken = |part: &Part| matches!(part, Part::Input { seq, .. } if Some(*seq) <= taken);
+        let is_read = self.window.parts().any(is_taken);
+        if is_read || session.last_input <= session.visible_from || !self.damaged.is_empty() {
+            return Ok(());
+        }
+        self.asked = self.newest_input(store, session, oldest).await?;
+        Ok(())
+    }
+
+    /// Returns the newest input before an event.
+    async fn newest_input<S>(&self, store: &S, session: &Session, before: Seq) -> Result<Option<Part>>
+    where
+        S: SessionStore + ?Sized,
+    {
+        let read =
+            ReadEvents::last(1).with_after(session.visible_from).with_before(before).with_types(INPUTS);
+        let event = store.history_of(session, read).await?.events.pop();
+        event.map_or(Ok(None), |event| part_of(&event))
+    }
+
+    /// Adds an event that the run itself has stored. `end` is the last event of its commit.
+    pub(crate) fn push(&mut self, body: EventPayload, commit: CommitId, end: Seq) {
+        if let Some(part) = Part::of(body, end, commit) {
+            self.window.push_back(end, part);
+        }
+    }
+
+    /// Adds an event that another writer has stored.
+    pub(crate) fn observe(&mut self, event: &Event) -> Result<()> {
+        let end = end_of(event);
+        if let Some(part) = part_of(event)? {
+            self.window.push_back(end, part);
+        }
+        if let Some(taken) = taken_by(event) {
+            self.window.push_back(end, Part::Taken(taken));
+        }
+        match &event.kind {
+            kind if *kind == EventType::SESSION_COMPACTED => {
+                if let EventPayload::SessionCompacted(compaction) = event.decode()? {
+                    self.compact(&compaction);
+                }
+            }
+            kind if *kind == EventType::SESSION_HISTORY_CLEARED => {
+                self.window = Window::after(event.seq);
+                self.window.complete(Vec::new());
+                self.cut = false;
+            }
+            kind if *kind == EventType::SYSTEM_MESSAGE => {
+                if let EventPayload::SystemMessage(prompt) = event.decode()?
+                    && prompt.custom
+                {
+                    self.system = Some(prompt.text);
+                }
+            }
+            _ => {}
         }
         Ok(())
     }
 
-    /// Drops the rest of an agent's message whose beginning is cut off. The assembly leaves out results without calls.
-    fn drop_calls_of(&mut self, cut: CommitId) {
-        while matches!(self.parts.front(), Some(Part::Call { commit, .. }) if *commit == cut) {
-            self.parts.pop_front();
+    /// Replaces the older part of the window by a summary that is stored.
+    pub(crate) fn compact(&mut self, compaction: &Compaction) {
+        self.window.compact(compaction);
+        (self.cut, self.asked) = (false, None);
+    }
+
+    /// Returns the position up to which a summary has to replace the window; `None` if it fits the limits, or cannot
+    /// be divided.
+    pub(crate) fn point(&self) -> Option<Point> {
+        let over = self.window.is_over(&self.limits);
+        let all = ContextLimits::new(usize::MAX, usize::MAX);
+        self.needs_compaction().then(|| self.window.point(if over { &self.limits } else { &all })).flatten()
+    }
+
+    /// Returns the compaction for a position. Reads the newest input before it if the window does not show which are
+    /// answered there.
+    pub(crate) async fn compaction<S>(
+        &self,
+        store: &S,
+        session: &Session,
+        point: Point,
+        summary: String,
+    ) -> Result<Compaction>
+    where
+        S: SessionStore + ?Sized,
+    {
+        let taken = match point.taken {
+            Some(taken) => taken,
+            None => self.taken_at(store, session, &point).await?,
+        };
+        let compaction = Compaction::new(point.until, summary);
+        Ok(compaction.with_inputs(taken.done.min(point.until), taken.last().min(point.until)))
+    }
+
+    /// Returns the progress of the inputs at a position before which no event shows it.
+    async fn taken_at<S>(&self, store: &S, session: &Session, point: &Point) -> Result<Taken>
+    where
+        S: SessionStore + ?Sized,
+    {
+        let ended = self.window.claimed_at(point);
+        let (done, now) = (session.inputs_done_through, session.inputs_claimed_through);
+        let claimed = ended.unwrap_or(now.max(done)).min(point.until);
+        if ended.is_none() && done >= now {
+            return Ok(Taken { claimed, done: claimed });
         }
+        // The newest question is repeated, also if more were claimed with it: they precede what was read.
+        let asked = match self.newest_input(store, session, claimed.next()).await {
+            Err(error) if *error.kind() == ErrorKind::Corrupt => None,
+            found => found?,
+        };
+        let done = match asked {
+            Some(Part::Input { seq, .. }) => Seq::new(seq.get().saturating_sub(1)),
+            _ => claimed,
+        };
+        Ok(Taken { claimed, done })
     }
 
-    fn is_full(&self) -> bool {
-        self.bytes() >= self.limits.bytes || self.count() >= self.limits.messages
-    }
-
-    fn is_far_beyond(&self) -> bool {
-        let calls = self.limits.tool_output_bytes.saturating_mul(OPEN_CALLS_MAX);
-        self.bytes() >= self.limits.bytes.saturating_mul(8).saturating_add(calls)
-            || self.parts.len() >= self.limits.messages.saturating_mul(8).saturating_add(1024)
-    }
-
-    /// Returns whether the call of the newest result is included.
-    fn has_newest_exchange(&self) -> bool {
-        let newest = self.parts.iter().rev().find_map(|part| match part {
-            Part::Result(result) => Some(&result.call),
-            _ => None,
-        });
-        newest.is_none_or(|call| self.has_call(call))
-    }
-
-    /// Returns the index at which the agent's newest message begins, or that of the last part.
-    fn newest_exchange(&self) -> usize {
-        let last = self.parts.len().saturating_sub(1);
-        let said = |part: &Part| matches!(part, Part::Agent { .. } | Part::Call { .. });
-        let Some(newest) = self.parts.iter().rposition(said) else { return last };
-        let Some(Part::Call { commit, .. }) = self.parts.get(newest) else { return newest };
-        let same = |part: &Part| matches!(part, Part::Agent { commit: c, .. } | Part::Call { commit: c, .. } if c == commit);
-        self.parts.iter().position(same).unwrap_or(newest)
-    }
-
-    /// Returns the maximum number of messages that the parts produce.
-    fn count(&self) -> usize {
-        self.parts.iter().filter(|part| !matches!(part, Part::Taken(_) | Part::Result(_))).count()
-    }
-
-    fn bytes(&self) -> usize {
-        self.parts.iter().map(Part::size_bytes).sum()
-    }
-
-    fn part(&self, event: &Event) -> Result<Option<Part>> {
-        let part = self.part_of(event.decode()?, event.seq, event.commit);
-        Ok(part.filter(|part| match (part, &self.only_calls) {
-            (Part::Call { .. }, Some(only)) => only.contains(&event.seq),
-            (Part::Result(_), Some(_)) => false,
-            _ => true,
-        }))
-    }
-
-    fn part_of(&self, body: EventPayload, seq: Seq, commit: CommitId) -> Option<Part> {
-        Part::of(body, seq, commit, self.limits.bytes, self.limits.tool_output_bytes.min(self.limits.bytes))
-    }
-
-    /// Adds an event that the run itself has written, as if it had been read.
-    pub(crate) fn push(&mut self, body: EventPayload, commit: CommitId) {
-        let Some(part) = self.part_of(body, Seq::ZERO, commit) else { return };
-        self.parts.push_back(part);
+    /// Returns the messages that a summary up to a position replaces.
+    pub(crate) fn replaced(&self, point: &Point) -> Vec<ModelMessage> {
+        self.window.until(point).into_iter().flatten().collect()
     }
 
     /// Returns whether the context contains a call with this id.
     pub(crate) fn has_call(&self, id: &CallId) -> bool {
-        self.parts.iter().any(|part| matches!(part, Part::Call { call, .. } if call.call == *id))
+        self.window.parts().any(|part| matches!(part, Part::Call { call, .. } if call.call == *id))
     }
 
     /// Returns the session's own system prompt; `None` if it has none.
@@ -347,12 +292,17 @@ impl ModelContext {
 
     /// Returns the summary of the older part of the history; `None` if the history was not compacted.
     pub fn summary(&self) -> Option<&str> {
-        self.summary.as_deref()
+        self.window.summary()
     }
 
-    /// Returns true if older history was not read, because of the limits or of damage.
+    /// Returns the damage that was found while the history was read.
+    pub fn damaged(&self) -> &[Damaged] {
+        &self.damaged
+    }
+
+    /// Returns true if the history since the last summary exceeds the limits, or a part of it is damaged.
     ///
-    /// [`messages`](Self::messages) may leave out further messages to fit the limits.
+    /// [`messages`](Self::messages) then returns its newest part. The next run of the session compacts it first.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -367,19 +317,14 @@ impl ModelContext {
     /// # let record = chat.refresh().await?;
     /// # let sessions = &*agent.storage().sessions;
     /// let context = ModelContext::read(sessions, &record, ContextLimits::new(2, 100_000)).await?;
-    /// assert!(context.is_cut());
+    /// assert!(context.needs_compaction());
     /// # Ok(()) }
     /// ```
-    pub fn is_cut(&self) -> bool {
-        self.cut
+    pub fn needs_compaction(&self) -> bool {
+        self.cut || self.window.is_over(&self.limits)
     }
 
-    /// Returns the damage that was found while the history was read.
-    pub fn damaged(&self) -> &[Damaged] {
-        &self.damaged
-    }
-
-    /// Returns the conversation, within the limits.
+    /// Returns the conversation; its newest part, if it [needs a compaction](Self::needs_compaction).
     ///
     /// Every tool call has exactly one result directly after its message, and no result is without its call. The
     /// conversation starts with the summary if the history was compacted, otherwise with a message of a person, if
@@ -402,11 +347,32 @@ impl ModelContext {
     /// # Ok(()) }
     /// ```
     pub fn messages(&self) -> Vec<ModelMessage> {
-        let mut blocks = assemble(&self.parts, self.taken);
-        if let Some(newest) = blocks.last_mut() {
-            shrink(newest, self.limits.bytes);
-        }
-        let summary = self.summary.clone().map(ModelMessage::Summary);
+        if self.needs_compaction() { self.newest() } else { self.all() }
+    }
+
+    /// Returns whether the window was read to its beginning.
+    pub(crate) const fn is_whole(&self) -> bool {
+        !self.cut
+    }
+
+    /// Returns the conversation for a request of a run, which has made room in it if that was possible.
+    pub(crate) fn request(&self) -> Vec<ModelMessage> {
+        if self.cut { self.newest() } else { self.all() }
+    }
+
+    fn head(&self) -> Option<ModelMessage> {
+        self.summary().map(|summary| ModelMessage::Summary(summary.to_owned()))
+    }
+
+    fn all(&self) -> Vec<ModelMessage> {
+        let blocks = assemble(self.window.parts(), self.taken);
+        self.head().into_iter().chain(blocks.into_iter().flatten()).collect()
+    }
+
+    /// Returns the newest messages that fit the limits, from a message of a person on.
+    fn newest(&self) -> Vec<ModelMessage> {
+        let mut blocks = assemble(self.window.parts(), self.taken);
+        let summary = self.head();
         let (mut count, mut bytes) = summary.as_ref().map_or((0, 0), |summary| (1, summary.size_bytes()));
         let mut from = blocks.len();
         for (at, block) in blocks.iter().enumerate().rev() {
@@ -418,54 +384,20 @@ impl ModelContext {
             }
             from = at;
         }
-        let cut = self.cut || from > 0;
         let asked = blocks[..from].iter().rev().find(|block| is_input(block)).cloned();
         let asked =
             asked.or_else(|| self.asked.as_ref().and_then(|part| assemble([part], Seq::new(u64::MAX)).pop()));
         blocks.drain(..from);
-        if cut {
-            match blocks.iter().position(is_input) {
-                Some(first) => drop(blocks.drain(..first)),
-                None => blocks.splice(..0, asked).for_each(drop),
-            }
+        match blocks.iter().position(is_input) {
+            Some(first) => drop(blocks.drain(..first)),
+            None => blocks.splice(..0, asked).for_each(drop),
         }
         summary.into_iter().chain(blocks.into_iter().flatten()).collect()
     }
 
-    /// Drops the oldest parts that exceed the limits, so that the context of a long run does not grow.
-    #[doc(hidden)]
-    pub fn trim(&mut self) {
-        let kept = self.parts.len() - self.newest_exchange().min(self.parts.len());
-        let (most, bytes) = (self.limits.messages.saturating_mul(2), self.limits.bytes.saturating_mul(2));
-        while self.parts.len() > kept && (self.count() > most || self.bytes() > bytes) {
-            self.cut = true;
-            match self.parts.pop_front() {
-                Some(input @ Part::Input { .. }) => self.asked = Some(input),
-                Some(Part::Agent { commit, .. } | Part::Call { commit, .. }) => self.drop_calls_of(commit),
-                _ => {}
-            }
-        }
-    }
-
     /// Returns the system prompt: the session's own, else the given one.
     pub(crate) fn system_or(&self, default: Option<&str>) -> Option<String> {
-        let text = self.system.as_deref().or(default)?;
-        Some(shortened(text.to_owned(), self.limits.bytes))
-    }
-}
-
-/// Shortens the results of an exchange that is larger than the limit.
-fn shrink(block: &mut Block, most: usize) {
-    if size(block) <= most {
-        return;
-    }
-    for message in block {
-        if let ModelMessage::ToolResults(results) = message {
-            let each = (most / results.len().max(1)).max(256);
-            for result in results {
-                result.output = shortened(std::mem::take(&mut result.output), each);
-            }
-        }
+        self.system.as_deref().or(default).map(str::to_owned)
     }
 }
 
@@ -477,10 +409,47 @@ fn is_input(block: &Block) -> bool {
     matches!(block.first(), Some(ModelMessage::User(_)))
 }
 
-/// Returns the last input that the transition of an event claims or completes.
-fn taken_by(event: &Event) -> Option<Seq> {
+fn part_of(event: &Event) -> Result<Option<Part>> {
+    Ok(Part::of(event.decode()?, event.seq, event.commit))
+}
+
+/// Returns the last event of an event's commit.
+fn end_of(event: &Event) -> Seq {
+    Seq::new(event.seq.get() + u64::from(event.of.saturating_sub(event.n)))
+}
+
+/// Returns the progress of the inputs that an event records.
+fn taken_by(event: &Event) -> Option<Taken> {
+    if event.kind == EventType::SESSION_CREATED {
+        // A fork does not answer the inputs that are open in its parent.
+        let EventPayload::SessionCreated(created) = event.decode().ok()? else { return None };
+        let done = created.inherited.inputs_done_through;
+        return Some(Taken { claimed: done, done });
+    }
     let transition = event.transition().ok()??;
-    transition.inputs_claimed_through.max(transition.inputs_done_through)
+    let (claimed, done) = (transition.inputs_claimed_through, transition.inputs_done_through);
+    claimed.or(done).map(|_| Taken { claimed: claimed.unwrap_or_default(), done: done.unwrap_or_default() })
+}
+
+/// Returns the inputs after `after`, up to and including `until`, oldest first; the newest of them, if they are many.
+async fn read_inputs<S>(store: &S, session: &Session, after: Seq, until: Seq) -> Result<Vec<Part>>
+where
+    S: SessionStore + ?Sized,
+{
+    let mut inputs = Vec::new();
+    if after >= until {
+        return Ok(inputs);
+    }
+    let first = ReadEvents::last(64).with_after(after).with_before(until.next()).with_types(INPUTS);
+    let mut next = Some(first.with_max_bytes(1 << 20));
+    while let Some(read) = next.filter(|_| Window::has_room_for(&inputs)) {
+        let page = store.history_of(session, read).await?;
+        // Collected from the newest on.
+        inputs.extend(page.events.iter().rev().filter_map(|event| part_of(event).ok().flatten()));
+        next = page.next;
+    }
+    inputs.reverse();
+    Ok(inputs)
 }
 
 async fn one_event<S>(store: &S, session: &Session, seq: Seq) -> Result<Option<Event>>

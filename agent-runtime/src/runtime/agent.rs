@@ -7,15 +7,19 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::context::TEXT_MAX_BYTES;
 use crate::runtime::active::ActiveRuns;
 use crate::runtime::config::Config;
 use crate::runtime::line::Lines;
 use crate::runtime::plugin::Plugin;
 use crate::runtime::provider::LlmProvider;
+use crate::runtime::run::Input;
+use crate::runtime::summarizer::Summarizer;
 use crate::runtime::tools::Toolbox;
 use crate::secrets::Secrets;
 use crate::workspaces::WorkspaceManager;
 use agent_core::clock::Effects;
+use agent_core::event::Message;
 use agent_core::json::RawJson;
 use agent_core::{Error, ErrorKind, Result, Storage};
 
@@ -49,6 +53,7 @@ pub(crate) struct Shared {
     /// Plugins, each with its name.
     pub(crate) plugins: Vec<(String, Arc<dyn Plugin>)>,
     pub(crate) tools: Toolbox,
+    pub(crate) summarizer: Option<Arc<dyn Summarizer>>,
     pub(crate) effects: Effects,
     pub(crate) runs: Runs,
     /// Unique id of this runtime, generated when it was built.
@@ -268,6 +273,20 @@ impl AgentRuntime {
     /// Returns a text for a log or a report, with the values of secrets redacted.
     pub(crate) fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         self.secrets.as_ref().map_or(Cow::Borrowed(text), |secrets| secrets.redact(text))
+    }
+
+    /// Returns the message, with the number of bytes that a model is shown of a long text: at most half of the room.
+    pub(crate) fn fitted(&self, mut message: Message) -> Message {
+        let half = self.shared.config.limits.context.bytes / 2;
+        if message.shown.is_none() && message.text.len() > half.min(TEXT_MAX_BYTES) {
+            message.shown = Some(message.text.len().min(half) as u64);
+        }
+        message
+    }
+
+    /// Returns the input with a message that fits; see [`fitted`](Self::fitted).
+    pub(crate) fn fit_input(&self, input: Input) -> Input {
+        Input { message: self.fitted(input.message), ..input }
     }
 
     /// Returns JSON with the values of secrets redacted.

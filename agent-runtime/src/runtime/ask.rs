@@ -103,7 +103,7 @@ pub(super) async fn ask(driver: &mut Driver, context: &ModelContext) -> Answer {
     let shared = driver.handle.runtime().shared.clone();
     let request = ModelRequest {
         system: context.system_or(driver.settings.system_prompt.as_deref()),
-        messages: context.messages(),
+        messages: context.request(),
         tools: shared.tools.offered(&driver.settings.tool_policies),
         tool_choice: driver.settings.tool_choice.clone(),
         output_schema: driver.settings.output_schema.clone(),

@@ -8,6 +8,7 @@ use crate::runtime::function_tool::Tool;
 use crate::runtime::model_options::ToolChoice;
 use crate::runtime::plugin::Plugin;
 use crate::runtime::provider::LlmProvider;
+use crate::runtime::summarizer::Summarizer;
 use crate::runtime::tools::Toolbox;
 use crate::secrets::Secrets;
 use crate::workspaces::WorkspaceManager;
@@ -40,6 +41,7 @@ pub struct AgentBuilder {
     sessions: Option<Arc<dyn SessionStore>>,
     bindings: Option<Arc<dyn BindingStore>>,
     plugins: Vec<Arc<dyn Plugin>>,
+    summarizer: Option<Arc<dyn Summarizer>>,
     effects: Effects,
     secrets: Option<Secrets>,
 }
@@ -68,6 +70,7 @@ impl AgentBuilder {
             sessions: None,
             bindings: None,
             plugins: Vec::new(),
+            summarizer: None,
             effects: Effects::default(),
             secrets: None,
         }
@@ -228,6 +231,15 @@ impl AgentBuilder {
         self.with_plugin(tool)
     }
 
+    /// Sets the summarizer of the older part of long conversations; see [`Summarizer`] for an example.
+    ///
+    /// Without one, a text names the number of events that a model is not given any more.
+    #[must_use]
+    pub fn with_summarizer(mut self, summarizer: impl Summarizer) -> Self {
+        self.summarizer = Some(Arc::new(summarizer));
+        self
+    }
+
     /// Sets the source of time, ids and randomness; the default is that of the operating system.
     ///
     /// ```
@@ -323,6 +335,7 @@ impl AgentBuilder {
             names,
             active,
             plugins,
+            summarizer: self.summarizer,
             tools,
             effects: self.effects,
             runs: Runs::default(),

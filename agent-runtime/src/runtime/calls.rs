@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::context::ModelContext;
+use crate::context::{ModelContext, shortened};
 use crate::runtime::driver::Driver;
 use crate::runtime::plugin::ToolContext;
 use crate::runtime::provider::{ModelCall, ToolMode};
@@ -14,17 +14,18 @@ use crate::runtime::stop::Stopped;
 use crate::runtime::telemetry;
 use crate::runtime::tools::text_json;
 use agent_core::event::{
-    Decision, Event, EventPayload, EventType, NewEvent, ToolConfirmation, ToolOutcome, ToolResult, ToolUse,
+    Decision, Event, EventPayload, EventType, FullOutput, NewEvent, ToolConfirmation, ToolOutcome,
+    ToolResult, ToolUse,
 };
 use agent_core::json::RawJson;
 use agent_core::model::{ActionId, ActionKind, CallId, OpenCall, PendingAction, ToolPayloads};
-use agent_core::session::Session;
+use agent_core::session::{OPEN_CALLS_MAX, Session};
 use agent_core::store::ReadEvents;
 use agent_core::text::check_text;
 use agent_core::{Error, Result, Seq, SessionStore, SessionStoreExt};
 
-/// Maximum number of calls in one commit; a session record holds at most 64 open calls.
-const CALLS_AT_ONCE: usize = 32;
+/// Bytes of an output that are shown in any case.
+const PREVIEW_MIN_BYTES: usize = 256;
 
 /// Continuation of a run after its tool calls.
 pub(super) enum After {
@@ -60,8 +61,8 @@ impl Driver {
         named
     }
 
-    /// Stores the messages and the calls, makes the calls that need no answer first, and stores each result as it
-    /// arrives.
+    /// Stores the messages and the calls in one commit, makes the calls that need no answer first, and stores each
+    /// result as it arrives.
     pub(super) async fn call_tools(
         &mut self,
         calls: Vec<ToolUse>,
@@ -69,35 +70,41 @@ impl Driver {
         context: &mut ModelContext,
     ) -> Result<After> {
         let shared = self.handle.runtime().shared.clone();
-        let mut waiting = None;
-        for calls in calls.chunks(CALLS_AT_ONCE) {
-            let mut spans = Vec::new();
-            for call in calls {
-                said.push(match self.mode(&call.name) {
-                    ToolMode::Outside => EventPayload::AgentCustomToolUse(call.clone()),
-                    _ => EventPayload::AgentToolUse(call.clone()),
-                });
-                if shared.config.spans && self.mode(&call.name) == ToolMode::Direct {
-                    spans.extend(spans::started(call.call.as_str(), &call.name));
-                }
+        let (mut waiting, mut spans) = (None, Vec::new());
+        self.answer_calls = calls.len();
+        // A record holds so many open calls; the others get their results at once.
+        let room = OPEN_CALLS_MAX.saturating_sub(self.session.open_calls.len()).min(calls.len());
+        let (made, refused) = calls.split_at(room);
+        for call in made {
+            said.push(match self.mode(&call.name) {
+                ToolMode::Outside => EventPayload::AgentCustomToolUse(self.shown(call)),
+                _ => EventPayload::AgentToolUse(self.shown(call)),
+            });
+            if shared.config.spans && self.mode(&call.name) == ToolMode::Direct {
+                spans.extend(spans::started(call.call.as_str(), &call.name));
             }
-            let kept = said.iter().map(|body| NewEvent::of(&self.kept(body)));
-            let commit = self.save(kept.chain(spans).collect()).await?;
-            for body in said.drain(..) {
-                context.push(body, commit);
-            }
-            for call in calls {
-                self.send(Update::ToolCalled(call.clone()));
-                let mode = self.mode(&call.name);
-                // Nobody is asked about a call that cannot be made; its result says why.
-                let refused = (mode == ToolMode::Confirm).then(|| shared.tools.refused(call)).flatten();
-                if let Some(result) = refused {
-                    self.save_result(result, false, context).await?;
-                } else if let Some(action) = self.action_for(call, mode) {
-                    waiting.get_or_insert(action);
-                } else if !self.make_call(call, context).await? {
-                    return Ok(After::Stop);
-                }
+        }
+        let why = format!(
+            "not called: at most {OPEN_CALLS_MAX} calls of an answer are open at a time; call it again"
+        );
+        said.extend(self.refusals(refused, &why));
+        self.save_answer(said, spans, context).await?;
+        for call in &calls {
+            self.send(Update::ToolCalled(self.shown(call)));
+        }
+        for call in refused {
+            self.send(Update::ToolDone(refusal(call, &why)));
+        }
+        for call in made {
+            let mode = self.mode(&call.name);
+            // Nobody is asked about a call that cannot be made; its result says why.
+            let refused = (mode == ToolMode::Confirm).then(|| shared.tools.refused(call)).flatten();
+            if let Some(result) = refused {
+                self.save_result(result, false, context).await?;
+            } else if let Some(action) = self.action_for(call, mode) {
+                waiting.get_or_insert(action);
+            } else if !self.make_call(call, context).await? {
+                return Ok(After::Stop);
             }
         }
         Ok(waiting.map_or(After::Ask, After::Await))
@@ -109,20 +116,44 @@ impl Driver {
         calls: &[ToolUse],
         mut said: Vec<EventPayload>,
         why: &str,
+        context: &mut ModelContext,
     ) -> Result<()> {
-        let why = text_json(why);
-        let refused = |call: &ToolUse| ToolResult::new(call.call.clone(), ToolOutcome::Error, why.clone());
-        for calls in calls.chunks(CALLS_AT_ONCE) {
-            said.extend(calls.iter().cloned().map(EventPayload::AgentToolUse));
-            said.extend(calls.iter().map(refused).map(EventPayload::AgentToolResult));
-            let kept = said.drain(..).map(|body| NewEvent::of(&self.kept(&body))).collect();
-            self.save(kept).await?;
-            for call in calls {
-                self.send(Update::ToolCalled(call.clone()));
-                self.send(Update::ToolDone(refused(call)));
-            }
+        said.extend(self.refusals(calls, why));
+        self.save_answer(said, Vec::new(), context).await?;
+        for call in calls {
+            self.send(Update::ToolCalled(self.shown(call)));
+            self.send(Update::ToolDone(refusal(call, why)));
         }
         Ok(())
+    }
+
+    /// Returns the calls, each followed by the result that it is not made.
+    fn refusals(&self, calls: &[ToolUse], why: &str) -> Vec<EventPayload> {
+        let pair = |call| {
+            [EventPayload::AgentToolUse(self.shown(call)), EventPayload::AgentToolResult(refusal(call, why))]
+        };
+        calls.iter().flat_map(pair).collect()
+    }
+
+    /// Stores the items of an answer in one commit, followed by the starts of its spans.
+    async fn save_answer(
+        &mut self,
+        said: Vec<EventPayload>,
+        spans: Vec<NewEvent>,
+        context: &mut ModelContext,
+    ) -> Result<()> {
+        let kept: Vec<_> = said.iter().map(|body| NewEvent::of(&self.kept(body))).collect();
+        let saved = self.save(kept.into_iter().chain(spans).collect(), context).await?;
+        for body in said {
+            context.push(body, saved.commit, saved.end);
+        }
+        Ok(())
+    }
+
+    /// Returns the call as it is stored and as a model is shown it: without the values of secrets.
+    fn shown(&self, call: &ToolUse) -> ToolUse {
+        let input = self.handle.runtime().redact_json(call.input.clone());
+        ToolUse::new(call.call.clone(), call.name.clone(), input)
     }
 
     /// Continues the calls that waited for an answer. Makes those that were allowed; waits again if another answer is
@@ -130,6 +161,7 @@ impl Driver {
     pub(super) async fn answered_calls(&mut self, context: &mut ModelContext) -> Result<After> {
         let shared = self.handle.runtime().shared.clone();
         let mut waiting = None;
+        self.answer_calls = self.session.open_calls.len();
         for open in self.session.open_calls.clone() {
             let Some(call) = self.call_at(&open).await? else { continue };
             if open.custom {
@@ -149,8 +181,8 @@ impl Driver {
                 }
                 Some(answer) if answer.decision == Decision::Allow => {
                     if shared.config.spans {
-                        self.save(spans::started(call.call.as_str(), &call.name).into_iter().collect())
-                            .await?;
+                        let span = spans::started(call.call.as_str(), &call.name);
+                        self.save(span.into_iter().collect(), context).await?;
                     }
                     if !self.make_call(&call, context).await? {
                         return Ok(After::Stop);
@@ -249,40 +281,51 @@ impl Driver {
     ) -> Result<()> {
         // The stores redact the output too, but the model and the caller receive it from here.
         result.output = self.handle.runtime().redact_json(result.output);
+        let result = self.preview(result);
         let body = EventPayload::AgentToolResult(result.clone());
         let mut events = vec![NewEvent::of(&self.kept(&body))];
         if span {
             events.extend(spans::completed(result.call.as_str(), result.outcome));
         }
-        let commit = self.save(events).await?;
-        context.push(body, commit);
+        let saved = self.save(events, context).await?;
+        context.push(body, saved.commit, saved.end);
         self.send(Update::ToolDone(result));
         Ok(())
     }
 
+    /// Returns the result with the beginning and the end of a long output, and with the whole beside it.
+    fn preview(&self, mut result: ToolResult) -> ToolResult {
+        let limits = self.settings.limits.context;
+        // The results of an answer share half of the room.
+        let most =
+            limits.tool_output_bytes.min(limits.bytes / 2 / self.answer_calls.max(1)).max(PREVIEW_MIN_BYTES);
+        if result.output.get().len() <= most {
+            return result;
+        }
+        let text = result.output.to::<String>();
+        let media = if text.is_ok() { "text/plain" } else { "application/json" };
+        let text = text.unwrap_or_else(|_| result.output.get().to_owned());
+        if text.len() > most {
+            result.output = text_json(&shortened(text.clone(), most));
+            result.full = Some(FullOutput::text(text).with_media_type(media));
+        }
+        result
+    }
+
     /// Returns the part of a payload that the log stores. Within the run the model receives the whole payload.
     fn kept<'a>(&self, body: &'a EventPayload) -> Cow<'a, EventPayload> {
-        let runtime = self.handle.runtime();
-        let keep = self.session.attributes.tool_payloads.unwrap_or(runtime.config().tool_payloads);
+        let keep = self.payloads();
         match body {
             EventPayload::AgentToolUse(call)
                 if keep != ToolPayloads::Store
                     && matches!(self.mode(&call.name), ToolMode::Direct | ToolMode::Never) =>
             {
-                let input = RawJson::empty_object();
-                Cow::Owned(EventPayload::AgentToolUse(ToolUse::new(
-                    call.call.clone(),
-                    call.name.clone(),
-                    input,
-                )))
+                let call = ToolUse::new(call.call.clone(), call.name.clone(), RawJson::empty_object());
+                Cow::Owned(EventPayload::AgentToolUse(call.with_omitted(true)))
             }
             EventPayload::AgentToolResult(result) if keep != ToolPayloads::Store => {
-                let output = text_json("not kept");
-                Cow::Owned(EventPayload::AgentToolResult(ToolResult::new(
-                    result.call.clone(),
-                    result.outcome,
-                    output,
-                )))
+                let result = ToolResult::new(result.call.clone(), result.outcome, text_json(""));
+                Cow::Owned(EventPayload::AgentToolResult(result.with_omitted(true)))
             }
             _ => Cow::Borrowed(body),
         }
@@ -309,6 +352,11 @@ impl Driver {
     async fn events(&mut self, read: ReadEvents) -> Result<Vec<Event>> {
         Ok(self.handle.runtime().storage.sessions.history_of(&self.session, read).await?.events)
     }
+}
+
+/// Returns the result of a call that is not made.
+fn refusal(call: &ToolUse, why: &str) -> ToolResult {
+    ToolResult::new(call.call.clone(), ToolOutcome::Error, text_json(why))
 }
 
 /// Returns the call that an event of a session's history holds.

@@ -1,5 +1,6 @@
 //! Main loop of a run: call the model, store its answer, call its tools, store their results, repeat.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::ops::ControlFlow;
 
@@ -28,7 +29,7 @@ use agent_core::event::{EventPayload, Message, NewEvent, SystemMessage, ToolOutc
 use agent_core::isolated::{called, isolated};
 use agent_core::model::{Actor, Cost, Failure, RunUsage};
 use agent_core::state::Reason;
-use agent_core::{CommitId, Error, ErrorKind, Result, SessionStoreExt};
+use agent_core::{Error, ErrorKind, Result, SessionStoreExt};
 
 /// End of a run.
 struct Ending {
@@ -177,30 +178,28 @@ impl Driver {
     /// Returns the context for the first model call.
     async fn context(&mut self) -> Result<ModelContext> {
         self.know_secrets().await?;
-        let runtime = self.handle.runtime();
-        let limits = self.settings.limits.context;
-        let mut context = ModelContext::read(&*runtime.storage.sessions, &self.session, limits).await?;
-        for damage in context.damaged() {
-            warn!(session = %self.session.id, %damage, "a part of the history cannot be read");
-        }
-        if runtime.config().spans {
+        let mut context = self.read_context().await?;
+        if self.handle.runtime().config().spans {
             self.prelude.extend(spans::started(&self.run.to_string(), "run"));
         }
-        self.tell_wakes(&mut context);
+        self.tell_wakes(&mut context).await?;
         Ok(context)
     }
 
     /// Calls the model once and makes the tool calls of its answer. Returns the end of the run, or the text with which
     /// it continues.
     async fn turn(&mut self, context: &mut ModelContext) -> Result<ControlFlow<Ending, String>> {
-        context.trim();
+        if !self.make_room(context).await? {
+            return Ok(ControlFlow::Break(Ending::of(String::new(), RunOutcome::Interrupted)));
+        }
         let Answer { text, thinking, calls, end } = ask(self, context).await;
+        let (text, thinking) = (self.redacted(text), self.redacted(thinking));
         let mut said = Vec::new();
         if self.settings.store_thinking && !thinking.is_empty() {
             said.push(EventPayload::AgentThinking(Message::new(thinking)));
         }
         if !text.trim().is_empty() {
-            said.push(EventPayload::AgentMessage(Message::new(text.clone())));
+            said.push(EventPayload::AgentMessage(self.handle.runtime().fitted(Message::new(text.clone()))));
         }
         let full = if let AnswerEnd::Full(full) = end { Some(full) } else { None };
         if let Some(outcome) = self.outcome_of_answer(end, calls.is_empty())? {
@@ -210,7 +209,7 @@ impl Driver {
         let calls = self.named(calls, context);
         if let Some(full @ Full::Bytes(..)) = full {
             let why = format!("not called: the answer reached its limit of {full}");
-            self.refuse_calls(&calls, said, &why).await?;
+            self.refuse_calls(&calls, said, &why, context).await?;
             return Ok(ControlFlow::Break(Ending::of(text, RunOutcome::Completed(full.reason()))));
         }
         let after = self.call_tools(calls, said, context).await?;
@@ -237,16 +236,33 @@ impl Driver {
         })
     }
 
-    /// Adds the timers for which the run was started to the context; otherwise the model would receive no new message.
-    fn tell_wakes(&mut self, context: &mut ModelContext) {
+    /// Returns the text with the values of secrets redacted: a model is shown what was committed.
+    fn redacted(&self, text: String) -> String {
+        match self.handle.runtime().redact(&text) {
+            Cow::Owned(redacted) => redacted,
+            Cow::Borrowed(_) => text,
+        }
+    }
+
+    /// Stores the timers for which the run was started, as texts for the model; otherwise the model would receive no
+    /// new message.
+    async fn tell_wakes(&mut self, context: &mut ModelContext) -> Result<()> {
         let mut due: Vec<_> = self.session.due_timers().collect();
         due.sort_by_key(|timer| (Reverse(timer.priority), timer.at));
-        for timer in due {
+        let texts = due.into_iter().map(|timer| {
             let text = format!("The scheduled timer {:?} is due. {}", timer.key, timer.note);
-            let body = EventPayload::SystemMessage(SystemMessage::injected(text.trim_end()));
-            self.prelude.push(NewEvent::of(&body).with_actor(Actor::SYSTEM));
-            context.push(body, CommitId::from_uuid(*self.run.as_uuid()));
+            EventPayload::SystemMessage(SystemMessage::injected(self.redacted(text.trim_end().to_owned())))
+        });
+        let texts: Vec<_> = texts.collect();
+        if texts.is_empty() {
+            return Ok(());
         }
+        let events = texts.iter().map(|body| NewEvent::of(body).with_actor(Actor::SYSTEM)).collect();
+        let saved = self.save(events, context).await?;
+        for body in texts {
+            context.push(body, saved.commit, saved.end);
+        }
+        Ok(())
     }
 
     /// Stores the end of the run together with the last events.

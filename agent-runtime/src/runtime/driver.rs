@@ -7,6 +7,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 
+use crate::context::ModelContext;
 use crate::runtime::config::OnStoreError;
 use crate::runtime::provider::ToolMode;
 use crate::runtime::report::Update;
@@ -18,7 +19,7 @@ use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
 use agent_core::model::{Actor, Request, Usage};
 use agent_core::session::Session;
-use agent_core::{CommitId, Epoch, Error, ErrorKind, Result, RunId, SessionStoreExt};
+use agent_core::{CommitId, Epoch, Error, ErrorKind, Result, RunId, Seq, SessionStoreExt};
 
 /// State of one run.
 pub(crate) struct Driver {
@@ -35,10 +36,18 @@ pub(crate) struct Driver {
     pub(super) prelude: Vec<NewEvent>,
     /// Commits that could not be stored yet, if the configuration continues after store errors.
     pub(super) backlog: VecDeque<Commit>,
+    /// Last event of the history that the context includes.
+    pub(super) known: Seq,
+    /// Events of other writers that the context does not include: those between two events of the log.
+    pub(super) missed: Vec<(Seq, Seq)>,
+    /// True if the context differs from the log, and is read again when the log is complete.
+    pub(super) stale: bool,
     /// True if an event could not be stored and never will be.
     pub(super) lost: bool,
     pub(super) usage: Usage,
     pub(super) tool_calls: u32,
+    /// Number of calls of the answer whose results are being stored.
+    pub(super) answer_calls: usize,
     pub(super) settings: Settings,
     /// True if no caller waits for the outcome; a failed run is then retried.
     pub(super) unattended: bool,
@@ -56,7 +65,8 @@ impl Driver {
         cancel: watch::Receiver<bool>,
     ) -> Self {
         let own = OwnHead::default();
-        own.set(session.head);
+        let known = session.head;
+        own.set(known);
         let runtime = handle.runtime();
         let settings = Settings::of(&runtime.shared);
         let (sessions, stopping) = (runtime.storage.sessions.clone(), runtime.shared.runs.stopping());
@@ -72,9 +82,13 @@ impl Driver {
             noticed: None,
             prelude: Vec::new(),
             backlog: VecDeque::new(),
+            known,
+            missed: Vec::new(),
+            stale: false,
             lost: false,
             usage: Usage::default(),
             tool_calls: 0,
+            answer_calls: 0,
             settings,
             unattended: false,
             theirs: None,
@@ -105,12 +119,13 @@ impl Driver {
             .with_events(std::mem::take(&mut self.prelude))
     }
 
-    /// Stores events; returns the id of the commit.
-    pub(super) async fn save(&mut self, events: Vec<NewEvent>) -> Result<CommitId> {
+    /// Stores events, and adds to the context what other writers have stored before them.
+    pub(super) async fn save(&mut self, events: Vec<NewEvent>, context: &mut ModelContext) -> Result<Saved> {
         let commit = self.sealed().with_events(events);
-        let id = commit.id;
+        let commit_id = commit.id;
         self.store(commit).await?;
-        Ok(id)
+        self.catch_up(context).await?;
+        Ok(Saved { commit: commit_id, end: self.known })
     }
 
     /// Stores a commit, after the commits that could not be stored before.
@@ -120,6 +135,10 @@ impl Driver {
         while let Some(next) = self.backlog.front() {
             match runtime.storage.sessions.commit_with_retry(next.clone()).await {
                 Ok(committed) => {
+                    if committed.first > self.known.next() && committed.first <= committed.last {
+                        self.missed.push((self.known, committed.first));
+                    }
+                    self.known = self.known.max(committed.last);
                     self.own.set(committed.session.head);
                     self.handle.cache_record(&committed.session);
                     self.session = committed.session;
@@ -127,6 +146,7 @@ impl Driver {
                 }
                 Err(error) if goes_on(runtime.config().on_store_error, &error) => {
                     // A commit that is itself invalid is not sent again; other commits are sent with the next step.
+                    self.stale = true;
                     let at_fault = matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::LimitExceeded);
                     self.send(Update::NotStored(error));
                     if !at_fault {
@@ -154,6 +174,14 @@ impl Driver {
     pub(super) fn failed_provider(&self, what: &str) -> Error {
         Error::new(ErrorKind::Provider, format!("provider {} {what}", self.settings.provider))
     }
+}
+
+/// Place of events that were stored.
+pub(super) struct Saved {
+    /// Id of their commit.
+    pub(super) commit: CommitId,
+    /// Last event of the commit.
+    pub(super) end: Seq,
 }
 
 /// Returns whether a run continues after an event could not be stored.

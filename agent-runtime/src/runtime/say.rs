@@ -132,7 +132,8 @@ async fn store_together(handle: &SessionRef, inputs: Arc<[Input]>, starts: bool)
     }
     let runtime = handle.runtime();
     let commit = Commit::seal(&runtime.shared.effects, handle.id(), handle.record().head);
-    let commit = commit.with_events(inputs.iter().cloned().map(NewEvent::from));
+    let commit =
+        commit.with_events(inputs.iter().cloned().map(|input| NewEvent::from(runtime.fit_input(input))));
     let committed = runtime.storage.sessions.commit_new_with_retry(commit).await?;
     handle.cache_record(&committed.session);
     Ok(Begun { run: None, seq: committed.last })

@@ -172,7 +172,7 @@ impl<'a> Beginning<'a> {
             says: !says.is_empty(),
             freezes: !says.is_empty() && freezes(&shared.config, &now),
         };
-        let said = self.inputs.iter().cloned().map(NewEvent::from);
+        let said = self.inputs.iter().cloned().map(|input| NewEvent::from(runtime.fit_input(input)));
         commit = commit.with_events(says).with_events(said).with_events(self.answer.clone());
         if extras.resumes {
             commit = commit.with_trigger(Trigger::Resume);

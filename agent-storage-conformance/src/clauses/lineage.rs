@@ -127,24 +127,24 @@ async fn fork_never_sees_later_events_of_its_parent(stage: &Stage) -> Checked {
 }
 
 /// A fork at a point has the history up to that point, even if the point is in an ancestor; its counts are those of
-/// that point.
+/// that point. A point inside a commit is refused, and the error names both of its ends.
 async fn a_fork_at_a_point_has_the_history_up_to_there(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let root = stage.new_session(&storage).await?;
-    let root = stage.fill(&storage, &root, 10).await?;
+    let root = in_commits(stage, &storage, &root, &[1, 3, 2, 1, 3]).await?;
     let middle = storage.sessions.fork(&stage.effects, root.id, None).await?;
-    let middle = stage.fill(&storage, &middle, 10).await?;
+    let middle = in_commits(stage, &storage, &middle, &[2, 1, 3, 2, 1]).await?;
     let all = history(&storage, middle.id, 100, false).await?;
-    for at in [
-        1,
-        2,
-        5,
-        root.head.get() - 1,
-        root.head.get(),
-        root.head.get() + 1,
-        middle.head.get() - 1,
-        middle.head.get(),
-    ] {
+    for event in &all {
+        let at = event.seq.get();
+        if event.n < event.of {
+            let fork = storage.sessions.fork(&stage.effects, middle.id, Some(event.seq)).await;
+            let ends = format!("{} or {}", at - u64::from(event.n), at + u64::from(event.of - event.n));
+            let is_named = fork.as_ref().is_err_and(|error| error.to_string().contains(&ends));
+            holds_for("the error names both ends", &fork, is_named)?;
+            refused!(format_args!("a fork inside a commit, at {at}"), fork, ErrorKind::InvalidInput)?;
+            continue;
+        }
         let fork = storage.sessions.fork(&stage.effects, middle.id, Some(Seq::new(at))).await?;
         let shared = history(&storage, fork.id, 4, false).await?;
         same(format_args!("the history of a fork at {at}"), &shared[..at as usize], &all[..at as usize])?;
@@ -161,16 +161,30 @@ async fn a_fork_at_a_point_has_the_history_up_to_there(stage: &Stage) -> Checked
     Ok(())
 }
 
+/// Adds messages in commits of these numbers of events.
+async fn in_commits(
+    stage: &Stage,
+    storage: &Storage,
+    session: &Session,
+    commits: &[usize],
+) -> Checked<Arc<Session>> {
+    let mut now = Arc::new(session.clone());
+    for count in commits {
+        now = stage.fill(storage, &now, *count).await?;
+    }
+    Ok(now)
+}
+
 /// A fork cannot separate a tool call from its result. Without a point, a fork uses the last point at which no call is
 /// open.
 async fn no_fork_cuts_a_tool_call_from_its_result(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let call: agent_core::model::CallId = "call 1".parse()?;
-    let commit = stage
-        .seal(&session)
-        .with_event(NewEvent::user_message("look"))
-        .with_event(NewEvent::tool_use(call.clone(), "ls", RawJson::empty_object()));
+    let commit = stage.seal(&session).with_event(NewEvent::user_message("look"));
+    let asked = storage.sessions.commit(commit).await?.session;
+    let commit =
+        stage.seal(&asked).with_event(NewEvent::tool_use(call.clone(), "ls", RawJson::empty_object()));
     let open = storage.sessions.commit(commit).await?.session;
     let at_call = open.head;
     let fork = storage.sessions.fork(&stage.effects, session.id, Some(at_call)).await;
@@ -317,7 +331,7 @@ async fn forks_and_children_are_listed_by_their_parent(stage: &Stage) -> Checked
 async fn lineage_is_known_after_the_parent_is_deleted(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let root = stage.new_session(&storage).await?;
-    let root = stage.fill(&storage, &root, 8).await?;
+    let root = in_commits(stage, &storage, &root, &[4, 4]).await?;
     let fork = storage.sessions.fork(&stage.effects, root.id, Some(Seq::new(5))).await?;
     let before = history(&storage, fork.id, 100, false).await?;
     let delete = stage.seal(&root).with_trigger(Trigger::Delete(Reason::UserDeleted));

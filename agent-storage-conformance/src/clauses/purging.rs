@@ -35,7 +35,8 @@ async fn delete(stage: &Stage, storage: &Storage, session: &Session) -> Checked<
 async fn purge_keeps_events_that_live_forks_read(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let parent = stage.new_session(&storage).await?;
-    let parent = stage.fill(&storage, &parent, 4).await?;
+    let parent = stage.fill(&storage, &parent, 2).await?;
+    let parent = stage.fill(&storage, &parent, 2).await?;
     let fork = storage.sessions.fork(&stage.effects, parent.id, None).await?;
     let nested = storage.sessions.fork(&stage.effects, fork.id, Some(Seq::new(3))).await?;
     let child = storage.sessions.create_child(&stage.effects, parent.id, Patch::new()).await?;

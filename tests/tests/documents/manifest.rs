@@ -18,6 +18,7 @@ use agent_core::{
 };
 use agent_runtime::state_payload::StatePayload;
 use agent_storage_fs::{FsConfig, FsStore, Sync};
+use futures::TryStreamExt;
 use proptest::prelude::*;
 
 async fn files(root: &std::path::Path) -> FsStore {
@@ -150,8 +151,13 @@ async fn document_of_a_fork_is_self_contained() {
     let root = calm(&here, &effects).await;
     let fork = here.fork(&effects, root.id, None).await.unwrap();
     let fork = say(fork.id, fork.head, "own").await;
-    // From the middle of a commit.
-    let deep = here.fork(&effects, fork.id, Some(Seq::new(fork.head.get() - 1))).await.unwrap();
+    let inside = Some(Seq::new(fork.head.get() - 1));
+    let refused = here.fork(&effects, fork.id, inside).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::InvalidInput);
+    let (before, after) = (fork.head.get() - 2, fork.head);
+    let named = format!("inside a commit; fork at {before} or {after}");
+    assert!(refused.to_string().contains(&named), "{refused}");
+    let deep = here.fork(&effects, fork.id, Some(fork.head)).await.unwrap();
     let deep = say(deep.id, deep.head, "deeper").await;
     say(fork.id, fork.head, "after the fork").await;
     // At a point before its parent was: the parent shares nothing.
@@ -230,7 +236,14 @@ async fn half_a_commit_of_a_deleted_parent_is_not_exported() {
     let said = vec![NewEvent::agent_message("one"), NewEvent::agent_message("two")];
     let root = here.append(&effects, root.id, root.head, said).await.unwrap().session;
     let within = Seq::new(root.head.get() - 1);
-    let fork = here.fork(&effects, root.id, Some(within)).await.unwrap();
+    // As a host that keeps records of its own could make it.
+    let events: Vec<_> = here.events(root.id, Seq::ZERO).try_collect().await.unwrap();
+    let mut past = Session::begin(root.id, &events[0]).unwrap();
+    for event in &events[1..usize::try_from(within.get()).unwrap()] {
+        past.apply(event).unwrap();
+    }
+    let fork = NewSession::fork(effects.new_session_id(), &past);
+    let fork = SessionStoreExt::create(&here, &effects, fork).await.unwrap();
     let gone = here.trigger(&effects, root.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
     SessionStore::purge(&here, Purge::new(root.id, gone.head).with_keep_through(within)).await.unwrap();
     let refused = Manifest::export(&here, fork.id).await.unwrap_err();

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
-use agent_core::event::{Compaction, EventPayload, NewEvent, ToolOutcome, ToolResult, ToolUse};
+use agent_core::event::{
+    Compaction, EventPayload, EventType, NewEvent, SystemMessage, ToolOutcome, ToolResult, ToolUse,
+};
 use agent_core::json::RawJson;
 use agent_core::model::{ActionKind, CallId, Failure, Patch, PendingAction, ToolPayloads};
 use agent_core::session::{NewSession, Session};
 use agent_core::state::{Reason, SessionState};
-use agent_core::{
-    Epoch, ErrorKind, MemoryStore, RunId, Seq, SessionStore, SessionStoreExt, Storage, Timestamp, WorkspaceId,
-};
-use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage, ModelToolResult};
+use agent_core::{Epoch, ErrorKind, RunId, Seq, SessionStoreExt, Storage, Timestamp, WorkspaceId};
+use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 use agent_tests::each_store;
 use futures::FutureExt;
 
@@ -26,6 +26,10 @@ struct Life<'a> {
     now: Arc<Session>,
     run: Option<(RunId, Epoch)>,
     said: u32,
+    /// What a model was given last, and the window that it was given it in.
+    given: Option<((Seq, Seq), Vec<ModelMessage>)>,
+    /// How often what was given was longer than what was given before.
+    grown: usize,
 }
 
 impl Life<'_> {
@@ -85,7 +89,8 @@ impl Life<'_> {
             }
             SessionState::Suspended => self.commit(self.outside().with_trigger(Trigger::Resume)).await,
             SessionState::Failed => self.commit(self.outside().with_trigger(Trigger::ClearFailure)).await,
-            state => match self.pick(14) {
+            state => match self.pick(15) {
+                14 => self.inject().await,
                 0 => self.commit(self.outside().with_event(NewEvent::history_cleared())).await,
                 1 => self.commit(self.outside().with_trigger(Trigger::Suspend(Reason::Inactivity))).await,
                 2 => {
@@ -106,7 +111,9 @@ impl Life<'_> {
 
     async fn step_of_run(&mut self) {
         let open = self.now.open_calls.first().map(|open| (open.call.clone(), open.custom));
-        match self.pick(16) {
+        match self.pick(19) {
+            16 => self.inject().await,
+            17 | 18 => self.compact_in_run().await,
             0..5 => {
                 let mut commit = self.seal();
                 if self.pick(2) == 0 {
@@ -173,6 +180,40 @@ impl Life<'_> {
         }
     }
 
+    /// Somebody else adds a text of the system.
+    async fn inject(&mut self) {
+        let text = EventPayload::SystemMessage(SystemMessage::injected(self.text()));
+        self.commit(self.outside().with_event(NewEvent::of(&text))).await;
+    }
+
+    /// The run compacts the session before its question is answered; the question is repeated.
+    async fn compact_in_run(&mut self) {
+        let (done, claimed) = (self.now.inputs_done_through, self.now.inputs_claimed_through);
+        if !self.now.open_calls.is_empty() || self.now.head <= self.now.context_from {
+            return;
+        }
+        let asked: Vec<_> = history(self.storage, self.now.id)
+            .await
+            .into_iter()
+            .filter(|event| event.kind == EventType::USER_MESSAGE && event.seq > done && event.seq <= claimed)
+            .filter(|event| event.seq > self.now.visible_from)
+            .map(|event| ModelMessage::User(event.text().unwrap().into_owned()))
+            .collect();
+        let compaction = Compaction::new(self.now.head, "what was before");
+        // Without saying which inputs are open they would be lost.
+        if self.now.inputs_open > 0 {
+            let event = NewEvent::of(&EventPayload::SessionCompacted(compaction.clone()));
+            let error = self.storage.sessions.commit(self.seal().with_event(event)).await.unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{error}");
+        }
+        let compaction = compaction.with_inputs(done, claimed.max(done));
+        let event = NewEvent::of(&EventPayload::SessionCompacted(compaction));
+        self.commit(self.seal().with_event(event)).await;
+        let limits = ContextLimits::default();
+        let context = ModelContext::read(&*self.storage.sessions, &self.now, limits).await.unwrap();
+        assert_eq!(context.messages()[1..], asked, "{}", self.now.to_json());
+    }
+
     /// A compaction adds one event, and changes none.
     async fn compact(&mut self) {
         let until = (self.pick(2) == 0).then(|| Seq::new(1 + self.pick(self.now.head.get())));
@@ -192,7 +233,11 @@ impl Life<'_> {
     async fn fork(&mut self) {
         let at = (self.pick(2) == 0).then(|| Seq::new(1 + self.pick(self.now.head.get())));
         match self.storage.sessions.fork(&self.effects, self.now.id, at).await {
-            Ok(fork) => (self.now, self.run) = (fork, None),
+            Ok(fork) => {
+                // Of an earlier point, it has less.
+                self.given = self.given.take().filter(|_| fork.lineage.base() == self.now.head);
+                (self.now, self.run) = (fork, None);
+            }
             Err(error) => assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{error}"),
         }
     }
@@ -206,75 +251,78 @@ impl Life<'_> {
                 .with_tool_output_bytes(20),
         ];
         for limits in limits {
-            let mut context = ModelContext::read(&*self.storage.sessions, &self.now, limits).await.unwrap();
-            for trimmed in [false, true] {
-                if trimmed {
-                    context.trim();
-                }
-                let messages = context.messages();
-                if let Err(broken) = provider_rules::check(&messages) {
-                    panic!("{broken}\n{limits:?}, trimmed: {trimmed}\n{}\n{messages:#?}", self.now.to_json());
-                }
-                let summary = matches!(messages.first(), Some(ModelMessage::Summary(_)));
-                assert_eq!(summary, self.now.summary > Seq::ZERO, "the summary stands first");
+            let context = ModelContext::read(&*self.storage.sessions, &self.now, limits).await.unwrap();
+            let messages = context.messages();
+            if let Err(broken) = provider_rules::check(&messages) {
+                panic!("{broken}\n{limits:?}\n{}\n{messages:#?}", self.now.to_json());
             }
+            let summary = matches!(messages.first(), Some(ModelMessage::Summary(_)));
+            assert_eq!(summary, self.now.summary > Seq::ZERO, "the summary stands first");
         }
+    }
+
+    /// The prefix law: what a model is given grows at its end only, until an event opens a new window.
+    async fn check_prefix(&mut self) {
+        if !self.now.open_calls.is_empty() {
+            return;
+        }
+        let limits = ContextLimits::new(usize::MAX, usize::MAX);
+        let context = ModelContext::read(&*self.storage.sessions, &self.now, limits).await.unwrap();
+        assert!(!context.needs_compaction(), "everything is read");
+        let (window, messages) = ((self.now.visible_from, self.now.summary), context.messages());
+        if let Some((before, given)) = &self.given
+            && *before == window
+        {
+            assert!(
+                messages.starts_with(given),
+                "{}\nwas given: {given:#?}\nis given: {messages:#?}",
+                self.now.to_json()
+            );
+            self.grown += usize::from(messages.len() > given.len());
+        }
+        self.given = Some((window, messages));
     }
 }
 
-async fn live(storage: &Storage, seed: u64, steps: usize) {
+async fn live(storage: &Storage, seed: u64, steps: usize) -> usize {
     let effects = Effects::seeded(seed, Timestamp::from_micros(1_771_151_400_000_000));
     let mut new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     if seed.is_multiple_of(3) {
         new = new.with_patch(&Patch::new().with_tool_payloads(ToolPayloads::Omit));
     }
     let now = storage.sessions.create(&effects, new).await.unwrap();
-    let mut life = Life { storage, effects, now, run: None, said: 0 };
+    let mut life = Life { storage, effects, now, run: None, said: 0, given: None, grown: 0 };
     for _ in 0..steps {
         life.step().await;
         life.check().await;
+        life.check_prefix().await;
     }
     // The session expires, with whatever is open in it.
     let expired = life.outside().with_trigger(Trigger::Terminate(Reason::Expired));
     life.commit(expired).await;
     life.check().await;
+    life.check_prefix().await;
+    life.grown
 }
 
 /// Interrupted after any commit, cut by limits, forked, cleared, compacted or expired: what a model is
-/// given keeps the rules of every provider. The seed of a life that breaks one is printed; AGENT_ENDINGS_SEED lives it
+/// given keeps the rules of every provider, and begins with what it was given before. The seed of a life that breaks one is printed; AGENT_ENDINGS_SEED lives it
 /// again.
 async fn every_context_is_valid_for_every_provider(site: Site) {
     let one: Option<u64> = std::env::var("AGENT_ENDINGS_SEED").ok().map(|seed| seed.parse().unwrap());
     let lives = if site.name == "memory" { 300 } else { 8 };
+    let mut grown = 0;
     for seed in one.map_or(0..lives, |seed| seed..seed + 1) {
         let storage = site.fresh(usize::try_from(seed).unwrap());
         let life = std::panic::AssertUnwindSafe(live(&storage, seed, 30)).catch_unwind().await;
         assert!(life.is_ok(), "{}: AGENT_ENDINGS_SEED={seed}", site.name);
+        grown += life.unwrap_or_default();
     }
+    println!("proof: {grown} contexts that begin with the one before");
+    assert!(grown > 5 * usize::try_from(one.map_or(lives, |_| 0)).unwrap(), "{}: {grown}", site.name);
 }
 
 each_store!(every_context_is_valid_for_every_provider and mixed);
-
-/// A result as a model is given it, of a call of this id.
-pub(crate) fn result_of(id: &str) -> ModelToolResult {
-    let (store, effects) = (MemoryStore::new(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
-    let call: CallId = id.parse().unwrap();
-    let events = [
-        NewEvent::user_message("go"),
-        NewEvent::tool_use(call.clone(), "look", RawJson::empty_object()),
-        NewEvent::tool_result(call, ToolOutcome::Ok, RawJson::empty_object()),
-    ];
-    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let commit = Commit::create(&effects, new).with_events(events);
-    let session = store.commit(commit).now_or_never().unwrap().unwrap().session;
-    let context =
-        ModelContext::read(&store, &session, ContextLimits::default()).now_or_never().unwrap().unwrap();
-    let results = context.messages().into_iter().find_map(|message| match message {
-        ModelMessage::ToolResults(results) => Some(results),
-        _ => None,
-    });
-    results.unwrap().remove(0)
-}
 
 /// A summary cannot stand for an open call, for what another stands for already, or for what is not there.
 async fn summary_covers_only_closed_calls(site: Site) {
@@ -282,7 +330,8 @@ async fn summary_covers_only_closed_calls(site: Site) {
     let effects = Effects::seeded(3, Timestamp::from_micros(1_771_151_400_000_000));
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let now = storage.sessions.create(&effects, new).await.unwrap();
-    let mut life = Life { storage: &storage, effects: effects.clone(), now, run: None, said: 0 };
+    let mut life =
+        Life { storage: &storage, effects: effects.clone(), now, run: None, said: 0, given: None, grown: 0 };
     life.begin(true).await;
     let asked = life.now.head;
     let call: CallId = "call_1".parse().unwrap();

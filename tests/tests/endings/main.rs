@@ -1,6 +1,7 @@
 //! How workspaces, sessions and histories end, in memory, in files, in one SQLite file, and on three stores at once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "what was counted is printed")]
 
 mod audit;
 mod by_key;

@@ -2,9 +2,38 @@
 
 use std::collections::BTreeSet;
 
-use agent_runtime::context::ModelMessage;
+use agent_core::clock::Effects;
+use agent_core::commit::Commit;
+use agent_core::event::{NewEvent, ToolOutcome};
+use agent_core::json::RawJson;
+use agent_core::model::CallId;
+use agent_core::session::NewSession;
+use agent_core::{MemoryStore, SessionStore, Timestamp, WorkspaceId};
+use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage, ModelToolResult};
+use futures::FutureExt;
 
 type Checked = Result<(), String>;
+
+/// A result as a model is given it, of a call of this id.
+fn result_of(id: &str) -> ModelToolResult {
+    let (store, effects) = (MemoryStore::new(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
+    let call: CallId = id.parse().unwrap();
+    let events = [
+        NewEvent::user_message("go"),
+        NewEvent::tool_use(call.clone(), "look", RawJson::empty_object()),
+        NewEvent::tool_result(call, ToolOutcome::Ok, RawJson::empty_object()),
+    ];
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let commit = Commit::create(&effects, new).with_events(events);
+    let session = store.commit(commit).now_or_never().unwrap().unwrap().session;
+    let context =
+        ModelContext::read(&store, &session, ContextLimits::default()).now_or_never().unwrap().unwrap();
+    let results = context.messages().into_iter().find_map(|message| match message {
+        ModelMessage::ToolResults(results) => Some(results),
+        _ => None,
+    });
+    results.unwrap().remove(0)
+}
 
 /// All rules of all providers.
 pub(crate) fn check(messages: &[ModelMessage]) -> Checked {
@@ -169,7 +198,7 @@ fn provider_rules_reject_invalid_conversations() {
     };
     let results = |ids: &[&str]| {
         // A result can only be made by reading one: take it from a context.
-        let call = |id: &&str| crate::context_validity::result_of(id);
+        let call = |id: &&str| result_of(id);
         ModelMessage::ToolResults(ids.iter().map(call).collect())
     };
     let user = || ModelMessage::User("hello".to_owned());

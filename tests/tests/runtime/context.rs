@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::common::{Faulty, agent_with, device, read};
+use crate::common::{Faulty, agent_with, device, log, read};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Committed};
 use agent_core::event::{
@@ -162,6 +162,9 @@ fn canned(pieces: &[(Piece, bool)]) -> (Canned, Session) {
         }
         log.push(event);
     }
+    for at in (1..log.len()).rev() {
+        log[at - 1].of = if log[at].n > 1 { log[at].of.max(log[at].n) } else { log[at - 1].n };
+    }
     session.head = Seq::new(log.len() as u64);
     (Canned(log), session)
 }
@@ -206,19 +209,14 @@ proptest! {
         bytes in 1usize..2000,
     ) {
         let (store, session) = canned(&pieces);
-        let limits = ContextLimits::new(most, bytes).with_tool_output_bytes(30);
-        let mut context = context(&store, &session, limits);
-        for trimmed in [false, true] {
-            if trimmed {
-                context.trim();
-            }
-            let messages = context.messages();
-            validate(&messages);
-            prop_assert!(messages.len() <= most.max(2) + 1, "{} of {most}", messages.len());
-            if context.is_cut() && session.inputs_claimed_through > Seq::ZERO {
-                let first = messages.first();
-                prop_assert!(matches!(first, Some(ModelMessage::User(_))), "trimmed: {trimmed}, {first:?}");
-            }
+        let limits = ContextLimits::new(most, bytes);
+        let context = context(&store, &session, limits);
+        let messages = context.messages();
+        validate(&messages);
+        prop_assert!(messages.len() <= most.max(2) + 1, "{} of {most}", messages.len());
+        if context.needs_compaction() && session.inputs_claimed_through > Seq::ZERO {
+            let first = messages.first();
+            prop_assert!(matches!(first, Some(ModelMessage::User(_))), "{first:?}");
         }
         let system = pieces.iter().rev().find_map(|(piece, _)| match piece {
             Piece::Prompt(text) => Some(text.as_str()),
@@ -233,7 +231,7 @@ proptest! {
     fn uncut_history_is_complete(pieces in prop::collection::vec((piece(), any::<bool>()), 0..120)) {
         let (store, session) = canned(&pieces);
         let context = context(&store, &session, ContextLimits::new(10_000, 1 << 20));
-        prop_assert!(!context.is_cut());
+        prop_assert!(!context.needs_compaction());
         let messages = context.messages();
         validate(&messages);
         let taken = usize::try_from(session.inputs_claimed_through.get()).unwrap();
@@ -271,14 +269,14 @@ async fn context_reads_only_the_end_of_a_long_history() {
     let sessions = faulty.storage().sessions;
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let mut session = sessions.create(&effects, new).await.unwrap();
-    for _ in 0..20 {
-        let events = (0..500).map(|n| NewEvent::agent_message(format!("message {n}"))).collect();
+    for _ in 0..1000 {
+        let events = (0..10).map(|n| NewEvent::agent_message(format!("message {n}"))).collect();
         session = sessions.append(&effects, session.id, session.head, events).await.unwrap().session;
     }
     let before = faulty.reads();
     let context = ModelContext::read(&*sessions, &session, ContextLimits::new(100, 1 << 20)).await.unwrap();
     assert_eq!(faulty.reads() - before, 2, "two pages of 64 hold 100 messages");
-    assert!(context.is_cut());
+    assert!(context.needs_compaction());
     assert_eq!(context.messages().len(), 100);
 }
 
@@ -297,15 +295,17 @@ async fn limits_keep_the_newest_and_the_question(site: Site) {
     }
     let request = &model.requests()[9].messages;
     let expected = [
+        ModelMessage::Summary("25 earlier events are left out.".to_owned()),
         ModelMessage::User("question 8".to_owned()),
         ModelMessage::agent("answer"),
         ModelMessage::User("question 9".to_owned()),
     ];
-    assert_eq!(*request, expected, "{name}: four would start with an answer");
+    assert_eq!(*request, expected, "{name}: as few as half of the room holds");
     read(chat.prompt("the last question").await.unwrap()).await;
     for request in &model.requests()[11..] {
         validate(&request.messages);
-        assert_eq!(request.messages[0], ModelMessage::User("the last question".to_owned()), "{name}");
+        assert!(matches!(request.messages[0], ModelMessage::Summary(_)), "{name}");
+        assert!(request.messages.contains(&ModelMessage::User("the last question".to_owned())), "{name}");
         assert!(request.messages.len() <= 5, "{name}");
     }
 }
@@ -324,6 +324,12 @@ async fn a_huge_question_is_shortened_at_characters(site: Site) {
     assert!(text.len() < 1100, "{name}: {}", text.len());
     assert!(text.starts_with("대화🙂") && text.ends_with('🙂'), "{name}");
     assert!(text.contains("bytes left out"), "{name}");
+    let EventPayload::UserMessage(message) = log(&chat).await[1].decode().unwrap() else { panic!("{name}") };
+    assert_eq!(
+        (message.text, message.shown),
+        ("대화🙂".repeat(1000), Some(500)),
+        "{name}: all of it is stored"
+    );
 }
 
 each_store!(a_huge_question_is_shortened_at_characters);
@@ -374,20 +380,12 @@ fn newest_exchange_is_never_split() {
         pieces.extend((0..calls).map(|n| (Piece::Call(n), true)));
         pieces.extend((0..calls).map(|n| (Piece::Result(n, "한".repeat(output)), false)));
         let (store, session) = canned(&pieces);
-        let mut context =
-            context(&store, &session, ContextLimits::new(3, 20_000).with_tool_output_bytes(12_000));
-        for trimmed in [false, true] {
-            if trimmed {
-                context.trim();
-            }
-            let messages = context.messages();
-            validate(&messages);
-            assert_eq!(messages[0], ModelMessage::User("do it".to_owned()));
-            let ModelMessage::ToolResults(results) = &messages[2] else { panic!("{:?}", messages[2]) };
-            assert_eq!((messages.len(), results.len()), (3, usize::from(calls)));
-            let bytes: usize = messages.iter().map(ModelMessage::size_bytes).sum();
-            assert!(bytes < 26_000, "{bytes}");
-        }
+        let context = context(&store, &session, ContextLimits::new(3, 20_000));
+        let messages = context.messages();
+        validate(&messages);
+        assert_eq!(messages[0], ModelMessage::User("do it".to_owned()));
+        let ModelMessage::ToolResults(results) = &messages[2] else { panic!("{:?}", messages[2]) };
+        assert_eq!((messages.len(), results.len()), (3, usize::from(calls)));
     }
 }
 

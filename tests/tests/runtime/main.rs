@@ -23,11 +23,15 @@ mod frozen_config;
 mod functions;
 mod human_in_the_loop;
 mod input_queue;
+mod long_runs;
 mod manager;
 mod model_requests;
 mod panics;
+mod prefix_law;
 mod provider_choice;
 mod provider_faults;
+#[path = "../endings/provider_rules.rs"]
+mod provider_rules;
 mod redaction;
 mod refusals;
 mod scheduler;

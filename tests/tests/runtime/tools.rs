@@ -1,11 +1,12 @@
 //! Tools: calls are stored before they are made, each has exactly one result, and what fails is isolated.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{agent_with, calls, check_log, device, read, said};
-use agent_core::event::ToolOutcome;
+use crate::common::{agent_with, calls, check_log, device, log, read, said};
+use agent_core::event::{EventType, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::session::Session;
 use agent_core::state::{Reason, SessionState};
@@ -236,7 +237,16 @@ async fn limits_end_a_run_with_max_turns(site: Site) {
     assert_eq!(model.requests().len(), 1, "{name}");
     let calls = calls(&chat).await;
     let done = calls.iter().filter(|(_, results)| results[0].outcome == ToolOutcome::Ok).count();
-    assert_eq!((calls.len(), done), (70, 70), "{name}: more than a record holds open at once");
+    assert_eq!((calls.len(), done), (70, 64), "{name}: as many as a record holds open at once");
+    let refused: String = calls[69].1[0].output.to().unwrap();
+    assert!(refused.contains("call it again"), "{name}: {refused}");
+    let commits: BTreeSet<_> = log(&chat)
+        .await
+        .iter()
+        .filter(|event| event.kind == EventType::AGENT_TOOL_USE)
+        .map(|event| event.commit)
+        .collect();
+    assert_eq!(commits.len(), 1, "{name}: an answer is one commit");
 }
 
 each_store!(limits_end_a_run_with_max_turns);
@@ -247,15 +257,32 @@ async fn large_outputs_are_stored_whole_and_shown_short(site: Site) {
     let turns = vec![Turn::new().call("c", "large", json("{}")), Turn::new().text("done")];
     let context = ContextLimits::new(100, 1 << 20).with_tool_output_bytes(1001);
     let (chat, _, model) = outcomes(&storage, Config::default().with_context_limits(context), turns).await;
-    let stored: String = calls(&chat).await[0].1[0].output.to().unwrap();
-    assert!(stored == "한글🙂".repeat(50_000), "{name}");
+    let result = calls(&chat).await[0].1[0].clone();
+    let full = result.full.as_ref().expect("the whole is kept");
+    assert!(full.text.as_deref() == Some(&*"한글🙂".repeat(50_000)), "{name}");
+    assert_eq!((full.media_type.as_str(), full.bytes), ("text/plain", 500_000), "{name}");
     let ModelMessage::ToolResults(results) = &model.requests()[1].messages[2] else { panic!("{name}") };
     let shown = &results[0].output;
+    assert_eq!(*shown, result.output.to::<String>().unwrap(), "{name}: what stands inline");
     assert!(shown.len() < 1100 && shown.contains("bytes left out"), "{name}: {}", shown.len());
     assert!(shown.starts_with("한글🙂") && shown.ends_with('🙂'), "{name}");
 }
 
 each_store!(large_outputs_are_stored_whole_and_shown_short);
+
+/// The results of one answer share half of the room, however many they are.
+async fn results_of_an_answer_share_half_the_room(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let many = (0..8).fold(Turn::new(), |turn, n| turn.call(&format!("c{n}"), "large", json("{}")));
+    let context = ContextLimits::new(100, 64_000);
+    let config = Config::default().with_context_limits(context);
+    let (_, _, model) = outcomes(&storage, config, vec![many, Turn::new().text("done")]).await;
+    let ModelMessage::ToolResults(results) = &model.requests()[1].messages[2] else { panic!("{name}") };
+    let shown: usize = results.iter().map(|result| result.output.len()).sum();
+    assert!((30_000..34_000).contains(&shown), "{name}: {shown} of 64,000");
+}
+
+each_store!(results_of_an_answer_share_half_the_room);
 
 /// A run that is cancelled while a tool works gives the open call its one result, and starts no other tool.
 async fn cancel_during_a_tool_closes_the_call(site: Site) {

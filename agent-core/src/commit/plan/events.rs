@@ -251,6 +251,25 @@ impl Planner<'_> {
                 session.id, compaction.until
             )));
         }
+        let (done, claimed) =
+            (session.inputs_done_through, session.inputs_claimed_through.max(session.inputs_done_through));
+        let given = compaction.answered.zip(compaction.claimed);
+        if given.is_none() && session.inputs_open > 0 && compaction.until > done {
+            return Err(Error::invalid(format!(
+                "session {}: the inputs after event {done} are not answered yet; say with `Compaction::with_inputs` \
+                 which are, or compact up to {done} at most",
+                session.id
+            )));
+        }
+        if let Some((answered, taken)) = given
+            && (answered > taken || answered > done || taken > claimed || taken > compaction.until)
+        {
+            return Err(Error::invalid(format!(
+                "session {}: a summary up to {} cannot have the inputs up to {answered} answered and those up to \
+                 {taken} claimed; at most {done} and {claimed} are",
+                session.id, compaction.until
+            )));
+        }
         self.push(event.clone())
     }
 

@@ -244,7 +244,13 @@ impl Comment {
 ///
 /// let compaction = Compaction::new(Seq::new(40), "They planned a trip to Oslo.");
 /// assert_eq!(compaction.until, Seq::new(40));
+///
+/// // In the middle of a run, whose question a model is given again, behind the summary.
+/// let question = Seq::new(12);
+/// let compaction = compaction.with_inputs(Seq::new(11), question);
+/// assert_eq!((compaction.answered, compaction.claimed), (Some(Seq::new(11)), Some(question)));
 /// ```
+#[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Compaction {
@@ -252,12 +258,25 @@ pub struct Compaction {
     pub until: Seq,
     /// Text of the summary.
     pub summary: String,
+    /// Last input that was answered at `until`. A model is given the later inputs again, behind the summary. `None` if
+    /// all inputs up to `until` were answered there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<Seq>,
+    /// Last input that a run had claimed at `until`; a later one follows where a run claims it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed: Option<Seq>,
 }
 
 impl Compaction {
     /// Creates a compaction: `summary` replaces the visible events up to and including `until`.
     pub fn new(until: Seq, summary: impl Into<String>) -> Self {
-        Self { until, summary: summary.into() }
+        Self { until, summary: summary.into(), answered: None, claimed: None }
+    }
+
+    /// Sets the last input that was answered at `until`, and the last that a run had claimed there.
+    pub const fn with_inputs(mut self, answered: Seq, claimed: Seq) -> Self {
+        (self.answered, self.claimed) = (Some(answered), Some(claimed));
+        self
     }
 }
 

@@ -236,6 +236,13 @@ impl FullOutput {
         Self { media_type: "text/plain".to_owned(), bytes, text: Some(text), sha256: None }
     }
 
+    /// Sets the media type; the default is `text/plain`.
+    #[must_use]
+    pub fn with_media_type(mut self, media_type: impl Into<String>) -> Self {
+        self.media_type = media_type.into();
+        self
+    }
+
     fn check(&self) -> Result<()> {
         check_media_type(&self.media_type)?;
         match (&self.text, &self.sha256) {

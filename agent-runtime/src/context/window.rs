@@ -1,0 +1,216 @@
+//! Window of a history: the summary at its start, and the parts of the events after it. It only grows, until a
+//! compaction opens the next one.
+
+use std::collections::{HashSet, VecDeque};
+
+use agent_core::Seq;
+use agent_core::event::Compaction;
+use agent_core::model::CallId;
+
+use crate::context::assemble::{Block, ModelToolResult, Part, Taken, assemble};
+use crate::context::limits::ContextLimits;
+
+/// Maximum bytes of the inputs that are repeated behind a summary; the newest is repeated in any case.
+const REPEATED_MAX_BYTES: usize = 256 << 10;
+
+/// Part of an event, and the last event of its commit.
+#[derive(Clone, Debug)]
+struct Placed {
+    end: Seq,
+    part: Part,
+}
+
+/// Window of a history.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Window {
+    summary: Option<String>,
+    /// Last event before the window.
+    start: Seq,
+    /// Parts, oldest first: the inputs that the summary does not replace, then those of the events after `start`.
+    parts: VecDeque<Placed>,
+    bytes: usize,
+    messages: usize,
+    /// True if the parts begin with the first event of the window.
+    is_whole: bool,
+}
+
+/// Position up to which a summary can replace the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Point {
+    /// Last event that is replaced; the last of its commit, with no call open after it.
+    pub(crate) until: Seq,
+    /// Progress of the inputs there; `None` if the events that were read do not show it.
+    pub(super) taken: Option<Taken>,
+    /// Number of parts up to there.
+    parts: usize,
+}
+
+impl Window {
+    /// Creates a window that begins after `start`, and whose parts are added from its end backwards.
+    pub(super) fn after(start: Seq) -> Self {
+        Self { start, ..Self::default() }
+    }
+
+    /// Creates a window behind a summary. `inputs` are those after [`answered`](Compaction::answered) that the
+    /// summary does not replace, oldest first.
+    pub(super) fn behind(
+        compaction: &Compaction,
+        inputs: impl IntoIterator<Item = Part>,
+    ) -> (Self, Vec<Part>) {
+        let mut window = Self::after(compaction.until);
+        window.bytes = compaction.summary.len();
+        window.messages = 1;
+        window.summary = Some(compaction.summary.clone());
+        let mut head = newest(inputs.into_iter().collect());
+        let claimed = compaction.claimed.unwrap_or(compaction.until);
+        let done = compaction.answered.unwrap_or(compaction.until);
+        head.push(Part::Taken(Taken { claimed, done }));
+        (window, head)
+    }
+
+    /// Returns whether more inputs can be repeated behind a summary than these.
+    pub(super) fn has_room_for(inputs: &[Part]) -> bool {
+        inputs.iter().map(Part::size_bytes).sum::<usize>() <= REPEATED_MAX_BYTES
+    }
+
+    pub(super) fn summary(&self) -> Option<&str> {
+        self.summary.as_deref()
+    }
+
+    /// Returns the last event before the window.
+    pub(super) const fn start(&self) -> Seq {
+        self.start
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    pub(super) fn parts(&self) -> impl DoubleEndedIterator<Item = &Part> {
+        self.parts.iter().map(|placed| &placed.part)
+    }
+
+    /// Adds a part at the end. `end` is the last event of its commit.
+    pub(super) fn push_back(&mut self, end: Seq, part: Part) {
+        self.count(&part);
+        self.parts.push_back(Placed { end, part });
+    }
+
+    /// Adds a part at the beginning. `end` is the last event of its commit.
+    pub(super) fn push_front(&mut self, end: Seq, part: Part) {
+        self.count(&part);
+        self.parts.push_front(Placed { end, part });
+    }
+
+    fn count(&mut self, part: &Part) {
+        self.bytes += part.size_bytes();
+        self.messages += usize::from(part.is_message());
+    }
+
+    /// Marks that the first event of the window was read, and puts the inputs before it that are not replaced.
+    pub(super) fn complete(&mut self, head: Vec<Part>) {
+        self.is_whole = true;
+        for part in head.into_iter().rev() {
+            self.push_front(self.start, part);
+        }
+    }
+
+    /// Removes the parts of the first commit, of which a part was not read.
+    pub(super) fn drop_commit(&mut self, end: Seq) {
+        while let Some(placed) = self.parts.pop_front_if(|placed| placed.end == end) {
+            self.bytes -= placed.part.size_bytes();
+            self.messages -= usize::from(placed.part.is_message());
+        }
+    }
+
+    /// Returns whether the window has more than the limits allow.
+    pub(super) fn is_over(&self, limits: &ContextLimits) -> bool {
+        self.bytes > limits.bytes || self.messages > limits.messages
+    }
+
+    /// Returns whether the window has so much more than the limits allow that no more of it is read.
+    pub(super) fn is_far_over(&self, limits: &ContextLimits) -> bool {
+        self.bytes > limits.bytes.saturating_mul(8).saturating_add(1 << 20)
+            || self.parts.len() > limits.messages.saturating_mul(8).saturating_add(1024)
+    }
+
+    /// Returns the first position after which at most half of the limits is left; the last one, if even that leaves
+    /// more. `None` if the window cannot be divided.
+    pub(super) fn point(&self, limits: &ContextLimits) -> Option<Point> {
+        let summary = self.summary.as_ref().map_or((0, 0), |summary| (summary.len(), 1));
+        let (mut bytes, mut messages) = (self.bytes - summary.0, self.messages - summary.1);
+        let mut open = HashSet::<&CallId>::new();
+        // Behind a summary, the first part says how far the inputs were taken.
+        let start = if self.summary.is_some() { Seq::ZERO } else { self.start };
+        let mut taken = self.is_whole.then_some(Taken { claimed: start, done: start });
+        let (mut last, mut before) = (None, self.start);
+        for (at, placed) in self.parts.iter().enumerate() {
+            // A model is given at least the last exchange, so what follows must be more than marks.
+            if open.is_empty() && before < placed.end && before > self.start && messages > 0 {
+                last = Some(Point { until: before, taken, parts: at });
+                if bytes <= limits.bytes / 2 && messages <= limits.messages / 2 {
+                    return last;
+                }
+            }
+            before = placed.end;
+            bytes -= placed.part.size_bytes();
+            messages -= usize::from(placed.part.is_message());
+            match &placed.part {
+                Part::Call { call, .. } => drop(open.insert(&call.call)),
+                Part::Result(ModelToolResult { call, .. }) | Part::Omitted(call) => drop(open.remove(call)),
+                Part::Taken(mark) => taken = Some(taken.unwrap_or_default().then(*mark)),
+                Part::Input { .. } | Part::System(_) | Part::Agent { .. } => {}
+            }
+        }
+        last
+    }
+
+    /// Returns the last input that was claimed at a position, by the end of the run that was active there; `None` if
+    /// no run has ended since.
+    pub(super) fn claimed_at(&self, point: &Point) -> Option<Seq> {
+        self.parts().skip(point.parts).find_map(|part| match part {
+            Part::Taken(taken) => Some(taken.done).filter(|done| *done > Seq::ZERO),
+            _ => None,
+        })
+    }
+
+    /// Returns the messages up to a position, oldest first.
+    pub(super) fn until(&self, point: &Point) -> Vec<Block> {
+        assemble(self.parts().take(point.parts), Seq::new(u64::MAX))
+    }
+
+    /// Replaces everything up to `compaction.until` by its summary.
+    pub(super) fn compact(&mut self, compaction: &Compaction) {
+        let answered = compaction.answered.unwrap_or(compaction.until);
+        let (mut inputs, mut rest) = (Vec::new(), Vec::new());
+        for Placed { end, part } in self.parts.drain(..) {
+            match &part {
+                Part::Input { seq, .. } if *seq <= compaction.until && *seq > answered => inputs.push(part),
+                Part::Input { seq, .. } if *seq <= compaction.until => {}
+                _ if end > compaction.until => rest.push((end, part)),
+                _ => {}
+            }
+        }
+        let (window, head) = Self::behind(compaction, inputs);
+        *self = window;
+        for (end, part) in rest {
+            self.push_back(end, part);
+        }
+        self.complete(head);
+    }
+}
+
+/// Returns the newest of these inputs that are repeated together.
+fn newest(mut inputs: Vec<Part>) -> Vec<Part> {
+    let mut bytes = 0;
+    let count = inputs
+        .iter()
+        .rev()
+        .take_while(|part| {
+            bytes += part.size_bytes();
+            bytes <= REPEATED_MAX_BYTES
+        })
+        .count();
+    inputs.drain(..inputs.len() - count.max(1).min(inputs.len()));
+    inputs
+}

@@ -1,0 +1,224 @@
+//! Long histories: a run that makes thousands of calls compacts and goes on, requests begin with the one before, and
+//! what was stored before this rule goes on under it.
+
+use std::sync::{Arc, Mutex};
+
+use crate::common::{Faulty, agent_with, log, read};
+use crate::provider_rules;
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
+use agent_core::event::{EventType, NewEvent, ToolOutcome};
+use agent_core::json::RawJson;
+use agent_core::session::NewSession;
+use agent_core::state::Reason;
+use agent_core::{MemoryStore, Result, SessionStoreExt, Storage, WorkspaceId, async_trait};
+use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
+use agent_runtime::{
+    Config, LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, Plugin, RunOutcome,
+    ScriptedProvider, StopReason, ToolContext, ToolSpec, Turn, Usage,
+};
+use futures::{StreamExt, stream};
+
+const QUESTION: &str = "Which of the files is it?";
+
+/// A model that calls a tool so many times, one after the other.
+#[derive(Clone, Debug, Default)]
+struct Searching(Arc<Mutex<Seen>>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    requests: usize,
+    longest: usize,
+    without_question: usize,
+    invalid: Vec<String>,
+}
+
+const CALLS: usize = 5000;
+
+#[async_trait]
+impl LlmProvider for Searching {
+    fn name(&self) -> &str {
+        "searching"
+    }
+
+    fn model(&self) -> &str {
+        "searching"
+    }
+
+    async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
+        let mut seen = self.0.lock().unwrap();
+        seen.requests += 1;
+        seen.longest = seen.longest.max(request.messages.len());
+        let asks = |message: &ModelMessage| matches!(message, ModelMessage::User(text) if text == QUESTION);
+        seen.without_question += usize::from(!request.messages.iter().any(asks));
+        if let Err(invalid) = provider_rules::check(&request.messages) {
+            seen.invalid.push(invalid.to_string());
+        }
+        let said = if seen.requests > CALLS {
+            ModelEvent::text("the last one")
+        } else {
+            ModelEvent::ToolUse(ModelCall::new("call", "look", RawJson::empty_object()))
+        };
+        let events = [said, ModelEvent::done(StopReason::EndTurn, Usage::default())];
+        Ok(stream::iter(events.map(Ok)).boxed())
+    }
+}
+
+#[derive(Debug)]
+struct Look;
+
+#[async_trait]
+impl Plugin for Look {
+    fn name(&self) -> &str {
+        "look"
+    }
+
+    fn tools(&self) -> Vec<ToolSpec> {
+        vec![ToolSpec::new("look", "looks")]
+    }
+
+    async fn call(&self, _: &str, _: RawJson, _: ToolContext) -> Result<RawJson> {
+        RawJson::of(&"nothing here, look on".repeat(20))
+    }
+}
+
+/// Five thousand calls under one prompt: the run compacts its session whenever the room is full, is asked the question
+/// in every request, and ends.
+#[tokio::test]
+async fn a_long_run_compacts_and_goes_on() {
+    let storage = Storage::from(MemoryStore::new());
+    let model = Searching::default();
+    let config = Config::default()
+        .with_max_turns(6000)
+        .with_max_tool_calls(6000)
+        .with_context_limits(ContextLimits::new(1000, 100_000));
+    let agent = agent_with(&storage, model.clone(), config, [Arc::new(Look) as _]);
+    let chat = agent.conversation("long").await.unwrap();
+    let (_, report) = read(chat.prompt(QUESTION).await.unwrap()).await;
+    assert_eq!(report.outcome, RunOutcome::Completed(Reason::EndTurn));
+    assert_eq!(report.text, "the last one");
+    let compacted =
+        log(&chat).await.iter().filter(|event| event.kind == EventType::SESSION_COMPACTED).count();
+    let seen = model.0.lock().unwrap();
+    assert_eq!(seen.requests, CALLS + 1);
+    assert_eq!(seen.without_question, 0, "the question is repeated behind each summary");
+    assert!(seen.invalid.is_empty(), "{:?}", seen.invalid.first());
+    println!("proof: {compacted} compactions in a run of {CALLS} calls, at most {} messages", seen.longest);
+    assert!((20..200).contains(&compacted) && seen.longest < 500, "{compacted}, {}", seen.longest);
+}
+
+/// Two turns share what came before them: over 200 turns nearly all of a request begins like the one before.
+#[tokio::test]
+async fn requests_share_their_beginning() {
+    let storage = Storage::from(MemoryStore::new());
+    let model =
+        ScriptedProvider::new((0..200).map(|n| Turn::new().text(format!("answer {n} {}", "a".repeat(200)))));
+    let agent = agent_with(&storage, model.clone(), Config::default(), []);
+    let chat = agent.conversation("cache").await.unwrap();
+    for n in 0..200 {
+        read(chat.prompt(format!("question {n} {}", "q".repeat(100))).await.unwrap()).await;
+    }
+    let requests = model.requests();
+    let (mut shared, mut all) = (0, 0);
+    for pair in requests.windows(2) {
+        let (before, now) = (&pair[0].messages, &pair[1].messages);
+        let same = before.iter().zip(now).take_while(|(before, now)| before == now).count();
+        shared += now[..same].iter().map(ModelMessage::size_bytes).sum::<usize>();
+        all += before.iter().map(ModelMessage::size_bytes).sum::<usize>();
+    }
+    println!(
+        "proof: {} percent of the bytes of 200 requests are sent again at the beginning of the next",
+        100 * shared / all
+    );
+    assert_eq!(shared, all);
+}
+
+/// The cost of a request depends on its limits, not on the number of turns before it.
+#[tokio::test]
+async fn request_cost_does_not_grow_with_the_turns() {
+    let effects = Effects::default();
+    let mut costs = Vec::new();
+    for turns in [2_000, 10_000] {
+        let faulty = Faulty::new(MemoryStore::new().into());
+        let storage = faulty.storage();
+        let sessions = storage.sessions.clone();
+        let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+        let mut now = sessions.create(&effects, new).await.unwrap();
+        for n in 0..turns {
+            let run = effects.new_run_id();
+            let begin = Trigger::BeginRun(LeaseRequest::new("test", run));
+            let asked = NewEvent::user_message(format!("question {n}"));
+            let commit = Commit::seal(&effects, now.id, now.head).with_event(asked).with_trigger(begin);
+            now = sessions.commit(commit).await.unwrap().session;
+            let end = Trigger::EndRun(RunEnd::Completed(Reason::EndTurn));
+            let commit = Commit::seal(&effects, now.id, now.head).with_fence(run, now.epoch);
+            let commit = commit.with_event(NewEvent::agent_message(format!("answer {n}"))).with_trigger(end);
+            now = sessions.commit(commit).await.unwrap().session;
+        }
+        let model = ScriptedProvider::new([Turn::new().text("one"), Turn::new().text("two")]);
+        let agent = agent_with(&storage, model.clone(), Config::default(), []);
+        let chat = agent.session(now.id).await.unwrap();
+        let mut reads = Vec::new();
+        for _ in 0..2 {
+            let before = faulty.reads();
+            read(chat.prompt("and now?").await.unwrap()).await;
+            reads.push(faulty.reads() - before);
+        }
+        let last = model.requests().pop().unwrap().messages;
+        assert!(matches!(&last[0], ModelMessage::Summary(text) if text.ends_with("events are left out.")));
+        costs.push((reads, last.len()));
+    }
+    println!(
+        "proof: {} pages are read for the first run after 10,000 turns, {} for the next",
+        costs[1].0[0], costs[1].0[1]
+    );
+    assert_eq!(costs[0], costs[1]);
+}
+
+/// A log that was written before this rule: long outputs and texts inline, ids used again.
+#[tokio::test]
+async fn a_conversation_of_before_goes_on() {
+    let (effects, storage) = (Effects::default(), Storage::from(MemoryStore::new()));
+    let sessions = storage.sessions.clone();
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let mut now = sessions.create(&effects, new).await.unwrap();
+    for n in 0..3 {
+        let run = effects.new_run_id();
+        let begin = Trigger::BeginRun(LeaseRequest::new("test", run));
+        let asked = NewEvent::user_message("long ".repeat(60_000));
+        let commit = Commit::seal(&effects, now.id, now.head).with_event(asked).with_trigger(begin);
+        now = sessions.commit(commit).await.unwrap().session;
+        let call = "call_1".parse::<agent_core::model::CallId>().unwrap();
+        let output = RawJson::of(&format!("{n}").repeat(200_000)).unwrap();
+        let end = Trigger::EndRun(RunEnd::Completed(Reason::EndTurn));
+        let commit = Commit::seal(&effects, now.id, now.head)
+            .with_fence(run, now.epoch)
+            .with_event(NewEvent::tool_use(call.clone(), "look", RawJson::empty_object()))
+            .with_event(NewEvent::tool_result(call, ToolOutcome::Ok, output))
+            .with_event(NewEvent::agent_message("found"))
+            .with_trigger(end);
+        now = sessions.commit(commit).await.unwrap().session;
+    }
+    let model = ScriptedProvider::new([Turn::new().text("one"), Turn::new().text("two")]);
+    let agent = agent_with(&storage, model.clone(), Config::default(), []);
+    let chat = agent.session(now.id).await.unwrap();
+    for text in ["and?", "and then?"] {
+        read(chat.prompt(text).await.unwrap()).await;
+    }
+    let requests = model.requests();
+    for request in &requests {
+        provider_rules::check(&request.messages).unwrap();
+    }
+    assert!(requests[1].messages.starts_with(&requests[0].messages));
+    let (ModelMessage::User(text), ModelMessage::ToolResults(results)) =
+        (&requests[0].messages[0], &requests[0].messages[2])
+    else {
+        panic!("{:?}", requests[0].messages.len())
+    };
+    for shown in [text, &results[0].output] {
+        assert!((65_536..65_600).contains(&shown.len()), "first and last 32 KiB: {}", shown.len());
+    }
+    let limits = ContextLimits::default();
+    let context = ModelContext::read(&*sessions, &chat.refresh().await.unwrap(), limits).await.unwrap();
+    assert!(context.messages().starts_with(&requests[1].messages), "and so it stays");
+}
