@@ -178,7 +178,7 @@ pub(crate) async fn inside_commit<S: SessionStore + ?Sized>(
     let page = part_of(store, now.id, now.head, now.lineage.clone(), read).await?;
     Ok(page.events.first().filter(|event| event.n < event.of).map(|event| {
         let before = event.seq.get().saturating_sub(u64::from(event.n));
-        (Seq::new(before), Seq::new(event.seq.get() + u64::from(event.of - event.n)))
+        (Seq::new(before), Seq::new(event.seq.get().saturating_add(u64::from(event.of - event.n))))
     }))
 }
 

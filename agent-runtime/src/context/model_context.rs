@@ -415,7 +415,7 @@ fn part_of(event: &Event) -> Result<Option<Part>> {
 
 /// Returns the last event of an event's commit.
 fn end_of(event: &Event) -> Seq {
-    Seq::new(event.seq.get() + u64::from(event.of.saturating_sub(event.n)))
+    Seq::new(event.seq.get().saturating_add(u64::from(event.of.saturating_sub(event.n))))
 }
 
 /// Returns the progress of the inputs that an event records.

@@ -167,6 +167,9 @@ impl Driver {
             if self.asked_to_end()? {
                 return Ok(Ending::of(text, RunOutcome::Interrupted));
             }
+            if !self.make_room(&mut context).await? {
+                return Ok(Ending::of(text, RunOutcome::Interrupted));
+            }
             match self.turn(&mut context).await? {
                 ControlFlow::Continue(said) => text = said,
                 ControlFlow::Break(ending) => return Ok(ending),
@@ -189,9 +192,6 @@ impl Driver {
     /// Calls the model once and makes the tool calls of its answer. Returns the end of the run, or the text with which
     /// it continues.
     async fn turn(&mut self, context: &mut ModelContext) -> Result<ControlFlow<Ending, String>> {
-        if !self.make_room(context).await? {
-            return Ok(ControlFlow::Break(Ending::of(String::new(), RunOutcome::Interrupted)));
-        }
         let Answer { text, thinking, calls, end } = ask(self, context).await;
         let (text, thinking) = (self.redacted(text), self.redacted(thinking));
         let mut said = Vec::new();
