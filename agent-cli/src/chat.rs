@@ -13,6 +13,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::attach::Attachments;
 use crate::failure::told;
 use crate::input::{Input, Reader};
 use crate::screen::{Screen, called, gave, spoken};
@@ -46,6 +47,8 @@ pub(crate) struct Chat {
     own: Own,
     /// Input that was only queued, and whose answer is awaited.
     awaited: Option<Seq>,
+    /// Files for the next message.
+    pub(crate) attachments: Attachments,
     interrupts: Signal,
     terminations: Signal,
     /// Whether anything failed.
@@ -95,6 +98,7 @@ impl Chat {
             seen,
             own: Own::default(),
             awaited: None,
+            attachments: Attachments::default(),
             interrupts: signal(SignalKind::interrupt())?,
             terminations: signal(SignalKind::terminate())?,
             failed: false,
@@ -222,14 +226,17 @@ impl Chat {
     /// Sends a message, and shows the answer.
     async fn say(&mut self, text: String) {
         let actor = Actor::named(Role::User, self.place.device.as_str()).unwrap_or(Actor::USER);
-        match self.handle.prompt(Said::from(text.as_str()).with_actor(actor)).await {
-            Ok(run) => match run.queued().cloned() {
-                Some(queued) => self.wait(queued).await,
-                None => {
-                    self.own.said.push_back(text);
-                    self.show(run).await;
+        match self.handle.prompt(Said::from(self.attachments.message(&text)).with_actor(actor)).await {
+            Ok(run) => {
+                self.attachments.clear();
+                match run.queued().cloned() {
+                    Some(queued) => self.wait(queued).await,
+                    None => {
+                        self.own.said.push_back(text);
+                        self.show(run).await;
+                    }
                 }
-            },
+            }
             Err(error) => self.fail(&error),
         }
     }

@@ -9,6 +9,7 @@ macro_rules! slash_commands {
   /new [TITLE]  create a session, and switch to it
   /switch N     switch to session N of /sessions, or to an id or its beginning
   /fork         copy this session, and switch to the copy
+  /attach FILE  send a file with the next message; /detach sends none
   /clear        clear the history of this session; the log still contains it
   /run          answer the pending messages now
   /help         show this list

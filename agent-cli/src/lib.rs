@@ -1,6 +1,7 @@
 //! The program `chat`: durable conversations with an offline model, and commands that administer the stores.
 
 mod args;
+mod attach;
 mod bounded;
 mod chat;
 mod cli;

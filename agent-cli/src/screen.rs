@@ -160,6 +160,9 @@ pub(crate) fn spoken(event: &Event) -> Option<String> {
                 .map_or(line.clone(), |parts| format!("{line}\n  {}", parts.replace('\n', "\n  ")))
         }
         EventPayload::SessionHistoryCleared(_) => "(history cleared)".to_owned(),
+        EventPayload::SessionCompacted(_) => {
+            "(the model is given a summary of the older messages; the log keeps them)".to_owned()
+        }
         _ => return None,
     })
 }

@@ -1,5 +1,7 @@
 //! Commands of a conversation, which begin with a slash.
 
+use std::path::Path;
+
 use agent_core::event::EventType;
 use agent_core::model::{Patch, Title};
 use agent_core::session::SessionSummary;
@@ -44,6 +46,18 @@ impl Chat {
             ("new", title) => self.new_session(title).await,
             ("switch", which) if !which.is_empty() => self.switch(which).await,
             ("fork", "") => self.fork().await,
+            ("attach", path) if !path.is_empty() => {
+                match self.attachments.add(Path::new(path)) {
+                    Ok(line) => self.screen.note(&format!("{line} is sent with your next message")),
+                    Err(why) => self.refuse(&why),
+                }
+                Ok(())
+            }
+            ("detach", "") => {
+                let count = counted(self.attachments.clear() as u64, "file");
+                self.screen.note(&format!("{count} detached"));
+                Ok(())
+            }
             ("clear", "") => self.clear().await,
             ("run", "") => self.run_pending().await,
             ("help", "") => {

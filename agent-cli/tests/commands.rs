@@ -59,6 +59,29 @@ async fn clear_starts_a_new_history_and_keeps_the_log() {
     assert_eq!(found(folder.path()).await.said(), ["before", "after"], "nothing is removed from the log");
 }
 
+/// Attached files are sent with the next message, and with no other; what cannot be attached is named.
+#[test]
+fn attached_files_go_with_the_next_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let cat = folder.path().join("cat.png");
+    std::fs::write(&cat, b"\x89PNG").unwrap();
+    let attach = format!("/attach {}", cat.display());
+    let data = tempfile::tempdir().unwrap();
+    let lines = [&attach, "what is it?", "and now?", &attach, "/detach", "nothing", "/history"];
+    let (out, err) = printed(data.path(), &lines);
+    let (_, history) = out.split_once("nothing\n").unwrap();
+    let line = "[image cat.png, image/png, 4 bytes]";
+    assert!(history.contains(&format!("laptop: what is it?\n{line}\n")), "{history}");
+    assert_eq!(history.matches(line).count(), 1, "{history}");
+    assert!(err.contains(&format!("{line} is sent with your next message")), "{err}");
+    assert!(err.contains("1 file detached"), "{err}");
+
+    let mut chat = Chat::start(data.path(), &[]);
+    chat.say("/attach /nowhere/cat.png");
+    assert_eq!(chat.finish(), 1);
+    assert!(chat.err.text().contains("cannot attach /nowhere/cat.png: No such file"), "{}", chat.err.text());
+}
+
 /// An unknown command is refused, and is not sent as a message.
 #[tokio::test]
 async fn unknown_slash_command_is_refused() {
