@@ -185,7 +185,10 @@ async fn a_very_long_session_is_read_page_by_page(site: Site) {
         let page = storage.sessions.read(id, read).await.unwrap();
         assert_eq!(page.events.len(), 10, "{kind}");
     }
-    let fork = storage.sessions.fork(&effects, id, Some(Seq::new(events / 2))).await.unwrap();
+    let read = ReadEvents::first(1).with_after(Seq::new(events / 2));
+    let middle = storage.sessions.read(id, read).await.unwrap().events.remove(0);
+    let end = Seq::new(middle.seq.get() + u64::from(middle.of - middle.n));
+    let fork = storage.sessions.fork(&effects, id, Some(end)).await.unwrap();
     let page = storage.sessions.history(fork.id, ReadEvents::last(3)).await.unwrap();
     assert_eq!(page.events.len(), 3, "{kind}");
     storage.close().await.unwrap();

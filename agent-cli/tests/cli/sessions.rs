@@ -142,7 +142,8 @@ fn export_and_import_round_trip_a_session() {
     import.stdin(Stdio::from(fs::File::open(&file).unwrap()));
     assert_eq!(Ran::from(import.output().unwrap()).out.trim(), main);
 
-    let fork = here.ok(&["session", "fork", &main, "--at", "2"]);
+    here.fails(&["session", "fork", &main, "--at", "2"], 1, "inside a commit; fork at 1 or 3");
+    let fork = here.ok(&["session", "fork", &main, "--at", "3"]);
     let fork = here.ok(&["session", "export", fork.trim()]);
     let other = here.path().join("fork.json");
     fs::write(&other, fork).unwrap();

@@ -98,7 +98,7 @@ impl ModelContext {
         Ok(context)
     }
 
-    /// Reads the events of the window from the newest on. Returns the oldest event that was read.
+    /// Reads the events of the window from the newest on. Returns the oldest event whose commit was read whole.
     async fn read_back<S>(&mut self, store: &S, session: &Session) -> Result<Seq>
     where
         S: SessionStore + ?Sized,
@@ -145,6 +145,7 @@ impl ModelContext {
         }
         if let Some(end) = inside.filter(|_| self.cut) {
             self.window.drop_commit(end);
+            oldest = end.next();
         }
         Ok(oldest)
     }

@@ -279,7 +279,7 @@ impl AgentRuntime {
     pub(crate) fn fitted(&self, mut message: Message) -> Message {
         let half = self.shared.config.limits.context.bytes / 2;
         if message.shown.is_none() && message.text.len() > half.min(TEXT_MAX_BYTES) {
-            message.shown = Some(message.text.len().min(half) as u64);
+            message.shown = Some(message.text.floor_char_boundary(half) as u64);
         }
         message
     }

@@ -69,7 +69,7 @@ pub struct SummaryRequest {
 /// let record = chat.refresh().await?;
 /// let limits = ContextLimits::default();
 /// let context = ModelContext::read(&*agent.storage().sessions, &record, limits).await?;
-/// assert_eq!(context.summary(), Some("They exchanged 4 messages."));
+/// assert_eq!(context.summary(), Some("They exchanged 3 messages."));
 /// # Ok(()) }
 /// ```
 #[async_trait]

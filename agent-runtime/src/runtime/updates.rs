@@ -130,7 +130,14 @@ fn size_bytes(update: &Update) -> usize {
     match update {
         Update::Text(text) | Update::Thinking(text) => text.len(),
         Update::ToolCalled(call) => call.call.as_str().len() + call.name.len() + call.input.get().len(),
-        Update::ToolDone(result) => result.call.as_str().len() + result.output.get().len(),
+        Update::ToolDone(result) => {
+            let full = result.full.as_ref().and_then(|full| full.text.as_ref()).map_or(0, String::len);
+            let structured = result.structured.as_ref().map_or(0, |json| json.get().len());
+            let media =
+                result.content.iter().filter_map(|part| part.media()?.source.size_bytes()).sum::<u64>();
+            let media = usize::try_from(media).unwrap_or(usize::MAX);
+            (result.call.as_str().len() + result.output.get().len() + full + structured).saturating_add(media)
+        }
         Update::Failed(failure) => failure.text.len(),
         Update::Retrying { fault, .. } => fault.text.len(),
         Update::NotStored(error) => error.to_string().len(),

@@ -102,7 +102,10 @@ async fn an_idle_reader_does_not_slow_the_run(site: Site) {
     let updates: Vec<_> = tokio::time::timeout(STUCK, idle.collect()).await.unwrap();
     for update in updates {
         match update.unwrap() {
-            Update::ToolDone(result) => bytes += result.output.get().len(),
+            Update::ToolDone(result) => {
+                let full = result.full.as_ref().and_then(|full| full.text.as_ref()).map_or(0, String::len);
+                bytes += result.output.get().len() + full;
+            }
             Update::Skipped { updates, .. } => skipped += updates,
             Update::Ended(report) => last = Some(report),
             _ => {}
