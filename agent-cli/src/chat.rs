@@ -289,6 +289,11 @@ impl Chat {
     fn update(&mut self, update: Update) {
         match update {
             Update::Text(piece) => self.screen.answer(&piece),
+            Update::Part(part) => {
+                if let Some(line) = part.text_view("") {
+                    self.screen.note(&line);
+                }
+            }
             Update::ToolCalled(call) => self.screen.note(&called(&call.name, call.input.get())),
             Update::ToolDone(result) => self.screen.note(&gave(result.outcome, result.output.get())),
             Update::NotStored(error) => self.fail(&error),

@@ -40,7 +40,7 @@ impl LlmProvider for OfflineModel {
 
     async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
         let answer = match request.messages.last() {
-            Some(ModelMessage::User(text)) => match tool_call(text)? {
+            Some(ModelMessage::User(content)) => match tool_call(&content.text())? {
                 Some(call) => ModelEvent::ToolUse(call),
                 None => return self.0.generate(request).await,
             },

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use agent_core::event::EventType;
 use agent_core::model::{Patch, Title};
-use agent_core::session::SessionSummary;
-use agent_core::store::{ReadEvents, SessionQuery};
-use agent_core::{Seq, Timestamp};
+use agent_core::session::{Session, SessionSummary};
+use agent_core::store::{EventPage, ReadEvents, SessionQuery};
+use agent_core::{Seq, SessionStore, SessionStoreExt, Timestamp};
 
 use crate::chat::{Chat, counted};
 use crate::help::SLASH_COMMANDS;
@@ -18,7 +18,7 @@ const HISTORY: usize = 50;
 const SESSIONS: usize = 100;
 
 /// Types of the events that `/history` shows.
-pub(crate) const SHOWN: [EventType; 10] = [
+const SHOWN: [EventType; 11] = [
     EventType::USER_MESSAGE,
     EventType::USER_INTERRUPT,
     EventType::USER_DEFINE_OUTCOME,
@@ -29,7 +29,35 @@ pub(crate) const SHOWN: [EventType; 10] = [
     EventType::AGENT_TOOL_RESULT,
     EventType::AGENT_CUSTOM_TOOL_USE,
     EventType::SYSTEM_MESSAGE,
+    EventType::SESSION_COMPACTED,
 ];
+
+/// Reads the newest events of a session that are shown, oldest first: `count` of them, over as many pages as that takes.
+pub(crate) async fn newest_shown(
+    sessions: &dyn SessionStore,
+    session: &Session,
+    count: usize,
+) -> agent_core::Result<EventPage> {
+    let read = ReadEvents::last(count).with_after(session.visible_from).with_types(SHOWN);
+    let mut newest = sessions.history_of(session, read).await?;
+    let (mut older, mut read) = (Vec::new(), newest.events.len());
+    while let Some(mut next) = newest.next.take() {
+        if read >= count {
+            newest.next = Some(next);
+            break;
+        }
+        next.limit = count - read;
+        let page = sessions.history_of(session, next).await?;
+        read += page.events.len();
+        newest.damaged.extend(page.damaged);
+        newest.next = page.next;
+        older.push(page.events);
+    }
+    older.reverse();
+    older.push(newest.events);
+    newest.events = older.concat();
+    Ok(newest)
+}
 
 impl Chat {
     /// Executes a command line, given without its slash.
@@ -46,7 +74,11 @@ impl Chat {
             ("new", title) => self.new_session(title).await,
             ("switch", which) if !which.is_empty() => self.switch(which).await,
             ("fork", "") => self.fork().await,
-            ("attach", path) if !path.is_empty() => {
+            ("attach", "") => {
+                self.refuse("name the file: /attach FILE");
+                Ok(())
+            }
+            ("attach", path) => {
                 match self.attachments.add(Path::new(path)) {
                     Ok(line) => self.screen.note(&format!("{line} is sent with your next message")),
                     Err(why) => self.refuse(&why),
@@ -116,8 +148,7 @@ impl Chat {
 
     async fn history(&mut self, count: usize) -> agent_core::Result<()> {
         let now = self.handle.refresh().await?;
-        let read = ReadEvents::last(count).with_after(now.visible_from).with_types(SHOWN);
-        let page = self.handle.history(read).await?;
+        let page = newest_shown(&*self.place.agent.storage().sessions, &now, count).await?;
         if page.next.is_some() {
             self.screen.line(&format!("(older messages: type /history {})", count.saturating_mul(10)));
         }

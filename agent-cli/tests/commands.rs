@@ -37,6 +37,22 @@ fn sessions_are_started_listed_and_switched() {
     assert!(err.contains("(main), 4 messages"), "{err}");
 }
 
+/// As many messages are shown as asked for, also if they are more than a page holds.
+#[test]
+fn history_shows_as_much_as_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let long = "x".repeat(1 << 20);
+    let lines: Vec<_> = std::iter::repeat_n(&*long, 6).chain(["/history 11"]).collect();
+    let (out, err) = printed(folder.path(), &lines);
+    let starts = ["laptop: x", "agent: x", "(the model is given a summary"];
+    let shown = |out: &str, start: &str| out.lines().filter(|line| line.starts_with(start)).count();
+    assert_eq!(starts.iter().map(|start| shown(&out, start)).sum::<usize>(), 11);
+    assert!((out + &err).contains("(older messages: type /history"));
+    let (out, err) = printed(folder.path(), &["/history 100"]);
+    assert_eq!((shown(&out, starts[0]), shown(&out, starts[1])), (6, 6));
+    assert!(!(out + &err).contains("(older messages"));
+}
+
 /// A fork continues on its own, and does not change its parent.
 #[test]
 fn fork_leaves_the_original_unchanged() {
@@ -72,7 +88,10 @@ fn attached_files_go_with_the_next_message() {
     let (_, history) = out.split_once("nothing\n").unwrap();
     let line = "[image cat.png, image/png, 4 bytes]";
     assert!(history.contains(&format!("laptop: what is it?\n{line}\n")), "{history}");
-    assert_eq!(history.matches(line).count(), 1, "{history}");
+    let left_out =
+        format!("agent: what is it?\n{line} (left out: this model does not take it)\nlaptop: and now?\n");
+    assert!(history.contains(&left_out), "{history}");
+    assert_eq!(history.matches(line).count(), 2, "{history}");
     assert!(err.contains(&format!("{line} is sent with your next message")), "{err}");
     assert!(err.contains("1 file detached"), "{err}");
 

@@ -1062,7 +1062,7 @@ impl Conversation {
     ///
     /// let request = model.requests().remove(1);
     /// assert_eq!(request.messages[0], ModelMessage::Summary("The user is called Ada.".into()));
-    /// assert_eq!(request.messages[1], ModelMessage::User("What is my name?".into()));
+    /// assert_eq!(request.messages[1], ModelMessage::user("What is my name?"));
     /// # Ok(()) }
     /// ```
     ///
@@ -1099,7 +1099,10 @@ impl Conversation {
         self.update(Patch::new().with_title(Title::by_user(title))).await
     }
 
-    /// Sets the session's own system prompt, from its next run on. Replaces the prompt of the configuration.
+    /// Sets the session's own system prompt, from its next run on. Replaces the prompt of the configuration; so does an
+    /// empty one.
+    ///
+    /// Reasoning that a provider signed behind another prompt is not given back to it.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -1350,7 +1353,8 @@ impl Conversation {
         self.commit(|commit| commit.with_event(NewEvent::artifact_registered(artifact))).await.map(drop)
     }
 
-    /// Updates title, labels and metadata unconditionally.
+    /// Updates title, labels, metadata and references unconditionally. The reference `provider` chooses one of the agent's
+    /// providers for the next runs of this session; a name that the agent does not have fails them.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {

@@ -76,12 +76,12 @@ pub use runtime::builder::AgentBuilder;
 pub use runtime::config::{Config, Limits, OnStoreError, Retry, ToolPolicy};
 pub use runtime::fault::{FaultKind, ProviderFault};
 pub use runtime::function_tool::{Tool, tool};
+pub use runtime::model_event::{ModelCall, ModelEvent, ModelPart, PartContent, PartKind, StopReason, Usage};
 pub use runtime::model_options::{Effort, MediaKind, ModelCapabilities, ToolChoice};
 pub use runtime::offline::{EchoProvider, Gate, ScriptedProvider, Turn};
 pub use runtime::plugin::{Plugin, ToolContext};
-pub use runtime::provider::{
-    LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, StopReason, ToolMode, ToolSpec, Usage,
-};
+pub use runtime::provider::{LlmProvider, ModelRequest, ModelStream, ToolMode, ToolSpec};
+pub use runtime::replay::ModelTarget;
 pub use runtime::report::{Queued, RunOutcome, RunReport, Update};
 pub use runtime::rounds::{Round, SchedulerConfig};
 pub use runtime::run::{Canceller, Input, Run};

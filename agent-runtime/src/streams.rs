@@ -18,8 +18,12 @@ const PAGE: usize = 200;
 const PAGE_BYTES: usize = 256 << 10;
 
 /// Types of the events that are messages of a conversation.
-const MESSAGES: [EventType; 3] =
-    [EventType::USER_MESSAGE, EventType::USER_DEFINE_OUTCOME, EventType::AGENT_MESSAGE];
+const MESSAGES: [EventType; 4] = [
+    EventType::USER_MESSAGE,
+    EventType::USER_DEFINE_OUTCOME,
+    EventType::AGENT_MESSAGE,
+    EventType::AGENT_PART,
+];
 
 /// Message of a person or of the agent in a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,9 +39,9 @@ pub struct ConversationMessage {
     pub at: Timestamp,
     /// Run that wrote the message; `None` for a message of a person.
     pub run: Option<RunId>,
-    /// Text of the message, as the event stores it.
+    /// Text of the message, as the event stores it; empty for a medium.
     pub text: String,
-    /// Parts of the message, like images; empty for a plain text.
+    /// Parts of the message, like images or a refusal; empty for a plain text.
     pub parts: Vec<Part>,
     /// Sources that the text cites.
     pub citations: Vec<Citation>,
@@ -48,7 +52,8 @@ pub struct ConversationMessage {
 impl ConversationMessage {
     /// Returns the message that an event stores; `None` if it stores none.
     ///
-    /// Messages are those of people, outcomes that people define, and those of the agent.
+    /// Messages are those of people, outcomes that people define, and those of the agent: its texts, refusals and
+    /// media. What a provider ran itself is none.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -81,6 +86,15 @@ impl ConversationMessage {
                 (Role::User, message)
             }
             EventPayload::AgentMessage(message) => (Role::Agent, message),
+            EventPayload::AgentPart(item) => match &item.content {
+                Part::Refusal { text, .. } => {
+                    let mut message = Message::new(text);
+                    message.parts.push(item.content);
+                    (Role::Agent, message)
+                }
+                part if part.media().is_some() => (Role::Agent, Message::new("").with_part(item.content)),
+                _ => return Ok(None),
+            },
             _ => return Ok(None),
         };
         let (author, run) = (event.actor.clone(), event.run);
@@ -149,7 +163,7 @@ impl Conversation {
     /// Streams the messages of the conversation, oldest first. Holds one page in memory.
     ///
     /// The stream contains the messages of people and of the agent in the visible history, as it is when the stream is
-    /// first polled. Messages of the session from which this one was forked are included, and so are
+    /// first polled. Each text, refusal and medium of an answer is a message of its own. Messages of the session from which this one was forked are included, and so are
     /// [compacted](Self::compact) ones, because a compaction changes only the context of a model. Messages from before
     /// the history was last [cleared](Self::clear) are not. Tool calls, reasoning and texts of the system are in the
     /// [history](Self::history).

@@ -79,6 +79,10 @@ pub mod cookbook {
     #[doc = include_str!("../cookbook/write-a-model-provider.md")]
     pub mod write_a_model_provider {}
 
+    /// `return-signed-reasoning.md`.
+    #[doc = include_str!("../cookbook/return-signed-reasoning.md")]
+    pub mod return_signed_reasoning {}
+
     /// `test-your-agent.md`.
     #[doc = include_str!("../cookbook/test-your-agent.md")]
     pub mod test_your_agent {}

@@ -11,7 +11,7 @@ use agent_core::json::{RawFields, RawJson};
 use agent_core::model::Patch;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::state::SessionState;
-use agent_core::store::{Cursor, Damaged, ReadEvents, SessionQuery};
+use agent_core::store::{Cursor, Damaged, SessionQuery};
 use agent_core::{Error, ErrorKind, Seq, SessionId, SessionStoreExt, WorkspaceId};
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ use crate::chat::counted;
 use crate::failure::Failure;
 use crate::help::examples;
 use crate::screen::spoken;
-use crate::slash::{SHOWN, minute};
+use crate::slash::{minute, newest_shown};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum SessionCommand {
@@ -61,7 +61,7 @@ pub(crate) enum SessionCommand {
     Show {
         /// Session id
         id: SessionId,
-        /// Number of messages
+        /// Number of messages, tool calls and results
         #[arg(long, value_name = "N", default_value = "10")]
         turns: usize,
     },
@@ -287,8 +287,7 @@ async fn show(site: &Site<'_>, id: SessionId, turns: usize) -> Result<(), Failur
     let session = site.storage.sessions.load(id).await?;
     let mut turns_page = agent_core::store::EventPage::new(Vec::new());
     if turns > 0 && session.status.state != SessionState::Deleted {
-        let read = ReadEvents::last(turns).with_after(session.visible_from).with_types(SHOWN);
-        turns_page = site.storage.sessions.history_of(&session, read).await?;
+        turns_page = newest_shown(&*site.storage.sessions, &session, turns).await?;
     }
     if site.out.is_json() {
         let mut whole = value(&session.to_json())?;

@@ -607,7 +607,8 @@ fn checked_size(session: SessionId, data: &RawJson, extra: &RawFields) -> Result
     let size = data.get().len() + extra.size_bytes();
     if size > EVENT_MAX_BYTES {
         return Err(Error::limit(format!(
-            "an event of {size} bytes for session {session}; at most {EVENT_MAX_BYTES} fit, store more as a blob"
+            "an event of {size} bytes for session {session}; at most {EVENT_MAX_BYTES} fit; make it smaller, \
+             or give the address of a medium instead of its bytes"
         )));
     }
     Ok(size)

@@ -74,6 +74,24 @@ macro_rules! bodies {
 
 event_types!(bodies);
 
+impl EventPayload {
+    /// Checks what the types do not check, as a commit does: the lengths of names, and the content of messages.
+    ///
+    /// ```
+    /// use agent_core::event::{EventPayload, Message};
+    ///
+    /// let message = Message::new("A cat").with_shown(99);
+    /// assert!(EventPayload::AgentMessage(message).check().is_err());
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` or `LimitExceeded`, with a text that names what is wrong.
+    pub fn check(&self) -> Result<()> {
+        check_body(self)
+    }
+}
+
 /// Checks what the types do not check: the lengths of names and notes, and the content of messages.
 pub(crate) fn check_body(body: &EventPayload) -> Result<()> {
     match body {

@@ -433,6 +433,13 @@ pub trait SessionStoreExt: SessionStore {
                     now.id, now.head
                 )));
             }
+            let open_call = |at: Seq, safe: Seq| {
+                let safe = if safe > Seq::ZERO { format!("at {safe} or ") } else { String::new() };
+                Err(Error::invalid(format!(
+                    "a tool call is open at event {at} of session {}; fork {safe}after its result",
+                    now.id
+                )))
+            };
             if let Some((before, after)) = history::inside_commit(self, &now, at).await? {
                 if asked {
                     let before = if before > Seq::ZERO { format!("{before} or ") } else { String::new() };
@@ -441,17 +448,17 @@ pub trait SessionStoreExt: SessionStore {
                         now.id
                     )));
                 }
+                if before == Seq::ZERO {
+                    return open_call(after, before);
+                }
                 at = before;
             }
             let mut past = history::fold_to(self, &now, at).await?;
             // A call that was closed since may have been open where the first of the open ones was made.
             while !past.open_calls.is_empty() {
                 let safe = history::commit_end_before(self, &now, past.pair_safe_head()).await?;
-                if asked {
-                    return Err(Error::invalid(format!(
-                        "a tool call is open at event {at} of session {}; fork at {safe} or after its result",
-                        now.id
-                    )));
+                if asked || safe == Seq::ZERO {
+                    return open_call(at, safe);
                 }
                 at = safe;
                 past = history::fold_to(self, &now, at).await?;

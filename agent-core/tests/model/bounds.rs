@@ -306,6 +306,13 @@ fn summary_covers_only_visible_closed_events() {
         commit(driver, Compaction::new(until, "s").with_inputs(done.min(until), claimed))
     };
     let mut driver = Driver::created();
+    driver.event(NewEvent::agent_message("x")).unwrap();
+    let head = driver.now().head;
+    let mut half = Compaction::new(head, "s").with_inputs(Seq::ZERO, Seq::ZERO);
+    half.claimed = None;
+    assert!(!commit(&mut driver, half), "what was claimed is not said");
+    assert!(commit(&mut driver, Compaction::new(head, "s")), "no input is open");
+    let mut driver = Driver::created();
     for _ in 0..4 {
         driver.event(NewEvent::user_message("x")).unwrap();
     }

@@ -523,3 +523,17 @@ fn mounts_are_found_by_their_names() {
     assert_eq!(set.get("c"), None);
     assert_eq!(set.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["a", "b"]);
 }
+
+/// A call that was open from the first commit on leaves no point before it; that is said, and is no damage.
+#[tokio::test]
+async fn a_call_of_the_first_commit_allows_no_earlier_fork() {
+    let (store, effects) = (MemoryStore::new(), Effects::default());
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let calling = NewEvent::tool_use("c".parse().unwrap(), "look", RawJson::empty_object());
+    let now = store.commit(Commit::create(&effects, new).with_event(calling)).await.unwrap().session;
+    for at in [None, Some(now.head)] {
+        let refused = store.fork(&effects, now.id, at).await.unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::InvalidInput, "{refused}");
+        assert!(refused.to_string().contains("after its result"), "{refused}");
+    }
+}

@@ -3,77 +3,10 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use agent_core::event::{EventPayload, Message, ToolOutcome, ToolUse};
+use crate::context::message::{AgentItem, AgentMessage, Content, ItemContent, ModelMessage, ModelToolResult};
+use agent_core::event::{AgentResponse, EventPayload, Message, ToolOutcome};
 use agent_core::model::CallId;
 use agent_core::{CommitId, Seq};
-
-/// One message of a conversation, in the form that a model receives.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ModelMessage {
-    /// Summary that replaces the older part of the conversation; always the first message, if there is one. Providers
-    /// receive it as a message of the user.
-    Summary(String),
-    /// Message of a person.
-    User(String),
-    /// Text that the system inserted at this point.
-    System(String),
-    /// Text of the agent, and the tools that it called; the results of the calls come next.
-    #[non_exhaustive]
-    Agent {
-        /// Text; may be empty if the agent called tools.
-        text: String,
-        /// Tool calls.
-        calls: Vec<ToolUse>,
-    },
-    /// Results of the calls in the previous message, one for each, in the same order.
-    ToolResults(Vec<ModelToolResult>),
-}
-
-impl ModelMessage {
-    /// Creates a message of the agent without tool calls.
-    ///
-    /// ```
-    /// use agent_runtime::context::ModelMessage;
-    ///
-    /// let message = ModelMessage::agent("Hello");
-    /// assert!(matches!(&message, ModelMessage::Agent { text, calls, .. } if text == "Hello" && calls.is_empty()));
-    /// ```
-    pub fn agent(text: impl Into<String>) -> Self {
-        Self::Agent { text: text.into(), calls: Vec::new() }
-    }
-
-    /// Returns the approximate number of bytes of the message.
-    ///
-    /// ```
-    /// use agent_runtime::context::ModelMessage;
-    ///
-    /// assert_eq!(ModelMessage::User("Hello".to_owned()).size_bytes(), 5);
-    /// ```
-    pub fn size_bytes(&self) -> usize {
-        match self {
-            Self::Summary(text) | Self::User(text) | Self::System(text) => text.len(),
-            Self::Agent { text, calls } => text.len() + calls.iter().map(call_bytes).sum::<usize>(),
-            Self::ToolResults(results) => results.iter().map(|result| result.output.len() + 32).sum(),
-        }
-    }
-}
-
-fn call_bytes(call: &ToolUse) -> usize {
-    call.name.len() + call.input.get().len() + 32
-}
-
-/// Result of a tool call, in the form that a model receives.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ModelToolResult {
-    /// Id of the call.
-    pub call: CallId,
-    /// Outcome of the call.
-    pub outcome: ToolOutcome,
-    /// Output as text: the characters of a JSON string, any other value as JSON.
-    pub output: String,
-}
 
 /// Maximum bytes of a text, and of the output of a tool, that are shown whole if the event does not say how much is
 /// shown. Constants, because what a model was once given must not change with a configuration.
@@ -83,21 +16,23 @@ const OUTPUT_MAX_BYTES: usize = 64 << 10;
 /// Bytes that are shown of a longer text: half from its beginning, half from its end.
 const SHORTENED_BYTES: usize = 64 << 10;
 
-/// Part of an event that the assembly needs.
+/// Piece of a history that the assembly needs.
 #[derive(Clone, Debug)]
-pub(super) enum Part {
+pub(super) enum Piece {
     Input {
         seq: Seq,
-        text: String,
+        content: Content,
     },
     System(String),
-    Agent {
+    /// Items of an answer, of one event.
+    Items {
         commit: CommitId,
-        text: String,
+        items: Vec<AgentItem>,
     },
-    Call {
+    /// End of the items of an answer.
+    Response {
         commit: CommitId,
-        call: ToolUse,
+        response: Box<AgentResponse>,
     },
     Result(ModelToolResult),
     /// Result that the log does not keep; a model is given neither it nor its call.
@@ -127,41 +62,67 @@ impl Taken {
     }
 }
 
-impl Part {
+impl Piece {
     pub(super) fn size_bytes(&self) -> usize {
         match self {
-            Self::Input { text, .. } | Self::System(text) | Self::Agent { text, .. } => text.len(),
-            Self::Call { call, .. } => call_bytes(call),
-            Self::Result(result) => result.output.len() + 32,
-            Self::Taken(_) | Self::Omitted(_) => 0,
+            Self::Input { content, .. } => content.size_bytes(),
+            Self::System(text) => text.len(),
+            Self::Items { items, .. } => items.iter().map(AgentItem::size_bytes).sum(),
+            Self::Result(result) => result.size_bytes(),
+            Self::Response { .. } | Self::Taken(_) | Self::Omitted(_) => 0,
         }
     }
 
-    /// Returns whether the part counts as a message.
-    pub(super) fn is_message(&self) -> bool {
-        !matches!(self, Self::Taken(_) | Self::Result(_) | Self::Omitted(_))
+    /// Returns the number of messages as which the piece counts.
+    pub(super) fn messages(&self) -> usize {
+        match self {
+            Self::Input { .. } | Self::System(_) => 1,
+            Self::Items { items, .. } => items.iter().filter(|item| item.is_message()).count(),
+            Self::Response { .. } | Self::Taken(_) | Self::Result(_) | Self::Omitted(_) => 0,
+        }
     }
 
-    /// Returns the part for a payload, if there is one. What is shown of a long text depends on the event alone.
+    /// Returns the calls in the piece.
+    pub(super) fn calls(&self) -> impl Iterator<Item = &CallId> {
+        let items = if let Self::Items { items, .. } = self { &items[..] } else { &[] };
+        items.iter().filter_map(AgentItem::as_call).map(|call| &call.call)
+    }
+
+    /// Returns the piece for a payload, if there is one. What is shown of a long text depends on the event alone.
     pub(super) fn of(body: EventPayload, seq: Seq, commit: CommitId) -> Option<Self> {
+        let one = |item| Self::Items { commit, items: vec![item] };
         Some(match body {
             EventPayload::UserMessage(message) | EventPayload::UserDefineOutcome(message) => {
-                Self::Input { seq, text: shown_text(message) }
+                let shown = shown_text(&message);
+                Self::Input { seq, content: Content::of(message, shown) }
             }
             EventPayload::SystemMessage(message) if !message.custom => {
                 Self::System(whole_or_ends(message.text, TEXT_MAX_BYTES))
             }
-            EventPayload::AgentMessage(message) => Self::Agent { commit, text: shown_text(message) },
-            EventPayload::AgentToolUse(call) | EventPayload::AgentCustomToolUse(call) => {
-                Self::Call { commit, call }
+            EventPayload::AgentMessage(message) => {
+                let shown = shown_text(&message);
+                Self::Items { commit, items: AgentItem::of(message, shown) }
             }
+            EventPayload::AgentThinking(message) => {
+                one(AgentItem { native: message.native, ..AgentItem::reasoning(message.text) })
+            }
+            EventPayload::AgentPart(part) => {
+                one(AgentItem { native: part.native, ..AgentItem::part(part.content) })
+            }
+            EventPayload::AgentToolUse(call) | EventPayload::AgentCustomToolUse(call) => {
+                one(AgentItem::call(call))
+            }
+            EventPayload::AgentResponse(response) => Self::Response { commit, response: Box::new(response) },
             EventPayload::AgentToolResult(result) | EventPayload::UserCustomToolResult(result) => {
                 let text = result.output.to::<String>();
                 let output = text.unwrap_or_else(|_| result.output.get().to_owned());
                 // A preview is what every model is given.
                 let max = if result.full.is_some() { usize::MAX } else { OUTPUT_MAX_BYTES };
                 let output = whole_or_ends(output, max);
-                let shown = ModelToolResult { call: result.call, outcome: result.outcome, output };
+                let shown = ModelToolResult {
+                    content: result.content,
+                    ..ModelToolResult::new(result.call, result.outcome, output)
+                };
                 if result.omitted { Self::Omitted(shown.call) } else { Self::Result(shown) }
             }
             _ => return None,
@@ -170,10 +131,11 @@ impl Part {
 }
 
 /// Returns as much of a message's text as its event says.
-fn shown_text(message: Message) -> String {
+fn shown_text(message: &Message) -> String {
+    let text = message.text.clone();
     match message.shown {
-        Some(bytes) => shortened(message.text, usize::try_from(bytes).unwrap_or(usize::MAX)),
-        None => whole_or_ends(message.text, TEXT_MAX_BYTES),
+        Some(bytes) => shortened(text, usize::try_from(bytes).unwrap_or(usize::MAX)),
+        None => whole_or_ends(text, TEXT_MAX_BYTES),
     }
 }
 
@@ -182,11 +144,13 @@ fn whole_or_ends(text: String, max: usize) -> String {
     if text.len() <= max { text } else { shortened(text, SHORTENED_BYTES) }
 }
 
-/// Returns the text, or its beginning and its end if it has more than `max` bytes; never cut inside a character.
+/// Returns the text, or its beginning and its end if it has more than `max` bytes.
 pub(crate) fn shortened(text: String, max: usize) -> String {
-    if text.len() <= max {
-        return text;
-    }
+    if text.len() <= max { text } else { ends(&text, max) }
+}
+
+/// Returns the beginning and the end of a text of more than `max` bytes; never cut inside a character.
+pub(crate) fn ends(text: &str, max: usize) -> String {
     let head = text.floor_char_boundary(max / 2);
     let tail = text.ceil_char_boundary(text.len() - max / 2);
     format!("{}\n[… {} bytes left out …]\n{}", &text[..head], tail - head, &text[tail..])
@@ -200,56 +164,96 @@ fn is_blank(text: &str) -> bool {
 /// Messages that are kept or dropped together.
 pub(super) type Block = Vec<ModelMessage>;
 
-/// Message of the agent whose calls wait for their results.
+/// Answer of the agent, to which items and results are added.
 struct OpenMessage {
     commit: CommitId,
-    text: String,
-    calls: Vec<ToolUse>,
+    items: Vec<AgentItem>,
+    response: Option<Box<AgentResponse>>,
     /// Results so far; `None` for one that the log does not keep.
     results: HashMap<CallId, Option<ModelToolResult>>,
 }
 
-/// Assembler of parts, oldest first, into blocks.
+impl OpenMessage {
+    fn has_call(&self, id: &CallId) -> bool {
+        self.items.iter().filter_map(AgentItem::as_call).any(|call| call.call == *id)
+    }
+
+    /// Returns whether a call has no result yet.
+    fn waits(&self) -> bool {
+        self.results.len() < self.items.iter().filter(|item| item.as_call().is_some()).count()
+    }
+}
+
+/// Assembler of pieces, oldest first, into blocks.
 #[derive(Default)]
 struct Assembler {
     blocks: Vec<Block>,
     /// Inputs that no run has claimed yet.
-    waiting: VecDeque<(Seq, String)>,
+    waiting: VecDeque<(Seq, Content)>,
     open: Option<OpenMessage>,
     /// Messages that arrived while calls were open; they follow when the calls are closed.
     deferred: Vec<Block>,
     /// Call ids that are in use.
     used: HashSet<CallId>,
+    /// Commits of answers whose end is recorded. Their items are one message, in the provider's order.
+    marked: HashSet<CommitId>,
 }
 
-/// Assembles parts, oldest first, into blocks; inputs after `taken` are left out.
-pub(super) fn assemble<'a>(parts: impl IntoIterator<Item = &'a Part>, taken: Seq) -> Vec<Block> {
-    let mut assembler = Assembler::default();
-    for part in parts {
-        assembler.add(part);
+/// Assembles pieces, oldest first, into blocks; inputs after `taken` are left out.
+pub(super) fn assemble<'a>(pieces: impl IntoIterator<Item = &'a Piece>, taken: Seq) -> Vec<Block> {
+    let pieces: Vec<_> = pieces.into_iter().collect();
+    let ends = pieces.iter().filter_map(|piece| match piece {
+        Piece::Response { commit, .. } => Some(*commit),
+        _ => None,
+    });
+    let mut assembler = Assembler { marked: ends.collect(), ..Assembler::default() };
+    for piece in pieces {
+        assembler.add(piece);
     }
     assembler.take(taken);
     assembler.close();
     assembler.blocks
 }
 
+/// Puts each answer in front of what others wrote while it was made, as its request was built before that. The pieces
+/// come with the ends of their commits; those up to `start` precede every answer.
+pub(super) fn in_order(pieces: &mut [(Seq, &Piece)], start: Seq) {
+    for at in 0..pieces.len() {
+        let (end, Piece::Response { response, .. }) = pieces[at] else { continue };
+        let is_answer = |(of, piece): &(Seq, &Piece)| {
+            *of == end && matches!(piece, Piece::Items { .. } | Piece::Result(_) | Piece::Omitted(_))
+        };
+        let first = pieces[..at].iter().rposition(|piece| !is_answer(piece)).map_or(0, |last| last + 1);
+        let is_before = |(of, _): &(Seq, &Piece)| *of <= response.after.max(start);
+        let place = pieces[..first].iter().rposition(is_before).map_or(0, |last| last + 1);
+        pieces[place..=at].rotate_left(first - place);
+    }
+}
+
 impl Assembler {
-    fn add(&mut self, part: &Part) {
-        match part {
-            Part::Input { seq, text } => self.waiting.push_back((*seq, text.clone())),
-            Part::Taken(taken) => self.take(taken.last()),
-            Part::System(text) if is_blank(text) => {}
-            Part::System(text) => self.emit(vec![ModelMessage::System(text.clone())]),
-            Part::Agent { commit, text } => self.say(*commit, text),
-            Part::Call { commit, call } => self.call(*commit, call),
-            Part::Result(result) => self.result(&result.call, Some(result)),
-            Part::Omitted(call) => self.result(call, None),
+    fn add(&mut self, piece: &Piece) {
+        match piece {
+            Piece::Input { seq, content } => self.waiting.push_back((*seq, content.clone())),
+            Piece::Taken(taken) => self.take(taken.last()),
+            Piece::System(text) if is_blank(text) => {}
+            Piece::System(text) => self.emit(vec![ModelMessage::System(text.clone())]),
+            Piece::Items { commit, items } => items.iter().for_each(|item| self.item(*commit, item)),
+            Piece::Response { commit, response } => {
+                if let Some(open) = self.open.as_mut().filter(|open| open.commit == *commit) {
+                    open.response = Some(response.clone());
+                }
+            }
+            Piece::Result(result) => self.result(&result.call, Some(result)),
+            Piece::Omitted(call) => self.result(call, None),
         }
     }
 
+    fn waits(&self) -> bool {
+        self.open.as_ref().is_some_and(OpenMessage::waits)
+    }
+
     fn emit(&mut self, block: Block) {
-        let is_open = self.open.as_ref().is_some_and(|open| !open.calls.is_empty());
-        if is_open {
+        if self.waits() {
             self.deferred.push(block);
             return;
         }
@@ -258,51 +262,66 @@ impl Assembler {
     }
 
     fn take(&mut self, seq: Seq) {
-        while let Some((_, text)) = self.waiting.pop_front_if(|(at, _)| *at <= seq) {
+        while let Some((_, content)) = self.waiting.pop_front_if(|(at, _)| *at <= seq) {
             // Blank inputs occur in older stores and in restored logs; a provider needs a text to answer.
-            let text = if is_blank(&text) { "(no text)".to_owned() } else { text };
-            self.emit(vec![ModelMessage::User(text)]);
+            let content = if content.is_blank() { "(no text)".into() } else { content };
+            self.emit(vec![ModelMessage::User(content)]);
         }
     }
 
-    fn say(&mut self, commit: CommitId, text: &str) {
-        if is_blank(text) {
+    /// Adds an item of an answer.
+    fn item(&mut self, commit: CommitId, item: &AgentItem) {
+        if let ItemContent::Text { text, .. } = &item.content
+            && is_blank(text)
+            && item.native.is_none()
+        {
             return;
         }
-        if self.open.as_ref().is_some_and(|open| !open.calls.is_empty()) {
-            self.deferred.push(vec![ModelMessage::agent(text)]);
+        let is_marked = self.marked.contains(&commit);
+        let is_same = self.open.as_ref().is_some_and(|open| open.commit == commit);
+        if is_marked && (is_same || !self.waits()) {
+            if !is_same {
+                self.close();
+            }
+            self.push(commit, item.clone());
             return;
         }
-        self.close();
-        self.open =
-            Some(OpenMessage { commit, text: text.to_owned(), calls: Vec::new(), results: HashMap::new() });
-    }
-
-    fn call(&mut self, commit: CommitId, call: &ToolUse) {
-        // A text of another commit is another message; calls that are open at the same time are one.
-        let fits = self.open.as_ref().is_some_and(|open| !open.calls.is_empty() || open.commit == commit);
-        if !fits {
+        // Without the end of its answer nobody knows to whom an item's own form could be given. An answer beside open
+        // calls of another one is of another program.
+        let message = AgentMessage::from(vec![item.clone()]).canonical();
+        let Some(item) = message.items.into_iter().next() else { return };
+        if item.as_call().is_some() {
+            // A text of another commit is another message; calls that are open at the same time are one.
+            if !(self.waits() || is_same) {
+                self.close();
+            }
+            self.push(commit, item);
+        } else if self.waits() {
+            self.deferred.push(vec![ModelMessage::Agent(vec![item].into())]);
+        } else {
             self.close();
+            self.push(commit, item);
         }
+    }
+
+    fn push(&mut self, commit: CommitId, item: AgentItem) {
         let open = self.open.get_or_insert_with(|| OpenMessage {
             commit,
-            text: String::new(),
-            calls: Vec::new(),
+            items: Vec::new(),
+            response: None,
             results: HashMap::new(),
         });
-        if !open.calls.iter().any(|other| other.call == call.call) {
-            open.calls.push(call.clone());
+        if item.as_call().is_none_or(|call| !open.has_call(&call.call)) {
+            open.items.push(item);
         }
     }
 
     fn result(&mut self, id: &CallId, result: Option<&ModelToolResult>) {
         // A result without its call is left out: the call was cut off, or is missing in the log.
-        let Some(open) = &mut self.open else { return };
-        if !open.calls.iter().any(|call| call.call == *id) {
-            return;
-        }
+        let Some(open) = self.open.as_mut().filter(|open| open.has_call(id)) else { return };
         open.results.entry(id.clone()).or_insert_with(|| result.cloned());
-        if open.results.len() == open.calls.len() {
+        // More items of a marked answer may follow the result of a call that was refused.
+        if !open.waits() && !self.marked.contains(&open.commit) {
             self.close();
         }
     }
@@ -310,28 +329,28 @@ impl Assembler {
     /// Ends the agent's message: calls without a result get one that says they were interrupted.
     fn close(&mut self) {
         if let Some(mut open) = self.open.take() {
-            let (mut calls, mut results) = (Vec::new(), Vec::new());
-            for mut call in open.calls {
+            let mut results = Vec::new();
+            open.items.retain_mut(|item| {
+                let ItemContent::Call(call) = &mut item.content else { return true };
                 let result = open.results.remove(&call.call).unwrap_or_else(|| {
-                    let output = "interrupted, outcome unknown".to_owned();
-                    Some(ModelToolResult {
-                        call: call.call.clone(),
-                        outcome: ToolOutcome::Interrupted,
-                        output,
-                    })
+                    let output = "interrupted, outcome unknown";
+                    Some(ModelToolResult::new(call.call.clone(), ToolOutcome::Interrupted, output))
                 });
-                let Some(mut result) = result.filter(|_| !call.omitted) else { continue };
-                call.call = unique(&mut self.used, &call.call);
-                result.call = call.call.clone();
-                calls.push(call);
-                results.push(result);
-            }
-            if !open.text.is_empty() || !calls.is_empty() {
-                let mut block = vec![ModelMessage::Agent { text: open.text, calls }];
-                if !results.is_empty() {
-                    block.push(ModelMessage::ToolResults(results));
+                let Some(mut result) = result.filter(|_| !call.omitted) else { return false };
+                let id = unique(&mut self.used, &call.call);
+                if id != call.call {
+                    (call.call, item.native) = (id, None);
                 }
-                self.blocks.push(block);
+                result.call = call.call.clone();
+                results.push(result);
+                true
+            });
+            let message = AgentMessage { items: open.items, response: open.response };
+            if !message.items.is_empty() {
+                self.blocks.push(vec![ModelMessage::Agent(message)]);
+            }
+            if let Some(block) = self.blocks.last_mut().filter(|_| !results.is_empty()) {
+                block.push(ModelMessage::ToolResults(results));
             }
         }
         self.blocks.append(&mut self.deferred);

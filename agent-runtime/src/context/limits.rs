@@ -14,8 +14,10 @@ pub struct ContextLimits {
     pub messages: usize,
     /// Maximum bytes of text; default 512 KiB. The last exchange is always included, also if it has more.
     pub bytes: usize,
-    /// Maximum bytes of one tool's output; default 32 KiB. Of a longer output, the beginning and the end are stored,
-    /// and a model is given the same. The results of one answer together have at most half of `bytes`.
+    /// Maximum bytes of one tool's output; default 32 KiB. Of a longer output, a model is given the beginning and the end
+    /// ([`ToolResult::output`](agent_core::event::ToolResult)), and the log has the whole beside them
+    /// ([`full`](field@agent_core::event::ToolResult::full)). The results of one answer together have at most half of
+    /// `bytes`. An output that does not fit in an event of 16 MiB is an error result instead.
     pub tool_output_bytes: usize,
 }
 

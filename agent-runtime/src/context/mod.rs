@@ -2,11 +2,12 @@
 
 mod assemble;
 mod limits;
+mod message;
 mod model_context;
 mod window;
 
-pub use assemble::{ModelMessage, ModelToolResult};
-pub(crate) use assemble::{TEXT_MAX_BYTES, shortened};
+pub(crate) use assemble::{TEXT_MAX_BYTES, ends, shortened};
 pub use limits::ContextLimits;
+pub use message::{AgentItem, AgentMessage, Content, ItemContent, ModelMessage, ModelToolResult};
 pub use model_context::ModelContext;
 pub(crate) use window::Point;

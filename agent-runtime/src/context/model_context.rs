@@ -3,8 +3,9 @@
 //! What a model is given is a function of the log that only grows: for a longer log, the messages of the shorter one are
 //! its first messages, byte for byte, until an event opens a new window (a compaction, or a cleared history).
 
-use crate::context::assemble::{Block, ModelMessage, Part, Taken, assemble};
+use crate::context::assemble::{Block, Piece, Taken, assemble};
 use crate::context::limits::ContextLimits;
+use crate::context::message::ModelMessage;
 use crate::context::window::{Point, Window};
 use agent_core::event::{Compaction, Event, EventPayload, EventType};
 use agent_core::model::CallId;
@@ -26,7 +27,7 @@ pub struct ModelContext {
     system: Option<String>,
     window: Window,
     /// Input that the oldest events of a window answer that was not read to its beginning.
-    asked: Option<Part>,
+    asked: Option<Piece>,
     taken: Seq,
     /// True if the window was not read to its beginning, because of the limits or of damage.
     cut: bool,
@@ -89,6 +90,8 @@ impl ModelContext {
         {
             context.system = Some(prompt.text);
         }
+        let open = session.open_calls.iter().map(|open| open.call.clone());
+        context.window = context.window.with_open(open);
         let oldest = context.read_back(store, session).await?;
         if context.cut {
             context.find_question(store, session, oldest).await?;
@@ -115,6 +118,9 @@ impl ModelContext {
                 self.cut = true;
                 break;
             }
+            // Beyond the limits only a call is looked for, which may be far away.
+            let is_search = self.window.is_over(&self.limits);
+            let read = if is_search { read.with_max_bytes(1 << 20) } else { read };
             let page = match store.history_of(session, read).await {
                 Ok(page) => page,
                 Err(error) if *error.kind() == ErrorKind::Corrupt && !self.window.is_empty() => {
@@ -129,7 +135,7 @@ impl ModelContext {
                 inside = (event.n > 1).then(|| end_of(event));
                 let mark = taken_by(event);
                 if let Some(taken) = mark {
-                    self.window.push_front(end_of(event), Part::Taken(taken));
+                    self.window.push_front(end_of(event), Piece::Taken(taken));
                 }
                 // An event that cannot be decoded is left out for the model, and stays in the log.
                 if let Ok(Some(part)) = part_of(event) {
@@ -156,11 +162,11 @@ impl ModelContext {
         S: SessionStore + ?Sized,
     {
         let marks = self.window.parts().filter_map(|part| match part {
-            Part::Taken(taken) => Some(taken.last()),
+            Piece::Taken(taken) => Some(taken.last()),
             _ => None,
         });
         let taken = marks.max().max(Some(self.taken));
-        let is_taken = |part: &Part| matches!(part, Part::Input { seq, .. } if Some(*seq) <= taken);
+        let is_taken = |part: &Piece| matches!(part, Piece::Input { seq, .. } if Some(*seq) <= taken);
         let is_read = self.window.parts().any(is_taken);
         if is_read || session.last_input <= session.visible_from || !self.damaged.is_empty() {
             return Ok(());
@@ -170,7 +176,7 @@ impl ModelContext {
     }
 
     /// Returns the newest input before an event.
-    async fn newest_input<S>(&self, store: &S, session: &Session, before: Seq) -> Result<Option<Part>>
+    async fn newest_input<S>(&self, store: &S, session: &Session, before: Seq) -> Result<Option<Piece>>
     where
         S: SessionStore + ?Sized,
     {
@@ -182,7 +188,7 @@ impl ModelContext {
 
     /// Adds an event that the run itself has stored. `end` is the last event of its commit.
     pub(crate) fn push(&mut self, body: EventPayload, commit: CommitId, end: Seq) {
-        if let Some(part) = Part::of(body, end, commit) {
+        if let Some(part) = Piece::of(body, end, commit) {
             self.window.push_back(end, part);
         }
     }
@@ -194,7 +200,7 @@ impl ModelContext {
             self.window.push_back(end, part);
         }
         if let Some(taken) = taken_by(event) {
-            self.window.push_back(end, Part::Taken(taken));
+            self.window.push_back(end, Piece::Taken(taken));
         }
         match &event.kind {
             kind if *kind == EventType::SESSION_COMPACTED => {
@@ -233,6 +239,11 @@ impl ModelContext {
         self.needs_compaction().then(|| self.window.point(if over { &self.limits } else { &all })).flatten()
     }
 
+    /// Returns the position after which at most half of the window is left; `None` if it cannot be divided.
+    pub(crate) fn middle(&self) -> Option<Point> {
+        self.window.middle()
+    }
+
     /// Returns the compaction for a position. Reads the newest input before it if the window does not show which are
     /// answered there.
     pub(crate) async fn compaction<S>(
@@ -269,11 +280,12 @@ impl ModelContext {
             Err(error) if *error.kind() == ErrorKind::Corrupt => None,
             found => found?,
         };
-        let done = match asked {
-            Some(Part::Input { seq, .. }) => Seq::new(seq.get().saturating_sub(1)),
+        let asked = match asked {
+            Some(Piece::Input { seq, .. }) => Seq::new(seq.get().saturating_sub(1)),
             _ => claimed,
         };
-        Ok(Taken { claimed, done })
+        // No more is answered there than is answered now.
+        Ok(Taken { claimed, done: asked.min(done) })
     }
 
     /// Returns the messages that a summary up to a position replaces.
@@ -283,7 +295,7 @@ impl ModelContext {
 
     /// Returns whether the context contains a call with this id.
     pub(crate) fn has_call(&self, id: &CallId) -> bool {
-        self.window.parts().any(|part| matches!(part, Part::Call { call, .. } if call.call == *id))
+        self.window.parts().any(|part| part.calls().any(|call| call == id))
     }
 
     /// Returns the session's own system prompt; `None` if it has none.
@@ -344,7 +356,7 @@ impl ModelContext {
     /// # let record = chat.refresh().await?;
     /// # let sessions = &*agent.storage().sessions;
     /// let context = ModelContext::read(sessions, &record, ContextLimits::new(2, 100_000)).await?;
-    /// assert_eq!(context.messages(), [ModelMessage::User("three".to_owned()), ModelMessage::agent("three")]);
+    /// assert_eq!(context.messages(), [ModelMessage::user("three"), ModelMessage::agent("three")]);
     /// # Ok(()) }
     /// ```
     pub fn messages(&self) -> Vec<ModelMessage> {
@@ -366,13 +378,13 @@ impl ModelContext {
     }
 
     fn all(&self) -> Vec<ModelMessage> {
-        let blocks = assemble(self.window.parts(), self.taken);
+        let blocks = self.window.assembled(usize::MAX, self.taken);
         self.head().into_iter().chain(blocks.into_iter().flatten()).collect()
     }
 
     /// Returns the newest messages that fit the limits, from a message of a person on.
     fn newest(&self) -> Vec<ModelMessage> {
-        let mut blocks = assemble(self.window.parts(), self.taken);
+        let mut blocks = self.window.assembled(usize::MAX, self.taken);
         let summary = self.head();
         let (mut count, mut bytes) = summary.as_ref().map_or((0, 0), |summary| (1, summary.size_bytes()));
         let mut from = blocks.len();
@@ -410,8 +422,8 @@ fn is_input(block: &Block) -> bool {
     matches!(block.first(), Some(ModelMessage::User(_)))
 }
 
-fn part_of(event: &Event) -> Result<Option<Part>> {
-    Ok(Part::of(event.decode()?, event.seq, event.commit))
+fn part_of(event: &Event) -> Result<Option<Piece>> {
+    Ok(Piece::of(event.decode()?, event.seq, event.commit))
 }
 
 /// Returns the last event of an event's commit.
@@ -433,7 +445,7 @@ fn taken_by(event: &Event) -> Option<Taken> {
 }
 
 /// Returns the inputs after `after`, up to and including `until`, oldest first; the newest of them, if they are many.
-async fn read_inputs<S>(store: &S, session: &Session, after: Seq, until: Seq) -> Result<Vec<Part>>
+async fn read_inputs<S>(store: &S, session: &Session, after: Seq, until: Seq) -> Result<Vec<Piece>>
 where
     S: SessionStore + ?Sized,
 {

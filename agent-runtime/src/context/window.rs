@@ -7,17 +7,18 @@ use agent_core::Seq;
 use agent_core::event::Compaction;
 use agent_core::model::CallId;
 
-use crate::context::assemble::{Block, ModelToolResult, Part, Taken, assemble};
+use crate::context::assemble::{Block, Piece, Taken, assemble, in_order};
 use crate::context::limits::ContextLimits;
+use crate::context::message::ModelToolResult;
 
 /// Maximum bytes of the inputs that are repeated behind a summary; the newest is repeated in any case.
 const REPEATED_MAX_BYTES: usize = 256 << 10;
 
-/// Part of an event, and the last event of its commit.
+/// Piece of an event, and the last event of its commit.
 #[derive(Clone, Debug)]
 struct Placed {
     end: Seq,
-    part: Part,
+    part: Piece,
 }
 
 /// Window of a history.
@@ -30,6 +31,8 @@ pub(super) struct Window {
     parts: VecDeque<Placed>,
     bytes: usize,
     messages: usize,
+    /// Calls that were open when the window was read.
+    open: Vec<CallId>,
     /// True if the parts begin with the first event of the window.
     is_whole: bool,
 }
@@ -55,8 +58,8 @@ impl Window {
     /// summary does not replace, oldest first.
     pub(super) fn behind(
         compaction: &Compaction,
-        inputs: impl IntoIterator<Item = Part>,
-    ) -> (Self, Vec<Part>) {
+        inputs: impl IntoIterator<Item = Piece>,
+    ) -> (Self, Vec<Piece>) {
         let mut window = Self::after(compaction.until);
         window.bytes = compaction.summary.len();
         window.messages = 1;
@@ -64,13 +67,18 @@ impl Window {
         let mut head = newest(inputs.into_iter().collect());
         let claimed = compaction.claimed.unwrap_or(compaction.until);
         let done = compaction.answered.unwrap_or(compaction.until);
-        head.push(Part::Taken(Taken { claimed, done }));
+        head.push(Piece::Taken(Taken { claimed, done }));
         (window, head)
     }
 
+    /// Sets the calls that are open at the end of the window.
+    pub(super) fn with_open(self, calls: impl IntoIterator<Item = CallId>) -> Self {
+        Self { open: calls.into_iter().collect(), ..self }
+    }
+
     /// Returns whether more inputs can be repeated behind a summary than these.
-    pub(super) fn has_room_for(inputs: &[Part]) -> bool {
-        inputs.iter().map(Part::size_bytes).sum::<usize>() <= REPEATED_MAX_BYTES
+    pub(super) fn has_room_for(inputs: &[Piece]) -> bool {
+        inputs.iter().map(Piece::size_bytes).sum::<usize>() <= REPEATED_MAX_BYTES
     }
 
     pub(super) fn summary(&self) -> Option<&str> {
@@ -86,29 +94,29 @@ impl Window {
         self.parts.is_empty()
     }
 
-    pub(super) fn parts(&self) -> impl DoubleEndedIterator<Item = &Part> {
+    pub(super) fn parts(&self) -> impl DoubleEndedIterator<Item = &Piece> {
         self.parts.iter().map(|placed| &placed.part)
     }
 
     /// Adds a part at the end. `end` is the last event of its commit.
-    pub(super) fn push_back(&mut self, end: Seq, part: Part) {
+    pub(super) fn push_back(&mut self, end: Seq, part: Piece) {
         self.count(&part);
         self.parts.push_back(Placed { end, part });
     }
 
     /// Adds a part at the beginning. `end` is the last event of its commit.
-    pub(super) fn push_front(&mut self, end: Seq, part: Part) {
+    pub(super) fn push_front(&mut self, end: Seq, part: Piece) {
         self.count(&part);
         self.parts.push_front(Placed { end, part });
     }
 
-    fn count(&mut self, part: &Part) {
+    fn count(&mut self, part: &Piece) {
         self.bytes += part.size_bytes();
-        self.messages += usize::from(part.is_message());
+        self.messages += part.messages();
     }
 
     /// Marks that the first event of the window was read, and puts the inputs before it that are not replaced.
-    pub(super) fn complete(&mut self, head: Vec<Part>) {
+    pub(super) fn complete(&mut self, head: Vec<Piece>) {
         self.is_whole = true;
         for part in head.into_iter().rev() {
             self.push_front(self.start, part);
@@ -119,7 +127,7 @@ impl Window {
     pub(super) fn drop_commit(&mut self, end: Seq) {
         while let Some(placed) = self.parts.pop_front_if(|placed| placed.end == end) {
             self.bytes -= placed.part.size_bytes();
-            self.messages -= usize::from(placed.part.is_message());
+            self.messages -= placed.part.messages();
         }
     }
 
@@ -139,7 +147,8 @@ impl Window {
     pub(super) fn point(&self, limits: &ContextLimits) -> Option<Point> {
         let summary = self.summary.as_ref().map_or((0, 0), |summary| (summary.len(), 1));
         let (mut bytes, mut messages) = (self.bytes - summary.0, self.messages - summary.1);
-        let mut open = HashSet::<&CallId>::new();
+        // Calls that were open before the first part that was read.
+        let mut open = if self.is_whole { HashSet::new() } else { self.unopened() };
         // Behind a summary, the first part says how far the inputs were taken.
         let start = if self.summary.is_some() { Seq::ZERO } else { self.start };
         let mut taken = self.is_whole.then_some(Taken { claimed: start, done: start });
@@ -154,29 +163,58 @@ impl Window {
             }
             before = placed.end;
             bytes -= placed.part.size_bytes();
-            messages -= usize::from(placed.part.is_message());
+            messages -= placed.part.messages();
+            open.extend(placed.part.calls());
             match &placed.part {
-                Part::Call { call, .. } => drop(open.insert(&call.call)),
-                Part::Result(ModelToolResult { call, .. }) | Part::Omitted(call) => drop(open.remove(call)),
-                Part::Taken(mark) => taken = Some(taken.unwrap_or_default().then(*mark)),
-                Part::Input { .. } | Part::System(_) | Part::Agent { .. } => {}
+                Piece::Result(ModelToolResult { call, .. }) | Piece::Omitted(call) => drop(open.remove(call)),
+                Piece::Taken(mark) => taken = Some(taken.unwrap_or_default().then(*mark)),
+                Piece::Input { .. } | Piece::System(_) | Piece::Items { .. } | Piece::Response { .. } => {}
             }
         }
         last
+    }
+
+    /// Returns the calls that are open, or whose results are among the parts, and which themselves are not.
+    fn unopened(&self) -> HashSet<&CallId> {
+        let mut made: HashSet<_> = self.parts().flat_map(Piece::calls).collect();
+        let mut unopened: HashSet<_> = self.open.iter().filter(|call| !made.contains(call)).collect();
+        made.clear();
+        for part in self.parts() {
+            made.extend(part.calls());
+            if let Piece::Result(ModelToolResult { call, .. }) | Piece::Omitted(call) = part
+                && !made.contains(call)
+            {
+                unopened.insert(call);
+            }
+        }
+        unopened
+    }
+
+    /// Returns the first position after which at most half of the window is left; `None` if it cannot be divided.
+    pub(super) fn middle(&self) -> Option<Point> {
+        self.point(&ContextLimits::new(self.messages, self.bytes))
     }
 
     /// Returns the last input that was claimed at a position, by the end of the run that was active there; `None` if
     /// no run has ended since.
     pub(super) fn claimed_at(&self, point: &Point) -> Option<Seq> {
         self.parts().skip(point.parts).find_map(|part| match part {
-            Part::Taken(taken) => Some(taken.done).filter(|done| *done > Seq::ZERO),
+            Piece::Taken(taken) => Some(taken.done).filter(|done| *done > Seq::ZERO),
             _ => None,
         })
     }
 
     /// Returns the messages up to a position, oldest first.
     pub(super) fn until(&self, point: &Point) -> Vec<Block> {
-        assemble(self.parts().take(point.parts), Seq::new(u64::MAX))
+        self.assembled(point.parts, Seq::new(u64::MAX))
+    }
+
+    /// Returns the messages of the first `count` parts; inputs after `taken` are left out.
+    pub(super) fn assembled(&self, count: usize, taken: Seq) -> Vec<Block> {
+        let mut pieces: Vec<_> =
+            self.parts.iter().take(count).map(|placed| (placed.end, &placed.part)).collect();
+        in_order(&mut pieces, self.start);
+        assemble(pieces.into_iter().map(|(_, piece)| piece), taken)
     }
 
     /// Replaces everything up to `compaction.until` by its summary.
@@ -185,8 +223,8 @@ impl Window {
         let (mut inputs, mut rest) = (Vec::new(), Vec::new());
         for Placed { end, part } in self.parts.drain(..) {
             match &part {
-                Part::Input { seq, .. } if *seq <= compaction.until && *seq > answered => inputs.push(part),
-                Part::Input { seq, .. } if *seq <= compaction.until => {}
+                Piece::Input { seq, .. } if *seq <= compaction.until && *seq > answered => inputs.push(part),
+                Piece::Input { seq, .. } if *seq <= compaction.until => {}
                 _ if end > compaction.until => rest.push((end, part)),
                 _ => {}
             }
@@ -201,7 +239,7 @@ impl Window {
 }
 
 /// Returns the newest of these inputs that are repeated together.
-fn newest(mut inputs: Vec<Part>) -> Vec<Part> {
+fn newest(mut inputs: Vec<Piece>) -> Vec<Piece> {
     let mut bytes = 0;
     let count = inputs
         .iter()

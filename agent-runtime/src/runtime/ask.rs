@@ -1,5 +1,6 @@
 //! One model call of a run: sends the request and forwards the streamed answer.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,11 @@ use crate::context::ModelContext;
 use crate::runtime::agent::Shared;
 use crate::runtime::driver::Driver;
 use crate::runtime::fault::{FaultKind, ProviderFault};
-use crate::runtime::provider::{LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, StopReason};
+use crate::runtime::model_event::{ModelEvent, ModelPart, PartContent, PartKind, StopReason};
+use crate::runtime::model_options::Effort;
+use crate::runtime::parts::{Parts, ReceivedPart, Refused};
+use crate::runtime::provider::{LlmProvider, ModelRequest, ModelStream};
+use crate::runtime::replay::ModelTarget;
 use crate::runtime::report::Update;
 use crate::runtime::request::fit;
 use crate::runtime::room::{Full, Room};
@@ -20,24 +25,50 @@ use crate::runtime::stop::Stopped;
 use crate::runtime::telemetry::{ChatEnd, Target, chat_span, record_chat};
 use crate::secrets::Pieces;
 use crate::secrets::Secrets;
+use agent_core::event::{ModelOrigin, Part};
 use agent_core::isolated::{Isolated, called, isolated};
-use agent_core::json::RawJson;
 use agent_core::model::Usage;
-use agent_core::{Error, Result};
+use agent_core::{Error, Result, Seq};
+
+/// Signs of life in a row after which a stream counts as silent.
+const PINGS_MAX: u32 = 10_000;
+
+/// Times of the allowed silence after which a stream of signs of life counts as silent.
+const PINGS_SILENCES: u32 = 8;
 
 /// Result of one model call.
 pub(super) struct Answer {
-    pub(super) text: String,
-    pub(super) thinking: String,
-    pub(super) calls: Vec<ModelCall>,
+    /// Parts, in the provider's order.
+    pub(super) parts: Vec<ReceivedPart>,
     pub(super) end: AnswerEnd,
+    pub(super) asked: Asked,
+    /// True if the answer did not begin, so that another request can be made in its place.
+    pub(super) may_retry: bool,
+}
+
+/// Request to which an answer belongs.
+#[derive(Default)]
+pub(super) struct Asked {
+    /// Last event on which the request was built.
+    pub(super) after: Seq,
+    /// Hash of what the model was given.
+    pub(super) given: Option<String>,
+    pub(super) origin: Option<ModelOrigin>,
+    /// True if the request had no native items because the provider had refused some.
+    pub(super) is_canonical: bool,
 }
 
 /// State of a model call while its answer streams.
 struct Listening {
-    answer: Answer,
+    parts: Parts,
     text: Pieces,
     thinking: Pieces,
+    /// Pieces of numbered parts.
+    numbered: BTreeMap<u32, (PartKind, Pieces)>,
+    /// Numbered part to which the last piece belongs that was forwarded.
+    shown: Option<u32>,
+    /// Number of numbered parts that the readers know.
+    known: u32,
     usage: Usage,
     /// Time of the request.
     asked: Instant,
@@ -45,37 +76,43 @@ struct Listening {
     first: Option<Duration>,
     /// True until the answer begins, or the provider was silent for too long.
     may_retry: bool,
+    /// Time of the last event that was more than a sign of life.
+    heard: Instant,
+    /// Signs of life since then.
+    pings: u32,
 }
 
 impl Listening {
     fn new() -> Self {
         Self {
-            answer: Answer {
-                text: String::new(),
-                thinking: String::new(),
-                calls: Vec::new(),
-                end: AnswerEnd::Done(StopReason::EndTurn),
-            },
+            parts: Parts::default(),
             text: Pieces::default(),
             thinking: Pieces::default(),
+            numbered: BTreeMap::new(),
+            shown: None,
+            known: 0,
             usage: Usage::default(),
             asked: Instant::now(),
             first: None,
             may_retry: true,
+            heard: Instant::now(),
+            pings: 0,
         }
     }
 
-    /// Returns the text that was held back, once the answer is complete.
-    fn rest(&mut self, secrets: &Secrets) -> impl Iterator<Item = (String, fn(String) -> Update)> {
-        let thinking = (self.thinking.rest(secrets), Update::Thinking as fn(String) -> Update);
-        let text = (self.text.rest(secrets), Update::Text as fn(String) -> Update);
-        [thinking, text].into_iter().filter(|(rest, _)| !rest.is_empty())
+    /// Returns the pieces of a numbered part, or of the parts of a kind that have no number.
+    fn pieces(&mut self, index: Option<u32>, kind: PartKind) -> &mut Pieces {
+        match (index, kind) {
+            (Some(index), _) => &mut self.numbered.entry(index).or_insert((kind, Pieces::default())).1,
+            (None, PartKind::Reasoning) => &mut self.thinking,
+            (None, _) => &mut self.text,
+        }
     }
 
     /// Returns the end as the span of the call records it.
-    fn end(&self) -> ChatEnd<'_> {
-        let (finish, error) = match &self.answer.end {
-            AnswerEnd::Done(StopReason::EndTurn) if !self.answer.calls.is_empty() => ("tool_call", None),
+    fn end<'a>(&self, end: &'a AnswerEnd) -> ChatEnd<'a> {
+        let (finish, error) = match end {
+            AnswerEnd::Done(StopReason::EndTurn) if self.parts.has_call() => ("tool_call", None),
             AnswerEnd::Done(StopReason::EndTurn | StopReason::StopSequence) => ("stop", None),
             AnswerEnd::Done(StopReason::MaxTokens) | AnswerEnd::Full(_) => ("length", None),
             AnswerEnd::Done(StopReason::Refusal) => ("content_filter", None),
@@ -98,47 +135,116 @@ pub(super) enum AnswerEnd {
     Failed(Error),
 }
 
+impl AnswerEnd {
+    /// Returns whether the answer is not complete.
+    pub(super) const fn is_cut(&self) -> bool {
+        !matches!(self, Self::Done(stop) if stop.is_complete())
+    }
+
+    /// Returns the pause that the provider asks for, if its fault is the end.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        let Self::Failed(error) = self else { return None };
+        ProviderFault::of(error)?.retry_after
+    }
+
+    /// Returns the kind of the provider's fault, if that is the end.
+    pub(super) fn fault(&self) -> Option<FaultKind> {
+        let Self::Failed(error) = self else { return None };
+        ProviderFault::of(error).map(|fault| fault.kind)
+    }
+}
+
 /// Calls the model once, and forwards its answer while it streams.
 pub(super) async fn ask(driver: &mut Driver, context: &ModelContext) -> Answer {
     let shared = driver.handle.runtime().shared.clone();
-    let request = ModelRequest {
-        system: context.system_or(driver.settings.system_prompt.as_deref()),
-        messages: context.request(),
-        tools: shared.tools.offered(&driver.settings.tool_policies),
-        tool_choice: driver.settings.tool_choice.clone(),
-        output_schema: driver.settings.output_schema.clone(),
-        effort: driver.settings.effort,
-        max_tokens: driver.settings.limits.max_tokens,
-    };
     let settings = &driver.settings;
     let span = chat_span(&Target {
         session: driver.session.id,
         provider: &settings.provider,
         model: shared.model(&settings.provider).unwrap_or_default(),
-        max_tokens: request.max_tokens,
-        json: request.output_schema.is_some(),
+        max_tokens: settings.limits.max_tokens,
+        json: settings.output_schema.is_some(),
     });
-    let mut heard = Listening::new();
-    let ended = listen(driver, &shared, request, &mut heard).instrument(span.clone()).await;
-    heard.answer.end = ended.map_or_else(|end| end, AnswerEnd::Done);
+    // Made here, so that the parts of the answer have names while they stream.
+    driver.answer = Some(driver.handle.runtime().effects().new_commit_id());
+    let (mut heard, mut asked) = (Listening::new(), Asked::default());
+    let ended = listen(driver, &shared, context, &mut asked, &mut heard).instrument(span.clone()).await;
+    let end = ended.map_or_else(|end| end, AnswerEnd::Done);
     driver.usage = driver.usage.plus(heard.usage);
-    record_chat(&span, &heard.end());
-    show_rest(driver, &mut heard);
-    heard.answer
+    record_chat(&span, &heard.end(&end));
+    show_rest(driver, &mut heard, &end);
+    let mut parts = heard.parts.finish(end.is_cut());
+    if end.is_cut()
+        && let Some(secrets) = secrets(driver)
+    {
+        hide_beginnings(&mut parts, &secrets);
+    }
+    Answer { parts, end, asked, may_retry: heard.may_retry }
 }
 
-/// Forwards the text that was held back; cuts from an incomplete answer what may be the beginning of a secret value.
-fn show_rest(driver: &Driver, heard: &mut Listening) {
+/// Returns the request for the context, and what the log says of it.
+fn prepare(
+    driver: &Driver,
+    shared: &Shared,
+    provider: &Arc<dyn LlmProvider>,
+    context: &ModelContext,
+) -> Result<(ModelRequest, Asked), AnswerEnd> {
+    let settings = &driver.settings;
+    let target = called(|| ModelTarget::of(&**provider)).ok_or_else(|| {
+        fault(
+            driver,
+            FaultKind::Other,
+            "panicked when it was asked for its capabilities, rendering or origin",
+        )
+    })?;
+    let is_canonical = driver.is_canonical;
+    let request = ModelRequest {
+        system: context.system_or(settings.system_prompt.as_deref()),
+        messages: context.request(),
+        tools: shared.tools.offered(&settings.tool_policies),
+        tool_choice: settings.tool_choice.clone(),
+        output_schema: settings.output_schema.clone(),
+        // A model that reasons could demand the reasoning before its calls.
+        effort: if is_canonical { Some(Effort::Off) } else { settings.effort },
+        max_tokens: settings.limits.max_tokens,
+    };
+    let mut request =
+        fit(request, &target.capabilities).map_err(|what| fault(driver, FaultKind::InvalidRequest, what))?;
+    let target = target.with_system(request.system.clone()).with_tools(request.tools.clone());
+    let given = target.given(std::mem::take(&mut request.messages), is_canonical);
+    request.messages = given.messages;
+    let asked = Asked { after: driver.known, given: given.hash, origin: target.origin, is_canonical };
+    Ok((request, asked))
+}
+
+/// Forwards the text that was held back, if the answer is complete.
+fn show_rest(driver: &Driver, heard: &mut Listening, end: &AnswerEnd) {
     let Some(secrets) = secrets(driver) else { return };
-    if matches!(heard.answer.end, AnswerEnd::Done(stop) if stop != StopReason::MaxTokens) {
-        for (rest, update) in heard.rest(&secrets) {
-            driver.send(update(rest));
+    if matches!(end, AnswerEnd::Done(stop) if *stop != StopReason::MaxTokens) {
+        let numbered = heard.numbered.iter().map(|(index, (kind, _))| (Some(*index), *kind));
+        let all = [(None, PartKind::Reasoning), (None, PartKind::Text)].into_iter().chain(numbered);
+        for (index, kind) in all.collect::<Vec<_>>() {
+            let rest = heard.pieces(index, kind).rest(&secrets);
+            forward(driver, heard, index, kind, rest);
         }
-        return;
     }
-    // The output may end within a secret value, whose beginning alone is not recognized and not redacted.
-    for said in [&mut heard.answer.text, &mut heard.answer.thinking] {
-        said.truncate(secrets.told(said));
+}
+
+/// Cuts from the texts of an incomplete answer what may be the beginning of a secret value, which alone is not recognized
+/// and not redacted.
+fn hide_beginnings(parts: &mut [ReceivedPart], secrets: &Secrets) {
+    for part in parts {
+        let (PartContent::Text { text, .. }
+        | PartContent::Reasoning(text)
+        | PartContent::Part(Part::Refusal { text, .. })) = &mut part.content
+        else {
+            continue;
+        };
+        let end = secrets.told(text);
+        if end < text.len() {
+            text.truncate(end);
+            part.is_done = false;
+        }
     }
 }
 
@@ -146,15 +252,14 @@ fn show_rest(driver: &Driver, heard: &mut Listening) {
 async fn listen(
     driver: &mut Driver,
     shared: &Shared,
-    request: ModelRequest,
+    context: &ModelContext,
+    asked: &mut Asked,
     heard: &mut Listening,
 ) -> Result<StopReason, AnswerEnd> {
     let provider = driver.settings.provider(shared, &driver.session)?.clone();
-    let capabilities = called(|| provider.capabilities())
-        .ok_or_else(|| fault(driver, FaultKind::Other, "panicked in `capabilities`"))?;
-    let request =
-        fit(request, &capabilities).map_err(|what| fault(driver, FaultKind::InvalidRequest, what))?;
     let limit = driver.settings.limits.model_retries;
+    let mut request;
+    (request, *asked) = prepare(driver, shared, &provider, context)?;
     let mut retries = 0;
     loop {
         let error = match ask_once(driver, &provider, request.clone(), heard).await {
@@ -162,9 +267,16 @@ async fn listen(
             ended => return ended,
         };
         let fault = match ProviderFault::of(&error) {
+            Some(fault)
+                if heard.may_retry && fault.kind == FaultKind::ReplayRejected && !driver.is_canonical =>
+            {
+                let (session, provider_name) = (driver.session.id, &driver.settings.provider);
+                warn!(%session, provider = provider_name, "the provider refused its own items; it is asked without them");
+                driver.is_canonical = true;
+                (request, *asked) = prepare(driver, shared, &provider, context)?;
+                continue;
+            }
             Some(fault) if heard.may_retry && retries < limit && fault.kind.is_retryable() => fault.clone(),
-            // A shorter context after `ContextTooLong`, or canonical messages after `ReplayRejected`, would be asked
-            // with here; both are final for now.
             _ => return Err(AnswerEnd::Failed(error)),
         };
         pause(driver, fault, retries).await?;
@@ -219,64 +331,151 @@ async fn take(
             None => return Err(fault(driver, FaultKind::Network, "ended its answer without a stop reason")),
             Some(event) => event?,
         };
-        heard.may_retry = false;
-        heard.first.get_or_insert_with(|| heard.asked.elapsed());
         // A stream that is always ready must not starve other tasks.
         consume_budget().await;
-        let fits = match event {
-            ModelEvent::Text(mut piece) => {
-                let fits = room.text(&mut piece);
-                heard.answer.text.push_str(&piece);
-                show(driver, &mut heard.text, piece, Update::Text);
-                fits
+        if event == ModelEvent::Ping {
+            heard.pings += 1;
+            let silence = driver.settings.limits.model_silence;
+            if heard.pings > PINGS_MAX || heard.heard.elapsed() > silence.saturating_mul(PINGS_SILENCES) {
+                heard.may_retry = false;
+                return Err(fault(driver, FaultKind::Timeout, "sent only signs of life"));
             }
-            ModelEvent::Thinking(mut piece) => {
-                let fits = room.thinking(&mut piece);
-                heard.answer.thinking.push_str(&piece);
-                show(driver, &mut heard.thinking, piece, Update::Thinking);
-                fits
-            }
-            // The event that holds the input adds one level.
-            ModelEvent::ToolUse(call) if call.input.depth() >= RawJson::MAX_DEPTH => {
-                let most = RawJson::MAX_DEPTH - 1;
-                let what =
-                    format!("called a tool with JSON of {} levels, more than {most}", call.input.depth());
-                return Err(fault(driver, FaultKind::Other, &what));
-            }
-            ModelEvent::ToolUse(mut call) => {
-                let waits = driver.waits(&call.name);
-                let fits = room.call(&mut call, waits);
-                if fits.is_ok() {
-                    heard.answer.calls.push(call);
+            continue;
+        }
+        (heard.may_retry, heard.pings, heard.heard) = (false, 0, Instant::now());
+        heard.first.get_or_insert_with(|| heard.asked.elapsed());
+        match hear(driver, event, heard, &mut room) {
+            Ok(None) => {}
+            Ok(Some(stop)) => match heard.parts.unended().filter(|_| stop.is_complete()) {
+                None => return Ok(stop),
+                Some(part) => {
+                    let what = format!("ended its answer before part {part}");
+                    return Err(fault(driver, FaultKind::Other, &what));
                 }
-                fits
+            },
+            Err(Refused::Invalid(what)) => return Err(fault(driver, FaultKind::Other, &what)),
+            Err(Refused::Full(full)) => {
+                let (session, provider) = (driver.session.id, &driver.settings.provider);
+                warn!(%session, provider, limit = %full, "the model's answer reached a limit and was cut there");
+                return Err(AnswerEnd::Full(full));
             }
-            ModelEvent::Usage(usage) => {
-                heard.usage = usage;
-                // Counts as a piece, so that a stream of nothing else ends.
-                room.text(&mut String::new())
-            }
-            ModelEvent::Done { stop, usage } => {
-                heard.usage = usage;
-                return Ok(stop);
-            }
-        };
-        if let Err(full) = fits {
-            let (session, provider) = (driver.session.id, &driver.settings.provider);
-            warn!(%session, provider, limit = %full, "the model's answer reached a limit and was cut there");
-            return Err(AnswerEnd::Full(full));
         }
     }
 }
 
-/// Forwards a piece of the model's output, with the values of secrets redacted.
-fn show(driver: &mut Driver, pieces: &mut Pieces, said: String, update: fn(String) -> Update) {
-    let said = match secrets(driver) {
-        Some(secrets) => pieces.push(&secrets, &said),
-        None => said,
+/// Adds an event to the answer, and forwards its text. Returns the reason for which the model stopped, if it is the end.
+fn hear(
+    driver: &Driver,
+    event: ModelEvent,
+    heard: &mut Listening,
+    room: &mut Room,
+) -> Result<Option<StopReason>, Refused> {
+    let fits = match event {
+        ModelEvent::Text(mut piece) => {
+            let fits = heard.parts.say(PartKind::Text, &mut piece, room);
+            show(driver, heard, None, PartKind::Text, piece);
+            fits
+        }
+        ModelEvent::Thinking(mut piece) => {
+            let fits = heard.parts.say(PartKind::Reasoning, &mut piece, room);
+            show(driver, heard, None, PartKind::Reasoning, piece);
+            fits
+        }
+        ModelEvent::ToolUse(call) => {
+            let waits = driver.waits(&call.name);
+            heard.parts.call(call, waits, room)
+        }
+        ModelEvent::PartStarted { index, kind } => {
+            let fits = heard.parts.start(index, kind, room);
+            if fits.is_ok() {
+                turn_to(driver, heard, index, kind);
+            }
+            fits
+        }
+        ModelEvent::Delta { index, text: mut piece } => {
+            let (kind, fits) = heard.parts.delta(index, &mut piece, room);
+            show(driver, heard, Some(index), kind, piece);
+            fits
+        }
+        ModelEvent::PartDone { index, part } => return part_done(driver, heard, index, *part, room),
+        ModelEvent::Usage(usage) => {
+            heard.usage = usage;
+            // Counts as a piece, so that a stream of nothing else ends.
+            room.text(&mut String::new()).map_err(Refused::from)
+        }
+        ModelEvent::Ping => Ok(()),
+        ModelEvent::Done { stop, usage } => {
+            heard.usage = usage;
+            return Ok(Some(stop));
+        }
     };
-    if !said.is_empty() {
-        driver.send(update(said));
+    fits.map(|()| None)
+}
+
+/// Takes a whole part, and forwards what of it the readers do not have: a text without pieces, or another part.
+fn part_done(
+    driver: &Driver,
+    heard: &mut Listening,
+    index: u32,
+    part: ModelPart,
+    room: &mut Room,
+) -> Result<Option<StopReason>, Refused> {
+    let kind = part.kind();
+    let other = match &part.content {
+        PartContent::Part(part) if kind == PartKind::Other => Some(driver.redacted_part(part)),
+        _ => None,
+    };
+    let (shown, fits) = heard.parts.done(index, part, |tool| driver.waits(tool), room);
+    if let Some((kind, text)) = shown {
+        show(driver, heard, Some(index), kind, text);
+    }
+    fits?;
+    // A part that has ended shows its rest before the next one begins.
+    if let Some(secrets) = secrets(driver) {
+        let rest = heard.pieces(Some(index), kind).rest(&secrets);
+        forward(driver, heard, Some(index), kind, rest);
+    }
+    if heard.known <= index || other.is_some() {
+        turn_to(driver, heard, index, kind);
+    }
+    if let Some(part) = other {
+        driver.send(Update::Part(part));
+    }
+    Ok(None)
+}
+
+/// Forwards a piece of the model's output, with the values of secrets redacted.
+fn show(driver: &Driver, heard: &mut Listening, index: Option<u32>, kind: PartKind, piece: String) {
+    let shown = match secrets(driver) {
+        Some(secrets) => heard.pieces(index, kind).push(&secrets, &piece),
+        None => piece,
+    };
+    forward(driver, heard, index, kind, shown);
+}
+
+/// Sends the readers a piece, and before it the numbered part to which it belongs.
+fn forward(driver: &Driver, heard: &mut Listening, index: Option<u32>, kind: PartKind, piece: String) {
+    let update = match kind {
+        PartKind::Text | PartKind::Refusal => Update::Text,
+        PartKind::Reasoning => Update::Thinking,
+        PartKind::Call | PartKind::Other => return,
+    };
+    if piece.is_empty() {
+        return;
+    }
+    match index {
+        Some(index) => turn_to(driver, heard, index, kind),
+        None => heard.shown = None,
+    }
+    driver.send(update(piece));
+}
+
+/// Tells the readers the numbered part to which the next pieces belong, if it is another one.
+fn turn_to(driver: &Driver, heard: &mut Listening, index: u32, kind: PartKind) {
+    if let Some(commit) = driver.answer.filter(|_| heard.shown != Some(index)) {
+        heard.shown = Some(index);
+        heard.known = heard.known.max(index.saturating_add(1));
+        driver.send(Update::PartStarted { commit, index, kind });
     }
 }
 

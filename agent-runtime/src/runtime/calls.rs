@@ -4,21 +4,22 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::context::{ModelContext, shortened};
+use crate::context::{ModelContext, ends};
 use crate::runtime::driver::Driver;
 use crate::runtime::plugin::ToolContext;
-use crate::runtime::provider::{ModelCall, ToolMode};
+use crate::runtime::provider::ToolMode;
 use crate::runtime::report::Update;
+use crate::runtime::said::{Item, Items};
 use crate::runtime::spans;
 use crate::runtime::stop::Stopped;
 use crate::runtime::telemetry;
 use crate::runtime::tools::text_json;
 use agent_core::event::{
-    Decision, Event, EventPayload, EventType, FullOutput, NewEvent, ToolConfirmation, ToolOutcome,
-    ToolResult, ToolUse,
+    Decision, EVENT_MAX_BYTES, Event, EventPayload, EventType, FullOutput, NewEvent, ToolConfirmation,
+    ToolOutcome, ToolResult, ToolUse,
 };
 use agent_core::json::RawJson;
-use agent_core::model::{ActionId, ActionKind, CallId, OpenCall, PendingAction, ToolPayloads};
+use agent_core::model::{ActionId, ActionKind, OpenCall, PendingAction, ToolPayloads};
 use agent_core::session::{OPEN_CALLS_MAX, Session};
 use agent_core::store::ReadEvents;
 use agent_core::text::check_text;
@@ -38,59 +39,28 @@ pub(super) enum After {
 }
 
 impl Driver {
-    /// Returns the calls with ids that are valid and unique in the conversation, and with names that can be stored.
-    pub(super) fn named(&self, calls: Vec<ModelCall>, context: &ModelContext) -> Vec<ToolUse> {
-        let effects = self.handle.runtime().effects();
-        let mut named: Vec<ToolUse> = Vec::with_capacity(calls.len());
-        for call in calls {
-            let is_used = |id: &CallId| {
-                context.has_call(id)
-                    || named.iter().any(|other| other.call == *id)
-                    || self.session.open_calls.iter().any(|open| open.call == *id)
-            };
-            let given = call.id.parse::<CallId>().ok().filter(|id| !is_used(id));
-            let id = given.or_else(|| format!("call-{}", effects.new_uuid().simple()).parse().ok());
-            // A prefix and a UUID are a valid id of at most 40 bytes, which is the maximum of some providers.
-            let Some(id) = id else { continue };
-            let name = match check_text("tool name", &call.name, 128) {
-                Ok(()) => call.name,
-                Err(_) => "unnamed".to_owned(),
-            };
-            named.push(ToolUse::new(id, name, call.input));
-        }
-        named
-    }
-
-    /// Stores the messages and the calls in one commit, makes the calls that need no answer first, and stores each
-    /// result as it arrives.
-    pub(super) async fn call_tools(
-        &mut self,
-        calls: Vec<ToolUse>,
-        mut said: Vec<EventPayload>,
-        context: &mut ModelContext,
-    ) -> Result<After> {
+    /// Stores the items of an answer in one commit, makes the calls that need no answer first, and stores each result as
+    /// it arrives.
+    pub(super) async fn call_tools(&mut self, said: Items, context: &mut ModelContext) -> Result<After> {
         let shared = self.handle.runtime().shared.clone();
+        let calls: Vec<_> = said.calls().cloned().collect();
         let (mut waiting, mut spans) = (None, Vec::new());
         self.answer_calls = calls.len();
         // A record holds so many open calls; the others get their results at once.
         let room = OPEN_CALLS_MAX.saturating_sub(self.session.open_calls.len()).min(calls.len());
         let (made, refused) = calls.split_at(room);
-        for call in made {
-            said.push(match self.mode(&call.name) {
-                ToolMode::Outside => EventPayload::AgentCustomToolUse(self.shown(call)),
-                _ => EventPayload::AgentToolUse(self.shown(call)),
-            });
-            if shared.config.spans && self.mode(&call.name) == ToolMode::Direct {
-                spans.extend(spans::started(call.call.as_str(), &call.name));
-            }
+        if shared.config.spans {
+            let direct = made.iter().filter(|call| self.mode(&call.name) == ToolMode::Direct);
+            spans.extend(direct.filter_map(|call| spans::started(call.call.as_str(), &call.name)));
         }
         let why = format!(
             "not called: at most {OPEN_CALLS_MAX} calls of an answer are open at a time; call it again"
         );
-        said.extend(self.refusals(refused, &why));
-        self.save_answer(said, spans, context).await?;
-        for call in &calls {
-            self.send(Update::ToolCalled(self.shown(call)));
+        let bodies = self.bodies(said, room, |call| refusal(call, &why));
+        let shown = shown_calls(&bodies);
+        self.save_answer(bodies, spans, context).await?;
+        for call in shown {
+            self.send(Update::ToolCalled(call));
         }
         for call in refused {
             self.send(Update::ToolDone(refusal(call, &why)));
@@ -110,29 +80,50 @@ impl Driver {
         Ok(waiting.map_or(After::Ask, After::Await))
     }
 
-    /// Stores the messages and the calls, each call with a result that says why it is not made.
+    /// Returns the events of an answer whose calls are not made: each call is followed by a result that says why.
+    pub(super) fn uncalled(&self, said: Items, why: &str) -> Vec<EventPayload> {
+        self.bodies(said, 0, |call| denied(call, why))
+    }
+
+    /// Stores the items of an answer whose calls are not made.
     pub(super) async fn refuse_calls(
         &mut self,
-        calls: &[ToolUse],
-        mut said: Vec<EventPayload>,
+        said: Items,
         why: &str,
         context: &mut ModelContext,
     ) -> Result<()> {
-        said.extend(self.refusals(calls, why));
-        self.save_answer(said, Vec::new(), context).await?;
-        for call in calls {
-            self.send(Update::ToolCalled(self.shown(call)));
-            self.send(Update::ToolDone(refusal(call, why)));
+        let bodies = self.uncalled(said, why);
+        let shown = shown_calls(&bodies);
+        self.save_answer(bodies, Vec::new(), context).await?;
+        for call in shown {
+            let result = denied(&call, why);
+            self.send(Update::ToolCalled(call));
+            self.send(Update::ToolDone(result));
         }
         Ok(())
     }
 
-    /// Returns the calls, each followed by the result that it is not made.
-    fn refusals(&self, calls: &[ToolUse], why: &str) -> Vec<EventPayload> {
-        let pair = |call| {
-            [EventPayload::AgentToolUse(self.shown(call)), EventPayload::AgentToolResult(refusal(call, why))]
-        };
-        calls.iter().flat_map(pair).collect()
+    /// Returns the events of an answer: its items, each call after the first `made` followed by its result, and its end.
+    fn bodies(&self, said: Items, made: usize, result: impl Fn(&ToolUse) -> ToolResult) -> Vec<EventPayload> {
+        let (mut bodies, mut calls) = (Vec::new(), 0);
+        for item in said.items {
+            match item {
+                Item::Said(body) => bodies.push(body),
+                Item::Call(call) if calls < made => {
+                    calls += 1;
+                    bodies.push(match self.mode(&call.name) {
+                        ToolMode::Outside => EventPayload::AgentCustomToolUse(self.shown(&call)),
+                        _ => EventPayload::AgentToolUse(self.shown(&call)),
+                    });
+                }
+                Item::Call(call) => {
+                    bodies.push(EventPayload::AgentToolUse(self.shown(&call)));
+                    bodies.push(EventPayload::AgentToolResult(result(&call)));
+                }
+            }
+        }
+        bodies.extend(said.response.map(EventPayload::AgentResponse));
+        bodies
     }
 
     /// Stores the items of an answer in one commit, followed by the starts of its spans.
@@ -142,18 +133,50 @@ impl Driver {
         spans: Vec<NewEvent>,
         context: &mut ModelContext,
     ) -> Result<()> {
-        let kept: Vec<_> = said.iter().map(|body| NewEvent::of(&self.kept(body))).collect();
-        let saved = self.save(kept.into_iter().chain(spans).collect(), context).await?;
+        let events = self.kept_events(&said);
+        let saved = self.save(events.into_iter().chain(spans).collect(), context).await?;
         for body in said {
             context.push(body, saved.commit, saved.end);
         }
         Ok(())
     }
 
+    /// Returns the events of an answer as the log keeps them. If it keeps less than the run, later requests give the
+    /// answer as text and calls.
+    pub(super) fn kept_events(&self, said: &[EventPayload]) -> Vec<NewEvent> {
+        let mut is_whole = true;
+        let mut events = Vec::with_capacity(said.len());
+        for body in said {
+            if !self.is_stored(body) {
+                is_whole = false;
+                continue;
+            }
+            let kept = self.kept(body);
+            is_whole &= matches!(kept, Cow::Borrowed(_));
+            events.push(match body {
+                EventPayload::AgentResponse(response) if !is_whole => {
+                    let mut response = response.clone();
+                    response.given = None;
+                    NewEvent::of(&EventPayload::AgentResponse(response))
+                }
+                _ => NewEvent::of(&kept),
+            });
+        }
+        events
+    }
+
+    /// Returns whether the log keeps an item at all; reasoning that it does not keep is kept for the run.
+    pub(super) fn is_stored(&self, body: &EventPayload) -> bool {
+        self.settings.store_thinking || !matches!(body, EventPayload::AgentThinking(_))
+    }
+
     /// Returns the call as it is stored and as a model is shown it: without the values of secrets.
     fn shown(&self, call: &ToolUse) -> ToolUse {
         let input = self.handle.runtime().redact_json(call.input.clone());
-        ToolUse::new(call.call.clone(), call.name.clone(), input)
+        let native = call.native.clone().filter(|_| input == call.input);
+        let mut shown = ToolUse::new(call.call.clone(), call.name.clone(), input);
+        (shown.native, shown.part) = (native, call.part);
+        shown
     }
 
     /// Continues the calls that waited for an answer. Makes those that were allowed; waits again if another answer is
@@ -281,15 +304,20 @@ impl Driver {
     ) -> Result<()> {
         // The stores redact the output too, but the model and the caller receive it from here.
         result.output = self.handle.runtime().redact_json(result.output);
-        let result = self.preview(result);
-        let body = EventPayload::AgentToolResult(result.clone());
-        let mut events = vec![NewEvent::of(&self.kept(&body))];
+        result = self.preview(result);
+        let mut event = NewEvent::of(&self.kept(&EventPayload::AgentToolResult(result.clone())));
+        // A text takes more bytes as JSON, and the preview is beside it.
+        if event.payload.get().len() > EVENT_MAX_BYTES {
+            result = too_large(&result, event.payload.get().len());
+            event = NewEvent::of(&EventPayload::AgentToolResult(result.clone()));
+        }
+        let mut events = vec![event];
         if span {
             events.extend(spans::completed(result.call.as_str(), result.outcome));
         }
         let saved = self.save(events, context).await?;
-        context.push(body, saved.commit, saved.end);
-        self.send(Update::ToolDone(result));
+        self.send(Update::ToolDone(result.clone()));
+        context.push(EventPayload::AgentToolResult(result), saved.commit, saved.end);
         Ok(())
     }
 
@@ -306,7 +334,7 @@ impl Driver {
         let media = if text.is_ok() { "text/plain" } else { "application/json" };
         let text = text.unwrap_or_else(|_| result.output.get().to_owned());
         if text.len() > most {
-            result.output = text_json(&shortened(text.clone(), most));
+            result.output = text_json(&ends(&text, most));
             result.full = Some(FullOutput::text(text).with_media_type(media));
         }
         result
@@ -354,9 +382,32 @@ impl Driver {
     }
 }
 
+/// Returns the calls of an answer as they are stored.
+fn shown_calls(bodies: &[EventPayload]) -> Vec<ToolUse> {
+    let call = |body: &EventPayload| match body {
+        EventPayload::AgentToolUse(call) | EventPayload::AgentCustomToolUse(call) => Some(call.clone()),
+        _ => None,
+    };
+    bodies.iter().filter_map(call).collect()
+}
+
+/// Returns the result of a call whose output does not fit in an event.
+fn too_large(result: &ToolResult, size: usize) -> ToolResult {
+    let why = format!(
+        "the output takes {size} bytes in the log, more than the {EVENT_MAX_BYTES} that an event holds; the call was \
+         made, and its output is lost"
+    );
+    ToolResult::new(result.call.clone(), ToolOutcome::Error, text_json(&why))
+}
+
 /// Returns the result of a call that is not made.
 fn refusal(call: &ToolUse, why: &str) -> ToolResult {
     ToolResult::new(call.call.clone(), ToolOutcome::Error, text_json(why))
+}
+
+/// Returns the result of a call of an answer that was cut.
+fn denied(call: &ToolUse, why: &str) -> ToolResult {
+    ToolResult::new(call.call.clone(), ToolOutcome::Denied, text_json(why))
 }
 
 /// Returns the call that an event of a session's history holds.

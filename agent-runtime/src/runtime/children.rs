@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tracing::{debug, warn};
 
 use crate::runtime::agent::AgentRuntime;
+use crate::runtime::claim::said;
 use agent_core::commit::{Commit, Committed};
 use agent_core::event::{ChildCreated, EventPayload, EventType, NewEvent};
 use agent_core::session::Session;
@@ -39,12 +40,12 @@ pub(crate) async fn start(
 pub(crate) async fn deliver(runtime: &AgentRuntime, child: &Session) -> Result<bool> {
     let Some(told) = child.to_report() else { return Ok(false) };
     let (sessions, effects) = (&*runtime.storage.sessions, runtime.effects());
-    let said = ReadEvents::last(1).with_after(child.visible_from).with_types([EventType::AGENT_MESSAGE]);
-    let said = sessions.history_of(child, said).await?.events.pop();
-    let result = match said.map(|event| event.decode()).transpose()? {
-        Some(EventPayload::AgentMessage(message)) => Some(message.text),
-        _ => None,
-    };
+    let texts = [EventType::AGENT_MESSAGE, EventType::AGENT_PART];
+    let read = ReadEvents::last(100).with_after(child.visible_from).with_types(texts);
+    let events = sessions.history_of(child, read).await?.events;
+    let last = events.last().map(|event| event.commit);
+    let answer = events.iter().filter(|event| Some(event.commit) == last).map(said);
+    let result = Some(answer.collect::<Result<String>>()?).filter(|text| !text.is_empty());
     match report_to_parent(sessions, effects, child, result, true).await {
         Ok(_) => Ok(true),
         Err(error) if matches!(error.kind(), ErrorKind::Deleted | ErrorKind::NotFound) => {

@@ -2,22 +2,33 @@
 
 use crate::runtime::report::{Queued, RunOutcome, RunReport};
 use crate::runtime::run_error::RunError;
-use agent_core::event::{Event, EventPayload, EventType};
+use agent_core::event::{AgentPart, Event, EventPayload, EventType, Part};
 use agent_core::model::{Failure, Status, Transition, Usage};
 use agent_core::session::Session;
 use agent_core::state::{Reason, SessionState, TriggerKind};
 use agent_core::store::ReadEvents;
-use agent_core::{Error, ErrorKind, Result, RunId, Seq, SessionId, SessionStore};
+use agent_core::{CommitId, Error, ErrorKind, Result, RunId, Seq, SessionId, SessionStore};
 
 /// Maximum number of events that are read at a time, and of their bytes.
 const PAGE: usize = 500;
 const PAGE_BYTES: usize = 1 << 20;
+
+/// Types of the items of an answer.
+const ITEMS: [EventType; 5] = [
+    EventType::AGENT_MESSAGE,
+    EventType::AGENT_THINKING,
+    EventType::AGENT_PART,
+    EventType::AGENT_TOOL_USE,
+    EventType::AGENT_CUSTOM_TOOL_USE,
+];
 
 /// Last run that claimed an input, and its result in the log.
 #[derive(Debug)]
 pub(crate) struct Claim {
     input: Seq,
     run: Option<RunId>,
+    /// Commit of the last answer.
+    answer: Option<CommitId>,
     text: String,
     usage: Usage,
     degraded: bool,
@@ -47,6 +58,7 @@ impl Claim {
         let mut claim = Self {
             input,
             run: None,
+            answer: None,
             text: String::new(),
             usage: Usage::default(),
             degraded: false,
@@ -79,8 +91,12 @@ impl Claim {
     }
 
     fn walk(&mut self, event: &Event) -> Result<()> {
-        if event.kind == EventType::AGENT_MESSAGE && event.run.is_some() && event.run == self.run {
-            self.text = event.text().unwrap_or_default().into_owned();
+        if event.run.is_some() && event.run == self.run && ITEMS.contains(&event.kind) {
+            if self.answer.replace(event.commit) != Some(event.commit) {
+                self.text.clear();
+            }
+            // The end of the run counts, also behind an item that cannot be decoded.
+            self.text.push_str(&said(event).unwrap_or_default());
         } else if event.kind == EventType::SESSION_RUN_USAGE
             && let EventPayload::SessionRunUsage(used) = event.decode()?
             && Some(used.run) == self.run
@@ -151,6 +167,15 @@ impl Claim {
             _ => Ok(report),
         }
     }
+}
+
+/// Returns what the agent says in an item of an answer: a text, or a refusal.
+pub(crate) fn said(event: &Event) -> Result<String> {
+    Ok(match event.decode()? {
+        EventPayload::AgentMessage(message) => message.text,
+        EventPayload::AgentPart(AgentPart { content: Part::Refusal { text, .. }, .. }) => text,
+        _ => String::new(),
+    })
 }
 
 /// Returns the error for an event for which no run answers.

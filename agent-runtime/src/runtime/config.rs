@@ -127,7 +127,8 @@ pub struct Limits {
     /// Maximum number of model calls in one run; default 50, at least 1.
     pub turns: u32,
     /// Maximum number of tool calls in one run; default 200. An answer with more calls is dropped at the first call
-    /// over the limit; the calls before it are made.
+    /// over the limit; the calls before it are made. At most 64 calls of one answer are made; the others get a result
+    /// that says so, and count.
     pub tool_calls: u32,
     /// Maximum bytes of text in one answer of the model; default 1 MiB, at most 15 MiB.
     ///
@@ -155,8 +156,8 @@ pub struct Limits {
     pub model_retries: u32,
     /// Maximum number of tokens in the model's answer; default `None` for no limit.
     pub max_tokens: Option<u32>,
-    /// Limits on the history that the model receives; default [`ContextLimits::default`]: 200 messages, 512 KiB of
-    /// text, and 64 KiB of one tool's output.
+    /// Limits on the history that the model receives; default [`ContextLimits::default`]: 1,000 messages, 512 KiB of
+    /// text, and 32 KiB of one tool's output.
     pub context: ContextLimits,
 }
 
@@ -224,7 +225,7 @@ pub enum ToolPolicy {
 pub struct Retry {
     /// Pause after the first failure; default 10 seconds.
     pub first: Duration,
-    /// Maximum pause; default one hour.
+    /// Maximum pause, also if the provider asks for a longer one; default one hour.
     pub longest: Duration,
     /// Number of consecutive failures after which the session becomes `Failed`; default 5. Only
     /// [`Conversation::clear_failure`](crate::handle::Conversation::clear_failure) ends that state.
@@ -252,9 +253,11 @@ impl Retry {
         Self { first, longest, limit }
     }
 
-    /// Returns the time at which a run that fails at `now`, after `failures` consecutive failures, may be retried.
-    pub(crate) fn ready_at(&self, now: Timestamp, failures: u32) -> Timestamp {
-        let pause = self.first.saturating_mul(1 << failures.min(20)).min(self.longest);
+    /// Returns the time at which a run that fails at `now`, after `failures` consecutive failures, may be retried;
+    /// `asked` is the pause that the provider asks for.
+    pub(crate) fn ready_at(&self, now: Timestamp, failures: u32, asked: Option<Duration>) -> Timestamp {
+        let pause = self.first.saturating_mul(1 << failures.min(20));
+        let pause = pause.max(asked.unwrap_or_default()).min(self.longest);
         now.plus_micros(i64::try_from(pause.as_micros()).unwrap_or(i64::MAX))
     }
 }
@@ -468,7 +471,8 @@ impl Config {
         self
     }
 
-    /// Sets whether the model's reasoning is stored; the default is true.
+    /// Sets whether the model's reasoning is stored; the default is true. Without it, later runs give answers as text and
+    /// calls, and nothing that a provider signed.
     #[must_use]
     pub fn with_store_thinking(mut self, keep: bool) -> Self {
         self.store_thinking = keep;
@@ -483,7 +487,7 @@ impl Config {
     }
 
     /// Sets the tool payloads that the logs of sessions keep, unless a session sets this itself; the default is
-    /// [`ToolPayloads::Store`].
+    /// [`ToolPayloads::Store`]. Later runs give an answer whose payloads are omitted without what a provider signed.
     #[must_use]
     #[doc(alias = "keep")]
     pub fn with_tool_payloads(mut self, keep: ToolPayloads) -> Self {

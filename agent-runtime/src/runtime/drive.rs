@@ -1,6 +1,5 @@
 //! Main loop of a run: call the model, store its answer, call its tools, store their results, repeat.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::ops::ControlFlow;
 
@@ -15,8 +14,8 @@ use crate::runtime::ask::{Answer, AnswerEnd, ask};
 use crate::runtime::calls::After;
 use crate::runtime::children::deliver_now;
 use crate::runtime::driver::Driver;
-use crate::runtime::fault::ProviderFault;
-use crate::runtime::provider::StopReason;
+use crate::runtime::fault::{FaultKind, ProviderFault};
+use crate::runtime::model_event::StopReason;
 use crate::runtime::report::{RunOutcome, RunReport, Update};
 use crate::runtime::room::Full;
 use crate::runtime::settings::Settings;
@@ -25,7 +24,7 @@ use crate::runtime::stop::{HeartbeatTask, Stopped, asks_to_stop};
 use crate::runtime::telemetry;
 use crate::secrets::SecretName;
 use agent_core::commit::{RunEnd, Trigger};
-use agent_core::event::{EventPayload, Message, NewEvent, SystemMessage, ToolOutcome};
+use agent_core::event::{EventPayload, NewEvent, SystemMessage, ToolOutcome};
 use agent_core::isolated::{called, isolated};
 use agent_core::model::{Actor, Cost, Failure, RunUsage};
 use agent_core::state::Reason;
@@ -192,27 +191,29 @@ impl Driver {
     /// Calls the model once and makes the tool calls of its answer. Returns the end of the run, or the text with which
     /// it continues.
     async fn turn(&mut self, context: &mut ModelContext) -> Result<ControlFlow<Ending, String>> {
-        let Answer { text, thinking, calls, end } = ask(self, context).await;
-        let (text, thinking) = (self.redacted(text), self.redacted(thinking));
-        let mut said = Vec::new();
-        if self.settings.store_thinking && !thinking.is_empty() {
-            said.push(EventPayload::AgentThinking(Message::new(thinking)));
+        let mut answer = ask(self, context).await;
+        if answer.may_retry
+            && answer.end.fault() == Some(FaultKind::ContextTooLong)
+            && self.shrink(context).await?
+        {
+            answer = ask(self, context).await;
         }
-        if !text.trim().is_empty() {
-            said.push(EventPayload::AgentMessage(self.handle.runtime().fitted(Message::new(text.clone()))));
-        }
+        let Answer { parts, end, asked, .. } = answer;
+        self.retry_after = end.retry_after();
+        let stop = if let AnswerEnd::Done(stop) = &end { Some(stop.name()) } else { None };
+        let said = self.items_of(parts, &asked, stop, end.is_cut(), context);
+        let (text, has_calls) = (said.text.clone(), said.calls().next().is_some());
         let full = if let AnswerEnd::Full(full) = end { Some(full) } else { None };
-        if let Some(outcome) = self.outcome_of_answer(end, calls.is_empty())? {
-            let said = said.iter().map(NewEvent::of).collect();
+        if let Some(outcome) = self.outcome_of_answer(end, !has_calls)? {
+            let said = self.kept_events(&self.uncalled(said, "not called: the answer was cut"));
             return Ok(ControlFlow::Break(Ending { text, said, outcome }));
         }
-        let calls = self.named(calls, context);
-        if let Some(full @ Full::Bytes(..)) = full {
+        if let Some(full @ (Full::Bytes(..) | Full::Parts(_))) = full {
             let why = format!("not called: the answer reached its limit of {full}");
-            self.refuse_calls(&calls, said, &why, context).await?;
+            self.refuse_calls(said, &why, context).await?;
             return Ok(ControlFlow::Break(Ending::of(text, RunOutcome::Completed(full.reason()))));
         }
-        let after = self.call_tools(calls, said, context).await?;
+        let after = self.call_tools(said, context).await?;
         if let Some(outcome) = outcome_of(after) {
             return Ok(ControlFlow::Break(Ending::of(text, outcome)));
         }
@@ -236,14 +237,6 @@ impl Driver {
         })
     }
 
-    /// Returns the text with the values of secrets redacted: a model is shown what was committed.
-    fn redacted(&self, text: String) -> String {
-        match self.handle.runtime().redact(&text) {
-            Cow::Owned(redacted) => redacted,
-            Cow::Borrowed(_) => text,
-        }
-    }
-
     /// Stores the timers for which the run was started, as texts for the model; otherwise the model would receive no
     /// new message.
     async fn tell_wakes(&mut self, context: &mut ModelContext) -> Result<()> {
@@ -251,7 +244,7 @@ impl Driver {
         due.sort_by_key(|timer| (Reverse(timer.priority), timer.at));
         let texts = due.into_iter().map(|timer| {
             let text = format!("The scheduled timer {:?} is due. {}", timer.key, timer.note);
-            EventPayload::SystemMessage(SystemMessage::injected(self.redacted(text.trim_end().to_owned())))
+            EventPayload::SystemMessage(SystemMessage::injected(self.redacted(text.trim_end())))
         });
         let texts: Vec<_> = texts.collect();
         if texts.is_empty() {
@@ -312,7 +305,7 @@ impl Driver {
         }
         let runtime = self.handle.runtime();
         let retry = runtime.config().retry;
-        let ready_at = retry.ready_at(runtime.effects().now(), self.session.attempts);
+        let ready_at = retry.ready_at(runtime.effects().now(), self.session.attempts, self.retry_after);
         RunEnd::retry(failure, ready_at, retry.limit)
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -34,6 +35,10 @@ pub(crate) struct Driver {
     pub(super) noticed: Option<Stopped>,
     /// Events that the next commit starts with.
     pub(super) prelude: Vec<NewEvent>,
+    /// Id of the commit that will hold the answer of the model.
+    pub(super) answer: Option<CommitId>,
+    /// Pause that the provider asked for with the fault that ends the run.
+    pub(super) retry_after: Option<Duration>,
     /// Commits that could not be stored yet, if the configuration continues after store errors.
     pub(super) backlog: VecDeque<Commit>,
     /// Last event of the history that the context includes.
@@ -48,6 +53,8 @@ pub(crate) struct Driver {
     pub(super) tool_calls: u32,
     /// Number of calls of the answer whose results are being stored.
     pub(super) answer_calls: usize,
+    /// True after the provider refused its own items: the rest of the run asks without them.
+    pub(super) is_canonical: bool,
     pub(super) settings: Settings,
     /// True if no caller waits for the outcome; a failed run is then retried.
     pub(super) unattended: bool,
@@ -81,6 +88,8 @@ impl Driver {
             stop,
             noticed: None,
             prelude: Vec::new(),
+            answer: None,
+            retry_after: None,
             backlog: VecDeque::new(),
             known,
             missed: Vec::new(),
@@ -89,6 +98,7 @@ impl Driver {
             usage: Usage::default(),
             tool_calls: 0,
             answer_calls: 0,
+            is_canonical: false,
             settings,
             unattended: false,
             theirs: None,
@@ -113,7 +123,9 @@ impl Driver {
     }
 
     pub(super) fn sealed(&mut self) -> Commit {
-        Commit::seal(self.handle.runtime().effects(), self.session.id, self.session.head)
+        let effects = self.handle.runtime().effects();
+        let id = self.answer.take().unwrap_or_else(|| effects.new_commit_id());
+        Commit::new(id, self.session.id, effects.now(), self.session.head)
             .with_actor(Actor::AGENT)
             .with_fence(self.run, self.epoch)
             .with_events(std::mem::take(&mut self.prelude))

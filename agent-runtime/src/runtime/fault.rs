@@ -60,7 +60,9 @@ pub struct ProviderFault {
 /// Kind of a [`ProviderFault`]. Says what a run does about it.
 ///
 /// A run repeats a model call after the first four kinds, before the first event of the answer, as often as
-/// [`Limits::model_retries`](crate::Limits) allows. After the other kinds it fails.
+/// [`Limits::model_retries`](crate::Limits) allows. After `ContextTooLong` it compacts the session once, and after
+/// `ReplayRejected` it asks without the items of earlier answers and with [`Effort::Off`](crate::Effort), until it ends.
+/// After the other kinds, and if that does not help, it fails.
 ///
 /// ```
 /// use agent_runtime::FaultKind;

@@ -34,6 +34,21 @@ impl Driver {
         Ok(true)
     }
 
+    /// Compacts the session to half of what its model was given, which was too long for it. Returns `false` if that is
+    /// not possible, or the run must end.
+    pub(super) async fn shrink(&mut self, context: &mut ModelContext) -> Result<bool> {
+        if !self.backlog.is_empty() || self.stale {
+            return Ok(false);
+        }
+        let Some(point) = context.middle() else { return Ok(false) };
+        if context.replaced(&point).is_empty() {
+            return Ok(false);
+        }
+        let Some(summary) = self.summary(context, &point).await? else { return Ok(false) };
+        self.commit_summary(context, point, summary).await?;
+        Ok(true)
+    }
+
     /// Returns the summary up to a position; `None` if the run must end.
     async fn summary(&mut self, context: &ModelContext, point: &Point) -> Result<Option<String>> {
         let runtime = self.handle.runtime().clone();

@@ -6,12 +6,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::{self, StreamExt};
+use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use crate::context::ModelMessage;
-use crate::runtime::fault::ProviderFault;
+use crate::runtime::fault::{FaultKind, ProviderFault};
+use crate::runtime::model_event::{ModelCall, ModelEvent, ModelPart, PartKind, StopReason};
 use crate::runtime::model_options::ModelCapabilities;
-use crate::runtime::provider::{LlmProvider, ModelEvent, ModelRequest, ModelStream, StopReason};
+use crate::runtime::provider::{LlmProvider, ModelRequest, ModelStream};
+use crate::runtime::signed::{self, Unsigned};
+use agent_core::event::ModelOrigin;
 use agent_core::json::RawJson;
 use agent_core::model::Usage;
 use agent_core::{Error, ErrorKind, Result};
@@ -66,10 +70,10 @@ impl LlmProvider for EchoProvider {
 
     async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
         let said = request.messages.iter().rev().find_map(|message| match message {
-            ModelMessage::User(text) => Some(text.as_str()),
+            ModelMessage::User(content) => Some(content.text()),
             _ => None,
         });
-        let events = words(said.unwrap_or_default(), Self::PIECES_MAX)
+        let events = words(&said.unwrap_or_default(), Self::PIECES_MAX)
             .into_iter()
             .map(ModelEvent::text)
             .chain([ModelEvent::done(StopReason::EndTurn, Usage::default())]);
@@ -127,6 +131,7 @@ fn words(text: &str, most: usize) -> Vec<String> {
 pub struct ScriptedProvider {
     name: String,
     capabilities: ModelCapabilities,
+    account: Option<String>,
     turns: Arc<Mutex<VecDeque<Turn>>>,
     requests: Arc<Mutex<Vec<ModelRequest>>>,
 }
@@ -137,6 +142,7 @@ impl ScriptedProvider {
         Self {
             name: "scripted".to_owned(),
             capabilities: ModelCapabilities::all(),
+            account: None,
             turns: Arc::new(Mutex::new(turns.into_iter().collect())),
             requests: Arc::default(),
         }
@@ -154,6 +160,36 @@ impl ScriptedProvider {
     #[must_use]
     pub fn with_capabilities(mut self, capabilities: ModelCapabilities) -> Self {
         self.capabilities = capabilities;
+        self
+    }
+
+    /// Sets the account, so that the provider names its origin and checks the signatures in its requests; the default is
+    /// none.
+    ///
+    /// A request in which a [signed](Turn::signed_thinking) item is changed, or stands behind something else than it was
+    /// made behind, or in which an earlier one is missing, fails with a fault of the kind
+    /// [`ReplayRejected`](crate::FaultKind::ReplayRejected), and takes no turn of the script.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// use agent_runtime::context::ModelMessage;
+    /// use agent_runtime::{AgentBuilder, ScriptedProvider, Turn};
+    ///
+    /// let turns = [Turn::new().signed_thinking("They greet me.").text("Hello"), Turn::new().text("Good bye")];
+    /// let model = ScriptedProvider::new(turns).with_account("team-a");
+    /// # let agent = AgentBuilder::new().with_llm(model.clone()).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("test").await?;
+    /// chat.prompt("Hi").await?.finish().await?;
+    /// chat.prompt("Bye").await?.finish().await?;
+    /// // The second request gives the reasoning back as it came.
+    /// let ModelMessage::Agent(said) = &model.requests()[1].messages[1] else { panic!("the agent answered") };
+    /// assert!(said.items[0].native.is_some());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn with_account(mut self, account: impl Into<String>) -> Self {
+        self.account = Some(account.into());
         self
     }
 
@@ -182,8 +218,15 @@ impl LlmProvider for ScriptedProvider {
         self.capabilities.clone()
     }
 
+    fn origin(&self) -> Option<ModelOrigin> {
+        let account = self.account.as_ref()?;
+        Some(ModelOrigin::new(signed::API, "scripted", &self.name).with_account(account))
+    }
+
     async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
+        let sent = self.origin().map_or(Ok(Sha256::new()), |origin| signed::verify(&origin, &request));
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+        let sent = sent.map_err(|what| ProviderFault::new(FaultKind::ReplayRejected, what))?;
         let turn = self.turns.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let turn = turn.ok_or_else(|| {
             Error::new(
@@ -194,7 +237,7 @@ impl LlmProvider for ScriptedProvider {
         if let Some(error) = turn.refusal {
             return Err(error);
         }
-        Ok(stream::iter(turn.steps).filter_map(TurnStep::play).boxed())
+        Ok(stream::iter(turn.signed(&sent)).filter_map(TurnStep::play).boxed())
     }
 }
 
@@ -234,6 +277,10 @@ pub struct Turn {
 #[derive(Clone, Debug)]
 enum TurnStep {
     Say(ModelEvent),
+    /// Whole part, with the next number.
+    Part(ModelPart),
+    /// Part that the provider signs when it is asked.
+    Sign(Unsigned),
     Wait(Duration),
     Gate(Gate),
     Fail(Error),
@@ -244,6 +291,8 @@ impl TurnStep {
     async fn play(self) -> Option<Result<ModelEvent>> {
         match self {
             Self::Say(event) => Some(Ok(event)),
+            // `Turn::signed` has replaced them.
+            Self::Part(_) | Self::Sign(_) => None,
             Self::Wait(time) => {
                 tokio::time::sleep(time).await;
                 None
@@ -328,6 +377,37 @@ impl Turn {
         self.event(ModelEvent::call(id, name, input))
     }
 
+    /// Adds a whole part with the next number: a text with citations, a refusal, an image, a search of the provider's own.
+    ///
+    /// ```
+    /// use agent_core::event::{Media, Part};
+    /// use agent_runtime::{ModelPart, Turn};
+    ///
+    /// let cat = Part::Image(Media::inline("image/png", *b"\x89PNG"));
+    /// let turn = Turn::new().text("Here it is:").part(ModelPart::part(cat));
+    /// # let _ = turn;
+    /// ```
+    #[must_use]
+    pub fn part(mut self, part: ModelPart) -> Self {
+        self.add(TurnStep::Part(part));
+        self
+    }
+
+    /// Adds reasoning with a signature over the model, the account, the system prompt, the tools and the messages before
+    /// it; see [`ScriptedProvider::with_account`].
+    #[must_use]
+    pub fn signed_thinking(mut self, text: impl Into<String>) -> Self {
+        self.add(TurnStep::Sign(Unsigned::Thinking(text.into())));
+        self
+    }
+
+    /// Adds a call with a signature, like [`signed_thinking`](Self::signed_thinking).
+    #[must_use]
+    pub fn signed_call(mut self, id: &str, name: &str, input: RawJson) -> Self {
+        self.add(TurnStep::Sign(Unsigned::Call(ModelCall::new(id, name, input))));
+        self
+    }
+
     /// Sets the reason for which the turn ends; the default is [`StopReason::EndTurn`]. The usage of a turn is one
     /// token in and one token out.
     #[must_use]
@@ -370,6 +450,40 @@ impl Turn {
     pub fn panic(mut self) -> Self {
         self.add(TurnStep::Panic);
         self
+    }
+
+    /// Returns the steps, with numbers and signatures behind what was sent.
+    fn signed(self, sent: &Sha256) -> Vec<TurnStep> {
+        let (mut index, mut n, mut grows) = (0, 0, None);
+        let mut steps = Vec::with_capacity(self.steps.len());
+        for step in self.steps {
+            let short = match &step {
+                TurnStep::Say(ModelEvent::Text(_)) => Some(PartKind::Text),
+                TurnStep::Say(ModelEvent::Thinking(_)) => Some(PartKind::Reasoning),
+                TurnStep::Part(_) | TurnStep::Sign(_) | TurnStep::Say(ModelEvent::ToolUse(_)) => None,
+                TurnStep::Say(ModelEvent::PartStarted { index: given, .. }) => {
+                    (index, grows) = (given + 1, None);
+                    steps.push(step);
+                    continue;
+                }
+                _ => {
+                    steps.push(step);
+                    continue;
+                }
+            };
+            let at = index;
+            index += u32::from(short.is_none() || short != grows);
+            grows = short;
+            match step {
+                TurnStep::Part(part) => steps.push(TurnStep::Say(ModelEvent::part_done(at, part))),
+                TurnStep::Sign(item) => {
+                    steps.extend(item.events(sent, at, n).into_iter().map(TurnStep::Say));
+                    n += 1;
+                }
+                step => steps.push(step),
+            }
+        }
+        steps
     }
 
     /// Adds an act before the end, if there is an end.

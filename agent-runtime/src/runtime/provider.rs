@@ -7,12 +7,12 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 
 use crate::context::ModelMessage;
+use crate::runtime::model_event::ModelEvent;
 use crate::runtime::model_options::{Effort, ModelCapabilities, ToolChoice};
 use agent_core::Result;
+use agent_core::event::ModelOrigin;
 use agent_core::json::RawJson;
-use agent_core::model::Cost;
-pub use agent_core::model::Usage;
-use agent_core::state::Reason;
+use agent_core::model::{Cost, Usage};
 
 /// Stream of a model's answer: events, then [`ModelEvent::Done`], or an error that ends it.
 pub type ModelStream = BoxStream<'static, Result<ModelEvent>>;
@@ -20,8 +20,8 @@ pub type ModelStream = BoxStream<'static, Result<ModelEvent>>;
 /// Language model, under the name by which the configuration chooses it.
 ///
 /// A provider maps a [`ModelRequest`] to the API of its model, and the answer to a stream of [`ModelEvent`]s: pieces of
-/// text and reasoning, whole tool calls, and [`Done`](ModelEvent::Done) as the last event. This one answers without a
-/// network:
+/// text and reasoning, whole tool calls and other parts, and [`Done`](ModelEvent::Done) as the last event. This one
+/// answers without a network:
 ///
 /// ```
 /// use agent_core::{MemoryStore, Result, async_trait};
@@ -114,6 +114,21 @@ pub trait LlmProvider: Debug + Send + Sync + 'static {
         "provider/1"
     }
 
+    /// Returns the API, the provider, the model and the account that answer; `None`, the default, if the provider does
+    /// not say.
+    ///
+    /// The log records it with each answer; each name has at most 256 bytes. The provider's own forms of earlier items, like signed reasoning, are given
+    /// only to the same origin; a provider that returns `None` is given none.
+    ///
+    /// ```
+    /// use agent_runtime::{EchoProvider, LlmProvider};
+    ///
+    /// assert!(EchoProvider::new().origin().is_none());
+    /// ```
+    fn origin(&self) -> Option<ModelOrigin> {
+        None
+    }
+
     /// Calls the model, and streams its answer.
     ///
     /// The future returns when the answer begins. A future or a stream without output for
@@ -187,6 +202,10 @@ impl<P: LlmProvider + ?Sized> LlmProvider for Arc<P> {
         (**self).rendering()
     }
 
+    fn origin(&self) -> Option<ModelOrigin> {
+        (**self).origin()
+    }
+
     async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
         (**self).generate(request).await
     }
@@ -202,7 +221,7 @@ impl<P: LlmProvider + ?Sized> LlmProvider for Arc<P> {
 /// use agent_runtime::ModelRequest;
 /// use agent_runtime::context::ModelMessage;
 ///
-/// let request = ModelRequest::new(vec![ModelMessage::User("Hello".into()), ModelMessage::agent("Hi")]);
+/// let request = ModelRequest::new(vec![ModelMessage::user("Hello"), ModelMessage::agent("Hi")]);
 /// assert_eq!(request.messages.len(), 2);
 /// assert!(request.system.is_none() && request.tools.is_empty() && request.max_tokens.is_none());
 /// ```
@@ -301,116 +320,5 @@ impl ToolSpec {
     pub fn with_input(mut self, schema: RawJson) -> Self {
         self.input = schema;
         self
-    }
-}
-
-/// Event of a model's answer stream.
-///
-/// ```
-/// use agent_core::json::RawJson;
-/// use agent_runtime::{ModelEvent, StopReason, Usage};
-///
-/// let events = [
-///     ModelEvent::Usage(Usage::new(120, 0)),
-///     ModelEvent::text("I look it up."),
-///     ModelEvent::call("call-1", "weather", RawJson::parse(r#"{"city":"Paris"}"#)?),
-///     ModelEvent::done(StopReason::EndTurn, Usage::new(120, 30)),
-/// ];
-/// assert!(matches!(&events[2], ModelEvent::ToolUse(call) if call.name == "weather"));
-/// # Ok::<(), agent_core::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ModelEvent {
-    /// Piece of the answer's text.
-    Text(String),
-    /// Piece of the reasoning's text.
-    Thinking(String),
-    /// Tool call, always whole: a provider collects the pieces of the input first.
-    ToolUse(ModelCall),
-    /// Usage of the request so far, all tokens included; replaces the one before it. It counts if the answer is cut.
-    Usage(Usage),
-    /// End of the answer; always the last event. A stream that ends without it counts as a lost connection.
-    #[non_exhaustive]
-    Done {
-        /// Reason for which the model stopped.
-        stop: StopReason,
-        /// Usage of the whole request; replaces the usage so far.
-        usage: Usage,
-    },
-}
-
-impl ModelEvent {
-    /// Creates a piece of the answer's text.
-    pub fn text(piece: impl Into<String>) -> Self {
-        Self::Text(piece.into())
-    }
-
-    /// Creates a piece of the reasoning's text.
-    pub fn thinking(piece: impl Into<String>) -> Self {
-        Self::Thinking(piece.into())
-    }
-
-    /// Creates a whole call of the tool `name`.
-    pub fn call(id: impl Into<String>, name: impl Into<String>, input: RawJson) -> Self {
-        Self::ToolUse(ModelCall::new(id, name, input))
-    }
-
-    /// Creates a [`ModelEvent::Done`] with this reason and usage.
-    pub const fn done(stop: StopReason, usage: Usage) -> Self {
-        Self::Done { stop, usage }
-    }
-}
-
-/// Tool call as a model returns it, unchecked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ModelCall {
-    /// Id from the provider; an id that is empty, longer than 128 bytes or not unique is replaced.
-    pub id: String,
-    /// Name of the tool; a name longer than 128 bytes is replaced.
-    pub name: String,
-    /// Input of the tool.
-    pub input: RawJson,
-}
-
-impl ModelCall {
-    /// Creates a call of the tool `name`.
-    pub fn new(id: impl Into<String>, name: impl Into<String>, input: RawJson) -> Self {
-        Self { id: id.into(), name: name.into(), input }
-    }
-}
-
-/// Reason for which a model stopped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StopReason {
-    /// The model finished its answer, or waits for the results of its tool calls.
-    #[default]
-    EndTurn,
-    /// The model reached its token limit. Tool calls of such an answer are not made, because they may be cut short.
-    MaxTokens,
-    /// The model produced a stop sequence.
-    StopSequence,
-    /// The model refused. Tool calls of such an answer are not made.
-    Refusal,
-}
-
-impl StopReason {
-    /// Returns the reason with which the session becomes idle.
-    ///
-    /// ```
-    /// use agent_core::state::Reason;
-    /// use agent_runtime::StopReason;
-    ///
-    /// assert_eq!(StopReason::MaxTokens.reason(), Reason::MaxTokens);
-    /// ```
-    pub const fn reason(self) -> Reason {
-        match self {
-            Self::EndTurn => Reason::EndTurn,
-            Self::MaxTokens => Reason::MaxTokens,
-            Self::StopSequence => Reason::StopSequence,
-            Self::Refusal => Reason::Refusal,
-        }
     }
 }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use crate::runtime::fault::{FaultKind, ProviderFault};
-use agent_core::event::{ToolResult, ToolUse};
+use crate::runtime::model_event::PartKind;
+use agent_core::event::{Part, ToolResult, ToolUse};
 use agent_core::model::{Failure, PendingAction, Status, Usage};
 use agent_core::session::Session;
 use agent_core::state::{Reason, SessionState};
-use agent_core::{Epoch, Error, RunId, Seq, SessionId};
+use agent_core::{CommitId, Epoch, Error, RunId, Seq, SessionId};
 use serde::{Deserialize, Serialize};
 
 /// Update on the progress of a run: an item of the stream [`Run`](crate::runtime::run::Run).
@@ -51,10 +52,30 @@ pub enum Update {
         /// Epoch of the run's lease.
         epoch: Epoch,
     },
-    /// Piece of the agent's text.
+    /// Piece of the agent's text, or of a refusal. Pieces are not taken back: if a provider ends a part with a text that
+    /// differs from its pieces, the log and the report have that text.
     Text(String),
     /// Piece of the agent's reasoning.
     Thinking(String),
+    /// Numbered part of an answer to which the pieces that follow belong. Sent where a part begins, and again where
+    /// one goes on after pieces of another; never for a provider that does not number its parts.
+    ///
+    /// The commit and the number together name the part. In the log, it is the item of that commit whose `part` is the
+    /// number; an item without `part` has its place among the items of the answer as its number, counted from 0. Items
+    /// are the events of the types `agent.message`, `agent.thinking`, `agent.part`, `agent.tool_use` and
+    /// `agent.custom_tool_use`. A part that is not stored, like the reasoning of a cut answer, has no such event.
+    #[non_exhaustive]
+    PartStarted {
+        /// Id of the commit that will hold the answer.
+        commit: CommitId,
+        /// Number of the part.
+        index: u32,
+        /// Kind of the part.
+        kind: PartKind,
+    },
+    /// Whole part of an answer that is a medium, or what the provider ran itself. One of more than 4 MiB is always left
+    /// out of the stream; the log has it.
+    Part(Part),
     /// Call of a tool; the call is stored.
     ToolCalled(ToolUse),
     /// Result of a tool call; the result is stored.
@@ -174,7 +195,7 @@ pub struct RunReport {
     pub session: SessionId,
     /// Id of the run; `None` if the session failed before a run claimed the input.
     pub run: Option<RunId>,
-    /// Last text of the agent; the text so far if the run failed or was interrupted.
+    /// Texts and refusals of the last answer, joined without a break; those so far if the run failed or was interrupted.
     pub text: String,
     /// Outcome of the run.
     pub outcome: RunOutcome,

@@ -44,8 +44,8 @@ mod tests {
     #[test]
     fn choice_of_a_tool_ends_with_its_results() {
         use ToolChoice::{Auto, None, Required};
-        let asked = [ModelMessage::User("Hello".to_owned())];
-        let answered = [ModelMessage::User("Hello".to_owned()), ModelMessage::ToolResults(Vec::new())];
+        let asked = [ModelMessage::user("Hello")];
+        let answered = [ModelMessage::user("Hello"), ModelMessage::ToolResults(Vec::new())];
         let tools = [ToolSpec::new("search", "")];
         let tool = |name: &str| ToolChoice::Tool(name.to_owned());
         for (given, first, later) in [

@@ -3,11 +3,14 @@
 use std::fmt;
 
 use crate::runtime::config::Limits;
-use crate::runtime::provider::ModelCall;
+use crate::runtime::model_event::ModelCall;
 use agent_core::state::Reason;
 
 /// Maximum number of calls of one answer that wait for an answer or a result; with the other calls a record holds 64.
 const WAITING_MAX: usize = 32;
+
+/// Maximum number of parts of one answer.
+const PARTS_MAX: usize = 1000;
 
 /// Maximum bytes of an id or a name from a provider; a longer one is replaced.
 const NAME_MAX_BYTES: usize = 128;
@@ -19,6 +22,8 @@ pub(super) enum Full {
     Calls(usize),
     /// Limit of bytes; no call is made.
     Bytes(&'static str, usize),
+    /// Limit of parts; no call is made.
+    Parts(usize),
 }
 
 impl Full {
@@ -26,7 +31,7 @@ impl Full {
     pub(super) const fn reason(self) -> Reason {
         match self {
             Self::Calls(_) => Reason::MaxTurns,
-            Self::Bytes(..) => Reason::MaxOutput,
+            Self::Bytes(..) | Self::Parts(_) => Reason::MaxOutput,
         }
     }
 }
@@ -36,6 +41,7 @@ impl fmt::Display for Full {
         match self {
             Self::Calls(most) => write!(f, "{most} tool calls"),
             Self::Bytes(noun, most) => write!(f, "{most} bytes of {noun}"),
+            Self::Parts(most) => write!(f, "{most} parts"),
         }
     }
 }
@@ -50,6 +56,7 @@ pub(super) struct Room {
     all: usize,
     calls: u32,
     waiting: usize,
+    parts: usize,
 }
 
 impl Room {
@@ -67,6 +74,7 @@ impl Room {
             all: limits.answer_bytes,
             calls: limits.tool_calls.saturating_sub(made),
             waiting: WAITING_MAX,
+            parts: PARTS_MAX,
             limits,
         }
     }
@@ -85,6 +93,33 @@ impl Room {
             ("reasoning", self.limits.thinking_bytes),
             self.limits.answer_bytes,
         )
+    }
+
+    /// Accepts one more part if there is capacity for it.
+    pub(super) const fn part(&mut self) -> Result<(), Full> {
+        match self.parts.checked_sub(1) {
+            Some(left) => self.parts = left,
+            None => return Err(Full::Parts(PARTS_MAX)),
+        }
+        Ok(())
+    }
+
+    /// Accepts the JSON of an item, or a piece of it, if there is capacity for it.
+    pub(super) fn json(&mut self, bytes: usize) -> Result<(), Full> {
+        if bytes > Limits::CALL_MAX_BYTES {
+            return Err(Full::Bytes("an item", Limits::CALL_MAX_BYTES));
+        }
+        let bytes = bytes.max(1);
+        if bytes > self.all {
+            return Err(Full::Bytes("an answer", self.limits.answer_bytes));
+        }
+        self.all -= bytes;
+        Ok(())
+    }
+
+    /// Gives back the capacity of pieces that the whole replaces.
+    pub(super) const fn give_back(&mut self, bytes: usize) {
+        self.all = self.all.saturating_add(bytes);
     }
 
     /// Accepts a call if there is capacity for it; `waits` says whether it needs an answer or a result from outside.

@@ -157,7 +157,7 @@ impl<'a> Beginning<'a> {
         };
         if let Some(epoch) = self.expired {
             commit = commit.with_trigger(if self.unattended {
-                let ready_at = shared.config.retry.ready_at(shared.effects.now(), now.attempts);
+                let ready_at = shared.config.retry.ready_at(shared.effects.now(), now.attempts, None);
                 Trigger::run_lost(epoch, ready_at, shared.config.retry.limit)
             } else {
                 Trigger::LeaseExpired(epoch)

@@ -8,6 +8,8 @@ use tokio::sync::mpsc;
 
 use crate::runtime::report::Update;
 use agent_core::Result;
+use agent_core::event::{MediaSource, Part};
+use agent_core::json::RawJson;
 
 /// Maximum bytes of updates that wait to be read by one reader.
 pub(crate) const UNREAD_MAX_BYTES: usize = 4 << 20;
@@ -129,19 +131,29 @@ impl UpdateReceiver {
 fn size_bytes(update: &Update) -> usize {
     match update {
         Update::Text(text) | Update::Thinking(text) => text.len(),
-        Update::ToolCalled(call) => call.call.as_str().len() + call.name.len() + call.input.get().len(),
-        Update::ToolDone(result) => {
-            let full = result.full.as_ref().and_then(|full| full.text.as_ref()).map_or(0, String::len);
-            let structured = result.structured.as_ref().map_or(0, |json| json.get().len());
-            let media =
-                result.content.iter().filter_map(|part| part.media()?.source.size_bytes()).sum::<u64>();
-            let media = usize::try_from(media).unwrap_or(usize::MAX);
-            (result.call.as_str().len() + result.output.get().len() + full + structured).saturating_add(media)
+        Update::ToolCalled(call) => {
+            let native = call.native.as_ref().map_or(0, |native| native.item.get().len());
+            call.call.as_str().len() + call.name.len() + call.input.get().len() + native
         }
+        Update::ToolDone(result) => {
+            let whole = result.full.as_ref().and_then(|full| full.text.as_ref()).map_or(0, String::len);
+            let structured = result.structured.as_ref().map_or(0, |structured| structured.get().len());
+            let parts = result.content.iter().map(part_bytes).sum::<usize>();
+            result.call.as_str().len() + result.output.get().len() + whole + structured + parts
+        }
+        Update::Part(part) => part_bytes(part),
         Update::Failed(failure) => failure.text.len(),
         Update::Retrying { fault, .. } => fault.text.len(),
         Update::NotStored(error) => error.to_string().len(),
         Update::Ended(report) => report.text.len(),
-        Update::Queued(_) | Update::Started { .. } | Update::Skipped { .. } => 0,
+        Update::Queued(_) | Update::Started { .. } | Update::PartStarted { .. } | Update::Skipped { .. } => 0,
+    }
+}
+
+/// Returns the bytes of a part of an answer or an output.
+fn part_bytes(part: &Part) -> usize {
+    match part.media().map(|media| &media.source) {
+        Some(MediaSource::Inline(bytes)) => bytes.len(),
+        _ => RawJson::of(part).map_or(0, |json| json.get().len()),
     }
 }

@@ -37,8 +37,8 @@ impl LlmProvider for Clerk {
     }
     async fn generate(&self, request: ModelRequest) -> agent::Result<ModelStream> {
         let event = match request.messages.last() {
-            Some(ModelMessage::User(path)) => {
-                let input = RawJson::of(&DeleteFile { path: path.clone() })?;
+            Some(ModelMessage::User(content)) => {
+                let input = RawJson::of(&DeleteFile { path: content.text().into_owned() })?;
                 ModelEvent::call("", "delete_file", input)
             }
             Some(ModelMessage::ToolResults(results)) => ModelEvent::text(results[0].output.clone()),

@@ -25,7 +25,7 @@ impl LlmProvider for Parrot {
     }
     async fn generate(&self, request: ModelRequest) -> agent::Result<ModelStream> {
         match request.messages.last() {
-            Some(ModelMessage::User(text)) if text.split_whitespace().any(|word| word == "fail") => {
+            Some(ModelMessage::User(said)) if said.text().split_whitespace().any(|word| word == "fail") => {
                 let error = agent::Error::new(ErrorKind::Provider, "the parrot flew away");
                 Ok(stream::iter([Ok(ModelEvent::text("I was about to say … ")), Err(error)]).boxed())
             }

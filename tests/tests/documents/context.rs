@@ -120,7 +120,7 @@ fn result(id: &str, output: &str) -> NewEvent {
 }
 
 fn user(text: &str) -> ModelMessage {
-    ModelMessage::User(text.to_owned())
+    ModelMessage::user(text)
 }
 
 /// A summary comes first, and is given as it was committed, whatever the limits are.
@@ -186,12 +186,13 @@ async fn an_open_call_keeps_its_result_and_its_id() {
     let messages = site.context(ContextLimits::default()).await.unwrap().messages();
     let mut ids = Vec::new();
     for three in messages.chunks(3) {
-        let [ModelMessage::Agent { calls, .. }, ModelMessage::ToolResults(results), said] = three else {
+        let [ModelMessage::Agent(answer), ModelMessage::ToolResults(results), said] = three else {
             panic!("{three:?}")
         };
         assert_eq!((results[0].output.as_str(), said), ("ok", &ModelMessage::agent("meanwhile")));
-        assert_eq!(results[0].call, calls[0].call);
-        ids.push(calls[0].call.as_str());
+        let call = answer.calls().next().unwrap();
+        assert_eq!(results[0].call, call.call);
+        ids.push(call.call.as_str());
     }
     assert_eq!(ids, ["c", "c-2", "c-3", "c-4", "c-5", "c-6"]);
 }
@@ -321,7 +322,7 @@ async fn model_receives_the_replaced_history_in_order() {
     let context = ModelContext::read(&store, &replaced, ContextLimits::default()).await.unwrap();
     let expected: Vec<_> = ["one", "two", "three"]
         .into_iter()
-        .flat_map(|text| [ModelMessage::User(text.to_owned()), ModelMessage::agent(text.to_uppercase())])
+        .flat_map(|text| [ModelMessage::user(text), ModelMessage::agent(text.to_uppercase())])
         .collect();
     assert_eq!(context.messages(), expected);
     let stale = store.replace(&effects, session.id, head, messages.clone()).await.unwrap_err();

@@ -197,7 +197,7 @@ impl Life<'_> {
             .into_iter()
             .filter(|event| event.kind == EventType::USER_MESSAGE && event.seq > done && event.seq <= claimed)
             .filter(|event| event.seq > self.now.visible_from)
-            .map(|event| ModelMessage::User(event.text().unwrap().into_owned()))
+            .map(|event| ModelMessage::user(event.text().unwrap().into_owned()))
             .collect();
         let compaction = Compaction::new(self.now.head, "what was before");
         // Without saying which inputs are open they would be lost.

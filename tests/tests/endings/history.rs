@@ -166,7 +166,7 @@ async fn full_write_needs_the_current_head(site: Site) {
     let (now, _, context) = visible(&storage, world.main).await;
     assert_eq!(now, done.session, "{}", site.name);
     assert_eq!((now.inputs_open, now.timers.len()), (0, 1), "{}: what is due stays due", site.name);
-    let user = |text: &str| ModelMessage::User(text.to_owned());
+    let user = |text: &str| ModelMessage::user(text);
     let agent = ModelMessage::agent;
     assert_eq!(context, [user("q1"), agent("a1"), user("q2"), agent("a2")], "{}", site.name);
 }
@@ -244,7 +244,8 @@ async fn switched_session_equals_a_freshly_loaded_one(site: Site) {
             };
             let (_, _, context) = visible(&storage, chat.id()).await;
             for message in context {
-                if let ModelMessage::User(text) | ModelMessage::Agent { text, .. } = message {
+                if let ModelMessage::User(_) | ModelMessage::Agent(_) = message {
+                    let text = message.text();
                     let of = text.split(" in ").nth(1).unwrap();
                     assert!(family.iter().any(|id| id == of), "{}, seed {seed}: {text}", site.name);
                 }

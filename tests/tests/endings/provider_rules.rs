@@ -2,38 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use agent_core::clock::Effects;
-use agent_core::commit::Commit;
-use agent_core::event::{NewEvent, ToolOutcome};
-use agent_core::json::RawJson;
-use agent_core::model::CallId;
-use agent_core::session::NewSession;
-use agent_core::{MemoryStore, SessionStore, Timestamp, WorkspaceId};
-use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage, ModelToolResult};
-use futures::FutureExt;
+use agent_runtime::context::{AgentItem, ModelMessage, ModelToolResult};
 
 type Checked = Result<(), String>;
-
-/// A result as a model is given it, of a call of this id.
-fn result_of(id: &str) -> ModelToolResult {
-    let (store, effects) = (MemoryStore::new(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
-    let call: CallId = id.parse().unwrap();
-    let events = [
-        NewEvent::user_message("go"),
-        NewEvent::tool_use(call.clone(), "look", RawJson::empty_object()),
-        NewEvent::tool_result(call, ToolOutcome::Ok, RawJson::empty_object()),
-    ];
-    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let commit = Commit::create(&effects, new).with_events(events);
-    let session = store.commit(commit).now_or_never().unwrap().unwrap().session;
-    let context =
-        ModelContext::read(&store, &session, ContextLimits::default()).now_or_never().unwrap().unwrap();
-    let results = context.messages().into_iter().find_map(|message| match message {
-        ModelMessage::ToolResults(results) => Some(results),
-        _ => None,
-    });
-    results.unwrap().remove(0)
-}
 
 /// All rules of all providers.
 pub(crate) fn check(messages: &[ModelMessage]) -> Checked {
@@ -57,12 +28,13 @@ fn turns(messages: &[ModelMessage]) -> Vec<(&'static str, Vec<Part>)> {
     for message in messages {
         let (role, parts) = match message {
             ModelMessage::System(_) => continue,
-            ModelMessage::Summary(text) | ModelMessage::User(text) => {
-                ("user", vec![Part::Text(text.clone())])
+            ModelMessage::Summary(_) | ModelMessage::User(_) => {
+                ("user", vec![Part::Text(message.text().into_owned())])
             }
-            ModelMessage::Agent { text, calls, .. } => {
-                let text = (!text.is_empty()).then(|| Part::Text(text.clone()));
-                let calls = calls.iter().map(|call| Part::Call(call.call.to_string()));
+            ModelMessage::Agent(said) => {
+                let text = said.text().into_owned();
+                let text = (!text.is_empty()).then_some(Part::Text(text));
+                let calls = said.calls().map(|call| Part::Call(call.call.to_string()));
                 ("model", text.into_iter().chain(calls).collect())
             }
             ModelMessage::ToolResults(results) => {
@@ -145,11 +117,11 @@ pub(crate) fn openai(messages: &[ModelMessage]) -> Checked {
             _ if !open.is_empty() => {
                 return Err(format!("message {at} comes before the answers of {open:?}"));
             }
-            ModelMessage::Agent { text, calls, .. } => {
-                if text.is_empty() && calls.is_empty() {
+            ModelMessage::Agent(said) => {
+                if said.text().is_empty() && said.calls().next().is_none() {
                     return Err(format!("message {at} has neither text nor calls"));
                 }
-                for call in calls {
+                for call in said.calls() {
                     if call.call.as_str().len() > 40 || !open.insert(call.call.to_string()) {
                         return Err(format!("message {at}: {} is too long, or there twice", call.call));
                     }
@@ -186,22 +158,18 @@ pub(crate) fn gemini(messages: &[ModelMessage]) -> Checked {
 /// The rules refuse what the providers refuse: a rule that lets everything through would prove nothing.
 #[test]
 fn provider_rules_reject_invalid_conversations() {
-    use agent_core::event::ToolUse;
+    use agent_core::event::{ToolOutcome, ToolUse};
     use agent_core::json::RawJson;
     let call = |id: &str| ToolUse::new(id.parse().unwrap(), "look", RawJson::empty_object());
     let agent = |text: &str, ids: &[&str]| {
-        let mut message = ModelMessage::agent(text);
-        if let ModelMessage::Agent { calls, .. } = &mut message {
-            calls.extend(ids.iter().map(|id| call(id)));
-        }
-        message
+        let calls = ids.iter().map(|id| AgentItem::call(call(id)));
+        ModelMessage::agent([AgentItem::text(text)].into_iter().chain(calls).collect::<Vec<_>>())
     };
     let results = |ids: &[&str]| {
-        // A result can only be made by reading one: take it from a context.
-        let call = |id: &&str| result_of(id);
-        ModelMessage::ToolResults(ids.iter().map(call).collect())
+        let result = |id: &&str| ModelToolResult::new(id.parse().unwrap(), ToolOutcome::Ok, "{}");
+        ModelMessage::ToolResults(ids.iter().map(result).collect())
     };
-    let user = || ModelMessage::User("hello".to_owned());
+    let user = || ModelMessage::user("hello");
     assert_eq!(check(&[user(), agent("", &["a", "b"]), results(&["a", "b"]), agent("done", &[])]), Ok(()));
     assert_eq!(check(&[ModelMessage::Summary("before".to_owned()), agent("done", &[])]), Ok(()));
     let all: [(&str, Vec<ModelMessage>, [bool; 3]); 9] = [

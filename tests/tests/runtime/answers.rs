@@ -118,7 +118,7 @@ async fn confirmed_tool_waits_for_consent_and_runs_once(site: Site) {
         assert_eq!(results, expected, "{name}");
         let messages = &model.requests()[1].messages;
         assert_eq!(messages.len(), 4, "{name}: input, calls, results, and what came meanwhile");
-        assert_eq!(messages[3], ModelMessage::User("and hurry".to_owned()), "{name}");
+        assert_eq!(messages[3], ModelMessage::user("and hurry"), "{name}");
         check_log(&chat).await;
     }
 }

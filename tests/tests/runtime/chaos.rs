@@ -44,7 +44,7 @@ impl LlmProvider for Moody {
     async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
         for (at, message) in request.messages.iter().enumerate() {
             let calls = match message {
-                ModelMessage::Agent { calls, .. } => calls.len(),
+                ModelMessage::Agent(said) => said.calls().count(),
                 _ => 0,
             };
             let results = match request.messages.get(at + 1) {

@@ -175,11 +175,11 @@ fn validate(messages: &[ModelMessage]) {
     let mut at = 0;
     while at < messages.len() {
         match &messages[at] {
-            ModelMessage::Agent { calls, .. } if !calls.is_empty() => {
+            ModelMessage::Agent(said) if said.calls().next().is_some() => {
                 let Some(ModelMessage::ToolResults(results)) = messages.get(at + 1) else {
                     panic!("calls without results right behind them");
                 };
-                let called: Vec<_> = calls.iter().map(|call| &call.call).collect();
+                let called: Vec<_> = said.calls().map(|call| &call.call).collect();
                 let answered: Vec<_> = results.iter().map(|result| &result.call).collect();
                 assert_eq!(called, answered, "exactly one result for each call, in order");
                 for id in called {
@@ -246,12 +246,12 @@ proptest! {
             _ => None,
         }).collect();
         let shown: Vec<_> = messages.iter().filter_map(|message| match message {
-            ModelMessage::User(text) => Some(text.clone()),
+            ModelMessage::User(said) => Some(said.text().into_owned()),
             _ => None,
         }).collect();
         prop_assert_eq!(shown, users);
         let shown: Vec<_> = messages.iter().filter_map(|message| match message {
-            ModelMessage::Agent { text, calls, .. } if calls.is_empty() || !text.is_empty() => Some(text.clone()),
+            ModelMessage::Agent(said) => Some(said.text().into_owned()),
             _ => None,
         }).collect();
         // A text that is blank is none.
@@ -296,16 +296,16 @@ async fn limits_keep_the_newest_and_the_question(site: Site) {
     let request = &model.requests()[9].messages;
     let expected = [
         ModelMessage::Summary("25 earlier events are left out.".to_owned()),
-        ModelMessage::User("question 8".to_owned()),
+        ModelMessage::user("question 8"),
         ModelMessage::agent("answer"),
-        ModelMessage::User("question 9".to_owned()),
+        ModelMessage::user("question 9"),
     ];
     assert_eq!(*request, expected, "{name}: as few as half of the room holds");
     read(chat.prompt("the last question").await.unwrap()).await;
     for request in &model.requests()[11..] {
         validate(&request.messages);
         assert!(matches!(request.messages[0], ModelMessage::Summary(_)), "{name}");
-        assert!(request.messages.contains(&ModelMessage::User("the last question".to_owned())), "{name}");
+        assert!(request.messages.contains(&ModelMessage::user("the last question")), "{name}");
         assert!(request.messages.len() <= 5, "{name}");
     }
 }
@@ -320,13 +320,13 @@ async fn a_huge_question_is_shortened_at_characters(site: Site) {
     let agent = agent_with(&storage, model.clone(), config, []);
     let chat = agent.open(&device("laptop")).await.unwrap();
     read(chat.prompt("대화🙂".repeat(1000)).await.unwrap()).await;
-    let ModelMessage::User(text) = &model.requests()[0].messages[0] else { panic!("{name}") };
+    let text = model.requests()[0].messages[0].text().into_owned();
     assert!(text.len() < 1100, "{name}: {}", text.len());
     assert!(text.starts_with("대화🙂") && text.ends_with('🙂'), "{name}");
     assert!(text.contains("bytes left out"), "{name}");
-    let events = log(&chat).await;
-    let said = events.iter().find(|event| event.kind == EventType::USER_MESSAGE).unwrap();
-    let EventPayload::UserMessage(message) = said.decode().unwrap() else { panic!("{name}") };
+    let log = log(&chat).await;
+    let asked = log.iter().find(|event| event.kind == EventType::USER_MESSAGE).expect(name);
+    let EventPayload::UserMessage(message) = asked.decode().unwrap() else { panic!("{name}") };
     assert_eq!(
         (message.text, message.shown),
         ("대화🙂".repeat(1000), Some(500)),
@@ -359,8 +359,8 @@ fn input_between_call_and_result_follows_both() {
     let shapes: Vec<String> = messages
         .iter()
         .map(|message| match message {
-            ModelMessage::User(text) | ModelMessage::System(text) => text.clone(),
-            ModelMessage::Agent { text, calls, .. } => format!("{text}+{}", calls.len()),
+            ModelMessage::User(_) | ModelMessage::System(_) => message.text().into_owned(),
+            ModelMessage::Agent(said) => format!("{}+{}", said.text(), said.calls().count()),
             ModelMessage::ToolResults(results) => {
                 results.iter().map(|result| result.output.as_str()).collect::<Vec<_>>().join(",")
             }
@@ -385,7 +385,7 @@ fn newest_exchange_is_never_split() {
         let context = context(&store, &session, ContextLimits::new(3, 20_000));
         let messages = context.messages();
         validate(&messages);
-        assert_eq!(messages[0], ModelMessage::User("do it".to_owned()));
+        assert_eq!(messages[0], ModelMessage::user("do it"));
         let ModelMessage::ToolResults(results) = &messages[2] else { panic!("{:?}", messages[2]) };
         assert_eq!((messages.len(), results.len()), (3, usize::from(calls)));
     }
@@ -409,7 +409,7 @@ async fn context_excludes_cleared_and_includes_forked(site: Site) {
             .messages
             .iter()
             .map(|message| match message {
-                ModelMessage::User(text) | ModelMessage::Agent { text, .. } => text.clone(),
+                ModelMessage::User(_) | ModelMessage::Agent(_) => message.text().into_owned(),
                 other => panic!("{other:?}"),
             })
             .collect()
@@ -490,7 +490,7 @@ async fn inputs_during_a_long_run_follow_its_output(site: Site) {
         read(chat.run_pending().await.unwrap().unwrap()).await;
         let request = &model.requests()[calls + 1].messages;
         validate(request);
-        let expected = [ModelMessage::User("second".to_owned()), ModelMessage::User("third".to_owned())];
+        let expected = [ModelMessage::user("second"), ModelMessage::user("third")];
         assert!(request.ends_with(&expected), "{name}, {calls}: {request:#?}");
     }
 }

@@ -32,7 +32,7 @@ impl LlmProvider for Silent {
     }
 
     async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
-        if request.messages.last() == Some(&ModelMessage::User("hang".to_owned())) {
+        if request.messages.last() == Some(&ModelMessage::user("hang")) {
             self.hanging.fetch_add(1, Ordering::SeqCst);
             return Ok(stream::pending().boxed());
         }

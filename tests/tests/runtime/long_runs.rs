@@ -7,15 +7,17 @@ use crate::common::{Faulty, agent_with, log, read};
 use crate::provider_rules;
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
-use agent_core::event::{EventType, NewEvent, ToolOutcome};
+use agent_core::event::{EventPayload, EventType, NewEvent, SystemMessage, ToolOutcome, ToolResult};
 use agent_core::json::RawJson;
+use agent_core::model::CallId;
 use agent_core::session::NewSession;
 use agent_core::state::Reason;
-use agent_core::{MemoryStore, Result, SessionStoreExt, Storage, WorkspaceId, async_trait};
+use agent_core::{Error, ErrorKind, MemoryStore, Result, SessionStoreExt, Storage, WorkspaceId, async_trait};
 use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 use agent_runtime::{
-    Config, LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, Plugin, RunOutcome,
-    ScriptedProvider, StopReason, ToolContext, ToolSpec, Turn, Usage,
+    AgentBuilder, Config, Conversation, LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream,
+    Plugin, RunOutcome, ScriptedProvider, StopReason, Summarizer, SummaryRequest, ToolContext, ToolMode,
+    ToolSpec, Turn, Usage,
 };
 use futures::{StreamExt, stream};
 
@@ -49,7 +51,7 @@ impl LlmProvider for Searching {
         let mut seen = self.0.lock().unwrap();
         seen.requests += 1;
         seen.longest = seen.longest.max(request.messages.len());
-        let asks = |message: &ModelMessage| matches!(message, ModelMessage::User(text) if text == QUESTION);
+        let asks = |message: &ModelMessage| *message == ModelMessage::user(QUESTION);
         seen.without_question += usize::from(!request.messages.iter().any(asks));
         if let Err(invalid) = provider_rules::check(&request.messages) {
             seen.invalid.push(invalid.to_string());
@@ -188,7 +190,7 @@ async fn a_conversation_of_before_goes_on() {
         let asked = NewEvent::user_message("long ".repeat(60_000));
         let commit = Commit::seal(&effects, now.id, now.head).with_event(asked).with_trigger(begin);
         now = sessions.commit(commit).await.unwrap().session;
-        let call = "call_1".parse::<agent_core::model::CallId>().unwrap();
+        let call = "call_1".parse::<CallId>().unwrap();
         let output = RawJson::of(&format!("{n}").repeat(200_000)).unwrap();
         let end = Trigger::EndRun(RunEnd::Completed(Reason::EndTurn));
         let commit = Commit::seal(&effects, now.id, now.head)
@@ -210,15 +212,177 @@ async fn a_conversation_of_before_goes_on() {
         provider_rules::check(&request.messages).unwrap();
     }
     assert!(requests[1].messages.starts_with(&requests[0].messages));
-    let (ModelMessage::User(text), ModelMessage::ToolResults(results)) =
+    let (asked @ ModelMessage::User(_), ModelMessage::ToolResults(results)) =
         (&requests[0].messages[0], &requests[0].messages[2])
     else {
         panic!("{:?}", requests[0].messages.len())
     };
-    for shown in [text, &results[0].output] {
+    for shown in [&*asked.text(), &results[0].output] {
         assert!((65_536..65_600).contains(&shown.len()), "first and last 32 KiB: {}", shown.len());
     }
     let limits = ContextLimits::default();
     let context = ModelContext::read(&*sessions, &chat.refresh().await.unwrap(), limits).await.unwrap();
     assert!(context.messages().starts_with(&requests[1].messages), "and so it stays");
+}
+
+/// A run that died after much work had claimed two questions: the next one is given both, though only the newest part
+/// of the log is read.
+#[tokio::test]
+async fn all_open_questions_follow_a_summary() {
+    let (effects, storage) = (Effects::default(), Storage::from(MemoryStore::new()));
+    let sessions = storage.sessions.clone();
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let mut now = sessions.create(&effects, new).await.unwrap();
+    let run = effects.new_run_id();
+    let commit = Commit::seal(&effects, now.id, now.head)
+        .with_events([NewEvent::user_message("first"), NewEvent::user_message("second")])
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
+    now = sessions.commit(commit).await.unwrap().session;
+    for _ in 0..100 {
+        let commit = Commit::seal(&effects, now.id, now.head).with_fence(run, now.epoch);
+        now = sessions.commit(commit.with_event(NewEvent::agent_message("working"))).await.unwrap().session;
+    }
+    let gone = Commit::seal(&effects, now.id, now.head).with_trigger(Trigger::LeaseExpired(now.epoch));
+    sessions.commit(gone).await.unwrap();
+    let model = ScriptedProvider::new([Turn::new().text("done")]);
+    let config = Config::default().with_context_limits(ContextLimits::new(10, 100_000));
+    let agent = agent_with(&storage, model.clone(), config, []);
+    read(agent.session(now.id).await.unwrap().run_pending().await.unwrap().unwrap()).await;
+    let given = format!("{:?}", model.requests()[0].messages);
+    assert!(given.contains("earlier events are left out"), "{given}");
+    assert!(given.contains("first") && given.contains("second"), "{given}");
+}
+
+/// A result that comes long after its call is given with the call, however much was written between.
+#[tokio::test]
+async fn late_result_is_given_with_its_distant_call() {
+    let storage = Storage::from(MemoryStore::new());
+    let model = ScriptedProvider::new([
+        Turn::new().call("c", "measure", RawJson::empty_object()),
+        Turn::new().text("done"),
+    ]);
+    let config = Config::default().with_context_limits(ContextLimits::new(10, 100_000));
+    let agent = agent_with(&storage, model.clone(), config, [Arc::new(Measure) as _]);
+    let chat = agent.conversation("late").await.unwrap();
+    let (_, report) = read(chat.prompt("measure it").await.unwrap()).await;
+    assert!(matches!(report.outcome, RunOutcome::Awaiting(_)), "{report:?}");
+    let effects = Effects::default();
+    for n in 0..100 {
+        let text = EventPayload::SystemMessage(SystemMessage::injected(format!("note {n}")));
+        let head = chat.refresh().await.unwrap().head;
+        let commit = Commit::seal(&effects, chat.id(), head).with_event(NewEvent::of(&text));
+        storage.sessions.commit(commit).await.unwrap();
+    }
+    let call = report_call(&report.outcome);
+    chat.answer(ToolResult::new(call, ToolOutcome::Ok, RawJson::of(&"42 metres").unwrap())).await.unwrap();
+    read(chat.run_pending().await.unwrap().unwrap()).await;
+    let given = model.requests().pop().unwrap().messages;
+    provider_rules::check(&given).unwrap();
+    assert!(format!("{given:?}").contains("42 metres"), "{given:#?}");
+}
+
+fn report_call(outcome: &RunOutcome) -> CallId {
+    match outcome {
+        RunOutcome::Awaiting(action) => action.id.as_str().parse().unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[derive(Debug)]
+struct Measure;
+
+#[async_trait]
+impl Plugin for Measure {
+    fn name(&self) -> &str {
+        "measure"
+    }
+
+    fn tools(&self) -> Vec<ToolSpec> {
+        vec![ToolSpec::new("measure", "measures outside").with_mode(ToolMode::Outside)]
+    }
+
+    async fn call(&self, _: &str, _: RawJson, _: ToolContext) -> Result<RawJson> {
+        unreachable!("it is made outside")
+    }
+}
+
+/// A summarizer that fails in any way is replaced by the number of events; the run goes on.
+#[tokio::test(start_paused = true)]
+async fn a_failing_summarizer_is_replaced() {
+    for failure in [Failing::Error, Failing::Empty, Failing::Panic, Failing::Silence] {
+        let model = ScriptedProvider::new((0..4).map(|_| Turn::new().text("yes")));
+        let agent = AgentBuilder::new()
+            .with_config(Config::default().with_context_limits(ContextLimits::new(4, 100_000)))
+            .with_llm(model.clone())
+            .with_summarizer(failure)
+            .with_storage(MemoryStore::new())
+            .build()
+            .unwrap();
+        let chat = agent.conversation("long").await.unwrap();
+        for _ in 0..4 {
+            read(chat.prompt("and?").await.unwrap()).await;
+        }
+        let last = &model.requests()[3].messages[0];
+        let expected = |text: &str| text.ends_with(" earlier events are left out.");
+        assert!(matches!(last, ModelMessage::Summary(text) if expected(text)), "{failure:?}: {last:?}");
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Failing {
+    Error,
+    Empty,
+    Panic,
+    Silence,
+}
+
+#[async_trait]
+impl Summarizer for Failing {
+    async fn summarize(&self, _: SummaryRequest) -> Result<String> {
+        match self {
+            Self::Error => Err(Error::new(ErrorKind::Provider, "no")),
+            Self::Empty => Ok(" \n".to_owned()),
+            Self::Panic => panic!("as told"),
+            Self::Silence => std::future::pending().await,
+        }
+    }
+}
+
+/// An output whose stored form does not fit in an event fails its call, and not the run.
+#[tokio::test]
+async fn an_output_that_does_not_fit_fails_its_call() {
+    let storage = Storage::from(MemoryStore::new());
+    let calls = Turn::new().call("c", "quotes", RawJson::empty_object());
+    let model = ScriptedProvider::new([calls, Turn::new().text("done")]);
+    let agent = agent_with(&storage, model.clone(), Config::default(), [Arc::new(Quotes) as _]);
+    let chat = agent.conversation("large").await.unwrap();
+    let (_, report) = read(chat.prompt("go").await.unwrap()).await;
+    assert_eq!((report.outcome, &*report.text), (RunOutcome::Completed(Reason::EndTurn), "done"));
+    let result = calls_of(&chat).await;
+    assert_eq!(result.outcome, ToolOutcome::Error);
+    let text: String = result.output.to().unwrap();
+    assert!(text.contains("more than") && text.contains("an event holds"), "{text}");
+}
+
+async fn calls_of(chat: &Conversation) -> ToolResult {
+    crate::common::calls(chat).await[0].1[0].clone()
+}
+
+/// A tool that gives JSON of which the text form is twice as long.
+#[derive(Debug)]
+struct Quotes;
+
+#[async_trait]
+impl Plugin for Quotes {
+    fn name(&self) -> &str {
+        "quotes"
+    }
+
+    fn tools(&self) -> Vec<ToolSpec> {
+        vec![ToolSpec::new("quotes", "quotes")]
+    }
+
+    async fn call(&self, _: &str, _: RawJson, _: ToolContext) -> Result<RawJson> {
+        RawJson::of(&vec![""; 4 << 20])
+    }
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, reason = "what was counted is printed")]
 
 mod answer_limits;
+mod answer_parts;
 mod answers;
 mod attach;
 mod build;
@@ -26,6 +27,7 @@ mod input_queue;
 mod long_runs;
 mod manager;
 mod model_requests;
+mod never_stuck;
 mod panics;
 mod prefix_law;
 mod provider_choice;
@@ -34,6 +36,7 @@ mod provider_faults;
 mod provider_rules;
 mod redaction;
 mod refusals;
+mod replay;
 mod scheduler;
 mod secrets;
 mod session_tools;

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use agent_core::clock::Effects;
 use agent_core::commit::Commit;
 use agent_core::event::{
-    Compaction, Decision, EventPayload, EventType, NewEvent, SystemMessage, ToolConfirmation,
+    Compaction, Decision, EventPayload, EventType, HostedCall, ModelOrigin, Native, NewEvent, Part,
+    SystemMessage, ToolConfirmation,
 };
 use agent_core::event::{ToolOutcome, ToolResult};
 use agent_core::json::RawJson;
@@ -15,8 +16,9 @@ use agent_core::state::SessionState;
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, Storage, async_trait};
 use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 use agent_runtime::{
-    AgentBuilder, AgentRuntime, Config, Conversation, LlmProvider, ModelCall, ModelEvent, ModelRequest,
-    ModelStream, Plugin, StopReason, Summarizer, SummaryRequest, ToolContext, ToolMode, ToolSpec, Usage,
+    AgentBuilder, AgentRuntime, Config, Conversation, LlmProvider, ModelCall, ModelEvent, ModelPart,
+    ModelRequest, ModelStream, ModelTarget, PartKind, Plugin, StopReason, Summarizer, SummaryRequest,
+    ToolContext, ToolMode, ToolSpec, Usage,
 };
 use agent_tests::{Site, each_store};
 use futures::{FutureExt, StreamExt, TryStreamExt};
@@ -26,6 +28,7 @@ use futures::{FutureExt, StreamExt, TryStreamExt};
 struct Asked {
     session: SessionId,
     head: Seq,
+    system: Option<String>,
     messages: Vec<ModelMessage>,
 }
 
@@ -35,6 +38,7 @@ struct Judge {
     storage: Storage,
     effects: Effects,
     limits: ContextLimits,
+    names_origin: bool,
     session: Mutex<Option<SessionId>>,
     asked: Mutex<Vec<Asked>>,
     counts: Mutex<Counts>,
@@ -48,6 +52,7 @@ struct Counts {
     grown: usize,
     windows: usize,
     others: usize,
+    native: usize,
 }
 
 impl Judge {
@@ -59,18 +64,21 @@ impl Judge {
         format!("{} {}", self.pick(1000), "한🙂".repeat(usize::try_from(self.pick(20)).unwrap()))
     }
 
-    async fn check(&self, request: ModelRequest) {
+    async fn check(self: &Arc<Self>, request: ModelRequest) {
         if let Err(broken) = self.judged(request).await {
             self.broken.lock().unwrap().get_or_insert(broken);
         }
     }
 
-    async fn judged(&self, request: ModelRequest) -> std::result::Result<(), String> {
+    async fn judged(self: &Arc<Self>, request: ModelRequest) -> std::result::Result<(), String> {
         let id = self.session.lock().unwrap().unwrap();
         let sessions = &*self.storage.sessions;
         let now = sessions.load(id).await.unwrap();
         let context = ModelContext::read(sessions, &now, self.limits).await.unwrap();
-        let expected = context.messages();
+        let tools = request.tools.clone();
+        let target =
+            ModelTarget::of(&Model(self.clone())).with_system(request.system.clone()).with_tools(tools);
+        let expected = target.messages(&context);
         if !context.needs_compaction() && request.messages != expected {
             let (sent, record) = (&request.messages, now.to_json());
             return Err(format!("the log says {expected:#?}\nsent is {sent:#?}\n{record}"));
@@ -86,7 +94,8 @@ impl Judge {
         if let Some(before) = before {
             let opens = [EventType::SESSION_COMPACTED, EventType::SESSION_HISTORY_CLEARED];
             let is_new = events.iter().any(|event| event.seq > before.head && opens.contains(&event.kind));
-            if is_new {
+            // The law holds for one target; another system prompt is another one.
+            if is_new || before.system != request.system {
                 counts.windows += 1;
             } else {
                 if !request.messages.starts_with(&before.messages) {
@@ -96,7 +105,13 @@ impl Judge {
                 counts.grown += 1;
             }
         }
-        asked.push(Asked { session: id, head: now.head, messages: request.messages });
+        let said = request.messages.iter().filter_map(|message| match message {
+            ModelMessage::Agent(said) => Some(said.items.iter().filter(|item| item.native.is_some()).count()),
+            _ => None,
+        });
+        counts.native += said.sum::<usize>();
+        let system = request.system;
+        asked.push(Asked { session: id, head: now.head, system, messages: request.messages });
         Ok(())
     }
 
@@ -104,7 +119,7 @@ impl Judge {
     async fn interfere(&self) {
         let id = self.session.lock().unwrap().unwrap();
         let sessions = &self.storage.sessions;
-        let event = match self.pick(18) {
+        let event = match self.pick(24) {
             5 => {
                 // Anywhere, also inside a commit, as only a host's own code does it.
                 let now = sessions.load(id).await.unwrap();
@@ -124,7 +139,7 @@ impl Judge {
             }
             0 => NewEvent::user_message(self.text()),
             1 => NewEvent::of(&EventPayload::SystemMessage(SystemMessage::injected(self.text()))),
-            2 => NewEvent::system_prompt(self.text()),
+            2 if self.pick(8) == 0 => NewEvent::system_prompt(self.text()),
             3 => NewEvent::new("x.app.note".parse().unwrap(), RawJson::parse("[1]").unwrap()),
             4 => {
                 match sessions.compact(&self.effects, id, None, "by somebody else").await {
@@ -143,8 +158,35 @@ impl Judge {
             .unwrap();
     }
 
+    /// Numbered parts, some of them in forms of the provider's own.
+    fn parts(&self) -> Vec<Result<ModelEvent>> {
+        let mut events = Vec::new();
+        for index in 0..u32::try_from(1 + self.pick(3)).unwrap() {
+            let id = format!("call_{}", self.pick(30));
+            let (part, kind) = match self.pick(5) {
+                0 | 1 => (ModelPart::reasoning(self.text()), PartKind::Reasoning),
+                2 => (ModelPart::text(self.text()), PartKind::Text),
+                3 => (ModelPart::part(Part::HostedCall(HostedCall::new("search"))), PartKind::Other),
+                _ => (ModelPart::call(ModelCall::new(id, "look", RawJson::empty_object())), PartKind::Call),
+            };
+            let native = Native::new("judge", RawJson::of(&self.text()).unwrap());
+            let part = if self.pick(2) == 0 { part.with_native(native) } else { part };
+            events.push(Ok(ModelEvent::part_started(index, kind)));
+            events.push(Ok(ModelEvent::part_done(index, part)));
+        }
+        events
+    }
+
     fn answer(&self) -> Vec<Result<ModelEvent>> {
         let mut events = Vec::new();
+        if self.pick(2) == 0 {
+            events = self.parts();
+            events.push(Ok(ModelEvent::done(StopReason::EndTurn, Usage::default())));
+            return events;
+        }
+        if self.pick(3) == 0 {
+            events.push(Ok(ModelEvent::Thinking(self.text())));
+        }
         if self.pick(3) > 0 {
             events.push(Ok(ModelEvent::Text(self.text())));
         }
@@ -176,6 +218,11 @@ impl LlmProvider for Model {
 
     fn model(&self) -> &str {
         "judge"
+    }
+
+    fn origin(&self) -> Option<ModelOrigin> {
+        // Half of the lives are of a provider that does not name its origin.
+        self.0.names_origin.then(|| ModelOrigin::new("judge", "judge", "judge"))
     }
 
     async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
@@ -316,6 +363,7 @@ async fn requests_begin_with_the_one_before(site: Site) {
             storage,
             effects: Effects::seeded(seed, "2026-02-15T10:30:00Z".parse().unwrap()),
             limits: limits[usize::try_from(seed % 3).unwrap()],
+            names_origin: seed % 2 == 0,
             session: Mutex::default(),
             asked: Mutex::default(),
             counts: Mutex::default(),
@@ -329,9 +377,14 @@ async fn requests_begin_with_the_one_before(site: Site) {
         all.grown += counts.grown;
         all.windows += counts.windows;
         all.others += counts.others;
+        all.native += counts.native;
     }
     println!("proof: {} requests of runs that begin with the one before; {all:?}", all.grown);
-    assert!(one.is_some() || (all.grown > all.requests / 2 && all.windows > 0 && all.others > 0), "{all:?}");
+    assert!(
+        one.is_some()
+            || (all.grown > all.requests / 3 && all.windows > 0 && all.others > 0 && all.native > 0),
+        "{all:?}"
+    );
 }
 
 each_store!(requests_begin_with_the_one_before);

@@ -18,10 +18,9 @@ use crate::common::{agent, agent_with, check_log, said};
 
 const RETRIED: [FaultKind; 4] =
     [FaultKind::RateLimited, FaultKind::Overloaded, FaultKind::Timeout, FaultKind::Network];
-const FINAL: [FaultKind; 6] = [
+const FINAL: [FaultKind; 5] = [
     FaultKind::Auth,
     FaultKind::ContextTooLong,
-    FaultKind::ReplayRejected,
     FaultKind::Filtered,
     FaultKind::InvalidRequest,
     FaultKind::Other,

@@ -100,7 +100,7 @@ async fn stored_blank_message_breaks_no_request(site: Site) {
     for request in model.requests() {
         for message in &request.messages {
             let text = match message {
-                ModelMessage::User(text) | ModelMessage::Agent { text, .. } => text,
+                ModelMessage::User(_) | ModelMessage::Agent(_) => message.text(),
                 other => panic!("{name}: {other:?}"),
             };
             assert!(!text.trim().is_empty(), "{name}: {:?}", request.messages);

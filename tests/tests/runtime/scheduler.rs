@@ -15,8 +15,8 @@ use agent_core::{
 };
 use agent_runtime::context::ModelMessage;
 use agent_runtime::{
-    AgentBuilder, AgentRuntime, Config, Conversation, EchoProvider, Gate, LlmProvider, Retry, Scheduler,
-    ScriptedProvider, Turn,
+    AgentBuilder, AgentRuntime, Config, Conversation, EchoProvider, FaultKind, Gate, LlmProvider,
+    ProviderFault, Retry, Scheduler, ScriptedProvider, Turn,
 };
 use agent_tests::{Site, each_store};
 
@@ -162,6 +162,30 @@ async fn failures_retry_with_back_off_until_the_limit(site: Site) {
 }
 
 each_store!(failures_retry_with_back_off_until_the_limit);
+
+/// A provider that asks for a longer pause gets it, up to the longest that the host allows.
+#[tokio::test]
+async fn a_provider_that_asks_for_a_pause_gets_it() {
+    let clock = SetClock::new();
+    let limited = |seconds| {
+        let fault = ProviderFault::new(FaultKind::RateLimited, "slow down");
+        Turn::fault(fault.with_retry_after(Duration::from_secs(seconds)))
+    };
+    let model = ScriptedProvider::new([limited(600), limited(100_000), limited(1)]);
+    let retry = Retry::new(Duration::from_secs(10), Duration::from_secs(3600), 5);
+    let config = Config::default().with_retry(retry).with_model_retries(0);
+    let agent = agent_as(&MemoryStore::new().into(), model, &clock, config);
+    let chat = open(&agent, "laptop").await;
+    chat.send("hello").await.unwrap();
+    let scheduler = Scheduler::new(agent);
+    for expected in [600, 3600, 40] {
+        assert_eq!(scheduler.round().await.unwrap().ran, 1);
+        let ready_at = chat.refresh().await.unwrap().ready_at.unwrap();
+        let (least, most) = (clock.in_seconds(expected - 1), clock.in_seconds(expected + 1));
+        assert!(ready_at > least && ready_at < most, "{expected}: {ready_at}");
+        clock.forward(expected + 1);
+    }
+}
 
 /// A person who is there gets a failure at once, and is not made to wait for a retry.
 async fn failed_prompt_is_reported_without_back_off(site: Site) {

@@ -54,7 +54,7 @@ async fn pending_inputs_survive_and_are_answered_once(site: Site) {
     let chat = after.open(&device("laptop")).await.unwrap();
     assert_eq!(chat.record().status.state, SessionState::Queued, "{name}: opening starts no run");
     read(chat.run_pending().await.unwrap().unwrap()).await;
-    let expected = [ModelMessage::User("one".to_owned()), ModelMessage::User("two".to_owned())];
+    let expected = [ModelMessage::user("one"), ModelMessage::user("two")];
     assert_eq!(model.requests()[0].messages, expected, "{name}");
     let now = chat.refresh().await.unwrap();
     assert_eq!(now.inputs_open, 0, "{name}");

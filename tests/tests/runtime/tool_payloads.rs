@@ -47,7 +47,7 @@ async fn count(chat: &Conversation, text: &str) -> usize {
 
 fn tools_of(messages: &[ModelMessage]) -> usize {
     let is_tool = |message: &&ModelMessage| match message {
-        ModelMessage::Agent { calls, .. } => !calls.is_empty(),
+        ModelMessage::Agent(said) => said.calls().next().is_some(),
         ModelMessage::ToolResults(_) => true,
         _ => false,
     };
@@ -102,10 +102,10 @@ async fn tool_payload_policy_is_stored_in_the_session(site: Site) {
         let later = &model.requests()[2].messages;
         assert_eq!(tools_of(later), there, "{name} {keep}: {later:?}");
         let texts = [
-            ModelMessage::User("go".to_owned()),
+            ModelMessage::user("go"),
             ModelMessage::agent("I look."),
             ModelMessage::agent("seen"),
-            ModelMessage::User("go on".to_owned()),
+            ModelMessage::user("go on"),
         ];
         if keep == ToolPayloads::Omit {
             assert_eq!(*later, texts, "{name}");

@@ -97,8 +97,8 @@ async fn a_call_is_stored_before_the_tool_runs(site: Site) {
     let results: Vec<_> = calls.iter().map(|(_, results)| results[0].output.get()).collect();
     assert_eq!(results, ["true", "42"], "{name}");
     let messages = &model.requests()[1].messages;
-    let ModelMessage::Agent { text, calls, .. } = &messages[1] else { panic!("{name}") };
-    assert_eq!((text.as_str(), calls.len()), ("I check.", 2), "{name}");
+    let ModelMessage::Agent(answer) = &messages[1] else { panic!("{name}") };
+    assert_eq!((answer.text().as_ref(), answer.calls().count()), ("I check.", 2), "{name}");
     let ModelMessage::ToolResults(results) = &messages[2] else { panic!("{name}") };
     assert_eq!(results.iter().map(|r| r.output.as_str()).collect::<Vec<_>>(), ["true", "42"], "{name}");
     let said: Vec<_> = said(&chat).await.into_iter().map(|(_, text)| text).collect();

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Faulty, agent, agent_with, check_log, device, log, read, said};
+use crate::common::{Faulty, agent, agent_with, calls, check_log, device, log, read, said};
 use agent_core::clock::Effects;
-use agent_core::event::{EventPayload, EventType, Message, NewEvent};
+use agent_core::event::{EventPayload, EventType, Message, NewEvent, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::Patch;
 use agent_core::state::{Reason, SessionState};
@@ -97,9 +97,9 @@ async fn a_restart_restores_the_conversation(site: Site) {
     assert_eq!(chat.record().status.state, SessionState::Idle, "{name}: opening starts no run");
     read(chat.prompt("What did you say?").await.unwrap()).await;
     let expected = [
-        ModelMessage::User("What is it?".to_owned()),
+        ModelMessage::user("What is it?"),
         ModelMessage::agent("It is 42."),
-        ModelMessage::User("What did you say?".to_owned()),
+        ModelMessage::user("What did you say?"),
     ];
     assert_eq!(model.requests()[1].messages, expected, "{name}");
 }
@@ -129,7 +129,7 @@ async fn the_custom_system_prompt_is_restored(site: Site) {
     assert_eq!(requests[1].messages[2], ModelMessage::System("It is raining.".to_owned()), "{name}");
     assert_eq!(requests[1].messages.len(), 4, "{name}: the prompt itself is no message");
     assert_eq!(requests[2].system, requests[1].system, "{name}: clearing keeps it");
-    assert_eq!(requests[2].messages, [ModelMessage::User("3".to_owned())], "{name}");
+    assert_eq!(requests[2].messages, [ModelMessage::user("3")], "{name}");
 }
 
 each_store!(the_custom_system_prompt_is_restored);
@@ -210,7 +210,13 @@ async fn stop_reasons_are_in_the_record(site: Site) {
         assert_eq!(report.outcome, RunOutcome::Completed(reason), "{name}");
         let now = chat.refresh().await.unwrap();
         assert_eq!((now.status.state, now.status.reason), (SessionState::Idle, reason), "{name}");
-        assert_eq!(now.counts.tool_calls, 0, "{name}: calls of a cut answer are not made");
+        // Calls of a cut answer are stored, and not made.
+        let calls = calls(&chat).await;
+        assert_eq!(calls.is_empty(), stop == StopReason::EndTurn, "{name}");
+        assert!(
+            calls.iter().all(|(_, results)| results[0].outcome == ToolOutcome::Denied),
+            "{name}: {calls:?}"
+        );
     }
 }
 

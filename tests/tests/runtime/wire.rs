@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use agent_core::event::{Media, Part};
 use agent_core::json::RawJson;
 use agent_core::{Error, ErrorKind, MemoryStore, WriteOutcome};
 use agent_runtime::{
-    AgentBuilder, FaultKind, Gate, ModelEvent, ProviderFault, Queued, RunReport, ScriptedProvider, Turn,
-    Update, tool,
+    AgentBuilder, FaultKind, Gate, ModelEvent, ModelPart, ProviderFault, Queued, RunReport, ScriptedProvider,
+    Turn, Update, tool,
 };
 use futures::StreamExt;
 use serde_json::Value;
@@ -26,8 +27,11 @@ fn encoded(update: &Update) -> Value {
 async fn updates_of_a_run_survive_json() {
     let city = RawJson::parse(r#"{"name":"Paris","more":[1.50,null]}"#).unwrap();
     let thought = ModelEvent::Thinking("hm".to_owned());
+    let cat = ModelPart::part(Part::Image(Media::inline("image/png", *b"cat")));
+    let none = RawJson::empty_object();
     let model = ScriptedProvider::new([
         Turn::new().event(thought).call("1", "weather", city),
+        Turn::new().event(ModelEvent::part_done(0, cat)).text("and a cat").call("2", "weather", none),
         Turn::new().text("warm"),
         Turn::fault(ProviderFault::new(FaultKind::RateLimited, "slow down").with_retry_after(Duration::ZERO)),
         Turn::fault(ProviderFault::new(FaultKind::Auth, "who are you?")),
@@ -50,6 +54,11 @@ async fn updates_of_a_run_survive_json() {
         "thinking",
         "tool_called",
         "tool_done",
+        "part_started",
+        "part",
+        "text",
+        "tool_called",
+        "tool_done",
         "text",
         "ended",
         "started",
@@ -59,11 +68,14 @@ async fn updates_of_a_run_survive_json() {
     ];
     assert_eq!(kinds, expected);
     let fault = serde_json::json!({"kind": "rate_limited", "retry_after_ms": 0, "text": "slow down"});
-    assert_eq!(seen[7]["data"], serde_json::json!({"after_ms": 0, "fault": fault}));
-    assert_eq!(seen[8]["data"]["fault"], "auth");
-    assert_eq!(seen[4], serde_json::json!({"type": "text", "data": "warm"}));
-    assert_eq!(seen[5]["data"]["outcome"], serde_json::json!({"type": "completed", "data": "end_turn"}));
-    assert_eq!(seen[9]["data"]["outcome"]["type"], "failed");
+    assert_eq!(seen[12]["data"], serde_json::json!({"after_ms": 0, "fault": fault}));
+    assert_eq!(seen[13]["data"]["fault"], "auth");
+    assert_eq!((&seen[4]["data"]["index"], &seen[4]["data"]["kind"]), (&0.into(), &"other".into()));
+    let cat = serde_json::json!({"type": "image", "media": "image/png", "data": "Y2F0"});
+    assert_eq!(seen[5], serde_json::json!({"type": "part", "data": cat}));
+    assert_eq!(seen[9], serde_json::json!({"type": "text", "data": "warm"}));
+    assert_eq!(seen[10]["data"]["outcome"], serde_json::json!({"type": "completed", "data": "end_turn"}));
+    assert_eq!(seen[14]["data"]["outcome"]["type"], "failed");
     let lost = Error::new(ErrorKind::Full, "no space; free some").with_outcome(WriteOutcome::Unknown);
     assert_eq!(encoded(&Update::NotStored(lost))["data"]["kind"], "full");
 }

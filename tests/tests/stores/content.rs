@@ -67,8 +67,10 @@ async fn text_views_show_every_part(site: Site) {
     let messages: Vec<_> =
         events.iter().filter_map(|event| ConversationMessage::of(event).unwrap()).collect();
     assert_eq!((messages[0].text.as_str(), &messages[0].parts[1]), ("What is this?", &cat()));
-    assert_eq!((messages[1].text.as_str(), messages[1].citations.len()), ("A tabby.", 1));
-    assert_eq!(messages.len(), 2);
+    assert_eq!(messages[1].text, "I name no people.");
+    assert_eq!((messages[2].text.as_str(), &messages[2].parts[..]), ("", &[cat()][..]));
+    assert_eq!((messages[3].text.as_str(), messages[3].citations.len()), ("A tabby.", 1));
+    assert_eq!(messages.len(), 4);
 }
 
 each_store!(text_views_show_every_part);

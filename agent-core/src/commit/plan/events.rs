@@ -253,6 +253,12 @@ impl Planner<'_> {
         }
         let (done, claimed) =
             (session.inputs_done_through, session.inputs_claimed_through.max(session.inputs_done_through));
+        if compaction.answered.is_some() != compaction.claimed.is_some() {
+            return Err(Error::invalid(format!(
+                "session {}: a summary has only one of `answered` and `claimed`; give both or none",
+                session.id
+            )));
+        }
         let given = compaction.answered.zip(compaction.claimed);
         if given.is_none() && session.inputs_open > 0 && compaction.until > done {
             return Err(Error::invalid(format!(

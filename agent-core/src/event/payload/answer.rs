@@ -363,8 +363,8 @@ pub struct AgentResponse {
     /// Last event on which the request was built.
     #[serde(default, skip_serializing_if = "is_default")]
     pub after: Seq,
-    /// Form in which later requests give this answer and those before it, if it is not the provider's own:
-    /// `canonical`.
+    /// Form in which later requests give this answer and those before it, if it is not the provider's own: `canonical`,
+    /// text and calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
 }

@@ -89,7 +89,8 @@ struct BlobName {
 }
 
 impl Media {
-    /// Creates a medium whose bytes are in the event itself.
+    /// Creates a medium whose bytes are in the event itself, in base64: a commit refuses more than about 12 MB of them,
+    /// because an event has at most [`EVENT_MAX_BYTES`](crate::event::EVENT_MAX_BYTES).
     pub fn inline(media_type: impl Into<String>, bytes: impl Into<Arc<[u8]>>) -> Self {
         Self::new(media_type, MediaSource::Inline(bytes.into()))
     }

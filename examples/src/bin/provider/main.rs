@@ -50,11 +50,13 @@ fn malformed(what: impl Display) -> Error {
 /// Converts a message to the form of the server.
 fn message(message: &ModelMessage) -> Value {
     match message {
-        ModelMessage::Agent { text, calls, .. } => json!({ "role": "agent", "text": text, "calls": calls }),
+        ModelMessage::Agent(said) => {
+            json!({ "role": "agent", "text": said.text(), "calls": said.calls().collect::<Vec<_>>() })
+        }
         ModelMessage::ToolResults(results) => {
             json!({ "role": "tool", "results": results.iter().map(|result| &result.output).collect::<Vec<_>>() })
         }
-        ModelMessage::User(text) | ModelMessage::Summary(text) => json!({ "role": "user", "text": text }),
+        ModelMessage::User(_) | ModelMessage::Summary(_) => json!({ "role": "user", "text": message.text() }),
         ModelMessage::System(text) => json!({ "role": "system", "text": text }),
         other => json!({ "role": "system", "text": format!("{other:?}") }),
     }

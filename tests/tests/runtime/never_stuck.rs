@@ -1,0 +1,374 @@
+//! Whatever happens to a session, the server of a model that signs its items accepts every request in the end, and where
+//! nothing changed, no signed item is lost.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agent_core::clock::Effects;
+use agent_core::commit::Commit;
+use agent_core::event::{
+    Decision, EventPayload, NewEvent, SystemMessage, ToolConfirmation, ToolOutcome, ToolResult,
+};
+use agent_core::json::RawJson;
+use agent_core::model::ActionKind;
+use agent_core::state::SessionState;
+use agent_core::{MemoryStore, Result, Seq, SessionId, SessionStoreExt, Storage, async_trait};
+use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
+use agent_runtime::{
+    AgentBuilder, AgentRuntime, Config, Conversation, FaultKind, LlmProvider, ModelCapabilities, ModelEvent,
+    ModelRequest, ModelStream, ModelTarget, Plugin, ProviderFault, ScriptedProvider, StopReason, ToolContext,
+    ToolMode, ToolSpec, Turn,
+};
+use futures::{FutureExt, StreamExt, TryStreamExt};
+
+use crate::common::Faulty;
+use crate::common::dying::Dying;
+
+#[derive(Debug, Default)]
+struct Counts {
+    requests: usize,
+    /// Requests in which every signed item of the history is.
+    whole: usize,
+    signed: usize,
+    /// Refusals that the model made by chance, and those that the history caused.
+    forced: usize,
+    refused: usize,
+    switched: usize,
+    crashed: usize,
+}
+
+/// What all processes of one life share.
+#[derive(Debug)]
+struct World {
+    faulty: Faulty,
+    storage: Storage,
+    effects: Effects,
+    limits: ContextLimits,
+    session: Mutex<Option<SessionId>>,
+    counts: Mutex<Counts>,
+    broken: Mutex<Option<String>>,
+}
+
+impl World {
+    fn pick(&self, of: u64) -> u64 {
+        self.effects.random_u64() % of
+    }
+
+    fn text(&self) -> String {
+        format!("{} {}", self.pick(1000), "한🙂".repeat(usize::try_from(self.pick(20)).unwrap()))
+    }
+
+    fn turn(&self, has_signed: bool) -> Turn {
+        let mut turn = Turn::new();
+        for _ in 0..=self.pick(3) {
+            turn = match self.pick(4) {
+                0 | 1 => turn.signed_thinking(self.text()),
+                _ => turn.text(self.text()),
+            };
+        }
+        if self.pick(2) == 0 {
+            for _ in 0..=self.pick(2) {
+                let tool = ["look", "look", "delete"][usize::try_from(self.pick(3)).unwrap()];
+                let id = format!("call_{}", self.pick(40));
+                turn = match self.pick(2) {
+                    0 => turn.signed_call(&id, tool, RawJson::empty_object()),
+                    _ => turn.call(&id, tool, RawJson::empty_object()),
+                };
+            }
+        }
+        match self.pick(16) {
+            0 => turn.cut(ProviderFault::new(FaultKind::Network, "lost")),
+            1 => turn.done(StopReason::MaxTokens),
+            // A server never refuses what has no items of its own.
+            2 if has_signed => {
+                self.counts.lock().unwrap().forced += 1;
+                Turn::fault(ProviderFault::new(FaultKind::ReplayRejected, "by chance"))
+            }
+            3 => Turn::fault(ProviderFault::new(FaultKind::ContextTooLong, "by chance")),
+            _ => turn,
+        }
+    }
+
+    /// Compares a request with what the log says, and counts the signed items that it could hold.
+    async fn judge(
+        &self,
+        request: &ModelRequest,
+        model: &ScriptedProvider,
+    ) -> std::result::Result<(), String> {
+        let id = self.session.lock().unwrap().unwrap();
+        let sessions = &*self.storage.sessions;
+        let now = sessions.load(id).await.unwrap();
+        let sent = natives(&request.messages);
+        self.counts.lock().unwrap().requests += 1;
+        self.counts.lock().unwrap().signed += sent;
+        // After a refusal the rest of the run asks without native items.
+        if request.effort.is_some() {
+            return if sent == 0 { Ok(()) } else { Err("it asks with native items again".to_owned()) };
+        }
+        let context = ModelContext::read(sessions, &now, self.limits).await.unwrap();
+        let target =
+            ModelTarget::of(model).with_system(request.system.clone()).with_tools(request.tools.clone());
+        let expected = target.messages(&context);
+        if context.needs_compaction() {
+            // The run could not divide the window, and gives its end.
+            return Ok(());
+        }
+        if request.messages != expected {
+            let sent = &request.messages;
+            return Err(format!("the log says {expected:#?}\nsent is {sent:#?}\n{}", now.to_json()));
+        }
+        let (mut signed, mut answer, mut changed) =
+            (0, 0, now.summary > Seq::ZERO || now.system_prompt > Seq::ZERO);
+        let mut events = sessions.events(id, now.visible_from);
+        while let Some(event) = events.try_next().await.unwrap() {
+            answer += event.payload.get().matches(r#""native""#).count();
+            if let EventPayload::AgentResponse(response) = event.decode().unwrap() {
+                // An answer that lost an item, or was cut, is not given back as it came.
+                signed += if response.given.is_some() { answer } else { 0 };
+                answer = 0;
+                changed |= response.replay.is_some() || response.origin != model.origin();
+            }
+        }
+        if !changed && sent != signed {
+            return Err(format!("{sent} of {signed} signed items are sent: {:#?}", request.messages));
+        }
+        self.counts.lock().unwrap().whole += usize::from(!changed && signed > 0);
+        Ok(())
+    }
+
+    /// What another process writes while the model answers.
+    async fn interfere(&self) {
+        let id = self.session.lock().unwrap().unwrap();
+        let sessions = &self.storage.sessions;
+        let event = match self.pick(24) {
+            0 => NewEvent::user_message(self.text()),
+            1 => NewEvent::of(&EventPayload::SystemMessage(SystemMessage::injected(self.text()))),
+            2 if self.pick(4) == 0 => NewEvent::system_prompt(self.text()),
+            3 if self.pick(4) == 0 => {
+                drop(sessions.compact(&self.effects, id, None, "by somebody else").await);
+                return;
+            }
+            _ => return,
+        };
+        let head = sessions.load(id).await.unwrap().head;
+        let commit = Commit::seal(&self.effects, id, head).with_event(event);
+        sessions.commit_new_with_retry(commit).await.unwrap();
+    }
+}
+
+fn natives(messages: &[ModelMessage]) -> usize {
+    let items = messages.iter().filter_map(|message| match message {
+        ModelMessage::Agent(said) => Some(&said.items),
+        _ => None,
+    });
+    items.flatten().filter(|item| item.native.is_some()).count()
+}
+
+/// A signing model that answers by chance.
+#[derive(Clone, Debug)]
+struct Model {
+    world: Arc<World>,
+    scripted: ScriptedProvider,
+}
+
+#[async_trait]
+impl LlmProvider for Model {
+    fn name(&self) -> &str {
+        self.scripted.name()
+    }
+
+    fn model(&self) -> &str {
+        self.scripted.model()
+    }
+
+    fn capabilities(&self) -> ModelCapabilities {
+        self.scripted.capabilities()
+    }
+
+    fn origin(&self) -> Option<agent_core::event::ModelOrigin> {
+        self.scripted.origin()
+    }
+
+    async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
+        if let Err(broken) = self.world.judge(&request, &self.scripted).await {
+            self.world.broken.lock().unwrap().get_or_insert(broken);
+        }
+        self.scripted.push(self.world.turn(natives(&request.messages) > 0));
+        let stream = match self.scripted.generate(request).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                let fault = ProviderFault::of(&error).unwrap();
+                let is_forced = fault.text == "by chance";
+                if fault.kind == FaultKind::ReplayRejected && !is_forced {
+                    println!("refused: {}", fault.text);
+                }
+                let mut counts = self.world.counts.lock().unwrap();
+                counts.refused += usize::from(fault.kind == FaultKind::ReplayRejected && !is_forced);
+                return Err(error);
+            }
+        };
+        let world = self.world.clone();
+        Ok(stream
+            .then(move |event| {
+                let world = world.clone();
+                async move {
+                    if !matches!(event, Ok(ModelEvent::Delta { .. })) {
+                        world.interfere().await;
+                    }
+                    event
+                }
+            })
+            .boxed())
+    }
+}
+
+#[derive(Debug)]
+struct Tools(Arc<World>);
+
+#[async_trait]
+impl Plugin for Tools {
+    fn name(&self) -> &str {
+        "tools"
+    }
+
+    fn tools(&self) -> Vec<ToolSpec> {
+        vec![ToolSpec::new("look", "looks"), ToolSpec::new("delete", "").with_mode(ToolMode::Confirm)]
+    }
+
+    async fn call(&self, _: &str, _: RawJson, _: ToolContext) -> Result<RawJson> {
+        self.0.interfere().await;
+        RawJson::of(&self.0.text())
+    }
+}
+
+fn start(world: &Arc<World>, storage: &Storage, name: &str) -> AgentRuntime {
+    let scripted = ScriptedProvider::new([]).with_name(name).with_account("team-a");
+    AgentBuilder::new()
+        .with_config(Config::default().with_context_limits(world.limits).with_model_retries(0))
+        .with_llm(Model { world: world.clone(), scripted })
+        .with_plugin(Tools(world.clone()))
+        .with_storage(storage.clone())
+        .with_effects(world.effects.clone())
+        .build()
+        .unwrap()
+}
+
+/// Answers what the session waits for.
+async fn answer(world: &World, chat: &Conversation) {
+    let Some(action) = chat.refresh().await.unwrap().action.clone() else { return };
+    if action.kind == ActionKind::ToolResult {
+        let call = action.id.as_str().parse().unwrap();
+        chat.answer(ToolResult::new(call, ToolOutcome::Ok, RawJson::of(&world.text()).unwrap()))
+            .await
+            .unwrap();
+    } else {
+        let decision = if world.pick(2) == 0 { Decision::Allow } else { Decision::Deny };
+        chat.answer(ToolConfirmation::new(action.id, decision)).await.unwrap();
+    }
+    if let Some(run) = chat.run_pending().await.unwrap() {
+        drop(run.finish().await);
+    }
+}
+
+async fn live(world: &Arc<World>, steps: usize) {
+    let mut name = "one";
+    let mut agent = start(world, &world.storage, name);
+    let mut chat = agent.conversation("life").await.unwrap();
+    for _ in 0..steps {
+        *world.session.lock().unwrap() = Some(chat.id());
+        match world.pick(20) {
+            0 => {
+                // Another process goes on, sometimes with another model.
+                if world.pick(2) == 0 {
+                    name = if name == "one" { "two" } else { "one" };
+                    world.counts.lock().unwrap().switched += 1;
+                }
+                agent = start(world, &world.storage, name);
+                chat = agent.session(chat.id()).await.unwrap();
+            }
+            1 => {
+                if let Ok(fork) = chat.fork(None).await {
+                    chat = agent.session(fork.id()).await.unwrap();
+                }
+            }
+            2 if chat.refresh().await.unwrap().status.state == SessionState::Idle && world.pick(3) == 0 => {
+                chat.clear().await.unwrap();
+            }
+            3 | 4 => {
+                // The process dies in a run, and another one finds out.
+                let dying = Dying::new(&world.storage);
+                let doomed = start(world, &dying.storage(&world.storage), name);
+                let there = doomed.session(chat.id()).await.unwrap();
+                dying.die_in(usize::try_from(world.pick(14)).unwrap(), world.pick(2) == 0);
+                if let Ok(run) = there.prompt(world.text()).await {
+                    drop(tokio::time::timeout(Duration::from_secs(20), run.finish()).await);
+                }
+                drop(doomed);
+                let now = chat.refresh().await.unwrap();
+                if now.status.state == SessionState::Running {
+                    world.faulty.bury(now.epoch);
+                    world.counts.lock().unwrap().crashed += 1;
+                }
+            }
+            5 => {
+                let run = chat.prompt(world.text()).await.unwrap();
+                for _ in 0..world.pick(6) {
+                    tokio::task::yield_now().await;
+                }
+                run.cancel();
+                drop(run.finish().await);
+            }
+            6 => drop(chat.send(world.text()).await.unwrap()),
+            7..11 => answer(world, &chat).await,
+            _ => {
+                let run = chat.prompt(world.text()).await.unwrap();
+                if let Err(agent_runtime::RunError::Failed(report)) = run.finish().await {
+                    assert_ne!(report.fault(), Some(FaultKind::ReplayRejected), "it is stuck: {report:?}");
+                }
+            }
+        }
+        let broken = world.broken.lock().unwrap().take();
+        assert!(broken.is_none(), "{}", broken.unwrap_or_default());
+    }
+}
+
+/// Cancelled, crashed, cut, compacted, cleared, forked, and switched to another model, at any point, while others write.
+/// AGENT_STUCK_LIVES sets the number of histories; AGENT_STUCK_SEED lives one of them again.
+#[tokio::test(start_paused = true)]
+async fn every_history_is_accepted_in_the_end() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let one = number("AGENT_STUCK_SEED");
+    let lives = number("AGENT_STUCK_LIVES").unwrap_or(200);
+    let mut all = Counts::default();
+    for seed in one.map_or(0..lives, |seed| seed..seed + 1) {
+        let faulty = Faulty::new(MemoryStore::new().into());
+        let limits =
+            [ContextLimits::default(), ContextLimits::new(24, 1 << 20), ContextLimits::new(1000, 1500)];
+        let world = Arc::new(World {
+            storage: faulty.storage(),
+            faulty,
+            effects: Effects::seeded(seed, "2026-02-15T10:30:00Z".parse().unwrap()),
+            limits: limits[usize::try_from(seed % 3).unwrap()],
+            session: Mutex::default(),
+            counts: Mutex::default(),
+            broken: Mutex::default(),
+        });
+        let life = std::panic::AssertUnwindSafe(live(&world, 30)).catch_unwind();
+        let life = tokio::time::timeout(Duration::from_secs(1 << 20), life).await;
+        assert!(life.is_ok_and(|life| life.is_ok()), "AGENT_STUCK_SEED={seed}");
+        let counts = world.counts.lock().unwrap();
+        all.requests += counts.requests;
+        all.whole += counts.whole;
+        all.signed += counts.signed;
+        all.forced += counts.forced;
+        all.refused += counts.refused;
+        all.switched += counts.switched;
+        all.crashed += counts.crashed;
+    }
+    println!("proof: {} requests, {} of which hold every signed item; {all:?}", all.requests, all.whole);
+    assert_eq!(all.refused, 0, "the log knows what a server accepts: {all:?}");
+    assert!(
+        one.is_some() || (all.whole > all.requests / 10 && all.switched > 0 && all.crashed > 0),
+        "{all:?}"
+    );
+}
