@@ -77,7 +77,7 @@ pub mod store;
 pub use async_trait::async_trait;
 
 pub use base::{
-    CommitId, DeviceId, Epoch, Error, ErrorKind, EventId, ParseError, Result, Revision, RunId, Seq,
+    BlobName, CommitId, DeviceId, Epoch, Error, ErrorKind, EventId, ParseError, Result, Revision, RunId, Seq,
     SessionId, TenantId, Timestamp, WorkspaceId, WriteOutcome, clock, isolated, json, state,
 };
 pub use commit::plan::plan;

@@ -252,6 +252,36 @@ impl SessionStore for Recorded {
         self.call(what, deleted, |session| format!("a tombstone at event {}", session.head)).await
     }
 
+    async fn put_blob(&self, put: agent_core::store::PutBlob) -> Result<()> {
+        let what = format!("put blob {} of session {}", put.blob.name, short(put.session));
+        self.call(what, self.inner.sessions.put_blob(put), ok).await
+    }
+
+    async fn read_blob(&self, read: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
+        let what = format!("read blob {} of session {}", read.name, short(read.session));
+        self.call(what, self.inner.sessions.read_blob(read), |read| format!("{} bytes", read.blob.bytes))
+            .await
+    }
+
+    async fn list_blobs(
+        &self,
+        query: agent_core::store::BlobQuery,
+    ) -> Result<Page<agent_core::store::BlobInfo>> {
+        let what = format!("list blobs of session {}", short(query.session));
+        self.call(what, self.inner.sessions.list_blobs(query), |page| {
+            page_of(page, |blob| blob.name.to_string())
+        })
+        .await
+    }
+
+    async fn sweep_blobs(
+        &self,
+        sweep: agent_core::store::SweepBlobs,
+    ) -> Result<agent_core::store::SweptBlobs> {
+        let what = format!("sweep blobs: {sweep:?}");
+        self.call(what, self.inner.sessions.sweep_blobs(sweep), |swept| format!("{swept:?}")).await
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.inner.sessions.capabilities()
     }

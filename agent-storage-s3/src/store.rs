@@ -302,6 +302,28 @@ impl SessionStore for S3Store {
         .await
     }
 
+    async fn put_blob(&self, put: agent_core::store::PutBlob) -> Result<()> {
+        Err(agent_core::store::blobs_unsupported(Some(put.session)))
+    }
+
+    async fn read_blob(&self, read: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
+        Err(agent_core::store::blobs_unsupported(Some(read.session)))
+    }
+
+    async fn list_blobs(
+        &self,
+        query: agent_core::store::BlobQuery,
+    ) -> Result<Page<agent_core::store::BlobInfo>> {
+        Err(agent_core::store::blobs_unsupported(Some(query.session)))
+    }
+
+    async fn sweep_blobs(
+        &self,
+        sweep: agent_core::store::SweepBlobs,
+    ) -> Result<agent_core::store::SweptBlobs> {
+        Err(agent_core::store::blobs_unsupported(sweep.session))
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities::new(Scope::Network, Durability::PowerLoss)
     }

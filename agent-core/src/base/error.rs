@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::blob_name::BlobName;
 use crate::base::id::{Epoch, Seq};
 use crate::base::state::{SessionState, TriggerKind};
 use crate::base::text::ParseError;
@@ -33,7 +34,7 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 /// ```
 ///
 /// As JSON an error has the fields of its kind (`kind` and, for some, `head`, `epoch`, `holder`, `from`, `trigger`,
-/// `at`), `message`, `write_outcome` and `timed_out`. The [source](std::error::Error::source) is not part of it.
+/// `at`, `blobs`), `message`, `write_outcome` and `timed_out`. The [source](std::error::Error::source) is not part of it.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(from = "ErrorJson", into = "ErrorJson")]
 pub struct Error(Box<Inner>);
@@ -119,6 +120,12 @@ pub enum ErrorKind {
     InvalidInput,
     /// The request would exceed a documented limit. Nothing was written.
     LimitExceeded,
+    /// A commit names blobs that the store does not have for this session. Nothing was written. Put them, then send the
+    /// same commit again.
+    BlobMissing {
+        /// Names of the missing blobs, in order.
+        blobs: Vec<BlobName>,
+    },
     /// The session's state does not allow the request. Nothing was written.
     InvalidTransition {
         /// Current state of the session.
@@ -166,6 +173,7 @@ impl ErrorKind {
             Self::Busy { .. } => "busy",
             Self::InvalidInput => "invalid_input",
             Self::LimitExceeded => "limit_exceeded",
+            Self::BlobMissing { .. } => "blob_missing",
             Self::InvalidTransition { .. } => "invalid_transition",
             Self::Expired { .. } => "expired",
             Self::Corrupt => "corrupt",

@@ -1,5 +1,6 @@
 //! Base of the crate: ids, times, JSON, the state table, errors, the clock. Imports nothing from the other modules.
 
+pub(crate) mod blob_name;
 pub mod clock;
 pub(crate) mod error;
 pub(crate) mod id;
@@ -10,6 +11,7 @@ pub mod state;
 pub(crate) mod text;
 pub(crate) mod timestamp;
 
+pub use blob_name::BlobName;
 pub use error::{Error, ErrorKind, Result, WriteOutcome};
 pub use id::{CommitId, DeviceId, Epoch, EventId, Revision, RunId, Seq, SessionId, TenantId, WorkspaceId};
 pub use text::ParseError;

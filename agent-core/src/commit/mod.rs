@@ -21,6 +21,8 @@ pub const COMMIT_MAX_EVENTS: usize = 1024;
 /// Maximum number of events of one commit, including those that the library adds: the results of open calls, the ends
 /// of spans, the status.
 pub(crate) const PLANNED_MAX_EVENTS: usize = COMMIT_MAX_EVENTS + 2 * OPEN_CALLS_MAX + 2;
+/// Maximum number of blobs that the events of one commit name.
+pub const COMMIT_MAX_BLOBS: usize = 64;
 /// Maximum number of payload bytes in one commit.
 pub const COMMIT_MAX_BYTES: usize = 64 << 20;
 
@@ -607,8 +609,8 @@ fn checked_size(session: SessionId, data: &RawJson, extra: &RawFields) -> Result
     let size = data.get().len() + extra.size_bytes();
     if size > EVENT_MAX_BYTES {
         return Err(Error::limit(format!(
-            "an event of {size} bytes for session {session}; at most {EVENT_MAX_BYTES} fit; make it smaller, \
-             or give the address of a medium instead of its bytes"
+            "an event of {size} bytes for session {session}; at most {EVENT_MAX_BYTES} fit; put \
+             larger content as a blob, and name it in the event"
         )));
     }
     Ok(size)

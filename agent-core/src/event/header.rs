@@ -7,7 +7,8 @@ use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::base::{
-    CommitId, Error, EventId, JsonFault, RawFields, RawJson, Result, RunId, Seq, Text, Timestamp, to_text,
+    BlobName, CommitId, Error, EventId, JsonFault, RawFields, RawJson, Result, RunId, Seq, Text, Timestamp,
+    to_text,
 };
 use crate::event::body::EventPayload;
 use crate::event::kind::EventType;
@@ -16,14 +17,15 @@ use crate::event::payload::message::{Comment, Compaction, Message, SystemMessage
 use crate::event::payload::tool::{ToolOutcome, ToolResult, ToolUse};
 use crate::model::{Actor, Artifact, CallId, Patch, RunUsage, Timer, TimerCancelled, Transition};
 
-/// Maximum number of bytes of one event's payload and additional fields. Store larger data as a blob first.
+/// Maximum number of bytes of one event's payload and additional fields. Larger data is put as a
+/// [blob](crate::store::PutBlob) first.
 pub const EVENT_MAX_BYTES: usize = 16 << 20;
 
 /// One event of a session, as it is stored. Never changes.
 ///
 /// The JSON form is one object on one line, with the fields in this order: `seq id commit n of at type actor run
-/// transition data`, then the fields that this version does not know, as they were read. `run` and `transition` are
-/// omitted if there is none. Backends keep that text, or its parts, byte for byte.
+/// transition blobs data`, then the fields that this version does not know, as they were read. `run`, `transition` and
+/// `blobs` are omitted if there is none. Backends keep that text, or its parts, byte for byte.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -71,6 +73,8 @@ pub struct Event {
     pub run: Option<RunId>,
     /// Change of the session's status that the event caused, as stored; decode it with [`Event::transition`].
     pub transition: Option<RawJson>,
+    /// Blobs of this session's own log that the event refers to, in order. They stay as long as the event does.
+    pub blobs: Vec<BlobName>,
     /// Payload, compact.
     pub payload: RawJson,
     /// Fields that this version does not know, raw and in order.
@@ -214,6 +218,7 @@ impl Event {
         220 + self.payload.get().len()
             + self.transition.as_ref().map_or(0, |raw| raw.get().len())
             + self.extra.size_bytes()
+            + 67 * self.blobs.len()
     }
 
     /// Decodes the payload as a type of the caller's; for payloads of a host's own event types.
@@ -266,6 +271,9 @@ impl Serialize for Event {
         if let Some(transition) = &self.transition {
             map.serialize_entry("transition", transition)?;
         }
+        if !self.blobs.is_empty() {
+            map.serialize_entry("blobs", &self.blobs)?;
+        }
         map.serialize_entry("data", &self.payload)?;
         for (name, value) in self.extra.iter() {
             map.serialize_entry(name, value)?;
@@ -276,7 +284,7 @@ impl Serialize for Event {
 
 /// Names of the header's own fields. No unknown field may have such a name.
 pub(crate) const FIELDS: &[&str] =
-    &["seq", "id", "commit", "n", "of", "at", "type", "actor", "run", "transition", "data", "crc"];
+    &["seq", "id", "commit", "n", "of", "at", "type", "actor", "run", "transition", "blobs", "data", "crc"];
 
 impl<'de> Deserialize<'de> for Event {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -291,7 +299,7 @@ impl<'de> Deserialize<'de> for Event {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Event, A::Error> {
                 let (mut seq, mut commit, mut n, mut of, mut at) = (None, None, None, None, None);
                 let (mut kind, mut actor, mut run, mut transition, mut data) = (None, None, None, None, None);
-                let mut extra = RawFields::new();
+                let (mut blobs, mut extra) = (Vec::new(), RawFields::new());
                 while let Some(key) = map.next_key::<Text<'de>>()? {
                     match &*key.0 {
                         "seq" => seq = Some(map.next_value()?),
@@ -305,6 +313,7 @@ impl<'de> Deserialize<'de> for Event {
                         "actor" => actor = Some(map.next_value()?),
                         "run" => run = map.next_value()?,
                         "transition" => transition = map.next_value()?,
+                        "blobs" => blobs = map.next_value()?,
                         "data" => data = Some(map.next_value::<RawJson>()?),
                         _ => extra.push(&key.0, map.next_value()?),
                     }
@@ -320,6 +329,7 @@ impl<'de> Deserialize<'de> for Event {
                     actor: actor.ok_or_else(|| missing("actor"))?,
                     run,
                     transition,
+                    blobs,
                     payload: data.ok_or_else(|| missing("data"))?,
                     extra,
                 })
@@ -361,6 +371,9 @@ pub struct NewEvent {
     pub payload: RawJson,
     /// Actor that caused the event, if it is not the commit's actor.
     pub actor: Option<Actor>,
+    /// Blobs that the event refers to beyond those that the library finds in its payload: in a payload of the host's
+    /// own, or in a part that this version does not know.
+    pub blobs: Vec<BlobName>,
     /// Additional fields, stored unchanged.
     pub extra: RawFields,
 }
@@ -369,7 +382,7 @@ impl NewEvent {
     /// Creates an event of any type with any payload. The payload of a known type is checked when the event is
     /// committed.
     pub fn new(kind: EventType, data: RawJson) -> Self {
-        Self { kind, payload: data, actor: None, extra: RawFields::new() }
+        Self { kind, payload: data, actor: None, blobs: Vec::new(), extra: RawFields::new() }
     }
 
     /// Creates an event from a typed payload.
@@ -478,6 +491,39 @@ impl NewEvent {
     /// Sets the actor that caused the event.
     pub fn with_actor(mut self, actor: Actor) -> Self {
         self.actor = Some(actor);
+        self
+    }
+
+    /// Adds a blob that the payload refers to in a way that the library does not know, such as in a payload of the
+    /// host's own. It stays as long as the event does.
+    ///
+    /// The blobs of messages, of other parts of an answer and of outputs of tools are found in the payload.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::{BlobName, ErrorKind, SessionStore};
+    /// use agent_core::event::NewEvent;
+    /// use agent_core::json::RawJson;
+    /// use agent_core::store::PutBlob;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let drawing = vec![7; 100_000];
+    /// let name = BlobName::of(&drawing);
+    /// let drawn = NewEvent::new("x.cad.drawn".parse()?, RawJson::of(&name)?).with_blob(name);
+    /// let error = store.append(&effects, session.id, session.head, vec![drawn.clone()]).await.unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::BlobMissing { blobs: vec![name] });
+    ///
+    /// store.put_blob(PutBlob::of_bytes(session.id, drawing)).await?;
+    /// store.append(&effects, session.id, session.head, vec![drawn]).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn with_blob(mut self, name: BlobName) -> Self {
+        self.blobs.push(name);
         self
     }
 

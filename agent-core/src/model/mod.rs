@@ -3,6 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod actor;
 pub(crate) mod attributes;
+pub(crate) mod blob;
 pub(crate) mod document;
 pub(crate) mod ledger;
 pub(crate) mod lineage;
@@ -19,6 +20,7 @@ pub use attributes::{
     Attributes, ExternalHandle, HANDLES_MAX, LABELS_MAX, Labels, Liveness, Patch, REFERENCES_MAX,
     RESOURCES_MAX, References, Resource, TITLE_MAX_BYTES, Title, ToolPayloads,
 };
+pub use blob::NeededBlob;
 pub use document::{DOCUMENT_MAX_BYTES, DOCUMENT_NAME_MAX_BYTES, DOCUMENTS_MAX, DocumentHead};
 pub use ledger::{Artifact, CURRENCIES_MAX, Cost, RunUsage, Usage, UsageTotals};
 pub use lineage::{Lineage, Segment};

@@ -10,6 +10,7 @@ use crate::commit::{Commit, Committed, Precondition, Trigger};
 use crate::event::{ChildCreated, Event, EventPayload, NewEvent};
 use crate::model::Patch;
 use crate::session::{Fork, NewSession, Session};
+use crate::store::blob::{BlobContent, ReadBlob};
 use crate::store::history::{PAGE, PAGE_BYTES, coming};
 use crate::store::read::{EventPage, ReadEvents};
 use crate::store::report::report_to_parent;
@@ -606,6 +607,46 @@ pub trait SessionStoreExt: SessionStore {
     ) -> impl Future<Output = Result<EventPage>> + Send {
         let (id, head, lineage) = (session.id, session.head, session.lineage.clone());
         async move { history::part_of(self, id, head, lineage, read).await }
+    }
+
+    /// Reads a blob that the event `seq` of the session's whole history names, from the log to which the event belongs:
+    /// the session's own, or that of an ancestor.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SessionStore::read_blob`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::event::{Media, Message, NewEvent, Part};
+    /// use agent_core::SessionStore;
+    /// use agent_core::store::{PutBlob, ReadBlob};
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let put = PutBlob::of_bytes(session.id, "hello");
+    /// let note = Media::blob("text/plain", put.blob.name, put.blob.bytes);
+    /// store.put_blob(put).await?;
+    /// let said = NewEvent::from(Message::new("My note").with_part(Part::Resource(note)));
+    /// let seq = store.append(&effects, session.id, session.head, vec![said]).await?.last;
+    ///
+    /// let fork = store.fork(&effects, session.id, None).await?;
+    /// let page = store.history(fork.id, agent_core::store::ReadEvents::last(2)).await?;
+    /// let event = page.events.iter().find(|event| event.seq == seq).unwrap();
+    /// let read = store.event_blob(event.seq, ReadBlob::new(fork.id, event.blobs[0])).await?;
+    /// assert_eq!(read.into_bytes(1024).await?, "hello");
+    /// # Ok(()) }
+    /// ```
+    fn event_blob(&self, seq: Seq, read: ReadBlob) -> impl Future<Output = Result<BlobContent>> + Send {
+        async move {
+            let session = self.load(read.session).await?;
+            let (owner, _) = session.lineage.locate(session.id, seq);
+            self.read_blob(ReadBlob { session: owner, ..read }).await
+        }
     }
 
     /// Returns all events after `after`, including those in ancestors, up to the current end. Holds one page in

@@ -1,24 +1,29 @@
 //! In-memory backend: the reference implementation, and the proof that the three traits suffice. Not durable.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
 use futures::future::{Either, select};
 use tokio::sync::watch;
 
 use crate::base::{
-    DeviceId, Epoch, Error, ErrorKind, Result, Revision, Seq, SessionId, SessionState, TenantId, Timestamp,
-    WorkspaceId,
+    BlobName, DeviceId, Epoch, Error, ErrorKind, Result, Revision, Seq, SessionId, SessionState, TenantId,
+    Timestamp, WorkspaceId,
 };
 use crate::commit::plan::plan;
 use crate::commit::plan::planner::Plan;
 use crate::commit::{Commit, Committed, Precondition};
 use crate::event::Event;
-use crate::model::Workspace;
+use crate::model::{NeededBlob, Workspace};
 use crate::session::{Session, SessionSummary};
 use crate::store::binding::{Binding, BindingQuery, BindingStore, decide_bind};
+use crate::store::blob::{
+    BLOB_CHUNK_BYTES, BLOB_MAX_BYTES, BlobChunk, BlobContent, BlobInfo, BlobQuery, PutBlob, ReadBlob,
+    SweepBlobs, SweptBlobs,
+};
 use crate::store::live::check_no_live_run;
 use crate::store::open_state::OpenState;
 use crate::store::page::Page;
@@ -66,6 +71,8 @@ struct Data {
     /// Sessions made from each session, so that a list by parent does not scan the others.
     children: HashMap<SessionId, Vec<SessionId>>,
     bindings: BTreeMap<DeviceId, WorkspaceId>,
+    /// Blobs of each session, also of ids of which no session was created yet.
+    blobs: HashMap<SessionId, BTreeMap<BlobName, Bytes>>,
 }
 
 #[derive(Debug)]
@@ -169,6 +176,28 @@ impl Data {
         self.sessions.get(&id).ok_or_else(|| no_session(id))
     }
 
+    fn sweep_blobs(&mut self, sweep: SweepBlobs) -> SweptBlobs {
+        let Self { sessions, blobs, .. } = self;
+        let mut swept = SweptBlobs::default();
+        for (id, blobs) in blobs.iter_mut() {
+            let log = sessions.get(id);
+            if sweep.session.map_or(log.is_some(), |session| session != *id) {
+                continue;
+            }
+            let named: HashSet<_> =
+                log.iter().flat_map(|log| &log.events).flat_map(|event| &event.blobs).copied().collect();
+            blobs.retain(|name, bytes| {
+                let is_kept = named.contains(name);
+                if !is_kept {
+                    swept += SweptBlobs::new(1, bytes.len() as u64);
+                }
+                is_kept || sweep.dry_run
+            });
+        }
+        blobs.retain(|_, blobs| !blobs.is_empty());
+        swept
+    }
+
     fn workspace(&self, id: WorkspaceId) -> Result<(&Workspace, Option<&String>)> {
         match self.workspaces.get(&id) {
             Some(WorkspaceEntry::Live { record, config }) => Ok((record, config.as_ref())),
@@ -196,7 +225,11 @@ impl SessionStore for MemoryStore {
         let mut data = self.data()?;
         let now = data.sessions.get(&commit.session).map(|log| &*log.record);
         let planned = plan(now, &commit)?;
-        if let Plan::Write { events, after } = &planned {
+        if let Plan::Write { events, after, blobs } = &planned {
+            let there = data.blobs.get(&commit.session);
+            NeededBlob::check::<Error>(commit.session, blobs, |name| {
+                Ok(there.and_then(|blobs| blobs.get(&name)).map(|bytes| bytes.len() as u64))
+            })?;
             if now.is_none()
                 && let Some(parent) = after.origin.parent()
             {
@@ -249,7 +282,9 @@ impl SessionStore for MemoryStore {
         let before = log.events.len();
         log.events.retain(|event| event.seq <= purge.keep_through);
         log.record = Arc::new(log.record.tombstone());
-        Ok(Purged::new((before - log.events.len()) as u64))
+        let removed = before - log.events.len();
+        data.sweep_blobs(SweepBlobs::of(purge.session));
+        Ok(Purged::new(removed as u64))
     }
 
     async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
@@ -265,8 +300,49 @@ impl SessionStore for MemoryStore {
         Ok(LeaseStatus::new(self.data()?.log(id)?.heartbeats, false))
     }
 
+    async fn put_blob(&self, put: PutBlob) -> Result<()> {
+        let session = put.session;
+        let mut chunks = put.into_chunks(BLOB_MAX_BYTES)?;
+        let mut bytes = BytesMut::new();
+        while let Some(chunk) = chunks.next().await? {
+            bytes.extend_from_slice(&chunk);
+        }
+        let mut data = self.data()?;
+        if data.sessions.get(&session).is_some_and(|log| log.record.status.state == SessionState::Deleted) {
+            return Err(Error::new(
+                ErrorKind::Deleted,
+                format!("session {session} was deleted; it takes no more blobs"),
+            ));
+        }
+        data.blobs.entry(session).or_default().insert(chunks.blob().name, bytes.freeze());
+        Ok(())
+    }
+
+    async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent> {
+        let data = self.data()?;
+        let bytes = data.blobs.get(&read.session).and_then(|blobs| blobs.get(&read.name)).cloned();
+        let bytes = bytes.ok_or_else(|| read.not_found())?;
+        let blob = BlobInfo::new(read.name, bytes.len() as u64);
+        Ok(BlobContent::from_chunks(&read, blob, move |index| {
+            let start = usize::try_from(index).unwrap_or(usize::MAX).saturating_mul(BLOB_CHUNK_BYTES);
+            let bytes = bytes.slice(start..start + blob.chunk_len(index));
+            let checksum = Some(blob.checksum(index, &bytes));
+            async move { Ok(BlobChunk::new(bytes, checksum)) }
+        }))
+    }
+
+    async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
+        let data = self.data()?;
+        let blobs = data.blobs.get(&query.session).into_iter().flatten();
+        query.page(blobs.map(|(name, bytes)| BlobInfo::new(*name, bytes.len() as u64)))
+    }
+
+    async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
+        Ok(self.data()?.sweep_blobs(sweep))
+    }
+
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new(Scope::Process, Durability::None)
+        Capabilities::new(Scope::Process, Durability::None).with_blobs(BLOB_MAX_BYTES)
     }
 
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {

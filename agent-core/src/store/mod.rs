@@ -5,6 +5,7 @@
 
 pub(crate) mod address;
 pub(crate) mod binding;
+pub(crate) mod blob;
 pub(crate) mod compact;
 pub(crate) mod ext;
 pub(crate) mod hidden;
@@ -25,6 +26,10 @@ pub(crate) mod wrapper;
 pub use crate::base::percent::percent_decode;
 pub use address::{BackendConfig, Registry, split_address};
 pub use binding::{Binding, BindingQuery, decide_bind};
+pub use blob::{
+    BLOB_CHUNK_BYTES, BLOB_MAX_BYTES, BlobChunk, BlobChunks, BlobContent, BlobInfo, BlobQuery, BlobStream,
+    PutBlob, ReadBlob, SweepBlobs, SweptBlobs, blobs_unsupported,
+};
 pub use hidden::{HiddenSession, WorkspaceArea};
 pub use history::{next_events, own_events};
 pub use live::check_no_live_run;

@@ -108,6 +108,6 @@ fn store_panicked(commit: &Commit) -> Error {
 
 /// Returns whether an error concerns only this attempt, and does not show whether an earlier one was applied.
 fn says_nothing(kind: &ErrorKind) -> bool {
-    use ErrorKind::{Corrupt, Denied, Full, Poisoned, Unavailable};
-    matches!(kind, Unavailable | Denied | Full | Corrupt | Poisoned)
+    use ErrorKind::{BlobMissing, Corrupt, Denied, Full, Poisoned, Unavailable};
+    matches!(kind, BlobMissing { .. } | Unavailable | Denied | Full | Corrupt | Poisoned)
 }

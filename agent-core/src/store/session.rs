@@ -17,6 +17,9 @@ use crate::base::{
 use crate::commit::{Commit, Committed};
 use crate::model::Actor;
 use crate::session::{Session, SessionSummary};
+use crate::store::blob::{
+    BLOB_MAX_BYTES, BlobContent, BlobInfo, BlobQuery, PutBlob, ReadBlob, SweepBlobs, SweptBlobs,
+};
 use crate::store::page::{Cursor, Damaged, Fingerprint, PAGE_MAX, Page, PageQuery};
 use crate::store::read::{EventPage, ReadEvents};
 
@@ -55,7 +58,7 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     ///
     /// On return the commit is durable, at the store's [durability](Capabilities::durability). A commit that is sent
     /// twice is applied once, and both calls get the same answer. Of several commits with the same expected head, one
-    /// succeeds. A commit that creates a session with a [parent](crate::model::parts::Origin::parent) fails with
+    /// succeeds. A commit whose events name [blobs](Self::put_blob) fails with `BlobMissing` if one of them is not there. A commit that creates a session with a [parent](crate::model::parts::Origin::parent) fails with
     /// `Deleted` if the parent is deleted, also if that happens concurrently. An id that is or was in use, in any
     /// workspace, cannot be created again.
     ///
@@ -161,6 +164,8 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
 
     /// Removes the bytes of a deleted session; its [tombstone](Session::tombstone) stays, in the place of its record.
     ///
+    /// Blobs that no remaining event names are removed, too.
+    ///
     /// Events that living forks read are never removed, whatever the request. A store first calls
     /// [`Purge::sparing_forks`], which finds them, then removes the events after
     /// [`keep_through`](Purge::keep_through) and replaces the record in one atomic step. A repeated purge succeeds, and
@@ -252,6 +257,118 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// # Ok(()) }
     /// ```
     async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus>;
+
+    /// Stores a blob of the session, before the commit that names it.
+    ///
+    /// On return the blob is durable, at the store's [durability](Capabilities::durability). The session may be created
+    /// later, by the commit that names the blob. A blob that is there already is stored again, which repairs it if it
+    /// is damaged. Holds at most 4 MiB of the content in memory.
+    ///
+    /// A blob belongs to the log of one session: a fork reads those of its ancestors, and puts its own. Nobody sees a
+    /// blob before all of its bytes are stored and checked. A blob that no event names is removed by
+    /// [`sweep_blobs`](Self::sweep_blobs).
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if the content does not have the name and the size that the request gives; `LimitExceeded` if it
+    /// is larger than [`Capabilities::blob_max_bytes`]; `Deleted`; the errors of the content. Nothing is stored then.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the blob is stored completely or not at all. What is left of it is removed by a later
+    /// sweep.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::SessionStore;
+    /// use agent_core::event::{Media, Message, NewEvent, Part};
+    /// use agent_core::store::PutBlob;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let put = PutBlob::of_bytes(session.id, vec![0x89; 3_000_000]);
+    /// let cat = Media::blob("image/png", put.blob.name, put.blob.bytes).with_name("cat.png");
+    /// store.put_blob(put).await?;
+    /// let asked = NewEvent::from(Message::new("What is this?").with_part(Part::Image(cat)));
+    /// store.append(&effects, session.id, session.head, vec![asked]).await?;
+    /// # Ok(()) }
+    /// ```
+    async fn put_blob(&self, put: PutBlob) -> Result<()>;
+
+    /// Returns the bytes of a blob of the session's own log, or a range of them.
+    /// [`SessionStoreExt`](crate::store::ext::SessionStoreExt::event_blob) also reads those of its ancestors.
+    ///
+    /// The bytes are read as the stream is polled, at most 4 MiB ahead. Each chunk is checked before it is handed out.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if the session has no such blob, also while it is being put; `Corrupt` for damage, in place of the
+    /// damaged chunk.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::clock::Effects;
+    /// use agent_core::store::{PutBlob, ReadBlob};
+    /// use agent_core::{BlobName, MemoryStore, SessionStore};
+    ///
+    /// # let (store, session) = (MemoryStore::new(), Effects::default().new_session_id());
+    /// store.put_blob(PutBlob::of_bytes(session, "hello")).await?;
+    /// let read = store.read_blob(ReadBlob::new(session, BlobName::of(b"hello"))).await?;
+    /// assert_eq!(read.into_bytes(1 << 20).await?, "hello");
+    /// # Ok(()) }
+    /// ```
+    async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent>;
+
+    /// Returns a page of the blobs of a session's own log, ordered by name: those that events name and those that none
+    /// names yet.
+    ///
+    /// Reads no bytes of the blobs. The page is empty if there is no such session and nothing was put for it.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for a cursor of another query.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::clock::Effects;
+    /// use agent_core::store::{BlobInfo, BlobQuery, PutBlob};
+    /// use agent_core::{MemoryStore, SessionStore};
+    ///
+    /// # let (store, session) = (MemoryStore::new(), Effects::default().new_session_id());
+    /// store.put_blob(PutBlob::of_bytes(session, "hello")).await?;
+    /// let page = store.list_blobs(BlobQuery::new(session)).await?;
+    /// assert_eq!(page.items, [BlobInfo::of(b"hello")]);
+    /// # Ok(()) }
+    /// ```
+    async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>>;
+
+    /// Removes the blobs that no event names: of one session, or of all ids of which no session was created.
+    ///
+    /// A blob that an event names is never removed, also if the event is committed at the same time: either the commit
+    /// comes first, or it fails with [`BlobMissing`](ErrorKind::BlobMissing), and its writer puts the blob again. Also
+    /// removes what is left of puts that did not end.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if the log is damaged, so that it is unknown what it names; nothing is removed then.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::clock::Effects;
+    /// use agent_core::store::{PutBlob, SweepBlobs, SweptBlobs};
+    /// use agent_core::{MemoryStore, SessionStore};
+    ///
+    /// # let (store, session) = (MemoryStore::new(), Effects::default().new_session_id());
+    /// store.put_blob(PutBlob::of_bytes(session, "hello")).await?;
+    /// let swept = store.sweep_blobs(SweepBlobs::without_session()).await?;
+    /// assert_eq!(swept, SweptBlobs::new(1, 5), "the session was not created");
+    /// # Ok(()) }
+    /// ```
+    async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs>;
 
     /// Rebuilds, from the logs and tombstones, the data that the store derives from them (records, lists, indexes).
     ///
@@ -936,6 +1053,8 @@ pub struct Capabilities {
     /// Maximum delay of the order of lists behind `last_active_at`; in JSON, `recency_ms` in milliseconds.
     #[serde(rename = "recency_ms", with = "millis")]
     pub recency: Duration,
+    /// Maximum number of bytes of a blob; 0 if the store has no blobs, and refuses them as `Unsupported`.
+    pub blob_max_bytes: u64,
     /// Newest level of the public conformance suite that the store passes.
     pub suite: u32,
 }
@@ -944,13 +1063,15 @@ impl Capabilities {
     /// Newest level of the public conformance suite.
     pub const SUITE: u32 = 1;
 
-    /// Creates the guarantees of a store with this scope and durability, whose lists are immediate and exact.
+    /// Creates the guarantees of a store with this scope and durability, whose lists are immediate and exact, and which
+    /// has no blobs.
     pub const fn new(scope: Scope, durability: Durability) -> Self {
         Self {
             scope,
             durability,
             listing: Consistency::Immediate,
             recency: Duration::ZERO,
+            blob_max_bytes: 0,
             suite: Self::SUITE,
         }
     }
@@ -958,6 +1079,12 @@ impl Capabilities {
     /// Sets the delay after which a list shows a write.
     pub const fn with_listing(mut self, listing: Consistency) -> Self {
         self.listing = listing;
+        self
+    }
+
+    /// Sets the maximum number of bytes of a blob, at most [`BLOB_MAX_BYTES`].
+    pub const fn with_blobs(mut self, most: u64) -> Self {
+        self.blob_max_bytes = if most < BLOB_MAX_BYTES { most } else { BLOB_MAX_BYTES };
         self
     }
 

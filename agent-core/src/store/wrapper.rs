@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use crate::base::{Epoch, Reason, Result, Seq, SessionId, Timestamp};
 use crate::commit::{Commit, Committed};
 use crate::session::{Session, SessionSummary};
+use crate::store::blob::{BlobContent, BlobInfo, BlobQuery, PutBlob, ReadBlob, SweepBlobs, SweptBlobs};
 use crate::store::page::{Damaged, Page};
 use crate::store::read::{EventPage, ReadEvents};
 use crate::store::session::{Capabilities, LeaseStatus, Purge, Purged, Rebuilt, SessionQuery, SessionStore};
@@ -102,6 +103,10 @@ forwarded! {
     purge(purge: Purge) -> Purged;
     heartbeat(id: SessionId, epoch: Epoch) -> ();
     lease_status(id: SessionId, epoch: Epoch) -> LeaseStatus;
+    put_blob(put: PutBlob) -> ();
+    read_blob(read: ReadBlob) -> BlobContent;
+    list_blobs(query: BlobQuery) -> Page<BlobInfo>;
+    sweep_blobs(sweep: SweepBlobs) -> SweptBlobs;
     rebuild() -> Rebuilt;
     delete_damaged(id: SessionId, at: Timestamp, reason: Reason) -> Arc<Session>;
     check() -> Vec<Damaged>;

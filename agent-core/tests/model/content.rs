@@ -7,7 +7,7 @@ use agent_core::event::{
 };
 use agent_core::json::{RawFields, RawJson};
 use agent_core::state::SessionState;
-use agent_core::{ErrorKind, Seq};
+use agent_core::{BlobName, ErrorKind, Seq};
 use proptest::prelude::*;
 
 use crate::common::{Driver, json};
@@ -147,7 +147,7 @@ fn unknown_parts_are_kept_byte_for_byte() {
     // A known part keeps the members that this version does not know.
     for part in [
         r#"{"type":"text","annotations":[1.0]}"#,
-        r#"{"type":"image","media":"image/png","blob":{"sha256":"9f86","bytes":48213},"name":"cat.png","alt":null}"#,
+        r#"{"type":"image","media":"image/png","blob":{"sha256":"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08","bytes":48213},"name":"cat.png","alt":null}"#,
         r#"{"type":"resource","media":"text/plain","data":"aGk=","uri":"file:///a"}"#,
         r#"{"type":"resource_link","media":"text/plain","uri":"file:///a","size":1e2}"#,
         r#"{"type":"hosted_result","output":null,"is_error":false}"#,
@@ -203,7 +203,7 @@ fn views_show_media_as_one_line() {
         (event.payload, event.kind) = (body.to_json(), EventType::AGENT_PART);
         assert_eq!((event.text().as_deref(), event.text_view().as_deref()), (view, view));
     }
-    let blob = MediaSource::Blob { sha256: "9f86".to_owned(), bytes: 900 };
+    let blob = MediaSource::Blob { sha256: BlobName::of(b"cat"), bytes: 900 };
     assert_eq!(Media::new("a/b", blob).line("resource"), "[resource, a/b, 900 bytes]");
     let thinking = EventPayload::AgentThinking(Message::new("hm"));
     assert_eq!(stored(NewEvent::of(&thinking)).unwrap().text_view().as_deref(), Some("hm"));
@@ -218,7 +218,7 @@ fn faulty_content_is_refused() {
     let part = |part| EventPayload::AgentMessage(Message::new("né").with_part(part));
     let raw = |text: &'static str| Part::Other(RawJson::constant(text));
     let cite = |from, to| said(Message::new("né").with_citation(Citation::new("u").with_range(from, to)));
-    let blob = MediaSource::Blob { sha256: "9f86".to_owned(), bytes: 900 };
+    let blob = MediaSource::Blob { sha256: BlobName::of(b""), bytes: 0 };
     for (body, fault) in [
         (cite(0, 4), "byte 4 of a text of 3 bytes"),
         (cite(u64::MAX, 1), "of a text of 3 bytes"),
@@ -230,7 +230,7 @@ fn faulty_content_is_refused() {
             said(Message::new("a").with_native(Native::new("", RawJson::empty_object()))),
             "API of a native item is empty",
         ),
-        (part(Part::Image(Media::new("image/png", blob))), "stores no blobs; give the bytes"),
+        (part(Part::Image(Media::new("image/png", blob))), "part 2 (image): a medium has no bytes"),
         (part(Part::Image(Media::inline("image/png", []))), "part 2 (image): a medium has no bytes"),
         (part(Part::Image(Media::inline("png", [1]))), "must be like image/png"),
         (part(Part::Image(Media::uri("image/png", ""))), "address of a medium is empty"),
@@ -294,7 +294,10 @@ fn full_outputs_are_checked() {
     for (full, fault) in [
         (r#"{"media":"text/plain","bytes":4,"text":"1 2 3"}"#, "has 5 bytes, not 4"),
         (r#"{"media":"text/plain","bytes":5}"#, "is missing"),
-        (r#"{"sha256":"9f86","bytes":7340032,"media":"text/plain"}"#, "stores no blobs"),
+        (
+            r#"{"sha256":"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08","bytes":3,"media":"text/plain","text":"abc"}"#,
+            "as a text and as a blob",
+        ),
         (r#"{"media":"text","bytes":1,"text":"1"}"#, "must be like image/png"),
     ] {
         let error = result(full).unwrap_err();
@@ -302,8 +305,9 @@ fn full_outputs_are_checked() {
         assert!(error.to_string().contains(fault), "{error}");
     }
     // What a later version writes can be read.
-    let later =
-        json(r#"{"call":"c","outcome":"ok","output":"1","full":{"media":"a/b","bytes":5,"sha256":"9f86"}}"#);
+    let later = json(
+        r#"{"call":"c","outcome":"ok","output":"1","full":{"media":"a/b","bytes":5,"sha256":"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}}"#,
+    );
     assert_eq!(RawJson::of(&later.to::<ToolResult>().unwrap()).unwrap(), later);
 }
 
@@ -361,7 +365,8 @@ fn any_media() -> impl Strategy<Value = Media> {
     let source = prop_oneof![
         prop::collection::vec(any::<u8>(), 0..64).prop_map(|bytes| MediaSource::Inline(bytes.into())),
         any::<String>().prop_map(MediaSource::Uri),
-        ("[0-9a-f]{64}", any::<u64>()).prop_map(|(sha256, bytes)| MediaSource::Blob { sha256, bytes }),
+        (any::<[u8; 32]>(), any::<u64>())
+            .prop_map(|(hash, bytes)| MediaSource::Blob { sha256: BlobName::from_sha256(hash), bytes }),
     ];
     (any::<String>(), source, any::<Option<String>>(), any_extra()).prop_map(
         |(media_type, source, name, extra)| {

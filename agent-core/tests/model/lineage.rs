@@ -14,8 +14,8 @@ use agent_core::model::{
 use agent_core::session::{Fork, NewSession, RECORD_MAX_BYTES, Session, SessionSummary};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{
-    Capabilities, Damaged, EventPage, LeaseStatus, Page, Purge, Purged, ReadEvents, SessionQuery,
-    SessionStoreWrapper, WorkspaceQuery,
+    BlobContent, BlobInfo, BlobQuery, Capabilities, Damaged, EventPage, LeaseStatus, Page, Purge, Purged,
+    PutBlob, ReadBlob, ReadEvents, SessionQuery, SessionStoreWrapper, SweepBlobs, SweptBlobs, WorkspaceQuery,
 };
 use agent_core::{
     Epoch, Error, ErrorKind, MemoryStore, Result, Seq, SessionId, SessionStore, WorkspaceId, async_trait,
@@ -435,6 +435,22 @@ impl SessionStore for Meanwhile {
 
     async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
         self.inner.lease_status(id, epoch).await
+    }
+
+    async fn put_blob(&self, put: PutBlob) -> Result<()> {
+        self.inner.put_blob(put).await
+    }
+
+    async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent> {
+        self.inner.read_blob(read).await
+    }
+
+    async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
+        self.inner.list_blobs(query).await
+    }
+
+    async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
+        self.inner.sweep_blobs(sweep).await
     }
 
     async fn check(&self) -> Result<Vec<Damaged>> {

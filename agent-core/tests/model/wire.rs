@@ -88,7 +88,7 @@ fn capabilities_say_units_in_json() {
     let all = Capabilities::new(Scope::Host, Durability::PowerLoss).with_recency(Duration::from_millis(1500));
     assert_eq!(
         same(&all),
-        r#"{"scope":"host","durability":"power_loss","listing":"immediate","recency_ms":1500,"suite":1}"#
+        r#"{"scope":"host","durability":"power_loss","listing":"immediate","recency_ms":1500,"blob_max_bytes":0,"suite":1}"#
     );
     same(&LeaseStatus::new(3, true));
 }

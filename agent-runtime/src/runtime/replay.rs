@@ -274,7 +274,7 @@ impl Encoder {
         self.json("extra", &media.extra);
         match &media.source {
             MediaSource::Inline(bytes) => self.text("sha256", &hex(&Sha256::digest(bytes))),
-            MediaSource::Blob { sha256, .. } => self.text("sha256", sha256),
+            MediaSource::Blob { sha256, .. } => self.text("sha256", &sha256.to_string()),
             MediaSource::Uri(uri) => self.text("uri", uri),
             // The enum is open for later sources.
             _ => {}

@@ -797,6 +797,28 @@ impl SessionStore for Handle {
         self.store.rebuild().await
     }
 
+    async fn put_blob(&self, put: agent_core::store::PutBlob) -> Result<()> {
+        self.store.put_blob(put).await
+    }
+
+    async fn read_blob(&self, read: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
+        self.store.read_blob(read).await
+    }
+
+    async fn list_blobs(
+        &self,
+        query: agent_core::store::BlobQuery,
+    ) -> Result<Page<agent_core::store::BlobInfo>> {
+        self.store.list_blobs(query).await
+    }
+
+    async fn sweep_blobs(
+        &self,
+        sweep: agent_core::store::SweepBlobs,
+    ) -> Result<agent_core::store::SweptBlobs> {
+        self.store.sweep_blobs(sweep).await
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.store.capabilities()
     }

@@ -140,6 +140,28 @@ impl SessionStore for Cutting {
         self.call(self.0.under.sessions.rebuild()).await
     }
 
+    async fn put_blob(&self, put: agent_core::store::PutBlob) -> Result<()> {
+        self.call(self.0.under.sessions.put_blob(put)).await
+    }
+
+    async fn read_blob(&self, read: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
+        self.call(self.0.under.sessions.read_blob(read)).await
+    }
+
+    async fn list_blobs(
+        &self,
+        query: agent_core::store::BlobQuery,
+    ) -> Result<Page<agent_core::store::BlobInfo>> {
+        self.call(self.0.under.sessions.list_blobs(query)).await
+    }
+
+    async fn sweep_blobs(
+        &self,
+        sweep: agent_core::store::SweepBlobs,
+    ) -> Result<agent_core::store::SweptBlobs> {
+        self.call(self.0.under.sessions.sweep_blobs(sweep)).await
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.0.under.sessions.capabilities()
     }

@@ -56,6 +56,22 @@ impl SessionStore for Canned {
     async fn lease_status(&self, _: SessionId, _: Epoch) -> Result<LeaseStatus> {
         unreachable!()
     }
+    async fn put_blob(&self, _: agent_core::store::PutBlob) -> Result<()> {
+        unreachable!()
+    }
+
+    async fn read_blob(&self, _: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
+        unreachable!()
+    }
+
+    async fn list_blobs(&self, _: agent_core::store::BlobQuery) -> Result<Page<agent_core::store::BlobInfo>> {
+        unreachable!()
+    }
+
+    async fn sweep_blobs(&self, _: agent_core::store::SweepBlobs) -> Result<agent_core::store::SweptBlobs> {
+        unreachable!()
+    }
+
     fn capabilities(&self) -> Capabilities {
         Capabilities::new(Scope::Process, Durability::None)
     }
@@ -452,6 +468,28 @@ fn damage_in_older_history_is_named_and_survived() {
         async fn lease_status(&self, _: SessionId, _: Epoch) -> Result<LeaseStatus> {
             unreachable!()
         }
+        async fn put_blob(&self, _: agent_core::store::PutBlob) -> Result<()> {
+            unreachable!()
+        }
+
+        async fn read_blob(&self, _: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
+            unreachable!()
+        }
+
+        async fn list_blobs(
+            &self,
+            _: agent_core::store::BlobQuery,
+        ) -> Result<Page<agent_core::store::BlobInfo>> {
+            unreachable!()
+        }
+
+        async fn sweep_blobs(
+            &self,
+            _: agent_core::store::SweepBlobs,
+        ) -> Result<agent_core::store::SweptBlobs> {
+            unreachable!()
+        }
+
         fn capabilities(&self) -> Capabilities {
             Capabilities::new(Scope::Process, Durability::None)
         }

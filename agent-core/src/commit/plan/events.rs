@@ -1,7 +1,10 @@
 //! Events of the caller: the check whether each is legal now, and its effect.
 
+use std::borrow::Cow;
+
 use crate::base::{Error, ErrorKind, Reason, Result, SessionState, Target, Timestamp, TriggerKind};
 use crate::commit::plan::planner::Planner;
+use crate::event::payload::blobs::NamedBlobs;
 use crate::event::{
     Compaction, Decision, EventPayload, EventType, FIELDS, NewEvent, ToolConfirmation, ToolResult, ToolUse,
     check_body,
@@ -11,8 +14,9 @@ use crate::model::{ActionId, ActionKind, CallId, Request, SpanId, Status, Transi
 impl Planner<'_> {
     /// Adds an event of the caller, after checking that it is legal now.
     pub(super) fn event(&mut self, event: &NewEvent) -> Result<()> {
+        let (body, event) = self.check_payload(event)?;
+        let event = &*event;
         let kind = &event.kind;
-        let body = Self::check_payload(event)?;
         let reserved =
             matches!(body, EventPayload::SessionCreated(_) | EventPayload::SessionStatusChanged(_))
                 || (matches!(body, EventPayload::Other(..)) && kind.is_of("session"));
@@ -78,7 +82,11 @@ impl Planner<'_> {
         Err(Error::invalid(wrong))
     }
 
-    pub(super) fn check_payload(event: &NewEvent) -> Result<EventPayload> {
+    /// Decodes and checks a payload. Also returns the event with all blobs that it names.
+    pub(super) fn check_payload<'e>(
+        &mut self,
+        event: &'e NewEvent,
+    ) -> Result<(EventPayload, Cow<'e, NewEvent>)> {
         if let Some((name, _)) = event.extra.iter().find(|(name, _)| FIELDS.contains(name)) {
             return Err(Error::invalid(format!(
                 "the field {name} belongs to the header of an event; give the additional field another name"
@@ -88,7 +96,15 @@ impl Planner<'_> {
         let body = EventPayload::parse(kind, &event.payload)
             .map_err(|source| Error::invalid(format!("the payload is no {kind}")).with_source(source))?;
         check_body(&body)?;
-        Ok(body)
+        let needed = NamedBlobs::of(&body).with_given(&event.blobs)?;
+        let named: Vec<_> = needed.iter().map(|blob| blob.name).collect();
+        self.blobs.extend(needed);
+        let event = if named == event.blobs {
+            Cow::Borrowed(event)
+        } else {
+            Cow::Owned(NewEvent { blobs: named, ..event.clone() })
+        };
+        Ok((body, event))
     }
 
     /// Checks that the session accepts events of this type.
@@ -313,9 +329,9 @@ impl Planner<'_> {
                     message.kind
                 )));
             }
-            Self::check_payload(message)?;
-            self.push(message.clone())?;
-            self.done_if_input(message)?;
+            let message = self.check_payload(message)?.1;
+            self.push(message.clone().into_owned())?;
+            self.done_if_input(&message)?;
         }
         Ok(())
     }
@@ -331,9 +347,9 @@ impl Planner<'_> {
         }
         for event in events {
             if event.is_input() {
-                Self::check_payload(event)?;
-                self.push(event.clone())?;
-                self.done_if_input(event)?;
+                let event = self.check_payload(event)?.1;
+                self.push(event.clone().into_owned())?;
+                self.done_if_input(&event)?;
             } else {
                 self.event(event)?;
             }

@@ -5,16 +5,17 @@ use std::time::Duration;
 use std::sync::Arc;
 
 use crate::base::{Epoch, Error, ErrorKind, Result, Seq, SessionId, SessionState};
-use crate::commit::plan::planner::{Plan, check_limits};
+use crate::commit::plan::planner::{Plan, check_limits, needed_blobs};
 use crate::commit::{Commit, LeaseRequest};
 use crate::event::Event;
+use crate::event::payload::blobs::NamedBlobs;
 use crate::model::{Counts, Lineage, Origin};
 use crate::session::Session;
 
 /// Stores the events of a commit as they were stored elsewhere.
 pub(super) fn restore(now: Option<&Session>, commit: &Commit, events: &[Event]) -> Result<Plan> {
     let of = events.len();
-    let mut after = now.cloned();
+    let (mut after, mut blobs) = (now.cloned(), Vec::new());
     for (n, event) in (1..).zip(events) {
         let in_place = event.commit == commit.id && event.n == n && event.of as usize == of;
         if !in_place {
@@ -24,10 +25,20 @@ pub(super) fn restore(now: Option<&Session>, commit: &Commit, events: &[Event]) 
             )));
         }
         let applied = apply_untrusted(&mut after, commit.session, event);
-        applied.and_then(|()| event.decode().map(drop)).map_err(|source| {
+        let named = applied.and_then(|()| {
+            let named = NamedBlobs::of(&event.decode()?).with_given(&event.blobs)?;
+            if named.iter().map(|blob| &blob.name).ne(&event.blobs) {
+                return Err(Error::corrupt(format!(
+                    "event {} does not name the blobs of its payload",
+                    event.seq
+                )));
+            }
+            Ok(named)
+        });
+        blobs.extend(named.map_err(|source| {
             Error::invalid(format!("event {} cannot be restored to session {}", event.seq, commit.session))
                 .with_source(source)
-        })?;
+        })?);
     }
     let after = after.filter(|_| of > 0);
     let after = after.ok_or_else(|| Error::invalid("a commit to be restored has no events"))?;
@@ -41,7 +52,8 @@ pub(super) fn restore(now: Option<&Session>, commit: &Commit, events: &[Event]) 
         ));
     }
     check_limits(now, &after)?;
-    Ok(Plan::Write { events: events.to_vec(), after: Arc::new(after) })
+    let blobs = needed_blobs(after.id, blobs)?;
+    Ok(Plan::Write { events: events.to_vec(), after: Arc::new(after), blobs })
 }
 
 /// Applies an event from an untrusted source; the first event is applied to no session.

@@ -20,7 +20,7 @@ use crate::session::{RECENT_COMMITS, Session};
 /// returns its result even after another run took over.
 ///
 /// A backend calls this function between reading the record and storing the result, and makes the three one atomic
-/// step.
+/// step. In the same step it [checks](crate::model::NeededBlob::check) that the blobs that the events name are there.
 ///
 /// # Errors
 ///

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::base::{
-    Error, ErrorKind, RawJson, Reason, Result, Seq, SessionState, Target, TriggerKind, target,
+    Error, ErrorKind, RawJson, Reason, Result, Seq, SessionId, SessionState, Target, TriggerKind, target,
 };
-use crate::commit::{Commit, Committed, LeaseRequest, PLANNED_MAX_EVENTS, Step, Trigger};
+use crate::commit::{COMMIT_MAX_BLOBS, Commit, Committed, LeaseRequest, PLANNED_MAX_EVENTS, Step, Trigger};
 use crate::event::{Comment, Event, EventPayload, NewEvent, SpanCompleted, ToolOutcome, ToolResult};
-use crate::model::{Actor, DOCUMENTS_MAX, Failure, Lease, Request, Status, Transition};
+use crate::model::{Actor, DOCUMENTS_MAX, Failure, Lease, NeededBlob, Request, Status, Transition};
 use crate::session::{NewSession, OPEN_CALLS_MAX, RECORD_CONTENT_MAX_BYTES, Session, TIMERS_MAX};
 
 /// Work of a backend for one commit.
@@ -47,6 +47,9 @@ pub enum Plan {
         events: Vec<Event>,
         /// Record after these events.
         after: Arc<Session>,
+        /// Blobs of the session's own log that must be there: sorted by name, each once. The atomic step
+        /// [checks](NeededBlob::check) this.
+        blobs: Vec<NeededBlob>,
     },
     /// Store nothing and return this answer: the commit was applied before, or requests a state that holds already.
     Answer(Box<Committed>),
@@ -57,7 +60,7 @@ impl Plan {
     pub fn committed(self) -> Committed {
         match self {
             Self::Answer(committed) => *committed,
-            Self::Write { events, after } => Committed {
+            Self::Write { events, after, .. } => Committed {
                 first: events.first().map_or(after.head, |event| event.seq),
                 last: after.head,
                 epoch: after.recent.last().and_then(|commit| commit.epoch),
@@ -77,6 +80,8 @@ pub(super) struct Planner<'a> {
     pub(super) transitions: Vec<Option<Transition>>,
     /// True if the commit writes under the current lease.
     pub(super) holds_lease: bool,
+    /// Blobs that the events name.
+    pub(super) blobs: Vec<NeededBlob>,
 }
 
 impl<'a> Planner<'a> {
@@ -89,6 +94,7 @@ impl<'a> Planner<'a> {
                 events: Vec::new(),
                 transitions: Vec::new(),
                 holds_lease: commit.fence.is_some(),
+                blobs: Vec::new(),
             },
             None => {
                 let [Step::Trigger(Trigger::Create(new)), rest @ ..] = steps else {
@@ -123,7 +129,14 @@ impl<'a> Planner<'a> {
         let seq = new.created.lineage.base().next();
         let event = sealed(commit, seq, NewEvent::of(&body));
         let session = Session::begin(new.id, &event)?;
-        Ok(Self { commit, session, events: vec![event], transitions: vec![None], holds_lease: false })
+        Ok(Self {
+            commit,
+            session,
+            events: vec![event],
+            transitions: vec![None],
+            holds_lease: false,
+            blobs: Vec::new(),
+        })
     }
 
     /// Stores the transitions on their events, numbers the events, checks the limits.
@@ -142,7 +155,8 @@ impl<'a> Planner<'a> {
         }
         debug_assert_eq!(self.session, self.replayed(now)?, "the record is what the log folds to");
         check_limits(now, &self.session)?;
-        Ok(Plan::Write { events: self.events, after: Arc::new(self.session) })
+        let blobs = needed_blobs(self.session.id, self.blobs)?;
+        Ok(Plan::Write { events: self.events, after: Arc::new(self.session), blobs })
     }
 
     /// Returns the record that a reader of the events computes.
@@ -367,9 +381,22 @@ pub(super) fn sealed(commit: &Commit, seq: Seq, event: NewEvent) -> Event {
         kind: event.kind,
         run: commit.run,
         transition: None,
+        blobs: event.blobs,
         payload: event.payload,
         extra: event.extra,
     }
+}
+
+/// Returns the blobs that a commit names, each once, unless there are too many.
+pub(super) fn needed_blobs(session: SessionId, blobs: Vec<NeededBlob>) -> Result<Vec<NeededBlob>> {
+    let blobs = NeededBlob::merged(blobs)?;
+    if blobs.len() > COMMIT_MAX_BLOBS {
+        return Err(Error::limit(format!(
+            "a commit of {} blobs for session {session}; at most {COMMIT_MAX_BLOBS}, send several",
+            blobs.len()
+        )));
+    }
+    Ok(blobs)
 }
 
 /// Refuses a commit that fills the record beyond its limits.

@@ -9,7 +9,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::base::text::check_text;
-use crate::base::{Error, RawFields, RawJson, Result, quoted};
+use crate::base::{BlobName, Error, RawFields, RawJson, Result, quoted};
 
 /// Maximum number of bytes of a medium's name.
 const NAME_MAX_BYTES: usize = 1024;
@@ -47,10 +47,10 @@ pub struct Media {
 pub enum MediaSource {
     /// Bytes in the event itself, stored in base64 as `data`.
     Inline(Arc<[u8]>),
-    /// Blob of the session. A later version stores blobs; this one only reads such a part, and refuses to commit it.
+    /// Blob of the session, which is [put](crate::SessionStore::put_blob) before the event is committed.
     Blob {
-        /// SHA-256 of the bytes, in lower-case hexadecimal.
-        sha256: String,
+        /// SHA-256 of the bytes: the name of the blob.
+        sha256: BlobName,
         /// Number of bytes.
         bytes: u64,
     },
@@ -80,19 +80,33 @@ impl fmt::Debug for MediaSource {
     }
 }
 
-/// Stored form of a blob's name.
+/// Stored form of a blob of a medium.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct BlobName {
-    sha256: String,
+struct BlobJson {
+    sha256: BlobName,
     bytes: u64,
 }
 
 impl Media {
     /// Creates a medium whose bytes are in the event itself, in base64: a commit refuses more than about 12 MB of them,
-    /// because an event has at most [`EVENT_MAX_BYTES`](crate::event::EVENT_MAX_BYTES).
+    /// because an event has at most [`EVENT_MAX_BYTES`](crate::event::EVENT_MAX_BYTES). Larger ones are put as a
+    /// [blob](Self::blob).
     pub fn inline(media_type: impl Into<String>, bytes: impl Into<Arc<[u8]>>) -> Self {
         Self::new(media_type, MediaSource::Inline(bytes.into()))
+    }
+
+    /// Creates a medium whose bytes are a blob of the session.
+    ///
+    /// ```
+    /// use agent_core::BlobName;
+    /// use agent_core::event::Media;
+    ///
+    /// let cat = Media::blob("image/png", BlobName::of(b"\x89PNG"), 4).with_name("cat.png");
+    /// assert_eq!(cat.line("image"), "[image cat.png, image/png, 4 bytes]");
+    /// ```
+    pub fn blob(media_type: impl Into<String>, sha256: BlobName, bytes: u64) -> Self {
+        Self::new(media_type, MediaSource::Blob { sha256, bytes })
     }
 
     /// Creates a medium at an address.
@@ -137,7 +151,7 @@ impl Media {
                 MediaSource::Inline(STANDARD.decode(data.to::<String>().ok()?).ok()?.into())
             }
             (None, Some(blob)) => {
-                let BlobName { sha256, bytes } = blob.to().ok()?;
+                let BlobJson { sha256, bytes } = blob.to().ok()?;
                 MediaSource::Blob { sha256, bytes }
             }
             (None, None) => MediaSource::Uri(fields.remove("uri")?.to().ok()?),
@@ -156,7 +170,7 @@ impl Media {
         match &self.source {
             MediaSource::Inline(bytes) => map.serialize_entry("data", &STANDARD.encode(bytes))?,
             MediaSource::Blob { sha256, bytes } => {
-                map.serialize_entry("blob", &BlobName { sha256: sha256.clone(), bytes: *bytes })?;
+                map.serialize_entry("blob", &BlobJson { sha256: *sha256, bytes: *bytes })?;
             }
             MediaSource::Uri(uri) => map.serialize_entry("uri", uri)?,
         }
@@ -173,11 +187,10 @@ impl Media {
             check_text("name of a medium", name, NAME_MAX_BYTES)?;
         }
         match &self.source {
-            MediaSource::Inline(bytes) if bytes.is_empty() => {
-                Err(Error::invalid("a medium has no bytes; leave it out, since providers refuse it"))
-            }
+            MediaSource::Inline(bytes) if bytes.is_empty() => Err(no_bytes()),
             MediaSource::Inline(_) => Ok(()),
-            MediaSource::Blob { .. } => Err(no_blobs()),
+            MediaSource::Blob { bytes: 0, .. } => Err(no_bytes()),
+            MediaSource::Blob { .. } => Ok(()),
             MediaSource::Uri(uri) => Ok(check_text("address of a medium", uri, URI_MAX_BYTES)?),
         }
     }
@@ -194,9 +207,8 @@ pub(super) fn check_media_type(media_type: &str) -> Result<()> {
     Err(Error::invalid(format!("media type {} must be like image/png", quoted(media_type))))
 }
 
-/// Returns the error for a commit that names a blob.
-pub(super) fn no_blobs() -> Error {
-    Error::invalid("this version stores no blobs; give the bytes in the event itself")
+fn no_bytes() -> Error {
+    Error::invalid("a medium has no bytes; leave it out, since providers refuse it")
 }
 
 /// Returns a number of bytes for people.

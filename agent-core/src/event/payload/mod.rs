@@ -1,6 +1,7 @@
 //! Payloads of events, by family.
 
 pub(crate) mod answer;
+pub(crate) mod blobs;
 pub(crate) mod child;
 pub(crate) mod content;
 pub(crate) mod created;

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::base::text::{check_text, words};
-use crate::base::{Error, RawJson, Result, is_default};
+use crate::base::{BlobName, Error, RawJson, Result, is_default};
 use crate::event::payload::answer::Native;
 use crate::event::payload::content::{Part, check_parts};
-use crate::event::payload::media::{check_media_type, no_blobs};
+use crate::event::payload::media::check_media_type;
 use crate::model::{ActionId, CallId};
 
 /// Call of a tool by the agent.
@@ -222,10 +222,9 @@ pub struct FullOutput {
     /// Output, if the event holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// SHA-256 of the output, if a blob holds it. A later version stores blobs; this one only reads such an event, and
-    /// refuses to commit it.
+    /// SHA-256 of the output, if a blob of the session holds it: the name of the blob.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sha256: Option<String>,
+    pub sha256: Option<BlobName>,
 }
 
 impl FullOutput {
@@ -234,6 +233,27 @@ impl FullOutput {
         let text = text.into();
         let bytes = text.len() as u64;
         Self { media_type: "text/plain".to_owned(), bytes, text: Some(text), sha256: None }
+    }
+
+    /// Creates an output that a blob of the session holds.
+    ///
+    /// ```
+    /// use agent_core::BlobName;
+    /// use agent_core::event::FullOutput;
+    /// use agent_core::json::RawJson;
+    ///
+    /// let full = FullOutput::blob(BlobName::of(b"hello"), 5);
+    /// assert_eq!(
+    ///     RawJson::of(&full)?.get(),
+    ///     concat!(
+    ///         r#"{"media":"text/plain","bytes":5,"#,
+    ///         r#""sha256":"2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"}"#
+    ///     )
+    /// );
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    pub fn blob(sha256: BlobName, bytes: u64) -> Self {
+        Self { media_type: "text/plain".to_owned(), bytes, text: None, sha256: Some(sha256) }
     }
 
     /// Sets the media type; the default is `text/plain`.
@@ -246,14 +266,19 @@ impl FullOutput {
     fn check(&self) -> Result<()> {
         check_media_type(&self.media_type)?;
         match (&self.text, &self.sha256) {
-            (_, Some(_)) => Err(no_blobs()),
+            (None, Some(_)) => Ok(()),
+            (Some(_), Some(_)) => Err(Error::invalid(
+                "the whole output of a tool is given as a text and as a blob; give one of them",
+            )),
             (Some(text), None) if text.len() as u64 == self.bytes => Ok(()),
             (Some(text), None) => Err(Error::invalid(format!(
                 "the whole output of a tool has {} bytes, not {}; give the number of its bytes",
                 text.len(),
                 self.bytes
             ))),
-            (None, None) => Err(Error::invalid("the whole output of a tool is missing; give it as text")),
+            (None, None) => {
+                Err(Error::invalid("the whole output of a tool is missing; give it as a text or as a blob"))
+            }
         }
     }
 }

@@ -124,6 +124,28 @@ impl SessionStore for Dying {
         unless_dead!(self, self.under.rebuild())
     }
 
+    async fn put_blob(&self, put: agent_core::store::PutBlob) -> Result<()> {
+        unless_dead!(self, self.under.put_blob(put))
+    }
+
+    async fn read_blob(&self, read: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
+        unless_dead!(self, self.under.read_blob(read))
+    }
+
+    async fn list_blobs(
+        &self,
+        query: agent_core::store::BlobQuery,
+    ) -> Result<Page<agent_core::store::BlobInfo>> {
+        unless_dead!(self, self.under.list_blobs(query))
+    }
+
+    async fn sweep_blobs(
+        &self,
+        sweep: agent_core::store::SweepBlobs,
+    ) -> Result<agent_core::store::SweptBlobs> {
+        unless_dead!(self, self.under.sweep_blobs(sweep))
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.under.capabilities()
     }

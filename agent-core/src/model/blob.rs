@@ -1,0 +1,96 @@
+//! Blobs that a commit names, and the check that they are there.
+
+use crate::base::{BlobName, Error, ErrorKind, Result, SessionId};
+
+/// Blob that must be in the session's log before a commit is applied.
+///
+/// ```
+/// use agent_core::BlobName;
+/// use agent_core::model::NeededBlob;
+///
+/// let needed = NeededBlob::new(BlobName::of(b"hello"), Some(5));
+/// assert_eq!(needed.bytes, Some(5));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct NeededBlob {
+    /// Name of the blob.
+    pub name: BlobName,
+    /// Number of its bytes, if the commit says it.
+    pub bytes: Option<u64>,
+}
+
+impl NeededBlob {
+    /// Creates the requirement of a blob.
+    pub const fn new(name: BlobName, bytes: Option<u64>) -> Self {
+        Self { name, bytes }
+    }
+
+    /// For backends, in the atomic step of a commit: checks that the store has all of these blobs for the session.
+    ///
+    /// `size` returns the number of bytes of a blob of the session's own log, or `None` if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// `BlobMissing` if blobs are not there; `InvalidInput` if one has another number of bytes than the commit says.
+    ///
+    /// ```
+    /// use agent_core::clock::Effects;
+    /// use agent_core::model::NeededBlob;
+    /// use agent_core::{BlobName, Error, ErrorKind};
+    ///
+    /// let session = Effects::default().new_session_id();
+    /// let needed = [NeededBlob::new(BlobName::of(b"hello"), Some(5))];
+    /// NeededBlob::check::<Error>(session, &needed, |_| Ok(Some(5)))?;
+    /// let error = NeededBlob::check::<Error>(session, &needed, |_| Ok(None)).unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::BlobMissing { blobs: vec![needed[0].name] });
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    pub fn check<E: From<Error>>(
+        session: SessionId,
+        needed: &[Self],
+        mut size: impl FnMut(BlobName) -> Result<Option<u64>, E>,
+    ) -> Result<(), E> {
+        let mut missing = Vec::new();
+        for blob in needed {
+            match (size(blob.name)?, blob.bytes) {
+                (None, _) => missing.push(blob.name),
+                (Some(there), Some(said)) if there != said => {
+                    return Err(lies(&format!("session {session}: "), blob.name, said, there).into());
+                }
+                _ => {}
+            }
+        }
+        let Some(first) = missing.first() else { return Ok(()) };
+        let text = format!(
+            "session {session} does not have blob {first} ({} of {} are missing); put it, then send the commit again",
+            missing.len(),
+            needed.len()
+        );
+        Err(Error::new(ErrorKind::BlobMissing { blobs: missing }, text).into())
+    }
+
+    /// Returns the requirements sorted by name, each once.
+    pub(crate) fn merged(needed: impl IntoIterator<Item = Self>) -> Result<Vec<Self>> {
+        let mut all: Vec<_> = needed.into_iter().collect();
+        all.sort_unstable();
+        let mut merged: Vec<Self> = Vec::with_capacity(all.len());
+        for next in all {
+            match merged.last_mut() {
+                // An unknown number of bytes comes first.
+                Some(last) if last.name == next.name => match (last.bytes, next.bytes) {
+                    (Some(said), Some(also)) if said != also => return Err(lies("", last.name, said, also)),
+                    _ => last.bytes = next.bytes,
+                },
+                _ => merged.push(next),
+            }
+        }
+        Ok(merged)
+    }
+}
+
+fn lies(of: &str, name: BlobName, said: u64, there: u64) -> Error {
+    Error::invalid(format!(
+        "{of}blob {name} has {there} bytes, and the event says {said}; give the number of bytes of the blob"
+    ))
+}
