@@ -5,6 +5,7 @@ use crate::peers;
 use crate::report::Figure;
 
 mod at_once;
+mod blobs;
 mod fork;
 mod list;
 pub(crate) mod memory;
@@ -17,7 +18,7 @@ mod write;
 pub(crate) use place::Place;
 
 /// The names by which workloads are asked for.
-pub(crate) const NAMES: [&str; 12] = [
+pub(crate) const NAMES: [&str; 15] = [
     "append",
     "turn",
     "run",
@@ -30,6 +31,9 @@ pub(crate) const NAMES: [&str; 12] = [
     "fork",
     "size",
     "memory",
+    "put-blob",
+    "read-blob",
+    "beside-blob",
 ];
 
 /// Measures one workload.
@@ -47,6 +51,9 @@ pub(crate) async fn run(name: &str, place: &Place) -> Outcome<Vec<Figure>> {
         "fork" => vec![fork::fork(place).await?],
         "size" => vec![size::size(place).await?],
         "memory" => memory::memory(place).await?,
+        "put-blob" => vec![blobs::put(place).await?],
+        "read-blob" => vec![blobs::read(place).await?],
+        "beside-blob" => vec![blobs::beside(place).await?],
         other => return Err(format!("there is no workload {other:?}; known are {NAMES:?}").into()),
     };
     Ok(figures.into_iter().map(|figure| peers::beside(name, figure)).collect())

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod activations;
+mod blobs;
 mod closing;
 #[path = "../../../agent-core/tests/model/common.rs"]
 mod common;
