@@ -8,8 +8,6 @@ use crate::failure::Failure;
 
 /// Maximum number of bytes of a configuration.
 pub(crate) const CONFIG_MAX: u64 = agent_core::store::ContentHash::CONFIG_MAX_BYTES as u64;
-/// Maximum number of bytes of a file that is put into an area; an event holds no more.
-pub(crate) const BLOB_MAX: u64 = 16 << 20;
 /// Maximum number of bytes of a session document.
 pub(crate) const DOCUMENT_MAX: u64 = 1 << 30;
 
@@ -47,7 +45,8 @@ pub(crate) fn read_text(path: &Path, most: u64) -> Result<String, Failure> {
     })
 }
 
-fn is_read(meta: &Metadata) -> bool {
+/// Returns whether an object is a file or a pipe.
+pub(crate) fn is_read(meta: &Metadata) -> bool {
     #[cfg(unix)]
     let is_pipe = std::os::unix::fs::FileTypeExt::is_fifo(&meta.file_type());
     #[cfg(not(unix))]

@@ -6,6 +6,7 @@ mod bounded;
 mod chat;
 mod cli;
 mod command;
+mod content;
 mod failure;
 mod help;
 mod input;

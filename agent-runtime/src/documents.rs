@@ -12,7 +12,7 @@ use agent_core::model::{Actor, DocumentHead};
 use agent_core::session::Session;
 use agent_core::store::ReadEvents;
 use agent_core::{
-    Error, ErrorKind, Result, Revision, Seq, SessionId, SessionStore, SessionStoreExt, Timestamp,
+    BlobName, Error, ErrorKind, Result, Revision, Seq, SessionId, SessionStore, SessionStoreExt, Timestamp,
 };
 
 /// Maximum number of attempts of a write, if other writers interfere.
@@ -94,6 +94,8 @@ pub struct DocumentWrite {
     pub format: u32,
     /// Maximum bytes of the text from now on; `None` (the default) keeps the present limit, initially 1 MiB.
     pub limit: Option<u64>,
+    /// Blobs of the session to which the text refers and no earlier version did; none by default.
+    pub blobs: Vec<BlobName>,
 }
 
 impl DocumentWrite {
@@ -118,6 +120,7 @@ impl DocumentWrite {
             expect: Precondition::None,
             format: 0,
             limit: None,
+            blobs: Vec::new(),
         }
     }
 
@@ -223,6 +226,13 @@ impl DocumentWrite {
         self
     }
 
+    /// Names a blob of the session, which is put before, so that it stays as long as this version does.
+    #[must_use]
+    pub fn with_blob(mut self, blob: BlobName) -> Self {
+        self.blobs.push(blob);
+        self
+    }
+
     /// Returns the event for the write, if the precondition holds in `session`.
     fn after(&self, session: &Session) -> Result<NewEvent> {
         let head = session.document(&self.name);
@@ -243,7 +253,8 @@ impl DocumentWrite {
         let written = DocumentWritten::after(head, self.name.clone(), self.text.clone())
             .with_format(self.format)
             .with_limit(self.limit);
-        Ok(NewEvent::document_written(written).with_actor(self.actor.clone()))
+        let event = NewEvent::document_written(written).with_actor(self.actor.clone());
+        Ok(self.blobs.iter().fold(event, |event, blob| event.with_blob(*blob)))
     }
 }
 

@@ -48,16 +48,16 @@
 //!   makes calls wait for consent.
 //! - [`Scheduler`] runs due work in the background; a [`Queued`] input waits for its run.
 //! - [`WorkspaceManager`] and [`NewWorkspace`]: workspaces and device bindings. [`retention`]: deletion by age.
-//! - [`documents`], [`areas`], [`learnings`]: what an agent remembers. [`mounts`] and [`secrets`]: what it may use.
+//! - [`documents`], [`areas`], [`files`], [`learnings`]: what an agent remembers. [`mounts`] and [`secrets`]: what it may use.
 //! - [`views`]: what a user interface reads. [`configuration`]: layered settings of a host.
 //! - [`ScriptedProvider`] and [`EchoProvider`] test an agent without a network.
 
 pub mod areas;
-pub mod blobs;
 pub mod configuration;
 pub mod context;
 mod conversations;
 pub mod documents;
+pub mod files;
 mod handle;
 pub mod learnings;
 pub mod mounts;

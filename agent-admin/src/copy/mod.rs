@@ -36,7 +36,7 @@
 //! - Device bindings, last, so that no device is bound to a workspace that does not exist yet.
 //!
 //! Leases are not copied: a session that was running is running in the target, too, but its holder sends no heartbeat
-//! there, so the next process that opens it takes it over. The target computes its derived data itself. The areas of workspaces (`WorkspaceBlobs`) are stored in hidden sessions; the folders `mcp/`, `skills/` and
+//! there, so the next process that opens it takes it over. The target computes its derived data itself. The areas of workspaces (`WorkspaceFiles`) are stored in hidden sessions; the folders `mcp/`, `skills/` and
 //! `memory/` that the file store creates belong to the host and are not copied.
 //!
 //! # Guarantees

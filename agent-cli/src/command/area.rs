@@ -1,17 +1,19 @@
 //! `chat area`: files that all sessions of a workspace share.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use agent_core::WorkspaceId;
 use agent_core::model::Actor;
 use agent_core::store::WorkspaceArea;
-use agent_runtime::blobs::WorkspaceBlobs;
+use agent_runtime::files::WorkspaceFiles;
 use clap::{Args, Subcommand};
+use futures::TryStreamExt;
 use serde_json::json;
 
 use super::output::put_bytes;
 use super::site::Site;
-use crate::bounded::{BLOB_MAX, read};
+use crate::content::Content;
 use crate::failure::Failure;
 use crate::help::examples;
 
@@ -71,8 +73,8 @@ pub(crate) struct Area {
 }
 
 impl Area {
-    fn of(&self, site: &Site<'_>) -> WorkspaceBlobs {
-        WorkspaceBlobs::new(&site.storage, &site.effects, self.workspace, self.area)
+    fn of(&self, site: &Site<'_>) -> WorkspaceFiles {
+        WorkspaceFiles::new(&site.storage, &site.effects, self.workspace, self.area)
     }
 
     fn absent(&self, name: &str) -> Failure {
@@ -88,17 +90,29 @@ impl AreaCommand {
         match self {
             Self::List { area } => {
                 site.storage.workspaces.load(area.workspace).await?;
-                let names = area.of(site).list().await?;
-                let rows: Vec<_> = names.iter().map(|name| vec![name.clone()]).collect();
-                site.out.table(&json!({"items": names}), &["NAME"], &rows);
+                let files = area.of(site).list().await?;
+                let rows: Vec<_> = files
+                    .iter()
+                    .map(|file| vec![file.name.clone(), file.content.bytes.to_string()])
+                    .collect();
+                let items: Vec<_> = files
+                    .iter()
+                    .map(|file| json!({"name": file.name, "bytes": file.content.bytes, "sha256": file.content.name}))
+                    .collect();
+                site.out.table(&json!({"items": items}), &["NAME", "BYTES"], &rows);
             }
             Self::Get { area, name } => {
-                let bytes = area.of(site).get(&name).await?;
-                put_bytes(&bytes.ok_or_else(|| area.absent(&name))?);
+                let file = area.of(site).read(&name).await?;
+                let mut content = file.ok_or_else(|| area.absent(&name))?.content;
+                while let Some(piece) = content.try_next().await? {
+                    put_bytes(&piece);
+                }
             }
             Self::Put { area, name, file } => {
-                let bytes = read(&file, BLOB_MAX)?;
-                let revision = area.of(site).put(&name, &bytes, Actor::USER).await?;
+                let content = Content::of(&file).await?;
+                let files = area.of(site);
+                let put = files.put_content(&name, content.info, || content.open(), Actor::USER);
+                let revision = put.await?;
                 site.out.result(
                     &json!({"name": name, "revision": revision}),
                     &format!("stored {name} as version {revision}"),
@@ -120,11 +134,13 @@ impl AreaCommand {
 async fn import(site: &Site<'_>, workspace: WorkspaceId, folder: &Path) -> Result<(), Failure> {
     let (mut items, mut rows) = (Vec::new(), Vec::new());
     for area in WorkspaceArea::ALL {
-        let blobs = WorkspaceBlobs::new(&site.storage, &site.effects, workspace, area);
+        let area_files = WorkspaceFiles::new(&site.storage, &site.effects, workspace, area);
+        let there = area_files.list().await?;
+        let there: HashSet<_> = there.iter().map(|file| (file.name.as_str(), file.content)).collect();
         for (name, file) in files(&folder.join(area.as_str()))? {
-            let bytes = read(&file, BLOB_MAX)?;
-            if blobs.get(&name).await? != Some(bytes.clone()) {
-                blobs.put(&name, &bytes, Actor::USER).await?;
+            let content = Content::of(&file).await?;
+            if !there.contains(&(name.as_str(), content.info)) {
+                area_files.put_content(&name, content.info, || content.open(), Actor::USER).await?;
             }
             rows.push(vec![area.to_string(), name.clone()]);
             items.push(json!({"area": area.as_str(), "name": name}));

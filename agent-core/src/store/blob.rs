@@ -28,7 +28,7 @@ pub type BlobStream = BoxStream<'static, Result<Bytes>>;
 /// let info = BlobInfo::of(b"hello");
 /// assert_eq!((info.bytes, info.name), (5, agent_core::BlobName::of(b"hello")));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BlobInfo {
     /// Name: the SHA-256 of the bytes.

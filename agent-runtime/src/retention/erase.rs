@@ -43,7 +43,7 @@ impl WorkspaceManager {
     ///   [conversation by a key](agent_core::session::ConversationKey) is a hash of the key, so a reader who guesses the
     ///   key can tell that there was a conversation;
     /// - texts in other sessions: the task of a child, the report to a parent, a salvaged copy,
-    ///   [areas](crate::blobs::WorkspaceBlobs) and [learnings](crate::learnings::Learnings);
+    ///   [areas](crate::files::WorkspaceFiles) and [learnings](crate::learnings::Learnings);
     /// - exports, backups and copies of the store, versions that a bucket keeps of overwritten objects, and blocks of
     ///   the disk that belong to no file.
     ///

@@ -1,6 +1,6 @@
 //! Devices, workspaces and their main sessions.
 
-use agent_runtime::blobs::WorkspaceBlobs;
+use agent_runtime::files::WorkspaceFiles;
 use agent_tests::{Site, each_store};
 use std::collections::BTreeSet;
 
@@ -268,8 +268,8 @@ async fn hidden_session_cannot_be_used_or_ended(site: Site) {
     let agent = agent(&storage, EchoProvider::new());
     let main = agent.open(&device("laptop")).await.unwrap();
     let workspace = main.record().workspace;
-    let area = WorkspaceBlobs::new(&storage, &effects, workspace, WorkspaceArea::Memory);
-    area.put("a", b"kept", Actor::USER).await.unwrap();
+    let area = WorkspaceFiles::new(&storage, &effects, workspace, WorkspaceArea::Memory);
+    area.put("a", "kept", Actor::USER).await.unwrap();
     let hidden = HiddenSession::area(workspace, WorkspaceArea::Memory).id();
     for refused in [
         manager.set_main_session(workspace, hidden).await.map(drop).unwrap_err(),
@@ -281,7 +281,7 @@ async fn hidden_session_cannot_be_used_or_ended(site: Site) {
         assert!(refused.to_string().contains("area/memory"), "{name}: {refused}");
     }
     assert_eq!(storage.workspaces.load(workspace).await.unwrap().main_session, main.id(), "{name}");
-    area.put("a", b"still", Actor::USER).await.unwrap();
+    area.put("a", "still", Actor::USER).await.unwrap();
     let new = NewSession::new(effects.new_session_id(), workspace);
     let new = new.with_patch(&Patch::new().with_label(HiddenSession::LABEL, "of books"));
     let own = storage.sessions.create(&effects, new).await.unwrap();

@@ -6,8 +6,8 @@ use agent_core::clock::Effects;
 use agent_core::model::Actor;
 use agent_core::store::HiddenSession;
 use agent_core::store::WorkspaceArea::{Mcp, Memory, Skills};
-use agent_runtime::blobs::WorkspaceBlobs;
 use agent_runtime::documents::{DocumentWrite, Documents};
+use agent_runtime::files::WorkspaceFiles;
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 
 use crate::world::{KINDS, Place};
@@ -26,79 +26,128 @@ async fn areas_are_kept_in_every_store_and_in_copies() {
         ]
         .map(|made| made.unwrap().id);
         let any: Vec<u8> = (0..=255).rev().collect();
-        let blobs: [(&str, &[u8]); 4] = [
+        let large = any.repeat(8);
+        let files: [(&str, &[u8]); 5] = [
             ("review/SKILL.md", "# 안\r\n\0".as_bytes()),
             ("empty", b""),
             ("any.bin", &any),
             ("ab", b"6162"),
+            ("large.bin", &large),
         ];
-        let skills = WorkspaceBlobs::new(&storage, &effects, home, Skills);
-        assert_eq!((skills.list().await.unwrap(), skills.get("ab").await.unwrap()), (vec![], None), "{kind}");
+        let skills = WorkspaceFiles::new(&storage, &effects, home, Skills);
+        let names = async |files: &WorkspaceFiles| {
+            files.list().await.unwrap().into_iter().map(|file| file.name).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (skills.list().await.unwrap(), skills.get("ab", 9).await.unwrap()),
+            (vec![], None),
+            "{kind}"
+        );
         assert!(!skills.delete("ab", Actor::USER).await.unwrap(), "{kind}");
-        for (name, bytes) in blobs {
-            skills.put(name, b"before", Actor::AGENT).await.unwrap();
-            skills.put(name, bytes, Actor::USER).await.unwrap();
+        for (name, bytes) in files {
+            skills.put(name, "before", Actor::AGENT).await.unwrap();
+            let version = skills.put(name, bytes.to_vec(), Actor::USER).await.unwrap();
+            assert_eq!(
+                skills.put(name, bytes.to_vec(), Actor::USER).await.unwrap(),
+                version,
+                "{kind}: again"
+            );
         }
-        WorkspaceBlobs::new(&storage, &effects, home, Memory)
-            .put("ab", b"of memory", Actor::USER)
+        WorkspaceFiles::new(&storage, &effects, home, Memory)
+            .put("ab", "of memory", Actor::USER)
             .await
             .unwrap();
         for name in ["", ".", "..", "../ab", "a//b", "/ab", "a/", "a\\..\\b", "a\nb", &"x".repeat(200)] {
-            let error = skills.put(name, b"x", Actor::USER).await.unwrap_err();
+            let error = skills.put(name, "x", Actor::USER).await.unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{kind}: {name:?}");
         }
-        let error = skills.put("large", &vec![0xff; 600 << 10], Actor::USER).await.unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::LimitExceeded, "{kind}");
+        if storage.sessions.capabilities().blob_max_bytes == 0 {
+            let error = skills.put("large", vec![0xff; 2 << 20], Actor::USER).await.unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::LimitExceeded, "{kind}");
+        } else {
+            skills.put("large", vec![0xff; 2 << 20], Actor::USER).await.unwrap();
+            assert!(skills.delete("large", Actor::USER).await.unwrap(), "{kind}");
+        }
 
         let copied = there.open().await;
         assert!(StoreCopy::new(storage.clone(), copied.clone()).run().await.unwrap().is_whole(), "{kind}");
         for storage in [here.open().await, copied] {
-            let skills = WorkspaceBlobs::new(&storage, &effects, home, Skills);
-            assert_eq!(skills.list().await.unwrap(), ["ab", "any.bin", "empty", "review/SKILL.md"], "{kind}");
-            for (name, bytes) in blobs {
-                assert_eq!(skills.get(name).await.unwrap().as_deref(), Some(bytes), "{kind}: {name}");
+            let skills = WorkspaceFiles::new(&storage, &effects, home, Skills);
+            assert_eq!(
+                names(&skills).await,
+                ["ab", "any.bin", "empty", "large.bin", "review/SKILL.md"],
+                "{kind}"
+            );
+            for (name, bytes) in files {
+                assert_eq!(
+                    skills.get(name, 1 << 20).await.unwrap().as_deref(),
+                    Some(bytes),
+                    "{kind}: {name}"
+                );
             }
-            let memory = WorkspaceBlobs::new(&storage, &effects, home, Memory).get("ab").await.unwrap();
+            let memory = WorkspaceFiles::new(&storage, &effects, home, Memory).get("ab", 99).await.unwrap();
             assert_eq!(memory.as_deref(), Some(&b"of memory"[..]), "{kind}");
             for (workspace, area) in [(home, Mcp), (work, Skills)] {
                 assert_eq!(
-                    WorkspaceBlobs::new(&storage, &effects, workspace, area).list().await.unwrap(),
-                    Vec::<String>::new()
+                    WorkspaceFiles::new(&storage, &effects, workspace, area).list().await.unwrap(),
+                    []
                 );
             }
             assert!(skills.delete("ab", Actor::USER).await.unwrap(), "{kind}");
-            assert_eq!(skills.get("ab").await.unwrap(), None, "{kind}");
-            assert_eq!(skills.list().await.unwrap().len(), 3, "{kind}");
+            assert_eq!(skills.get("ab", 99).await.unwrap(), None, "{kind}");
+            assert_eq!(skills.list().await.unwrap().len(), 4, "{kind}");
         }
 
         manager.delete(home).await.unwrap();
         assert_eq!(
-            *skills.put("ab", b"", Actor::USER).await.unwrap_err().kind(),
+            *skills.put("ab", "", Actor::USER).await.unwrap_err().kind(),
             ErrorKind::Deleted,
             "{kind}"
         );
-        assert_eq!(*skills.get("empty").await.unwrap_err().kind(), ErrorKind::Deleted, "{kind}");
+        assert_eq!(*skills.get("empty", 99).await.unwrap_err().kind(), ErrorKind::Deleted, "{kind}");
         assert_eq!(*skills.list().await.unwrap_err().kind(), ErrorKind::Deleted, "{kind}");
     }
 }
 
-/// A blob in a newer form is refused by name; one that is not written as bytes is damaged.
+/// A list of files in a newer form is refused by name; one that is no list is damaged, and so is one whose blob is gone.
 #[tokio::test]
-async fn blobs_of_newer_formats_are_refused() {
+async fn lists_of_newer_formats_are_refused() {
     let (here, effects) = (Place::new("memory"), Effects::default());
     let storage = here.open().await;
     let manager = WorkspaceManager::new(storage.clone(), effects.clone());
     let home = manager.create(NewWorkspace::new("home")).await.unwrap().id;
     let hidden = HiddenSession::area(home, Skills).open(&storage.sessions, &effects).await.unwrap();
     let documents = Documents::new(storage.sessions.clone(), effects.clone(), hidden.id);
+    let file = |source: &str| format!(r#"{{"type":"resource","media":"a/b",{source},"name":"a"}}"#);
+    let (data, uri) = (file(r#""data":"AA==""#), file(r#""uri":"https://example.com""#));
+    let lost = file(
+        r#""blob":{"sha256":"2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824","bytes":5}"#,
+    );
     for (text, format, kind) in [
-        ("x", 2, ErrorKind::Unsupported),
-        ("0x", 1, ErrorKind::Corrupt),
-        ("abc", 1, ErrorKind::Corrupt),
-        ("+f", 1, ErrorKind::Corrupt),
+        ("[]".to_owned(), 2, ErrorKind::Unsupported),
+        ("0x".to_owned(), 1, ErrorKind::Corrupt),
+        ("{}".to_owned(), 1, ErrorKind::Corrupt),
+        (r#"[{"type":"text"}]"#.to_owned(), 1, ErrorKind::Corrupt),
+        (r#"[{"type":"resource","media":"a/b","data":"AA=="}]"#.to_owned(), 1, ErrorKind::Corrupt),
+        (format!("[{data},{data}]"), 1, ErrorKind::Corrupt),
+        (format!("[{uri}]"), 1, ErrorKind::Corrupt),
+        (format!("[{lost}]"), 1, ErrorKind::Corrupt),
     ] {
-        documents.put(DocumentWrite::new("a", text, Actor::USER).with_format(format)).await.unwrap();
-        let error = WorkspaceBlobs::new(&storage, &effects, home, Skills).get("a").await.unwrap_err();
-        assert_eq!((error.kind(), error.to_string().contains("blob \"a\"")), (&kind, true), "{error}");
+        documents
+            .put(DocumentWrite::new("files", text.as_str(), Actor::USER).with_format(format))
+            .await
+            .unwrap();
+        let error = WorkspaceFiles::new(&storage, &effects, home, Skills).get("a", 99).await.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.to_string().contains("the area skills")),
+            (&kind, true),
+            "{text}: {error}"
+        );
     }
+    documents
+        .put(DocumentWrite::new("files", format!("[{data}]"), Actor::USER).with_format(1))
+        .await
+        .unwrap();
+    let file = WorkspaceFiles::new(&storage, &effects, home, Skills).get("a", 99).await.unwrap();
+    assert_eq!(file.as_deref(), Some(&b"\0"[..]));
 }
