@@ -22,6 +22,8 @@ const MANIFEST: &str = "files";
 const FORMAT: u32 = 1;
 /// Maximum number of bytes of a file that is stored in the list itself.
 const INLINE_MAX: u64 = 1 << 10;
+/// Maximum number of bytes of a file in a store without blobs: in base64, it fits in the list.
+const LISTED_MAX: u64 = 768 << 10;
 /// Maximum number of bytes of a name.
 const NAME_MAX_BYTES: usize = 128;
 /// Media type of every file; the name says more.
@@ -441,7 +443,14 @@ impl WorkspaceFiles {
             sessions.put_blob(put).await?;
             return Ok(Media::blob(MEDIA_TYPE, info.name, info.bytes));
         }
-        let mut chunks = put.into_chunks(agent_core::model::DOCUMENT_MAX_BYTES as u64)?;
+        if info.bytes > LISTED_MAX {
+            return Err(Error::limit(format!(
+                "a file of {} bytes for {self}, and this store has no blobs, so that a file has at most {LISTED_MAX}; use \
+                 another store",
+                info.bytes
+            )));
+        }
+        let mut chunks = put.into_chunks(LISTED_MAX)?;
         let mut bytes = BytesMut::new();
         while let Some(chunk) = chunks.next().await? {
             bytes.extend_from_slice(&chunk);

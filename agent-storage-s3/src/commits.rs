@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agent_core::commit::{Commit, Committed, Precondition};
+use agent_core::store::blobs_unsupported;
 use agent_core::{Error, ErrorKind, Plan, Result, SessionId, WriteOutcome, plan};
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -76,13 +77,16 @@ impl<'a> Attempts<'a> {
     async fn attempt(&mut self) -> Result<Option<Committed>> {
         let now = self.known.as_deref().map(record).transpose()?;
         let planned = plan(now.map(Arc::as_ref), &self.commit);
-        let Ok(Plan::Write { events, after, .. }) = &planned else {
+        let Ok(Plan::Write { events, after, blobs, .. }) = &planned else {
             if self.confirmed {
                 return planned.map(|plan| Some(plan.committed()));
             }
             self.look().await?;
             return Ok(None);
         };
+        if !blobs.is_empty() {
+            return Err(blobs_unsupported(Some(self.id)));
+        }
         if let Some(head) = self.known.as_deref().filter(|head| !head.is_whole()) {
             return Err(corrupt(
                 &format!("slot {} of session {}", head.head.slot.0, self.id),
