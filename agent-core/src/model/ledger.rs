@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::base::{Result, RunId, check_text, is_default};
+use crate::model::blob::BlobInfo;
 
 /// Maximum number of currencies in a session's sums.
 pub const CURRENCIES_MAX: usize = 8;
@@ -199,15 +200,15 @@ impl UsageTotals {
 
 /// Payload of `session.artifact_registered`: an artifact that was made, and its location.
 ///
-/// The library stores the name of the artifact, never its content.
+/// The content is elsewhere, or a [blob](crate::SessionStore::put_blob) of the session.
 ///
 /// ```
 /// use agent_core::clock::Effects;
 /// use agent_core::event::NewEvent;
-/// use agent_core::model::Artifact;
+/// use agent_core::model::{Artifact, BlobInfo};
 ///
 /// let report = Artifact::new("reports/2026-02.html")
-///     .with_hash("sha256:9f86d081…")
+///     .with_blob(BlobInfo::of(b"<h1>February</h1>"))
 ///     .with_media("text/html")
 ///     .with_run(Effects::default().new_run_id());
 /// let event = NewEvent::artifact_registered(report);
@@ -222,6 +223,9 @@ pub struct Artifact {
     /// Hash of the content, if there is one: at most 256 bytes, for example `sha256:…`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
+    /// Blob of the session with the content, which is put before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blob: Option<BlobInfo>,
     /// Media type of the content: at most 256 bytes, for example `text/html`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media: Option<String>,
@@ -233,12 +237,18 @@ pub struct Artifact {
 impl Artifact {
     /// Creates an artifact at `path`.
     pub fn new(path: impl Into<String>) -> Self {
-        Self { path: path.into(), hash: None, media: None, run: None }
+        Self { path: path.into(), hash: None, blob: None, media: None, run: None }
     }
 
     /// Sets the hash of the content.
     pub fn with_hash(mut self, hash: impl Into<String>) -> Self {
         self.hash = Some(hash.into());
+        self
+    }
+
+    /// Sets the blob of the session with the content.
+    pub const fn with_blob(mut self, blob: BlobInfo) -> Self {
+        self.blob = Some(blob);
         self
     }
 

@@ -20,7 +20,7 @@ pub use attributes::{
     Attributes, ExternalHandle, HANDLES_MAX, LABELS_MAX, Labels, Liveness, Patch, REFERENCES_MAX,
     RESOURCES_MAX, References, Resource, TITLE_MAX_BYTES, Title, ToolPayloads,
 };
-pub use blob::NeededBlob;
+pub use blob::{BLOB_CHUNK_BYTES, BlobInfo, NeededBlob};
 pub use document::{DOCUMENT_MAX_BYTES, DOCUMENT_NAME_MAX_BYTES, DOCUMENTS_MAX, DocumentHead};
 pub use ledger::{Artifact, CURRENCIES_MAX, Cost, RunUsage, Usage, UsageTotals};
 pub use lineage::{Lineage, Segment};

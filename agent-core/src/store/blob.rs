@@ -10,44 +10,15 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::base::{BlobName, Error, ErrorKind, Result, SessionId};
+use crate::model::{BLOB_CHUNK_BYTES, BlobInfo};
 use crate::store::page::{Cursor, Fingerprint, PAGE_MAX, Page, PageQuery};
 
 /// Maximum number of bytes of one blob.
 pub const BLOB_MAX_BYTES: u64 = 1 << 30;
-/// Number of bytes of a chunk of a blob: stores check and hand out the bytes chunk by chunk.
-pub const BLOB_CHUNK_BYTES: usize = 256 << 10;
-
 /// Bytes of a blob, in order, in pieces of any size. An error ends the stream.
 pub type BlobStream = BoxStream<'static, Result<Bytes>>;
 
-/// Name and size of a blob.
-///
-/// ```
-/// use agent_core::store::BlobInfo;
-///
-/// let info = BlobInfo::of(b"hello");
-/// assert_eq!((info.bytes, info.name), (5, agent_core::BlobName::of(b"hello")));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct BlobInfo {
-    /// Name: the SHA-256 of the bytes.
-    pub name: BlobName,
-    /// Number of bytes.
-    pub bytes: u64,
-}
-
 impl BlobInfo {
-    /// Creates the name and size of a blob.
-    pub const fn new(name: BlobName, bytes: u64) -> Self {
-        Self { name, bytes }
-    }
-
-    /// Returns the name and size of a blob with these bytes.
-    pub fn of(bytes: &[u8]) -> Self {
-        Self::new(BlobName::of(bytes), bytes.len() as u64)
-    }
-
     /// Reads a stream to its end, and returns its name and size. Holds one piece in memory.
     ///
     /// # Errors
@@ -71,25 +42,6 @@ impl BlobInfo {
             bytes += piece.len() as u64;
         }
         Ok(Self::new(BlobName::from_sha256(hash.finalize().into()), bytes))
-    }
-
-    /// For backends: returns the number of chunks.
-    pub const fn chunks(&self) -> u64 {
-        self.bytes.div_ceil(BLOB_CHUNK_BYTES as u64)
-    }
-
-    /// For backends: returns the number of bytes of the chunk `index`, counted from 0; zero behind the last one.
-    pub fn chunk_len(&self, index: u64) -> usize {
-        let start = index.saturating_mul(BLOB_CHUNK_BYTES as u64);
-        usize::try_from(self.bytes.saturating_sub(start))
-            .map_or(BLOB_CHUNK_BYTES, |rest| rest.min(BLOB_CHUNK_BYTES))
-    }
-
-    /// For backends: returns the checksum of the chunk `index`: CRC-32C over the name of the blob, the index in 8 bytes
-    /// with the lowest first, and the bytes. So a chunk that lies in another place is found.
-    pub fn checksum(&self, index: u64, bytes: &[u8]) -> u32 {
-        let place = crc32c::crc32c_append(crc32c::crc32c(self.name.as_sha256()), &index.to_le_bytes());
-        crc32c::crc32c_append(place, bytes)
     }
 }
 

@@ -17,12 +17,11 @@ use crate::commit::plan::plan;
 use crate::commit::plan::planner::Plan;
 use crate::commit::{Commit, Committed, Precondition};
 use crate::event::Event;
-use crate::model::{NeededBlob, Workspace};
+use crate::model::{BLOB_CHUNK_BYTES, BlobInfo, NeededBlob, Workspace};
 use crate::session::{Session, SessionSummary};
 use crate::store::binding::{Binding, BindingQuery, BindingStore, decide_bind};
 use crate::store::blob::{
-    BLOB_CHUNK_BYTES, BLOB_MAX_BYTES, BlobChunk, BlobContent, BlobInfo, BlobQuery, PutBlob, ReadBlob,
-    SweepBlobs, SweptBlobs,
+    BLOB_MAX_BYTES, BlobChunk, BlobContent, BlobQuery, PutBlob, ReadBlob, SweepBlobs, SweptBlobs,
 };
 use crate::store::live::check_no_live_run;
 use crate::store::open_state::OpenState;

@@ -24,11 +24,12 @@ pub(crate) mod workspace;
 pub(crate) mod wrapper;
 
 pub use crate::base::percent::percent_decode;
+pub use crate::model::{BLOB_CHUNK_BYTES, BlobInfo};
 pub use address::{BackendConfig, Registry, split_address};
 pub use binding::{Binding, BindingQuery, decide_bind};
 pub use blob::{
-    BLOB_CHUNK_BYTES, BLOB_MAX_BYTES, BlobChunk, BlobChunks, BlobContent, BlobInfo, BlobQuery, BlobStream,
-    PutBlob, ReadBlob, SweepBlobs, SweptBlobs, blobs_unsupported,
+    BLOB_MAX_BYTES, BlobChunk, BlobChunks, BlobContent, BlobQuery, BlobStream, PutBlob, ReadBlob, SweepBlobs,
+    SweptBlobs, blobs_unsupported,
 };
 pub use hidden::{HiddenSession, WorkspaceArea};
 pub use history::{next_events, own_events};

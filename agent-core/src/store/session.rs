@@ -15,11 +15,9 @@ use crate::base::{
     Epoch, Error, ErrorKind, Reason, Result, Seq, SessionId, SessionState, Timestamp, WorkspaceId,
 };
 use crate::commit::{Commit, Committed};
-use crate::model::Actor;
+use crate::model::{Actor, BlobInfo};
 use crate::session::{Session, SessionSummary};
-use crate::store::blob::{
-    BLOB_MAX_BYTES, BlobContent, BlobInfo, BlobQuery, PutBlob, ReadBlob, SweepBlobs, SweptBlobs,
-};
+use crate::store::blob::{BLOB_MAX_BYTES, BlobContent, BlobQuery, PutBlob, ReadBlob, SweepBlobs, SweptBlobs};
 use crate::store::page::{Cursor, Damaged, Fingerprint, PAGE_MAX, Page, PageQuery};
 use crate::store::read::{EventPage, ReadEvents};
 

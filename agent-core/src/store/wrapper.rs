@@ -7,8 +7,9 @@ use futures::future::BoxFuture;
 
 use crate::base::{Epoch, Reason, Result, Seq, SessionId, Timestamp};
 use crate::commit::{Commit, Committed};
+use crate::model::BlobInfo;
 use crate::session::{Session, SessionSummary};
-use crate::store::blob::{BlobContent, BlobInfo, BlobQuery, PutBlob, ReadBlob, SweepBlobs, SweptBlobs};
+use crate::store::blob::{BlobContent, BlobQuery, PutBlob, ReadBlob, SweepBlobs, SweptBlobs};
 use crate::store::page::{Damaged, Page};
 use crate::store::read::{EventPage, ReadEvents};
 use crate::store::session::{Capabilities, LeaseStatus, Purge, Purged, Rebuilt, SessionQuery, SessionStore};

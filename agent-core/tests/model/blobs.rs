@@ -9,7 +9,7 @@ use agent_core::event::{
     ToolResult,
 };
 use agent_core::json::RawJson;
-use agent_core::model::NeededBlob;
+use agent_core::model::{Artifact, NeededBlob};
 use agent_core::store::{
     BLOB_CHUNK_BYTES, BLOB_MAX_BYTES, BlobChunk, BlobContent, BlobInfo, BlobQuery, PutBlob, ReadBlob,
     SweepBlobs,
@@ -58,6 +58,10 @@ fn events_name_the_blobs_of_their_payload() {
         (NewEvent::user_message("plain"), vec![]),
         (of(EventPayload::UserMessage(message.clone())), two.to_vec()),
         (of(EventPayload::AgentMessage(message.clone())), two.to_vec()),
+        (
+            NewEvent::artifact_registered(Artifact::new("a").with_blob(BlobInfo::of(b"one"))),
+            vec![name("one")],
+        ),
         // The same name may be given as well.
         (of(EventPayload::UserMessage(message)).with_blob(name("one")), two.to_vec()),
         (of(EventPayload::AgentPart(AgentPart::new(image("one")))), vec![name("one")]),

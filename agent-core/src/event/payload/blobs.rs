@@ -28,6 +28,9 @@ impl NamedBlobs {
             EventPayload::AgentToolResult(result) | EventPayload::UserCustomToolResult(result) => {
                 named.add_result(result);
             }
+            EventPayload::SessionArtifactRegistered(artifact) => {
+                named.found.extend(artifact.blob.map(|blob| NeededBlob::new(blob.name, Some(blob.bytes))));
+            }
             // The text of a document may be a manifest of blobs.
             EventPayload::SessionDocumentWritten(_) | EventPayload::Other(..) => named.may_have_more = true,
             _ => {}
