@@ -4,7 +4,6 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use agent_core::SessionStore;
 use agent_core::store::{BlobInfo, BlobStream, PutBlob, ReadBlob};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
