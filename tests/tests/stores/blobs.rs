@@ -73,6 +73,7 @@ fn peak_kib() -> Option<u64> {
 
 /// Not a test by itself: what a process does whose memory is measured.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[allow(clippy::print_stdout, reason = "the process that measures reads it")]
 async fn a_process_that_streams_a_blob() {
     let Ok(place) = std::env::var(STORE) else { return };
     let (kind, folder) = place.split_once(':').unwrap();
@@ -89,6 +90,7 @@ async fn a_process_that_streams_a_blob() {
 }
 
 /// A blob is put and read in less than 4 MiB of memory, however large it is.
+#[allow(clippy::print_stdout, reason = "tells what was measured")]
 async fn large_blobs_stream_in_bounded_memory(site: Site) {
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["blobs::a_process_that_streams_a_blob", "--exact", "--nocapture"])
