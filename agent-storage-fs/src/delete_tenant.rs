@@ -24,6 +24,7 @@ const DELETED: &str = ".deleted-";
 struct Found {
     workspaces: Option<Kind>,
     index: Option<Kind>,
+    blobs: Option<Kind>,
     files: Vec<(OsString, Kind)>,
     /// Folders of this deletion and earlier ones that are to be removed.
     removable: Vec<(OsString, Kind)>,
@@ -69,6 +70,9 @@ fn hide_locked(tenant: &Tenant) -> Result<u64> {
     if found.index.is_some() {
         put_away(env, &tenant.layout.index())?;
     }
+    if found.blobs.is_some() {
+        put_away(env, &tenant.layout.early_blobs())?;
+    }
     let bound = bindings::count(tenant);
     for (name, kind) in &found.files {
         env.remove_tree(&root.join(name), *kind)?;
@@ -102,8 +106,14 @@ fn make(env: &Env, path: &Path) -> Result<()> {
 
 fn find(tenant: &Tenant) -> Result<Found> {
     let names = tenant.env.list(tenant.layout.root())?;
-    let mut found =
-        Found { workspaces: None, index: None, files: Vec::new(), removable: Vec::new(), is_begun: false };
+    let mut found = Found {
+        workspaces: None,
+        index: None,
+        blobs: None,
+        files: Vec::new(),
+        removable: Vec::new(),
+        is_begun: false,
+    };
     let is_default = *tenant.layout.tenant() == TenantId::default();
     for (name, kind) in names {
         let Some(text) = name.to_str() else { continue };
@@ -111,6 +121,8 @@ fn find(tenant: &Tenant) -> Result<Found> {
             found.workspaces = Some(kind);
         } else if text == layout::INDEX {
             found.index = Some(kind);
+        } else if text == layout::BLOBS {
+            found.blobs = Some(kind);
         } else if text == layout::DELETION {
             found.is_begun = true;
         } else if text.starts_with('.') && text.contains(DELETED) {
@@ -134,7 +146,11 @@ impl Found {
     fn is_nothing(&self, tenant: &Tenant) -> Result<bool> {
         let is_empty =
             self.workspaces != Some(Kind::Other) && tenant.env.list(&tenant.layout.workspaces())?.is_empty();
-        Ok(is_empty && self.index.is_none() && self.files.is_empty() && !self.is_begun)
+        Ok(is_empty
+            && self.index.is_none()
+            && self.blobs.is_none()
+            && self.files.is_empty()
+            && !self.is_begun)
     }
 }
 

@@ -12,7 +12,7 @@ use agent_core::{Error, ErrorKind, OpenState, Result};
 
 use crate::config::{FsConfig, Sync};
 use crate::error::{corrupt, failed, in_doubt, poisoned, vanished};
-use crate::io::{FileId, Io, IoFile, Kind, OpenMode, not_a_file, read_full, write_full};
+use crate::io::{FileId, Io, IoFile, Kind, OpenMode, Stat, not_a_file, read_full, write_full};
 use crate::layout;
 
 /// State shared by all tenants of a store.
@@ -81,18 +81,22 @@ impl Env {
     /// Removes the leftovers of crashes in a folder, once per process. Keeps anything younger than an hour, which
     /// another process may still be creating.
     pub(crate) fn sweep(&self, folder: &Path) {
-        const HOUR: i128 = 3_600_000_000_000;
         if !held(&self.swept).insert(folder.to_owned()) {
             return;
         }
-        let now = i128::from(self.effects.now().as_micros()) * 1000;
         for (name, kind) in self.io.list(folder).unwrap_or_default() {
-            let made = name.to_str().is_some_and(|name| name.starts_with('.') && name.contains(layout::NEW));
+            let made = name.to_str().is_some_and(layout::is_temp);
             let path = folder.join(name);
-            if made && self.io.stat(&path).is_ok_and(|stat| now - stat.modified > HOUR) {
+            if made && self.io.stat(&path).is_ok_and(|stat| self.is_old(stat)) {
                 self.discard_all(&path, kind);
             }
         }
+    }
+
+    /// Returns whether a leftover was last written more than an hour ago, so that nobody is still creating it.
+    pub(crate) fn is_old(&self, stat: Stat) -> bool {
+        const HOUR: i128 = 3_600_000_000_000;
+        i128::from(self.effects.now().as_micros()) * 1000 - stat.modified > HOUR
     }
 
     /// Removes an unfinished file, or an unfinished folder with its contents.
@@ -100,8 +104,8 @@ impl Env {
         if kind != Kind::Folder {
             return self.discard(path);
         }
-        for (name, _) in self.io.list(path).unwrap_or_default() {
-            self.discard(&path.join(name));
+        for (name, kind) in self.io.list(path).unwrap_or_default() {
+            self.discard_all(&path.join(name), kind);
         }
         if let Err(error) = self.io.remove_dir(path) {
             tracing::debug!(path = %path.display(), %error, "a temporary folder stays behind");

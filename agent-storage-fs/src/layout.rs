@@ -29,6 +29,11 @@ pub(crate) const BINDINGS: &str = "bindings.toml";
 /// Empty file that is in the folder of a tenant while the tenant is deleted.
 pub(crate) const DELETION: &str = "deletion";
 pub(crate) const SESSIONS: &str = "sessions";
+/// Folder of blobs: in a session's folder those of the session; in a tenant's folder, with a folder for each id, those of
+/// ids that have no session yet.
+pub(crate) const BLOBS: &str = "blobs";
+/// Name suffix, after the name of a blob, of the file with the checksums of its chunks.
+pub(crate) const SUMS: &str = ".sums";
 pub(crate) const TRANSCRIPT: &str = "session.md";
 pub(crate) const TRANSCRIPT_LOCK: &str = "session.md.lock";
 /// Name prefixes of transcripts that are kept under a new name. In order: a person edited it; it cannot be read; it is
@@ -40,6 +45,12 @@ pub(crate) const IMPORTED: &str = "session.imported-";
 pub(crate) const KEPT: [&str; 4] = [EDITED, UNREADABLE, DAMAGED, IMPORTED];
 /// Part of every temporary name. Readers of a folder skip such names.
 pub(crate) const NEW: &str = ".new-";
+
+/// Returns whether a name in a folder is a temporary one.
+pub(crate) fn is_temp(name: &str) -> bool {
+    name.starts_with('.') && name.contains(NEW)
+}
+
 /// Folders that every workspace has for its host.
 pub(crate) const AREAS: [&str; 3] = ["mcp", "skills", "memory"];
 
@@ -110,6 +121,16 @@ impl Layout {
 
     pub(crate) fn session(&self, workspace: WorkspaceId, id: SessionId) -> PathBuf {
         self.sessions(workspace).join(id.to_string())
+    }
+
+    /// Returns the folder of the blobs of all ids that have no session yet.
+    pub(crate) fn early_blobs(&self) -> PathBuf {
+        self.root.join(BLOBS)
+    }
+
+    /// Returns the folder of the blobs that were put for an id before its session was created.
+    pub(crate) fn early_blobs_of(&self, id: SessionId) -> PathBuf {
+        self.early_blobs().join(id.to_string())
     }
 
     /// Returns the path of the index file that names the workspace of a session. The index folders are named by the

@@ -38,6 +38,8 @@
 //! <root>/workspaces/<id>/sessions/<sid>/
 //!     events.jsonl                                the log, the source of everything else: one event a line
 //!     session.json                                the record up to a stated offset; a cache
+//!     blobs/<sha256>                              large content that events name, as it is
+//! <root>/blobs/<sid>/                             blobs of an id of which no session was created yet
 //! <root>/index/                                   derived; `rebuild` creates it again
 //! <root>/tenants/<tenant>/                        the same for every other tenant
 //! ```
@@ -83,6 +85,7 @@
 
 mod bindings;
 mod bindings_toml;
+mod blobs;
 mod cached;
 mod config;
 mod delete_damaged;
@@ -99,6 +102,7 @@ mod owner;
 mod place;
 mod publish;
 mod purge;
+mod put;
 mod reading;
 mod record;
 mod sessions;

@@ -2,8 +2,8 @@
 
 use std::{fmt, io};
 
-use agent_core::event::Event;
-use agent_core::{CommitId, Error, ErrorKind, Result};
+use agent_core::event::{Event, EventType};
+use agent_core::{BlobName, CommitId, Error, ErrorKind, Result};
 use memchr::{memchr, memrchr};
 use serde::{Deserialize, Serialize};
 
@@ -111,6 +111,16 @@ pub(crate) struct Header {
     pub(crate) of: u32,
 }
 
+/// Fields of an event that tell which blobs a log names.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Named {
+    pub(crate) seq: u64,
+    #[serde(rename = "type")]
+    pub(crate) kind: EventType,
+    #[serde(default)]
+    pub(crate) blobs: Vec<BlobName>,
+}
+
 /// Line of a file, from `offset` to `end`, which is after its line break.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line<'a> {
@@ -133,6 +143,11 @@ impl Line<'_> {
     /// Returns the event of a line that is whole and has the right checksum.
     pub(crate) fn event(&self) -> Option<Event> {
         Event::from_json(self.json()?).ok().filter(|event| event.n >= 1 && event.n <= event.of)
+    }
+
+    /// Returns the blobs that the event of a line names, if the line is whole and has the right checksum.
+    pub(crate) fn named(&self) -> Option<Named> {
+        serde_json::from_str(self.json()?).ok()
     }
 
     fn json(&self) -> Option<&str> {

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use agent_core::commit::{Commit, Committed, Precondition};
 use agent_core::event::Event;
+use agent_core::model::NeededBlob;
 use agent_core::session::Session;
 use agent_core::state::SessionState;
 use agent_core::store::LeaseStatus;
@@ -21,7 +22,7 @@ use crate::record::{self, fold};
 use crate::slot::{Doubt, OpenFiles, State, WriterState};
 use crate::tenant::{SharedSession, Tenant};
 use crate::transcript::mark::session_of;
-use crate::{layout, lease, lock, log, place};
+use crate::{blobs, layout, lease, lock, log, place};
 
 pub(crate) fn not_found(id: SessionId) -> Error {
     Error::new(ErrorKind::NotFound, format!("session {id} does not exist"))
@@ -45,7 +46,7 @@ pub(crate) fn commit(
             Opened::Created(committed) => return Ok(Attempt::Done(*committed)),
             Opened::Busy => return Ok(Attempt::Busy),
         };
-        let Attempt::Done(done) = slot.under_lock(|open| commit_locked(cell, open, commit))? else {
+        let Attempt::Done(done) = slot.under_lock(|open| commit_locked(tenant, cell, open, commit))? else {
             return Ok(Attempt::Busy);
         };
         match done {
@@ -121,6 +122,7 @@ fn open_or_create(
 
 /// Applies a commit under the lock. Returns `None` if the open files are no longer the session's.
 fn commit_locked(
+    tenant: &Tenant,
     cell: &SharedSession,
     open: &mut OpenFiles,
     commit: &Commit,
@@ -129,7 +131,8 @@ fn commit_locked(
     let Some(state) = open.refresh().map_err(plain)? else { return Ok(None) };
     let planned = agent_core::plan(Some(&state.record), commit).map_err(plain)?;
     match &planned {
-        Plan::Write { events, after, .. } => {
+        Plan::Write { events, after, blobs, .. } => {
+            blobs::require(tenant, &open.folder, commit.session, blobs).map_err(plain)?;
             if !open.append(events, after)? {
                 return Ok(None);
             }
@@ -215,7 +218,7 @@ fn create(tenant: &Tenant, cell: &SharedSession, slot: &mut WriterState, commit:
             return there.map(Created::Exists).ok_or(error);
         }
     };
-    let Plan::Write { events, after, .. } = &planned else {
+    let Plan::Write { events, after, blobs, .. } = &planned else {
         return Ok(Created::Done(Box::new(planned.committed())));
     };
     // The transcript shows that a main session existed, also if the derived file was removed.
@@ -238,7 +241,8 @@ fn create(tenant: &Tenant, cell: &SharedSession, slot: &mut WriterState, commit:
         return Ok(Created::Exists(folder));
     }
     let folder = tenant.layout.session(after.workspace, id);
-    let Some(made) = make(tenant, &creating, &folder, events, after)? else {
+    blobs::require_early(tenant, id, blobs)?;
+    let Some(made) = make(tenant, &creating, &folder, (events, blobs), after)? else {
         return Ok(Created::Exists(folder));
     };
     if let Err(error) = env.sync_dir(parent(&folder)) {
@@ -259,6 +263,7 @@ fn create(tenant: &Tenant, cell: &SharedSession, slot: &mut WriterState, commit:
         }
         Err(error) => return Err(in_doubt("look at", &folder, error)),
     }
+    blobs::remove_early(tenant, id, blobs);
     let Made { log, lock, lease } = made;
     let open = OpenFiles::made(env, (folder, tenant.layout.owner(id)), log, lock, after.clone(), lease);
     learn(cell, &open);
@@ -272,7 +277,7 @@ fn make(
     tenant: &Tenant,
     creating: &HeldLock,
     folder: &Path,
-    events: &[Event],
+    (events, blobs): (&[Event], &[NeededBlob]),
     after: &Session,
 ) -> Result<Option<Made>> {
     let (env, sessions) = (&tenant.env, parent(folder));
@@ -281,7 +286,7 @@ fn make(
     let (temp, ()) = env
         .fresh(sessions, &after.id.to_string(), |temp| env.io.create_dir(temp))
         .map_err(|e| failed("create a folder in", sessions, e))?;
-    let named = build(tenant, &temp, events, after).and_then(|made| {
+    let named = build(tenant, &temp, (events, blobs), after).and_then(|made| {
         // The lock's file may have been removed meanwhile, and another process may have created the session.
         if !creating.locked().still_ours(env)? && place::search(tenant, after.id)?.is_some() {
             return Ok(None);
@@ -305,7 +310,12 @@ struct Made {
 }
 
 /// Creates a session's folder under a temporary name, whole and durable before it is renamed.
-fn build(tenant: &Tenant, temp: &Path, events: &[Event], after: &Session) -> Result<Made> {
+fn build(
+    tenant: &Tenant,
+    temp: &Path,
+    (events, blobs): (&[Event], &[NeededBlob]),
+    after: &Session,
+) -> Result<Made> {
     let env = &tenant.env;
     let lines = log::lines(tenant.layout.owner(after.id), events)?;
     let lock = env.io.open_lock(temp).map_err(|e| failed("open", temp, e))?;
@@ -320,6 +330,7 @@ fn build(tenant: &Tenant, temp: &Path, events: &[Event], after: &Session) -> Res
         Some(lease) => Some(lease::take(env, temp, lease.epoch)?),
         None => None,
     };
+    blobs::bring_early(tenant, temp, after.id, blobs)?;
     env.sync_dir(temp).map_err(|e| failed("make durable", temp, e))?;
     Ok(Made { log: (log, stat), lock: (lock, lock_id), lease })
 }
@@ -442,7 +453,8 @@ pub(crate) fn load_folder(tenant: &Tenant, folder: &Path, id: SessionId) -> Resu
 
 // --- heartbeats ------------------------------------------------------------------------------------------------------
 
-fn folder(tenant: &Tenant, cell: &SharedSession, id: SessionId) -> Result<PathBuf> {
+/// Returns the folder of a session.
+pub(crate) fn folder(tenant: &Tenant, cell: &SharedSession, id: SessionId) -> Result<PathBuf> {
     let known = held(&cell.known).folder.clone();
     if let Some(folder) = known.filter(|folder| tenant.env.io.stat(folder).is_ok()) {
         return Ok(folder);

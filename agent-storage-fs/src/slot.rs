@@ -124,6 +124,10 @@ impl OpenFiles {
         self.folder.join(layout::LOG)
     }
 
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner
+    }
+
     /// Returns the folder, on which the session is locked.
     pub(crate) fn locked(&self) -> Locked<'_> {
         Locked { path: &self.folder, id: self.lock_id }

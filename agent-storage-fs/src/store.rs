@@ -10,8 +10,9 @@ use agent_core::model::Workspace;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::state::Reason;
 use agent_core::store::{
-    BackendConfig, Binding, BindingQuery, Capabilities, ContentHash, Damaged, DeletedTenant, Durability,
-    EventPage, LeaseStatus, Page, Purge, Purged, ReadEvents, Rebuilt, Scope, SessionQuery, WorkspaceQuery,
+    BLOB_MAX_BYTES, BackendConfig, Binding, BindingQuery, BlobContent, BlobInfo, BlobQuery, Capabilities,
+    ContentHash, Damaged, DeletedTenant, Durability, EventPage, LeaseStatus, Page, Purge, Purged, PutBlob,
+    ReadBlob, ReadEvents, Rebuilt, Scope, SessionQuery, SweepBlobs, SweptBlobs, WorkspaceQuery,
     check_no_live_run,
 };
 use agent_core::{
@@ -31,7 +32,9 @@ use crate::shell::{blocking, observed, working};
 use crate::tenant::{SharedSession, Tenant};
 use crate::transcript::{self, TranscriptEdit};
 use crate::writer::{SessionWriter, Target, Writer};
-use crate::{bindings, delete_damaged, delete_tenant, listing, place, purge, reading, sessions, workspaces};
+use crate::{
+    bindings, blobs, delete_damaged, delete_tenant, listing, place, purge, put, reading, sessions, workspaces,
+};
 
 /// Interval at which a session is checked for changes by other processes while a caller waits for one.
 const LOOK: Duration = Duration::from_millis(50);
@@ -559,26 +562,55 @@ impl SessionStore for FsStore {
         observed(span, work).await
     }
 
-    async fn put_blob(&self, put: agent_core::store::PutBlob) -> Result<()> {
-        Err(agent_core::store::blobs_unsupported(Some(put.session)))
+    async fn put_blob(&self, put: PutBlob) -> Result<()> {
+        let id = put.session;
+        let span = info_span!("store.put_blob", store = "fs", session = %id, bytes = put.blob.bytes, outcome = Empty);
+        let cell = self.cell(id);
+        observed(span, put::put(self.writer(id, &cell), cell, put)).await
     }
 
-    async fn read_blob(&self, read: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
-        Err(agent_core::store::blobs_unsupported(Some(read.session)))
+    async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent> {
+        let id = read.session;
+        let span = info_span!("store.read_blob", store = "fs", session = %id, outcome = Empty);
+        let work = async {
+            let asked = read.clone();
+            let opened = self.look_at(id, move |tenant, cell| blobs::open(tenant, cell, &asked)).await?;
+            let (blob, opened, open) = (opened.blob, Arc::new(opened), self.shared.env.open.clone());
+            Ok(BlobContent::from_chunks(&read, blob, move |index| {
+                let (opened, open) = (opened.clone(), open.clone());
+                async move { working(&open, move || opened.chunk(index)).await }
+            }))
+        };
+        observed(span, work).await
     }
 
-    async fn list_blobs(
-        &self,
-        query: agent_core::store::BlobQuery,
-    ) -> Result<Page<agent_core::store::BlobInfo>> {
-        Err(agent_core::store::blobs_unsupported(Some(query.session)))
+    async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
+        let id = query.session;
+        let span = info_span!("store.list_blobs", store = "fs", session = %id, outcome = Empty);
+        observed(span, self.look_at(id, move |tenant, cell| blobs::list(tenant, cell, &query))).await
     }
 
-    async fn sweep_blobs(
-        &self,
-        sweep: agent_core::store::SweepBlobs,
-    ) -> Result<agent_core::store::SweptBlobs> {
-        Err(agent_core::store::blobs_unsupported(sweep.session))
+    async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
+        let span = info_span!("store.sweep_blobs", store = "fs", session = Empty, outcome = Empty);
+        if let Some(id) = sweep.session {
+            span.record("session", tracing::field::display(id));
+        }
+        let work = async {
+            let ids = match sweep.session {
+                Some(id) => vec![id],
+                None => self.look(blobs::early_ids).await?,
+            };
+            let mut swept = SweptBlobs::default();
+            for id in ids {
+                let (cell, scope) = (self.cell(id), (id, sweep.session.is_some()));
+                swept += self
+                    .writer(id, &cell)
+                    .with_lock(move |tenant, slot| blobs::sweep(tenant, &cell, slot, scope, sweep.dry_run))
+                    .await?;
+            }
+            Ok(swept)
+        };
+        observed(span, work).await
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -586,7 +618,7 @@ impl SessionStore for FsStore {
             Sync::Full => Durability::PowerLoss,
             Sync::Off => Durability::ProcessCrash,
         };
-        Capabilities::new(Scope::Host, durability)
+        Capabilities::new(Scope::Host, durability).with_blobs(BLOB_MAX_BYTES)
     }
 
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {

@@ -1,0 +1,792 @@
+//! Blobs: a file each, with its name, and beside it the checksums of its chunks. The synchronous core of putting,
+//! reading, listing and sweeping them, and of the check that a commit needs.
+//!
+//! A blob gets its name, and loses it, under the lock that commits of its session take: that of the session's folder,
+//! or, while there is no session, the one under which the session is created.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use agent_core::event::EventType;
+use agent_core::model::NeededBlob;
+use agent_core::state::SessionState;
+use agent_core::store::{
+    BLOB_CHUNK_BYTES, BlobChunk, BlobInfo, BlobQuery, Damaged, Page, ReadBlob, SweptBlobs,
+};
+use agent_core::{BlobName, Error, ErrorKind, Result, SessionId, WriteOutcome};
+
+use crate::env::{Env, held, parent, unsure};
+use crate::error::{corrupt, failed, in_doubt};
+use crate::io::{IoFile, Kind, OpenMode, is_no_file, not_a_file, read_full, write_full};
+use crate::lock::{self, Attempt, Locked};
+use crate::log::Forward;
+use crate::owner::Owner;
+use crate::purge::copy;
+use crate::record::Bad;
+use crate::slot::{OpenFiles, WriterState};
+use crate::tenant::{SharedSession, Tenant};
+use crate::{layout, place, sessions};
+
+/// Number of bytes of a chunk's checksum.
+const SUM: usize = 4;
+
+fn sums_of(blob: &Path) -> PathBuf {
+    let mut path = blob.as_os_str().to_owned();
+    path.push(layout::SUMS);
+    path.into()
+}
+
+/// Returns the length of the file with the checksums; `None` for a blob that is checked by its name alone.
+fn sums_len(blob: BlobInfo) -> Option<u64> {
+    (blob.chunks() > 1).then(|| blob.chunks() * SUM as u64)
+}
+
+/// Returns whether a folder of blobs exists. It is not reached through a link, unlike other folders: a sweep or a purge
+/// would remove what belongs to another session.
+fn is_there(env: &Env, folder: &Path) -> Result<bool> {
+    #[cfg(not(unix))]
+    return match env.kind(folder)? {
+        Some(Kind::Folder) => Ok(true),
+        Some(_) => Err(no_folder(folder)),
+        None => Ok(false),
+    };
+    #[cfg(unix)]
+    match env.io.open(folder, OpenMode::Read) {
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) if !is_no_file(&error) => Err(failed("use the folder", folder, error)),
+        _ => Err(no_folder(folder)),
+    }
+}
+
+fn no_folder(path: &Path) -> Error {
+    corrupt(path, "is a link or a file, where a folder with blobs should be")
+}
+
+/// Creates a folder of blobs, if it does not exist. Its name is made durable with the first blob in it.
+fn make_folder(env: &Env, folder: &Path) -> Result<()> {
+    if is_there(env, folder)? {
+        return Ok(());
+    }
+    match env.io.create_dir(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(failed("create the folder", folder, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the length of a file; `None` if there is none. Anything else with that name is an error.
+fn file_len(env: &Env, path: &Path) -> Result<Option<u64>> {
+    match env.io.stat(path) {
+        Ok(stat) if stat.kind == Kind::File => Ok(Some(stat.len)),
+        Ok(stat) => Err(failed("use the blob", path, not_a_file(stat.kind))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed("look at", path, error)),
+    }
+}
+
+/// Returns a blob of a folder; `None` if it is not there. A blob that lacks the checksums of its chunks counts as
+/// missing, so that its writer puts it again.
+fn stored(env: &Env, folder: &Path, name: BlobName) -> Result<Option<BlobInfo>> {
+    let path = folder.join(name.to_string());
+    let Some(bytes) = file_len(env, &path)? else { return Ok(None) };
+    let blob = BlobInfo::new(name, bytes);
+    match sums_len(blob) {
+        Some(len) if file_len(env, &sums_of(&path))? != Some(len) => Ok(None),
+        _ => Ok(Some(blob)),
+    }
+}
+
+fn sync(env: &Env, folder: &Path) -> Result<()> {
+    env.sync_dir(folder).map_err(|e| failed("make durable", folder, e))
+}
+
+// --- what a commit needs ---------------------------------------------------------------------------------------------
+
+/// Checks, under the lock of a session's folder, that the session has the blobs that a commit names, and makes their
+/// names durable: who put them may have ended before that.
+pub(crate) fn require(tenant: &Tenant, session: &Path, id: SessionId, needed: &[NeededBlob]) -> Result<()> {
+    if needed.is_empty() {
+        return Ok(());
+    }
+    let env = &tenant.env;
+    let (own, early) = (session.join(layout::BLOBS), tenant.layout.early_blobs_of(id));
+    let has_own = is_there(env, &own)?;
+    NeededBlob::check::<Error>(id, needed, |name| {
+        if has_own && let Some(blob) = stored(env, &own, name)? {
+            return Ok(Some(blob.bytes));
+        }
+        // It may have been put before the session was created, by a commit that did not name it.
+        let Some(blob) = early_blob(tenant, id, name)? else { return Ok(None) };
+        make_folder(env, &own)?;
+        Ok(bring(env, &early, &own, blob)?.then_some(blob.bytes))
+    })?;
+    sync(env, &own)?;
+    sync(env, session)
+}
+
+/// Returns a blob that was put for an id before its session was created.
+fn early_blob(tenant: &Tenant, id: SessionId, name: BlobName) -> Result<Option<BlobInfo>> {
+    let folder = tenant.layout.early_blobs_of(id);
+    let there = is_there(&tenant.env, &tenant.layout.early_blobs())? && is_there(&tenant.env, &folder)?;
+    if there { stored(&tenant.env, &folder, name) } else { Ok(None) }
+}
+
+/// Checks, under the lock for creating sessions, that the blobs were put that a creating commit names.
+pub(crate) fn require_early(tenant: &Tenant, id: SessionId, needed: &[NeededBlob]) -> Result<()> {
+    NeededBlob::check(id, needed, |name| Ok(early_blob(tenant, id, name)?.map(|blob| blob.bytes)))
+}
+
+/// Gives the blobs that a creating commit names their names in the folder of the new session, and makes these durable
+/// but for that of the folder of blobs.
+pub(crate) fn bring_early(
+    tenant: &Tenant,
+    session: &Path,
+    id: SessionId,
+    needed: &[NeededBlob],
+) -> Result<()> {
+    if needed.is_empty() {
+        return Ok(());
+    }
+    let (env, own, early) = (&tenant.env, session.join(layout::BLOBS), tenant.layout.early_blobs_of(id));
+    make_folder(env, &own)?;
+    NeededBlob::check::<Error>(id, needed, |name| {
+        let Some(blob) = stored(env, &early, name)? else { return Ok(None) };
+        Ok(bring(env, &early, &own, blob)?.then_some(blob.bytes))
+    })?;
+    sync(env, &own)
+}
+
+/// Removes the blobs that the folder of a new session has now. A failure is ignored, since a sweep removes them, too.
+pub(crate) fn remove_early(tenant: &Tenant, id: SessionId, needed: &[NeededBlob]) {
+    if needed.is_empty() {
+        return;
+    }
+    let (env, early) = (&tenant.env, tenant.layout.early_blobs_of(id));
+    for blob in needed {
+        let path = early.join(blob.name.to_string());
+        env.discard(&path);
+        env.discard(&sums_of(&path));
+    }
+    // Stays if anything else was put.
+    let _ = env.io.remove_dir(&early);
+}
+
+/// Gives a blob of the folder `from` its name in the folder `to`, too. Returns `false` if it is not there any more. The
+/// caller makes the name durable.
+fn bring(env: &Env, from: &Path, to: &Path, blob: BlobInfo) -> Result<bool> {
+    let name = blob.name.to_string();
+    let (from, to) = (from.join(&name), to.join(&name));
+    Ok((sums_len(blob).is_none() || link(env, &sums_of(&from), &sums_of(&to))?) && link(env, &from, &to)?)
+}
+
+/// Gives a durable file a second name, or, if the file system cannot, copies it. Returns `false` if it does not exist.
+fn link(env: &Env, from: &Path, to: &Path) -> Result<bool> {
+    match env.io.hard_link(from, to) {
+        Ok(()) => return Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        // There are no hard links, or another file has the name.
+        Err(_) => {}
+    }
+    let file = match env.io.open(from, OpenMode::Read) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(failed("open", from, error)),
+    };
+    let (temp, new) = env.create_temp(to)?;
+    let copied = file
+        .stat()
+        .and_then(|stat| copy(&*file, &*new, stat.len))
+        .and_then(|()| env.sync_file(&*new))
+        .and_then(|()| env.io.rename(&temp, to));
+    copied.map(|()| true).map_err(|error| {
+        env.discard(&temp);
+        failed("write", to, error)
+    })
+}
+
+// --- put -------------------------------------------------------------------------------------------------------------
+
+/// Blob that is being put, under a temporary name. Dropping it removes what is stored of it, unless it was published.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    env: Arc<Env>,
+    id: SessionId,
+    blob: BlobInfo,
+    folder: PathBuf,
+    temp: PathBuf,
+    progress: Mutex<Progress>,
+    is_published: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Progress {
+    /// Open until all bytes are durable.
+    file: Option<Box<dyn IoFile>>,
+    chunks: u64,
+    /// Checksums of the chunks so far.
+    sums: Vec<u8>,
+    sums_temp: Option<PathBuf>,
+}
+
+fn deleted(id: SessionId) -> Error {
+    Error::new(ErrorKind::Deleted, format!("session {id} was deleted; it takes no more blobs"))
+}
+
+/// Creates the temporary file of a blob.
+pub(crate) fn begin(tenant: &Tenant, cell: &SharedSession, id: SessionId, blob: BlobInfo) -> Result<Staged> {
+    let env = &tenant.env;
+    let session = match sessions::load(tenant, cell, id) {
+        // Checked again when the blob is published; here, so that no content is read in vain.
+        Ok(record) if record.status.state == SessionState::Deleted => return Err(deleted(id)),
+        Ok(_) => Some(sessions::folder(tenant, cell, id)?),
+        Err(error) if *error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    tenant.prepare()?;
+    let folder = match session {
+        Some(session) => session.join(layout::BLOBS),
+        None => {
+            let all = tenant.layout.early_blobs();
+            if !is_there(env, &all)? {
+                env.ensure_dir(&all)?;
+            }
+            tenant.layout.early_blobs_of(id)
+        }
+    };
+    let mut tries = 0;
+    let (temp, file) = loop {
+        make_folder(env, &folder)?;
+        let made = env.fresh(&folder, &blob.name.to_string(), |temp| env.io.open(temp, OpenMode::CreateNew));
+        match made {
+            Ok(made) => break made,
+            // A sweep has removed the empty folder.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && tries < 3 => tries += 1,
+            Err(error) => return Err(failed("create a file in", &folder, error)),
+        }
+    };
+    let progress = Progress { file: Some(file), chunks: 0, sums: Vec::new(), sums_temp: None };
+    let progress = Mutex::new(progress);
+    Ok(Staged { env: env.clone(), id, blob, folder, temp, progress, is_published: AtomicBool::new(false) })
+}
+
+impl Staged {
+    /// Writes the next chunk.
+    pub(crate) fn write(&self, chunk: &[u8]) -> Result<()> {
+        let mut progress = held(&self.progress);
+        let index = progress.chunks;
+        let Some(file) = &progress.file else { return Err(self.ended()) };
+        write_full(&**file, chunk, index * BLOB_CHUNK_BYTES as u64)
+            .map_err(|e| failed("write", &self.temp, e))?;
+        progress.sums.extend_from_slice(&self.blob.checksum(index, chunk).to_le_bytes());
+        progress.chunks += 1;
+        Ok(())
+    }
+
+    /// Makes the bytes and their checksums durable. Call it once the content was checked.
+    pub(crate) fn finish(&self) -> Result<()> {
+        let mut progress = held(&self.progress);
+        let Some(file) = progress.file.take() else { return Err(self.ended()) };
+        self.env.sync_file(&*file).map_err(|e| failed("write", &self.temp, e))?;
+        if sums_len(self.blob).is_some() {
+            let path = sums_of(&self.folder.join(self.blob.name.to_string()));
+            progress.sums_temp = Some(self.env.write_temp(&path, &progress.sums, true)?);
+        }
+        Ok(())
+    }
+
+    fn ended(&self) -> Error {
+        let text = format!("blob {} of session {} is complete already", self.blob.name, self.id);
+        Error::new(ErrorKind::InvalidInput, text)
+    }
+
+    /// Gives the blob its name in `folder`, durably, under the lock `locked`.
+    fn publish(&self, locked: Locked<'_>, folder: &Path) -> Result<()> {
+        let (env, path) = (&self.env, folder.join(self.blob.name.to_string()));
+        let mut names = vec![(self.temp.clone(), path.clone())];
+        if let Some(temp) = &held(&self.progress).sums_temp {
+            // First, so that a blob with its name has its checksums.
+            names.insert(0, (temp.clone(), sums_of(&path)));
+        }
+        make_folder(env, folder)?;
+        for (_, name) in &names {
+            file_len(env, name)?;
+        }
+        let is_moved = folder != self.folder;
+        if is_moved {
+            for (temp, name) in &mut names {
+                *temp = self.bring(temp, name)?;
+            }
+        }
+        let done = locked.check(env).and_then(|()| {
+            for (temp, name) in &names {
+                env.io.rename(temp, name).map_err(|e| unsure(failed("replace", name, e)))?;
+                env.sync_dir(folder).map_err(|e| in_doubt("make durable the name of", name, e))?;
+            }
+            env.sync_dir(parent(folder)).map_err(|e| in_doubt("make durable the name of", folder, e))
+        });
+        if is_moved {
+            if done.is_err() {
+                names.iter().for_each(|(temp, _)| env.discard(temp));
+            }
+        } else if done.is_ok() {
+            self.is_published.store(true, Ordering::Relaxed);
+        }
+        done
+    }
+
+    /// Gives a temporary file a temporary name beside `name`, in another folder, and returns it.
+    fn bring(&self, temp: &Path, name: &Path) -> Result<PathBuf> {
+        let text = name.file_name().unwrap_or_default().to_string_lossy();
+        let new = parent(name).join(format!(".{text}{}{:016x}", layout::NEW, self.env.effects.random_u64()));
+        if link(&self.env, temp, &new)? {
+            return Ok(new);
+        }
+        Err(failed("publish", temp, io::ErrorKind::NotFound.into()))
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if self.is_published.load(Ordering::Relaxed) {
+            return;
+        }
+        self.env.discard(&self.temp);
+        if let Some(temp) = held(&self.progress).sums_temp.take() {
+            self.env.discard(&temp);
+        }
+        // Stays if anything else was put. That of a session stays with it.
+        if parent(&self.folder).ends_with(layout::BLOBS) {
+            let _ = self.env.io.remove_dir(&self.folder);
+        }
+    }
+}
+
+/// Gives a blob its name, unless another process or handle has the required lock.
+pub(crate) fn publish(
+    tenant: &Tenant,
+    cell: &SharedSession,
+    slot: &mut WriterState,
+    staged: &Staged,
+) -> Result<Attempt<()>> {
+    let id = staged.id;
+    slot.check_poison(id)?;
+    if !open_session(tenant, slot, id)? {
+        return publish_early(tenant, staged);
+    }
+    let Attempt::Done(done) = slot.under_lock(|open| publish_locked(open, staged))? else {
+        return Ok(Attempt::Busy);
+    };
+    if done? {
+        return Ok(Attempt::Done(()));
+    }
+    // The names lead to other files now, which the next attempt opens.
+    slot.open = None;
+    cell.forget();
+    Ok(Attempt::Busy)
+}
+
+/// Opens the files of a session; returns `false` if there is no such session.
+fn open_session(tenant: &Tenant, slot: &mut WriterState, id: SessionId) -> Result<bool> {
+    if slot.open.is_none() {
+        let Some(folder) = place::find(tenant, id)? else { return Ok(false) };
+        tenant.prepare()?;
+        slot.open = Some(OpenFiles::existing(&tenant.env, folder, tenant.layout.owner(id))?);
+    }
+    Ok(true)
+}
+
+/// Returns `false` if the open files are no longer the session's.
+fn publish_locked(open: &mut OpenFiles, staged: &Staged) -> Result<bool> {
+    let Some(state) = open.refresh()? else { return Ok(false) };
+    if state.record.status.state == SessionState::Deleted {
+        return Err(deleted(staged.id));
+    }
+    let folder = open.locked();
+    staged.publish(folder, &folder.path.join(layout::BLOBS))?;
+    let still_ours = folder.still_ours(&staged.env);
+    still_ours.map_err(|error| error.with_outcome(WriteOutcome::Unknown))
+}
+
+fn publish_early(tenant: &Tenant, staged: &Staged) -> Result<Attempt<()>> {
+    let (env, id) = (&tenant.env, staged.id);
+    let path = tenant.layout.create_lock(id);
+    env.ensure_dir(parent(&path))?;
+    let Some(creating) = lock::take(env, &path)? else { return Ok(Attempt::Busy) };
+    // If the session was created meanwhile, the next attempt finds it.
+    if place::search(tenant, id)?.is_some() {
+        return Ok(Attempt::Busy);
+    }
+    staged.publish(creating.locked(), &tenant.layout.early_blobs_of(id))?;
+    Ok(Attempt::Done(()))
+}
+
+// --- read and list ---------------------------------------------------------------------------------------------------
+
+/// Returns the folders that have blobs of a session, or of an id without one.
+fn folders(tenant: &Tenant, cell: &SharedSession, id: SessionId) -> Result<Vec<PathBuf>> {
+    let mut folders = Vec::new();
+    match sessions::folder(tenant, cell, id) {
+        Ok(session) => folders.push(session.join(layout::BLOBS)),
+        Err(error) if *error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    if is_there(&tenant.env, &tenant.layout.early_blobs())? {
+        folders.push(tenant.layout.early_blobs_of(id));
+    }
+    let mut there = Vec::new();
+    for folder in folders {
+        if is_there(&tenant.env, &folder)? {
+            there.push(folder);
+        }
+    }
+    Ok(there)
+}
+
+/// Blob that is open for reading.
+#[derive(Debug)]
+pub(crate) struct OpenBlob {
+    pub(crate) blob: BlobInfo,
+    path: PathBuf,
+    file: Box<dyn IoFile>,
+    /// Checksums of the chunks; `None` if the blob is checked by its name alone.
+    sums: Option<Box<dyn IoFile>>,
+}
+
+/// Opens a blob of a session, or of an id without one.
+pub(crate) fn open(tenant: &Tenant, cell: &SharedSession, read: &ReadBlob) -> Result<OpenBlob> {
+    let env = &tenant.env;
+    let open = |path: &Path| match env.io.open(path, OpenMode::Read) {
+        Ok(file) => {
+            let len = file.stat().map_err(|e| failed("look at", path, e))?.len;
+            Ok(Some((file, len)))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed("open", path, error)),
+    };
+    for folder in folders(tenant, cell, read.session)? {
+        let path = folder.join(read.name.to_string());
+        let Some((file, bytes)) = open(&path)? else { continue };
+        let blob = BlobInfo::new(read.name, bytes);
+        let sums = match sums_len(blob) {
+            None => None,
+            Some(wanted) => match open(&sums_of(&path))? {
+                Some((sums, len)) if len == wanted => Some(sums),
+                Some((_, len)) => {
+                    let what = format!(
+                        "has {} chunks, and there are checksums of {} beside it: one of the files is damaged",
+                        blob.chunks(),
+                        len / SUM as u64
+                    );
+                    return Err(damaged(&path, &what));
+                }
+                None => return Err(damaged(&path, "cannot be checked: the checksums beside it are missing")),
+            },
+        };
+        return Ok(OpenBlob { blob, path, file, sums });
+    }
+    Err(read.not_found())
+}
+
+fn damaged(path: &Path, what: &str) -> Error {
+    Error::new(
+        ErrorKind::Corrupt,
+        format!("{} {what}; put the blob again, or restore it from a backup", path.display()),
+    )
+}
+
+impl OpenBlob {
+    /// Returns a chunk that has the right checksum.
+    pub(crate) fn chunk(&self, index: u64) -> Result<BlobChunk> {
+        let mut bytes = vec![0; self.blob.chunk_len(index)];
+        let read = |file: &dyn IoFile, buffer: &mut [u8], offset| {
+            read_full(file, buffer, offset).map_err(|e| failed("read", &self.path, e))
+        };
+        let count = read(&*self.file, &mut bytes, index * BLOB_CHUNK_BYTES as u64)?;
+        let mut sum = [0; SUM];
+        let (is_right, checksum) = match &self.sums {
+            Some(sums) => {
+                let whole = read(&**sums, &mut sum, index * SUM as u64)? == SUM;
+                let checksum = u32::from_le_bytes(sum);
+                (whole && checksum == self.blob.checksum(index, &bytes), Some(checksum))
+            }
+            None => (BlobName::of(&bytes) == self.blob.name, None),
+        };
+        if count < bytes.len() || !is_right {
+            let what = format!("is damaged in chunk {index} of {}", self.blob.chunks());
+            return Err(damaged(&self.path, &what));
+        }
+        Ok(BlobChunk::new(bytes.into(), checksum))
+    }
+}
+
+/// Returns one page of the blobs of a session, or of an id without one.
+pub(crate) fn list(tenant: &Tenant, cell: &SharedSession, query: &BlobQuery) -> Result<Page<BlobInfo>> {
+    let (mut found, mut odd) = (BTreeMap::new(), Vec::new());
+    for folder in folders(tenant, cell, query.session)? {
+        for (name, _) in tenant.env.list(&folder)? {
+            let Some(name) = name.to_str().and_then(|name| name.parse::<BlobName>().ok()) else { continue };
+            let path = folder.join(name.to_string());
+            match file_len(&tenant.env, &path) {
+                Ok(Some(bytes)) => drop(found.entry(name).or_insert(bytes)),
+                // It was removed meanwhile.
+                Ok(None) => {}
+                Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                    odd.push(Damaged::new(path.display().to_string(), error.to_string()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    let page = query.page(found.into_iter().map(|(name, bytes)| BlobInfo::new(name, bytes)))?;
+    Ok(if query.cursor.is_none() { page.with_damaged(odd) } else { page })
+}
+
+/// Returns the objects among the blobs of a session that are not files.
+pub(crate) fn odd(env: &Env, session: &Path) -> Vec<Damaged> {
+    let folder = session.join(layout::BLOBS);
+    let report = |path: &Path, error: &Error| Damaged::new(path.display().to_string(), error.to_string());
+    let names = match is_there(env, &folder) {
+        Ok(true) => env.list(&folder),
+        Ok(false) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    };
+    match names {
+        Ok(names) => names
+            .iter()
+            .filter(|(name, kind)| *kind != Kind::File && !matches!(Entry::of(name), Entry::Other))
+            .map(|(name, kind)| {
+                let path = folder.join(name);
+                report(&path, &failed("use the blob", &path, not_a_file(*kind)))
+            })
+            .collect(),
+        Err(error) => vec![report(&folder, &error)],
+    }
+}
+
+// --- sweep and purge -------------------------------------------------------------------------------------------------
+
+/// Meaning of a name in a folder of blobs.
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Blob(BlobName),
+    Sums(BlobName),
+    /// Temporary name; true for that of a blob, false for that of its checksums.
+    Temp(bool),
+    /// A name that is not of this store.
+    Other,
+}
+
+impl Entry {
+    fn of(name: &std::ffi::OsStr) -> Self {
+        let Some(name) = name.to_str() else { return Self::Other };
+        if layout::is_temp(name) {
+            return Self::Temp(!name.contains(layout::SUMS));
+        }
+        match name.strip_suffix(layout::SUMS) {
+            Some(blob) => blob.parse().map_or(Self::Other, Self::Sums),
+            None => name.parse().map_or(Self::Other, Self::Blob),
+        }
+    }
+}
+
+/// Returns the ids for which blobs were put before their sessions were created.
+pub(crate) fn early_ids(tenant: &Tenant) -> Result<Vec<SessionId>> {
+    let all = tenant.layout.early_blobs();
+    if !is_there(&tenant.env, &all)? {
+        return Ok(Vec::new());
+    }
+    Ok(tenant.env.list(&all)?.iter().filter_map(|(name, _)| layout::id_of(name)).collect())
+}
+
+/// Removes the blobs that no event names, unless another process or handle has a required lock: those that were put
+/// before the session was created, and, with `of_session`, those of the session.
+pub(crate) fn sweep(
+    tenant: &Tenant,
+    cell: &SharedSession,
+    slot: &mut WriterState,
+    (id, of_session): (SessionId, bool),
+    dry_run: bool,
+) -> Result<Attempt<SweptBlobs>> {
+    let env = &tenant.env;
+    let early = tenant.layout.early_blobs_of(id);
+    let mut creating = None;
+    if is_there(env, &tenant.layout.early_blobs())? && is_there(env, &early)? {
+        let path = tenant.layout.create_lock(id);
+        env.ensure_dir(parent(&path))?;
+        creating = lock::take(env, &path)?;
+        if creating.is_none() {
+            return Ok(Attempt::Busy);
+        }
+    }
+    let mut swept = SweptBlobs::default();
+    if of_session {
+        slot.check_poison(id)?;
+        if open_session(tenant, slot, id)? {
+            let done = match slot.under_lock(|open| sweep_locked(env, open, dry_run))? {
+                Attempt::Done(done) => done?,
+                Attempt::Busy => return Ok(Attempt::Busy),
+            };
+            let Some(done) = done else {
+                slot.open = None;
+                cell.forget();
+                return Ok(Attempt::Busy);
+            };
+            swept += done;
+        }
+    }
+    if creating.is_some() {
+        // What the session's events name is in its own folder.
+        swept += Clearing { env, folder: &early, keep: &HashSet::new(), young: false, dry_run }.run(true)?;
+    }
+    Ok(Attempt::Done(swept))
+}
+
+/// Returns `None` if the open files are no longer the session's.
+fn sweep_locked(env: &Env, open: &mut OpenFiles, dry_run: bool) -> Result<Option<SweptBlobs>> {
+    let Some(state) = open.refresh()? else { return Ok(None) };
+    let head = (!state.purged).then(|| state.record.head.get());
+    let owner = open.owner();
+    let session = open.locked();
+    let folder = session.path.join(layout::BLOBS);
+    if !is_there(env, &folder)? {
+        return Ok(Some(SweptBlobs::default()));
+    }
+    let keep = named(env, session.path, owner, head)?;
+    session.check(env)?;
+    let swept = Clearing { env, folder: &folder, keep: &keep, young: false, dry_run }.run(false)?;
+    Ok(session.still_ours(env)?.then_some(swept))
+}
+
+/// Returns the blobs that the events of a log name. The log ends with the event `head`; a purged one ends anywhere.
+fn named(env: &Env, session: &Path, owner: Owner, head: Option<u64>) -> Result<HashSet<BlobName>> {
+    let path = session.join(layout::LOG);
+    let file = env.io.open(&path, OpenMode::Read).map_err(|e| failed("open", &path, e))?;
+    let len = file.stat().map_err(|e| failed("look at", &path, e))?.len;
+    let (mut names, mut before, mut end) = (HashSet::new(), None, 0);
+    let bad = |offset, before: Option<u64>| {
+        Bad { offset, event: before.map_or(1, |seq| seq.saturating_add(1)), middle: true }.error(&path)
+    };
+    let mut lines = Forward::new(owner, &*file, 0, len);
+    while let Some(line) = lines.next().map_err(|e| failed("read", &path, e))? {
+        let next = line.named().filter(|next| match before {
+            Some(seq) => seq + 1 == next.seq,
+            None => next.kind == EventType::SESSION_CREATED,
+        });
+        let Some(next) = next else { return Err(bad(line.offset, before)) };
+        names.extend(next.blobs);
+        (before, end) = (Some(next.seq), line.end);
+    }
+    if head.is_some() && before != head {
+        return Err(bad(end, before));
+    }
+    Ok(names)
+}
+
+/// Removes, under the lock of a session's folder, the blobs that its purged log does not name, and all leftovers.
+pub(crate) fn purge(tenant: &Tenant, session: &Path, owner: Owner) -> Result<()> {
+    let (env, own, early) =
+        (&tenant.env, session.join(layout::BLOBS), tenant.layout.early_blobs_of(owner.id));
+    if is_there(env, &own)? {
+        match named(env, session, owner, None) {
+            Ok(keep) => {
+                Clearing { env, folder: &own, keep: &keep, young: true, dry_run: false }.run(true)?;
+            }
+            // A fork may read them.
+            Err(error) if *error.kind() == ErrorKind::Corrupt => tracing::warn!(
+                session = %owner.id,
+                %error,
+                "what is left of a log is damaged, so the blobs of the session stay"
+            ),
+            Err(error) => return Err(error),
+        }
+    }
+    if is_there(env, &tenant.layout.early_blobs())? && is_there(env, &early)? {
+        let none = HashSet::new();
+        Clearing { env, folder: &early, keep: &none, young: true, dry_run: false }.run(true)?;
+    }
+    Ok(())
+}
+
+/// Removal of blobs from a folder.
+struct Clearing<'a> {
+    env: &'a Env,
+    folder: &'a Path,
+    /// Blobs that stay.
+    keep: &'a HashSet<BlobName>,
+    /// True if leftovers are removed that another process may still be writing.
+    young: bool,
+    dry_run: bool,
+}
+
+impl Clearing<'_> {
+    /// Removes the blobs, durably; and the folder, if it is empty then and `with_folder`.
+    fn run(&self, with_folder: bool) -> Result<SweptBlobs> {
+        let names = self.env.list(self.folder)?;
+        let blobs: HashSet<_> = names.iter().filter_map(|(name, _)| blob_of(name)).collect();
+        let (mut swept, mut gone, mut sums) = (SweptBlobs::default(), Vec::new(), Vec::new());
+        for (name, kind) in &names {
+            let path = self.folder.join(name);
+            let entry = Entry::of(name);
+            let is_leftover = match entry {
+                Entry::Blob(blob) | Entry::Sums(blob) if self.keep.contains(&blob) => continue,
+                Entry::Other => continue,
+                Entry::Blob(_) => false,
+                Entry::Sums(blob) => !blobs.contains(&blob),
+                Entry::Temp(_) => true,
+            };
+            let stat = match self.env.io.stat(&path) {
+                Ok(stat) => stat,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(failed("look at", &path, error)),
+            };
+            if *kind != Kind::File && !self.young {
+                return Err(failed("remove the blob", &path, not_a_file(*kind)));
+            }
+            if is_leftover && !self.young && !self.env.is_old(stat) {
+                swept.unfinished += stat.len;
+                continue;
+            }
+            match entry {
+                Entry::Sums(_) if is_leftover => swept += SweptBlobs::new(0, stat.len),
+                // Counted with its blob.
+                Entry::Sums(_) => {}
+                Entry::Temp(false) => swept += SweptBlobs::new(0, stat.len),
+                _ => swept += SweptBlobs::new(1, stat.len),
+            }
+            if matches!(entry, Entry::Sums(_)) { &mut sums } else { &mut gone }.push((path, *kind));
+        }
+        if self.dry_run {
+            return Ok(swept);
+        }
+        let is_empty = gone.len() + sums.len() == names.len();
+        // The checksums last, so that no blob is left without them.
+        let removed = self.remove(&gone).and_then(|()| self.remove(&sums)).and_then(|()| {
+            if with_folder && is_empty {
+                // Somebody may put a blob at this moment.
+                let _ = self.env.io.remove_dir(self.folder);
+                sync(self.env, parent(self.folder))?;
+            }
+            Ok(())
+        });
+        removed.map(|()| swept).map_err(|error| error.with_outcome(WriteOutcome::Unknown))
+    }
+
+    fn remove(&self, paths: &[(PathBuf, Kind)]) -> Result<()> {
+        for (path, kind) in paths {
+            self.env.remove_tree(path, *kind)?;
+        }
+        if paths.is_empty() { Ok(()) } else { sync(self.env, self.folder) }
+    }
+}
+
+fn blob_of(name: &std::ffi::OsStr) -> Option<BlobName> {
+    match Entry::of(name) {
+        Entry::Blob(name) => Some(name),
+        _ => None,
+    }
+}

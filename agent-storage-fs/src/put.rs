@@ -1,0 +1,56 @@
+//! Puts a blob: reads its content without blocking, and writes each chunk on a thread that may block.
+
+use std::sync::Arc;
+
+use agent_core::store::{BLOB_MAX_BYTES, PutBlob};
+use agent_core::{OpenState, Result};
+
+use crate::blobs::{self, Staged};
+use crate::shell::{blocking, working};
+use crate::tenant::SharedSession;
+use crate::writer::SessionWriter;
+
+/// Puts a blob. Holds one chunk and one piece of the content in memory.
+pub(crate) async fn put(writer: SessionWriter, cell: Arc<SharedSession>, put: PutBlob) -> Result<()> {
+    let id = put.session;
+    let mut chunks = put.into_chunks(BLOB_MAX_BYTES)?;
+    let (blob, tenant) = (chunks.blob(), writer.tenant.clone());
+    let open = tenant.env.open.clone();
+    let known = cell.clone();
+    let staged = working(&open, move || blobs::begin(&tenant, &known, id, blob)).await?;
+    let mut putting = Putting { staged: Some(Arc::new(staged)), open: open.clone() };
+    let Some(staged) = putting.staged.clone() else { return Ok(()) };
+    let work = async move {
+        while let Some(chunk) = chunks.next().await? {
+            let staged = staged.clone();
+            working(&open, move || staged.write(&chunk)).await?;
+        }
+        let finished = staged.clone();
+        working(&open, move || finished.finish()).await?;
+        writer.with_lock(move |tenant, slot| blobs::publish(tenant, &cell, slot, &staged)).await
+    };
+    let done = work.await;
+    // Removes what is left of a blob that was not published.
+    let staged = putting.staged.take();
+    blocking(move || drop(staged)).await?;
+    done
+}
+
+/// Blob that is being put. If the caller is dropped, what is stored of it is removed on a thread that may block.
+struct Putting {
+    staged: Option<Arc<Staged>>,
+    open: OpenState,
+}
+
+impl Drop for Putting {
+    fn drop(&mut self) {
+        let Some(staged) = self.staged.take() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        // Closing the store waits for it.
+        let working = self.open.begin();
+        runtime.spawn_blocking(move || {
+            drop(staged);
+            drop(working);
+        });
+    }
+}
