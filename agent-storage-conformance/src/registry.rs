@@ -39,6 +39,8 @@ pub enum Contract {
     Lists,
     /// Forks, children, and the history across them.
     Lineage,
+    /// Blobs: put before the commit that names them, kept as long as an event names them.
+    Blobs,
     /// Tenants do not see each other.
     Backend,
     /// Workspaces and their configuration.
@@ -79,6 +81,7 @@ impl Contract {
             Self::Sequences => "random sequences",
             Self::Lists => "lists",
             Self::Lineage => "lineage",
+            Self::Blobs => "blobs",
             Self::Backend => "tenants",
             Self::Workspaces => "workspaces",
             Self::Bindings => "bindings",
@@ -101,6 +104,7 @@ impl Contract {
             Self::Sequences => "sequences",
             Self::Lists => "lists",
             Self::Lineage => "lineage",
+            Self::Blobs => "blobs",
             Self::Backend => "tenants",
             Self::Workspaces => "workspaces",
             Self::Bindings => "bindings",
@@ -143,6 +147,16 @@ pub enum Needs {
     TenantPowerLoss,
     /// [`Factory`](crate::Factory) that can do this damage.
     Damage(DamageKind),
+    /// Blobs.
+    Blobs,
+    /// Capabilities without blobs.
+    NoBlobs,
+    /// Blobs, and what [`Crash`](Self::Crash) requires.
+    BlobCrash,
+    /// Blobs, and what [`PowerLoss`](Self::PowerLoss) requires.
+    BlobPowerLoss,
+    /// Blobs, and what [`Faults`](Self::Faults) requires.
+    BlobFaults,
 }
 
 /// Features of a factory and its store.
@@ -186,6 +200,11 @@ impl Needs {
                 Self::TenantList.missing(offers).or_else(|| Self::PowerLoss.missing(offers))
             }
             Self::TenantList => (!offers.tenants).then(|| "its factory lists no tenants".to_owned()),
+            Self::Blobs => (capabilities.blob_max_bytes == 0).then(|| "it keeps no blobs".to_owned()),
+            Self::NoBlobs => (capabilities.blob_max_bytes > 0).then(|| "it keeps blobs".to_owned()),
+            Self::BlobCrash => Self::Blobs.missing(offers).or_else(|| Self::Crash.missing(offers)),
+            Self::BlobPowerLoss => Self::Blobs.missing(offers).or_else(|| Self::PowerLoss.missing(offers)),
+            Self::BlobFaults => Self::Blobs.missing(offers).or_else(|| Self::Faults.missing(offers)),
             Self::Damage(kind) => {
                 (!offers.damages.contains(&kind)).then(|| format!("its factory offers no {kind}"))
             }

@@ -3,6 +3,8 @@
 mod atomic;
 mod attributes;
 mod bindings;
+mod blob_retention;
+mod blobs;
 mod bounded;
 mod content;
 mod deletion;
@@ -51,6 +53,8 @@ pub(crate) fn all() -> Vec<Clause> {
         lineage::clauses(),
         lineage_races::clauses(),
         purging::clauses(),
+        blobs::clauses(),
+        blob_retention::clauses(),
         sequences::clauses(),
         tenants::clauses(),
         deletion::clauses(),
