@@ -71,6 +71,7 @@
 
 mod backup;
 mod bindings;
+mod blobs;
 mod check;
 mod config;
 mod error;

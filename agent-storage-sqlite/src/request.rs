@@ -12,6 +12,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::blobs::{BlobAnswer, BlobStep};
 use crate::error::Step;
 use crate::sessions::Known;
 use crate::stored::no_session;
@@ -24,6 +25,7 @@ pub(crate) enum Request {
     Commit(Box<Commit>),
     Purge(Purge),
     Heartbeat(SessionId, Epoch),
+    Blob(BlobStep),
     /// Rebuilds a session's record, if it is damaged or missing.
     Mend(SessionId),
     /// Rebuilds all records: of the tenant, or of all tenants.
@@ -52,6 +54,7 @@ pub(crate) enum Request {
 pub(crate) enum Answer {
     Committed(Box<Committed>),
     Purged(Purged),
+    Blob(BlobAnswer),
     Session(Arc<Session>),
     Workspace(Box<Workspace>),
     Bound(WorkspaceId),
@@ -92,6 +95,7 @@ impl Request {
                     _ => 0,
                 })
                 .sum(),
+            Self::Blob(step) => step.size_bytes(),
             _ => 0,
         }
     }
@@ -101,6 +105,7 @@ impl Request {
         match (self, answer) {
             (Self::Purge(_), _) => true,
             (_, Ok(Answer::Removed(removed))) => !removed.is_left,
+            (Self::Blob(BlobStep::Delete), Ok(Answer::Blob(BlobAnswer::Left(is_left)))) => !is_left,
             _ => false,
         }
     }
@@ -138,6 +143,7 @@ impl Request {
             Self::Commit(commit) => {
                 Answer::Committed(Box::new(sessions::commit(conn, known, holder, tenant, commit)?))
             }
+            Self::Blob(step) => Answer::Blob(step.run(conn, known, tenant)?),
             Self::Purge(purge) => Answer::Purged(sessions::purge(conn, known, tenant, purge)?),
             Self::Heartbeat(id, epoch) => {
                 sessions::heartbeat(conn, tenant, *id, *epoch)?;

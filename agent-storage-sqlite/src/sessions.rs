@@ -11,10 +11,10 @@ use agent_core::{Epoch, Error, ErrorKind, Plan, SessionId, plan};
 use rusqlite::{Connection, params};
 
 use crate::error::{Fault, Step};
-use crate::rebuild;
 use crate::rows::{execute, first, first_number, int, number, optional};
 use crate::session_rows::{insert_events, insert_labels, insert_record, update_labels, update_record};
 use crate::stored::{StoredSession, bury, new_log, no_session, record, write_record};
+use crate::{blobs, rebuild};
 
 /// Session, by its tenant and its id.
 pub(crate) type Key = (Arc<str>, SessionId);
@@ -24,7 +24,7 @@ pub(crate) type Known = HashMap<Key, StoredSession>;
 
 /// Ensures that the cache holds the current record of a session, if the session ever existed. A damaged or missing
 /// record is rebuilt from the log.
-fn look(conn: &Connection, known: &mut Known, tenant: &Arc<str>, id: SessionId) -> Step<()> {
+pub(crate) fn look(conn: &Connection, known: &mut Known, tenant: &Arc<str>, id: SessionId) -> Step<()> {
     let key = (tenant.clone(), id);
     if known.contains_key(&key) {
         return Ok(());
@@ -60,7 +60,8 @@ pub(crate) fn commit(
     let key = (tenant.clone(), commit.session);
     let now = known.get(&key);
     let planned = plan(now.map(|now| &*now.session), commit)?;
-    let Plan::Write { events, after, .. } = &planned else { return Ok(planned.committed()) };
+    let Plan::Write { events, after, blobs, .. } = &planned else { return Ok(planned.committed()) };
+    blobs::require(conn, tenant, commit.session, blobs)?;
     let log = match now {
         Some(StoredSession { log, session }) => {
             update_record(conn, tenant, *log, after, holder)?;
@@ -73,6 +74,9 @@ pub(crate) fn commit(
         }
     };
     insert_events(conn, tenant, log, after, events)?;
+    if !blobs.is_empty() {
+        blobs::note_named(conn, tenant, commit.session, events)?;
+    }
     let done = planned.committed();
     known.insert(key, StoredSession { log, session: done.session.clone() });
     Ok(done)
@@ -108,7 +112,9 @@ pub(crate) fn purge(conn: &Connection, known: &mut Known, tenant: &Arc<str>, pur
     let StoredSession { log, session } = known.get(&key).ok_or_else(|| no_session(id))?;
     purge.check(session)?;
     let (log, tombstone) = (*log, session.tombstone());
-    let (id, keep) = (id.to_string(), int(purge.keep_through.get()));
+    let keep = int(purge.keep_through.get());
+    blobs::purge(conn, tenant, id, keep)?;
+    let id = id.to_string();
     let removed = execute(conn, "DELETE FROM events WHERE log = ? AND seq > ?", params![log, keep])?;
     bury(conn, tenant, &tombstone, keep)?;
     let sql = "SELECT kept FROM tombstones WHERE tenant = ? AND session = ?";

@@ -8,6 +8,7 @@ use agent_core::store::DeletedTenant;
 use agent_core::{Error, ErrorKind, TenantId};
 use rusqlite::{Connection, params};
 
+use crate::blobs;
 use crate::error::Step;
 use crate::rows::{each, execute, first, first_number, int, number};
 
@@ -26,7 +27,7 @@ pub(crate) fn list(conn: &Connection, after: &str) -> Step<Vec<TenantId>> {
              SELECT n FROM t WHERE n IS NOT NULL AND n NOT IN (SELECT tenant FROM deletions))"
         )
     };
-    let sql = ["logs", "tombstones", "workspaces", "bindings"].map(steps).join(" UNION ");
+    let sql = ["logs", "tombstones", "blobs", "workspaces", "bindings"].map(steps).join(" UNION ");
     let mut found = Vec::new();
     each(conn, &sql, [after], |row| {
         found.push(row.get::<_, String>(0)?.parse::<TenantId>()?);
@@ -68,6 +69,7 @@ pub(crate) struct Removed {
 pub(crate) fn begin(conn: &Connection, tenant: &str) -> Step<Removed> {
     let sql = "SELECT EXISTS (SELECT 1 FROM logs WHERE tenant = ?1) OR EXISTS (SELECT 1 FROM sessions WHERE tenant = ?1) \
         OR EXISTS (SELECT 1 FROM tombstones WHERE tenant = ?1) OR EXISTS (SELECT 1 FROM labels WHERE tenant = ?1) \
+        OR EXISTS (SELECT 1 FROM blobs WHERE tenant = ?1) \
         OR EXISTS (SELECT 1 FROM workspaces WHERE tenant = ?1) OR EXISTS (SELECT 1 FROM bindings WHERE tenant = ?1)";
     let is_left = first_number(conn, sql, [tenant])? == Some(1) || is_marked(conn, tenant)?;
     if is_left {
@@ -110,7 +112,7 @@ pub(crate) fn remove(conn: &Connection, tenant: &str) -> Step<Removed> {
         budget.spend(execute(conn, "DELETE FROM labels WHERE tenant = ?", [tenant])? as u64);
     }
     let workspaces = remove_rows(conn, "workspaces", tenant, &mut budget)?;
-    let is_left = budget.is_spent();
+    let is_left = budget.is_spent() || blobs::remove_tenant(conn, tenant)?;
     if !is_left {
         execute(conn, "DELETE FROM deletions WHERE tenant = ?", [tenant])?;
     }

@@ -47,46 +47,51 @@ async fn foreign_file_is_refused_and_left_unchanged() {
     site.raw().execute_batch("PRAGMA application_id = 0").unwrap();
     drop(site.open().await);
 
-    site.raw().execute_batch("PRAGMA user_version = 3").unwrap();
+    site.raw().execute_batch("PRAGMA user_version = 4").unwrap();
     assert_eq!(refusal(&path).await, ErrorKind::Unsupported, "a newer schema");
-    site.raw().execute_batch("PRAGMA user_version = 2").unwrap();
+    site.raw().execute_batch("PRAGMA user_version = 3").unwrap();
     drop(site.open().await);
 
     let under_a_file = path.join("agent.db");
     assert!(SqliteStore::open(&under_a_file).await.is_err());
 }
 
-/// A file of schema 1, as it was, is refused by its number with what to do, and nothing is written to it.
+/// A file of an older schema, as it was, is refused by its number with what to do, and nothing is written to it.
 #[tokio::test]
-async fn a_file_of_schema_1_is_refused_by_name() {
-    let site = Site::new();
-    let store = site.open().await;
-    let session = site.session(&store).await;
-    store.close().await.unwrap();
-    let raw = site.raw();
-    raw.execute_batch(
-        "DROP VIEW v_sessions; DROP INDEX sessions_by_due; \
-         ALTER TABLE sessions RENAME COLUMN next_due_at TO due_at; ALTER TABLE heartbeats RENAME TO beats; \
-         ALTER TABLE beats RENAME COLUMN heartbeat TO beat; PRAGMA user_version = 1",
-    )
-    .unwrap();
-    raw.close().unwrap();
-    let before = fs::read(site.path()).unwrap();
-    let log = site.folder.path().join("agent.db-wal");
-    for create in [true, false] {
-        let error = site.config().with_create(create).open().await.unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
-        let text = error.to_string();
-        assert!(text.contains(site.path().to_str().unwrap()), "{text}");
-        assert!(text.contains("has schema 1, which was never released"), "{text}");
-        assert!(text.contains("name another file") && !text.contains("damage"), "{text}");
-        assert!(fs::read(site.path()).unwrap() == before, "something was written");
-        // SQLite makes an empty one when it looks.
-        assert!(fs::read(&log).unwrap_or_default().is_empty(), "something was written");
+async fn a_file_of_an_older_schema_is_refused_by_name() {
+    for (schema, change) in [
+        (
+            1,
+            "DROP VIEW v_sessions; DROP INDEX sessions_by_due; \
+             ALTER TABLE sessions RENAME COLUMN next_due_at TO due_at; ALTER TABLE heartbeats RENAME TO beats; \
+             ALTER TABLE beats RENAME COLUMN heartbeat TO beat; PRAGMA user_version = 1",
+        ),
+        (2, "DROP VIEW v_blobs; DROP TABLE blob_chunks; DROP TABLE blobs; PRAGMA user_version = 2"),
+    ] {
+        let site = Site::new();
+        let store = site.open().await;
+        let session = site.session(&store).await;
+        store.close().await.unwrap();
+        let raw = site.raw();
+        raw.execute_batch(change).unwrap();
+        raw.close().unwrap();
+        let before = fs::read(site.path()).unwrap();
+        let log = site.folder.path().join("agent.db-wal");
+        for create in [true, false] {
+            let error = site.config().with_create(create).open().await.unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
+            let text = error.to_string();
+            assert!(text.contains(site.path().to_str().unwrap()), "{text}");
+            assert!(text.contains(&format!("has schema {schema}, which was never released")), "{text}");
+            assert!(text.contains("name another file") && !text.contains("damage"), "{text}");
+            assert!(fs::read(site.path()).unwrap() == before, "something was written");
+            // SQLite makes an empty one when it looks.
+            assert!(fs::read(&log).unwrap_or_default().is_empty(), "something was written");
+        }
+        let found: String =
+            site.raw().query_row("SELECT session FROM logs", [], |row| row.get(0)).expect("the session");
+        assert_eq!(found, session.id.to_string());
     }
-    let found: String =
-        site.raw().query_row("SELECT session FROM logs", [], |row| row.get(0)).expect("the session");
-    assert_eq!(found, session.id.to_string());
 }
 
 /// The log beside a file that is refused stays as it is: what another version has written there is not moved by this one.

@@ -14,7 +14,7 @@ use agent_core::{
 use agent_storage_sqlite::SqliteStore;
 use support::Site;
 
-const INDEXES: [&str; 9] = [
+const INDEXES: [&str; 11] = [
     "sessions_by_id",
     "sessions_by_workspace",
     "sessions_by_state",
@@ -24,8 +24,10 @@ const INDEXES: [&str; 9] = [
     "labels_by_log",
     "workspaces_by_access",
     "bindings_by_workspace",
+    "blobs_by_session",
+    "blobs_removed",
 ];
-const VIEWS: [&str; 3] = ["v_sessions", "v_messages", "v_runs"];
+const VIEWS: [&str; 4] = ["v_sessions", "v_messages", "v_runs", "v_blobs"];
 
 /// What is there of these indexes and views.
 fn derived(site: &Site) -> Vec<String> {
@@ -46,9 +48,9 @@ fn count(site: &Site, table: &str) -> i64 {
 #[tokio::test]
 async fn file_of_a_newer_version_refuses_writes() {
     for (change, kind, says, back) in [
-        ("PRAGMA user_version = 3", ErrorKind::Unsupported, "has schema 3", "PRAGMA user_version = 2"),
-        ("PRAGMA user_version = 1", ErrorKind::Unsupported, "has schema 1", "PRAGMA user_version = 2"),
-        ("PRAGMA user_version = 0", ErrorKind::Unsupported, "has schema 0", "PRAGMA user_version = 2"),
+        ("PRAGMA user_version = 4", ErrorKind::Unsupported, "has schema 4", "PRAGMA user_version = 3"),
+        ("PRAGMA user_version = 1", ErrorKind::Unsupported, "has schema 1", "PRAGMA user_version = 3"),
+        ("PRAGMA user_version = 0", ErrorKind::Unsupported, "has schema 0", "PRAGMA user_version = 3"),
         (
             "PRAGMA application_id = 7",
             ErrorKind::InvalidInput,
@@ -212,8 +214,8 @@ async fn user_version_zero_is_refused_by_name() {
         assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
         let said = format!("{error} {:?}", std::error::Error::source(&error));
         assert!(said.contains(site.path().to_str().unwrap()), "{said}");
-        assert!(said.contains("user_version = 2") && !said.contains("CREATE TABLE"), "{said}");
+        assert!(said.contains("user_version = 3") && !said.contains("CREATE TABLE"), "{said}");
     }
-    site.raw().execute_batch("PRAGMA user_version = 2").unwrap();
+    site.raw().execute_batch("PRAGMA user_version = 3").unwrap();
     assert_eq!(SessionStore::load(&site.open().await, session.id).await.unwrap(), session);
 }

@@ -168,7 +168,7 @@ impl Data {
     }
 
     fn is_empty(&self) -> bool {
-        self.count().is_empty()
+        self.count().is_empty() && self.blobs.is_empty()
     }
 
     fn log(&self, id: SessionId) -> Result<&Log> {

@@ -241,7 +241,9 @@ async fn restored_commits_find_their_blobs(stage: &Stage) -> Checked {
     let events = own_events(&storage, session.id, 100).await?;
     let (first, second) = events.split_at(created.head.get() as usize);
 
-    let copy = stage.another(stage.journal.clone()).await?.open().await?;
+    // Lives as long as its data is used.
+    let other = stage.another(stage.journal.clone()).await?;
+    let copy = other.open().await?;
     for (part, bytes) in [(first, &bytes[0]), (second, &bytes[1])] {
         let restore = Commit::restore(session.id, part.to_vec())?;
         let refused = copy.sessions.commit(restore.clone()).await;

@@ -10,3 +10,5 @@ CREATE INDEX IF NOT EXISTS sessions_by_due ON sessions (tenant, next_due_at, id)
 CREATE INDEX IF NOT EXISTS labels_by_log ON labels (log);
 CREATE INDEX IF NOT EXISTS workspaces_by_access ON workspaces (tenant, status, last_accessed, id);
 CREATE INDEX IF NOT EXISTS bindings_by_workspace ON bindings (tenant, workspace, device);
+CREATE INDEX IF NOT EXISTS blobs_by_session ON blobs (tenant, session, state, name);
+CREATE INDEX IF NOT EXISTS blobs_removed ON blobs (tenant) WHERE state = 'removed';

@@ -1,5 +1,5 @@
--- The logs with their events are the truth, as are tombstones, workspaces and bindings; sessions, labels and
--- heartbeats are derived. A session's log has a number, by which rows name it; everything else starts with the tenant. Tables keep
+-- The logs with their events are the truth, as are tombstones, blobs, workspaces and bindings; sessions, labels and
+-- heartbeats are derived, and so is which event names a blob. A session's log has a number, by which rows name it; everything else starts with the tenant. Tables keep
 -- their rowids: without them each event of 1 KiB would take an overflow page.
 
 CREATE TABLE logs (
@@ -64,6 +64,30 @@ CREATE TABLE labels (
 CREATE TABLE heartbeats (
     log       INTEGER PRIMARY KEY,
     heartbeat INTEGER NOT NULL
+) STRICT;
+
+-- A blob belongs to the log of one session, which need not exist yet. Its state is `unfinished` while it is put, then
+-- `whole`, and `removed` until its last chunk is deleted. `named` is the first event that names it; `at` is the time of
+-- the last chunk. A number is not used again, so that no chunk goes to a blob that took the place of another.
+CREATE TABLE blobs (
+    blob    INTEGER PRIMARY KEY AUTOINCREMENT,
+    tenant  TEXT    NOT NULL,
+    session TEXT    NOT NULL,
+    state   TEXT    NOT NULL,
+    name    TEXT    NOT NULL,
+    bytes   INTEGER NOT NULL,
+    named   INTEGER,
+    at      INTEGER NOT NULL,
+    crc     INTEGER NOT NULL
+) STRICT;
+
+-- Keeps its rowids: the chunks of a blob are counted in the small index of the key, without a page of their data.
+CREATE TABLE blob_chunks (
+    blob INTEGER NOT NULL,
+    n    INTEGER NOT NULL,
+    crc  INTEGER NOT NULL,
+    data BLOB    NOT NULL,
+    PRIMARY KEY (blob, n)
 ) STRICT;
 
 CREATE TABLE workspaces (

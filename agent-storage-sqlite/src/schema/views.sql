@@ -20,3 +20,8 @@ SELECT tenant, session, sound ->> '$.run' AS run, min(seq) AS first, max(seq) AS
 FROM (SELECT log, seq, iif(json_valid(json), json, NULL) AS sound FROM events) JOIN logs USING (log)
 WHERE sound ->> '$.run' IS NOT NULL
 GROUP BY tenant, session, sound ->> '$.run';
+
+CREATE VIEW IF NOT EXISTS v_blobs AS
+SELECT tenant, session, name, bytes, named,
+       (SELECT count(*) FROM blob_chunks WHERE blob_chunks.blob = blobs.blob) AS chunks
+FROM blobs WHERE state = 'whole';

@@ -5,23 +5,29 @@ use std::time::Duration;
 
 use agent_core::commit::{Commit, Committed};
 use agent_core::event::Event;
+use agent_core::model::BlobInfo;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::state::Reason;
+use agent_core::state::SessionState;
 use agent_core::store::{
-    Capabilities, Damaged, Durability, EventPage, LeaseStatus, Page, Purge, Purged, ReadEvents, Rebuilt,
-    Scope, SessionQuery,
+    BLOB_MAX_BYTES, BlobChunks, BlobContent, BlobQuery, Capabilities, Damaged, Durability, EventPage,
+    LeaseStatus, Page, Purge, Purged, PutBlob, ReadBlob, ReadEvents, Rebuilt, Scope, SessionQuery,
+    SweepBlobs, SweptBlobs,
 };
-use agent_core::{Epoch, ErrorKind, Result, Seq, SessionId, SessionStore, Timestamp, async_trait};
+use agent_core::{
+    Epoch, Error, ErrorKind, Result, Seq, SessionId, SessionStore, Timestamp, WriteOutcome, async_trait,
+};
 use rusqlite::Connection;
 use tracing::field::Empty;
 use tracing::info_span;
 
 use super::{SqliteStore, observed};
+use crate::blobs::{BlobAnswer, BlobStep};
 use crate::config::Sync;
 use crate::error::gone;
 use crate::reading::Found;
 use crate::request::{Answer, Request};
-use crate::{check, reading};
+use crate::{blobs, check, reading};
 
 /// Interval at which a session is checked for changes by other processes while a caller waits for one.
 const LOOK: Duration = Duration::from_millis(25);
@@ -116,7 +122,12 @@ impl SessionStore for SqliteStore {
             self.read_rows("look for missing rows", check::rows_are_whole).await?;
             let purge = purge.sparing_forks(self).await?;
             match self.ask(Request::Purge(purge)).await? {
-                Answer::Purged(purged) => Ok(purged),
+                Answer::Purged(purged) => {
+                    // A repeated purge deletes what is left.
+                    let deleted = self.delete_removed_blobs().await;
+                    deleted.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
+                    Ok(purged)
+                }
                 _ => Err(gone()),
             }
         };
@@ -172,26 +183,73 @@ impl SessionStore for SqliteStore {
         observed(span, work).await
     }
 
-    async fn put_blob(&self, put: agent_core::store::PutBlob) -> Result<()> {
-        Err(agent_core::store::blobs_unsupported(Some(put.session)))
+    async fn put_blob(&self, put: PutBlob) -> Result<()> {
+        let id = put.session;
+        let span = info_span!("store.put_blob", store = "sqlite", session = %id, bytes = put.blob.bytes, outcome = Empty);
+        let work = async {
+            let chunks = put.into_chunks(BLOB_MAX_BYTES)?;
+            let info = chunks.blob();
+            // Content that cannot be published is not read.
+            if let Ok(session) = SessionStore::load(self, id).await
+                && session.status.state == SessionState::Deleted
+            {
+                let text = format!("session {id} was deleted; it takes no more blobs");
+                return Err(Error::new(ErrorKind::Deleted, text));
+            }
+            let begun = self.change_blobs(BlobStep::Begin(id, info, self.now())).await?;
+            let BlobAnswer::Begun(blob) = begun else { return Err(gone()) };
+            let putting = Putting { store: self, blob: Some(blob) };
+            self.store_chunks(chunks, blob).await?;
+            self.change_blobs(BlobStep::Publish(id, info, blob)).await?;
+            putting.end();
+            // Those of a blob that had the name.
+            self.delete_removed_blobs().await
+        };
+        observed(span, work).await
     }
 
-    async fn read_blob(&self, read: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
-        Err(agent_core::store::blobs_unsupported(Some(read.session)))
+    async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent> {
+        let (id, name) = (read.session, read.name);
+        let span = info_span!("store.read_blob", store = "sqlite", session = %id, outcome = Empty);
+        let work = async {
+            let find = self.shown(move |conn, tenant| blobs::find(conn, tenant, id, name));
+            let found = self.read_rows("look for a blob", find).await?.ok_or_else(|| read.not_found())?;
+            let store = self.clone();
+            Ok(BlobContent::from_chunks(&read, found.info, move |index| {
+                let store = store.clone();
+                async move {
+                    // A transaction for each chunk, so that a slow reader does not keep the log from being shortened.
+                    let chunk = store.shown(move |conn, tenant| blobs::chunk(conn, tenant, id, found, index));
+                    store.read_rows("read a blob", chunk).await
+                }
+            }))
+        };
+        observed(span, work).await
     }
 
-    async fn list_blobs(
-        &self,
-        query: agent_core::store::BlobQuery,
-    ) -> Result<Page<agent_core::store::BlobInfo>> {
-        Err(agent_core::store::blobs_unsupported(Some(query.session)))
+    async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
+        let span =
+            info_span!("store.list_blobs", store = "sqlite", session = %query.session, outcome = Empty);
+        let list = self.shown(move |conn, tenant| blobs::list(conn, tenant, &query));
+        observed(span, async { self.read_rows("list blobs", list).await? }).await
     }
 
-    async fn sweep_blobs(
-        &self,
-        sweep: agent_core::store::SweepBlobs,
-    ) -> Result<agent_core::store::SweptBlobs> {
-        Err(agent_core::store::blobs_unsupported(sweep.session))
+    async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
+        let span = info_span!("store.sweep_blobs", store = "sqlite", session = Empty, outcome = Empty);
+        if let Some(id) = sweep.session {
+            span.record("session", tracing::field::display(id));
+        }
+        let work = async {
+            let swept = self.change_blobs(BlobStep::Sweep(sweep, self.now())).await?;
+            let BlobAnswer::Swept(swept) = swept else { return Err(gone()) };
+            if !sweep.dry_run {
+                self.delete_removed_blobs()
+                    .await
+                    .map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
+            }
+            Ok(swept)
+        };
+        observed(span, work).await
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -199,7 +257,7 @@ impl SessionStore for SqliteStore {
             Sync::Full => Durability::PowerLoss,
             Sync::Normal | Sync::Off => Durability::ProcessCrash,
         };
-        Capabilities::new(Scope::Host, durability)
+        Capabilities::new(Scope::Host, durability).with_blobs(BLOB_MAX_BYTES)
     }
 
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
@@ -222,5 +280,64 @@ impl SessionStore for SqliteStore {
 
     async fn close(&self) -> Result<()> {
         self.close().await
+    }
+}
+
+impl SqliteStore {
+    fn now(&self) -> Timestamp {
+        self.shared.config.effects.now()
+    }
+
+    async fn change_blobs(&self, step: BlobStep) -> Result<BlobAnswer> {
+        match self.ask(Request::Blob(step)).await? {
+            Answer::Blob(answer) => Ok(answer),
+            _ => Err(gone()),
+        }
+    }
+
+    /// Stores the chunks of a blob, the next one once the last one is stored, so that other writers have their turns.
+    async fn store_chunks(&self, mut chunks: BlobChunks, blob: i64) -> Result<()> {
+        let (info, mut index) = (chunks.blob(), 0);
+        while let Some(bytes) = chunks.next().await? {
+            let checksum = info.checksum(index, &bytes);
+            let chunk = BlobStep::Chunk { blob, index, checksum, bytes, at: self.now() };
+            self.change_blobs(chunk).await?;
+            index += 1;
+        }
+        Ok(())
+    }
+
+    /// Deletes the chunks of removed blobs, a few in each transaction.
+    async fn delete_removed_blobs(&self) -> Result<()> {
+        while let BlobAnswer::Left(true) = self.change_blobs(BlobStep::Delete).await? {}
+        Ok(())
+    }
+}
+
+/// Blob that is being put. If the put fails or its caller is dropped, what is stored of it is deleted, as far as
+/// possible; a sweep deletes the rest.
+struct Putting<'a> {
+    store: &'a SqliteStore,
+    blob: Option<i64>,
+}
+
+impl Putting<'_> {
+    /// The blob was published.
+    fn end(mut self) {
+        self.blob = None;
+    }
+}
+
+impl Drop for Putting<'_> {
+    fn drop(&mut self) {
+        let Some(blob) = self.blob.take() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let store = self.store.clone();
+        runtime.spawn(async move {
+            let discarded = store.change_blobs(BlobStep::Discard(blob)).await;
+            if let Err(error) = discarded.and(store.delete_removed_blobs().await) {
+                tracing::debug!(%error, "a part of a blob stays behind until the next sweep");
+            }
+        });
     }
 }
