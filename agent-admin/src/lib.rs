@@ -45,6 +45,7 @@
 //! `docs/operations.md` describes the nightly job, alerts and the repair of damage.
 
 pub mod audit;
+mod blobs;
 pub mod copy;
 mod gap;
 pub mod manifest;

@@ -32,6 +32,8 @@
 //! - Sessions in every state, including archived and hidden ones, with their documents, mounts and learnings: commit by
 //!   commit, unchanged ([`Commit::restore`](agent_core::commit::Commit::restore)), parents before the sessions made
 //!   from them. Of a deleted session, its log and its end; of a purged session, its remaining events and a tombstone.
+//! - Blobs that these events name, each before its commit. A blob that the target has for the session is not sent
+//!   again. A session whose blobs the target cannot keep is refused before anything of it is written.
 //! - Tombstones of workspaces, if a session refers to them: lists do not contain them.
 //! - Device bindings, last, so that no device is bound to a workspace that does not exist yet.
 //!
@@ -47,9 +49,11 @@
 //! - **Nothing is overwritten**: objects that differ in the target are listed in [`CopyReport::refused`], and are not
 //!   changed; the rest is copied.
 //! - **Nothing is hidden**: objects that are damaged in the source are listed in [`CopyReport::damaged`], and are not
-//!   copied in part.
+//!   copied in part. A session with a lost or damaged blob is listed, too; it is copied up to the commit that names the
+//!   blob.
 //! - **Bounded memory**: the copy holds a page of a list and, for each of [`StoreCopy::with_sessions_at_once`] sessions,
-//!   a page and a commit of its log, however large the store is. The caches of both stores are additional. The program `chat`, which
+//!   a page and a commit of its log, the names of its blobs and at most 4 MiB of one, however large the store is. The
+//!   caches of both stores are additional. The program `chat`, which
 //!   copies with few threads and small SQLite caches, takes about 40 MiB for 10,000 sessions from files to SQLite.
 //!
 //! The source may be in use: each session is copied in the state in which the copy finds it. The target should not be.
@@ -208,6 +212,10 @@ pub struct CopyProgress {
     pub total: Option<u64>,
     /// Number of events that were written so far, in all stages.
     pub events: u64,
+    /// Number of blobs that were written so far.
+    pub blobs: u64,
+    /// Number of bytes of these blobs.
+    pub blob_bytes: u64,
 }
 
 /// Number of objects of each kind.
@@ -234,6 +242,10 @@ pub struct CopyReport {
     pub events: u64,
     /// Number of bytes of these events as JSON.
     pub bytes: u64,
+    /// Number of blobs that were written.
+    pub blobs: u64,
+    /// Number of bytes of these blobs.
+    pub blob_bytes: u64,
     /// Objects that cannot be read in the source.
     pub damaged: Vec<Damaged>,
     /// Objects that differ in the target, or that the target does not accept.
@@ -344,7 +356,8 @@ impl Stop {
     fn of_target(error: Error) -> Self {
         use ErrorKind::{Denied, Full, Poisoned, Unavailable};
         match error.kind() {
-            ErrorKind::Conflict { .. } => Self::Raced(error),
+            // A blob was removed between its put and its commit, or somebody else committed.
+            ErrorKind::Conflict { .. } | ErrorKind::BlobMissing { .. } => Self::Raced(error),
             ErrorKind::NotFound => Self::Absent(error),
             Denied | Full | Poisoned | Unavailable => Self::All(error),
             _ => Self::Refused(format!("the target: {}", told(&error))),
@@ -434,8 +447,14 @@ impl Work<'_> {
             Err(Stop::All(error)) => return Err(error),
         }
         tally.done += 1;
-        let progress =
-            CopyProgress { stage, done: tally.done, total: tally.total, events: tally.report.events };
+        let progress = CopyProgress {
+            stage,
+            done: tally.done,
+            total: tally.total,
+            events: tally.report.events,
+            blobs: tally.report.blobs,
+            blob_bytes: tally.report.blob_bytes,
+        };
         drop(tally);
         if let Some(watch) = &self.copy.watch {
             watch(&progress);

@@ -1,20 +1,24 @@
 //! Copy of sessions, by their unchanged commits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use sha2::{Digest, Sha256};
 use uuid::Builder;
 
-use crate::copy::{CopyStage, ItemOutcome, Stop, Work};
+use crate::blobs;
+use crate::copy::{CopyStage, ItemOutcome, Stop, Work, told};
 use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::Event;
 use agent_core::json::RawFields;
 use agent_core::session::{NewSession, Session};
 use agent_core::state::SessionState;
-use agent_core::store::{PAGE_MAX, Purge, ReadEvents, SessionQuery, own_events, pages};
-use agent_core::{CommitId, Result, Seq, SessionId, SessionStoreExt, Timestamp};
+use agent_core::store::{
+    BlobContent, BlobInfo, PAGE_MAX, Purge, PutBlob, ReadBlob, ReadEvents, SessionQuery, own_events, pages,
+};
+use agent_core::{BlobName, CommitId, Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, Timestamp};
 
 /// Maximum bytes of a log that are read at a time, before one commit is complete.
 const PAGE_BYTES: usize = 256 << 10;
@@ -30,6 +34,15 @@ struct Survey {
     last: Seq,
     /// Sequence number of the event before the last commit.
     before_last_commit: Seq,
+    /// Blobs that the events name.
+    blobs: BTreeSet<BlobName>,
+}
+
+/// Blobs of a session, with their numbers of bytes.
+#[derive(Default)]
+struct Blobs {
+    source: BTreeMap<BlobName, u64>,
+    target: BTreeMap<BlobName, u64>,
 }
 
 /// Amount of data that was written.
@@ -38,6 +51,8 @@ struct Sent {
     events: u64,
     bytes: u64,
     hash: Sha256,
+    blobs: u64,
+    blob_bytes: u64,
 }
 
 impl Work<'_> {
@@ -176,7 +191,21 @@ impl Work<'_> {
         }
         let mut sent = Sent::default();
         let start = there.as_ref().map_or(record.lineage.base(), |there| there.head);
-        self.events(&record, survey.only, there.as_deref(), until, &mut sent).await?;
+        // A deleted session takes no more blobs.
+        let mut blobs = match over {
+            true => Blobs::default(),
+            false => self.blobs(id, &survey.blobs).await?,
+        };
+        let copied = self.events(&record, survey.only, there.as_deref(), until, &mut blobs, &mut sent).await;
+        {
+            // Also if a damaged blob ended the copy of the session: what was written before it stays.
+            let mut tally = self.tally();
+            tally.report.events += sent.events;
+            tally.report.bytes += sent.bytes;
+            tally.report.blobs += sent.blobs;
+            tally.report.blob_bytes += sent.blob_bytes;
+        }
+        copied?;
         if is_purged && !over {
             let is_bare = there.is_none() && until == record.lineage.base();
             self.tombstone(&record, is_bare, is_end).await?;
@@ -185,11 +214,6 @@ impl Work<'_> {
             self.purge(id, survey.last).await?;
         }
         self.verify(&record, start, until, &sent).await?;
-        {
-            let mut tally = self.tally();
-            tally.report.events += sent.events;
-            tally.report.bytes += sent.bytes;
-        }
         if is_deleted != is_end {
             return Ok(None);
         }
@@ -246,7 +270,7 @@ impl Work<'_> {
     /// Checks the whole log of the source first, so that nothing is written if a part is damaged.
     async fn survey(&self, record: &Session) -> Result<Survey, Stop> {
         let base = record.lineage.base();
-        let mut survey = Survey { only: None, last: base, before_last_commit: base };
+        let mut survey = Survey { only: None, last: base, before_last_commit: base, blobs: BTreeSet::new() };
         let mut read = Some(ReadEvents::first(PAGE_MAX).with_max_bytes(PAGE_BYTES).with_after(base));
         if let Some(read) = &mut read {
             read.before = Some(record.head.next());
@@ -265,6 +289,7 @@ impl Work<'_> {
                     survey.before_last_commit = survey.last;
                 }
                 survey.last = event.seq;
+                survey.blobs.extend(&event.blobs);
                 if event.n == event.of {
                     whole = event.seq;
                 }
@@ -298,6 +323,7 @@ impl Work<'_> {
         only: Option<Vec<Event>>,
         there: Option<&Session>,
         until: Seq,
+        blobs: &mut Blobs,
         sent: &mut Sent,
     ) -> Result<(), Stop> {
         let (id, base) = (record.id, record.lineage.base());
@@ -329,10 +355,100 @@ impl Work<'_> {
             }
             commit.push(event);
             if is_last {
+                self.send_blobs(id, &commit, blobs, sent).await?;
                 self.send(id, std::mem::take(&mut commit), sent).await?;
             }
         }
         Ok(())
+    }
+
+    /// Returns the blobs of a session in both stores, if its events name any. Refuses a session of which the target
+    /// cannot keep a blob, before anything of it is written.
+    async fn blobs(&self, id: SessionId, named: &BTreeSet<BlobName>) -> Result<Blobs, Stop> {
+        let (from, to) = (&*self.copy.from.sessions, &*self.copy.to.sessions);
+        if named.is_empty() {
+            return Ok(Blobs::default());
+        }
+        let most = to.capabilities().blob_max_bytes;
+        if most == 0 {
+            return Err(Stop::Refused(format!(
+                "its events name {} blobs, and the target keeps none; copy it to a store that keeps blobs",
+                named.len()
+            )));
+        }
+        let source = blobs::sizes(from, id).await.map_err(Stop::of_source)?;
+        let too_large = |blob: &(&BlobName, &u64)| *blob.1 > most && named.contains(blob.0);
+        if let Some((name, bytes)) = source.iter().find(too_large) {
+            return Err(Stop::Refused(format!(
+                "blob {name} has {bytes} bytes, and the target keeps at most {most}; copy it to a store that keeps larger \
+                 blobs"
+            )));
+        }
+        Ok(Blobs { source, target: blobs::sizes(to, id).await.map_err(Stop::of_target)? })
+    }
+
+    /// Writes the blobs of a commit that the target does not have for the session.
+    async fn send_blobs(
+        &self,
+        id: SessionId,
+        commit: &[Event],
+        blobs: &mut Blobs,
+        sent: &mut Sent,
+    ) -> Result<(), Stop> {
+        for event in commit {
+            for name in &event.blobs {
+                let here = blobs.source.get(name);
+                if blobs.target.get(name).is_some_and(|there| here.is_none_or(|here| here == there)) {
+                    continue;
+                }
+                let damaged = |why: &str| {
+                    let copied = Seq::new(commit[0].seq.get() - 1);
+                    Stop::Damaged(format!(
+                        "event {}: {why}; the events up to {copied} are in the target; run `verify`, then `salvage`",
+                        event.seq
+                    ))
+                };
+                if here.is_none() {
+                    return Err(damaged(&format!("blob {name} is lost")));
+                }
+                let blob = match self.send_blob(id, *name).await {
+                    Err(Stop::Damaged(why)) => return Err(damaged(&why)),
+                    blob => blob?,
+                };
+                blobs.target.insert(blob.name, blob.bytes);
+                sent.blobs += 1;
+                sent.blob_bytes += blob.bytes;
+            }
+        }
+        Ok(())
+    }
+
+    /// Streams a blob to the target, and reads it back.
+    async fn send_blob(&self, id: SessionId, name: BlobName) -> Result<BlobInfo, Stop> {
+        let (from, to) = (&*self.copy.from.sessions, &*self.copy.to.sessions);
+        let of_source = |error: Error| match error.kind() {
+            ErrorKind::NotFound | ErrorKind::Corrupt => Stop::Damaged(told(&error)),
+            _ => Stop::of_source(error),
+        };
+        let BlobContent { blob, content, .. } =
+            from.read_blob(ReadBlob::new(id, name)).await.map_err(of_source)?;
+        let failed = Arc::new(AtomicBool::new(false));
+        let noted = failed.clone();
+        let content = content.inspect_err(move |_| noted.store(true, Ordering::Relaxed)).boxed();
+        to.put_blob(PutBlob::new(id, blob, content)).await.map_err(|error| {
+            // The error may be that of the source, which the target handed on.
+            if failed.load(Ordering::Relaxed) { of_source(error) } else { Stop::of_target(error) }
+        })?;
+        let differs = |error: Error| match error.kind() {
+            ErrorKind::Corrupt => Stop::Refused(format!(
+                "blob {name} that the target returned differs from the one that was written; check its disk: {}",
+                told(&error)
+            )),
+            _ => Stop::of_target(error),
+        };
+        let mut back = to.read_blob(ReadBlob::new(id, name)).await.map_err(differs)?.content;
+        while back.try_next().await.map_err(differs)?.is_some() {}
+        Ok(blob)
     }
 
     async fn send(&self, id: SessionId, events: Vec<Event>, sent: &mut Sent) -> Result<(), Stop> {

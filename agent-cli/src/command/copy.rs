@@ -113,7 +113,8 @@ impl Copy {
 
 /// Adds the report of one tenant; prefixes objects with the tenant, if there are several.
 fn add(sum: &mut CopyReport, report: CopyReport, tenant: Option<&TenantId>) {
-    let CopyReport { copied, present, events, bytes, mut damaged, mut refused, .. } = report;
+    let CopyReport { copied, present, events, bytes, blobs, blob_bytes, mut damaged, mut refused, .. } =
+        report;
     for (sum, one) in [(&mut sum.copied, copied), (&mut sum.present, present)] {
         sum.workspaces += one.workspaces;
         sum.sessions += one.sessions;
@@ -121,6 +122,8 @@ fn add(sum: &mut CopyReport, report: CopyReport, tenant: Option<&TenantId>) {
     }
     sum.events += events;
     sum.bytes += bytes;
+    sum.blobs += blobs;
+    sum.blob_bytes += blob_bytes;
     if let Some(tenant) = tenant {
         damaged.iter_mut().for_each(|it| it.object = format!("tenant {tenant}, {}", it.object));
         refused.iter_mut().for_each(|it| it.object = format!("tenant {tenant}, {}", it.object));
@@ -140,8 +143,12 @@ fn summary(report: &CopyReport) -> String {
             counted(bindings, "device binding")
         )
     };
+    let blobs = match report.blobs {
+        0 => String::new(),
+        blobs => format!(", {} ({} bytes)", counted(blobs, "blob"), report.blob_bytes),
+    };
     format!(
-        "copied {}, {}; already in the target: {}",
+        "copied {}, {}{blobs}; already in the target: {}",
         counts(report.copied),
         counted(report.events, "event"),
         counts(report.present)
@@ -173,6 +180,6 @@ fn value(report: &CopyReport) -> Value {
         .collect();
     json!({
         "copied": counts(report.copied), "present": counts(report.present), "events": report.events,
-        "bytes": report.bytes, "damaged": damage(&report.damaged), "refused": refused,
+        "bytes": report.bytes, "blobs": report.blobs, "blob_bytes": report.blob_bytes, "damaged": damage(&report.damaged), "refused": refused,
     })
 }
