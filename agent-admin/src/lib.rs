@@ -5,13 +5,14 @@
 //!  Storage of   ├─ salvage ─▶ new session from the readable part of a damaged one
 //!  one tenant ──┼─ copy ─────▶ another Storage, of any backend           (repeat it to continue)
 //!               ├─ manifest ─▶ one session as one JSON document ──▶ any store
+//!               ├─ archive ──▶ one session with its blobs, as a tar file ──▶ any store
 //!               └─ audited ──▶ the same Storage, which records its changes
 //! ```
 //!
 //! - [`verify`](verify::verify()) reads everything and reports damage.
 //! - [`salvage`](salvage::salvage()) recovers the readable part of a damaged session, which stays unchanged.
 //! - [`copy`] copies a tenant from one backend to another, and verifies the written data.
-//! - [`manifest`] exports a session as one document with a checksum, and imports it.
+//! - [`manifest`] exports a session as one document with a checksum, and imports it; [`archive`] does so with its blobs.
 //! - [`audit`] records administrative operations and their actors.
 //!
 //! All of them work through the traits of `agent-core`, so they accept the stores of any backend, several tenants one
@@ -35,8 +36,8 @@
 //! assert!(StoreCopy::new(agent.storage().clone(), backup.clone()).run().await?.is_whole());
 //!
 //! // One session as one document, the same from both stores.
-//! let document = Manifest::export(&*agent.storage().sessions, chat.id()).await?.to_json();
-//! assert_eq!(Manifest::export(&*backup.sessions, chat.id()).await?.to_json(), document);
+//! let document = Manifest::export(&*agent.storage().sessions, chat.id()).await?.to_json()?;
+//! assert_eq!(Manifest::export(&*backup.sessions, chat.id()).await?.to_json()?, document);
 //! # Ok(()) }
 //! ```
 //!
@@ -44,6 +45,7 @@
 //! tokio for files, SQLite and S3, any for memory. The program `chat` offers the same operations on the command line;
 //! `docs/operations.md` describes the nightly job, alerts and the repair of damage.
 
+pub mod archive;
 pub mod audit;
 mod blobs;
 pub mod copy;

@@ -13,10 +13,10 @@
 //! let session = SessionStoreExt::create(&here, &effects, new).await?;
 //! here.append(&effects, session.id, session.head, vec![NewEvent::user_message("hello")]).await?;
 //!
-//! let document = Manifest::export(&here, session.id).await?.to_json();
+//! let document = Manifest::export(&here, session.id).await?.to_json()?;
 //! let imported = Manifest::parse(&document)?.import(&there).await?;
 //! assert_eq!(imported.session, SessionStore::load(&here, session.id).await?);
-//! assert_eq!(Manifest::export(&there, session.id).await?.to_json(), document);
+//! assert_eq!(Manifest::export(&there, session.id).await?.to_json()?, document);
 //! # Ok(()) }
 //! ```
 //!
@@ -31,16 +31,22 @@
 //! - `ancestors`, if the session was made from others: for each, parents first, its `session` and its shared `events`;
 //! - `crc32c`: eight lower-case hexadecimal digits, computed over the bytes before `,"crc32c":`.
 //!
+//! A session whose events name blobs is exported as an [archive](crate::archive), which contains this document.
+//!
 //! The events are authoritative: the imported record is computed from them. `docs/schemas/session.json` is the JSON
 //! Schema of the document.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::TryStreamExt;
+use futures::stream::BoxStream;
 use serde::Deserialize;
 
+use crate::archive::{self, WantedBlob};
+use crate::blobs;
 use agent_core::commit::{Commit, apply_untrusted};
 use agent_core::event::Event;
 use agent_core::json::{JsonFault, RawJson, check_document};
@@ -49,7 +55,7 @@ use agent_core::session::Session;
 use agent_core::state::SessionState;
 use agent_core::store::{HiddenSession, own_events};
 use agent_core::{
-    Error, ErrorKind, EventId, Plan, Result, Seq, SessionId, SessionStore, SessionStoreExt, plan,
+    BlobName, Error, ErrorKind, EventId, Plan, Result, Seq, SessionId, SessionStore, SessionStoreExt, plan,
 };
 
 /// Version of the document format that is written, and the only one that is read. Format 1 was never released.
@@ -96,6 +102,8 @@ pub struct Imported {
     pub outcome: ImportOutcome,
     /// Number of events that were written, including those of ancestors.
     pub events: u64,
+    /// Number of blobs that were stored, also of those that existed and were stored again.
+    pub blobs: u64,
 }
 
 /// Effect of an import.
@@ -106,7 +114,7 @@ pub enum ImportOutcome {
     New,
     /// The session or an ancestor existed in part, and was completed.
     Completed,
-    /// The session existed with all events of the document; nothing was written.
+    /// The session existed with all events of the document; no event was written.
     Present,
 }
 
@@ -242,7 +250,8 @@ impl Manifest {
     /// document first; `Corrupt` if its ancestors cannot be as the document says; `Denied` for an id of version 8,
     /// which is derived from a name; `InvalidInput` for an event that cannot occur in a log; `LimitExceeded` for a
     /// commit that is larger than a store accepts; `Unsupported` for data that only a newer version of this library
-    /// understands.
+    /// understands; `BlobMissing` if the events name blobs, whose bytes are only in the [archive](crate::archive), and the
+    /// store does not have them for this session.
     ///
     /// During the writes: `Conflict` if another process wrote to the session meanwhile; `Deleted` if its parent was deleted in the
     /// store; errors of [`SessionStoreExt::commit_with_retry`].
@@ -287,7 +296,17 @@ impl Manifest {
     }
 
     async fn import_to<S: SessionStore + ?Sized>(&self, store: &S, completes: bool) -> Result<Imported> {
-        let id = self.session.id;
+        let import = self.prepare(store, completes).await?;
+        import.check_blobs(store).await?;
+        import.write(store).await
+    }
+
+    /// Checks the whole document against the store. Writes nothing.
+    pub(crate) async fn prepare<S: SessionStore + ?Sized>(
+        &self,
+        store: &S,
+        completes: bool,
+    ) -> Result<Import<'_>> {
         let members = self.check_family(store).await?;
         if let Some(hidden) = members.iter().find(|member| !completes && HiddenSession::may_have(member.id)) {
             return Err(Error::new(
@@ -304,7 +323,7 @@ impl Manifest {
         let own = self.missing_events(store).await?;
         let existed = own.there.is_some();
         missing.push(own);
-        let events = missing.iter().map(|missing| missing.rest.len() as u64).sum();
+        let blobs = self.wanted_blobs(&missing)?;
         // Everything is planned before anything is stored, so that a refused document leaves nothing behind.
         for Missing { id, there, rest } in &mut missing {
             for commit in commits(*id, rest) {
@@ -313,27 +332,107 @@ impl Manifest {
                 }
             }
         }
-        for Missing { id, rest, .. } in missing {
-            for commit in commits(id, rest) {
-                store.commit_with_retry(commit?).await?;
+        Ok(Import { session: &self.session, missing, existed, blobs })
+    }
+
+    /// Returns the blobs that the events name. Of ancestors, only those of missing events are stored.
+    fn wanted_blobs(&self, missing: &[Missing<'_>]) -> Result<BTreeMap<BlobName, WantedBlob>> {
+        let mut wanted: BTreeMap<_, WantedBlob> = BTreeMap::new();
+        for (id, events) in self.members() {
+            let rest =
+                missing.iter().find(|missing| missing.id == id).map_or(0, |missing| missing.rest.len());
+            for (n, event) in events.iter().enumerate() {
+                let is_missing = n >= events.len() - rest;
+                for name in &event.blobs {
+                    let blob = wanted.entry(*name).or_default();
+                    if is_missing || id == self.session.id {
+                        blob.owners.insert(id);
+                    }
+                    if is_missing {
+                        blob.needed_by.insert(id);
+                    }
+                }
+                for (name, bytes) in blobs::stated_sizes(event) {
+                    // An event that does not name the blobs of its payload is refused when it is planned.
+                    let Some(blob) = wanted.get_mut(&name) else { continue };
+                    if blob.stated.is_some_and(|stated| stated != bytes) {
+                        return Err(Error::corrupt(format!(
+                            "event {} of session {id} states another size of blob {name} than an event before it; export \
+                             the session again",
+                            event.seq
+                        )));
+                    }
+                    blob.stated = Some(bytes);
+                }
             }
         }
-        let imported = store.load(id).await?;
-        if imported.head != self.session.head {
-            return Err(Error::new(
-                ErrorKind::Conflict { head: Some(imported.head) },
-                format!(
-                    "session {id} is at event {}, not at {}; another process is writing to it",
-                    imported.head, self.session.head
-                ),
-            ));
+        Ok(wanted)
+    }
+
+    /// Returns the sessions of the document with their events, parents first.
+    fn members(&self) -> impl Iterator<Item = (SessionId, &[Event])> {
+        let ancestors = self.ancestors.iter().map(|ancestor| (ancestor.session, &*ancestor.events));
+        ancestors.chain([(self.session.id, &*self.events)])
+    }
+
+    /// Returns the names of the blobs that the events of the document name, those of ancestors included.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// # chat.prompt("Hello").await?.finish().await?;
+    /// use agent_admin::manifest::Manifest;
+    ///
+    /// let manifest = Manifest::export(&*agent.storage().sessions, chat.id()).await?;
+    /// assert!(manifest.blobs().is_empty(), "a document is enough");
+    /// # Ok(()) }
+    /// ```
+    pub fn blobs(&self) -> BTreeSet<BlobName> {
+        self.members().flat_map(|(_, events)| events).flat_map(|event| &event.blobs).copied().collect()
+    }
+
+    /// Returns the session with its blobs as an [archive](crate::archive), in pieces. `store` is the one from which the
+    /// session was exported.
+    ///
+    /// Reads one blob after another while the pieces are read, and holds at most 4 MiB of it. An error ends the pieces;
+    /// what was written until then is no archive.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// # chat.prompt("Hello").await?.finish().await?;
+    /// use agent_admin::archive::is_archive;
+    /// use agent_admin::manifest::Manifest;
+    /// use futures::TryStreamExt;
+    ///
+    /// let sessions = &*agent.storage().sessions;
+    /// let manifest = Manifest::export(sessions, chat.id()).await?;
+    /// let mut pieces = manifest.to_archive(sessions)?;
+    /// assert!(is_archive(&pieces.try_next().await?.unwrap()));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `LimitExceeded` if the document is larger than [`DOCUMENT_MAX_BYTES`](crate::archive::DOCUMENT_MAX_BYTES). In
+    /// the pieces: `Corrupt` for a lost or damaged blob; errors of the store.
+    pub fn to_archive<'a, S: SessionStore + ?Sized>(
+        &self,
+        store: &'a S,
+    ) -> Result<BoxStream<'a, Result<Bytes>>> {
+        let mut owners = BTreeMap::new();
+        for (id, events) in self.members() {
+            owners.extend(events.iter().flat_map(|event| &event.blobs).map(|name| (*name, id)));
         }
-        let outcome = match (existed, events) {
-            (false, _) => ImportOutcome::New,
-            (true, 0) => ImportOutcome::Present,
-            (true, _) => ImportOutcome::Completed,
-        };
-        Ok(Imported { session: imported, outcome, events })
+        archive::write(store, self.document(), owners)
     }
 
     /// Returns the missing parts of the session's ancestors, whose records are the first of `members`.
@@ -446,11 +545,25 @@ impl Manifest {
     /// # chat.prompt("Hello").await?.finish().await?;
     /// use agent_admin::manifest::Manifest;
     ///
-    /// let document = Manifest::export(&*agent.storage().sessions, chat.id()).await?.to_json();
+    /// let document = Manifest::export(&*agent.storage().sessions, chat.id()).await?.to_json()?;
     /// assert!(document.starts_with(r#"{"format":2,"kind":"session","session":{"#));
     /// # Ok(()) }
     /// ```
-    pub fn to_json(&self) -> String {
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if events name blobs, which the document cannot contain: use [`to_archive`](Self::to_archive).
+    pub fn to_json(&self) -> Result<String> {
+        match self.blobs().len() {
+            0 => Ok(self.document()),
+            count => Err(Error::invalid(format!(
+                "session {} has {count} blobs, which a JSON document cannot contain; export it as an archive (to_archive)",
+                self.session.id
+            ))),
+        }
+    }
+
+    fn document(&self) -> String {
         let mut out = format!(
             "{{\"format\":{MANIFEST_FORMAT},\"kind\":\"{KIND}\",\"session\":{},\n\"events\":[",
             self.session.to_json()
@@ -483,7 +596,7 @@ impl Manifest {
     /// use agent_admin::manifest::Manifest;
     ///
     /// let manifest = Manifest::export(&*agent.storage().sessions, chat.id()).await?;
-    /// let document = manifest.to_json();
+    /// let document = manifest.to_json()?;
     /// assert_eq!(Manifest::parse(&document)?, manifest);
     /// // The checksum covers every byte.
     /// assert!(Manifest::parse(&document.replace("Hello", "Hallo")).is_err());
@@ -521,6 +634,73 @@ impl Manifest {
             read_session(session, &events).map(|(_, events)| Ancestor { session, events })
         });
         Ok(Self { session: Arc::new(session), events, ancestors: ancestors.collect::<Result<_>>()? })
+    }
+}
+
+/// Document that was checked against a store, and can be written to it.
+pub(crate) struct Import<'a> {
+    session: &'a Session,
+    missing: Vec<Missing<'a>>,
+    existed: bool,
+    /// Blobs that the events of the document name.
+    pub(crate) blobs: BTreeMap<BlobName, WantedBlob>,
+}
+
+impl Import<'_> {
+    /// Checks that the store has all blobs that the missing events name, since the document has none.
+    async fn check_blobs<S: SessionStore + ?Sized>(&self, store: &S) -> Result<()> {
+        let mut there: BTreeMap<SessionId, BTreeMap<BlobName, u64>> = BTreeMap::new();
+        let mut missing = Vec::new();
+        for (name, blob) in &self.blobs {
+            for id in &blob.needed_by {
+                if !there.contains_key(id) {
+                    there.insert(*id, blobs::sizes(store, *id).await?);
+                }
+                let found = there.get(id).and_then(|there| there.get(name));
+                if found.is_none_or(|found| blob.stated.is_some_and(|stated| stated != *found)) {
+                    missing.push(*name);
+                    break;
+                }
+            }
+        }
+        let (id, count) = (self.session.id, missing.len());
+        if count == 0 {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::BlobMissing { blobs: missing },
+            format!(
+                "the document of session {id} names {count} blobs whose bytes are neither in it nor in this store; import \
+                 the archive of the session, which contains them"
+            ),
+        ))
+    }
+
+    /// Writes the missing events.
+    pub(crate) async fn write<S: SessionStore + ?Sized>(self, store: &S) -> Result<Imported> {
+        let id = self.session.id;
+        let events = self.missing.iter().map(|missing| missing.rest.len() as u64).sum();
+        for Missing { id, rest, .. } in self.missing {
+            for commit in commits(id, rest) {
+                store.commit_with_retry(commit?).await?;
+            }
+        }
+        let imported = store.load(id).await?;
+        if imported.head != self.session.head {
+            return Err(Error::new(
+                ErrorKind::Conflict { head: Some(imported.head) },
+                format!(
+                    "session {id} is at event {}, not at {}; another process is writing to it",
+                    imported.head, self.session.head
+                ),
+            ));
+        }
+        let outcome = match (self.existed, events) {
+            (false, _) => ImportOutcome::New,
+            (true, 0) => ImportOutcome::Present,
+            (true, _) => ImportOutcome::Completed,
+        };
+        Ok(Imported { session: imported, outcome, events, blobs: 0 })
     }
 }
 

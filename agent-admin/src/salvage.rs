@@ -5,15 +5,18 @@ use std::sync::Arc;
 
 use tracing::instrument;
 
+use crate::blobs;
 use crate::walk::{Step, Walk};
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, Precondition, Trigger};
-use agent_core::event::{DocumentWritten, Event, EventPayload, NewEvent, SystemMessage, ToolResult};
-use agent_core::model::{Actor, CallId};
+use agent_core::commit::{COMMIT_MAX_BLOBS, Commit, Precondition, Trigger};
+use agent_core::event::{
+    DocumentWritten, Event, EventPayload, Message, NewEvent, Part, SystemMessage, ToolResult,
+};
+use agent_core::model::{Actor, CallId, Lineage};
 use agent_core::session::{NewSession, OPEN_CALLS_MAX, Session};
 use agent_core::state::SessionState;
-use agent_core::store::ReadEvents;
-use agent_core::{Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, Storage, WorkspaceId};
+use agent_core::store::{PutBlob, ReadBlob, ReadEvents};
+use agent_core::{BlobName, Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, Storage, WorkspaceId};
 
 pub use crate::gap::LostRange;
 
@@ -32,7 +35,7 @@ pub struct Salvaged {
     pub session: Arc<Session>,
     /// Number of events of the damaged session that could be read.
     pub read: u64,
-    /// Events that could not be read.
+    /// Events that could not be read, or of which a blob could not.
     pub lost: Vec<LostRange>,
 }
 
@@ -40,8 +43,9 @@ pub struct Salvaged {
 ///
 /// The new session is created in the workspace `into`, or by default in that of the damaged session. It receives
 /// messages, thoughts, tool calls with their results, events of the host's own types, and the last version of each
-/// document. Cleared history stays cleared. A system message marks each range that cannot be read; the cause is only in
-/// [`Salvaged::lost`]. No input in the new session waits for a run. The damaged session is not changed.
+/// document, and the blobs that these events name. Cleared history stays cleared. A system message marks each range that
+/// cannot be read; the cause is only in [`Salvaged::lost`], which also has the events of which a blob is lost: a text takes
+/// the place of such a part. Blobs to which the text of a document refers are not copied. No input in the new session waits for a run. The damaged session is not changed.
 ///
 /// Data of runs (states, usage, questions, timers, origins of answers) is not copied: the events get other numbers and may
 /// have gaps, so that no answer follows what its model was given. If the result of a call is lost, the call gets the
@@ -114,6 +118,10 @@ pub async fn salvage(
         visible_from: record.as_ref().map_or(Seq::ZERO, |record| record.visible_from),
         ready: Vec::new(),
         bytes: 0,
+        blobs: 0,
+        from: id,
+        lineage: record.as_ref().map(|record| record.lineage.clone()).unwrap_or_default(),
+        lost: Vec::new(),
         open: Vec::new(),
         documents: BTreeMap::new(),
     };
@@ -132,6 +140,8 @@ pub async fn salvage(
             }
         }
     }
+    gaps.append(&mut saved.lost);
+    gaps.sort_by_key(|gap| gap.first);
     Ok(Salvaged { session: saved.finish().await?, read, lost: gaps })
 }
 
@@ -164,6 +174,14 @@ struct Saved<'a> {
     visible_from: Seq,
     ready: Vec<NewEvent>,
     bytes: usize,
+    /// Number of blobs that these events name.
+    blobs: usize,
+    /// Damaged session.
+    from: SessionId,
+    /// Its ancestors.
+    lineage: Lineage,
+    /// Events of which a blob is lost.
+    lost: Vec<LostRange>,
     /// Calls without a result so far, in order.
     open: Vec<CallId>,
     /// Last version of each document, with its author.
@@ -208,10 +226,50 @@ impl Saved<'_> {
         let mut new =
             NewEvent::new(event.kind.clone(), event.payload.clone()).with_actor(event.actor.clone());
         new.extra = event.extra.clone();
-        self.add(new).await
+        self.blobs(event, &mut new).await?;
+        self.add_with_blobs(new, event.blobs.len()).await
+    }
+
+    /// Brings the blobs that an event names. What is said of a lost one takes the place of its part.
+    async fn blobs(&mut self, event: &Event, new: &mut NewEvent) -> Result<()> {
+        let (mut kept, mut lost) = (Vec::new(), Vec::new());
+        for name in &event.blobs {
+            let (owner, _) = self.lineage.locate(self.from, event.seq);
+            let put = async {
+                let read = self.storage.sessions.read_blob(ReadBlob::new(owner, *name)).await?;
+                self.storage.sessions.put_blob(PutBlob::new(self.session.id, read.blob, read.content)).await
+            };
+            match put.await {
+                Ok(()) => kept.push(*name),
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt) => {
+                    let reason = format!("blob {name}, which it names, is lost or damaged");
+                    self.lost.push(LostRange { first: event.seq, last: event.seq, reason });
+                    lost.push(*name);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if !lost.is_empty() {
+            new.payload = without_blobs(event.decode()?, &lost).to_json();
+        }
+        // Those that the payload names are found there.
+        let mut event = event.clone();
+        event.payload = new.payload.clone();
+        let found = blobs::stated_sizes(&event);
+        new.blobs = kept.into_iter().filter(|name| !found.iter().any(|(found, _)| found == name)).collect();
+        Ok(())
     }
 
     async fn add(&mut self, event: NewEvent) -> Result<()> {
+        self.add_with_blobs(event, 0).await
+    }
+
+    /// Adds an event that names at most this number of blobs.
+    async fn add_with_blobs(&mut self, event: NewEvent, blobs: usize) -> Result<()> {
+        if self.blobs + blobs > COMMIT_MAX_BLOBS {
+            self.store().await?;
+        }
+        self.blobs += blobs;
         self.bytes += event.payload.get().len();
         self.ready.push(event);
         if self.ready.len() >= EVENTS || self.bytes >= BYTES {
@@ -242,7 +300,7 @@ impl Saved<'_> {
 
     async fn store(&mut self) -> Result<()> {
         let events = std::mem::take(&mut self.ready);
-        self.bytes = 0;
+        (self.bytes, self.blobs) = (0, 0);
         if events.is_empty() {
             return Ok(());
         }
@@ -253,4 +311,46 @@ impl Saved<'_> {
         self.session = self.storage.sessions.commit_with_retry(commit).await?.session;
         Ok(())
     }
+}
+
+/// Returns a payload with a text in the place of each part whose blob is lost.
+fn without_blobs(mut payload: EventPayload, lost: &[BlobName]) -> EventPayload {
+    let replace = |part: &mut Part| {
+        let is_lost = blobs::blob_of(part).is_some_and(|(name, _)| lost.contains(&name));
+        if is_lost && let Some(line) = part.text_view("") {
+            *part = Part::text(format!("[Lost: {}]", line.trim_matches(['[', ']'])));
+        }
+    };
+    match &mut payload {
+        EventPayload::UserMessage(message)
+        | EventPayload::UserDefineOutcome(message)
+        | EventPayload::AgentMessage(message)
+        | EventPayload::AgentThinking(message) => {
+            let (text, mut parts) = (message.text.clone(), std::mem::take(&mut message.parts));
+            for part in &mut parts {
+                // Texts are spelled out, since there are several now.
+                if matches!(part, Part::Text { text: None, .. }) {
+                    *part = Part::text(&text);
+                }
+                replace(part);
+            }
+            let Message { text, parts, .. } = Message::of_parts(parts);
+            (message.text, message.parts) = (text, parts);
+            // They refer to places in the text, and to all that was there.
+            message.citations.clear();
+            (message.native, message.shown) = (None, None);
+        }
+        EventPayload::AgentPart(part) => {
+            replace(&mut part.content);
+            part.native = None;
+        }
+        EventPayload::AgentToolResult(result) | EventPayload::UserCustomToolResult(result) => {
+            result.content.iter_mut().for_each(replace);
+            if result.full.as_ref().is_some_and(|full| full.sha256.is_some_and(|name| lost.contains(&name))) {
+                result.full = None;
+            }
+        }
+        _ => {}
+    }
+    payload
 }

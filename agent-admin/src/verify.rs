@@ -1,19 +1,20 @@
 //! Verification: reads all data of a tenant, and reports what is wrong.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use futures::TryStreamExt;
 use tracing::instrument;
 
+use crate::blobs;
 use crate::walk::{Step, Walk};
 use agent_core::event::Event;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::state::SessionState;
 use agent_core::store::{
-    BindingQuery, Damaged, HiddenSession, PAGE_MAX, ReadEvents, SessionQuery, WorkspaceQuery, pages,
+    BindingQuery, Damaged, HiddenSession, PAGE_MAX, ReadBlob, ReadEvents, SessionQuery, WorkspaceQuery, pages,
 };
-use agent_core::{Error, ErrorKind, Result, Seq, SessionId, Storage, WorkspaceId};
+use agent_core::{BlobName, Error, ErrorKind, Result, Seq, SessionId, Storage, WorkspaceId};
 
 /// Result of a verification: counts of what was read, and the findings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct Verification {
     pub sessions: u64,
     /// Number of their events that could be read.
     pub events: u64,
+    /// Number of blobs that events name and that could be read.
+    pub blobs: u64,
     /// Number of devices that are bound.
     pub bindings: u64,
     /// Findings, in the order in which they were found.
@@ -112,7 +115,8 @@ impl FindingKind {
 
 /// Verifies all data of the tenant, and returns counts and findings. Writes nothing.
 ///
-/// The function reads every record, configuration and event, so that each checksum of the store is checked. It compares
+/// The function reads every record, configuration, event and blob that an event names, so that each checksum of the store
+/// is checked. Blobs that no event names are no finding: `WorkspaceManager::gc` removes them. It compares
 /// every session's record and its entry in the list with the fold of its log, and checks that every referenced object
 /// exists. The store also [checks](agent_core::SessionStore::check) its own structures. Other processes may write
 /// meanwhile: their changes are not findings. `progress` is called after each object with the result so far.
@@ -259,12 +263,13 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
     /// Reads a session's whole log and folds it.
     async fn log(&mut self, name: &str, record: &Session) -> Result<()> {
         let mut walk = Walk::own(&*self.storage.sessions, record.id, record.lineage.base(), record.head);
-        let (mut folded, mut whole) = (None, true);
+        let (mut folded, mut whole, mut blobs) = (None, true, BTreeMap::new());
         loop {
             match walk.next().await {
                 Ok(None) => break,
                 Ok(Some(Step::Event(event))) => {
                     self.so_far.events += 1;
+                    note_blobs(&mut blobs, &event);
                     if whole && let Err(error) = fold(&mut folded, record.id, &event) {
                         whole = false;
                         self.so_far.found(FindingKind::Damaged, name, error);
@@ -289,12 +294,37 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
         if whole && folded.as_ref() != Some(record) {
             self.so_far.found(FindingKind::Differs, name, "its record differs from its log");
         }
+        self.blobs(name, record.id, blobs).await
+    }
+
+    /// Reads the blobs that events of a log name.
+    async fn blobs(&mut self, name: &str, id: SessionId, named: NamedBlobs) -> Result<()> {
+        for (blob, (seq, stated)) in named {
+            let why = match read_whole(self.storage, id, blob).await {
+                Ok(bytes) if stated.is_none_or(|stated| stated == bytes) => {
+                    self.so_far.blobs += 1;
+                    continue;
+                }
+                Ok(bytes) => format!("it has {bytes} bytes, and the event states another number"),
+                // Its session may have been purged meanwhile.
+                Err(error) if *error.kind() == ErrorKind::NotFound && self.is_deleted(id).await? => {
+                    return Ok(());
+                }
+                Err(error) if *error.kind() == ErrorKind::NotFound => "it is lost".to_owned(),
+                Err(error) if *error.kind() == ErrorKind::Corrupt => error.to_string(),
+                Err(error) => return Err(error),
+            };
+            let detail =
+                format!("blob {blob}, which event {seq} names: {why}; put it again, or salvage the session");
+            self.so_far.found(FindingKind::Damaged, name, detail);
+        }
         Ok(())
     }
 
     /// Checks that the remaining log of a deleted session is intact.
     async fn what_is_left(&mut self, name: &str, record: &Session) -> Result<()> {
         let mut next = Some(ReadEvents::first(PAGE_MAX).with_after(record.lineage.base()));
+        let mut blobs = BTreeMap::new();
         while let Some(read) = next {
             let page = match self.storage.sessions.read(record.id, read).await {
                 Err(error) if *error.kind() == ErrorKind::Corrupt => {
@@ -305,7 +335,20 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
             };
             self.so_far.events += page.events.len() as u64;
             self.so_far.damaged(&page.damaged);
+            page.events.iter().for_each(|event| note_blobs(&mut blobs, event));
             next = page.next;
+        }
+        for (blob, (seq, _)) in blobs {
+            match read_whole(self.storage, record.id, blob).await {
+                Ok(_) => self.so_far.blobs += 1,
+                // It may have been purged meanwhile.
+                Err(error) if *error.kind() == ErrorKind::NotFound => {}
+                Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                    let detail = format!("blob {blob}, which event {seq} names: {error}");
+                    self.so_far.found(FindingKind::Damaged, name, detail);
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -408,4 +451,27 @@ fn fold(folded: &mut Option<Session>, id: SessionId, event: &Event) -> Result<()
         None => Session::begin(id, event).map(|session| *folded = Some(session)),
         Some(session) => session.apply(event),
     }
+}
+
+/// Blobs that the events of a log name: the first such event, and the number of bytes that an event states.
+type NamedBlobs = BTreeMap<BlobName, (Seq, Option<u64>)>;
+
+fn note_blobs(named: &mut NamedBlobs, event: &Event) {
+    for name in &event.blobs {
+        named.entry(*name).or_insert((event.seq, None));
+    }
+    if !event.blobs.is_empty() {
+        for (name, bytes) in blobs::stated_sizes(event) {
+            if let Some((_, stated)) = named.get_mut(&name) {
+                *stated = Some(bytes);
+            }
+        }
+    }
+}
+
+/// Reads a blob to its end, which checks its hash; returns the number of its bytes.
+async fn read_whole(storage: &Storage, id: SessionId, name: BlobName) -> Result<u64> {
+    let mut read = storage.sessions.read_blob(ReadBlob::new(id, name)).await?;
+    while read.content.try_next().await?.is_some() {}
+    Ok(read.blob.bytes)
 }

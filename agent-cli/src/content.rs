@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use agent_core::store::{BLOB_CHUNK_BYTES, BlobInfo, BlobStream};
 use agent_core::{Error, ErrorKind};
-use futures::{StreamExt, stream};
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
 use tempfile::NamedTempFile;
 use tokio::task::spawn_blocking;
 
@@ -29,6 +30,20 @@ impl Content {
         let (path, copy) = opened.map_err(|error| Failure::new(1, "failed", error.to_string()))??;
         let info = BlobInfo::of_stream(pieces(path.clone())).await?;
         Ok(Self { info, path, _copy: copy })
+    }
+
+    /// Returns the first piece of the bytes; an empty one if there are none.
+    pub(crate) async fn start(&self) -> Result<Bytes, Failure> {
+        Ok(self.open().try_next().await?.unwrap_or_default())
+    }
+
+    /// Returns all bytes in memory.
+    pub(crate) async fn bytes(&self) -> Result<Vec<u8>, Failure> {
+        let (mut pieces, mut bytes) = (self.open(), Vec::new());
+        while let Some(piece) = pieces.try_next().await? {
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes)
     }
 
     /// Returns the bytes from their beginning.

@@ -624,6 +624,13 @@ pub(crate) fn sweep(
         }
     }
     let mut swept = SweptBlobs::default();
+    // Most sessions have no blobs; they are neither opened nor locked.
+    let of_session = of_session
+        && match sessions::folder(tenant, cell, id) {
+            Ok(session) => is_there(env, &session.join(layout::BLOBS))?,
+            Err(error) if *error.kind() == ErrorKind::NotFound => false,
+            Err(error) => return Err(error),
+        };
     if of_session {
         slot.check_poison(id)?;
         if open_session(tenant, slot, id)? {

@@ -1,27 +1,31 @@
 //! `chat session`.
 
-use agent_admin::salvage;
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use agent_admin::manifest::{ImportOutcome, Manifest};
+use agent_admin::archive::{Archive, is_archive};
+use agent_admin::manifest::{ImportOutcome, Imported, Manifest};
+use agent_admin::salvage;
 use agent_core::event::NewEvent;
 use agent_core::json::{RawFields, RawJson};
 use agent_core::model::Patch;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::state::SessionState;
 use agent_core::store::{Cursor, Damaged, SessionQuery};
-use agent_core::{Error, ErrorKind, Seq, SessionId, SessionStoreExt, WorkspaceId};
+use agent_core::{Error, ErrorKind, Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId};
+use bytes::Bytes;
 use clap::Subcommand;
+use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
 use super::consent::Consent;
-use super::output::{damage, line, page_of, put, raw};
+use super::output::{damage, line, page_of, put_bytes, raw};
 use super::site::Site;
 use super::tenants::AllTenants;
-use crate::bounded::{DOCUMENT_MAX, read_text};
+use crate::bounded::DOCUMENT_MAX;
 use crate::chat::counted;
+use crate::content::Content;
 use crate::failure::Failure;
 use crate::help::examples;
 use crate::screen::spoken;
@@ -65,7 +69,7 @@ pub(crate) enum SessionCommand {
         #[arg(long, value_name = "N", default_value = "10")]
         turns: usize,
     },
-    /// Export a session with all its events as one JSON document
+    /// Export a session with all its events: as one JSON document, or as a tar archive if it has blobs
     #[command(after_help = examples!("chat session export ID --output session.json"))]
     Export {
         /// Session id
@@ -74,13 +78,13 @@ pub(crate) enum SessionCommand {
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// Import a session from a JSON document
+    /// Import a session from a JSON document or a tar archive
     ///
     /// The session keeps its id. If it exists with the same events, nothing is written; if an earlier import was
     /// interrupted, it is completed. A session is never overwritten. Creates the store if it does not exist.
     #[command(after_help = examples!("chat session import session.json", "chat session import - < session.json"))]
     Import {
-        /// Document to read; - for standard input
+        /// Document or archive to read; - for standard input
         file: PathBuf,
         /// Also complete ancestors that an interrupted import left incomplete; only for trusted documents
         #[arg(long)]
@@ -327,45 +331,96 @@ fn fields(session: &Session) -> [(&'static str, String); 12] {
 }
 
 async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result<(), Failure> {
-    let document = Manifest::export(&*site.storage.sessions, id).await?.to_json();
+    let sessions = &*site.storage.sessions;
+    let manifest = Manifest::export(sessions, id).await?;
+    let blobs = manifest.blobs().len() as u64;
+    let mut pieces = match blobs {
+        0 => stream::iter([Ok(Bytes::from(manifest.to_json()?))]).boxed(),
+        _ => manifest.to_archive(sessions)?,
+    };
     let Some(file) = output else {
-        put(&document);
+        if blobs > 0 && io::stdout().is_terminal() {
+            return Err(Failure::new(
+                1,
+                "invalid_input",
+                format!(
+                    "session {id} has {}, so its export is a tar archive, which is not shown on a terminal; give --output \
+                     FILE, or redirect the output",
+                    counted(blobs, "blob")
+                ),
+            ));
+        }
+        while let Some(piece) = pieces.try_next().await? {
+            put_bytes(&piece);
+        }
         return Ok(());
     };
-    let failed = |error: std::io::Error| Failure::of_file("write", file, &error);
+    let failed = |error: io::Error| Failure::of_file("write", file, &error);
     // Only the owner may read a conversation.
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut written = options.open(file).map_err(failed)?;
-    if let Err(error) = written.write_all(document.as_bytes()).and_then(|()| written.sync_all()) {
+    let mut bytes = 0;
+    let write = async {
+        while let Some(piece) = pieces.try_next().await? {
+            written.write_all(&piece).map_err(failed)?;
+            bytes += piece.len();
+        }
+        written.sync_all().map_err(failed)
+    };
+    if let Err(failure) = write.await {
         // An incomplete file would be in the way of the next attempt.
         let _ = std::fs::remove_file(file);
-        return Err(failed(error));
+        return Err(failure);
     }
+    let with = if blobs > 0 { format!(", with {}", counted(blobs, "blob")) } else { String::new() };
     site.out.result(
-        &json!({"session": id, "file": file, "bytes": document.len()}),
-        &format!("exported session {id} to {} ({} bytes)", file.display(), document.len()),
+        &json!({"session": id, "file": file, "bytes": bytes, "blobs": blobs}),
+        &format!("exported session {id} to {} ({bytes} bytes{with})", file.display()),
     );
     Ok(())
 }
 
-async fn import(site: &Site<'_>, file: &Path, with_ancestors: bool) -> Result<(), Failure> {
-    let text = read_text(file, DOCUMENT_MAX)?;
-    let document = Manifest::parse(&text).map_err(|error| match file == Path::new("-") {
-        true => error.about("standard input"),
-        false => error.about(file.display()),
-    })?;
-    let sessions = &*site.storage.sessions;
-    let imported = match with_ancestors {
+/// Imports the document or archive in a file.
+async fn read_and_import(
+    sessions: &dyn SessionStore,
+    file: &Path,
+    with_ancestors: bool,
+) -> Result<Imported, Failure> {
+    let content = Content::of(file).await?;
+    let name = match file == Path::new("-") {
+        true => "standard input".to_owned(),
+        false => file.display().to_string(),
+    };
+    let about = |error: Error| error.about(&name);
+    if is_archive(&content.start().await?) {
+        let archive = Archive::open(content.open()).await.map_err(about)?;
+        return Ok(match with_ancestors {
+            true => archive.import_with_ancestors(sessions).await?,
+            false => archive.import(sessions).await?,
+        });
+    }
+    if content.info.bytes > DOCUMENT_MAX {
+        let text = format!("{name} is too large: the maximum is {DOCUMENT_MAX} bytes");
+        return Err(Failure::new(1, "limit_exceeded", text));
+    }
+    let text = String::from_utf8(content.bytes().await?)
+        .map_err(|_| Failure::new(1, "failed", format!("cannot read {name}: it is not UTF-8 text")))?;
+    let document = Manifest::parse(&text).map_err(about)?;
+    Ok(match with_ancestors {
         true => document.import_with_ancestors(sessions).await?,
-        false => document.import(sessions).await.map_err(|error| {
-            let failure = Failure::from(error);
+        false => document.import(sessions).await?,
+    })
+}
+
+async fn import(site: &Site<'_>, file: &Path, with_ancestors: bool) -> Result<(), Failure> {
+    let imported =
+        read_and_import(&*site.storage.sessions, file, with_ancestors).await.map_err(|failure| {
             // The library names its method; the program has an option instead.
             Failure { text: failure.text.replace("import_with_ancestors", "--with-ancestors"), ..failure }
-        })?,
-    };
+        })?;
     let (session, events) = (&imported.session, counted(imported.events, "event"));
     let missing = match site.storage.workspaces.load(session.workspace).await {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Deleted) => Some(error),
@@ -374,6 +429,7 @@ async fn import(site: &Site<'_>, file: &Path, with_ancestors: bool) -> Result<()
     let mut whole = value(&session.to_json())?;
     whole.insert("outcome", raw(&imported.outcome.name()));
     whole.insert("events_written", raw(&imported.events));
+    whole.insert("blobs_written", raw(&imported.blobs));
     whole.insert("workspace_exists", raw(&missing.is_none()));
     site.out.result(&whole, &session.id.to_string());
     site.out.note(&match imported.outcome {

@@ -233,7 +233,7 @@ async fn gc(site: &Site<'_>, days: u64, dry_run: bool, watch: u64) -> Result<(),
     let whole = json!({
         "dry_run": dry_run, "examined": report.examined, "collected": report.collected,
         "finished": report.finished, "orphans": report.orphans, "unbound": report.unbound,
-        "retained": retained, "damaged": damage(&report.damaged),
+        "retained": retained, "damaged": damage(&report.damaged), "blobs": report.blobs,
     });
     let rows = gc_rows(&report, days, dry_run);
     if !rows.is_empty() || site.out.is_json() {
@@ -261,6 +261,17 @@ fn gc_rows(report: &GcReport, days: u64, dry_run: bool) -> Vec<Vec<String>> {
     rows.extend(report.orphans.iter().map(|id| row(format!("session {id}"), "deleted", left)));
     let devices = |id: &WorkspaceId| format!("devices of workspace {id}");
     rows.extend(report.unbound.iter().map(|id| row(devices(id), "unbound", left)));
+    if report.blobs.blobs > 0 {
+        let why = format!("no event names them ({} bytes)", report.blobs.bytes);
+        rows.push(row(counted(report.blobs.blobs, "blob"), "removed", &why));
+    }
+    if report.blobs.unfinished > 0 {
+        let why = format!(
+            "may still be written ({} bytes); if not, removed an hour later",
+            report.blobs.unfinished
+        );
+        rows.push(vec!["unfinished blobs".to_owned(), "kept".to_owned(), why]);
+    }
     for kept in &report.retained {
         rows.push(vec![format!("workspace {}", kept.id), "kept".to_owned(), kept.reason.to_string()]);
     }

@@ -20,7 +20,9 @@ use agent_core::json::RawJson;
 use agent_core::model::{Workspace, WorkspaceStatus};
 use agent_core::session::Session;
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{BindingQuery, Damaged, PAGE_MAX, Purge, SessionQuery, WorkspaceQuery, pages};
+use agent_core::store::{
+    BindingQuery, Damaged, PAGE_MAX, Purge, SessionQuery, SweepBlobs, SweptBlobs, WorkspaceQuery, pages,
+};
 use agent_core::{
     Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, Timestamp, WorkspaceId, WorkspaceStoreExt,
 };
@@ -127,6 +129,8 @@ pub struct GcReport {
     pub retained: Vec<Retained<WorkspaceId>>,
     /// Objects that could not be read, and were not changed.
     pub damaged: Vec<Damaged>,
+    /// Removed blobs that no event named: of sessions, and of ids of which no session was created.
+    pub blobs: SweptBlobs,
 }
 
 /// Workspace that may be removed, as it was when that was found.
@@ -184,10 +188,39 @@ impl Collector<'_> {
             }
         }
         self.collect_orphans(policy.dry_run, &mut report).await?;
+        self.sweep_blobs(policy.dry_run, &mut report).await?;
         // Each list may report the same damage, also on several pages.
         report.damaged.sort();
         report.damaged.dedup();
         Ok(report)
+    }
+
+    /// Removes the blobs that no event names.
+    async fn sweep_blobs(&self, dry_run: bool, report: &mut GcReport) -> Result<()> {
+        let sessions = &self.0.storage.sessions;
+        if sessions.capabilities().blob_max_bytes == 0 {
+            return Ok(());
+        }
+        let sweep =
+            |sweep: SweepBlobs| sessions.sweep_blobs(if dry_run { sweep.with_dry_run() } else { sweep });
+        report.blobs += sweep(SweepBlobs::without_session()).await?;
+        let mut pages =
+            pages(SessionQuery::new().with_hidden().with_limit(PAGE_MAX), |query| sessions.list(query));
+        while let Some(page) = pages.try_next().await? {
+            for session in page.items {
+                match sweep(SweepBlobs::of(session.id)).await {
+                    Ok(swept) => report.blobs += swept,
+                    // It is unknown which blobs a damaged log names.
+                    Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                        report
+                            .damaged
+                            .push(Damaged::new(format!("session {}", session.id), error.to_string()));
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns the workspaces with damage that the list of all sessions reports.

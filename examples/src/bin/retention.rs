@@ -81,7 +81,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let chat = agent.conversation("customer/9").await?;
     chat.prompt(format!("My name is {SECRET}")).await?.finish().await?;
-    let document = Manifest::export(&*agent.storage().sessions, chat.id()).await?.to_json();
+    let document = Manifest::export(&*agent.storage().sessions, chat.id()).await?.to_json()?;
     assert!(document.contains(SECRET));
     let erased = agent.erase_conversation("customer/9").await?;
     println!("exported {} bytes, then erased {} events", document.len(), erased.events);

@@ -72,8 +72,8 @@ fn created(document: &mut Value) -> &mut Value {
 async fn forged_numbers_are_refused_whole() {
     let (here, effects) = (MemoryStore::new(), Effects::default());
     let (session, fork) = family(&here, &effects).await;
-    let own = Manifest::export(&here, session.id).await.unwrap().to_json();
-    let of_fork = Manifest::export(&here, fork.id).await.unwrap().to_json();
+    let own = Manifest::export(&here, session.id).await.unwrap().to_json().unwrap();
+    let of_fork = Manifest::export(&here, fork.id).await.unwrap().to_json().unwrap();
     assert_eq!(
         Manifest::parse(&forged(&own, |_| {})).unwrap().session,
         session,
@@ -216,7 +216,7 @@ async fn cyclic_parents_are_refused() {
     let (here, effects) = (MemoryStore::new(), Effects::default());
     let (session, _) = family(&here, &effects).await;
     let child = here.create_child(&effects, session.id, Patch::new()).await.unwrap();
-    let document = Manifest::export(&here, child.id).await.unwrap().to_json();
+    let document = Manifest::export(&here, child.id).await.unwrap().to_json().unwrap();
     let of_child = serde_json::json!({ "kind": "child", "parent": child.id });
     let circle = forged(&document, |d| {
         let parent = &mut d["ancestors"][0]["events"][0]["data"];

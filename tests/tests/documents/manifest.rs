@@ -60,7 +60,7 @@ async fn a_document_comes_back_byte_for_byte() {
     let (effects, root) = (Effects::default(), tempfile::tempdir().unwrap());
     let memory = MemoryStore::new();
     let session = rich(&memory, &effects).await;
-    let document = Manifest::export(&memory, session.id).await.unwrap().to_json();
+    let document = Manifest::export(&memory, session.id).await.unwrap().to_json().unwrap();
 
     let on_files = files(root.path()).await;
     let imported = Manifest::parse(&document).unwrap().import(&on_files).await.unwrap();
@@ -70,12 +70,12 @@ async fn a_document_comes_back_byte_for_byte() {
     drop(on_files);
     let on_files = files(root.path()).await;
     let again = Manifest::export(&on_files, session.id).await.unwrap();
-    assert_eq!(again.to_json(), document);
+    assert_eq!(again.to_json().unwrap(), document);
     assert_eq!(SessionStore::load(&on_files, session.id).await.unwrap(), session);
 
     let back = MemoryStore::new();
     again.import(&back).await.unwrap();
-    assert_eq!(Manifest::export(&back, session.id).await.unwrap().to_json(), document);
+    assert_eq!(Manifest::export(&back, session.id).await.unwrap().to_json().unwrap(), document);
     let page = SessionStore::list(&back, SessionQuery::new()).await.unwrap();
     assert_eq!(page, SessionStore::list(&memory, SessionQuery::new()).await.unwrap());
     back.append(&effects, session.id, session.head, vec![NewEvent::user_message("on")]).await.unwrap();
@@ -164,7 +164,7 @@ async fn document_of_a_fork_is_self_contained() {
     let early = here.fork(&effects, deep.id, Some(Seq::new(1))).await.unwrap();
     let child = here.create_child(&effects, early.id, Patch::new()).await.unwrap();
     for (id, ancestors) in [(root.id, 0), (fork.id, 1), (deep.id, 2), (early.id, 3), (child.id, 4)] {
-        let document = Manifest::export(&here, id).await.unwrap().to_json();
+        let document = Manifest::export(&here, id).await.unwrap().to_json().unwrap();
         let parsed = Manifest::parse(&document).unwrap();
         assert_eq!(parsed.ancestors.len(), ancestors, "{document}");
         if let [_, of_fork, ..] = &parsed.ancestors[..] {
@@ -176,7 +176,7 @@ async fn document_of_a_fork_is_self_contained() {
         let imported = parsed.import(&there).await.unwrap().session;
         assert_eq!(imported, SessionStore::load(&here, id).await.unwrap());
         assert_eq!(parsed.import(&there).await.unwrap().session, imported, "a second time");
-        assert_eq!(Manifest::export(&there, id).await.unwrap().to_json(), document);
+        assert_eq!(Manifest::export(&there, id).await.unwrap().to_json().unwrap(), document);
         let all = ReadEvents::first(1000);
         assert_eq!(
             there.history(id, all.clone()).await.unwrap(),
@@ -392,7 +392,7 @@ async fn an_older_document_is_refused_by_name() {
 /// A document in which `from` is `to` is refused with `says`, also with the right checksum, and is not called damaged.
 async fn are_refused(cases: &[(&str, &str, &str)]) {
     let (effects, here) = (Effects::default(), MemoryStore::new());
-    let document = Manifest::export(&here, rich(&here, &effects).await.id).await.unwrap().to_json();
+    let document = Manifest::export(&here, rich(&here, &effects).await.id).await.unwrap().to_json().unwrap();
     for (from, to, says) in cases {
         let text = document.replacen(from, to, 1);
         assert_ne!(text, document);
@@ -413,7 +413,7 @@ fn document() -> &'static str {
         let effects = Effects::seeded(7, "2026-02-15T10:30:00Z".parse().unwrap());
         let export = async {
             let id = rich(&here, &effects).await.id;
-            Manifest::export(&here, id).await.unwrap().to_json()
+            Manifest::export(&here, id).await.unwrap().to_json().unwrap()
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.unwrap().block_on(export)

@@ -198,7 +198,7 @@ async fn no_secret_reaches_files_exports_or_logs(site: Site) {
     // Within a run the model is given what it wrote itself, as it wrote it.
     requests.remove(2);
     assert_hidden(&format!("{kind}: a request to the model"), format!("{requests:?}").as_bytes());
-    let export = Manifest::export(&*storage.sessions, chat.id()).await.unwrap().to_json();
+    let export = Manifest::export(&*storage.sessions, chat.id()).await.unwrap().to_json().unwrap();
     assert_hidden(&format!("{kind}: an export"), export.as_bytes());
     drop((chat, storage));
     assert_hidden(&format!("{kind}: a file"), &bytes(site.folder.path()));
@@ -230,7 +230,7 @@ async fn session_gets_only_the_secrets_it_mounts() {
     let chat = mounted(&storage, &model, Config::default()).await;
     let fork = chat.fork(None).await.unwrap();
     let export = Manifest::export(&*storage.sessions, fork.id()).await.unwrap();
-    let text = export.to_json();
+    let text = export.to_json().unwrap();
     assert!(text.contains("secret:github") && !text.contains("ghp_"), "{text}");
     let context = |session: &Conversation| {
         let now = session.record();
@@ -325,7 +325,7 @@ async fn mounted_secrets_are_redacted_from_run_start() {
         NewEvent::user_message(nested).with_extra(VALUE, RawJson::of(&VALUE).unwrap()),
     ];
     sessions.append(effects, child.id, child.head, events).await.unwrap();
-    let export = Manifest::export(&**sessions, child.id).await.unwrap().to_json();
+    let export = Manifest::export(&**sessions, child.id).await.unwrap().to_json().unwrap();
     assert_hidden("an export", export.as_bytes());
     assert_eq!(export.matches("(secret github)").count(), 9, "{export}");
 }

@@ -164,14 +164,14 @@ async fn signed_items_survive_every_move(site: Site) {
 
         let documents = [session.id, fork.id].map(|id| (id, storage.clone()));
         for (id, storage) in documents {
-            let document = Manifest::export(&*storage.sessions, id).await.unwrap().to_json();
+            let document = Manifest::export(&*storage.sessions, id).await.unwrap().to_json().unwrap();
             for kind in ["memory", "files", "sqlite"].into_iter().filter(|kind| *kind != site.name) {
                 let other = Site::new(kind).await.unsynced();
                 let manifest = Manifest::parse(&document).unwrap();
                 manifest.import_with_ancestors(&*other.open().await.sessions).await.unwrap();
                 let there = other.open().await;
                 check(&format!("document to {kind}"), &there, id, &items, &events).await;
-                let again = Manifest::export(&*there.sessions, id).await.unwrap().to_json();
+                let again = Manifest::export(&*there.sessions, id).await.unwrap().to_json().unwrap();
                 assert!(again == document, "the document of {kind} is the same");
             }
         }
