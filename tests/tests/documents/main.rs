@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod archives;
 mod blobs;
 #[path = "../../../agent-core/tests/model/common.rs"]
 mod common;
