@@ -60,6 +60,7 @@ pub mod documents;
 pub mod files;
 mod handle;
 pub mod learnings;
+mod media;
 pub mod mounts;
 pub mod retention;
 mod runtime;

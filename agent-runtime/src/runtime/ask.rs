@@ -13,6 +13,7 @@ use crate::context::ModelContext;
 use crate::runtime::agent::Shared;
 use crate::runtime::driver::Driver;
 use crate::runtime::fault::{FaultKind, ProviderFault};
+use crate::runtime::media::load_media;
 use crate::runtime::model_event::{ModelEvent, ModelPart, PartContent, PartKind, StopReason};
 use crate::runtime::model_options::Effort;
 use crate::runtime::parts::{Parts, ReceivedPart, Refused};
@@ -28,7 +29,8 @@ use crate::secrets::Secrets;
 use agent_core::event::{ModelOrigin, Part};
 use agent_core::isolated::{Isolated, called, isolated};
 use agent_core::model::Usage;
-use agent_core::{Error, Result, Seq};
+use agent_core::session::Session;
+use agent_core::{Error, Result, Seq, SessionStore};
 
 /// Signs of life in a row after which a stream counts as silent.
 const PINGS_MAX: u32 = 10_000;
@@ -217,6 +219,16 @@ fn prepare(
     Ok((request, asked))
 }
 
+/// Gives the media of a request their bytes.
+async fn with_media(
+    sessions: &dyn SessionStore,
+    session: &Session,
+    (mut request, asked): (ModelRequest, Asked),
+) -> Result<(ModelRequest, Asked), AnswerEnd> {
+    load_media(sessions, session, &mut request.messages).await.map_err(AnswerEnd::Failed)?;
+    Ok((request, asked))
+}
+
 /// Forwards the text that was held back, if the answer is complete.
 fn show_rest(driver: &Driver, heard: &mut Listening, end: &AnswerEnd) {
     let Some(secrets) = secrets(driver) else { return };
@@ -258,8 +270,12 @@ async fn listen(
 ) -> Result<StopReason, AnswerEnd> {
     let provider = driver.settings.provider(shared, &driver.session)?.clone();
     let limit = driver.settings.limits.model_retries;
+    let sessions = driver.handle.runtime().storage().sessions.clone();
     let mut request;
-    (request, *asked) = prepare(driver, shared, &provider, context)?;
+    (request, *asked) = {
+        let prepared = prepare(driver, shared, &provider, context)?;
+        with_media(&*sessions, &driver.session.clone(), prepared).await?
+    };
     let mut retries = 0;
     loop {
         let error = match ask_once(driver, &provider, request.clone(), heard).await {
@@ -273,7 +289,10 @@ async fn listen(
                 let (session, provider_name) = (driver.session.id, &driver.settings.provider);
                 warn!(%session, provider = provider_name, "the provider refused its own items; it is asked without them");
                 driver.is_canonical = true;
-                (request, *asked) = prepare(driver, shared, &provider, context)?;
+                (request, *asked) = {
+                    let prepared = prepare(driver, shared, &provider, context)?;
+                    with_media(&*sessions, &driver.session.clone(), prepared).await?
+                };
                 continue;
             }
             Some(fault) if heard.may_retry && retries < limit && fault.kind.is_retryable() => fault.clone(),

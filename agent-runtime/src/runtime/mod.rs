@@ -18,6 +18,7 @@ pub(crate) mod hex;
 pub(crate) mod holder;
 pub(crate) mod line;
 pub(crate) mod make_room;
+pub(crate) mod media;
 pub(crate) mod model_event;
 pub(crate) mod model_options;
 pub(crate) mod offline;

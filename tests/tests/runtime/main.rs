@@ -26,6 +26,7 @@ mod human_in_the_loop;
 mod input_queue;
 mod long_runs;
 mod manager;
+mod media;
 mod model_requests;
 mod never_stuck;
 mod panics;

@@ -1,0 +1,96 @@
+//! Media of a request that are blobs: their bytes are loaded just before the model is called.
+
+use std::sync::Arc;
+
+use agent_core::event::{Media, MediaSource, Part};
+use agent_core::session::Session;
+use agent_core::store::ReadBlob;
+use agent_core::{BlobName, ErrorKind, Result, SessionStore};
+use tracing::warn;
+
+use crate::context::{ItemContent, ModelMessage};
+use crate::media::open_blob;
+
+/// Maximum number of bytes of one medium of a request, and of all together.
+const MEDIUM_MAX_BYTES: u64 = 32 << 20;
+const MEDIA_MAX_BYTES: u64 = 64 << 20;
+
+/// Gives the media of messages their bytes, the earliest first.
+///
+/// A text takes the place of a medium that is too large, for which no room is left, or whose bytes are lost or damaged: a
+/// conversation goes on without them. What stands for a medium depends on it and on what is before it, so that a longer
+/// request begins as the one before.
+pub(super) async fn load_media(
+    store: &dyn SessionStore,
+    session: &Session,
+    messages: &mut [ModelMessage],
+) -> Result<()> {
+    let mut room = MEDIA_MAX_BYTES;
+    for message in messages {
+        let mut parts: Vec<&mut Part> = match message {
+            ModelMessage::User(content) => content.parts.iter_mut().collect(),
+            ModelMessage::ToolResults(results) => {
+                results.iter_mut().flat_map(|result| &mut result.content).collect()
+            }
+            ModelMessage::Agent(said) => {
+                let parts = said.items.iter_mut().filter_map(|item| match &mut item.content {
+                    ItemContent::Part(part) => Some(part),
+                    _ => None,
+                });
+                parts.collect()
+            }
+            ModelMessage::Summary(_) | ModelMessage::System(_) => continue,
+        };
+        for part in &mut parts {
+            load_part(store, session, part, &mut room).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn load_part(
+    store: &dyn SessionStore,
+    session: &Session,
+    part: &mut Part,
+    room: &mut u64,
+) -> Result<()> {
+    let left_out = |part: &Part, why: &str| {
+        Part::text(format!("{} (left out: {why})", part.text_view("").unwrap_or_default()))
+    };
+    let Some(media) = media_mut(part) else { return Ok(()) };
+    let MediaSource::Blob { sha256, bytes } = media.source else { return Ok(()) };
+    if bytes > MEDIUM_MAX_BYTES || bytes > *room {
+        *part = left_out(part, "it is too large for a request");
+        return Ok(());
+    }
+    *room -= bytes;
+    match read(store, session, sha256).await? {
+        Some(bytes) => media.source = MediaSource::Inline(bytes),
+        None => *part = left_out(part, "its bytes are lost"),
+    }
+    Ok(())
+}
+
+fn media_mut(part: &mut Part) -> Option<&mut Media> {
+    match part {
+        Part::Image(media) | Part::Audio(media) | Part::Video(media) | Part::Resource(media) => Some(media),
+        _ => None,
+    }
+}
+
+/// Reads a blob of the session or of one of its ancestors; `None` if it is lost or damaged.
+async fn read(store: &dyn SessionStore, session: &Session, name: BlobName) -> Result<Option<Arc<[u8]>>> {
+    let most = usize::try_from(MEDIUM_MAX_BYTES).unwrap_or(usize::MAX);
+    let read =
+        async { open_blob(store, session, ReadBlob::new(session.id, name)).await?.into_bytes(most).await };
+    match read.await {
+        Ok(bytes) => Ok(Some((&*bytes).into())),
+        Err(error) => match error.kind() {
+            ErrorKind::NotFound | ErrorKind::Corrupt | ErrorKind::LimitExceeded | ErrorKind::Unsupported => {
+                warn!(session = %session.id, %error, "a medium is left out of a request");
+                Ok(None)
+            }
+            _ => Err(error),
+        },
+    }
+}

@@ -1,0 +1,90 @@
+//! Media that are blobs: what a model is given of them.
+
+use agent_core::SessionStoreExt;
+use agent_core::event::{Media, MediaSource, Message, NewEvent, Part};
+use agent_core::store::{BlobInfo, PutBlob, SweepBlobs};
+use agent_runtime::context::ModelMessage;
+use agent_runtime::{ScriptedProvider, Turn};
+use agent_tests::{Site, each_store};
+
+use crate::common::agent;
+
+fn pictures(messages: &[ModelMessage]) -> Vec<Part> {
+    messages
+        .iter()
+        .filter_map(|message| match message {
+            ModelMessage::User(content) => content.parts.last().cloned(),
+            _ => None,
+        })
+        .collect()
+}
+
+/// A model is given the bytes of a blob, in the session, in a fork and after a restart; a text takes the place of one that
+/// is too large, or gone.
+async fn models_are_given_the_bytes_of_blobs(site: Site) {
+    let storage = site.open().await;
+    let said = ["one", "two", "three", "four"].map(|text| Turn::new().text(text));
+    let provider = ScriptedProvider::new(said);
+    let runtime = agent(&storage, provider.clone());
+    let chat = runtime.conversation("pictures").await.unwrap();
+    let bytes = vec![0x89; 300_000];
+    let cat = chat.put_media("image/png", bytes.clone()).await.unwrap().with_name("cat.png");
+    assert!(matches!(cat.source, MediaSource::Blob { bytes: 300_000, .. }));
+    assert_eq!(chat.media_bytes(&cat, 1 << 20).await.unwrap(), bytes);
+    let small = chat.put_media("image/png", "small").await.unwrap();
+    assert!(matches!(small.source, MediaSource::Inline(_)));
+    let look = Message::new("What is this?").with_part(Part::Image(cat.clone()));
+    chat.prompt(look).await.unwrap().finish().await.unwrap();
+    let given = |n: usize| pictures(&provider.requests()[n].messages);
+    let with_bytes = Part::Image(Media::inline("image/png", bytes.clone()).with_name("cat.png"));
+    assert_eq!(given(0), [with_bytes.clone()]);
+
+    let fork = chat.fork(None).await.unwrap();
+    assert_eq!(fork.media_bytes(&cat, 1 << 20).await.unwrap(), bytes);
+    fork.prompt("And now?").await.unwrap().finish().await.unwrap();
+    assert_eq!(given(1)[0], with_bytes, "{}: a fork reads the blob of its parent", site.name);
+
+    // Larger than a request may hold; its bytes are not read.
+    let film = vec![7; (32 << 20) + 1];
+    let info = BlobInfo::of(&film);
+    storage.sessions.put_blob(PutBlob::of_bytes(chat.id(), film)).await.unwrap();
+    let film = Media::blob("image/png", info.name, info.bytes).with_name("large.png");
+    chat.prompt(Message::new("Look").with_part(Part::Image(film))).await.unwrap().finish().await.unwrap();
+    let line = "[image large.png, image/png, 32.0 MiB] (left out: it is too large for a request)";
+    assert_eq!(given(2), [with_bytes, Part::text(line)]);
+    assert_eq!(storage.sessions.sweep_blobs(SweepBlobs::of(chat.id())).await.unwrap().blobs, 0);
+}
+each_store!(models_are_given_the_bytes_of_blobs);
+
+/// A conversation whose blob is lost goes on, and the model is told.
+#[tokio::test]
+async fn a_lost_blob_does_not_end_a_conversation() {
+    let site = Site::new("files").await;
+    let storage = site.open().await;
+    let provider = ScriptedProvider::new(["one", "two"].map(|text| Turn::new().text(text)));
+    let runtime = agent(&storage, provider.clone());
+    let chat = runtime.conversation("pictures").await.unwrap();
+    let put = PutBlob::of_bytes(chat.id(), "a cat");
+    let (name, bytes) = (put.blob.name, put.blob.bytes);
+    storage.sessions.put_blob(put).await.unwrap();
+    let cat = Media::new("image/png", MediaSource::Blob { sha256: name, bytes });
+    let said = NewEvent::from(Message::new("Look").with_part(Part::Image(cat)));
+    let head = chat.refresh().await.unwrap().head;
+    storage.sessions.append(runtime.effects(), chat.id(), head, vec![said]).await.unwrap();
+    let mut removed = 0;
+    let mut folders = vec![site.folder.path().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+            } else if entry.file_name().to_string_lossy() == name.to_string() {
+                std::fs::remove_file(entry.path()).unwrap();
+                removed += 1;
+            }
+        }
+    }
+    assert_eq!(removed, 1);
+    assert_eq!(chat.prompt("What was it?").await.unwrap().finish().await.unwrap().text, "one");
+    let line = "[image, image/png, 5 bytes] (left out: its bytes are lost)";
+    assert_eq!(pictures(&provider.requests()[0].messages)[0], Part::text(line));
+}
