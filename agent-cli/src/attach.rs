@@ -1,50 +1,57 @@
 //! Files that are attached to the next message.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use agent_core::event::{Media, Message, Part};
+use agent_core::store::BLOB_MAX_BYTES;
+use agent_runtime::Conversation;
 
-/// Maximum bytes of the files of one message: in base64, with its text, they fit in one event.
-const MOST_BYTES: u64 = 11 << 20;
+use crate::content::Content;
+
+/// File for the next message.
+struct Attached {
+    content: Content,
+    media_type: String,
+    name: Option<String>,
+}
 
 /// Files for the next message, in order.
 #[derive(Default)]
-pub(crate) struct Attachments(Vec<(Part, u64)>);
+pub(crate) struct Attachments(Vec<Attached>);
 
 impl Attachments {
-    /// Reads a file. Returns its line, as messages show it.
+    /// Reads a file for its size and hash. Returns its line, as messages show it.
     ///
     /// # Errors
     ///
     /// A text for the user.
-    pub(crate) fn add(&mut self, path: &Path) -> Result<String, String> {
+    pub(crate) async fn add(&mut self, path: &Path) -> Result<String, String> {
         let named = |error: std::io::Error| format!("cannot attach {}: {error}", path.display());
         // Opening a pipe would wait for its writer.
         let found = path.metadata().map_err(named)?;
         if !found.is_file() {
             return Err(format!("cannot attach {}: it is not a file", path.display()));
         }
-        let room = MOST_BYTES.saturating_sub(self.0.iter().map(|(_, bytes)| bytes).sum());
-        let mut bytes = Vec::new();
-        // One byte more shows that the file is too large, also if it grows meanwhile.
-        File::open(path).and_then(|file| file.take(room + 1).read_to_end(&mut bytes)).map_err(named)?;
-        if bytes.len() as u64 > room {
+        if found.len() > BLOB_MAX_BYTES {
             return Err(format!(
-                "cannot attach {}: the files of a message may have {} MiB together",
+                "cannot attach {}: it has {} bytes, and a file may have {BLOB_MAX_BYTES}",
                 path.display(),
-                MOST_BYTES >> 20
+                found.len()
             ));
         }
-        if bytes.is_empty() {
+        let content = Content::of(path, BLOB_MAX_BYTES)
+            .await
+            .map_err(|failure| format!("cannot attach {}: {}", path.display(), failure.text))?;
+        if content.info.bytes == 0 {
             return Err(format!("cannot attach {}: the file is empty", path.display()));
         }
-        let size = bytes.len() as u64;
-        let part = part(path, bytes);
-        let line = part.text_view("").map(std::borrow::Cow::into_owned).unwrap_or_default();
-        self.0.push((part, size));
-        Ok(line)
+        let guess = mime_guess::from_path(path).first_or_octet_stream();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let attached = Attached { content, media_type: guess.essence_str().to_owned(), name };
+        let info = attached.content.info;
+        let shown = attached.part(Media::blob(&attached.media_type, info.name, info.bytes));
+        self.0.push(attached);
+        Ok(shown.text_view("").map(std::borrow::Cow::into_owned).unwrap_or_default())
     }
 
     /// Removes all files. Returns their number.
@@ -52,62 +59,88 @@ impl Attachments {
         std::mem::take(&mut self.0).len()
     }
 
-    /// Returns the message with this text and the files, which stay for another attempt.
-    pub(crate) fn message(&self, text: &str) -> Message {
-        self.0.iter().map(|(part, _)| part.clone()).fold(Message::new(text), Message::with_part)
+    /// Stores the files for a conversation, and returns the message with this text and the files, which stay for another
+    /// attempt.
+    pub(crate) async fn message(&self, chat: &Conversation, text: &str) -> agent_core::Result<Message> {
+        let mut message = Message::new(text);
+        for attached in &self.0 {
+            let (media_type, info) = (&attached.media_type, attached.content.info);
+            let media = chat.put_media_content(media_type, info, attached.content.open()).await?;
+            message = message.with_part(attached.part(media));
+        }
+        Ok(message)
     }
 }
 
-/// Returns the part for a file, by the media type that its name suggests.
-fn part(path: &Path, bytes: Vec<u8>) -> Part {
-    let guess = mime_guess::from_path(path).first_or_octet_stream();
-    let mut media = Media::inline(guess.essence_str(), bytes);
-    if let Some(name) = path.file_name() {
-        media = media.with_name(name.to_string_lossy());
-    }
-    match guess.type_().as_str() {
-        "image" => Part::Image(media),
-        "audio" => Part::Audio(media),
-        "video" => Part::Video(media),
-        _ => Part::Resource(media),
+impl Attached {
+    /// Returns the part for the file, by the media type that its name suggests.
+    fn part(&self, media: Media) -> Part {
+        let media = match &self.name {
+            Some(name) => media.with_name(name),
+            None => media,
+        };
+        match self.media_type.split('/').next() {
+            Some("image") => Part::Image(media),
+            Some("audio") => Part::Audio(media),
+            Some("video") => Part::Video(media),
+            _ => Part::Resource(media),
+        }
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
+    use std::fs::File;
+
+    use agent_core::MemoryStore;
+    use agent_runtime::{AgentBuilder, EchoProvider};
+
     use super::*;
 
-    #[test]
-    fn files_become_parts_of_the_next_message() {
-        let folder = tempfile::tempdir().unwrap();
+    async fn chat() -> Conversation {
+        let builder = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new());
+        builder.build().unwrap().conversation("files").await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn files_become_parts_of_the_next_message() {
+        let (folder, chat) = (tempfile::tempdir().unwrap(), chat().await);
         let file = |name: &str, bytes: &[u8]| {
             let path = folder.path().join(name);
             std::fs::write(&path, bytes).unwrap();
             path
         };
         let mut files = Attachments::default();
-        assert_eq!(files.add(&file("cat.png", b"\x89PNG")).unwrap(), "[image cat.png, image/png, 4 bytes]");
-        let line = files.add(&file("notes", b"one")).unwrap();
-        assert_eq!(line, "[resource notes, application/octet-stream, 3 bytes]");
-        let message = files.message("What is this?");
+        let cat = file("cat.png", b"\x89PNG");
+        assert_eq!(files.add(&cat).await.unwrap(), "[image cat.png, image/png, 4 bytes]");
+        let line = files.add(&file("notes", &[7; 3 << 20])).await.unwrap();
+        assert_eq!(line, "[resource notes, application/octet-stream, 3.0 MiB]");
+        let message = files.message(&chat, "What is this?").await.unwrap();
         assert_eq!((message.text.as_str(), message.parts.len()), ("What is this?", 3));
+        let media = message.parts[2].media().unwrap();
+        assert_eq!(chat.media_bytes(media, 4 << 20).await.unwrap(), vec![7; 3 << 20]);
+        // A file that changed since is not sent as something else.
+        std::fs::write(&cat, b"\x89GIF").unwrap();
+        assert!(files.message(&chat, "And this?").await.is_err());
         assert_eq!(files.clear(), 2);
-        assert_eq!(files.message("and now?"), Message::new("and now?"));
+        assert_eq!(files.message(&chat, "and now?").await.unwrap(), Message::new("and now?"));
     }
 
-    #[test]
-    fn what_cannot_be_attached_is_named() {
+    #[tokio::test]
+    async fn what_cannot_be_attached_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         std::fs::write(path("empty"), b"").unwrap();
-        let large = File::create(path("large")).unwrap();
-        large.set_len(MOST_BYTES + 1).unwrap();
+        File::create(path("large")).unwrap().set_len(BLOB_MAX_BYTES + 1).unwrap();
         let mut files = Attachments::default();
-        for (name, why) in
-            [("none", "No such file"), ("empty", "is empty"), ("large", "11 MiB"), (".", "not a file")]
-        {
-            let refused = files.add(&path(name)).unwrap_err();
+        for (name, why) in [
+            ("none", "No such file"),
+            ("empty", "is empty"),
+            ("large", "may have 1073741824"),
+            (".", "not a file"),
+        ] {
+            let refused = files.add(&path(name)).await.unwrap_err();
             assert!(refused.contains(why) && refused.contains("cannot attach"), "{refused}");
         }
         assert_eq!(files.clear(), 0);

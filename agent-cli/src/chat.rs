@@ -226,7 +226,11 @@ impl Chat {
     /// Sends a message, and shows the answer.
     async fn say(&mut self, text: String) {
         let actor = Actor::named(Role::User, self.place.device.as_str()).unwrap_or(Actor::USER);
-        match self.handle.prompt(Said::from(self.attachments.message(&text)).with_actor(actor)).await {
+        let message = match self.attachments.message(&self.handle, &text).await {
+            Ok(message) => message,
+            Err(error) => return self.fail(&error),
+        };
+        match self.handle.prompt(Said::from(message).with_actor(actor)).await {
             Ok(run) => {
                 self.attachments.clear();
                 match run.queued().cloned() {

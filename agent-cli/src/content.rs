@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use agent_core::store::{BLOB_CHUNK_BYTES, BlobInfo, BlobStream};
 use agent_core::{Error, ErrorKind};
-use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 use tempfile::NamedTempFile;
 use tokio::task::spawn_blocking;
 
@@ -23,27 +22,13 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    /// Reads a file or a pipe once for its size and hash; `-` is standard input.
-    pub(crate) async fn of(path: &Path) -> Result<Self, Failure> {
+    /// Reads a file or a pipe of at most `most` bytes once, for its size and hash; `-` is standard input.
+    pub(crate) async fn of(path: &Path, most: u64) -> Result<Self, Failure> {
         let path = path.to_owned();
-        let opened = spawn_blocking(move || open(&path)).await;
+        let opened = spawn_blocking(move || reread(&path, most)).await;
         let (path, copy) = opened.map_err(|error| Failure::new(1, "failed", error.to_string()))??;
         let info = BlobInfo::of_stream(pieces(path.clone())).await?;
         Ok(Self { info, path, _copy: copy })
-    }
-
-    /// Returns the first piece of the bytes; an empty one if there are none.
-    pub(crate) async fn start(&self) -> Result<Bytes, Failure> {
-        Ok(self.open().try_next().await?.unwrap_or_default())
-    }
-
-    /// Returns all bytes in memory.
-    pub(crate) async fn bytes(&self) -> Result<Vec<u8>, Failure> {
-        let (mut pieces, mut bytes) = (self.open(), Vec::new());
-        while let Some(piece) = pieces.try_next().await? {
-            bytes.extend_from_slice(&piece);
-        }
-        Ok(bytes)
     }
 
     /// Returns the bytes from their beginning.
@@ -52,31 +37,60 @@ impl Content {
     }
 }
 
+/// Returns the bytes of a file or a pipe, which is read once, and the length of a file; `-` is standard input.
+pub(crate) fn read_once(path: &Path) -> Result<(BlobStream, Option<u64>), Failure> {
+    let len = check_kind(path)?;
+    Ok((pieces(path.to_owned()), len))
+}
+
+/// Returns the name of a file for messages.
+fn shown(path: &Path) -> PathBuf {
+    if is_input(path) { PathBuf::from("standard input") } else { path.to_owned() }
+}
+
+fn is_input(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Refuses what is neither a file nor a pipe; returns the length of a file. The type is checked before the file is
+/// opened, because opening a device may have an effect.
+fn check_kind(path: &Path) -> Result<Option<u64>, Failure> {
+    if is_input(path) {
+        return Ok(None);
+    }
+    let meta = std::fs::metadata(path).map_err(|error| Failure::of_file("read", path, &error))?;
+    if !crate::bounded::is_read(&meta) {
+        let text = format!("{} is not a regular file or pipe; name a file", path.display());
+        return Err(Failure::new(1, "invalid_input", text));
+    }
+    Ok(meta.is_file().then_some(meta.len()))
+}
+
 /// Returns the path of a file that can be read more than once: the file itself, or a copy of what is read once only.
-fn open(path: &Path) -> Result<(PathBuf, Option<NamedTempFile>), Failure> {
-    let is_input = path == Path::new("-");
-    let name = if is_input { PathBuf::from("standard input") } else { path.to_owned() };
-    let failed = |error: &io::Error| Failure::of_file("read", &name, error);
-    if !is_input {
-        // The type is checked before the file is opened, because opening a device may have an effect.
-        let meta = std::fs::metadata(path).map_err(|error| failed(&error))?;
-        if meta.is_file() {
-            return Ok((path.to_owned(), None));
-        }
-        if !crate::bounded::is_read(&meta) {
-            let text = format!("{} is not a regular file or pipe; name a file", name.display());
-            return Err(Failure::new(1, "invalid_input", text));
-        }
+fn reread(path: &Path, most: u64) -> Result<(PathBuf, Option<NamedTempFile>), Failure> {
+    let name = shown(path);
+    let too_large = || {
+        let text = format!("{} is too large: the maximum is {most} bytes", name.display());
+        Failure::new(1, "limit_exceeded", text)
+    };
+    match check_kind(path)? {
+        Some(bytes) if bytes > most => return Err(too_large()),
+        Some(_) => return Ok((path.to_owned(), None)),
+        None => {}
     }
     let copied = NamedTempFile::new().and_then(|mut copy| {
-        match is_input {
-            true => io::copy(&mut io::stdin().lock(), &mut copy),
-            false => io::copy(&mut File::open(path)?, &mut copy),
-        }
-        .map(|_| copy)
+        let bytes = io::copy(&mut source(path)?.take(most + 1), &mut copy)?;
+        Ok((copy, bytes))
     });
-    let copy = copied.map_err(|error| failed(&error))?;
+    let (copy, bytes) = copied.map_err(|error| Failure::of_file("read", &name, &error))?;
+    if bytes > most {
+        return Err(too_large());
+    }
     Ok((copy.path().to_owned(), Some(copy)))
+}
+
+fn source(path: &Path) -> io::Result<Box<dyn Read + Send>> {
+    Ok(if is_input(path) { Box::new(io::stdin()) } else { Box::new(File::open(path)?) })
 }
 
 /// Reads a file piece by piece, on threads that may block.
@@ -87,14 +101,14 @@ fn pieces(path: PathBuf) -> BlobStream {
             io::ErrorKind::PermissionDenied => ErrorKind::Denied,
             _ => ErrorKind::Unavailable,
         };
-        Error::new(kind, format!("cannot read {}: {error}", path.display())).with_source(error)
+        Error::new(kind, format!("cannot read {}: {error}", shown(path).display())).with_source(error)
     };
-    stream::try_unfold((None::<File>, path), move |(file, path)| async move {
+    stream::try_unfold((None::<Box<dyn Read + Send>>, path), move |(opened, path)| async move {
         let read = spawn_blocking(move || {
             let read = || {
-                let mut file = match file {
+                let mut file = match opened {
                     Some(file) => file,
-                    None => File::open(&path)?,
+                    None => source(&path)?,
                 };
                 let mut piece = Vec::with_capacity(BLOB_CHUNK_BYTES);
                 file.by_ref().take(BLOB_CHUNK_BYTES as u64).read_to_end(&mut piece)?;

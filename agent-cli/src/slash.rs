@@ -79,7 +79,7 @@ impl Chat {
                 Ok(())
             }
             ("attach", path) => {
-                match self.attachments.add(Path::new(path)) {
+                match self.attachments.add(Path::new(path)).await {
                     Ok(line) => self.screen.note(&format!("{line} is sent with your next message")),
                     Err(why) => self.refuse(&why),
                 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use agent_core::WorkspaceId;
 use agent_core::model::Actor;
-use agent_core::store::WorkspaceArea;
+use agent_core::store::{BLOB_MAX_BYTES, WorkspaceArea};
 use agent_runtime::files::WorkspaceFiles;
 use clap::{Args, Subcommand};
 use futures::TryStreamExt;
@@ -109,7 +109,7 @@ impl AreaCommand {
                 }
             }
             Self::Put { area, name, file } => {
-                let content = Content::of(&file).await?;
+                let content = Content::of(&file, BLOB_MAX_BYTES).await?;
                 let files = area.of(site);
                 let put = files.put_content(&name, content.info, || content.open(), Actor::USER);
                 let revision = put.await?;
@@ -138,7 +138,7 @@ async fn import(site: &Site<'_>, workspace: WorkspaceId, folder: &Path) -> Resul
         let there = area_files.list().await?;
         let there: HashSet<_> = there.iter().map(|file| (file.name.as_str(), file.content)).collect();
         for (name, file) in files(&folder.join(area.as_str()))? {
-            let content = Content::of(&file).await?;
+            let content = Content::of(&file, BLOB_MAX_BYTES).await?;
             if !there.contains(&(name.as_str(), content.info)) {
                 area_files.put_content(&name, content.info, || content.open(), Actor::USER).await?;
             }

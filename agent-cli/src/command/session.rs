@@ -25,7 +25,7 @@ use super::site::Site;
 use super::tenants::AllTenants;
 use crate::bounded::DOCUMENT_MAX;
 use crate::chat::counted;
-use crate::content::Content;
+use crate::content::read_once;
 use crate::failure::Failure;
 use crate::help::examples;
 use crate::screen::spoken;
@@ -389,24 +389,36 @@ async fn read_and_import(
     file: &Path,
     with_ancestors: bool,
 ) -> Result<Imported, Failure> {
-    let content = Content::of(file).await?;
     let name = match file == Path::new("-") {
         true => "standard input".to_owned(),
         false => file.display().to_string(),
     };
     let about = |error: Error| error.about(&name);
-    if is_archive(&content.start().await?) {
-        let archive = Archive::open(content.open()).await.map_err(about)?;
+    let (mut content, len) = read_once(file)?;
+    let first = content.try_next().await?.unwrap_or_default();
+    if is_archive(&first) {
+        let content = stream::iter([Ok(first)]).chain(content).boxed();
+        let archive = Archive::open(content).await.map_err(about)?;
         return Ok(match with_ancestors {
             true => archive.import_with_ancestors(sessions).await?,
             false => archive.import(sessions).await?,
         });
     }
-    if content.info.bytes > DOCUMENT_MAX {
+    let too_large = || {
         let text = format!("{name} is too large: the maximum is {DOCUMENT_MAX} bytes");
-        return Err(Failure::new(1, "limit_exceeded", text));
+        Failure::new(1, "limit_exceeded", text)
+    };
+    if len.is_some_and(|len| len > DOCUMENT_MAX) {
+        return Err(too_large());
     }
-    let text = String::from_utf8(content.bytes().await?)
+    let mut bytes = first.to_vec();
+    while let Some(piece) = content.try_next().await? {
+        bytes.extend_from_slice(&piece);
+        if bytes.len() as u64 > DOCUMENT_MAX {
+            return Err(too_large());
+        }
+    }
+    let text = String::from_utf8(bytes)
         .map_err(|_| Failure::new(1, "failed", format!("cannot read {name}: it is not UTF-8 text")))?;
     let document = Manifest::parse(&text).map_err(about)?;
     Ok(match with_ancestors {
