@@ -48,7 +48,7 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use tar::{EntryType, Header};
 use tracing::debug;
 
-use crate::manifest::{Imported, Manifest};
+use crate::manifest::{Imported, Manifest, WantedBlob};
 use agent_core::store::{
     BLOB_CHUNK_BYTES, BLOB_MAX_BYTES, BlobInfo, BlobStream, PutBlob, ReadBlob, SweepBlobs,
 };
@@ -153,6 +153,48 @@ fn filling(bytes: u64) -> Bytes {
     Bytes::from_static(&[0; BLOCK]).slice(..filling_len(bytes))
 }
 
+impl Manifest {
+    /// Returns the session with its blobs as an [archive](crate::archive), in pieces. `store` is the one from which the
+    /// session was exported.
+    ///
+    /// Reads one blob after another while the pieces are read, and holds at most 4 MiB of it. An error ends the pieces;
+    /// what was written until then is no archive.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// # chat.prompt("Hello").await?.finish().await?;
+    /// use agent_admin::archive::is_archive;
+    /// use agent_admin::manifest::Manifest;
+    /// use futures::TryStreamExt;
+    ///
+    /// let sessions = &*agent.storage().sessions;
+    /// let manifest = Manifest::export(sessions, chat.id()).await?;
+    /// let mut pieces = manifest.to_archive(sessions)?;
+    /// assert!(is_archive(&pieces.try_next().await?.unwrap()));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `LimitExceeded` if the document is larger than [`DOCUMENT_MAX_BYTES`](crate::archive::DOCUMENT_MAX_BYTES). In
+    /// the pieces: `Corrupt` for a lost or damaged blob; errors of the store.
+    pub fn to_archive<'a, S: SessionStore + ?Sized>(
+        &self,
+        store: &'a S,
+    ) -> Result<BoxStream<'a, Result<Bytes>>> {
+        let mut owners = BTreeMap::new();
+        for (id, events) in self.members() {
+            owners.extend(events.iter().flat_map(|event| &event.blobs).map(|name| (*name, id)));
+        }
+        write(store, self.document(), owners)
+    }
+}
+
 /// Archive that is being read.
 ///
 /// The archive is treated as untrusted: see [`Manifest::import`] for the document. Sizes are checked before any byte of an
@@ -166,17 +208,6 @@ impl std::fmt::Debug for Archive {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Archive").field("manifest", &self.manifest).finish_non_exhaustive()
     }
-}
-
-/// Blob that the document names.
-#[derive(Debug, Default)]
-pub(crate) struct WantedBlob {
-    /// Number of bytes, if an event states it.
-    pub(crate) stated: Option<u64>,
-    /// Sessions for which the blob is stored.
-    pub(crate) owners: BTreeSet<SessionId>,
-    /// Sessions of which an event that names the blob is not in the store yet.
-    pub(crate) needed_by: BTreeSet<SessionId>,
 }
 
 impl Archive {

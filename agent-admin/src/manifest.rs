@@ -40,12 +40,9 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures::TryStreamExt;
-use futures::stream::BoxStream;
 use serde::Deserialize;
 
-use crate::archive::{self, WantedBlob};
 use crate::blobs;
 use agent_core::commit::{Commit, apply_untrusted};
 use agent_core::event::Event;
@@ -370,7 +367,7 @@ impl Manifest {
     }
 
     /// Returns the sessions of the document with their events, parents first.
-    fn members(&self) -> impl Iterator<Item = (SessionId, &[Event])> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = (SessionId, &[Event])> {
         let ancestors = self.ancestors.iter().map(|ancestor| (ancestor.session, &*ancestor.events));
         ancestors.chain([(self.session.id, &*self.events)])
     }
@@ -393,46 +390,6 @@ impl Manifest {
     /// ```
     pub fn blobs(&self) -> BTreeSet<BlobName> {
         self.members().flat_map(|(_, events)| events).flat_map(|event| &event.blobs).copied().collect()
-    }
-
-    /// Returns the session with its blobs as an [archive](crate::archive), in pieces. `store` is the one from which the
-    /// session was exported.
-    ///
-    /// Reads one blob after another while the pieces are read, and holds at most 4 MiB of it. An error ends the pieces;
-    /// what was written until then is no archive.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
-    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// # chat.prompt("Hello").await?.finish().await?;
-    /// use agent_admin::archive::is_archive;
-    /// use agent_admin::manifest::Manifest;
-    /// use futures::TryStreamExt;
-    ///
-    /// let sessions = &*agent.storage().sessions;
-    /// let manifest = Manifest::export(sessions, chat.id()).await?;
-    /// let mut pieces = manifest.to_archive(sessions)?;
-    /// assert!(is_archive(&pieces.try_next().await?.unwrap()));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// `LimitExceeded` if the document is larger than [`DOCUMENT_MAX_BYTES`](crate::archive::DOCUMENT_MAX_BYTES). In
-    /// the pieces: `Corrupt` for a lost or damaged blob; errors of the store.
-    pub fn to_archive<'a, S: SessionStore + ?Sized>(
-        &self,
-        store: &'a S,
-    ) -> Result<BoxStream<'a, Result<Bytes>>> {
-        let mut owners = BTreeMap::new();
-        for (id, events) in self.members() {
-            owners.extend(events.iter().flat_map(|event| &event.blobs).map(|name| (*name, id)));
-        }
-        archive::write(store, self.document(), owners)
     }
 
     /// Returns the missing parts of the session's ancestors, whose records are the first of `members`.
@@ -563,7 +520,7 @@ impl Manifest {
         }
     }
 
-    fn document(&self) -> String {
+    pub(crate) fn document(&self) -> String {
         let mut out = format!(
             "{{\"format\":{MANIFEST_FORMAT},\"kind\":\"{KIND}\",\"session\":{},\n\"events\":[",
             self.session.to_json()
@@ -635,6 +592,17 @@ impl Manifest {
         });
         Ok(Self { session: Arc::new(session), events, ancestors: ancestors.collect::<Result<_>>()? })
     }
+}
+
+/// Blob that the document names.
+#[derive(Debug, Default)]
+pub(crate) struct WantedBlob {
+    /// Number of bytes, if an event states it.
+    pub(crate) stated: Option<u64>,
+    /// Sessions for which the blob is stored.
+    pub(crate) owners: BTreeSet<SessionId>,
+    /// Sessions of which an event that names the blob is not in the store yet.
+    pub(crate) needed_by: BTreeSet<SessionId>,
 }
 
 /// Document that was checked against a store, and can be written to it.

@@ -1,41 +1,21 @@
 //! Media of a conversation that are too large for an event: blobs of its session.
 
 use agent_core::event::{Media, MediaSource};
-use agent_core::session::Session;
 use agent_core::store::{BlobContent, BlobInfo, BlobStream, PutBlob, ReadBlob};
-use agent_core::{BlobName, Error, ErrorKind, Result, SessionStore};
+use agent_core::{BlobName, Error, Result};
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, stream};
 
 use crate::handle::Conversation;
+use crate::runtime::media::open_blob;
 
 /// Maximum number of bytes that a medium has in the event itself.
 const INLINE_MAX: u64 = 1 << 10;
 
-/// Opens a blob of a session or of one of its ancestors.
-pub(crate) async fn open_blob(
-    store: &dyn SessionStore,
-    session: &Session,
-    read: ReadBlob,
-) -> Result<BlobContent> {
-    let absent = read.not_found();
-    let ancestors = session.lineage.segments.iter().rev().map(|segment| segment.session);
-    let owners: Vec<_> = std::iter::once(session.id).chain(ancestors).collect();
-    for owner in owners {
-        let mut own = ReadBlob::new(owner, read.name);
-        own.range = read.range.clone();
-        match store.read_blob(own).await {
-            Err(error) if *error.kind() == ErrorKind::NotFound => {}
-            read => return read,
-        }
-    }
-    Err(absent)
-}
-
 impl Conversation {
     /// Stores bytes for a message of this conversation, and returns them as a medium.
     ///
-    /// More than 1 KiB are stored as a [blob](SessionStore::put_blob) of the session, which the message then names; in a
+    /// More than 1 KiB are stored as a [blob](agent_core::SessionStore::put_blob) of the session, which the message then names; in a
     /// store without blobs, they are part of the message. A blob that no message names is removed by a garbage collection.
     ///
     /// A model is given the bytes of media of up to 32 MiB, and of 64 MiB in one request; a line of text stands for larger
@@ -58,7 +38,7 @@ impl Conversation {
     ///
     /// # Errors
     ///
-    /// Those of [`SessionStore::put_blob`].
+    /// Those of [`put_blob`](agent_core::SessionStore::put_blob).
     pub async fn put_media(&self, media_type: impl Into<String>, bytes: impl Into<Bytes>) -> Result<Media> {
         let bytes = bytes.into();
         let info = BlobInfo::of(&bytes);
@@ -88,7 +68,7 @@ impl Conversation {
     ///
     /// # Errors
     ///
-    /// Those of [`SessionStore::put_blob`]; `LimitExceeded` for content that does not fit in an event, in a store without
+    /// Those of [`put_blob`](agent_core::SessionStore::put_blob); `LimitExceeded` for content that does not fit in an event, in a store without
     /// blobs.
     pub async fn put_media_content(
         &self,
@@ -144,7 +124,7 @@ impl Conversation {
     /// # Errors
     ///
     /// `InvalidInput` for a medium at an address, which the library does not read; those of
-    /// [`SessionStore::read_blob`].
+    /// [`read_blob`](agent_core::SessionStore::read_blob).
     pub async fn media_content(&self, media: &Media) -> Result<BlobContent> {
         match &media.source {
             MediaSource::Inline(bytes) => {

@@ -11,203 +11,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use agent_core::event::EventType;
-use agent_core::model::NeededBlob;
 use agent_core::state::SessionState;
 use agent_core::store::{
     BLOB_CHUNK_BYTES, BlobChunk, BlobInfo, BlobQuery, Damaged, Page, ReadBlob, SweptBlobs,
 };
 use agent_core::{BlobName, Error, ErrorKind, Result, SessionId, WriteOutcome};
 
+use crate::blob_files::{SUM, file_len, is_there, link, make_folder, sums_len, sums_of, sync};
 use crate::env::{Env, held, parent, unsure};
-use crate::error::{corrupt, failed, in_doubt};
-use crate::io::{IoFile, Kind, OpenMode, is_no_file, not_a_file, read_full, write_full};
+use crate::error::{failed, in_doubt};
+use crate::io::{IoFile, Kind, OpenMode, not_a_file, read_full, write_full};
 use crate::lock::{self, Attempt, Locked};
 use crate::log::Forward;
 use crate::owner::Owner;
-use crate::purge::copy;
 use crate::record::Bad;
 use crate::slot::{OpenFiles, WriterState};
 use crate::tenant::{SharedSession, Tenant};
 use crate::{layout, place, sessions};
-
-/// Number of bytes of a chunk's checksum.
-const SUM: usize = 4;
-
-fn sums_of(blob: &Path) -> PathBuf {
-    let mut path = blob.as_os_str().to_owned();
-    path.push(layout::SUMS);
-    path.into()
-}
-
-/// Returns the length of the file with the checksums; `None` for a blob that is checked by its name alone.
-fn sums_len(blob: BlobInfo) -> Option<u64> {
-    (blob.chunks() > 1).then(|| blob.chunks() * SUM as u64)
-}
-
-/// Returns whether a folder of blobs exists. It is not reached through a link, unlike other folders: a sweep or a purge
-/// would remove what belongs to another session.
-fn is_there(env: &Env, folder: &Path) -> Result<bool> {
-    #[cfg(not(unix))]
-    return match env.kind(folder)? {
-        Some(Kind::Folder) => Ok(true),
-        Some(_) => Err(no_folder(folder)),
-        None => Ok(false),
-    };
-    #[cfg(unix)]
-    match env.io.open(folder, OpenMode::Read) {
-        Err(error) if error.kind() == io::ErrorKind::IsADirectory => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) if !is_no_file(&error) => Err(failed("use the folder", folder, error)),
-        _ => Err(no_folder(folder)),
-    }
-}
-
-fn no_folder(path: &Path) -> Error {
-    corrupt(path, "is a link or a file, where a folder with blobs should be")
-}
-
-/// Creates a folder of blobs, if it does not exist. Its name is made durable with the first blob in it.
-fn make_folder(env: &Env, folder: &Path) -> Result<()> {
-    if is_there(env, folder)? {
-        return Ok(());
-    }
-    match env.io.create_dir(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            Err(failed("create the folder", folder, error))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Returns the length of a file; `None` if there is none. Anything else with that name is an error.
-fn file_len(env: &Env, path: &Path) -> Result<Option<u64>> {
-    match env.io.stat(path) {
-        Ok(stat) if stat.kind == Kind::File => Ok(Some(stat.len)),
-        Ok(stat) => Err(failed("use the blob", path, not_a_file(stat.kind))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed("look at", path, error)),
-    }
-}
-
-/// Returns a blob of a folder; `None` if it is not there. A blob that lacks the checksums of its chunks counts as
-/// missing, so that its writer puts it again.
-fn stored(env: &Env, folder: &Path, name: BlobName) -> Result<Option<BlobInfo>> {
-    let path = folder.join(name.to_string());
-    let Some(bytes) = file_len(env, &path)? else { return Ok(None) };
-    let blob = BlobInfo::new(name, bytes);
-    match sums_len(blob) {
-        Some(len) if file_len(env, &sums_of(&path))? != Some(len) => Ok(None),
-        _ => Ok(Some(blob)),
-    }
-}
-
-fn sync(env: &Env, folder: &Path) -> Result<()> {
-    env.sync_dir(folder).map_err(|e| failed("make durable", folder, e))
-}
-
-// --- what a commit needs ---------------------------------------------------------------------------------------------
-
-/// Checks, under the lock of a session's folder, that the session has the blobs that a commit names, and makes their
-/// names durable: who put them may have ended before that.
-pub(crate) fn require(tenant: &Tenant, session: &Path, id: SessionId, needed: &[NeededBlob]) -> Result<()> {
-    if needed.is_empty() {
-        return Ok(());
-    }
-    let env = &tenant.env;
-    let (own, early) = (session.join(layout::BLOBS), tenant.layout.early_blobs_of(id));
-    let has_own = is_there(env, &own)?;
-    NeededBlob::check::<Error>(id, needed, |name| {
-        if has_own && let Some(blob) = stored(env, &own, name)? {
-            return Ok(Some(blob.bytes));
-        }
-        // It may have been put before the session was created, by a commit that did not name it.
-        let Some(blob) = early_blob(tenant, id, name)? else { return Ok(None) };
-        make_folder(env, &own)?;
-        Ok(bring(env, &early, &own, blob)?.then_some(blob.bytes))
-    })?;
-    sync(env, &own)?;
-    sync(env, session)
-}
-
-/// Returns a blob that was put for an id before its session was created.
-fn early_blob(tenant: &Tenant, id: SessionId, name: BlobName) -> Result<Option<BlobInfo>> {
-    let folder = tenant.layout.early_blobs_of(id);
-    let there = is_there(&tenant.env, &tenant.layout.early_blobs())? && is_there(&tenant.env, &folder)?;
-    if there { stored(&tenant.env, &folder, name) } else { Ok(None) }
-}
-
-/// Checks, under the lock for creating sessions, that the blobs were put that a creating commit names.
-pub(crate) fn require_early(tenant: &Tenant, id: SessionId, needed: &[NeededBlob]) -> Result<()> {
-    NeededBlob::check(id, needed, |name| Ok(early_blob(tenant, id, name)?.map(|blob| blob.bytes)))
-}
-
-/// Gives the blobs that a creating commit names their names in the folder of the new session, and makes these durable
-/// but for that of the folder of blobs.
-pub(crate) fn bring_early(
-    tenant: &Tenant,
-    session: &Path,
-    id: SessionId,
-    needed: &[NeededBlob],
-) -> Result<()> {
-    if needed.is_empty() {
-        return Ok(());
-    }
-    let (env, own, early) = (&tenant.env, session.join(layout::BLOBS), tenant.layout.early_blobs_of(id));
-    make_folder(env, &own)?;
-    NeededBlob::check::<Error>(id, needed, |name| {
-        let Some(blob) = stored(env, &early, name)? else { return Ok(None) };
-        Ok(bring(env, &early, &own, blob)?.then_some(blob.bytes))
-    })?;
-    sync(env, &own)
-}
-
-/// Removes the blobs that the folder of a new session has now. A failure is ignored, since a sweep removes them, too.
-pub(crate) fn remove_early(tenant: &Tenant, id: SessionId, needed: &[NeededBlob]) {
-    if needed.is_empty() {
-        return;
-    }
-    let (env, early) = (&tenant.env, tenant.layout.early_blobs_of(id));
-    for blob in needed {
-        let path = early.join(blob.name.to_string());
-        env.discard(&path);
-        env.discard(&sums_of(&path));
-    }
-    // Stays if anything else was put.
-    let _ = env.io.remove_dir(&early);
-}
-
-/// Gives a blob of the folder `from` its name in the folder `to`, too. Returns `false` if it is not there any more. The
-/// caller makes the name durable.
-fn bring(env: &Env, from: &Path, to: &Path, blob: BlobInfo) -> Result<bool> {
-    let name = blob.name.to_string();
-    let (from, to) = (from.join(&name), to.join(&name));
-    Ok((sums_len(blob).is_none() || link(env, &sums_of(&from), &sums_of(&to))?) && link(env, &from, &to)?)
-}
-
-/// Gives a durable file a second name, or, if the file system cannot, copies it. Returns `false` if it does not exist.
-fn link(env: &Env, from: &Path, to: &Path) -> Result<bool> {
-    match env.io.hard_link(from, to) {
-        Ok(()) => return Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        // There are no hard links, or another file has the name.
-        Err(_) => {}
-    }
-    let file = match env.io.open(from, OpenMode::Read) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(failed("open", from, error)),
-    };
-    let (temp, new) = env.create_temp(to)?;
-    let copied = file
-        .stat()
-        .and_then(|stat| copy(&*file, &*new, stat.len))
-        .and_then(|()| env.sync_file(&*new))
-        .and_then(|()| env.io.rename(&temp, to));
-    copied.map(|()| true).map_err(|error| {
-        env.discard(&temp);
-        failed("write", to, error)
-    })
-}
 
 // --- put -------------------------------------------------------------------------------------------------------------
 

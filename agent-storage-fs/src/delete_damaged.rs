@@ -12,13 +12,12 @@ use agent_core::{Error, ErrorKind, Result, Seq, SessionId, Timestamp, WorkspaceI
 
 use crate::env::{Env, held, parent};
 use crate::error::{corrupt, failed};
-use crate::io::{Kind, OpenMode, is_no_file};
+use crate::io::{Kind, OpenMode, copy, is_no_file};
 use crate::layout::{self, id_of};
 use crate::lock::{self, Attempt, Locked};
 use crate::log::Backward;
 use crate::owner::Owner;
 use crate::place::{self, SessionFolder};
-use crate::purge::copy;
 use crate::record::{self, write_tombstone};
 use crate::sessions::not_found;
 use crate::slot::WriterState;

@@ -470,6 +470,22 @@ pub(crate) fn write_full(file: &dyn IoFile, bytes: &[u8], offset: u64) -> io::Re
     Ok(())
 }
 
+/// Copies the first `len` bytes of a file to another.
+pub(crate) fn copy(from: &dyn IoFile, to: &dyn IoFile, len: u64) -> io::Result<()> {
+    let mut buffer = vec![0; 64 << 10];
+    let mut at = 0;
+    while at < len {
+        let wanted = usize::try_from(len - at).unwrap_or(buffer.len()).min(buffer.len());
+        let count = read_full(from, &mut buffer[..wanted], at)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        write_full(to, &buffer[..count], at)?;
+        at += count as u64;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -85,6 +85,7 @@
 
 mod bindings;
 mod bindings_toml;
+mod blob_files;
 mod blobs;
 mod cached;
 mod config;

@@ -8,7 +8,7 @@ use agent_core::{Result, WriteOutcome};
 
 use crate::env::Env;
 use crate::error::failed;
-use crate::io::{IoFile, Kind, OpenMode, read_full, write_full};
+use crate::io::{Kind, OpenMode, copy};
 use crate::lock::{Attempt, Locked};
 use crate::log::Forward;
 use crate::owner::Owner;
@@ -101,21 +101,6 @@ fn cut(env: &Env, (folder, owner): (Locked<'_>, Owner), keep: u64, again: bool) 
         env.publish(folder, &temp, &log)?;
     }
     Ok(removed)
-}
-
-pub(crate) fn copy(from: &dyn IoFile, to: &dyn IoFile, len: u64) -> std::io::Result<()> {
-    let mut buffer = vec![0; 64 << 10];
-    let mut at = 0;
-    while at < len {
-        let wanted = usize::try_from(len - at).unwrap_or(buffer.len()).min(buffer.len());
-        let count = read_full(from, &mut buffer[..wanted], at)?;
-        if count == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        write_full(to, &buffer[..count], at)?;
-        at += count as u64;
-    }
-    Ok(())
 }
 
 /// Removes all other files that were derived from the log.

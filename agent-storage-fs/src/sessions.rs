@@ -22,7 +22,7 @@ use crate::record::{self, fold};
 use crate::slot::{Doubt, OpenFiles, State, WriterState};
 use crate::tenant::{SharedSession, Tenant};
 use crate::transcript::mark::session_of;
-use crate::{blobs, layout, lease, lock, log, place};
+use crate::{blob_files, layout, lease, lock, log, place};
 
 pub(crate) fn not_found(id: SessionId) -> Error {
     Error::new(ErrorKind::NotFound, format!("session {id} does not exist"))
@@ -132,7 +132,7 @@ fn commit_locked(
     let planned = agent_core::plan(Some(&state.record), commit).map_err(plain)?;
     match &planned {
         Plan::Write { events, after, blobs, .. } => {
-            blobs::require(tenant, &open.folder, commit.session, blobs).map_err(plain)?;
+            blob_files::require(tenant, &open.folder, commit.session, blobs).map_err(plain)?;
             if !open.append(events, after)? {
                 return Ok(None);
             }
@@ -241,7 +241,7 @@ fn create(tenant: &Tenant, cell: &SharedSession, slot: &mut WriterState, commit:
         return Ok(Created::Exists(folder));
     }
     let folder = tenant.layout.session(after.workspace, id);
-    blobs::require_early(tenant, id, blobs)?;
+    blob_files::require_early(tenant, id, blobs)?;
     let Some(made) = make(tenant, &creating, &folder, (events, blobs), after)? else {
         return Ok(Created::Exists(folder));
     };
@@ -263,7 +263,7 @@ fn create(tenant: &Tenant, cell: &SharedSession, slot: &mut WriterState, commit:
         }
         Err(error) => return Err(in_doubt("look at", &folder, error)),
     }
-    blobs::remove_early(tenant, id, blobs);
+    blob_files::remove_early(tenant, id, blobs);
     let Made { log, lock, lease } = made;
     let open = OpenFiles::made(env, (folder, tenant.layout.owner(id)), log, lock, after.clone(), lease);
     learn(cell, &open);
@@ -330,7 +330,7 @@ fn build(
         Some(lease) => Some(lease::take(env, temp, lease.epoch)?),
         None => None,
     };
-    blobs::bring_early(tenant, temp, after.id, blobs)?;
+    blob_files::bring_early(tenant, temp, after.id, blobs)?;
     env.sync_dir(temp).map_err(|e| failed("make durable", temp, e))?;
     Ok(Made { log: (log, stat), lock: (lock, lock_id), lease })
 }

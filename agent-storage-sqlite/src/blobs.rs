@@ -5,11 +5,9 @@
 //! at a time, so that no transaction is large.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use agent_core::event::Event;
 use agent_core::model::{BlobInfo, NeededBlob};
-use agent_core::state::SessionState;
 use agent_core::store::{BlobChunk, BlobQuery, Page, SweepBlobs, SweptBlobs};
 use agent_core::{BlobName, Error, ErrorKind, Result, Seq, SessionId, Timestamp};
 use bytes::Bytes;
@@ -17,7 +15,6 @@ use rusqlite::{Connection, Row, params};
 
 use crate::error::{Step, corrupt};
 use crate::rows::{checksum, each, execute, first, first_number, int, number, optional, text};
-use crate::sessions::{Known, look};
 use crate::stored;
 
 /// Number of chunks that one transaction deletes.
@@ -25,78 +22,8 @@ const CHUNKS: i64 = 16;
 /// Time after its last chunk, in microseconds, at which a put that did not end counts as given up.
 const GIVEN_UP: i64 = 3_600_000_000;
 
-/// Part of a put, or of a removal, that the writer does in one transaction.
-#[derive(Debug)]
-pub(crate) enum BlobStep {
-    /// Creates the row of a blob; the answer is its number.
-    Begin(SessionId, BlobInfo, Timestamp),
-    /// Stores the chunk with this index.
-    Chunk { blob: i64, index: u64, checksum: u32, bytes: Bytes, at: Timestamp },
-    /// Makes a blob visible, in place of one that has its name.
-    Publish(SessionId, BlobInfo, i64),
-    /// Gives up a put.
-    Discard(i64),
-    /// Takes blobs that no event names out of sight.
-    Sweep(SweepBlobs, Timestamp),
-    /// Deletes some of the chunks of removed blobs; the answer is whether any are left.
-    Delete,
-}
-
-/// Result of a [`BlobStep`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum BlobAnswer {
-    Begun(i64),
-    Swept(SweptBlobs),
-    Left(bool),
-}
-
-impl BlobStep {
-    pub(crate) fn size_bytes(&self) -> usize {
-        match self {
-            Self::Chunk { bytes, .. } => bytes.len(),
-            _ => 0,
-        }
-    }
-
-    pub(crate) fn run(&self, conn: &Connection, known: &mut Known, tenant: &Arc<str>) -> Step<BlobAnswer> {
-        match self {
-            Self::Begin(session, blob, at) => {
-                let (session, name) = (session.to_string(), blob.name.to_string());
-                let crc = row_checksum(tenant, &session, &name, blob.bytes);
-                let sql = "INSERT INTO blobs (tenant, session, state, name, bytes, at, crc) \
-                    VALUES (?, ?, 'unfinished', ?, ?, ?, ?)";
-                execute(conn, sql, params![&**tenant, session, name, int(blob.bytes), at.as_micros(), crc])?;
-                return Ok(BlobAnswer::Begun(conn.last_insert_rowid()));
-            }
-            Self::Chunk { blob, index, checksum, bytes, at } => {
-                let sql = "UPDATE blobs SET at = ? WHERE blob = ? AND state = 'unfinished'";
-                if execute(conn, sql, params![at.as_micros(), blob])? == 0 {
-                    return Err(swept_away().into());
-                }
-                let sql = "INSERT OR REPLACE INTO blob_chunks (blob, n, crc, data) VALUES (?, ?, ?, ?)";
-                execute(conn, sql, params![blob, int(*index), checksum, &**bytes])?;
-            }
-            Self::Publish(session, info, blob) => publish(conn, known, tenant, *session, *info, *blob)?,
-            Self::Discard(blob) => {
-                let sql = "UPDATE blobs SET state = 'removed' WHERE blob = ? AND state = 'unfinished'";
-                execute(conn, sql, [blob])?;
-            }
-            Self::Sweep(sweep, now) => {
-                return Ok(BlobAnswer::Swept(self::sweep(conn, tenant, *sweep, *now)?));
-            }
-            Self::Delete => return Ok(BlobAnswer::Left(delete(conn, tenant)?)),
-        }
-        Ok(BlobAnswer::Left(false))
-    }
-}
-
-fn swept_away() -> Error {
-    let text = "the blob was given up, because no part of it was stored for an hour; put it again";
-    Error::new(ErrorKind::Unavailable, text).timed_out()
-}
-
 /// Returns the checksum of the row of a blob, over what never changes.
-fn row_checksum(tenant: &str, session: &str, name: &str, bytes: u64) -> i64 {
+pub(crate) fn row_checksum(tenant: &str, session: &str, name: &str, bytes: u64) -> i64 {
     checksum(&[tenant, session, name, &bytes.to_string()])
 }
 
@@ -105,7 +32,7 @@ fn row_checksum(tenant: &str, session: &str, name: &str, bytes: u64) -> i64 {
 pub(crate) struct StoredBlob {
     pub(crate) blob: i64,
     pub(crate) info: BlobInfo,
-    named: Option<i64>,
+    pub(crate) named: Option<i64>,
 }
 
 /// Finds a visible blob of a session.
@@ -136,7 +63,7 @@ fn info(row: &Row<'_>, tenant: &str, session: &str) -> Step<BlobInfo> {
 }
 
 /// Returns whether all chunks of a blob are there. Reads an index, and none of the bytes.
-fn is_complete(conn: &Connection, stored: &StoredBlob) -> Step<bool> {
+pub(crate) fn is_complete(conn: &Connection, stored: &StoredBlob) -> Step<bool> {
     let sql = "SELECT count(*) FROM blob_chunks WHERE blob = ? AND n < ?";
     let chunks = int(stored.info.chunks());
     Ok(first_number(conn, sql, params![stored.blob, chunks])? == Some(chunks))
@@ -162,40 +89,12 @@ pub(crate) fn note_named(conn: &Connection, tenant: &str, id: SessionId, events:
     Ok(())
 }
 
-fn publish(
-    conn: &Connection,
-    known: &mut Known,
-    tenant: &Arc<str>,
-    id: SessionId,
-    info: BlobInfo,
-    blob: i64,
-) -> Step<()> {
-    look(conn, known, tenant, id)?;
-    let now = known.get(&(tenant.clone(), id));
-    if now.is_some_and(|now| now.session.status.state == SessionState::Deleted) {
-        let text = format!("session {id} was deleted; it takes no more blobs");
-        return Err(Error::new(ErrorKind::Deleted, text).into());
-    }
-    let stored = StoredBlob { blob, info, named: None };
-    let sql = "SELECT 1 FROM blobs WHERE blob = ? AND state = 'unfinished'";
-    if first_number(conn, sql, [blob])?.is_none() || !is_complete(conn, &stored)? {
-        return Err(swept_away().into());
-    }
-    // A damaged row does not say which event names the blob; the next sweep reads that in the log.
-    let before = find(conn, tenant, id, info.name).unwrap_or(None);
-    let sql = "UPDATE blobs SET state = 'removed' WHERE tenant = ? AND session = ? AND state = 'whole' AND name = ?";
-    execute(conn, sql, params![&**tenant, id.to_string(), info.name.to_string()])?;
-    let sql = "UPDATE blobs SET state = 'whole', named = ? WHERE blob = ?";
-    execute(conn, sql, params![before.and_then(|before| before.named), blob])?;
-    Ok(())
-}
-
 /// Condition of the rows of blobs of ids without a session.
 const WITHOUT_SESSION: &str = "NOT EXISTS (SELECT 1 FROM logs WHERE logs.tenant = blobs.tenant \
     AND logs.session = blobs.session) AND NOT EXISTS (SELECT 1 FROM tombstones \
     WHERE tombstones.tenant = blobs.tenant AND tombstones.session = blobs.session)";
 
-fn sweep(conn: &Connection, tenant: &str, sweep: SweepBlobs, now: Timestamp) -> Step<SweptBlobs> {
+pub(crate) fn sweep(conn: &Connection, tenant: &str, sweep: SweepBlobs, now: Timestamp) -> Step<SweptBlobs> {
     let (mut gone, mut swept) = (Vec::new(), SweptBlobs::default());
     let scope = if sweep.session.is_some() { "session = ?2" } else { WITHOUT_SESSION };
     let session = sweep.session.map(|id| id.to_string());
@@ -279,7 +178,7 @@ pub(crate) fn purge(conn: &Connection, tenant: &str, id: SessionId, keep: i64) -
 
 /// Deletes some chunks of the tenant's removed blobs, and the rows of those that have none left. Returns whether any are
 /// left.
-fn delete(conn: &Connection, tenant: &str) -> Step<bool> {
+pub(crate) fn delete(conn: &Connection, tenant: &str) -> Step<bool> {
     let sql = "DELETE FROM blob_chunks WHERE rowid IN (SELECT blob_chunks.rowid FROM blobs \
         JOIN blob_chunks USING (blob) WHERE tenant = ? AND state = 'removed' LIMIT ?)";
     if execute(conn, sql, params![tenant, CHUNKS])? as i64 == CHUNKS {

@@ -71,6 +71,7 @@
 
 mod backup;
 mod bindings;
+mod blob_steps;
 mod blobs;
 mod check;
 mod config;

@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::blobs::{BlobAnswer, BlobStep};
+use crate::blob_steps::{BlobAnswer, BlobStep};
 use crate::error::Step;
 use crate::sessions::Known;
 use crate::stored::no_session;

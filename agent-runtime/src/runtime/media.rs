@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use agent_core::event::{Media, MediaSource, Part};
 use agent_core::session::Session;
-use agent_core::store::ReadBlob;
+use agent_core::store::{BlobContent, ReadBlob};
 use agent_core::{BlobName, ErrorKind, Result, SessionStore};
 use tracing::warn;
 
 use crate::context::{ItemContent, ModelMessage};
-use crate::media::open_blob;
 
 /// Maximum number of bytes of one medium of a request, and of all together.
 const MEDIUM_MAX_BYTES: u64 = 32 << 20;
@@ -76,6 +75,26 @@ fn media_mut(part: &mut Part) -> Option<&mut Media> {
         Part::Image(media) | Part::Audio(media) | Part::Video(media) | Part::Resource(media) => Some(media),
         _ => None,
     }
+}
+
+/// Opens a blob of a session or of one of its ancestors.
+pub(crate) async fn open_blob(
+    store: &dyn SessionStore,
+    session: &Session,
+    read: ReadBlob,
+) -> Result<BlobContent> {
+    let absent = read.not_found();
+    let ancestors = session.lineage.segments.iter().rev().map(|segment| segment.session);
+    let owners: Vec<_> = std::iter::once(session.id).chain(ancestors).collect();
+    for owner in owners {
+        let mut own = ReadBlob::new(owner, read.name);
+        own.range = read.range.clone();
+        match store.read_blob(own).await {
+            Err(error) if *error.kind() == ErrorKind::NotFound => {}
+            read => return read,
+        }
+    }
+    Err(absent)
 }
 
 /// Reads a blob of the session or of one of its ancestors; `None` if it is lost or damaged.

@@ -22,7 +22,7 @@ use tracing::field::Empty;
 use tracing::info_span;
 
 use super::{SqliteStore, observed};
-use crate::blobs::{BlobAnswer, BlobStep};
+use crate::blob_steps::{BlobAnswer, BlobStep};
 use crate::config::Sync;
 use crate::error::gone;
 use crate::reading::Found;

@@ -37,7 +37,7 @@ async fn models_are_given_the_bytes_of_blobs(site: Site) {
     chat.prompt(look).await.unwrap().finish().await.unwrap();
     let given = |n: usize| pictures(&provider.requests()[n].messages);
     let with_bytes = Part::Image(Media::inline("image/png", bytes.clone()).with_name("cat.png"));
-    assert_eq!(given(0), [with_bytes.clone()]);
+    assert_eq!(given(0), std::slice::from_ref(&with_bytes));
 
     let fork = chat.fork(None).await.unwrap();
     assert_eq!(fork.media_bytes(&cat, 1 << 20).await.unwrap(), bytes);
