@@ -48,7 +48,8 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use tar::{EntryType, Header};
 use tracing::debug;
 
-use crate::manifest::{Imported, Manifest, WantedBlob};
+use crate::blobs::WantedBlob;
+use crate::manifest::{Imported, Manifest};
 use agent_core::store::{
     BLOB_CHUNK_BYTES, BLOB_MAX_BYTES, BlobInfo, BlobStream, PutBlob, ReadBlob, SweepBlobs,
 };

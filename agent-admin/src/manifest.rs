@@ -43,7 +43,7 @@ use std::sync::Arc;
 use futures::TryStreamExt;
 use serde::Deserialize;
 
-use crate::blobs;
+use crate::blobs::{self, WantedBlob};
 use agent_core::commit::{Commit, apply_untrusted};
 use agent_core::event::Event;
 use agent_core::json::{JsonFault, RawJson, check_document};
@@ -294,7 +294,7 @@ impl Manifest {
 
     async fn import_to<S: SessionStore + ?Sized>(&self, store: &S, completes: bool) -> Result<Imported> {
         let import = self.prepare(store, completes).await?;
-        import.check_blobs(store).await?;
+        blobs::check_there(store, import.session.id, &import.blobs).await?;
         import.write(store).await
     }
 
@@ -320,7 +320,10 @@ impl Manifest {
         let own = self.missing_events(store).await?;
         let existed = own.there.is_some();
         missing.push(own);
-        let blobs = self.wanted_blobs(&missing)?;
+        let rest =
+            |id| missing.iter().find(|missing| missing.id == id).map_or(0, |missing| missing.rest.len());
+        let blobs =
+            blobs::wanted(self.session.id, self.members().map(|(id, events)| (id, events, rest(id))))?;
         // Everything is planned before anything is stored, so that a refused document leaves nothing behind.
         for Missing { id, there, rest } in &mut missing {
             for commit in commits(*id, rest) {
@@ -330,40 +333,6 @@ impl Manifest {
             }
         }
         Ok(Import { session: &self.session, missing, existed, blobs })
-    }
-
-    /// Returns the blobs that the events name. Of ancestors, only those of missing events are stored.
-    fn wanted_blobs(&self, missing: &[Missing<'_>]) -> Result<BTreeMap<BlobName, WantedBlob>> {
-        let mut wanted: BTreeMap<_, WantedBlob> = BTreeMap::new();
-        for (id, events) in self.members() {
-            let rest =
-                missing.iter().find(|missing| missing.id == id).map_or(0, |missing| missing.rest.len());
-            for (n, event) in events.iter().enumerate() {
-                let is_missing = n >= events.len() - rest;
-                for name in &event.blobs {
-                    let blob = wanted.entry(*name).or_default();
-                    if is_missing || id == self.session.id {
-                        blob.owners.insert(id);
-                    }
-                    if is_missing {
-                        blob.needed_by.insert(id);
-                    }
-                }
-                for (name, bytes) in blobs::stated_sizes(event) {
-                    // An event that does not name the blobs of its payload is refused when it is planned.
-                    let Some(blob) = wanted.get_mut(&name) else { continue };
-                    if blob.stated.is_some_and(|stated| stated != bytes) {
-                        return Err(Error::corrupt(format!(
-                            "event {} of session {id} states another size of blob {name} than an event before it; export \
-                             the session again",
-                            event.seq
-                        )));
-                    }
-                    blob.stated = Some(bytes);
-                }
-            }
-        }
-        Ok(wanted)
     }
 
     /// Returns the sessions of the document with their events, parents first.
@@ -594,17 +563,6 @@ impl Manifest {
     }
 }
 
-/// Blob that the document names.
-#[derive(Debug, Default)]
-pub(crate) struct WantedBlob {
-    /// Number of bytes, if an event states it.
-    pub(crate) stated: Option<u64>,
-    /// Sessions for which the blob is stored.
-    pub(crate) owners: BTreeSet<SessionId>,
-    /// Sessions of which an event that names the blob is not in the store yet.
-    pub(crate) needed_by: BTreeSet<SessionId>,
-}
-
 /// Document that was checked against a store, and can be written to it.
 pub(crate) struct Import<'a> {
     session: &'a Session,
@@ -615,35 +573,6 @@ pub(crate) struct Import<'a> {
 }
 
 impl Import<'_> {
-    /// Checks that the store has all blobs that the missing events name, since the document has none.
-    async fn check_blobs<S: SessionStore + ?Sized>(&self, store: &S) -> Result<()> {
-        let mut there: BTreeMap<SessionId, BTreeMap<BlobName, u64>> = BTreeMap::new();
-        let mut missing = Vec::new();
-        for (name, blob) in &self.blobs {
-            for id in &blob.needed_by {
-                if !there.contains_key(id) {
-                    there.insert(*id, blobs::sizes(store, *id).await?);
-                }
-                let found = there.get(id).and_then(|there| there.get(name));
-                if found.is_none_or(|found| blob.stated.is_some_and(|stated| stated != *found)) {
-                    missing.push(*name);
-                    break;
-                }
-            }
-        }
-        let (id, count) = (self.session.id, missing.len());
-        if count == 0 {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::BlobMissing { blobs: missing },
-            format!(
-                "the document of session {id} names {count} blobs whose bytes are neither in it nor in this store; import \
-                 the archive of the session, which contains them"
-            ),
-        ))
-    }
-
     /// Writes the missing events.
     pub(crate) async fn write<S: SessionStore + ?Sized>(self, store: &S) -> Result<Imported> {
         let id = self.session.id;

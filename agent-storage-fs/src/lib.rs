@@ -86,6 +86,7 @@
 mod bindings;
 mod bindings_toml;
 mod blob_files;
+mod blob_sweep;
 mod blobs;
 mod cached;
 mod config;
@@ -111,6 +112,7 @@ mod shell;
 mod slot;
 mod store;
 mod tenant;
+mod tenants;
 mod toml;
 mod transcript;
 mod workspace_toml;

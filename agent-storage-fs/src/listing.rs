@@ -16,7 +16,7 @@ use crate::layout::{self, id_of};
 use crate::log::Forward;
 use crate::sessions::load_folder;
 use crate::tenant::Tenant;
-use crate::{blobs, place, record, workspaces as records};
+use crate::{blob_sweep, place, record, workspaces as records};
 
 /// Returns one page of sessions.
 pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<SessionSummary>> {
@@ -107,7 +107,7 @@ pub(crate) fn check(tenant: &Tenant) -> Result<Vec<Damaged>> {
     let mut damaged = records::missing(tenant);
     for (workspace, id) in all(tenant, &mut Vec::new())? {
         let folder = tenant.layout.session(workspace, id);
-        damaged.extend(blobs::odd(&tenant.env, &folder));
+        damaged.extend(blob_sweep::odd(&tenant.env, &folder));
         // Lists report unreadable sessions.
         let Ok(Some(summary)) = summary(tenant, &folder, id) else { continue };
         if summary.workspace != workspace {

@@ -17,7 +17,7 @@ use crate::sessions::not_found;
 use crate::slot::{OpenFiles, WriterState};
 use crate::tenant::{SharedSession, Tenant};
 use crate::transcript::mark;
-use crate::{blobs, layout, place};
+use crate::{blob_sweep, layout, place};
 
 /// Purges a session, unless another process or handle has it locked.
 pub(crate) fn purge(
@@ -58,7 +58,7 @@ fn purge_locked(tenant: &Tenant, open: &mut OpenFiles, purge: &Purge) -> Result<
     let removed = buried.and_then(|()| {
         let removed = cut(env, (folder, owner), purge.keep_through.get(), is_buried).and_then(|removed| {
             sweep(env, folder.path)?;
-            blobs::purge(tenant, folder.path, owner)?;
+            blob_sweep::purge(tenant, folder.path, owner)?;
             mark::remove(tenant, &tombstone)?;
             Ok(removed)
         });

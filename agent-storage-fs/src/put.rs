@@ -1,11 +1,12 @@
-//! Puts a blob: reads its content without blocking, and writes each chunk on a thread that may block.
+//! Puts and reads blobs: the content is not waited for on a thread that may block, and each chunk is written or read on
+//! one.
 
 use std::sync::Arc;
 
-use agent_core::store::{BLOB_MAX_BYTES, PutBlob};
+use agent_core::store::{BLOB_MAX_BYTES, BlobContent, PutBlob, ReadBlob};
 use agent_core::{OpenState, Result};
 
-use crate::blobs::{self, Staged};
+use crate::blobs::{self, OpenBlob, Staged};
 use crate::shell::{blocking, working};
 use crate::tenant::SharedSession;
 use crate::writer::SessionWriter;
@@ -34,6 +35,15 @@ pub(crate) async fn put(writer: SessionWriter, cell: Arc<SharedSession>, put: Pu
     let staged = putting.staged.take();
     blocking(move || drop(staged)).await?;
     done
+}
+
+/// Returns the content of an open blob.
+pub(crate) fn content(read: &ReadBlob, opened: OpenBlob, open: &OpenState) -> BlobContent {
+    let (blob, opened, open) = (opened.blob, Arc::new(opened), open.clone());
+    BlobContent::from_chunks(read, blob, move |index| {
+        let (opened, open) = (opened.clone(), open.clone());
+        async move { working(&open, move || opened.chunk(index)).await }
+    })
 }
 
 /// Blob that is being put. If the caller is dropped, what is stored of it is removed on a thread that may block.

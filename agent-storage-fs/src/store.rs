@@ -27,13 +27,13 @@ use crate::config::{FsConfig, Sync};
 use crate::env::{Env, held};
 use crate::error::failed;
 use crate::io::Kind;
-use crate::layout::{Layout, id_of};
 use crate::shell::{blocking, observed, working};
 use crate::tenant::{SharedSession, Tenant};
 use crate::transcript::{self, TranscriptEdit};
 use crate::writer::{SessionWriter, Target, Writer};
 use crate::{
-    bindings, blobs, delete_damaged, delete_tenant, listing, place, purge, put, reading, sessions, workspaces,
+    bindings, blob_sweep, blobs, delete_damaged, delete_tenant, listing, place, purge, put, reading,
+    sessions, tenants, workspaces,
 };
 
 /// Interval at which a session is checked for changes by other processes while a caller waits for one.
@@ -124,7 +124,7 @@ impl FsStore {
         let there = working(&env.open, move || match looked.io.stat(&looked.root) {
             Ok(stat) if stat.kind == Kind::Folder => {
                 looked.saw(&looked.root);
-                holds_store(&looked)
+                tenants::holds_store(&looked)
             }
             Ok(_) => Err(failed("use the folder", &looked.root, std::io::ErrorKind::NotADirectory.into())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
@@ -575,11 +575,7 @@ impl SessionStore for FsStore {
         let work = async {
             let asked = read.clone();
             let opened = self.look_at(id, move |tenant, cell| blobs::open(tenant, cell, &asked)).await?;
-            let (blob, opened, open) = (opened.blob, Arc::new(opened), self.shared.env.open.clone());
-            Ok(BlobContent::from_chunks(&read, blob, move |index| {
-                let (opened, open) = (opened.clone(), open.clone());
-                async move { working(&open, move || opened.chunk(index)).await }
-            }))
+            Ok(put::content(&read, opened, &self.shared.env.open))
         };
         observed(span, work).await
     }
@@ -591,21 +587,21 @@ impl SessionStore for FsStore {
     }
 
     async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
-        let span = info_span!("store.sweep_blobs", store = "fs", session = Empty, outcome = Empty);
-        if let Some(id) = sweep.session {
-            span.record("session", tracing::field::display(id));
-        }
+        let of = sweep.session.map(tracing::field::display);
+        let span = info_span!("store.sweep_blobs", store = "fs", session = of, outcome = Empty);
         let work = async {
             let ids = match sweep.session {
                 Some(id) => vec![id],
-                None => self.look(blobs::early_ids).await?,
+                None => self.look(blob_sweep::early_ids).await?,
             };
             let mut swept = SweptBlobs::default();
             for id in ids {
                 let (cell, scope) = (self.cell(id), (id, sweep.session.is_some()));
                 swept += self
                     .writer(id, &cell)
-                    .with_lock(move |tenant, slot| blobs::sweep(tenant, &cell, slot, scope, sweep.dry_run))
+                    .with_lock(move |tenant, slot| {
+                        blob_sweep::sweep(tenant, &cell, slot, scope, sweep.dry_run)
+                    })
                     .await?;
             }
             Ok(swept)
@@ -755,7 +751,7 @@ impl Backend for FsStore {
         let env = self.shared.env.clone();
         let span = info_span!("store.list_tenants", store = "fs", outcome = Empty);
         let open = env.open.clone();
-        let work = working(&open, move || list_tenants(&env, after.as_ref()));
+        let work = working(&open, move || tenants::list(&env, after.as_ref()));
         observed(span, work).await
     }
 
@@ -778,46 +774,4 @@ impl Backend for FsStore {
     async fn close(&self) -> Result<()> {
         self.close().await
     }
-}
-
-/// Returns whether the root contains anything that a store created.
-fn holds_store(env: &Env) -> Result<bool> {
-    let layout = Layout::new(&env.root, &TenantId::default());
-    for path in [layout.bindings(), layout.workspaces(), layout.pointers(), Layout::tenants(&env.root)] {
-        match env.io.stat(&path) {
-            Ok(_) => return Ok(true),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed("look at", &path, error)),
-        }
-    }
-    Ok(false)
-}
-
-fn list_tenants(env: &Env, after: Option<&TenantId>) -> Result<Page<TenantId>> {
-    let mut found = Vec::new();
-    env.check_seen(&[&env.root])?;
-    let (names, damaged) = match env.list(&Layout::tenants(&env.root)) {
-        Ok(names) => (names, Vec::new()),
-        Err(error) if *error.kind() == ErrorKind::Corrupt => {
-            let place = Layout::tenants(&env.root).display().to_string();
-            (Vec::new(), vec![Damaged::new(place, error.to_string())])
-        }
-        Err(error) => return Err(error),
-    };
-    let mut folders: Vec<TenantId> = names.iter().filter_map(|(name, _)| id_of(name)).collect();
-    folders.push(TenantId::default());
-    folders.sort();
-    folders.dedup();
-    for id in folders {
-        let layout = Layout::new(&env.root, &id);
-        // An unreadable folder counts as one with data. Its fault is reported by operations on that tenant, and does
-        // not affect other tenants.
-        let holds = env.kind(&layout.bindings()).map_or(true, |kind| kind.is_some())
-            || env.kind(&layout.pointers()).map_or(true, |kind| kind.is_some())
-            || env.list(&layout.workspaces()).map_or(true, |names| !names.is_empty());
-        if holds && after.is_none_or(|after| id > *after) {
-            found.push(id);
-        }
-    }
-    Ok(Page::new(found).with_damaged(if after.is_none() { damaged } else { Vec::new() }))
 }

@@ -87,6 +87,12 @@ pub fn session() -> Value {
                         "actor": { "type": "string", "minLength": 1 },
                         "run": { "$ref": "#/$defs/uuid" },
                         "transition": { "type": "object" },
+                        "blobs": {
+                            "description": "Names of the blobs that the event refers to, in order, each once.",
+                            "items": { "type": "string", "pattern": "^[0-9a-f]{64}$" },
+                            "minItems": 1,
+                            "type": "array",
+                        },
                     },
                 },
             },

@@ -1,0 +1,272 @@
+//! Removes blobs that no event names, and finds what is no blob.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use agent_core::event::EventType;
+use agent_core::store::{Damaged, SweptBlobs};
+use agent_core::{BlobName, Error, ErrorKind, Result, SessionId, WriteOutcome};
+
+use crate::blob_files::{is_there, sync};
+use crate::blobs::open_session;
+use crate::env::{Env, parent};
+use crate::error::failed;
+use crate::io::{Kind, OpenMode, not_a_file};
+use crate::lock::{self, Attempt};
+use crate::log::Forward;
+use crate::owner::Owner;
+use crate::record::Bad;
+use crate::slot::{OpenFiles, WriterState};
+use crate::tenant::{SharedSession, Tenant};
+use crate::{layout, sessions};
+
+/// Returns the objects among the blobs of a session that are not files.
+pub(crate) fn odd(env: &Env, session: &Path) -> Vec<Damaged> {
+    let folder = session.join(layout::BLOBS);
+    let report = |path: &Path, error: &Error| Damaged::new(path.display().to_string(), error.to_string());
+    let names = match is_there(env, &folder) {
+        Ok(true) => env.list(&folder),
+        Ok(false) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    };
+    match names {
+        Ok(names) => names
+            .iter()
+            .filter(|(name, kind)| *kind != Kind::File && !matches!(Entry::of(name), Entry::Other))
+            .map(|(name, kind)| {
+                let path = folder.join(name);
+                report(&path, &failed("use the blob", &path, not_a_file(*kind)))
+            })
+            .collect(),
+        Err(error) => vec![report(&folder, &error)],
+    }
+}
+
+/// Meaning of a name in a folder of blobs.
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Blob(BlobName),
+    Sums(BlobName),
+    /// Temporary name; true for that of a blob, false for that of its checksums.
+    Temp(bool),
+    /// A name that is not of this store.
+    Other,
+}
+
+impl Entry {
+    fn of(name: &std::ffi::OsStr) -> Self {
+        let Some(name) = name.to_str() else { return Self::Other };
+        if layout::is_temp(name) {
+            return Self::Temp(!name.contains(layout::SUMS));
+        }
+        match name.strip_suffix(layout::SUMS) {
+            Some(blob) => blob.parse().map_or(Self::Other, Self::Sums),
+            None => name.parse().map_or(Self::Other, Self::Blob),
+        }
+    }
+}
+
+/// Returns the ids for which blobs were put before their sessions were created.
+pub(crate) fn early_ids(tenant: &Tenant) -> Result<Vec<SessionId>> {
+    let all = tenant.layout.early_blobs();
+    if !is_there(&tenant.env, &all)? {
+        return Ok(Vec::new());
+    }
+    Ok(tenant.env.list(&all)?.iter().filter_map(|(name, _)| layout::id_of(name)).collect())
+}
+
+/// Removes the blobs that no event names, unless another process or handle has a required lock: those that were put
+/// before the session was created, and, with `of_session`, those of the session.
+pub(crate) fn sweep(
+    tenant: &Tenant,
+    cell: &SharedSession,
+    slot: &mut WriterState,
+    (id, of_session): (SessionId, bool),
+    dry_run: bool,
+) -> Result<Attempt<SweptBlobs>> {
+    let env = &tenant.env;
+    let early = tenant.layout.early_blobs_of(id);
+    let mut creating = None;
+    if is_there(env, &tenant.layout.early_blobs())? && is_there(env, &early)? {
+        let path = tenant.layout.create_lock(id);
+        env.ensure_dir(parent(&path))?;
+        creating = lock::take(env, &path)?;
+        if creating.is_none() {
+            return Ok(Attempt::Busy);
+        }
+    }
+    let mut swept = SweptBlobs::default();
+    // Most sessions have no blobs; they are neither opened nor locked.
+    let of_session = of_session
+        && match sessions::folder(tenant, cell, id) {
+            Ok(session) => is_there(env, &session.join(layout::BLOBS))?,
+            Err(error) if *error.kind() == ErrorKind::NotFound => false,
+            Err(error) => return Err(error),
+        };
+    if of_session {
+        slot.check_poison(id)?;
+        if open_session(tenant, slot, id)? {
+            let done = match slot.under_lock(|open| sweep_locked(env, open, dry_run))? {
+                Attempt::Done(done) => done?,
+                Attempt::Busy => return Ok(Attempt::Busy),
+            };
+            let Some(done) = done else {
+                slot.open = None;
+                cell.forget();
+                return Ok(Attempt::Busy);
+            };
+            swept += done;
+        }
+    }
+    if creating.is_some() {
+        // What the session's events name is in its own folder.
+        swept += Clearing { env, folder: &early, keep: &HashSet::new(), young: false, dry_run }.run(true)?;
+    }
+    Ok(Attempt::Done(swept))
+}
+
+/// Returns `None` if the open files are no longer the session's.
+fn sweep_locked(env: &Env, open: &mut OpenFiles, dry_run: bool) -> Result<Option<SweptBlobs>> {
+    let Some(state) = open.refresh()? else { return Ok(None) };
+    let head = (!state.purged).then(|| state.record.head.get());
+    let owner = open.owner();
+    let session = open.locked();
+    let folder = session.path.join(layout::BLOBS);
+    if !is_there(env, &folder)? {
+        return Ok(Some(SweptBlobs::default()));
+    }
+    let keep = named(env, session.path, owner, head)?;
+    session.check(env)?;
+    let swept = Clearing { env, folder: &folder, keep: &keep, young: false, dry_run }.run(false)?;
+    Ok(session.still_ours(env)?.then_some(swept))
+}
+
+/// Returns the blobs that the events of a log name. The log ends with the event `head`; a purged one ends anywhere.
+fn named(env: &Env, session: &Path, owner: Owner, head: Option<u64>) -> Result<HashSet<BlobName>> {
+    let path = session.join(layout::LOG);
+    let file = env.io.open(&path, OpenMode::Read).map_err(|e| failed("open", &path, e))?;
+    let len = file.stat().map_err(|e| failed("look at", &path, e))?.len;
+    let (mut names, mut before, mut end) = (HashSet::new(), None, 0);
+    let bad = |offset, before: Option<u64>| {
+        Bad { offset, event: before.map_or(1, |seq| seq.saturating_add(1)), middle: true }.error(&path)
+    };
+    let mut lines = Forward::new(owner, &*file, 0, len);
+    while let Some(line) = lines.next().map_err(|e| failed("read", &path, e))? {
+        let next = line.named().filter(|next| match before {
+            Some(seq) => seq + 1 == next.seq,
+            None => next.kind == EventType::SESSION_CREATED,
+        });
+        let Some(next) = next else { return Err(bad(line.offset, before)) };
+        names.extend(next.blobs);
+        (before, end) = (Some(next.seq), line.end);
+    }
+    if head.is_some() && before != head {
+        return Err(bad(end, before));
+    }
+    Ok(names)
+}
+
+/// Removes, under the lock of a session's folder, the blobs that its purged log does not name, and all leftovers.
+pub(crate) fn purge(tenant: &Tenant, session: &Path, owner: Owner) -> Result<()> {
+    let (env, own, early) =
+        (&tenant.env, session.join(layout::BLOBS), tenant.layout.early_blobs_of(owner.id));
+    if is_there(env, &own)? {
+        match named(env, session, owner, None) {
+            Ok(keep) => {
+                Clearing { env, folder: &own, keep: &keep, young: true, dry_run: false }.run(true)?;
+            }
+            // A fork may read them.
+            Err(error) if *error.kind() == ErrorKind::Corrupt => tracing::warn!(
+                session = %owner.id,
+                %error,
+                "what is left of a log is damaged, so the blobs of the session stay"
+            ),
+            Err(error) => return Err(error),
+        }
+    }
+    if is_there(env, &tenant.layout.early_blobs())? && is_there(env, &early)? {
+        let none = HashSet::new();
+        Clearing { env, folder: &early, keep: &none, young: true, dry_run: false }.run(true)?;
+    }
+    Ok(())
+}
+
+/// Removal of blobs from a folder.
+struct Clearing<'a> {
+    env: &'a Env,
+    folder: &'a Path,
+    /// Blobs that stay.
+    keep: &'a HashSet<BlobName>,
+    /// True if leftovers are removed that another process may still be writing.
+    young: bool,
+    dry_run: bool,
+}
+
+impl Clearing<'_> {
+    /// Removes the blobs, durably; and the folder, if it is empty then and `with_folder`.
+    fn run(&self, with_folder: bool) -> Result<SweptBlobs> {
+        let names = self.env.list(self.folder)?;
+        let blobs: HashSet<_> = names.iter().filter_map(|(name, _)| blob_of(name)).collect();
+        let (mut swept, mut gone, mut sums) = (SweptBlobs::default(), Vec::new(), Vec::new());
+        for (name, kind) in &names {
+            let path = self.folder.join(name);
+            let entry = Entry::of(name);
+            let is_leftover = match entry {
+                Entry::Blob(blob) | Entry::Sums(blob) if self.keep.contains(&blob) => continue,
+                Entry::Other => continue,
+                Entry::Blob(_) => false,
+                Entry::Sums(blob) => !blobs.contains(&blob),
+                Entry::Temp(_) => true,
+            };
+            let stat = match self.env.io.stat(&path) {
+                Ok(stat) => stat,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(failed("look at", &path, error)),
+            };
+            if *kind != Kind::File && !self.young {
+                return Err(failed("remove the blob", &path, not_a_file(*kind)));
+            }
+            if is_leftover && !self.young && !self.env.is_old(stat) {
+                swept.unfinished += stat.len;
+                continue;
+            }
+            match entry {
+                Entry::Sums(_) if is_leftover => swept += SweptBlobs::new(0, stat.len),
+                // Counted with its blob.
+                Entry::Sums(_) => {}
+                Entry::Temp(false) => swept += SweptBlobs::new(0, stat.len),
+                _ => swept += SweptBlobs::new(1, stat.len),
+            }
+            if matches!(entry, Entry::Sums(_)) { &mut sums } else { &mut gone }.push((path, *kind));
+        }
+        if self.dry_run {
+            return Ok(swept);
+        }
+        let is_empty = gone.len() + sums.len() == names.len();
+        // The checksums last, so that no blob is left without them.
+        let removed = self.remove(&gone).and_then(|()| self.remove(&sums)).and_then(|()| {
+            if with_folder && is_empty {
+                // Somebody may put a blob at this moment.
+                let _ = self.env.io.remove_dir(self.folder);
+                sync(self.env, parent(self.folder))?;
+            }
+            Ok(())
+        });
+        removed.map(|()| swept).map_err(|error| error.with_outcome(WriteOutcome::Unknown))
+    }
+
+    fn remove(&self, paths: &[(PathBuf, Kind)]) -> Result<()> {
+        for (path, kind) in paths {
+            self.env.remove_tree(path, *kind)?;
+        }
+        if paths.is_empty() { Ok(()) } else { sync(self.env, self.folder) }
+    }
+}
+
+fn blob_of(name: &std::ffi::OsStr) -> Option<BlobName> {
+    match Entry::of(name) {
+        Entry::Blob(name) => Some(name),
+        _ => None,
+    }
+}

@@ -1,0 +1,51 @@
+//! Tenants of a store: which there are.
+
+use agent_core::store::{Damaged, Page};
+use agent_core::{ErrorKind, Result, TenantId};
+
+use crate::env::Env;
+use crate::error::failed;
+use crate::layout::{Layout, id_of};
+
+/// Returns whether the root contains anything that a store created.
+pub(crate) fn holds_store(env: &Env) -> Result<bool> {
+    let layout = Layout::new(&env.root, &TenantId::default());
+    for path in [layout.bindings(), layout.workspaces(), layout.pointers(), Layout::tenants(&env.root)] {
+        match env.io.stat(&path) {
+            Ok(_) => return Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("look at", &path, error)),
+        }
+    }
+    Ok(false)
+}
+
+/// Returns the tenants that have data.
+pub(crate) fn list(env: &Env, after: Option<&TenantId>) -> Result<Page<TenantId>> {
+    let mut found = Vec::new();
+    env.check_seen(&[&env.root])?;
+    let (names, damaged) = match env.list(&Layout::tenants(&env.root)) {
+        Ok(names) => (names, Vec::new()),
+        Err(error) if *error.kind() == ErrorKind::Corrupt => {
+            let place = Layout::tenants(&env.root).display().to_string();
+            (Vec::new(), vec![Damaged::new(place, error.to_string())])
+        }
+        Err(error) => return Err(error),
+    };
+    let mut folders: Vec<TenantId> = names.iter().filter_map(|(name, _)| id_of(name)).collect();
+    folders.push(TenantId::default());
+    folders.sort();
+    folders.dedup();
+    for id in folders {
+        let layout = Layout::new(&env.root, &id);
+        // An unreadable folder counts as one with data. Its fault is reported by operations on that tenant, and does
+        // not affect other tenants.
+        let holds = env.kind(&layout.bindings()).map_or(true, |kind| kind.is_some())
+            || env.kind(&layout.pointers()).map_or(true, |kind| kind.is_some())
+            || env.list(&layout.workspaces()).map_or(true, |names| !names.is_empty());
+        if holds && after.is_none_or(|after| id > *after) {
+            found.push(id);
+        }
+    }
+    Ok(Page::new(found).with_damaged(if after.is_none() { damaged } else { Vec::new() }))
+}
