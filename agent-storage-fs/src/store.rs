@@ -570,20 +570,20 @@ impl SessionStore for FsStore {
     }
 
     async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent> {
-        let id = read.session;
-        let span = info_span!("store.read_blob", store = "fs", session = %id, outcome = Empty);
+        let span = info_span!("store.read_blob", store = "fs", session = %read.session, outcome = Empty);
         let work = async {
             let asked = read.clone();
-            let opened = self.look_at(id, move |tenant, cell| blobs::open(tenant, cell, &asked)).await?;
+            let opened =
+                self.look_at(read.session, move |tenant, cell| blobs::open(tenant, cell, &asked)).await?;
             Ok(put::content(&read, opened, &self.shared.env.open))
         };
         observed(span, work).await
     }
 
     async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
-        let id = query.session;
-        let span = info_span!("store.list_blobs", store = "fs", session = %id, outcome = Empty);
-        observed(span, self.look_at(id, move |tenant, cell| blobs::list(tenant, cell, &query))).await
+        let span = info_span!("store.list_blobs", store = "fs", session = %query.session, outcome = Empty);
+        observed(span, self.look_at(query.session, move |tenant, cell| blobs::list(tenant, cell, &query)))
+            .await
     }
 
     async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
