@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use agent_core::event::EventType;
-use agent_core::store::{Damaged, SweptBlobs};
+use agent_core::store::{Damaged, SweepBlobs, SweptBlobs};
 use agent_core::{BlobName, Error, ErrorKind, Result, SessionId, WriteOutcome};
 
 use crate::blob_files::{is_there, sync};
@@ -77,13 +77,13 @@ pub(crate) fn early_ids(tenant: &Tenant) -> Result<Vec<SessionId>> {
 }
 
 /// Removes the blobs that no event names, unless another process or handle has a required lock: those that were put
-/// before the session was created, and, with `of_session`, those of the session.
+/// before the session was created, and those of the session if the request is for it.
 pub(crate) fn sweep(
     tenant: &Tenant,
     cell: &SharedSession,
     slot: &mut WriterState,
-    (id, of_session): (SessionId, bool),
-    dry_run: bool,
+    id: SessionId,
+    sweep: SweepBlobs,
 ) -> Result<Attempt<SweptBlobs>> {
     let env = &tenant.env;
     let early = tenant.layout.early_blobs_of(id);
@@ -97,8 +97,9 @@ pub(crate) fn sweep(
         }
     }
     let mut swept = SweptBlobs::default();
+    let dry_run = sweep.dry_run;
     // Most sessions have no blobs; they are neither opened nor locked.
-    let of_session = of_session
+    let of_session = sweep.session.is_some()
         && match sessions::folder(tenant, cell, id) {
             Ok(session) => is_there(env, &session.join(layout::BLOBS))?,
             Err(error) if *error.kind() == ErrorKind::NotFound => false,

@@ -596,13 +596,11 @@ impl SessionStore for FsStore {
             };
             let mut swept = SweptBlobs::default();
             for id in ids {
-                let (cell, scope) = (self.cell(id), (id, sweep.session.is_some()));
-                swept += self
-                    .writer(id, &cell)
-                    .with_lock(move |tenant, slot| {
-                        blob_sweep::sweep(tenant, &cell, slot, scope, sweep.dry_run)
-                    })
-                    .await?;
+                let cell = self.cell(id);
+                let writer = self.writer(id, &cell);
+                let work =
+                    writer.with_lock(move |tenant, slot| blob_sweep::sweep(tenant, &cell, slot, id, sweep));
+                swept += work.await?;
             }
             Ok(swept)
         };
