@@ -79,7 +79,8 @@ async fn a_process_that_streams_a_blob() {
     let (kind, folder) = place.split_once(':').unwrap();
     let kind = if kind == "files" { "files" } else { "sqlite" };
     let folder = Arc::new(TempDir::with_prefix_in("blob", folder).unwrap());
-    let storage = Site::within(kind, folder).unsynced().open().await;
+    let site = Site::within(kind, folder).unsynced();
+    let storage = site.open().await;
     let id = new_session(&storage, &Effects::default()).await.id;
     // What every store has, its caches and its threads, is there after a first blob.
     timeout(STUCK, put_and_read(&storage, id, 24)).await.unwrap();
@@ -117,7 +118,8 @@ each_store!(large_blobs_stream_in_bounded_memory on disk);
 
 /// Other sessions commit while a blob is put: none of their commits waits for the whole blob.
 async fn others_commit_while_a_blob_is_put(site: Site) {
-    let (storage, effects) = (site.unsynced().open().await, Effects::default());
+    let site = site.unsynced();
+    let (storage, effects) = (site.open().await, Effects::default());
     let (id, other) = (new_session(&storage, &effects).await.id, new_session(&storage, &effects).await);
     let (more, pieces) = tokio::sync::mpsc::unbounded_channel::<u64>();
     let count = 8;
