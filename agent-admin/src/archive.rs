@@ -182,7 +182,7 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// `LimitExceeded` if the document is larger than [`DOCUMENT_MAX_BYTES`](crate::archive::DOCUMENT_MAX_BYTES). In
+    /// `LimitExceeded` if the document is larger than [`DOCUMENT_MAX_BYTES`]. In
     /// the pieces: `Corrupt` for a lost or damaged blob; errors of the store.
     pub fn to_archive<'a, S: SessionStore + ?Sized>(
         &self,
