@@ -147,7 +147,10 @@ impl SessionStore for ToyStore {
         let work = move |transaction: &Transaction| {
             let now = transaction.session(commit.session)?;
             let planned = plan(now.as_ref(), &commit)?;
-            if let Plan::Write { events, after, .. } = &planned {
+            if let Plan::Write { events, after, blobs, .. } = &planned {
+                if !blobs.is_empty() {
+                    return Err(agent_core::store::blobs_unsupported(Some(commit.session)));
+                }
                 if let (None, Some(parent)) = (now, after.origin.parent())
                     && transaction.existing_session(parent)?.status.state == SessionState::Deleted
                 {
