@@ -3,7 +3,7 @@
 use agent_core::{SessionId, TenantId};
 
 /// Format of lines, in a log and in the files that are derived from it.
-pub(crate) const FORMAT: i64 = 3;
+pub(crate) const FORMAT: i64 = 4;
 /// Newest format that is recognised in a line that this version cannot read.
 const NEWEST: i64 = 64;
 
@@ -34,8 +34,10 @@ impl Owner {
     /// Returns the other formats, each with the checksum with which those of its lines begin. The checksums of format
     /// 2 cover the owner alone, and those of format 1 not even that.
     pub(crate) fn other_formats(self) -> impl Iterator<Item = (i64, u32)> {
-        let newer = (FORMAT + 1..=NEWEST).map(move |format| (format, with_format(self.plain, format)));
-        [(1, 0), (2, self.plain)].into_iter().chain(newer)
+        let named = (3..=NEWEST).filter(|format| *format != FORMAT);
+        [(1, 0), (2, self.plain)]
+            .into_iter()
+            .chain(named.map(move |format| (format, with_format(self.plain, format))))
     }
 
     pub(crate) fn checksum(self, body: &[u8]) -> u32 {

@@ -275,7 +275,7 @@ pub fn folder_of(root: &Path, id: SessionId) -> PathBuf {
 
 /// A line of a session of the tenant `default`.
 pub fn framed(session: SessionId, json: &str) -> String {
-    framed_for(&format!("default/{session}/3"), json)
+    framed_for(&format!("default/{session}/4"), json)
 }
 
 /// A line whose checksum begins with that of `owner`.
