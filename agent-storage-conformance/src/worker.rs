@@ -10,8 +10,10 @@ use agent_core::commit::{Commit, Precondition};
 use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
 use agent_core::session::NewSession;
+use agent_core::store::{BLOB_CHUNK_BYTES, BlobInfo, PutBlob};
 use agent_core::{DeviceId, Seq, SessionId, SessionStoreExt, Storage, TenantId, WorkspaceId};
 
+use crate::clauses::blobs::{content, showing};
 use crate::factory::{AnyFactory, AnySite};
 use crate::failure::{Checked, Failure};
 
@@ -40,6 +42,48 @@ pub(crate) enum Order {
     CreateWorkspaces(String),
     /// Bind devices `<name> 0`, `<name> 1` and so on to a workspace, until killed; print each.
     BindDevices(String, WorkspaceId),
+    /// Put [blobs](numbered_blob) from a number on, each for a session and then named by a commit of it, some also before
+    /// the creation of another session, until killed; print each [step](BlobStep) once it is acknowledged.
+    PutBlobs(SessionId, WorkspaceId, u64),
+}
+
+/// Acknowledged step of [`Order::PutBlobs`], with the number of the blob.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum BlobStep {
+    Put(u64),
+    Named(u64),
+    /// Put for a session that does not exist.
+    Early(u64, SessionId),
+    Created(u64, SessionId),
+}
+
+impl BlobStep {
+    fn to_text(self) -> String {
+        match self {
+            Self::Put(n) => format!("put {n}"),
+            Self::Named(n) => format!("named {n}"),
+            Self::Early(n, id) => format!("early {n} {id}"),
+            Self::Created(n, id) => format!("created {n} {id}"),
+        }
+    }
+
+    pub(crate) fn from_text(text: &str) -> Checked<Self> {
+        let bad = || Failure::new("an answer from another process", "a step", text);
+        let parts: Vec<_> = text.split(' ').collect();
+        let number = |n: &str| n.parse().map_err(|_| bad());
+        match parts[..] {
+            ["put", n] => Ok(Self::Put(number(n)?)),
+            ["named", n] => Ok(Self::Named(number(n)?)),
+            ["early", n, id] => Ok(Self::Early(number(n)?, id.parse()?)),
+            ["created", n, id] => Ok(Self::Created(number(n)?, id.parse()?)),
+            _ => Err(bad()),
+        }
+    }
+}
+
+/// Content of the blob with a number: every eighth one has two chunks.
+pub(crate) fn numbered_blob(n: u64) -> Vec<u8> {
+    content(n, if n % 8 == 7 { BLOB_CHUNK_BYTES + 1000 } else { 1000 })
 }
 
 /// Configuration of each workspace that another process creates.
@@ -53,6 +97,9 @@ impl Order {
             Self::CreateSessions(workspace) => format!("sessions\n{workspace}\n\n\n{address}"),
             Self::CreateWorkspaces(name) => format!("workspaces\n{name}\n\n\n{address}"),
             Self::BindDevices(name, workspace) => format!("bindings\n{name}\n{workspace}\n\n{address}"),
+            Self::PutBlobs(session, workspace, first) => {
+                format!("blobs\n{session}\n{workspace}\n{first}\n{address}")
+            }
         }
     }
 
@@ -67,6 +114,7 @@ impl Order {
             "sessions" => Self::CreateSessions(first.parse()?),
             "workspaces" => Self::CreateWorkspaces(first.to_owned()),
             "bindings" => Self::BindDevices(first.to_owned(), second.parse()?),
+            "blobs" => Self::PutBlobs(first.parse()?, second.parse()?, third.parse().map_err(|_| bad())?),
             _ => return Err(bad()),
         };
         Ok((order, address.to_owned()))
@@ -143,6 +191,25 @@ async fn carry_out(storage: &Storage, order: Order) -> Checked {
                 let device: DeviceId = format!("{name} {n}").parse()?;
                 storage.bindings.bind(&device, workspace, Precondition::MustNotExist).await?;
                 answer(device)?;
+            }
+        }
+        Order::PutBlobs(id, workspace, first) => {
+            let mut seen = storage.sessions.load(id).await?.head;
+            for n in first..first + ENDLESS as u64 {
+                let bytes = numbered_blob(n);
+                let shown = showing(BlobInfo::of(&bytes));
+                storage.sessions.put_blob(PutBlob::of_bytes(id, bytes.clone())).await?;
+                answer(BlobStep::Put(n).to_text())?;
+                seen = storage.sessions.append(&effects, id, seen, vec![shown.clone()]).await?.last;
+                answer(BlobStep::Named(n).to_text())?;
+                if n % 3 == 1 {
+                    let new = NewSession::new(effects.new_session_id(), workspace);
+                    let id = new.id;
+                    storage.sessions.put_blob(PutBlob::of_bytes(id, bytes)).await?;
+                    answer(BlobStep::Early(n, id).to_text())?;
+                    storage.sessions.commit(Commit::create(&effects, new).with_event(shown)).await?;
+                    answer(BlobStep::Created(n, id).to_text())?;
+                }
             }
         }
     }

@@ -32,7 +32,7 @@ pub(super) fn clauses() -> Vec<Clause> {
 const LATER: usize = 20;
 
 /// Commits messages one by one, so that blobs put before are old.
-async fn go_on(stage: &Stage, storage: &Storage, session: &Session) -> Checked<Arc<Session>> {
+pub(super) async fn go_on(stage: &Stage, storage: &Storage, session: &Session) -> Checked<Arc<Session>> {
     let mut session = Arc::new(session.clone());
     for n in 0..LATER {
         session = stage.say(storage, &session, &format!("message {n}")).await?.session;

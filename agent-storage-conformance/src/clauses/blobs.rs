@@ -38,7 +38,7 @@ pub(super) fn clauses() -> Vec<Clause> {
 }
 
 /// Returns bytes that differ by `seed`, and from chunk to chunk.
-pub(super) fn content(seed: u64, size: usize) -> Vec<u8> {
+pub(crate) fn content(seed: u64, size: usize) -> Vec<u8> {
     let byte = |n: u64| ((n + (seed << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
     (0..size as u64).map(byte).collect()
 }
@@ -125,7 +125,7 @@ pub(super) fn naming(blobs: impl IntoIterator<Item = BlobName>) -> Checked<NewEv
 }
 
 /// Returns a message that shows a blob, with its size.
-pub(super) fn showing(blob: BlobInfo) -> NewEvent {
+pub(crate) fn showing(blob: BlobInfo) -> NewEvent {
     let image = Media::blob("image/png", blob.name, blob.bytes);
     NewEvent::from(Message::new("Look").with_part(Part::Image(image)))
 }

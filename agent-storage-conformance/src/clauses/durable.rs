@@ -179,7 +179,10 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Checked<T> + Send + 
 
 /// Kills as many processes as the number of rounds requires, 16 on one store. After each kill, everything written so
 /// far is checked.
-async fn after_each_kill<F>(stage: &Stage, check: impl Fn(Arc<Stage>, Range<usize>) -> F) -> Checked
+pub(super) async fn after_each_kill<F>(
+    stage: &Stage,
+    check: impl Fn(Arc<Stage>, Range<usize>) -> F,
+) -> Checked
 where
     F: Future<Output = Checked>,
 {
@@ -188,7 +191,7 @@ where
 
 /// Lets another process work until it is killed in the middle of its work. Returns the store, opened after the kill,
 /// and what the process reported as done. A store whose scope is one process is closed before.
-async fn killed(stage: &Stage, storage: Storage, order: Order) -> Checked<(Storage, Vec<String>)> {
+pub(super) async fn killed(stage: &Stage, storage: Storage, order: Order) -> Checked<(Storage, Vec<String>)> {
     let alone = storage.sessions.capabilities().scope == Scope::Process;
     let here = (!alone).then_some(storage);
     let (at, patience) = (address(stage)?, 1 + stage.effects.random_u64() % 12);

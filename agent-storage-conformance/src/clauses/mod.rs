@@ -3,8 +3,9 @@
 mod atomic;
 mod attributes;
 mod bindings;
+mod blob_durable;
 mod blob_retention;
-mod blobs;
+pub(crate) mod blobs;
 mod bounded;
 mod content;
 mod deletion;
@@ -55,6 +56,7 @@ pub(crate) fn all() -> Vec<Clause> {
         purging::clauses(),
         blobs::clauses(),
         blob_retention::clauses(),
+        blob_durable::clauses(),
         sequences::clauses(),
         tenants::clauses(),
         deletion::clauses(),

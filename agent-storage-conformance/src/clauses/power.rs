@@ -141,7 +141,7 @@ const WRITES: [Write; 6] =
     [Write::Commit, Write::Create, Write::Put, Write::Configure, Write::Bind, Write::Unbind];
 
 /// Limit on calls to the medium, more than a store makes for one write.
-const MOST_CALLS: usize = 2000;
+pub(super) const MOST_CALLS: usize = 2000;
 
 /// Each call of each write fails, with and without its effect. An error that claims `NotApplied` is right, now and
 /// after reopening, and the same write sent again takes effect, once.

@@ -13,8 +13,9 @@ use agent_core::model::{Actor, Lease, Workspace};
 use agent_core::session::{Session, SessionSummary};
 use agent_core::state::SessionState;
 use agent_core::store::{
-    Binding, BindingQuery, Capabilities, ContentHash, Damaged, DeletedTenant, EventPage, LeaseStatus, Page,
-    Purge, Purged, ReadEvents, Rebuilt, SessionQuery, WorkspaceQuery,
+    Binding, BindingQuery, BlobContent, BlobInfo, BlobQuery, Capabilities, ContentHash, Damaged,
+    DeletedTenant, EventPage, LeaseStatus, Page, Purge, Purged, PutBlob, ReadBlob, ReadEvents, Rebuilt,
+    SessionQuery, SweepBlobs, SweptBlobs, WorkspaceQuery,
 };
 use agent_core::{
     Backend, BindingStore, CommitId, DeviceId, Epoch, Error, ErrorKind, MemoryStore, Result, Revision, Seq,
@@ -23,6 +24,7 @@ use agent_core::{
 };
 use agent_storage_conformance::{Damage, DamageKind, Factory};
 
+use crate::blobs;
 use crate::record::{Column, without};
 
 /// What is wrong with a store.
@@ -149,6 +151,43 @@ pub(crate) enum Fault {
     RunningTenantDeleted,
     DeletionRunsOn,
     DroppedDeletionBlocks,
+    BlobCutToOneChunk,
+    BlobRangeOffByOne,
+    BlobListUnordered,
+    LongBlobListCut,
+    BlobsLostOnReopening,
+    WrongContentAccepted,
+    LargeBlobReadFirst,
+    MissingBlobsAccepted,
+    MissingBlobsOfCreationsAccepted,
+    MissingBlobsOfRestoredAccepted,
+    OneMissingBlobNamed,
+    BlobSizeUnchecked,
+    BlobsOfParentsAccepted,
+    BlobsCheckedBeforeReplay,
+    UnfinishedPutListed,
+    DroppedReaderBlocks,
+    ConcurrentPutRefused,
+    RemovalEndsReaders,
+    /// Nothing: a store without blobs, as it says.
+    NoBlobs,
+    BlobsUnsaid,
+    SweepRemovesNamed,
+    SweepKeepsOrphans,
+    DryRunSweeps,
+    SweepOfNoneSweepsAll,
+    SweepDecidesEarly,
+    EarlyBlobsLost,
+    PurgeKeepsBlobs,
+    PurgeTakesBlobsFromForks,
+    DeletedTakesBlobs,
+}
+
+impl Fault {
+    /// The same store without the fault.
+    pub(crate) fn control(self) -> Self {
+        if self == Self::BlobsUnsaid { Self::NoBlobs } else { Self::None }
+    }
 }
 
 /// Where one broken store lies.
@@ -159,7 +198,8 @@ pub(crate) struct Site {
 
 /// What the handles on one broken store have in common.
 #[derive(Debug, Default)]
-struct Shared {
+pub(crate) struct Shared {
+    pub(crate) blobs: blobs::Shared,
     hidden: Mutex<Option<(SessionId, Seq)>>,
     touched: Mutex<HashMap<WorkspaceId, Timestamp>>,
     configs: Mutex<HashMap<WorkspaceId, String>>,
@@ -169,7 +209,7 @@ struct Shared {
     workspace_damaged: Mutex<Option<WorkspaceId>>,
     derived_removed: AtomicBool,
     moved: AtomicBool,
-    busy: AtomicBool,
+    pub(crate) busy: AtomicBool,
     looks: AtomicU64,
     ids: AtomicU64,
     refused: Mutex<HashSet<CommitId>>,
@@ -207,6 +247,9 @@ impl Factory for Broken {
             if let Some(device) = lost {
                 site.store.unbind(&device).await?;
             }
+        }
+        if self.0 == Fault::BlobsLostOnReopening {
+            site.store.for_tenant(tenant).sweep_blobs(SweepBlobs::without_session()).await?;
         }
         let store =
             if self.0 == Fault::TenantLeak { site.store.clone() } else { site.store.for_tenant(tenant) };
@@ -320,10 +363,10 @@ impl Backend for FaultyBackend {
 }
 
 #[derive(Debug)]
-struct Handle {
-    store: MemoryStore,
-    shared: Arc<Shared>,
-    fault: Fault,
+pub(crate) struct Handle {
+    pub(crate) store: MemoryStore,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) fault: Fault,
     /// Whether this handle has written.
     wrote: AtomicBool,
     /// The name that the threads of its runtime have.
@@ -333,11 +376,11 @@ struct Handle {
 }
 
 impl Handle {
-    fn is(&self, fault: Fault) -> bool {
+    pub(crate) fn is(&self, fault: Fault) -> bool {
         self.fault == fault
     }
 
-    async fn now(&self, id: SessionId) -> Option<Arc<Session>> {
+    pub(crate) async fn now(&self, id: SessionId) -> Option<Arc<Session>> {
         SessionStore::load(&self.store, id).await.ok()
     }
 
@@ -488,6 +531,9 @@ impl SessionStore for Handle {
         let damaged = self.shared.event_damaged.lock().unwrap().map(|(id, _)| id);
         if self.is(Fault::DamagedSessionStays) && damaged == Some(commit.session) {
             return Err(Error::new(ErrorKind::Corrupt, "an event is damaged"));
+        }
+        if let Some(done) = self.commit_of_blobs(&commit).await {
+            return done;
         }
         match self.fault {
             Fault::RefusedIsRemembered => {
@@ -770,7 +816,7 @@ impl SessionStore for Handle {
         if let (Fault::PurgeAtAnyHead, Some(now)) = (self.fault, self.now(purge.session).await) {
             purge.head = now.head;
         }
-        self.store.purge(purge).await
+        self.purge_blobs(purge).await
     }
 
     async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
@@ -797,30 +843,26 @@ impl SessionStore for Handle {
         self.store.rebuild().await
     }
 
-    async fn put_blob(&self, put: agent_core::store::PutBlob) -> Result<()> {
-        self.store.put_blob(put).await
+    async fn put_blob(&self, put: PutBlob) -> Result<()> {
+        Handle::put_blob(self, put).await
     }
 
-    async fn read_blob(&self, read: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
-        self.store.read_blob(read).await
+    async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent> {
+        Handle::read_blob(self, read).await
     }
 
-    async fn list_blobs(
-        &self,
-        query: agent_core::store::BlobQuery,
-    ) -> Result<Page<agent_core::store::BlobInfo>> {
-        self.store.list_blobs(query).await
+    async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
+        Handle::list_blobs(self, query).await
     }
 
-    async fn sweep_blobs(
-        &self,
-        sweep: agent_core::store::SweepBlobs,
-    ) -> Result<agent_core::store::SweptBlobs> {
-        self.store.sweep_blobs(sweep).await
+    async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
+        Handle::sweep_blobs(self, sweep).await
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
+        let capabilities = self.store.capabilities();
+        let without = matches!(self.fault, Fault::NoBlobs | Fault::BlobsUnsaid);
+        if without { capabilities.with_blobs(0) } else { capabilities }
     }
 
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {

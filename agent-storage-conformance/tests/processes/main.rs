@@ -121,8 +121,12 @@ const CAUGHT: &[(Fault, &[&str])] = &[
             "durable::created_sessions_outlive_a_kill",
             "durable::workspaces_outlive_a_kill",
             "durable::bindings_outlive_a_kill",
+            "blobs::blobs_outlive_a_kill",
         ],
     ),
+    (Fault::BlobsUnsynced, &["blobs::blobs_outlive_a_power_loss"]),
+    (Fault::BlobsSyncedWhenNamed, &["blobs::blobs_outlive_a_power_loss"]),
+    (Fault::FailedPutLeavesAHalf, &["blobs::failed_calls_leave_blobs_whole_or_absent"]),
     (Fault::WrittenInTwo, &["durable::created_sessions_outlive_a_kill"]),
     (Fault::NeverSyncs, &["durable::acknowledged_writes_outlive_a_power_loss"]),
     (Fault::BindingsUnsynced, &["durable::acknowledged_writes_outlive_a_power_loss"]),
@@ -156,6 +160,9 @@ fn every_process_clause_catches_a_fault() -> std::result::Result<(), String> {
                 | Needs::Faults
                 | Needs::TenantFaults
                 | Needs::TenantPowerLoss
+                | Needs::BlobCrash
+                | Needs::BlobPowerLoss
+                | Needs::BlobFaults
         );
         let path = clause.path();
         let seen = CAUGHT.iter().any(|(_, paths)| paths.contains(&&*path));
@@ -176,11 +183,12 @@ fn is_caught(fault: Fault, alone: bool, path: &str) -> std::result::Result<(), l
 }
 
 /// The clauses that kill the process, which a store passes that only one process at a time can open.
-const KILLS: [&str; 4] = [
+const KILLS: [&str; 5] = [
     "durable::acknowledged_commits_outlive_a_kill",
     "durable::created_sessions_outlive_a_kill",
     "durable::workspaces_outlive_a_kill",
     "durable::bindings_outlive_a_kill",
+    "blobs::blobs_outlive_a_kill",
 ];
 
 /// The variable by which this program runs the suite on a store, to see the report; its value is the fault.

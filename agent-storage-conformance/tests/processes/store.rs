@@ -11,15 +11,18 @@ use std::time::Duration;
 
 use agent_core::commit::{Commit, Committed, Precondition};
 use agent_core::event::Event;
-use agent_core::model::Workspace;
+use agent_core::model::{NeededBlob, Workspace};
 use agent_core::session::{Session, SessionSummary};
 use agent_core::store::{
-    Binding, BindingQuery, Capabilities, ContentHash, DeletedTenant, Durability, EventPage, LeaseStatus,
-    Page, Purge, Purged, ReadEvents, Scope, SessionQuery, WorkspaceQuery, check_no_live_run, decide_bind,
+    BLOB_CHUNK_BYTES, BLOB_MAX_BYTES, Binding, BindingQuery, BlobChunk, BlobContent, BlobInfo, BlobQuery,
+    Capabilities, ContentHash, DeletedTenant, Durability, EventPage, LeaseStatus, Page, Purge, Purged,
+    PutBlob, ReadBlob, ReadEvents, Scope, SessionQuery, SweepBlobs, SweptBlobs, WorkspaceQuery,
+    check_no_live_run, decide_bind,
 };
 use agent_core::{
-    Backend, BindingStore, DeviceId, Epoch, Error, ErrorKind, Plan, Result, Revision, Seq, SessionId,
-    SessionStore, Storage, TenantId, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait, plan,
+    Backend, BindingStore, BlobName, DeviceId, Epoch, Error, ErrorKind, Plan, Result, Revision, Seq,
+    SessionId, SessionStore, Storage, TenantId, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome,
+    async_trait, plan,
 };
 use agent_storage_conformance::FailingCall;
 
@@ -48,10 +51,16 @@ pub(crate) enum Fault {
     TenantDeletedInTwo,
     /// All is synced but the deletion of a tenant.
     DeletionUnsynced,
+    /// All is synced but the blobs.
+    BlobsUnsynced,
+    /// A blob is synced with the next change of something else.
+    BlobsSyncedWhenNamed,
+    /// A put that fails leaves the first half of its blob.
+    FailedPutLeavesAHalf,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::None,
         Self::NoLock,
         Self::AcknowledgedBeforeWritten,
@@ -63,6 +72,9 @@ impl Fault {
         Self::NothingCommitted,
         Self::TenantDeletedInTwo,
         Self::DeletionUnsynced,
+        Self::BlobsUnsynced,
+        Self::BlobsSyncedWhenNamed,
+        Self::FailedPutLeavesAHalf,
     ];
 }
 
@@ -103,6 +115,18 @@ fn event_key(id: SessionId, seq: u64) -> String {
 
 fn key_of_events(id: SessionId) -> String {
     format!("event {id} ")
+}
+
+fn blob_key(id: SessionId, name: BlobName) -> String {
+    format!("blob {id} {name}")
+}
+
+/// All blobs, with the session of each.
+fn blobs(entries: &Entries) -> impl Iterator<Item = (SessionId, BlobInfo)> {
+    all(entries, "blob").map(|(key, hex)| {
+        let (session, name) = key.split_once(' ').unwrap();
+        (session.parse().unwrap(), BlobInfo::new(name.parse().unwrap(), hex.len() as u64 / 2))
+    })
 }
 
 fn session(entries: &Entries, id: SessionId) -> Result<Option<Session>> {
@@ -217,6 +241,17 @@ impl OneFile {
             Fault::NeverSyncs => return,
             Fault::DeletionUnsynced if entries.is_empty() => return,
             Fault::BindingsUnsynced => synced.retain(|key, _| !key.starts_with("binding")),
+            Fault::BlobsUnsynced => synced.retain(|key, _| !key.starts_with("blob")),
+            Fault::BlobsSyncedWhenNamed => {
+                let before = fs::read_to_string(self.synced()).unwrap_or_else(|_| "{}".to_owned());
+                let before: Entries = serde_json::from_str(&before).unwrap();
+                let others = |entries: &Entries| {
+                    entries.iter().filter(|(key, _)| !key.starts_with("blob")).map(drop).count()
+                };
+                if others(entries) == others(&before) {
+                    return;
+                }
+            }
             _ => {}
         }
         fs::write(&temp, serde_json::to_string(&synced).unwrap()).unwrap();
@@ -261,6 +296,13 @@ impl OneFile {
             }
             if self.fault == Fault::FailuresDenied {
                 outcome = WriteOutcome::NotApplied;
+            }
+            if self.fault == Fault::FailedPutLeavesAHalf && !applied {
+                let mut halves = before.clone();
+                for (key, hex) in entries.iter().filter(|(key, _)| key.starts_with("blob")) {
+                    halves.entry(key.clone()).or_insert_with(|| hex[..hex.len() / 2].to_owned());
+                }
+                self.save(&halves);
             }
             let error = Error::new(ErrorKind::Unavailable, "the disk failed; try again");
             return Err(error.with_outcome(outcome));
@@ -339,6 +381,11 @@ impl SessionStore for OneFile {
         }
         self.change(|entries| {
             let planned = plan(session(entries, commit.session)?.as_ref(), &commit)?;
+            if let Plan::Write { blobs, .. } = &planned {
+                let size =
+                    |name| entries.get(&blob_key(commit.session, name)).map(|hex| hex.len() as u64 / 2);
+                NeededBlob::check::<Error>(commit.session, blobs, |name| Ok(size(name)))?;
+            }
             store(entries, &commit, &planned);
             Ok(planned.committed())
         })
@@ -387,31 +434,64 @@ impl SessionStore for OneFile {
         Ok(LeaseStatus::new(0, false))
     }
 
-    async fn put_blob(&self, put: agent_core::store::PutBlob) -> Result<()> {
-        Err(agent_core::store::blobs_unsupported(Some(put.session)))
+    async fn put_blob(&self, put: PutBlob) -> Result<()> {
+        let (session, mut chunks) = (put.session, put.into_chunks(BLOB_MAX_BYTES)?);
+        let mut hex = String::new();
+        while let Some(chunk) = chunks.next().await? {
+            chunk.iter().for_each(|byte| hex.push_str(&format!("{byte:02x}")));
+        }
+        self.change(|entries| {
+            entries.insert(blob_key(session, chunks.blob().name), hex);
+            Ok(())
+        })
     }
 
-    async fn read_blob(&self, read: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
-        Err(agent_core::store::blobs_unsupported(Some(read.session)))
+    async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent> {
+        let hex =
+            OneFile::read(self, |entries| Ok(entries.get(&blob_key(read.session, read.name)).cloned()))?;
+        let hex = hex.ok_or_else(|| read.not_found())?;
+        let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+        let bytes: Vec<u8> = (0..hex.len() - hex.len() % 2).step_by(2).map(byte).collect();
+        let blob = BlobInfo::new(read.name, bytes.len() as u64);
+        Ok(BlobContent::from_chunks(&read, blob, move |index| {
+            let start = index as usize * BLOB_CHUNK_BYTES;
+            let chunk = bytes[start..start + blob.chunk_len(index)].to_vec();
+            let checksum = blob.checksum(index, &chunk);
+            async move { Ok(BlobChunk::new(chunk.into(), Some(checksum))) }
+        }))
     }
 
-    async fn list_blobs(
-        &self,
-        query: agent_core::store::BlobQuery,
-    ) -> Result<Page<agent_core::store::BlobInfo>> {
-        Err(agent_core::store::blobs_unsupported(Some(query.session)))
+    async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
+        OneFile::read(self, |entries| {
+            let blobs = blobs(entries).filter(|(session, _)| *session == query.session);
+            query.page(blobs.map(|(_, blob)| blob).collect::<Vec<_>>())
+        })
     }
 
-    async fn sweep_blobs(
-        &self,
-        sweep: agent_core::store::SweepBlobs,
-    ) -> Result<agent_core::store::SweptBlobs> {
-        Err(agent_core::store::blobs_unsupported(sweep.session))
+    async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
+        self.change(|entries| {
+            let mut swept = SweptBlobs::default();
+            let all: Vec<_> = blobs(entries).collect();
+            for (id, blob) in all {
+                let exists = session(entries, id)?.is_some();
+                let named = entries.iter().any(|(key, json)| {
+                    key.starts_with(&key_of_events(id))
+                        && Event::from_json(json).unwrap().blobs.contains(&blob.name)
+                });
+                if sweep.session.map_or(!exists, |session| session == id) && !named {
+                    swept += SweptBlobs::new(1, blob.bytes);
+                    if !sweep.dry_run {
+                        entries.remove(&blob_key(id, blob.name));
+                    }
+                }
+            }
+            Ok(swept)
+        })
     }
 
     fn capabilities(&self) -> Capabilities {
         let scope = if self.alone.is_some() { Scope::Process } else { Scope::Host };
-        Capabilities::new(scope, Durability::PowerLoss)
+        Capabilities::new(scope, Durability::PowerLoss).with_blobs(BLOB_MAX_BYTES)
     }
 }
 
