@@ -1,14 +1,18 @@
 #![doc = include_str!("../README.md")]
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use agent_core::commit::{Commit, Committed, Precondition};
-use agent_core::{event::Event, model::Workspace, session::*, state::SessionState, store::*, *};
+use agent_core::model::{NeededBlob, Workspace};
+use agent_core::{event::Event, session::*, state::SessionState, store::*, *};
 use redb::{Database, ReadableTable, TableDefinition, WriteTransaction};
 
 /// Table of texts by tenant and name.
 type Texts = TableDefinition<'static, (&'static str, &'static str), &'static str>;
+/// Tenant, session, name of a blob, number of the chunk.
+type ChunkKey = (&'static str, &'static str, &'static str, u64);
 
 const SESSIONS: Texts = TableDefinition::new("sessions");
 const HEARTBEATS: Texts = TableDefinition::new("heartbeats");
@@ -17,6 +21,13 @@ const CONFIGS: Texts = TableDefinition::new("configs");
 const BINDINGS: Texts = TableDefinition::new("bindings");
 const EVENTS: TableDefinition<'static, (&str, &str, u64), &str> = TableDefinition::new("events");
 
+const BLOBS: TableDefinition<'static, (&str, &str, &str), u64> = TableDefinition::new("blobs");
+const CHUNKS: TableDefinition<'static, ChunkKey, (u32, &[u8])> = TableDefinition::new("chunks");
+
+/// Size of the largest blob: a put holds the blob in memory, and writes it in one transaction.
+const BLOB_MOST: u64 = 4 << 20;
+/// Text after every name of a blob.
+const END: &str = "g";
 /// Text in place of the record of a deleted workspace.
 const TOMBSTONE: &str = "";
 
@@ -132,6 +143,62 @@ impl Transaction {
         Ok(self.get(HEARTBEATS, &id.to_string())?.map_or(0, |heartbeats| heartbeats.len()))
     }
 
+    fn blob_size(&self, id: SessionId, name: BlobName) -> Result<Option<u64>> {
+        let table = self.raw.open_table(BLOBS).map_err(failed)?;
+        let size = table.get((&*self.tenant, &*id.to_string(), &*name.to_string())).map_err(failed)?;
+        Ok(size.map(|size| size.value()))
+    }
+
+    fn blob_chunk(&self, id: SessionId, name: BlobName, index: u64) -> Result<BlobChunk> {
+        let table = self.raw.open_table(CHUNKS).map_err(failed)?;
+        let key = (&*self.tenant, &*id.to_string(), &*name.to_string(), index);
+        let chunk = table.get(key).map_err(failed)?.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("blob {name} of session {id} was removed during a read"))
+        })?;
+        let (checksum, bytes) = chunk.value();
+        Ok(BlobChunk::new(bytes.to_vec().into(), Some(checksum)))
+    }
+
+    /// Returns the blobs of one session, or of all, each with its session.
+    fn blobs(&self, session: Option<SessionId>) -> Result<Vec<(SessionId, BlobInfo)>> {
+        let table = self.raw.open_table(BLOBS).map_err(failed)?;
+        let (first, last) = session.map_or(("".into(), END.into()), |id| (id.to_string(), id.to_string()));
+        let rows = table.range((&*self.tenant, &*first, "")..(&*self.tenant, &*last, END)).map_err(failed)?;
+        rows.map(|row| {
+            let (key, size) = row.map_err(failed)?;
+            Ok((key.value().1.parse()?, BlobInfo::new(key.value().2.parse()?, size.value())))
+        })
+        .collect()
+    }
+
+    /// Removes the blobs of a session that no event of its log names.
+    fn sweep(&self, id: SessionId, dry_run: bool) -> Result<SweptBlobs> {
+        let (tenant, session) = (&*self.tenant, &*id.to_string());
+        let log = self.raw.open_table(EVENTS).map_err(failed)?;
+        let mut named = BTreeSet::new();
+        for row in log.range((tenant, session, 0)..(tenant, session, u64::MAX)).map_err(failed)? {
+            named.extend(Event::from_json(row.map_err(failed)?.1.value())?.blobs);
+        }
+        let mut blobs = self.blobs(Some(id))?;
+        blobs.retain(|(_, blob)| !named.contains(&blob.name));
+        let mut swept = SweptBlobs::default();
+        for (_, blob) in blobs {
+            swept += SweptBlobs::new(1, blob.bytes);
+            if !dry_run {
+                let name = &*blob.name.to_string();
+                self.raw
+                    .open_table(BLOBS)
+                    .map_err(failed)?
+                    .remove((tenant, session, name))
+                    .map_err(failed)?;
+                let mut chunks = self.raw.open_table(CHUNKS).map_err(failed)?;
+                let range = (tenant, session, name, 0)..(tenant, session, name, u64::MAX);
+                chunks.retain_in(range, |_, _| false).map_err(failed)?;
+            }
+        }
+        Ok(swept)
+    }
+
     fn workspace(&self, id: WorkspaceId) -> Result<Workspace> {
         match self.get(WORKSPACES, &id.to_string())?.as_deref() {
             None => Err(Error::new(ErrorKind::NotFound, format!("workspace {id} does not exist"))),
@@ -148,9 +215,7 @@ impl SessionStore for ToyStore {
             let now = transaction.session(commit.session)?;
             let planned = plan(now.as_ref(), &commit)?;
             if let Plan::Write { events, after, blobs, .. } = &planned {
-                if !blobs.is_empty() {
-                    return Err(agent_core::store::blobs_unsupported(Some(commit.session)));
-                }
+                NeededBlob::check(commit.session, blobs, |name| transaction.blob_size(commit.session, name))?;
                 if let (None, Some(parent)) = (now, after.origin.parent())
                     && transaction.existing_session(parent)?.status.state == SessionState::Deleted
                 {
@@ -206,8 +271,11 @@ impl SessionStore for ToyStore {
             let mut log = transaction.raw.open_table(EVENTS).map_err(failed)?;
             let range = (tenant, id, purge.keep_through.next().get())..(tenant, id, u64::MAX);
             let removed = log.extract_from_if(range, |_, _| true).map_err(failed)?;
+            let removed = removed.map(|row| row.map(|_| 1).map_err(failed)).sum::<Result<u64>>()?;
+            drop(log);
+            transaction.sweep(purge.session, false)?;
             transaction.set(SESSIONS, id, &session.tombstone().to_json())?;
-            Ok(Purged::new(removed.map(|row| row.map(|_| 1).map_err(failed)).sum::<Result<u64>>()?))
+            Ok(Purged::new(removed))
         };
         self.transaction(work).await
     }
@@ -231,30 +299,64 @@ impl SessionStore for ToyStore {
         self.transaction(work).await
     }
 
-    async fn put_blob(&self, put: agent_core::store::PutBlob) -> Result<()> {
-        Err(agent_core::store::blobs_unsupported(Some(put.session)))
+    async fn put_blob(&self, put: PutBlob) -> Result<()> {
+        let (id, mut content) = (put.session, put.into_chunks(BLOB_MOST)?);
+        let (blob, mut chunks) = (content.blob(), Vec::new());
+        while let Some(chunk) = content.next().await? {
+            chunks.push(chunk);
+        }
+        let work = move |transaction: &Transaction| {
+            if transaction.session(id)?.is_some_and(|session| session.status.state == SessionState::Deleted) {
+                return Err(Error::new(ErrorKind::Deleted, format!("session {id} was deleted")));
+            }
+            let (tenant, session, name) = (&*transaction.tenant, &*id.to_string(), &*blob.name.to_string());
+            let mut table = transaction.raw.open_table(CHUNKS).map_err(failed)?;
+            for (index, bytes) in (0..).zip(&chunks) {
+                let value = (blob.checksum(index, bytes), &**bytes);
+                table.insert((tenant, session, name, index), value).map_err(failed)?;
+            }
+            let mut table = transaction.raw.open_table(BLOBS).map_err(failed)?;
+            table.insert((tenant, session, name), blob.bytes).map(drop).map_err(failed)
+        };
+        self.transaction(work).await
     }
 
-    async fn read_blob(&self, read: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
-        Err(agent_core::store::blobs_unsupported(Some(read.session)))
+    async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent> {
+        let (id, name, this) = (read.session, read.name, self.clone());
+        let size = self.transaction(move |transaction| transaction.blob_size(id, name)).await?;
+        let blob = BlobInfo::new(name, size.ok_or_else(|| read.not_found())?);
+        Ok(BlobContent::from_chunks(&read, blob, move |index| {
+            let this = this.clone();
+            async move { this.transaction(move |transaction| transaction.blob_chunk(id, name, index)).await }
+        }))
     }
 
-    async fn list_blobs(
-        &self,
-        query: agent_core::store::BlobQuery,
-    ) -> Result<Page<agent_core::store::BlobInfo>> {
-        Err(agent_core::store::blobs_unsupported(Some(query.session)))
+    async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
+        let work = move |transaction: &Transaction| {
+            query.page(transaction.blobs(Some(query.session))?.into_iter().map(|(_, blob)| blob))
+        };
+        self.transaction(work).await
     }
 
-    async fn sweep_blobs(
-        &self,
-        sweep: agent_core::store::SweepBlobs,
-    ) -> Result<agent_core::store::SweptBlobs> {
-        Err(agent_core::store::blobs_unsupported(sweep.session))
+    async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
+        let work = move |transaction: &Transaction| {
+            let mut sessions = BTreeSet::from_iter(sweep.session);
+            if sweep.session.is_none() {
+                sessions.extend(transaction.blobs(None)?.into_iter().map(|(id, _)| id));
+            }
+            let mut swept = SweptBlobs::default();
+            for id in sessions {
+                if sweep.session.is_some() || transaction.session(id)?.is_none() {
+                    swept += transaction.sweep(id, sweep.dry_run)?;
+                }
+            }
+            Ok(swept)
+        };
+        self.transaction(work).await
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new(Scope::Process, Durability::PowerLoss)
+        Capabilities::new(Scope::Process, Durability::PowerLoss).with_blobs(BLOB_MOST)
     }
 }
 
