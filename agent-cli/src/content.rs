@@ -1,15 +1,18 @@
 //! Content of files of any size, read piece by piece.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use agent_core::store::{BLOB_CHUNK_BYTES, BlobInfo, BlobStream};
 use agent_core::{Error, ErrorKind};
-use futures::{StreamExt, stream};
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt, stream};
 use tempfile::NamedTempFile;
 use tokio::task::spawn_blocking;
 
+use crate::command::watched;
 use crate::failure::Failure;
 
 /// Content of a file: its size and hash, and a way to read it again.
@@ -27,20 +30,53 @@ impl Content {
         let path = path.to_owned();
         let opened = spawn_blocking(move || reread(&path, most)).await;
         let (path, copy) = opened.map_err(|error| Failure::new(1, "failed", error.to_string()))??;
-        let info = BlobInfo::of_stream(pieces(path.clone())).await?;
+        let len = std::fs::metadata(&path).ok().map(|meta| meta.len());
+        let info = BlobInfo::of_stream(watched("reading", pieces(path.clone()), len)).await?;
         Ok(Self { info, path, _copy: copy })
     }
 
     /// Returns the bytes from their beginning.
     pub(crate) fn open(&self) -> BlobStream {
-        pieces(self.path.clone())
+        watched("storing", pieces(self.path.clone()), Some(self.info.bytes))
     }
+}
+
+/// Writes content to a file that only its owner may read, with the file's name only when all of it is there. Returns the
+/// number of bytes. An existing file is replaced only if that is wanted, and nothing but a file ever.
+pub(crate) async fn write_file(
+    path: &Path,
+    replace: bool,
+    content: BoxStream<'_, agent_core::Result<Bytes>>,
+    len: Option<u64>,
+) -> Result<u64, Failure> {
+    let failed = |error: io::Error| Failure::of_file("write", path, &error);
+    match std::fs::symlink_metadata(path) {
+        Ok(meta) if replace && !meta.is_file() => {
+            let text =
+                format!("cannot write {}: it exists, and is not a file; name another file", path.display());
+            return Err(Failure::new(4, "exists", text));
+        }
+        Ok(_) if !replace => return Err(failed(io::ErrorKind::AlreadyExists.into())),
+        _ => {}
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().prefix(".chat-").tempfile_in(folder).map_err(failed)?;
+    let (mut content, mut bytes) = (watched("saving", content, len), 0);
+    while let Some(piece) = content.try_next().await? {
+        file.write_all(&piece).map_err(failed)?;
+        bytes += piece.len() as u64;
+    }
+    file.as_file().sync_all().map_err(failed)?;
+    // Another program may have made the file meanwhile.
+    let named = if replace { file.persist(path) } else { file.persist_noclobber(path) };
+    named.map_err(|error| failed(error.error))?;
+    Ok(bytes)
 }
 
 /// Returns the bytes of a file or a pipe, which is read once, and the length of a file; `-` is standard input.
 pub(crate) fn read_once(path: &Path) -> Result<(BlobStream, Option<u64>), Failure> {
     let len = check_kind(path)?;
-    Ok((pieces(path.to_owned()), len))
+    Ok((watched("reading", pieces(path.to_owned()), len), len))
 }
 
 /// Returns the name of a file for messages.

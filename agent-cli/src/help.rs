@@ -10,6 +10,8 @@ macro_rules! slash_commands {
   /switch N     switch to session N of /sessions, or to an id or its beginning
   /fork         copy this session, and switch to the copy
   /attach FILE  send a file with the next message; /detach sends none
+  /files        list the files in this session
+  /save N PATH  save file N of /files
   /clear        clear the history of this session; the log still contains it
   /run          answer the pending messages now
   /help         show this list
@@ -63,8 +65,8 @@ Exit codes of commands only (a conversation returns 1):
 
 Standard output that its reader closes, as `head` does, is not an error; neither is closed standard output (>&-).
 
-Maximum sizes of input files: 1 MiB for a configuration, 16 MiB for a file that is put into an area, 1 GiB for a session \
-     document. Device files are refused.
+Maximum sizes of input files: 1 MiB for a configuration; 1 GiB for a file that is attached or put into an area, and for \
+     a session document. Device files are refused.
 
 With --all-tenants and --json, the output is one JSON object on one line for each tenant, with its name in the field \
      `tenant`."

@@ -8,6 +8,7 @@ mod cli;
 mod command;
 mod content;
 mod failure;
+mod files;
 mod help;
 mod input;
 mod offline;

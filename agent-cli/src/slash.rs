@@ -9,6 +9,8 @@ use agent_core::store::{EventPage, ReadEvents, SessionQuery};
 use agent_core::{Seq, SessionStore, SessionStoreExt, Timestamp};
 
 use crate::chat::{Chat, counted};
+use crate::failure::Failure;
+use crate::files;
 use crate::help::SLASH_COMMANDS;
 use crate::screen::{cut, spoken};
 
@@ -90,6 +92,15 @@ impl Chat {
                 self.screen.note(&format!("{count} detached"));
                 Ok(())
             }
+            ("files", "") => self.files().await,
+            ("save", which) => {
+                match which.split_once(char::is_whitespace) {
+                    Some((number, path)) => self.save(number, path.trim()).await,
+                    None => self
+                        .refuse("name the file and where to save it: /save N PATH; /files lists the files"),
+                }
+                Ok(())
+            }
             ("clear", "") => self.clear().await,
             ("run", "") => self.run_pending().await,
             ("help", "") => {
@@ -162,6 +173,39 @@ impl Chat {
             self.screen.line("(no messages yet)");
         }
         Ok(())
+    }
+
+    async fn files(&mut self) -> agent_core::Result<()> {
+        let now = self.handle.refresh().await?;
+        let sessions = self.place.agent.storage().sessions.clone();
+        let (found, page, more) = files::newest_files(&*sessions, &now, HISTORY).await?;
+        if more {
+            self.screen.line("(older files: `chat session files ID --limit N`)");
+        }
+        for damage in &page.damaged {
+            self.screen.line(&format!("({damage})"));
+        }
+        for file in &found {
+            self.screen.line(&format!("{:>6}  {}", file.number(), file.line()));
+        }
+        if found.is_empty() {
+            self.screen.line("(no files)");
+        }
+        Ok(())
+    }
+
+    async fn save(&mut self, number: &str, path: &str) {
+        let sessions = self.place.agent.storage().sessions.clone();
+        let saved = async {
+            let now = self.handle.refresh().await?;
+            let file = files::find(&*sessions, &now, number).await?;
+            let bytes = file.save(&*sessions, &now, Path::new(path), false).await?;
+            Ok::<_, Failure>(format!("{} is saved as {path} ({bytes} bytes)", file.line()))
+        };
+        match saved.await {
+            Ok(line) => self.screen.note(&line),
+            Err(failure) => self.refuse(failure.text()),
+        }
     }
 
     async fn list(&self) -> agent_core::Result<agent_core::store::Page<SessionSummary>> {

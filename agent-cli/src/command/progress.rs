@@ -4,7 +4,10 @@ use std::io::{self, Write};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use bytes::Bytes;
 use clap::ValueEnum;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
 use tokio::time::Instant;
 
 use super::output::is_watched;
@@ -38,11 +41,15 @@ impl Bar {
 
     /// Reports that `done` of `total` items are done.
     pub(crate) fn tell(&self, what: &str, done: u64, total: Option<u64>) {
-        let of = total.map(|total| format!(" of {total}")).unwrap_or_default();
+        self.show(what, done, total, &|count| count.to_string());
+    }
+
+    fn show(&self, what: &str, done: u64, total: Option<u64>, text: &dyn Fn(u64) -> String) {
+        let of = total.map(|total| format!(" of {}", text(total))).unwrap_or_default();
         match self.progress {
             Progress::None => {}
             Progress::Lines => {
-                let _ = writeln!(io::stderr(), "{what} {done}{of}");
+                let _ = writeln!(io::stderr(), "{what} {}{of}", text(done));
             }
             Progress::Auto => {
                 let (Ok(mut told), now) = (self.told.lock(), Instant::now()) else { return };
@@ -50,7 +57,7 @@ impl Bar {
                 if is_end || told.is_none_or(|told| now - told >= EVERY) {
                     *told = Some(now);
                     let bar = total.map(|total| drawn(done, total)).unwrap_or_default();
-                    let _ = write!(io::stderr(), "\r\x1b[2K{what} {bar}{done}{of}");
+                    let _ = write!(io::stderr(), "\r\x1b[2K{what} {bar}{}{of}", text(done));
                 }
             }
         }
@@ -61,6 +68,38 @@ impl Bar {
         if self.progress == Progress::Auto {
             let _ = write!(io::stderr(), "\r\x1b[2K");
         }
+    }
+}
+
+/// Number of bytes from which progress is shown.
+const LARGE: u64 = 16 << 20;
+
+/// Shows on standard error, if it is a terminal, how much of a large content was read: of `len` bytes, if that is known.
+pub(crate) fn watched<'a>(
+    what: &'static str,
+    content: BoxStream<'a, agent_core::Result<Bytes>>,
+    len: Option<u64>,
+) -> BoxStream<'a, agent_core::Result<Bytes>> {
+    let bar = Bar::new(Progress::Auto);
+    if bar.progress == Progress::None || len.is_some_and(|len| len < LARGE) {
+        return content;
+    }
+    let (bar, mut done) = (Cleared(bar), 0);
+    let content = content.inspect_ok(move |piece| {
+        done += piece.len() as u64;
+        if done >= LARGE || len.is_some() {
+            bar.0.show(what, done, len, &|bytes| format!("{} MiB", bytes >> 20));
+        }
+    });
+    content.boxed()
+}
+
+/// Progress bar that is removed when its content is dropped.
+struct Cleared(Bar);
+
+impl Drop for Cleared {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 

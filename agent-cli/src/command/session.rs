@@ -1,7 +1,6 @@
 //! `chat session`.
 
-use std::fs::OpenOptions;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use agent_admin::archive::{Archive, is_archive};
@@ -20,12 +19,13 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
 use super::consent::Consent;
+use super::files;
 use super::output::{damage, line, page_of, put_bytes, raw};
 use super::site::Site;
 use super::tenants::AllTenants;
 use crate::bounded::DOCUMENT_MAX;
 use crate::chat::counted;
-use crate::content::read_once;
+use crate::content::{read_once, write_file};
 use crate::failure::Failure;
 use crate::help::examples;
 use crate::screen::spoken;
@@ -89,6 +89,32 @@ pub(crate) enum SessionCommand {
         /// Also complete ancestors that an interrupted import left incomplete; only for trusted documents
         #[arg(long)]
         with_ancestors: bool,
+    },
+    /// List the files in a session: media of messages and answers, whole outputs of tools, artifacts
+    #[command(after_help = examples!("chat session files ID", "chat session files ID --limit 1000 --json"))]
+    Files {
+        /// Session id
+        id: SessionId,
+        /// Number of the newest files that are listed, at least
+        #[arg(long, value_name = "N", default_value = "50")]
+        limit: usize,
+    },
+    /// Save a file in a session
+    #[command(after_help = examples!(
+        "chat session save ID 12 --output cat.png",
+        "chat session save ID 14.2 | less",
+    ))]
+    Save {
+        /// Session id
+        id: SessionId,
+        /// Number of the file, as `chat session files` lists it
+        file: String,
+        /// Output file (default: standard output)
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Replace the output file if it exists
+        #[arg(long, requires = "output")]
+        replace: bool,
     },
     /// Fork a session, and print the id of the new session
     ///
@@ -181,6 +207,10 @@ impl SessionCommand {
             }
             Self::Show { id, turns } => show(site, id, turns).await,
             Self::Export { id, output } => export(site, id, output.as_deref()).await,
+            Self::Files { id, limit } => files::list(site, id, limit).await,
+            Self::Save { id, file, output, replace } => {
+                files::save(site, id, &file, output.as_deref(), replace).await
+            }
             Self::Import { file, with_ancestors } => import(site, &file, with_ancestors).await,
             Self::Fork { id, at } => {
                 let fork = site.storage.sessions.fork(&site.effects, id, at.map(Seq::new)).await?;
@@ -355,26 +385,7 @@ async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result
         }
         return Ok(());
     };
-    let failed = |error: io::Error| Failure::of_file("write", file, &error);
-    // Only the owner may read a conversation.
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut written = options.open(file).map_err(failed)?;
-    let mut bytes = 0;
-    let write = async {
-        while let Some(piece) = pieces.try_next().await? {
-            written.write_all(&piece).map_err(failed)?;
-            bytes += piece.len();
-        }
-        written.sync_all().map_err(failed)
-    };
-    if let Err(failure) = write.await {
-        // An incomplete file would be in the way of the next attempt.
-        let _ = std::fs::remove_file(file);
-        return Err(failure);
-    }
+    let bytes = write_file(file, false, pieces, None).await?;
     let with = if blobs > 0 { format!(", with {}", counted(blobs, "blob")) } else { String::new() };
     site.out.result(
         &json!({"session": id, "file": file, "bytes": bytes, "blobs": blobs}),

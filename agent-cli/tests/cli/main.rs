@@ -8,6 +8,8 @@ mod common;
 mod configuration;
 mod damage;
 mod devices;
+#[cfg(unix)]
+mod files;
 mod general;
 mod inputs;
 #[cfg(unix)]

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::site::{Ran, Site};
 
-/// Every command that prints. `ID`, `FORK`, `WORKSPACE` and `FOLDER` are placeholders.
+/// Every command that prints. `ID`, `FILE`, `FORK`, `WORKSPACE` and `FOLDER` are placeholders.
 const COMMANDS: &[&[&str]] = &[
     &["workspace", "list"],
     &["workspace", "create", "--name", "other"],
@@ -18,6 +18,9 @@ const COMMANDS: &[&[&str]] = &[
     &["session", "show", "ID"],
     &["session", "export", "ID"],
     &["session", "export", "ID", "--output", "FOLDER/out.json"],
+    &["session", "files", "ID"],
+    &["session", "save", "ID", "FILE"],
+    &["session", "save", "ID", "FILE", "--output", "FOLDER/out.json"],
     &["session", "import", "FOLDER/document.json"],
     &["session", "fork", "ID"],
     &["session", "salvage", "ID"],
@@ -53,6 +56,8 @@ const COMMANDS: &[&[&str]] = &[
 struct Stocked {
     site: Site,
     id: String,
+    /// Number of a file in the session.
+    file: String,
     fork: String,
     workspace: String,
     bytes: Vec<u8>,
@@ -61,17 +66,18 @@ struct Stocked {
 impl Stocked {
     fn new() -> Self {
         let site = Site::new("sqlite");
-        let (id, workspace) = site.say("hello\nagain");
-        let fork = site.ok(&["session", "fork", &id]).trim().to_owned();
         let folder = site.path();
         fs::create_dir_all(folder.join("areas/memory")).unwrap();
         fs::write(folder.join("areas/memory/c.md"), "kept").unwrap();
+        let (id, workspace) = site.say("/attach areas/memory/c.md\nhello\nagain");
+        let fork = site.ok(&["session", "fork", &id]).trim().to_owned();
         fs::write(folder.join("host.toml"), "provider = 'claude'").unwrap();
-        let file = folder.join("areas/memory/c.md");
-        site.ok(&["area", "put", &workspace, "memory", "notes/a.md", file.to_str().unwrap()]);
+        site.ok(&["area", "put", &workspace, "memory", "notes/a.md", "areas/memory/c.md"]);
         fs::write(folder.join("document.json"), site.ok(&["session", "export", &id])).unwrap();
+        let files = site.json(&["session", "files", &id]);
+        let file = files["items"][0]["file"].as_str().unwrap().to_owned();
         let bytes = fs::read(folder.join("data.db")).unwrap();
-        Self { site, id, fork, workspace, bytes }
+        Self { site, id, file, fork, workspace, bytes }
     }
 
     /// Runs a command on a fresh copy of the store, with this standard output.
@@ -85,6 +91,7 @@ impl Stocked {
             .iter()
             .map(|word| match *word {
                 "ID" => self.id.clone(),
+                "FILE" => self.file.clone(),
                 "FORK" => self.fork.clone(),
                 "WORKSPACE" => self.workspace.clone(),
                 "STORE" => self.site.address(),
