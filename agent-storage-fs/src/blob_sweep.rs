@@ -21,12 +21,11 @@ use crate::slot::{OpenFiles, WriterState};
 use crate::tenant::{SharedSession, Tenant};
 use crate::{layout, sessions};
 
-/// Returns the objects among the blobs of a session that are not files.
-pub(crate) fn odd(env: &Env, session: &Path) -> Vec<Damaged> {
-    let folder = session.join(layout::BLOBS);
+/// Returns the objects in a folder of blobs that are not files.
+pub(crate) fn odd(env: &Env, folder: &Path) -> Vec<Damaged> {
     let report = |path: &Path, error: &Error| Damaged::new(path.display().to_string(), error.to_string());
-    let names = match is_there(env, &folder) {
-        Ok(true) => env.list(&folder),
+    let names = match is_there(env, folder) {
+        Ok(true) => env.list(folder),
         Ok(false) => Ok(Vec::new()),
         Err(error) => Err(error),
     };
@@ -39,7 +38,17 @@ pub(crate) fn odd(env: &Env, session: &Path) -> Vec<Damaged> {
                 report(&path, &failed("use the blob", &path, not_a_file(*kind)))
             })
             .collect(),
-        Err(error) => vec![report(&folder, &error)],
+        Err(error) => vec![report(folder, &error)],
+    }
+}
+
+/// Like [`odd`], for the blobs that were put before their sessions were created.
+pub(crate) fn odd_early(tenant: &Tenant) -> Vec<Damaged> {
+    match early_ids(tenant) {
+        Ok(ids) => ids.iter().flat_map(|id| odd(&tenant.env, &tenant.layout.early_blobs_of(*id))).collect(),
+        Err(error) => {
+            vec![Damaged::new(tenant.layout.early_blobs().display().to_string(), error.to_string())]
+        }
     }
 }
 
@@ -138,6 +147,11 @@ fn sweep_locked(env: &Env, open: &mut OpenFiles, dry_run: bool) -> Result<Option
         return Ok(Some(SweptBlobs::default()));
     }
     let keep = named(env, session.path, owner, head)?;
+    if !dry_run {
+        // Otherwise a commit that was taken back may be in the log again after the loss of power, and name what was
+        // removed.
+        open.sync_log()?;
+    }
     session.check(env)?;
     let swept = Clearing { env, folder: &folder, keep: &keep, young: false, dry_run }.run(false)?;
     Ok(session.still_ours(env)?.then_some(swept))

@@ -594,15 +594,19 @@ impl SessionStore for FsStore {
                 Some(id) => vec![id],
                 None => self.look(blob_sweep::early_ids).await?,
             };
-            let mut swept = SweptBlobs::default();
+            let (mut swept, mut failed) = (SweptBlobs::default(), None);
             for id in ids {
                 let cell = self.cell(id);
                 let writer = self.writer(id, &cell);
                 let work =
                     writer.with_lock(move |tenant, slot| blob_sweep::sweep(tenant, &cell, slot, id, sweep));
-                swept += work.await?;
+                // What cannot be swept keeps nobody else's blobs.
+                match work.await {
+                    Ok(done) => swept += done,
+                    Err(error) => failed = failed.or(Some(error)),
+                }
             }
-            Ok(swept)
+            failed.map_or(Ok(swept), Err)
         };
         observed(span, work).await
     }
