@@ -131,7 +131,13 @@ pub(crate) fn sweep(
     }
     if creating.is_some() {
         // What the session's events name is in its own folder.
-        swept += Clearing { env, folder: &early, keep: &HashSet::new(), young: false, dry_run }.run(true)?;
+        let none = HashSet::new();
+        let cleared = Clearing { env, folder: &early, keep: &none, young: false, dry_run }.run(true);
+        swept += match cleared {
+            // A part was done.
+            Err(error) if swept.blobs > 0 => return Err(error.with_outcome(WriteOutcome::Unknown)),
+            cleared => cleared?,
+        };
     }
     Ok(Attempt::Done(swept))
 }

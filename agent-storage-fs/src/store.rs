@@ -17,7 +17,7 @@ use agent_core::store::{
 };
 use agent_core::{
     Backend, BindingStore, DeviceId, Epoch, Error, ErrorKind, Result, Revision, Seq, SessionId, SessionStore,
-    SessionStoreExt, Storage, TenantId, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
+    SessionStoreExt, Storage, TenantId, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait,
 };
 use agent_transcript::TranscriptMessage;
 use tracing::field::Empty;
@@ -606,7 +606,11 @@ impl SessionStore for FsStore {
                     Err(error) => failed = failed.or(Some(error)),
                 }
             }
-            failed.map_or(Ok(swept), Err)
+            match failed {
+                None => Ok(swept),
+                Some(error) if swept.blobs == 0 => Err(error),
+                Some(error) => Err(error.with_outcome(WriteOutcome::Unknown)),
+            }
         };
         observed(span, work).await
     }

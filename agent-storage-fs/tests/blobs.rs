@@ -352,8 +352,10 @@ async fn brought_checksums_are_durable_before_the_blob() {
 async fn folder_left_by_a_killed_put_is_synced() {
     let folder = tempfile::tempdir().unwrap();
     let (root, effects) = (folder.path(), Effects::default());
-    fs::create_dir(root.join("blobs")).unwrap();
     let (store, spy) = watched(root).await;
+    session(&store, &effects).await;
+    spy.take();
+    fs::create_dir(root.join("blobs")).unwrap();
     put(&store, effects.new_session_id(), b"hello").await.unwrap();
     let calls = spy.take();
     assert!(calls.iter().any(|call| call.name == "sync_dir" && call.path == root), "{calls:?}");

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "how much was tried is part of the result")]
 
+mod blobs;
 mod cut;
 mod deletion;
 mod fault;
@@ -37,14 +38,14 @@ async fn check(script: &Script, told: &[Told], done: usize, disk: &Disk) -> Resu
     Ok(())
 }
 
-async fn judge(script: &Script, told: &[Told], done: usize, disk: &Disk, context: &str) {
+pub(crate) async fn judge(script: &Script, told: &[Told], done: usize, disk: &Disk, context: &str) {
     if let Err(Wrong(wrong)) = check(script, told, done, disk).await {
         panic!("{context}, {done} steps behind: {wrong}\n{}", script.story(told));
     }
 }
 
 /// Cuts a trace at moments, with subsets of what was not safe. Returns how many disks were looked at.
-async fn cut(
+pub(crate) async fn cut(
     script: &Script,
     told: &[Told],
     trace: &Trace,
@@ -129,7 +130,7 @@ async fn call_fails(
     Some(cut(script, &told, &trace, &some, 6, &[first]).await)
 }
 
-async fn each_call_fails(script: &Script, fault: Fault, persistent: bool) {
+pub(crate) async fn each_call_fails(script: &Script, fault: Fault, persistent: bool) {
     let (mut failed, mut images, mut tally) = (0, 0, Tally::default());
     for n in 0.. {
         let fails = move |number| (number == n || (persistent && number > n)).then_some(fault);
@@ -221,7 +222,7 @@ async fn short_and_interrupted_io_is_not_a_failure() {
 
 /// How many seeds the random scripts are run with, and where they start: `AGENT_STORAGE_DISK_SEEDS=50000`,
 /// `AGENT_STORAGE_DISK_SEED=17`.
-fn seeds() -> std::ops::Range<u64> {
+pub(crate) fn seeds() -> std::ops::Range<u64> {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let first = number("AGENT_STORAGE_DISK_SEED").unwrap_or(0);
     first..first + number("AGENT_STORAGE_DISK_SEEDS").unwrap_or(30)
