@@ -160,7 +160,8 @@ fn sweep_locked(env: &Env, open: &mut OpenFiles, dry_run: bool) -> Result<Option
     }
     session.check(env)?;
     let swept = Clearing { env, folder: &folder, keep: &keep, young: false, dry_run }.run(false)?;
-    Ok(session.still_ours(env)?.then_some(swept))
+    let still_ours = session.still_ours(env).map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
+    Ok(still_ours.then_some(swept))
 }
 
 /// Returns the blobs that the events of a log name. The log ends with the event `head`; a purged one ends anywhere.

@@ -300,7 +300,7 @@ pub(crate) struct OpenBlob {
 pub(crate) fn open(tenant: &Tenant, cell: &SharedSession, read: &ReadBlob) -> Result<OpenBlob> {
     let mut damage = None;
     for folder in folders(tenant, cell, read.session)? {
-        match open_in(&tenant.env, &folder, read.name) {
+        match open_in(&tenant.env, &folder, read) {
             Ok(Some(opened)) => return Ok(opened),
             Ok(None) => {}
             // The other folder may have it whole.
@@ -311,7 +311,8 @@ pub(crate) fn open(tenant: &Tenant, cell: &SharedSession, read: &ReadBlob) -> Re
     Err(damage.unwrap_or_else(|| read.not_found()))
 }
 
-fn open_in(env: &Env, folder: &Path, name: BlobName) -> Result<Option<OpenBlob>> {
+fn open_in(env: &Env, folder: &Path, read: &ReadBlob) -> Result<Option<OpenBlob>> {
+    let name = read.name;
     let open = |path: &Path| match env.io.open(path, OpenMode::Read) {
         Ok(file) => {
             let len = file.stat().map_err(|e| failed("look at", path, e))?.len;
@@ -341,7 +342,12 @@ fn open_in(env: &Env, folder: &Path, name: BlobName) -> Result<Option<OpenBlob>>
             None => return Err(damaged(&path, "cannot be checked: the checksums beside it are missing")),
         },
     };
-    Ok(Some(OpenBlob { blob, path, file, sums }))
+    let opened = OpenBlob { blob, path, file, sums };
+    if !read.range.is_empty() && read.range.start >= bytes && bytes > 0 {
+        // Nothing of the blob is in the range, unless the blob was cut off. The last chunk tells.
+        opened.chunk(blob.chunks() - 1)?;
+    }
+    Ok(Some(opened))
 }
 
 fn damaged(path: &Path, what: &str) -> Error {
