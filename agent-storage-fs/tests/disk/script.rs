@@ -489,7 +489,10 @@ impl Step {
                 Value::Session { deleted: false, texts: vec![text.clone()] }
             }
             (Self::Name { text, create: false, .. }, Value::Session { deleted: false, texts }) => {
-                Value::Session { deleted: false, texts: [texts.as_slice(), &[text.clone()]].concat() }
+                Value::Session {
+                    deleted: false,
+                    texts: [texts.as_slice(), std::slice::from_ref(text)].concat(),
+                }
             }
             (Self::Delete { .. }, Value::Session { texts, .. }) => {
                 Value::Session { deleted: true, texts: texts.clone() }
