@@ -160,10 +160,17 @@ pub(crate) fn remove_early(tenant: &Tenant, id: SessionId, needed: &[NeededBlob]
 
 /// Gives a blob of the folder `from` its name in the folder `to`, too. Returns `false` if it is not there any more. The
 /// caller makes the name durable.
-pub(crate) fn bring(env: &Env, from: &Path, to: &Path, blob: BlobInfo) -> Result<bool> {
+fn bring(env: &Env, from: &Path, to: &Path, blob: BlobInfo) -> Result<bool> {
     let name = blob.name.to_string();
-    let (from, to) = (from.join(&name), to.join(&name));
-    Ok((sums_len(blob).is_none() || link(env, &sums_of(&from), &sums_of(&to))?) && link(env, &from, &to)?)
+    let (old, new) = (from.join(&name), to.join(&name));
+    if sums_len(blob).is_some() {
+        if !link(env, &sums_of(&old), &sums_of(&new))? {
+            return Ok(false);
+        }
+        // Names become durable in any order, and a blob that has its name has its checksums.
+        sync(env, to)?;
+    }
+    link(env, &old, &new)
 }
 
 /// Gives a durable file a second name, or, if the file system cannot, copies it. Returns `false` if it does not exist.

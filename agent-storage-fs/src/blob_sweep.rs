@@ -21,12 +21,11 @@ use crate::slot::{OpenFiles, WriterState};
 use crate::tenant::{SharedSession, Tenant};
 use crate::{layout, sessions};
 
-/// Returns the objects among the blobs of a session that are not files.
-pub(crate) fn odd(env: &Env, session: &Path) -> Vec<Damaged> {
-    let folder = session.join(layout::BLOBS);
+/// Returns the objects in a folder of blobs that are not files.
+pub(crate) fn odd(env: &Env, folder: &Path) -> Vec<Damaged> {
     let report = |path: &Path, error: &Error| Damaged::new(path.display().to_string(), error.to_string());
-    let names = match is_there(env, &folder) {
-        Ok(true) => env.list(&folder),
+    let names = match is_there(env, folder) {
+        Ok(true) => env.list(folder),
         Ok(false) => Ok(Vec::new()),
         Err(error) => Err(error),
     };
@@ -39,7 +38,17 @@ pub(crate) fn odd(env: &Env, session: &Path) -> Vec<Damaged> {
                 report(&path, &failed("use the blob", &path, not_a_file(*kind)))
             })
             .collect(),
-        Err(error) => vec![report(&folder, &error)],
+        Err(error) => vec![report(folder, &error)],
+    }
+}
+
+/// Like [`odd`], for the blobs that were put before their sessions were created.
+pub(crate) fn odd_early(tenant: &Tenant) -> Vec<Damaged> {
+    match early_ids(tenant) {
+        Ok(ids) => ids.iter().flat_map(|id| odd(&tenant.env, &tenant.layout.early_blobs_of(*id))).collect(),
+        Err(error) => {
+            vec![Damaged::new(tenant.layout.early_blobs().display().to_string(), error.to_string())]
+        }
     }
 }
 
@@ -122,7 +131,13 @@ pub(crate) fn sweep(
     }
     if creating.is_some() {
         // What the session's events name is in its own folder.
-        swept += Clearing { env, folder: &early, keep: &HashSet::new(), young: false, dry_run }.run(true)?;
+        let none = HashSet::new();
+        let cleared = Clearing { env, folder: &early, keep: &none, young: false, dry_run }.run(true);
+        swept += match cleared {
+            // A part was done.
+            Err(error) if swept.blobs > 0 => return Err(error.with_outcome(WriteOutcome::Unknown)),
+            cleared => cleared?,
+        };
     }
     Ok(Attempt::Done(swept))
 }
@@ -138,9 +153,15 @@ fn sweep_locked(env: &Env, open: &mut OpenFiles, dry_run: bool) -> Result<Option
         return Ok(Some(SweptBlobs::default()));
     }
     let keep = named(env, session.path, owner, head)?;
+    if !dry_run {
+        // Otherwise a commit that was taken back may be in the log again after the loss of power, and name what was
+        // removed.
+        open.sync_log()?;
+    }
     session.check(env)?;
     let swept = Clearing { env, folder: &folder, keep: &keep, young: false, dry_run }.run(false)?;
-    Ok(session.still_ours(env)?.then_some(swept))
+    let still_ours = session.still_ours(env).map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
+    Ok(still_ours.then_some(swept))
 }
 
 /// Returns the blobs that the events of a log name. The log ends with the event `head`; a purged one ends anywhere.

@@ -45,6 +45,8 @@ struct Progress {
     /// Checksums of the chunks so far.
     sums: Vec<u8>,
     sums_temp: Option<PathBuf>,
+    /// True if the session was deleted meanwhile, so that its folder of blobs goes if it is empty.
+    is_refused: bool,
 }
 
 fn deleted(id: SessionId) -> Error {
@@ -66,9 +68,9 @@ pub(crate) fn begin(tenant: &Tenant, cell: &SharedSession, id: SessionId, blob: 
         Some(session) => session.join(layout::BLOBS),
         None => {
             let all = tenant.layout.early_blobs();
-            if !is_there(env, &all)? {
-                env.ensure_dir(&all)?;
-            }
+            is_there(env, &all)?;
+            // Also if it exists: the process that created it may have ended before its name was durable.
+            env.ensure_dir(&all)?;
             tenant.layout.early_blobs_of(id)
         }
     };
@@ -83,7 +85,8 @@ pub(crate) fn begin(tenant: &Tenant, cell: &SharedSession, id: SessionId, blob: 
             Err(error) => return Err(failed("create a file in", &folder, error)),
         }
     };
-    let progress = Progress { file: Some(file), chunks: 0, sums: Vec::new(), sums_temp: None };
+    let progress =
+        Progress { file: Some(file), chunks: 0, sums: Vec::new(), sums_temp: None, is_refused: false };
     let progress = Mutex::new(progress);
     Ok(Staged { env: env.clone(), id, blob, folder, temp, progress, is_published: AtomicBool::new(false) })
 }
@@ -101,8 +104,8 @@ impl Staged {
         Ok(())
     }
 
-    /// Makes the bytes and their checksums durable. Call it once the content was checked.
-    pub(crate) fn finish(&self) -> Result<()> {
+    /// Makes the bytes and their checksums durable.
+    fn finish(&self) -> Result<()> {
         let mut progress = held(&self.progress);
         let Some(file) = progress.file.take() else { return Err(self.ended()) };
         self.env.sync_file(&*file).map_err(|e| failed("write", &self.temp, e))?;
@@ -123,7 +126,7 @@ impl Staged {
         let (env, path) = (&self.env, folder.join(self.blob.name.to_string()));
         let mut names = vec![(self.temp.clone(), path.clone())];
         if let Some(temp) = &held(&self.progress).sums_temp {
-            // First, so that a blob with its name has its checksums.
+            // First, so that a blob with its name has its checksums. Those of a blob that is replaced are the same.
             names.insert(0, (temp.clone(), sums_of(&path)));
         }
         make_folder(env, folder)?;
@@ -131,23 +134,28 @@ impl Staged {
             file_len(env, name)?;
         }
         let is_moved = folder != self.folder;
+        let mut brought = Ok(());
         if is_moved {
-            for (temp, name) in &mut names {
+            brought = names.iter_mut().try_for_each(|(temp, name)| {
                 *temp = self.bring(temp, name)?;
-            }
+                Ok(())
+            });
         }
-        let done = locked.check(env).and_then(|()| {
+        let done = brought.and_then(|()| locked.check(env)).and_then(|()| {
             for (temp, name) in &names {
-                env.io.rename(temp, name).map_err(|e| unsure(failed("replace", name, e)))?;
+                env.io.rename(temp, name).map_err(|e| not_renamed(name, e))?;
                 env.sync_dir(folder).map_err(|e| in_doubt("make durable the name of", name, e))?;
             }
             env.sync_dir(parent(folder)).map_err(|e| in_doubt("make durable the name of", folder, e))
         });
-        if is_moved {
-            if done.is_err() {
+        if done.is_err() {
+            if is_moved {
                 names.iter().for_each(|(temp, _)| env.discard(temp));
             }
-        } else if done.is_ok() {
+            if names.len() > 1 && matches!(file_len(env, &path), Ok(None)) {
+                env.discard(&sums_of(&path));
+            }
+        } else if !is_moved {
             self.is_published.store(true, Ordering::Relaxed);
         }
         done
@@ -173,11 +181,27 @@ impl Drop for Staged {
         if let Some(temp) = held(&self.progress).sums_temp.take() {
             self.env.discard(&temp);
         }
-        // Stays if anything else was put. That of a session stays with it.
-        if parent(&self.folder).ends_with(layout::BLOBS) {
+        // Stays if anything else was put. That of a session stays with it, unless the session was deleted.
+        if parent(&self.folder).ends_with(layout::BLOBS) || held(&self.progress).is_refused {
             let _ = self.env.io.remove_dir(&self.folder);
         }
     }
+}
+
+/// Error for a file that did not get its name.
+fn not_renamed(name: &Path, source: io::Error) -> Error {
+    let is_certain = source.kind() == io::ErrorKind::NotFound;
+    let error = failed("replace", name, source);
+    if is_certain { error } else { unsure(error) }
+}
+
+/// Makes the bytes of a blob and their checksums durable. Call it once the content was checked.
+pub(crate) fn finish(tenant: &Tenant, cell: &SharedSession, staged: &Staged) -> Result<()> {
+    staged.finish().map_err(|error| match sessions::load(tenant, cell, staged.id) {
+        // A purge has removed the folder.
+        Ok(record) if record.status.state == SessionState::Deleted => deleted(staged.id),
+        _ => error,
+    })
 }
 
 /// Gives a blob its name, unless another process or handle has the required lock.
@@ -218,6 +242,7 @@ pub(crate) fn open_session(tenant: &Tenant, slot: &mut WriterState, id: SessionI
 fn publish_locked(open: &mut OpenFiles, staged: &Staged) -> Result<bool> {
     let Some(state) = open.refresh()? else { return Ok(false) };
     if state.record.status.state == SessionState::Deleted {
+        held(&staged.progress).is_refused = true;
         return Err(deleted(staged.id));
     }
     let folder = open.locked();
@@ -273,7 +298,21 @@ pub(crate) struct OpenBlob {
 
 /// Opens a blob of a session, or of an id without one.
 pub(crate) fn open(tenant: &Tenant, cell: &SharedSession, read: &ReadBlob) -> Result<OpenBlob> {
-    let env = &tenant.env;
+    let mut damage = None;
+    for folder in folders(tenant, cell, read.session)? {
+        match open_in(&tenant.env, &folder, read) {
+            Ok(Some(opened)) => return Ok(opened),
+            Ok(None) => {}
+            // The other folder may have it whole.
+            Err(error) if *error.kind() == ErrorKind::Corrupt => damage = damage.or(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(damage.unwrap_or_else(|| read.not_found()))
+}
+
+fn open_in(env: &Env, folder: &Path, read: &ReadBlob) -> Result<Option<OpenBlob>> {
+    let name = read.name;
     let open = |path: &Path| match env.io.open(path, OpenMode::Read) {
         Ok(file) => {
             let len = file.stat().map_err(|e| failed("look at", path, e))?.len;
@@ -282,28 +321,33 @@ pub(crate) fn open(tenant: &Tenant, cell: &SharedSession, read: &ReadBlob) -> Re
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed("open", path, error)),
     };
-    for folder in folders(tenant, cell, read.session)? {
-        let path = folder.join(read.name.to_string());
-        let Some((file, bytes)) = open(&path)? else { continue };
-        let blob = BlobInfo::new(read.name, bytes);
-        let sums = match sums_len(blob) {
-            None => None,
-            Some(wanted) => match open(&sums_of(&path))? {
-                Some((sums, len)) if len == wanted => Some(sums),
-                Some((_, len)) => {
-                    let what = format!(
-                        "has {} chunks, and there are checksums of {} beside it: one of the files is damaged",
-                        blob.chunks(),
-                        len / SUM as u64
-                    );
-                    return Err(damaged(&path, &what));
-                }
-                None => return Err(damaged(&path, "cannot be checked: the checksums beside it are missing")),
-            },
-        };
-        return Ok(OpenBlob { blob, path, file, sums });
+    let path = folder.join(name.to_string());
+    let Some((file, bytes)) = open(&path)? else { return Ok(None) };
+    let blob = BlobInfo::new(name, bytes);
+    if bytes == 0 && name != BlobName::of(b"") {
+        return Err(damaged(&path, "is empty"));
     }
-    Err(read.not_found())
+    let sums = match sums_len(blob) {
+        None => None,
+        Some(wanted) => match open(&sums_of(&path))? {
+            Some((sums, len)) if len == wanted => Some(sums),
+            Some((_, len)) => {
+                let what = format!(
+                    "has {} chunks, and there are checksums of {} beside it: one of the files is damaged",
+                    blob.chunks(),
+                    len / SUM as u64
+                );
+                return Err(damaged(&path, &what));
+            }
+            None => return Err(damaged(&path, "cannot be checked: the checksums beside it are missing")),
+        },
+    };
+    let opened = OpenBlob { blob, path, file, sums };
+    if !read.range.is_empty() && read.range.start >= bytes && bytes > 0 {
+        // Nothing of the blob is in the range, unless the blob was cut off. The last chunk tells.
+        opened.chunk(blob.chunks() - 1)?;
+    }
+    Ok(Some(opened))
 }
 
 fn damaged(path: &Path, what: &str) -> Error {

@@ -105,9 +105,10 @@ pub(crate) fn missing(tenant: &Tenant) -> Result<Vec<Damaged>> {
 /// into another workspace's folder, which no list of a workspace shows.
 pub(crate) fn check(tenant: &Tenant) -> Result<Vec<Damaged>> {
     let mut damaged = records::missing(tenant);
+    damaged.extend(blob_sweep::odd_early(tenant));
     for (workspace, id) in all(tenant, &mut Vec::new())? {
         let folder = tenant.layout.session(workspace, id);
-        damaged.extend(blob_sweep::odd(&tenant.env, &folder));
+        damaged.extend(blob_sweep::odd(&tenant.env, &folder.join(layout::BLOBS)));
         // Lists report unreadable sessions.
         let Ok(Some(summary)) = summary(tenant, &folder, id) else { continue };
         if summary.workspace != workspace {

@@ -99,6 +99,9 @@ fn cut(env: &Env, (folder, owner): (Locked<'_>, Owner), keep: u64, again: bool) 
             return Err(failed("write", &log, error));
         }
         env.publish(folder, &temp, &log)?;
+    } else {
+        // The purge that cut it may have ended before that was durable.
+        env.sync_name(&log)?;
     }
     Ok(removed)
 }

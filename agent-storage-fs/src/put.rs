@@ -17,8 +17,8 @@ pub(crate) async fn put(writer: SessionWriter, cell: Arc<SharedSession>, put: Pu
     let mut chunks = put.into_chunks(BLOB_MAX_BYTES)?;
     let (blob, tenant) = (chunks.blob(), writer.tenant.clone());
     let open = tenant.env.open.clone();
-    let known = cell.clone();
-    let staged = working(&open, move || blobs::begin(&tenant, &known, id, blob)).await?;
+    let (of, known) = (tenant.clone(), cell.clone());
+    let staged = working(&open, move || blobs::begin(&of, &known, id, blob)).await?;
     let mut putting = Putting { staged: Some(Arc::new(staged)), open: open.clone() };
     let Some(staged) = putting.staged.clone() else { return Ok(()) };
     let work = async move {
@@ -26,8 +26,8 @@ pub(crate) async fn put(writer: SessionWriter, cell: Arc<SharedSession>, put: Pu
             let staged = staged.clone();
             working(&open, move || staged.write(&chunk)).await?;
         }
-        let finished = staged.clone();
-        working(&open, move || finished.finish()).await?;
+        let (finished, known) = (staged.clone(), cell.clone());
+        working(&open, move || blobs::finish(&tenant, &known, &finished)).await?;
         writer.with_lock(move |tenant, slot| blobs::publish(tenant, &cell, slot, &staged)).await
     };
     let done = work.await;

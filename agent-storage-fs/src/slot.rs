@@ -316,6 +316,11 @@ impl OpenFiles {
         Ok(())
     }
 
+    /// Makes the log durable as it is, under the lock.
+    pub(crate) fn sync_log(&self) -> Result<()> {
+        self.env.sync_file(&*self.log).map_err(|e| failed("make durable", &self.log_path(), e))
+    }
+
     /// Writes a commit at the end of the log, with one write and one sync, under the lock. Returns `false` if the log
     /// lost its name meanwhile; then nothing was written.
     pub(crate) fn append(&mut self, events: &[Event], after: &Arc<Session>) -> Result<bool, Doubt> {

@@ -17,7 +17,7 @@ use agent_core::store::{
 };
 use agent_core::{
     Backend, BindingStore, DeviceId, Epoch, Error, ErrorKind, Result, Revision, Seq, SessionId, SessionStore,
-    SessionStoreExt, Storage, TenantId, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
+    SessionStoreExt, Storage, TenantId, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait,
 };
 use agent_transcript::TranscriptMessage;
 use tracing::field::Empty;
@@ -594,15 +594,23 @@ impl SessionStore for FsStore {
                 Some(id) => vec![id],
                 None => self.look(blob_sweep::early_ids).await?,
             };
-            let mut swept = SweptBlobs::default();
+            let (mut swept, mut failed) = (SweptBlobs::default(), None);
             for id in ids {
                 let cell = self.cell(id);
                 let writer = self.writer(id, &cell);
                 let work =
                     writer.with_lock(move |tenant, slot| blob_sweep::sweep(tenant, &cell, slot, id, sweep));
-                swept += work.await?;
+                // What cannot be swept keeps nobody else's blobs.
+                match work.await {
+                    Ok(done) => swept += done,
+                    Err(error) => failed = failed.or(Some(error)),
+                }
             }
-            Ok(swept)
+            match failed {
+                None => Ok(swept),
+                Some(error) if swept.blobs == 0 => Err(error),
+                Some(error) => Err(error.with_outcome(WriteOutcome::Unknown)),
+            }
         };
         observed(span, work).await
     }

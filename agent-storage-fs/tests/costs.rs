@@ -8,7 +8,7 @@ use agent_core::commit::{Precondition, Trigger};
 use agent_core::model::Workspace;
 use agent_core::state::Reason;
 use agent_core::store::{Purge, ReadEvents, SessionQuery};
-use agent_core::{BindingStore, Seq, SessionStore, SessionStoreExt, WorkspaceId, WorkspaceStore};
+use agent_core::{BindingStore, BlobName, Seq, SessionStore, SessionStoreExt, WorkspaceId, WorkspaceStore};
 use support::{Call, fill, folder_of, hasty, say, session, watched};
 
 fn names(calls: &[Call]) -> Vec<&'static str> {
@@ -181,4 +181,46 @@ async fn a_list_reads_only_what_changed() {
     assert_eq!((page.items[0].id, page.items[0].counts.user), (one.id, 1));
     let read: Vec<_> = spy.take().into_iter().filter(|call| call.name == "read").collect();
     assert!(read.iter().all(|call| call.path.starts_with(folder_of(folder.path(), one.id))), "{read:?}");
+}
+
+/// A session with 10,000 blobs is written and read as one without: the same calls, the same bytes, and no look at the
+/// folder of the blobs.
+#[tokio::test]
+async fn ten_thousand_blobs_cost_the_log_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let mut costs = Vec::new();
+    for blobs in [0, 10_000u32] {
+        let store = hasty(folder.path()).await;
+        let id = session(&store, &effects).await.id;
+        fill(&store, &effects, id, 100).await;
+        drop(store);
+        let own = folder_of(folder.path(), id).join("blobs");
+        if blobs > 0 {
+            std::fs::create_dir(&own).unwrap();
+        }
+        for blob in 0..blobs {
+            let bytes = blob.to_le_bytes();
+            std::fs::write(own.join(BlobName::of(&bytes).to_string()), bytes).unwrap();
+        }
+        let (store, spy) = watched(folder.path()).await;
+        spy.take();
+        let mut cost = Vec::new();
+        let mut note = |what: &'static str| {
+            for call in spy.take() {
+                assert!(!call.path.starts_with(&own), "{what}: {call:?}");
+                cost.push((what, call.name, call.bytes));
+            }
+        };
+        SessionStore::load(&store, id).await.unwrap();
+        note("load");
+        assert_eq!(store.read(id, ReadEvents::last(50)).await.unwrap().events.len(), 50);
+        note("last 50");
+        let seen = say(&store, &effects, id, Seq::new(100), "the same").await;
+        note("first append");
+        say(&store, &effects, id, seen, "the same").await;
+        note("append");
+        costs.push(cost);
+    }
+    assert_eq!(costs[0], costs[1]);
 }

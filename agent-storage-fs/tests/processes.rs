@@ -11,10 +11,12 @@ use std::process::{Child, Command, Stdio};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
-use agent_core::store::ReadEvents;
-use agent_core::{BindingStore, Epoch, Seq, SessionId, SessionStore, SessionStoreExt};
-use agent_storage_fs::FsStore;
-use support::{session, texts};
+use agent_core::store::{ReadEvents, SweepBlobs};
+use agent_core::{
+    BindingStore, BlobName, Epoch, ErrorKind, Seq, SessionId, SessionStore, SessionStoreExt, Timestamp,
+};
+use agent_storage_fs::{FsConfig, FsStore};
+use support::{LARGE, content, names_in, naming, put, read_whole, session, texts};
 
 const ORDER: &str = "AGENT_STORAGE_FS_TEST_ORDER";
 
@@ -97,6 +99,33 @@ fn worker() {
                         .await
                         .unwrap();
                     tell(device);
+                }
+            }
+            "blobs for ever" => {
+                let id: SessionId = session.parse().unwrap();
+                let mut seen = SessionStore::load(&store, id).await.unwrap().head;
+                for n in 0u64.. {
+                    let bytes = content(effects.random_u64(), if n.is_multiple_of(3) { LARGE } else { 100 });
+                    let name = put(&store, id, &bytes).await.unwrap();
+                    let commit = Commit::seal(&effects, id, seen).with_event(naming(&[name]));
+                    // A sweep may come between the two.
+                    let done = loop {
+                        match store.commit(commit.clone()).await {
+                            Err(error) if matches!(error.kind(), ErrorKind::BlobMissing { .. }) => {
+                                put(&store, id, &bytes).await.unwrap();
+                            }
+                            done => break done.unwrap(),
+                        }
+                    };
+                    seen = done.last;
+                    tell(format_args!("{} {name}", done.last));
+                }
+            }
+            "sweep for ever" => {
+                let id: SessionId = session.parse().unwrap();
+                loop {
+                    let swept = store.sweep_blobs(SweepBlobs::of(id)).await.unwrap();
+                    tell(swept.blobs);
                 }
             }
             "hold" => {
@@ -251,6 +280,65 @@ async fn fifty_kills_lose_no_acknowledged_event() {
     support::say(&store, &effects, id, head, "on").await;
     assert_eq!(texts(&store, id).await.len(), stored.len() + 1);
     println!("proof: 50 kills of a writer to files");
+}
+
+/// A writer that puts and names blobs and a process that sweeps are killed at random moments: every blob that an event
+/// names is there, and a later sweep leaves no other file.
+#[tokio::test]
+async fn kills_of_putters_and_sweepers_lose_no_blob() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = FsStore::open(folder.path()).await.unwrap();
+    let id = session(&store, &effects).await.id;
+    let (mut acknowledged, mut swept, mut leftovers) = (Vec::new(), 0, 0);
+    for kill in 0..25u64 {
+        let mut writer = Worker::start("blobs for ever", folder.path(), Some(id));
+        let mut sweeper = Worker::start("sweep for ever", folder.path(), Some(id));
+        let (mut said, mut removed) = (writer.lines(), sweeper.lines());
+        let mut hear = |line: String| {
+            acknowledged.push(line.split_once(' ').unwrap().1.parse::<BlobName>().unwrap());
+        };
+        // Some of the time they are killed while they start.
+        said.by_ref().take(usize::try_from(effects.random_u64() % 12).unwrap()).for_each(&mut hear);
+        let (first, second) =
+            if kill.is_multiple_of(2) { (&mut writer, &mut sweeper) } else { (&mut sweeper, &mut writer) };
+        first.kill();
+        second.kill();
+        said.for_each(&mut hear);
+        swept += removed.by_ref().map(|line| line.parse::<u64>().unwrap()).sum::<u64>();
+        let young = store.sweep_blobs(SweepBlobs::of(id)).await.unwrap();
+        leftovers += u64::from(young.unfinished > 0);
+        for name in acknowledged.iter().rev().take(20) {
+            read_whole(&store, id, *name).await.unwrap();
+        }
+    }
+    let mut expected = Vec::new();
+    let mut read = Some(ReadEvents::first(1000));
+    while let Some(next) = read {
+        let page = store.read(id, next).await.unwrap();
+        for name in page.events.iter().flat_map(|event| event.blobs.iter()) {
+            let bytes = read_whole(&store, id, *name).await.unwrap();
+            expected.push(name.to_string());
+            if bytes.len() == LARGE {
+                expected.push(format!("{name}.sums"));
+            }
+        }
+        read = page.next;
+    }
+    for name in &acknowledged {
+        assert!(expected.contains(&name.to_string()), "{name} was acknowledged and is not in the log");
+    }
+    // Hours later, what was half made is removed.
+    let later = Effects::seeded(7, Timestamp::from_micros(effects.now().as_micros() + 7_200_000_000));
+    let old = FsConfig::new(folder.path()).with_effects(later).open().await.unwrap();
+    assert_eq!(old.sweep_blobs(SweepBlobs::of(id)).await.unwrap().unfinished, 0);
+    expected.sort();
+    assert_eq!(names_in(&support::folder_of(folder.path(), id).join("blobs")), expected);
+    println!(
+        "proof: 25 kills of a writer of blobs and a sweeper, {} named, {swept} swept, {leftovers} times leftovers",
+        acknowledged.len()
+    );
+    assert!(acknowledged.len() > 30, "{}", acknowledged.len());
 }
 
 /// While the holder of a lease lives it is not taken for dead, however long; when it is killed that shows at

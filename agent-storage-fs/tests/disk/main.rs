@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "how much was tried is part of the result")]
 
+mod blobs;
 mod cut;
 mod deletion;
 mod fault;
@@ -20,6 +21,8 @@ use script::{Script, Thing, Told, Value, Wrong};
 
 /// How many subsets of what is not safe are tried at one moment, at most.
 const SUBSETS: usize = 64;
+/// The same, after a call has failed.
+const FEW: usize = 6;
 
 /// Opens what is left of a script's disk, and holds it against what was told.
 async fn check(script: &Script, told: &[Told], done: usize, disk: &Disk) -> Result<(), Wrong> {
@@ -37,14 +40,14 @@ async fn check(script: &Script, told: &[Told], done: usize, disk: &Disk) -> Resu
     Ok(())
 }
 
-async fn judge(script: &Script, told: &[Told], done: usize, disk: &Disk, context: &str) {
+pub(crate) async fn judge(script: &Script, told: &[Told], done: usize, disk: &Disk, context: &str) {
     if let Err(Wrong(wrong)) = check(script, told, done, disk).await {
         panic!("{context}, {done} steps behind: {wrong}\n{}", script.story(told));
     }
 }
 
 /// Cuts a trace at moments, with subsets of what was not safe. Returns how many disks were looked at.
-async fn cut(
+pub(crate) async fn cut(
     script: &Script,
     told: &[Told],
     trace: &Trace,
@@ -112,6 +115,7 @@ async fn without_syncs_only_power_loss_loses_commits() {
 async fn call_fails(
     script: &Script,
     tally: &mut Tally,
+    most: usize,
     fails: impl Fn(usize) -> Option<Fault> + Send + 'static,
 ) -> Option<usize> {
     let disk = Disk::new();
@@ -126,14 +130,14 @@ async fn call_fails(
     judge(script, &told, last.mark, &trace.killed(last), &format!("{first}; killed")).await;
     // The power goes at the end, and at some moments on the way there.
     let some: Vec<_> = moments.iter().rev().step_by(step()).copied().collect();
-    Some(cut(script, &told, &trace, &some, 6, &[first]).await)
+    Some(cut(script, &told, &trace, &some, most, &[first]).await)
 }
 
-async fn each_call_fails(script: &Script, fault: Fault, persistent: bool) {
+pub(crate) async fn each_call_fails(script: &Script, most: usize, fault: Fault, persistent: bool) {
     let (mut failed, mut images, mut tally) = (0, 0, Tally::default());
     for n in 0.. {
         let fails = move |number| (number == n || (persistent && number > n)).then_some(fault);
-        let Some(more) = call_fails(script, &mut tally, fails).await else { break };
+        let Some(more) = call_fails(script, &mut tally, most, fails).await else { break };
         failed += 1;
         images += more;
     }
@@ -145,31 +149,31 @@ async fn each_call_fails(script: &Script, fault: Fault, persistent: bool) {
 /// Any one call fails with an I/O error, then the power goes; a failed sync has lost what it was to sync.
 #[tokio::test]
 async fn single_failed_call_loses_nothing() {
-    each_call_fails(&Script::usual(), Fault::Fails(EIO), false).await;
+    each_call_fails(&Script::usual(), FEW, Fault::Fails(EIO), false).await;
 }
 
 /// From any call on, every call fails.
 #[tokio::test]
 async fn permanent_failure_after_any_call_loses_nothing() {
-    each_call_fails(&Script::usual(), Fault::Fails(EIO), true).await;
+    each_call_fails(&Script::usual(), FEW, Fault::Fails(EIO), true).await;
 }
 
 /// The disk is full from any call on.
 #[tokio::test]
 async fn full_disk_after_any_call_loses_nothing() {
-    each_call_fails(&Script::usual(), Fault::Fails(ENOSPC), true).await;
+    each_call_fails(&Script::usual(), FEW, Fault::Fails(ENOSPC), true).await;
 }
 
 /// Any one call finds no more file handles.
 #[tokio::test]
 async fn exhausted_file_handles_lose_nothing() {
-    each_call_fails(&Script::usual(), Fault::Fails(EMFILE), false).await;
+    each_call_fails(&Script::usual(), FEW, Fault::Fails(EMFILE), false).await;
 }
 
 /// Any one call does its work and reports an error all the same.
 #[tokio::test]
 async fn call_done_but_reported_failed_loses_nothing() {
-    each_call_fails(&Script::usual(), Fault::DoneButFails(EIO), false).await;
+    each_call_fails(&Script::usual(), FEW, Fault::DoneButFails(EIO), false).await;
 }
 
 /// Any two calls fail, at most 40 calls apart: the second one meets what is done about the first. Of the first
@@ -183,7 +187,7 @@ async fn two_failed_calls_lose_nothing() {
     'all: for n in (0..).step_by(step) {
         for m in n + 1..=n + APART {
             let fails = move |number| (number == n || number == m).then_some(Fault::Fails(EIO));
-            let Some(more) = call_fails(&script, &mut tally, fails).await else { break 'all };
+            let Some(more) = call_fails(&script, &mut tally, FEW, fails).await else { break 'all };
             images += more;
             pairs += 1;
         }
@@ -221,7 +225,7 @@ async fn short_and_interrupted_io_is_not_a_failure() {
 
 /// How many seeds the random scripts are run with, and where they start: `AGENT_STORAGE_DISK_SEEDS=50000`,
 /// `AGENT_STORAGE_DISK_SEED=17`.
-fn seeds() -> std::ops::Range<u64> {
+pub(crate) fn seeds() -> std::ops::Range<u64> {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let first = number("AGENT_STORAGE_DISK_SEED").unwrap_or(0);
     first..first + number("AGENT_STORAGE_DISK_SEEDS").unwrap_or(30)

@@ -10,13 +10,14 @@ use agent_core::event::{EventPayload, NewEvent};
 use agent_core::model::Workspace;
 use agent_core::session::NewSession;
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{Purge, ReadEvents, SessionQuery};
+use agent_core::store::{Purge, ReadEvents, SessionQuery, SweepBlobs};
 use agent_core::{
     BindingStore, DeviceId, Error, ErrorKind, Result, Seq, SessionId, SessionStore, Timestamp, WorkspaceId,
     WorkspaceStore, WriteOutcome,
 };
 use agent_storage_fs::{FsConfig, FsStore, Sync};
 
+use crate::blobs;
 use crate::model::Disk;
 
 /// A step of a script; workspaces, devices and sessions by number.
@@ -53,6 +54,21 @@ pub(crate) enum Step {
     Purge {
         session: usize,
     },
+    PutBlob {
+        session: usize,
+        blob: usize,
+    },
+    /// Says a text, and names blobs; the session's first commit does if it is to be created.
+    Name {
+        session: usize,
+        text: String,
+        blobs: Vec<usize>,
+        create: bool,
+    },
+    /// Removes the blobs that no event names: of a session, or of all ids without one.
+    Sweep {
+        session: Option<usize>,
+    },
     /// The other of two processes goes on; both keep the store open.
     Switch,
 }
@@ -64,6 +80,8 @@ pub(crate) enum Thing {
     Config(usize),
     Device(usize),
     Session(usize),
+    /// A blob of a session.
+    Blob(usize, usize),
 }
 
 /// What a thing can be seen to be.
@@ -73,7 +91,12 @@ pub(crate) enum Value {
     Deleted,
     Text(String),
     Bound(usize),
-    Session { deleted: bool, texts: Vec<String> },
+    Session {
+        deleted: bool,
+        texts: Vec<String>,
+    },
+    /// All bytes of a blob.
+    Whole,
 }
 
 impl fmt::Debug for Value {
@@ -82,6 +105,7 @@ impl fmt::Debug for Value {
             Self::Nothing => f.write_str("nothing"),
             Self::Deleted => f.write_str("deleted"),
             Self::Text(text) => write!(f, "{text:?}"),
+            Self::Whole => f.write_str("whole"),
             Self::Bound(workspace) => write!(f, "bound to {workspace}"),
             Self::Session { deleted, texts } => {
                 // The names of the texts tell enough.
@@ -121,7 +145,7 @@ impl From<Error> for Wrong {
     }
 }
 
-fn require(holds: bool, wrong: &str) -> Result<(), Wrong> {
+pub(crate) fn require(holds: bool, wrong: &str) -> Result<(), Wrong> {
     if holds { Ok(()) } else { Err(Wrong(wrong.to_owned())) }
 }
 
@@ -134,12 +158,12 @@ const DEVICES: usize = 2;
 pub(crate) struct Script {
     pub(crate) steps: Vec<Step>,
     seed: u64,
-    workspaces: Vec<WorkspaceId>,
-    sessions: Vec<SessionId>,
+    pub(crate) workspaces: Vec<WorkspaceId>,
+    pub(crate) sessions: Vec<SessionId>,
 }
 
 impl Script {
-    fn of(seed: u64, steps: Vec<Step>) -> Self {
+    pub(crate) fn of(seed: u64, steps: Vec<Step>) -> Self {
         let effects = Effects::seeded(seed, Timestamp::UNIX_EPOCH);
         let workspaces = (0..WORKSPACES).map(|_| effects.new_workspace_id()).collect();
         let sessions = (0..SESSIONS).map(|_| effects.new_session_id()).collect();
@@ -210,7 +234,7 @@ impl Script {
     /// The steps and how they ended, for a person.
     pub(crate) fn story(&self, told: &[Told]) -> String {
         let line = |(n, step): (usize, &Step)| {
-            let what = step.thing().map_or("the other process".to_owned(), |thing| {
+            let what = step.thing().map_or(format!("{step:?}"), |thing| {
                 format!(
                     "{thing:?} to {:?}",
                     step.after(&Value::Session { deleted: false, texts: Vec::new() })
@@ -240,7 +264,7 @@ impl Script {
         told
     }
 
-    async fn step(&self, store: &FsStore, effects: &Effects, step: &Step) -> Result<()> {
+    pub(crate) async fn step(&self, store: &FsStore, effects: &Effects, step: &Step) -> Result<()> {
         let commit = |session: usize, seen: Seq| Commit::seal(effects, self.sessions[session], seen);
         match step {
             Step::Put { workspace, name } => {
@@ -289,8 +313,29 @@ impl Script {
                 let head = there.map_err(|error| error.with_outcome(WriteOutcome::NotApplied))?.head;
                 store.purge(Purge::new(id, head)).await.map(drop)
             }
+            Step::PutBlob { session, blob } => blobs::put(store, self.sessions[*session], *blob).await,
+            Step::Name { session, text, blobs, create } => {
+                let commit = match create {
+                    true => {
+                        let new = NewSession::new(self.sessions[*session], self.workspaces[0]);
+                        Commit::create(effects, new)
+                    }
+                    false => commit(*session, Seq::new(1)),
+                };
+                let said = [NewEvent::user_message(text), blobs::naming(blobs)];
+                store.commit(commit.with_events(said)).await.map(drop)
+            }
+            Step::Sweep { session } => {
+                let of = session.map(|session| self.sessions[session]);
+                store.sweep_blobs(of.map_or(SweepBlobs::without_session(), SweepBlobs::of)).await.map(drop)
+            }
             Step::Switch => Ok(()),
         }
+    }
+
+    /// Whether it is about blobs, too.
+    pub(crate) fn has_blobs(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::PutBlob { .. }))
     }
 
     /// What may be there when `done` steps are behind and the next one was perhaps begun.
@@ -298,7 +343,8 @@ impl Script {
         let things = (0..WORKSPACES)
             .flat_map(|n| [Thing::Workspace(n), Thing::Config(n)])
             .chain((0..DEVICES).map(Thing::Device))
-            .chain((0..SESSIONS).map(Thing::Session));
+            .chain((0..SESSIONS).map(Thing::Session))
+            .chain(self.has_blobs().then(blobs::things).into_iter().flatten());
         let mut possible: Possible = things.map(|thing| (thing, BTreeSet::from([Value::Nothing]))).collect();
         for (n, step) in self.steps.iter().enumerate().take(done + 1) {
             let certain = match told.get(n) {
@@ -307,6 +353,7 @@ impl Script {
                 Some(Told::Failed(error)) if error.write_outcome() == WriteOutcome::NotApplied => continue,
                 _ => false,
             };
+            blobs::change(&mut possible, step, certain);
             let Some(thing) = step.thing() else { continue };
             let values = possible.entry(thing).or_default();
             let after: BTreeSet<_> = values.iter().map(|value| step.after(value)).collect();
@@ -345,11 +392,17 @@ impl Script {
         }
         let list = SessionStore::list(&store, SessionQuery::new()).await?;
         require((list.items.len(), list.damaged.len()) == (live, 0), "the list does not show what is there")?;
+        if self.has_blobs() {
+            blobs::look(self, &store, &mut seen).await?;
+        }
         self.go_on(&store, &effects, &seen).await?;
+        if self.has_blobs() {
+            blobs::go_on(self, &store, &effects, disk, &seen).await?;
+        }
         Ok(seen)
     }
 
-    async fn session(&self, store: &FsStore, n: usize) -> Result<Value, Wrong> {
+    pub(crate) async fn session(&self, store: &FsStore, n: usize) -> Result<Value, Wrong> {
         let id = self.sessions[n];
         let record = match SessionStore::load(store, id).await {
             Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(Value::Nothing),
@@ -402,7 +455,7 @@ impl Script {
 impl Step {
     /// Whether doing it twice is doing it once.
     fn repeats(&self) -> bool {
-        !matches!(self, Self::Say { .. } | Self::Create { .. })
+        !matches!(self, Self::Say { .. } | Self::Create { .. } | Self::Name { .. })
     }
 
     fn thing(&self) -> Option<Thing> {
@@ -413,8 +466,10 @@ impl Step {
             Self::Create { session }
             | Self::Say { session, .. }
             | Self::Delete { session }
-            | Self::Purge { session } => Thing::Session(*session),
-            Self::Switch => return None,
+            | Self::Purge { session }
+            | Self::Name { session, .. } => Thing::Session(*session),
+            // What a sweep does to which blob is said elsewhere.
+            Self::PutBlob { .. } | Self::Sweep { .. } | Self::Switch => return None,
         })
     }
 
@@ -429,6 +484,15 @@ impl Step {
             (Self::Create { .. }, Value::Nothing) => Value::Session { deleted: false, texts: Vec::new() },
             (Self::Say { texts: new, .. }, Value::Session { deleted: false, texts }) => {
                 Value::Session { deleted: false, texts: [texts.as_slice(), new].concat() }
+            }
+            (Self::Name { text, create: true, .. }, Value::Nothing) => {
+                Value::Session { deleted: false, texts: vec![text.clone()] }
+            }
+            (Self::Name { text, create: false, .. }, Value::Session { deleted: false, texts }) => {
+                Value::Session {
+                    deleted: false,
+                    texts: [texts.as_slice(), std::slice::from_ref(text)].concat(),
+                }
             }
             (Self::Delete { .. }, Value::Session { texts, .. }) => {
                 Value::Session { deleted: true, texts: texts.clone() }
@@ -473,7 +537,7 @@ fn device_id(n: usize) -> DeviceId {
     format!("device {n}").parse().unwrap()
 }
 
-fn texts(name: usize, sizes: &[usize]) -> Vec<String> {
+pub(crate) fn texts(name: usize, sizes: &[usize]) -> Vec<String> {
     let text = |(n, size): (usize, &usize)| format!("{name}.{n} {}", "x".repeat(*size));
     sizes.iter().enumerate().map(text).collect()
 }

@@ -10,9 +10,10 @@ use std::thread::{self, ThreadId};
 
 use agent_core::clock::Effects;
 use agent_core::event::NewEvent;
+use agent_core::json::RawJson;
 use agent_core::session::{NewSession, Session};
-use agent_core::store::ReadEvents;
-use agent_core::{Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId};
+use agent_core::store::{BLOB_CHUNK_BYTES, PutBlob, ReadBlob, ReadEvents};
+use agent_core::{BlobName, Result, Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId};
 use agent_storage_fs::io::{Io, IoFile, Kind, OpenMode, RealIo, Stat};
 use agent_storage_fs::{FsConfig, FsStore, Sync};
 
@@ -271,6 +272,41 @@ pub async fn texts(store: &FsStore, id: SessionId) -> Vec<String> {
 /// The folder of a session of the default workspace.
 pub fn folder_of(root: &Path, id: SessionId) -> PathBuf {
     root.join("workspaces").join("default").join("sessions").join(id.to_string())
+}
+
+/// A blob of two chunks, so that it has a file with checksums.
+pub const LARGE: usize = BLOB_CHUNK_BYTES + 1000;
+
+/// Bytes that differ by `seed`, and from chunk to chunk.
+pub fn content(seed: u64, size: usize) -> Vec<u8> {
+    let byte = |n: u64| ((n + (seed << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+    (0..size as u64).map(byte).collect()
+}
+
+pub async fn put(store: &FsStore, id: SessionId, bytes: &[u8]) -> Result<BlobName> {
+    store.put_blob(PutBlob::of_bytes(id, bytes.to_vec())).await?;
+    Ok(BlobName::of(bytes))
+}
+
+/// An event that names blobs.
+pub fn naming(blobs: &[BlobName]) -> NewEvent {
+    let event = NewEvent::new("x.app.drawn".parse().unwrap(), RawJson::empty_object());
+    blobs.iter().fold(event, |event, name| event.with_blob(*name))
+}
+
+/// The bytes of a whole blob, which are those of its name.
+pub async fn read_whole(store: &FsStore, id: SessionId, name: BlobName) -> Result<Vec<u8>> {
+    let bytes = store.read_blob(ReadBlob::new(id, name)).await?.into_bytes(usize::MAX).await?.to_vec();
+    assert_eq!(BlobName::of(&bytes), name, "other bytes than those of the name");
+    Ok(bytes)
+}
+
+/// The names in a folder; none if it is not there.
+pub fn names_in(folder: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
 }
 
 /// A line of a session of the tenant `default`.
