@@ -147,9 +147,18 @@ async fn dropped_index_is_recreated() {
 /// A table that another program drops is named as damage, and no write goes on without it.
 #[tokio::test]
 async fn dropped_table_is_reported_as_damage() {
-    for table in
-        ["logs", "events", "tombstones", "sessions", "labels", "heartbeats", "workspaces", "bindings"]
-    {
+    for table in [
+        "logs",
+        "events",
+        "tombstones",
+        "sessions",
+        "labels",
+        "heartbeats",
+        "workspaces",
+        "bindings",
+        "blobs",
+        "blob_chunks",
+    ] {
         let site = Site::new();
         let store = site.open().await;
         let session = site.session(&store).await;
