@@ -276,3 +276,7 @@ fn delete_found(conn: &Connection, tenant: &str, find: &str) -> Step<Deleted> {
     }
     Ok(Deleted { any, is_left: false })
 }
+
+#[cfg(test)]
+#[path = "blob_tests.rs"]
+mod tests;

@@ -354,3 +354,45 @@ async fn replaced_blob_is_read_on() -> Result<()> {
     assert_eq!(store.sweep_blobs(SweepBlobs::without_session()).await?, SweptBlobs::default());
     Ok(())
 }
+
+/// A blob of which a chunk is gone when it is published is not published: its put fails, and a put of the same succeeds.
+#[tokio::test]
+async fn put_that_lost_a_chunk_is_not_published() {
+    let site = Arc::new(Site::new());
+    let store = site.open().await;
+    let id = site.session(&store).await.id;
+    let within = site.clone();
+    let (request, _) = with(id, 2, async move {
+        assert_eq!(within.raw().execute("DELETE FROM blob_chunks WHERE n = 0", ()).unwrap(), 1);
+    });
+    let blob = request.blob;
+    let error = store.put_blob(request).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("put it again"), "{error}");
+    assert_eq!(store.list_blobs(BlobQuery::new(id)).await.unwrap().items, []);
+    assert_eq!(site.count(CHUNKS), 0);
+    put(&store, id, content(1, 3 * CHUNK)).await;
+    assert_eq!(read_blob(&store, id, blob.name).await.unwrap(), content(1, 3 * CHUNK));
+}
+
+/// A blob that is removed while a commit that names it waits for its turn is missing; the commit is not applied.
+#[tokio::test(flavor = "multi_thread")]
+async fn commit_looks_for_its_blobs_in_its_transaction() {
+    let site = Site::new();
+    let store = site.open().await;
+    let session = site.session(&store).await;
+    let blob = put(&store, session.id, content(1, CHUNK + 1)).await;
+    let commit = Commit::seal(&site.effects, session.id, session.head).with_event(showing(blob));
+    let other = site.raw();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (waiting, first) = (store.clone(), commit.clone());
+    let waiting = tokio::spawn(async move { waiting.commit(first).await });
+    // Whatever it does before it waits, it has the time to do; the result is the same if it has not begun.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    other.execute_batch("UPDATE blobs SET state = 'removed'; COMMIT").unwrap();
+    let refused = waiting.await.unwrap().unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::BlobMissing { blobs: vec![blob.name] }, "{refused}");
+    assert_eq!(store.load(session.id).await.unwrap().head, session.head);
+    put(&store, session.id, content(1, CHUNK + 1)).await;
+    store.commit(commit).await.unwrap();
+}
