@@ -25,7 +25,7 @@ macro_rules! swept {
         concat!(
             "SELECT blob, name, bytes, state = 'whole', at < ?3 OR at > ?4, iif(state = 'whole', 0, ifnull(\
              (SELECT sum(octet_length(data)) FROM blob_chunks WHERE blob_chunks.blob = blobs.blob), 0)), ?2 \
-             FROM blobs WHERE tenant = ?1 AND named IS NULL AND state IN ('unfinished', 'whole') AND ",
+             FROM blobs INDEXED BY blobs_unnamed WHERE tenant = ?1 AND named IS NULL AND state IN ('unfinished', 'whole') AND ",
             $scope
         )
     };

@@ -74,8 +74,12 @@ async fn steps_on(life: &Life, disk: &Disk, moment: Moment, kept: &BTreeSet<(usi
     let context = || format!("power lost after call {}, kept {kept:?}", moment.events);
     let seen = look(&folder.path().join("agent.db")).await;
     let seen = seen.unwrap_or_else(|wrong| panic!("{}: {wrong}", context()));
-    let steps = life.states.iter().rposition(|state| *state == seen);
-    steps.unwrap_or_else(|| panic!("{}: what is there never was:\n{seen}", context()))
+    // The step after the last acknowledged one may be there. Some states are seen twice: a sweep leads back to one.
+    let asked = &life.states[..life.states.len().min(moment.mark + 2)];
+    let steps = asked.iter().rposition(|state| *state == seen);
+    steps.unwrap_or_else(|| {
+        panic!("{}: what is there never was, or was not yet asked for:\n{seen}", context())
+    })
 }
 
 /// Of the moments between two marks, if there are many, the first, the last and some on the way: the pages of a chunk
@@ -97,7 +101,6 @@ async fn cut(life: &Life) -> (usize, usize) {
     for moment in thinned(life.trace.moments()) {
         for kept in cut::subsets(&life.trace, moment, most()) {
             let steps = steps_on(life, &life.trace.image(moment, &kept), moment, &kept).await;
-            assert!(steps <= moment.mark + 1, "what was not yet asked for is there");
             lost += usize::from(steps < moment.mark);
             disks += 1;
         }
