@@ -9,7 +9,8 @@ use agent_core::{Error, ErrorKind, SessionId, Timestamp};
 use bytes::Bytes;
 use rusqlite::{Connection, params};
 
-use crate::blobs::{StoredBlob, delete, find, is_complete, row_checksum, sweep};
+use crate::blob_removal::{Deleted, delete, sweep};
+use crate::blobs::{StoredBlob, find, if_sound, is_complete, row_checksum};
 use crate::error::Step;
 use crate::rows::{execute, first_number, int};
 use crate::sessions::{Known, look};
@@ -20,14 +21,14 @@ pub(crate) enum BlobStep {
     /// Creates the row of a blob; the answer is its number.
     Begin(SessionId, BlobInfo, Timestamp),
     /// Stores the chunk with this index.
-    Chunk { blob: i64, index: u64, checksum: u32, bytes: Bytes, at: Timestamp },
+    Chunk { session: SessionId, blob: i64, index: u64, checksum: u32, bytes: Bytes, at: Timestamp },
     /// Makes a blob visible, in place of one that has its name.
     Publish(SessionId, BlobInfo, i64),
     /// Gives up a put.
     Discard(i64),
     /// Takes blobs that no event names out of sight.
     Sweep(SweepBlobs, Timestamp),
-    /// Deletes some of the chunks of removed blobs; the answer is whether any are left.
+    /// Deletes some of the chunks of removed blobs.
     Delete,
 }
 
@@ -36,7 +37,8 @@ pub(crate) enum BlobStep {
 pub(crate) enum BlobAnswer {
     Begun(i64),
     Swept(SweptBlobs),
-    Left(bool),
+    Deleted(Deleted),
+    Done,
 }
 
 impl BlobStep {
@@ -50,6 +52,8 @@ impl BlobStep {
     pub(crate) fn run(&self, conn: &Connection, known: &mut Known, tenant: &Arc<str>) -> Step<BlobAnswer> {
         match self {
             Self::Begin(session, blob, at) => {
+                // Content that cannot be published is not read.
+                refuse_deleted(conn, known, tenant, *session)?;
                 let (session, name) = (session.to_string(), blob.name.to_string());
                 let crc = row_checksum(tenant, &session, &name, blob.bytes);
                 let sql = "INSERT INTO blobs (tenant, session, state, name, bytes, at, crc) \
@@ -57,7 +61,8 @@ impl BlobStep {
                 execute(conn, sql, params![&**tenant, session, name, int(blob.bytes), at.as_micros(), crc])?;
                 return Ok(BlobAnswer::Begun(conn.last_insert_rowid()));
             }
-            Self::Chunk { blob, index, checksum, bytes, at } => {
+            Self::Chunk { session, blob, index, checksum, bytes, at } => {
+                refuse_deleted(conn, known, tenant, *session)?;
                 let sql = "UPDATE blobs SET at = ? WHERE blob = ? AND state = 'unfinished'";
                 if execute(conn, sql, params![at.as_micros(), blob])? == 0 {
                     return Err(swept_away().into());
@@ -70,16 +75,35 @@ impl BlobStep {
                 let sql = "UPDATE blobs SET state = 'removed' WHERE blob = ? AND state = 'unfinished'";
                 execute(conn, sql, [blob])?;
             }
-            Self::Sweep(request, now) => return Ok(BlobAnswer::Swept(sweep(conn, tenant, *request, *now)?)),
-            Self::Delete => return Ok(BlobAnswer::Left(delete(conn, tenant)?)),
+            Self::Sweep(request, now) => {
+                if let Some(id) = request.session {
+                    // Rebuilds a damaged record, and fails if the log does not end where it did.
+                    look(conn, known, tenant, id)?;
+                }
+                return Ok(BlobAnswer::Swept(sweep(conn, tenant, *request, *now)?));
+            }
+            Self::Delete => return Ok(BlobAnswer::Deleted(delete(conn, tenant)?)),
         }
-        Ok(BlobAnswer::Left(false))
+        Ok(BlobAnswer::Done)
     }
 }
 
+/// Error for a put whose row is not there any more.
 fn swept_away() -> Error {
-    let text = "the blob was given up, because no part of it was stored for an hour; put it again";
+    let text = "what was stored of the blob was removed, by a sweep since no part came for an hour, or with its tenant; \
+                put it again";
     Error::new(ErrorKind::Unavailable, text).timed_out()
+}
+
+/// Fails if the session is deleted.
+fn refuse_deleted(conn: &Connection, known: &mut Known, tenant: &Arc<str>, id: SessionId) -> Step<()> {
+    look(conn, known, tenant, id)?;
+    let now = known.get(&(tenant.clone(), id));
+    if now.is_some_and(|now| now.session.status.state == SessionState::Deleted) {
+        let text = format!("session {id} was deleted; it takes no more blobs");
+        return Err(Error::new(ErrorKind::Deleted, text).into());
+    }
+    Ok(())
 }
 
 fn publish(
@@ -90,19 +114,14 @@ fn publish(
     info: BlobInfo,
     blob: i64,
 ) -> Step<()> {
-    look(conn, known, tenant, id)?;
-    let now = known.get(&(tenant.clone(), id));
-    if now.is_some_and(|now| now.session.status.state == SessionState::Deleted) {
-        let text = format!("session {id} was deleted; it takes no more blobs");
-        return Err(Error::new(ErrorKind::Deleted, text).into());
-    }
+    refuse_deleted(conn, known, tenant, id)?;
     let stored = StoredBlob { blob, info, named: None };
     let sql = "SELECT 1 FROM blobs WHERE blob = ? AND state = 'unfinished'";
     if first_number(conn, sql, [blob])?.is_none() || !is_complete(conn, &stored)? {
         return Err(swept_away().into());
     }
-    // A damaged row does not say which event names the blob; the next sweep reads that in the log.
-    let before = find(conn, tenant, id, info.name).unwrap_or(None);
+    // A damaged row does not say which event names the blob. Who removes blobs reads that in the log.
+    let before = if_sound(find(conn, tenant, id, info.name))?;
     let sql = "UPDATE blobs SET state = 'removed' WHERE tenant = ? AND session = ? AND state = 'whole' AND name = ?";
     execute(conn, sql, params![&**tenant, id.to_string(), info.name.to_string()])?;
     let sql = "UPDATE blobs SET state = 'whole', named = ? WHERE blob = ?";

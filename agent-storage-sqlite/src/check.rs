@@ -1,4 +1,4 @@
-//! Checks of the whole file: its structure, its schema, and rows that another program deleted.
+//! Checks of the whole file: its structure, its schema, and rows that another program deleted or changed.
 
 use agent_core::session::Session;
 use agent_core::{SessionId, WorkspaceId};
@@ -8,7 +8,7 @@ use rusqlite::types::ValueRef;
 use crate::error::{Step, corrupt};
 use crate::rows::{each, first_number, number, text};
 use crate::stored::record;
-use crate::{schema, session_rows};
+use crate::{blob_check as blobs, schema, session_rows};
 
 /// Most findings that each check reports.
 const MOST: usize = 100;
@@ -52,6 +52,7 @@ pub(crate) fn file(conn: &Connection) -> Step<Vec<String>> {
         })?;
     }
     columns(conn, &mut found)?;
+    blobs::check(conn, MOST, &mut found)?;
     let lost = "SELECT DISTINCT log FROM events e WHERE NOT EXISTS (SELECT 1 FROM logs l WHERE l.log = e.log) \
         AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.log = e.log)";
     each(conn, &format!("{lost} LIMIT {MOST}"), [], |row| {

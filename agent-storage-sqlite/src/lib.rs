@@ -71,6 +71,8 @@
 
 mod backup;
 mod bindings;
+mod blob_check;
+mod blob_removal;
 mod blob_steps;
 mod blobs;
 mod check;

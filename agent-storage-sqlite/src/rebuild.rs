@@ -1,4 +1,4 @@
-//! Rebuilds derived data from its source: records from logs and tombstones.
+//! Rebuilds derived data from its source: records from logs and tombstones, and which event names a blob.
 
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use agent_core::store::{Damaged, Rebuilt};
 use agent_core::{Error, ErrorKind, Seq, SessionId, TenantId, Timestamp, WorkspaceId};
 use rusqlite::{Connection, params};
 
+use crate::blob_removal;
 use crate::error::{Fault, Step, corrupt};
 use crate::rows::{checksum, each, execute, first, first_number, int, number, optional, seq, text};
 use crate::stored::{StoredSession, bury, event, log, new_log, no_session, record, write_record};
@@ -180,8 +181,10 @@ pub(crate) fn all(conn: &Connection, only: Option<&str>) -> Step<Rebuilt> {
             done.damaged.push(Damaged::new(object, "its id is damaged"));
             continue;
         };
-        match session(conn, &tenant.into(), id, true) {
-            Ok(_) => done.sessions += 1,
+        let rebuilt = session(conn, &tenant.as_str().into(), id, true)
+            .and_then(|_| blob_removal::rebuild(conn, &tenant, id));
+        match rebuilt {
+            Ok(()) => done.sessions += 1,
             Err(Fault::Refused(error)) => done.damaged.push(Damaged::new(object, error.to_string())),
             Err(fault) => return Err(fault),
         }

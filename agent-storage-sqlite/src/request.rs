@@ -24,6 +24,8 @@ use crate::{bindings, rebuild, sessions, tenants, workspaces};
 pub(crate) enum Request {
     Commit(Box<Commit>),
     Purge(Purge),
+    /// Rewrites the whole file, so that nothing is left of what was deleted.
+    Rewrite,
     Heartbeat(SessionId, Epoch),
     Blob(BlobStep),
     /// Rebuilds a session's record, if it is damaged or missing.
@@ -105,7 +107,7 @@ impl Request {
         match (self, answer) {
             (Self::Purge(_), _) => true,
             (_, Ok(Answer::Removed(removed))) => !removed.is_left,
-            (Self::Blob(BlobStep::Delete), Ok(Answer::Blob(BlobAnswer::Left(is_left)))) => !is_left,
+            (_, Ok(Answer::Blob(BlobAnswer::Deleted(deleted)))) => deleted.any && !deleted.is_left,
             _ => false,
         }
     }
@@ -125,7 +127,7 @@ impl Request {
                 return Ok(Answer::Removed(tenants::begin(conn, tenant)?));
             }
             Self::RemoveTenant => return Ok(Answer::Removed(tenants::remove(conn, tenant)?)),
-            Self::Rebuild { all: true } | Self::Look => {}
+            Self::Rebuild { all: true } | Self::Rewrite | Self::Look => {}
             _ => tenants::check(conn, tenant)?,
         }
         self.change(conn, known, holder, tenant)
@@ -182,7 +184,7 @@ impl Request {
                 Answer::Bound(bindings::bind(conn, tenant, device, *to, *expect)?)
             }
             Self::Unbind(device) => Answer::Was(bindings::unbind(conn, tenant, device)?),
-            Self::Look | Self::BeginDeletion | Self::RemoveTenant => Answer::Done,
+            Self::Look | Self::Rewrite | Self::BeginDeletion | Self::RemoveTenant => Answer::Done,
             Self::UnbindWorkspace(id) => Answer::Count(bindings::unbind_workspace(conn, tenant, *id)?),
         })
     }

@@ -14,7 +14,7 @@ use crate::error::{Fault, Step};
 use crate::rows::{execute, first, first_number, int, number, optional};
 use crate::session_rows::{insert_events, insert_labels, insert_record, update_labels, update_record};
 use crate::stored::{StoredSession, bury, new_log, no_session, record, write_record};
-use crate::{blobs, rebuild};
+use crate::{blob_removal, blobs, rebuild};
 
 /// Session, by its tenant and its id.
 pub(crate) type Key = (Arc<str>, SessionId);
@@ -112,8 +112,8 @@ pub(crate) fn purge(conn: &Connection, known: &mut Known, tenant: &Arc<str>, pur
     let StoredSession { log, session } = known.get(&key).ok_or_else(|| no_session(id))?;
     purge.check(session)?;
     let (log, tombstone) = (*log, session.tombstone());
+    blob_removal::purge(conn, tenant, session, log, purge.keep_through)?;
     let keep = int(purge.keep_through.get());
-    blobs::purge(conn, tenant, id, keep)?;
     let id = id.to_string();
     let removed = execute(conn, "DELETE FROM events WHERE log = ? AND seq > ?", params![log, keep])?;
     bury(conn, tenant, &tombstone, keep)?;

@@ -8,7 +8,7 @@ use agent_core::store::DeletedTenant;
 use agent_core::{Error, ErrorKind, TenantId};
 use rusqlite::{Connection, params};
 
-use crate::blobs;
+use crate::blob_removal;
 use crate::error::Step;
 use crate::rows::{each, execute, first, first_number, int, number};
 
@@ -112,7 +112,7 @@ pub(crate) fn remove(conn: &Connection, tenant: &str) -> Step<Removed> {
         budget.spend(execute(conn, "DELETE FROM labels WHERE tenant = ?", [tenant])? as u64);
     }
     let workspaces = remove_rows(conn, "workspaces", tenant, &mut budget)?;
-    let is_left = budget.is_spent() || blobs::remove_tenant(conn, tenant)?;
+    let is_left = budget.is_spent() || blob_removal::delete_any(conn, tenant)?.is_left;
     if !is_left {
         execute(conn, "DELETE FROM deletions WHERE tenant = ?", [tenant])?;
     }

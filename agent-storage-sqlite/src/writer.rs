@@ -96,12 +96,21 @@ impl Sender {
     /// Sends a request to the writer and waits for its answer. The request is executed even if the caller is dropped
     /// meanwhile.
     pub(crate) async fn ask(&self, tenant: Arc<str>, request: Request) -> Result<Answer> {
-        let (reply, answer) = oneshot::channel();
         self.open.check()?;
-        let until = Instant::now() + self.busy_timeout;
-        let sent = self.messages.send(Message::Task(Task { tenant, request, until, reply }));
-        sent.map_err(|_| self.gone())?;
+        let answer = self.tell(tenant, request).ok_or_else(|| self.gone())?;
         answer.await.map_err(|_| self.gone())?
+    }
+
+    /// Sends a request to the writer. Returns the channel for its answer; `None` if the writer has ended.
+    pub(crate) fn tell(
+        &self,
+        tenant: Arc<str>,
+        request: Request,
+    ) -> Option<oneshot::Receiver<Result<Answer>>> {
+        let (reply, answer) = oneshot::channel();
+        let until = Instant::now() + self.busy_timeout;
+        self.messages.send(Message::Task(Task { tenant, request, until, reply })).ok()?;
+        Some(answer)
     }
 
     fn gone(&self) -> Error {
@@ -393,18 +402,15 @@ impl Writer {
         }
     }
 
-    /// Rewrites the file if a request that succeeded asks for that; returns the answers, which tell whether it was
-    /// done.
+    /// Rewrites the file if a request asks for that; returns the answers, which tell whether it was done.
     fn rewritten(&self, tasks: &[Task], mut answers: Vec<Result<Answer>>) -> Vec<Result<Answer>> {
-        let asks = |task: &Task| matches!(&task.request, Request::Purge(purge) if purge.rewrite);
-        let asking = tasks.iter().zip(&mut answers).filter(|(task, answer)| asks(task) && answer.is_ok());
-        let mut asking: Vec<_> = asking.map(|(_, answer)| answer).collect();
-        if !asking.is_empty()
+        let asks = |task: &Task| matches!(task.request, Request::Rewrite);
+        if tasks.iter().any(asks)
             && let Err(error) = self.rewrite()
         {
-            // The purge itself is stored, and can be repeated.
-            let error = error.with_outcome(WriteOutcome::Unknown);
-            asking.iter_mut().for_each(|answer| **answer = Err(error.clone()));
+            for (_, answer) in tasks.iter().zip(&mut answers).filter(|(task, _)| asks(task)) {
+                *answer = Err(error.clone());
+            }
         }
         answers
     }

@@ -19,7 +19,7 @@ use agent_core::{
     BindingStore, ErrorKind, Seq, SessionStore, SessionStoreExt, WorkspaceId, WorkspaceStore, WriteOutcome,
 };
 use agent_storage_sqlite::SqliteStore;
-use support::Site;
+use support::{Site, content, put, read_blob};
 
 const SECRET: &str = "xyzzy-plugh-4711";
 
@@ -91,6 +91,37 @@ async fn rewrite_keeps_everything_else() {
     assert_eq!(SessionStore::load(&store, gone.id).await.unwrap(), gone.tombstone().into());
     assert!(store.check().await.unwrap().is_empty());
     assert!(!holds_secret(&store));
+}
+
+/// Nothing is left of blobs either: of large and small ones, of one that no event names, and of a put that did not end; and
+/// the file has no room for them any more.
+#[tokio::test]
+async fn rewrite_leaves_no_byte_of_a_blob() {
+    let site = Site::new();
+    let store = site.open().await;
+    let session = site.session(&store).await;
+    let mut now = site.say(&store, &session, "hello").await;
+    let other = site.session(&store).await;
+    let (other, kept) = site.show(&store, &other, content(1, 300_000)).await;
+    for n in 1..60 {
+        (now, _) = site.show(&store, &now, SECRET.repeat(n * 20).into_bytes()).await;
+    }
+    (now, _) = site.show(&store, &now, SECRET.repeat(60_000).into_bytes()).await;
+    put(&store, now.id, SECRET.repeat(7).into_bytes()).await;
+    let unfinished = "INSERT INTO blobs (tenant, session, state, name, bytes, at, crc) \
+        SELECT tenant, session, 'unfinished', name, bytes, at, crc FROM blobs ORDER BY blob DESC LIMIT 1; \
+        INSERT INTO blob_chunks SELECT (SELECT max(blob) FROM blobs), n, crc, data FROM blob_chunks ORDER BY blob DESC LIMIT 1";
+    site.raw().execute_batch(unfinished).unwrap();
+    let gone =
+        store.trigger(&site.effects, now.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
+    assert!(holds_secret(&store), "else this shows nothing");
+    store.purge(Purge::new(gone.id, gone.head).with_rewrite()).await.unwrap();
+    assert!(!holds_secret(&store));
+    assert_eq!(site.count("SELECT count(*) FROM blobs"), 1);
+    let size = fs::metadata(store.path()).unwrap().len();
+    assert!(size < 500_000, "of the two megabytes nothing is left: {size}");
+    assert_eq!(read_blob(&store, other.id, kept.name).await.unwrap(), content(1, 300_000));
+    assert_eq!(store.check().await.unwrap(), []);
 }
 
 /// While somebody reads from the file as it was, its log holds what was purged: that is said, and done by the next

@@ -12,10 +12,12 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::session::NewSession;
-use agent_core::store::ReadEvents;
-use agent_core::{BindingStore, DeviceId, Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId};
+use agent_core::store::{ReadEvents, SweepBlobs};
+use agent_core::{
+    BindingStore, DeviceId, ErrorKind, Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId,
+};
 use agent_storage_sqlite::SqliteStore;
-use support::{MARK, Site, Worker};
+use support::{MARK, Site, Worker, content, put, read_blob, showing};
 
 const TASKS: usize = 32;
 
@@ -52,6 +54,8 @@ fn worker() {
                 answer(store.commit(commit).await.unwrap().epoch.unwrap());
                 std::future::pending::<()>().await;
             }
+            ("show", id) => show(&store, &effects, id.parse().unwrap()).await,
+            ("sweep", id) => sweep(&store, id.parse().unwrap()).await,
             ("write", count) => write(&store, &effects, count.parse().unwrap()).await,
             ("open", name) => {
                 let device: DeviceId = name.parse().unwrap();
@@ -92,6 +96,34 @@ async fn append(store: &SqliteStore, effects: &Effects, id: SessionId) {
         let said = vec![NewEvent::user_message("text"), NewEvent::agent_message("x".repeat(3000))];
         seen = store.append(effects, id, seen, said).await.unwrap().last;
         answer(seen);
+    }
+}
+
+/// Puts blobs of one to three chunks and names each in an event, until it is killed; says the head once it is
+/// acknowledged.
+async fn show(store: &SqliteStore, effects: &Effects, id: SessionId) {
+    let mut seen = store.load(id).await.unwrap().head;
+    loop {
+        let bytes = content(effects.random_u64() >> 32, (effects.random_u64() % 600_000) as usize);
+        let shown = showing(put(store, id, bytes).await);
+        let commit = Commit::seal(effects, id, seen).with_event(shown);
+        match store.commit(commit).await {
+            Ok(done) => {
+                seen = done.last;
+                answer(seen);
+            }
+            // It was swept before it was named.
+            Err(error) => assert!(matches!(error.kind(), ErrorKind::BlobMissing { .. }), "{error}"),
+        }
+    }
+}
+
+/// Sweeps and puts what no event names, until it is killed; says so each time.
+async fn sweep(store: &SqliteStore, id: SessionId) {
+    for n in 0.. {
+        put(store, id, content(n, 300_000)).await;
+        store.sweep_blobs(SweepBlobs::of(id)).await.unwrap();
+        answer(n);
     }
 }
 
@@ -184,6 +216,72 @@ async fn fifty_kills_lose_nothing_that_was_acknowledged() {
     }
     site.assert_is_whole();
     println!("proof: 50 kills of a writer to SQLite");
+}
+
+/// A writer that puts blobs and names them, and another process that sweeps, are killed at any moment: each event that was
+/// acknowledged is there, and each blob that an event names reads back whole. A sweep leaves nothing else but what is
+/// reported as unfinished, and an hour later nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn kills_lose_no_blob_that_an_event_names() {
+    let site = Site::new();
+    let session = site.session(&site.open().await).await;
+    let path = site.path().to_str().unwrap().to_owned();
+    let (mut head, mut read, mut unfinished) = (session.head, Seq::ZERO, 0);
+    for round in 0..12 {
+        let [mut writer, mut sweeper] = ["show", "sweep"].map(|order| {
+            let order = format!("{order} {}", session.id);
+            Worker::start("worker", &[("WORKER_PATH", path.clone()), ("WORKER_ORDER", order)])
+        });
+        let mut acknowledged = head;
+        for _ in 0..=(site.effects.random_u64() % 4) {
+            sweeper.answer().expect("it sweeps");
+            acknowledged = Seq::new(writer.answer().expect("it writes").parse().unwrap());
+        }
+        // Not at the moment of an answer.
+        tokio::time::sleep(Duration::from_micros(site.effects.random_u64() % 20_000)).await;
+        let (first, second) = if round % 2 == 0 { (writer, sweeper) } else { (sweeper, writer) };
+        let lines = [first.kill(), second.kill()];
+        let heads = &lines[round % 2];
+        acknowledged =
+            heads.iter().filter_map(|line| line.parse().ok()).map(Seq::new).fold(acknowledged, Seq::max);
+
+        let store = site.open().await;
+        head = store.load(session.id).await.unwrap().head;
+        let more = head.get() - acknowledged.get();
+        assert!(more <= 1, "round {round}: acknowledged {acknowledged}, stored {head}");
+        let swept = store.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap();
+        let bytes = "SELECT ifnull(sum(octet_length(data)), 0) FROM blob_chunks \
+            WHERE blob NOT IN (SELECT blob FROM blobs WHERE state = 'whole' AND named > 0)";
+        assert_eq!(site.count(bytes).unsigned_abs(), swept.unfinished, "round {round}");
+        assert_eq!(
+            site.count(
+                "SELECT count(*) FROM blobs WHERE state = 'removed' OR (state = 'whole' AND named IS NULL)"
+            ),
+            0
+        );
+        unfinished = swept.unfinished;
+        let page = store.read(session.id, ReadEvents::first(1000).with_after(read)).await.unwrap();
+        assert!(page.damaged.is_empty(), "round {round}");
+        assert_eq!(page.events.last().map_or(read, |event| event.seq), head, "round {round}");
+        for name in page.events.iter().flat_map(|event| &event.blobs) {
+            read_blob(&store, session.id, *name)
+                .await
+                .unwrap_or_else(|error| panic!("round {round}: {error}"));
+        }
+        read = head;
+        assert_eq!(store.check().await.unwrap(), []);
+    }
+    let later = Effects::default().now().plus_micros(2 * 3_600_000_000);
+    let store = site.config().with_effects(Effects::seeded(1, later)).open().await.unwrap();
+    assert_eq!(store.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap().bytes, unfinished);
+    let left = "SELECT count(*) FROM blobs WHERE state <> 'whole' OR named IS NULL";
+    assert_eq!(site.count(left), 0);
+    let page = store.read(session.id, ReadEvents::first(1000)).await.unwrap();
+    for name in page.events.iter().flat_map(|event| &event.blobs) {
+        read_blob(&store, session.id, *name).await.unwrap();
+    }
+    site.assert_is_whole();
+    println!("proof: 12 kills of a writer of blobs to SQLite, and of a sweeper, {head} events");
 }
 
 /// Where the system fails in COMMIT itself, nobody knows whether the commit is in the file: it says so. What was

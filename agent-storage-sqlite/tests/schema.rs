@@ -14,7 +14,7 @@ use agent_core::{
 use agent_storage_sqlite::SqliteStore;
 use support::Site;
 
-const INDEXES: [&str; 11] = [
+const INDEXES: [&str; 12] = [
     "sessions_by_id",
     "sessions_by_workspace",
     "sessions_by_state",
@@ -26,6 +26,7 @@ const INDEXES: [&str; 11] = [
     "bindings_by_workspace",
     "blobs_by_session",
     "blobs_removed",
+    "blobs_unnamed",
 ];
 const VIEWS: [&str; 4] = ["v_sessions", "v_messages", "v_runs", "v_blobs"];
 
@@ -146,9 +147,18 @@ async fn dropped_index_is_recreated() {
 /// A table that another program drops is named as damage, and no write goes on without it.
 #[tokio::test]
 async fn dropped_table_is_reported_as_damage() {
-    for table in
-        ["logs", "events", "tombstones", "sessions", "labels", "heartbeats", "workspaces", "bindings"]
-    {
+    for table in [
+        "logs",
+        "events",
+        "tombstones",
+        "sessions",
+        "labels",
+        "heartbeats",
+        "workspaces",
+        "bindings",
+        "blobs",
+        "blob_chunks",
+    ] {
         let site = Site::new();
         let store = site.open().await;
         let session = site.session(&store).await;

@@ -329,8 +329,12 @@ impl BlobContent {
             let wanted = wanted.clone();
             async move {
                 let Some((mut chunk, mut indexes, mut hash)) = state else { return Ok(None) };
-                let corrupt =
-                    |what: String| Error::corrupt(format!("blob {} of session {session}: {what}", blob.name));
+                let corrupt = |what: String| {
+                    Error::corrupt(format!(
+                        "blob {} of session {session}: {what}; put the blob again, or restore it from a backup",
+                        blob.name
+                    ))
+                };
                 let Some(index) = indexes.next() else {
                     let name = hash.map(|hash| BlobName::from_sha256(hash.finalize().into()));
                     return match name {

@@ -8,14 +8,13 @@ use agent_core::event::Event;
 use agent_core::model::BlobInfo;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::state::Reason;
-use agent_core::state::SessionState;
 use agent_core::store::{
     BLOB_MAX_BYTES, BlobChunks, BlobContent, BlobQuery, Capabilities, Damaged, Durability, EventPage,
     LeaseStatus, Page, Purge, Purged, PutBlob, ReadBlob, ReadEvents, Rebuilt, Scope, SessionQuery,
     SweepBlobs, SweptBlobs,
 };
 use agent_core::{
-    Epoch, Error, ErrorKind, Result, Seq, SessionId, SessionStore, Timestamp, WriteOutcome, async_trait,
+    Epoch, ErrorKind, Result, Seq, SessionId, SessionStore, Timestamp, WriteOutcome, async_trait,
 };
 use rusqlite::Connection;
 use tracing::field::Empty;
@@ -27,7 +26,7 @@ use crate::config::Sync;
 use crate::error::gone;
 use crate::reading::Found;
 use crate::request::{Answer, Request};
-use crate::{blobs, check, reading};
+use crate::{blob_removal, blobs, check, reading};
 
 /// Interval at which a session is checked for changes by other processes while a caller waits for one.
 const LOOK: Duration = Duration::from_millis(25);
@@ -121,15 +120,16 @@ impl SessionStore for SqliteStore {
             // A fork without its row would not be found, and would lose the events that it reads.
             self.read_rows("look for missing rows", check::rows_are_whole).await?;
             let purge = purge.sparing_forks(self).await?;
-            match self.ask(Request::Purge(purge)).await? {
-                Answer::Purged(purged) => {
-                    // A repeated purge deletes what is left.
-                    let deleted = self.delete_removed_blobs().await;
-                    deleted.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
-                    Ok(purged)
-                }
-                _ => Err(gone()),
-            }
+            let rewrites = purge.rewrite;
+            let Answer::Purged(purged) = self.ask(Request::Purge(purge)).await? else { return Err(gone()) };
+            let rest = async {
+                self.delete_removed_blobs().await?;
+                // After the last deletion, so that nothing is left of the blobs either.
+                if rewrites { self.ask(Request::Rewrite).await.map(drop) } else { Ok(()) }
+            };
+            // The purge itself is stored. A repeated one does the rest.
+            rest.await.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
+            Ok(purged)
         };
         observed(span, work).await
     }
@@ -189,21 +189,24 @@ impl SessionStore for SqliteStore {
         let work = async {
             let chunks = put.into_chunks(BLOB_MAX_BYTES)?;
             let info = chunks.blob();
-            // Content that cannot be published is not read.
-            if let Ok(session) = SessionStore::load(self, id).await
-                && session.status.state == SessionState::Deleted
-            {
-                let text = format!("session {id} was deleted; it takes no more blobs");
-                return Err(Error::new(ErrorKind::Deleted, text));
-            }
             let begun = self.change_blobs(BlobStep::Begin(id, info, self.now())).await?;
             let BlobAnswer::Begun(blob) = begun else { return Err(gone()) };
             let putting = Putting { store: self, blob: Some(blob) };
-            self.store_chunks(chunks, blob).await?;
-            self.change_blobs(BlobStep::Publish(id, info, blob)).await?;
+            let put = async {
+                self.store_chunks(id, chunks, blob).await?;
+                self.change_blobs(BlobStep::Publish(id, info, blob)).await
+            };
+            if let Err(error) = put.await {
+                self.discard(blob).await;
+                putting.end();
+                return Err(error);
+            }
             putting.end();
-            // Those of a blob that had the name.
-            self.delete_removed_blobs().await
+            // Those of a blob that had the name. The blob itself is stored; a later put deletes what is left.
+            if let Err(error) = self.delete_removed_blobs().await {
+                tracing::debug!(%error, "what a blob replaced stays behind");
+            }
+            Ok(())
         };
         observed(span, work).await
     }
@@ -240,13 +243,15 @@ impl SessionStore for SqliteStore {
             span.record("session", tracing::field::display(id));
         }
         let work = async {
-            let swept = self.change_blobs(BlobStep::Sweep(sweep, self.now())).await?;
-            let BlobAnswer::Swept(swept) = swept else { return Err(gone()) };
-            if !sweep.dry_run {
-                self.delete_removed_blobs()
-                    .await
-                    .map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
+            let now = self.now();
+            if sweep.dry_run {
+                let count = self.shown(move |conn, tenant| blob_removal::sweep(conn, tenant, sweep, now));
+                return self.read_rows("count blobs that no event names", count).await;
             }
+            let swept = self.change_blobs(BlobStep::Sweep(sweep, now)).await?;
+            let BlobAnswer::Swept(swept) = swept else { return Err(gone()) };
+            let deleted = self.delete_removed_blobs().await;
+            deleted.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
             Ok(swept)
         };
         observed(span, work).await
@@ -296,11 +301,11 @@ impl SqliteStore {
     }
 
     /// Stores the chunks of a blob, the next one once the last one is stored, so that other writers have their turns.
-    async fn store_chunks(&self, mut chunks: BlobChunks, blob: i64) -> Result<()> {
+    async fn store_chunks(&self, session: SessionId, mut chunks: BlobChunks, blob: i64) -> Result<()> {
         let (info, mut index) = (chunks.blob(), 0);
         while let Some(bytes) = chunks.next().await? {
             let checksum = info.checksum(index, &bytes);
-            let chunk = BlobStep::Chunk { blob, index, checksum, bytes, at: self.now() };
+            let chunk = BlobStep::Chunk { session, blob, index, checksum, bytes, at: self.now() };
             self.change_blobs(chunk).await?;
             index += 1;
         }
@@ -309,20 +314,37 @@ impl SqliteStore {
 
     /// Deletes the chunks of removed blobs, a few in each transaction.
     async fn delete_removed_blobs(&self) -> Result<()> {
-        while let BlobAnswer::Left(true) = self.change_blobs(BlobStep::Delete).await? {}
-        Ok(())
+        loop {
+            match self.change_blobs(BlobStep::Delete).await? {
+                BlobAnswer::Deleted(deleted) if !deleted.is_left => return Ok(()),
+                BlobAnswer::Deleted(_) => {}
+                _ => return Err(gone()),
+            }
+        }
+    }
+
+    /// Deletes what is stored of a blob that is not put after all, as far as possible.
+    async fn discard(&self, blob: i64) {
+        let discarded = self.change_blobs(BlobStep::Discard(blob)).await.map(drop);
+        let discarded = match discarded {
+            Ok(()) => self.delete_removed_blobs().await,
+            failed => failed,
+        };
+        if let Err(error) = discarded {
+            tracing::debug!(%error, "a part of a blob stays behind until a later sweep");
+        }
     }
 }
 
-/// Blob that is being put. If the put fails or its caller is dropped, what is stored of it is deleted, as far as
-/// possible; a sweep deletes the rest.
+/// Blob that is being put. If the caller of the put is dropped, the writer is told to delete what is stored of it, a first
+/// part at once; a later put or sweep deletes the rest.
 struct Putting<'a> {
     store: &'a SqliteStore,
     blob: Option<i64>,
 }
 
 impl Putting<'_> {
-    /// The blob was published.
+    /// The blob was published, or is discarded.
     fn end(mut self) {
         self.blob = None;
     }
@@ -331,13 +353,8 @@ impl Putting<'_> {
 impl Drop for Putting<'_> {
     fn drop(&mut self) {
         let Some(blob) = self.blob.take() else { return };
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let store = self.store.clone();
-        runtime.spawn(async move {
-            let discarded = store.change_blobs(BlobStep::Discard(blob)).await;
-            if let Err(error) = discarded.and(store.delete_removed_blobs().await) {
-                tracing::debug!(%error, "a part of a blob stays behind until the next sweep");
-            }
-        });
+        for step in [BlobStep::Discard(blob), BlobStep::Delete] {
+            self.store.shared.writer.tell(self.store.tenant.clone(), Request::Blob(step));
+        }
     }
 }

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use agent_core::clock::Effects;
 use agent_core::commit::Commit;
-use agent_core::event::NewEvent;
+use agent_core::event::{Media, Message, NewEvent, Part};
 use agent_core::session::{NewSession, Session};
-use agent_core::{SessionStore, SessionStoreExt, Timestamp, WorkspaceId};
+use agent_core::store::{BlobInfo, PutBlob, ReadBlob};
+use agent_core::{BlobName, Result, SessionId, SessionStore, SessionStoreExt, Timestamp, WorkspaceId};
 use agent_storage_sqlite::{SqliteConfig, SqliteStore};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -67,6 +68,47 @@ impl Site {
     ) -> Arc<Session> {
         store.commit(self.said(session, text)).await.unwrap().session
     }
+
+    /// Puts a blob and names it in an event.
+    pub(crate) async fn show(
+        &self,
+        store: &SqliteStore,
+        session: &Session,
+        bytes: Vec<u8>,
+    ) -> (Arc<Session>, BlobInfo) {
+        let blob = put(store, session.id, bytes).await;
+        let commit = Commit::seal(&self.effects, session.id, session.head).with_event(showing(blob));
+        (store.commit(commit).await.unwrap().session, blob)
+    }
+
+    /// The number that a query of another program finds.
+    pub(crate) fn count(&self, sql: &str) -> i64 {
+        self.raw().query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+}
+
+/// Bytes that differ by `seed`, and from chunk to chunk.
+pub(crate) fn content(seed: u64, size: usize) -> Vec<u8> {
+    let byte = |n: u64| ((n + (seed << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+    (0..size as u64).map(byte).collect()
+}
+
+pub(crate) async fn put(store: &SqliteStore, id: SessionId, bytes: Vec<u8>) -> BlobInfo {
+    let blob = BlobInfo::of(&bytes);
+    store.put_blob(PutBlob::of_bytes(id, bytes)).await.unwrap();
+    blob
+}
+
+/// A message that shows a blob.
+pub(crate) fn showing(blob: BlobInfo) -> NewEvent {
+    let image = Media::blob("image/png", blob.name, blob.bytes);
+    NewEvent::from(Message::new("Look").with_part(Part::Image(image)))
+}
+
+/// Reads a whole blob, which checks its name.
+pub(crate) async fn read_blob(store: &SqliteStore, id: SessionId, name: BlobName) -> Result<Vec<u8>> {
+    let read = store.read_blob(ReadBlob::new(id, name)).await?;
+    Ok(read.into_bytes(usize::MAX).await?.to_vec())
 }
 
 /// Another process that runs one test of this program, told what to do by the environment. Killed when dropped.

@@ -6,6 +6,7 @@
     reason = "of the model of a disk, which lies beside the file store's tests, a part is used here"
 )]
 
+mod costs;
 #[path = "../../../../agent-storage-fs/tests/disk/cut.rs"]
 mod cut;
 mod direct;
@@ -59,6 +60,12 @@ pub(crate) fn write(disk: &Disk, folder: &Path) {
     }
 }
 
+/// Writes a file to a disk, as SQLite would have.
+pub(crate) fn put(disk: &Disk, name: &str, bytes: &[u8]) {
+    let file = disk.open(&Path::new("/").join(name), OpenMode::Create).unwrap();
+    assert_eq!(file.write_at(bytes, 0).unwrap(), bytes.len());
+}
+
 /// How many of the steps are seen on a disk: those up to one, and nothing of a later one. What is damaged, by half, or
 /// does not go on fails.
 async fn steps_on(life: &Life, disk: &Disk, moment: Moment, kept: &BTreeSet<(usize, u64)>) -> usize {
@@ -67,18 +74,33 @@ async fn steps_on(life: &Life, disk: &Disk, moment: Moment, kept: &BTreeSet<(usi
     let context = || format!("power lost after call {}, kept {kept:?}", moment.events);
     let seen = look(&folder.path().join("agent.db")).await;
     let seen = seen.unwrap_or_else(|wrong| panic!("{}: {wrong}", context()));
-    let steps = life.states.iter().rposition(|state| *state == seen);
-    steps.unwrap_or_else(|| panic!("{}: what is there never was:\n{seen}", context()))
+    // The step after the last acknowledged one may be there. Some states are seen twice: a sweep leads back to one.
+    let asked = &life.states[..life.states.len().min(moment.mark + 2)];
+    let steps = asked.iter().rposition(|state| *state == seen);
+    steps.unwrap_or_else(|| {
+        panic!("{}: what is there never was, or was not yet asked for:\n{seen}", context())
+    })
+}
+
+/// Of the moments between two marks, if there are many, the first, the last and some on the way: the pages of a chunk
+/// of a blob are all alike.
+pub(crate) fn thinned(moments: Vec<Moment>) -> Vec<Moment> {
+    const ENDS: usize = 20;
+    let spans = moments.chunk_by(|one, other| one.mark == other.mark);
+    let thin = |span: &[Moment]| {
+        let is_kept = |n: usize| n < ENDS || n + ENDS >= span.len() || n.is_multiple_of(10);
+        span.iter().enumerate().filter(|(n, _)| is_kept(*n)).map(|(_, moment)| *moment).collect::<Vec<_>>()
+    };
+    spans.flat_map(thin).collect()
 }
 
 /// Cuts the power after each call. Returns how many disks were looked at, and on how many of them something was missing
 /// that had been acknowledged.
 async fn cut(life: &Life) -> (usize, usize) {
     let (mut disks, mut lost) = (0, 0);
-    for moment in life.trace.moments() {
+    for moment in thinned(life.trace.moments()) {
         for kept in cut::subsets(&life.trace, moment, most()) {
             let steps = steps_on(life, &life.trace.image(moment, &kept), moment, &kept).await;
-            assert!(steps <= moment.mark + 1, "what was not yet asked for is there");
             lost += usize::from(steps < moment.mark);
             disks += 1;
         }
@@ -111,7 +133,7 @@ async fn normal_sync_may_lose_commits_but_not_corrupt() {
 async fn killed_at_any_moment_nothing_is_lost() {
     for sync in [Sync::Full, Sync::Normal] {
         let life = lived(sync).await;
-        for moment in life.trace.moments().into_iter().step_by(3) {
+        for moment in thinned(life.trace.moments()).into_iter().step_by(3) {
             let steps = steps_on(&life, &life.trace.killed(moment), moment, &BTreeSet::new()).await;
             assert!(steps >= moment.mark, "{sync:?}: killed after call {}", moment.events);
         }

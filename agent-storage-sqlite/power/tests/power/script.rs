@@ -6,13 +6,16 @@ use std::sync::Arc;
 
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Precondition, Trigger};
-use agent_core::event::NewEvent;
-use agent_core::model::Workspace;
+use agent_core::event::{Media, Message, NewEvent, Part};
+use agent_core::model::{BLOB_CHUNK_BYTES, Workspace};
 use agent_core::session::{NewSession, Session};
 use agent_core::state::Reason;
-use agent_core::store::{Purge, ReadEvents, SessionQuery, WorkspaceQuery};
+use agent_core::store::{
+    BlobInfo, BlobQuery, Purge, PutBlob, ReadBlob, ReadEvents, SessionQuery, SweepBlobs, WorkspaceQuery,
+};
 use agent_core::{
-    BindingStore, DeviceId, Error, Result, SessionId, SessionStore, Timestamp, WorkspaceId, WorkspaceStore,
+    BindingStore, BlobName, DeviceId, Error, ErrorKind, Result, SessionId, SessionStore, Timestamp,
+    WorkspaceId, WorkspaceStore,
 };
 use agent_storage_sqlite::{SqliteConfig, SqliteStore, Sync};
 use rusqlite::Connection;
@@ -64,6 +67,22 @@ pub(crate) async fn live(path: &Path, sync: Sync, disk: &Disk) -> Vec<Seen> {
     life.say(&other, first, &[5, 5]).await;
     life.say(&store, first, &[2000]).await;
     drop(other);
+
+    // Blobs: one of two chunks, which a purge removes; an early one of a session; and some that no event names.
+    life.put(&store, second, 1, BLOB_CHUNK_BYTES + 1).await;
+    life.commit(&store, second, |commit| commit.with_event(showing(&blob(1, BLOB_CHUNK_BYTES + 1)))).await;
+    let third = effects.new_session_id();
+    life.put(&store, third, 2, 300).await;
+    let new = NewSession::new(third, WorkspaceId::DEFAULT);
+    let create = Commit::create(&effects, new).with_event(showing(&blob(2, 300)));
+    store.commit(create).await.unwrap();
+    life.acknowledged(&store).await;
+    life.put(&store, first, 3, 5000).await;
+    life.commit(&store, first, |commit| commit.with_event(showing(&blob(3, 5000)))).await;
+    life.put(&store, first, 4, 6000).await;
+    life.put(&store, first, 3, 5000).await;
+    store.sweep_blobs(SweepBlobs::of(first)).await.unwrap();
+    life.acknowledged(&store).await;
     let deleted =
         life.commit(&store, second, |commit| commit.with_trigger(Trigger::Delete(Reason::UserDeleted))).await;
     // The log is emptied behind a purge.
@@ -114,10 +133,75 @@ impl Alive<'_> {
         done.session
     }
 
+    async fn put(&mut self, store: &SqliteStore, id: SessionId, seed: u64, size: usize) {
+        store.put_blob(PutBlob::of_bytes(id, blob(seed, size))).await.unwrap();
+        self.acknowledged(store).await;
+    }
+
     async fn say(&mut self, store: &SqliteStore, id: SessionId, sizes: &[usize]) {
         let texts = sizes.iter().map(|size| NewEvent::user_message("x".repeat(*size)));
         self.commit(store, id, |commit| commit.with_events(texts)).await;
     }
+}
+
+pub(crate) fn blob(seed: u64, size: usize) -> Vec<u8> {
+    let byte = |n: u64| ((n + (seed << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
+    (0..size as u64).map(byte).collect()
+}
+
+/// A message that shows a blob.
+pub(crate) fn showing(bytes: &[u8]) -> NewEvent {
+    let blob = BlobInfo::of(bytes);
+    let image = Media::blob("image/png", blob.name, blob.bytes);
+    NewEvent::from(Message::new("Look").with_part(Part::Image(image)))
+}
+
+/// Reads a whole blob, which checks its name.
+async fn check_blob(store: &SqliteStore, id: SessionId, name: BlobName) -> Result<BlobInfo> {
+    let bytes = store.read_blob(ReadBlob::new(id, name)).await?.into_bytes(usize::MAX).await?;
+    Ok(BlobInfo::of(&bytes))
+}
+
+/// The blobs of a session, each of which is whole. What its events name is there.
+pub(crate) async fn blobs(store: &SqliteStore, id: SessionId) -> Result<Vec<BlobInfo>> {
+    let page = store.list_blobs(BlobQuery::new(id)).await?;
+    assert!(page.damaged.is_empty(), "{:?}", page.damaged);
+    for blob in &page.items {
+        assert_eq!(check_blob(store, id, blob.name).await?, *blob);
+    }
+    let events = match store.read(id, ReadEvents::first(100)).await {
+        Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(page.items),
+        events => events?.events,
+    };
+    for name in events.iter().flat_map(|event| &event.blobs) {
+        assert!(page.items.iter().any(|blob| blob.name == *name), "an event names {name}, which is lost");
+    }
+    Ok(page.items)
+}
+
+/// After a sweep of everything there is nothing but what events name, and what is reported as unfinished.
+pub(crate) async fn sweep_all(store: &SqliteStore) -> Result<(), String> {
+    let wrong = |error: Error| format!("{error:?}");
+    let sessions = SessionStore::list(store, SessionQuery::new().with_hidden()).await.map_err(wrong)?;
+    let mut sweeps: Vec<_> = sessions.items.iter().map(|session| SweepBlobs::of(session.id)).collect();
+    sweeps.push(SweepBlobs::without_session());
+    let mut unfinished = 0_u64;
+    for sweep in sweeps {
+        unfinished += store.sweep_blobs(sweep).await.map_err(wrong)?.unfinished;
+    }
+    let left = "SELECT ifnull(sum(octet_length(data)), 0) FROM blob_chunks \
+        WHERE blob NOT IN (SELECT blob FROM blobs WHERE state = 'whole' AND named IS NOT NULL)";
+    let rows =
+        "SELECT count(*) FROM blobs WHERE state <> 'unfinished' AND (state <> 'whole' OR named IS NULL)";
+    let conn = Connection::open(store.path()).unwrap();
+    let [bytes, rows] = [left, rows].map(|sql| conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap());
+    if (bytes.unsigned_abs(), rows) != (unfinished, 0) {
+        return Err(format!("{unfinished} bytes are unfinished, and {bytes} are left; {rows} rows"));
+    }
+    for session in &sessions.items {
+        blobs(store, session.id).await.map_err(wrong)?;
+    }
+    Ok(())
 }
 
 /// Opens what the loss of power left, and looks at all of it; then it must be sound, and go on.
@@ -137,6 +221,11 @@ pub(crate) async fn look(path: &Path) -> Result<Seen, String> {
     if again != done.session {
         return Err("it does not go on".to_owned());
     }
+    let id = done.session.id;
+    store.put_blob(PutBlob::of_bytes(id, "on")).await.map_err(wrong)?;
+    let said = Commit::seal(&effects, id, done.last).with_event(showing(b"on"));
+    store.commit(said).await.map_err(wrong)?;
+    sweep_all(&store).await?;
     Ok(seen)
 }
 
@@ -158,6 +247,9 @@ pub(crate) async fn see(store: &SqliteStore) -> Result<Seen> {
         for event in &page.events {
             let _ = writeln!(seen, "{}", event.to_json());
         }
+        let _ = writeln!(seen, "{:?}", blobs(store, summary.id).await?);
     }
+    let early = store.sweep_blobs(SweepBlobs::without_session().with_dry_run()).await?;
+    let _ = writeln!(seen, "{} bytes of blobs of no session", early.bytes);
     Ok(seen)
 }

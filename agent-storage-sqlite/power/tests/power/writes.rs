@@ -6,10 +6,10 @@ use std::path::Path;
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::{Event, NewEvent};
-use agent_core::model::Workspace;
+use agent_core::model::{BLOB_CHUNK_BYTES, Workspace};
 use agent_core::session::NewSession;
 use agent_core::state::Reason;
-use agent_core::store::{BindingQuery, Purge, ReadEvents};
+use agent_core::store::{BindingQuery, Purge, PutBlob, ReadEvents, SweepBlobs};
 use agent_core::{
     BindingStore, DeviceId, Epoch, ErrorKind, Result, Seq, SessionId, SessionStore, Timestamp, WorkspaceId,
     WorkspaceStore, WriteOutcome,
@@ -21,8 +21,11 @@ use crate::cut::subsets;
 use crate::failed_calls::texts;
 use crate::fault::{Call, EIO, ENOSPC, Fault, Fired, Tally};
 use crate::model::Disk;
-use crate::script::{START, open};
-use crate::{most, vfs, write};
+use crate::script::{START, blob, blobs, open, showing, sweep_all};
+use crate::{most, thinned, vfs, write};
+
+/// Size of a blob of two chunks.
+const LARGE: usize = BLOB_CHUNK_BYTES + 1;
 
 /// One write, in the order in which they are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,12 +46,21 @@ pub(crate) enum Write {
     /// A damaged record is made anew when it is looked at.
     Mend,
     Rebuild,
+    /// A blob of two chunks.
+    PutBlob,
+    /// The same once more, in the place of the first.
+    PutBlobAgain,
+    /// A commit that names it.
+    ShowBlob,
+    /// A blob that no event names.
+    PutUnnamed,
+    Sweep,
     Purge,
     /// A purge that rewrites the whole file.
     Rewrite,
 }
 
-pub(crate) const WRITES: [Write; 17] = [
+pub(crate) const WRITES: [Write; 22] = [
     Write::Rename,
     Write::Touch,
     Write::Make,
@@ -64,6 +76,11 @@ pub(crate) const WRITES: [Write; 17] = [
     Write::Heartbeat,
     Write::Mend,
     Write::Rebuild,
+    Write::PutBlob,
+    Write::PutBlobAgain,
+    Write::ShowBlob,
+    Write::PutUnnamed,
+    Write::Sweep,
     Write::Purge,
     Write::Rewrite,
 ];
@@ -106,7 +123,17 @@ impl Write {
             Self::RestoreSecond => one("restored"),
             Self::Heartbeat => one(&(before.first()?.parse::<u64>().ok()? + 1).to_string()),
             Self::Mend | Self::Rebuild => Some(before.clone()),
-            Self::Purge | Self::Rewrite => one("1 event"),
+            Self::PutBlob | Self::PutBlobAgain => Some(also(before, "blob of 262145")),
+            // A commit that is sent again is a replay, or another event that names the blob.
+            Self::ShowBlob if !before.iter().any(|there| there.starts_with("blob of 262145")) => None,
+            Self::ShowBlob => Some(also(before, "shown")),
+            Self::PutUnnamed => Some(also(before, "blob of 77")),
+            Self::Sweep => {
+                let is_shown = before.iter().any(|there| there == "shown");
+                let stays = |there: &&String| is_shown && !there.starts_with("blob of 77");
+                Some(before.iter().filter(stays).cloned().collect())
+            }
+            Self::Purge | Self::Rewrite => one("1 events, 0 blobs"),
         }
     }
 
@@ -121,9 +148,16 @@ impl Write {
             Self::RestoreFirst | Self::RestoreSecond => "restored session",
             Self::Heartbeat => "heartbeats",
             Self::Mend | Self::Rebuild => "mended session",
+            Self::PutBlob | Self::PutBlobAgain | Self::ShowBlob | Self::PutUnnamed | Self::Sweep => "blobs",
             Self::Purge | Self::Rewrite => "deleted session",
         }
     }
+}
+
+fn also(before: &Value, more: &str) -> Value {
+    let mut after: BTreeSet<_> = before.iter().cloned().collect();
+    after.insert(more.to_owned());
+    after.into_iter().collect()
 }
 
 fn with(before: &Value, device: &str, workspace: &str) -> Value {
@@ -149,6 +183,8 @@ pub(crate) struct Cast {
     mended: SessionId,
     deleted: SessionId,
     head: Seq,
+    blobs: SessionId,
+    show: Commit,
 }
 
 fn device(name: &str) -> DeviceId {
@@ -195,6 +231,11 @@ impl Cast {
             create(&store, &effects, "mended").await,
             create(&store, &effects, "deleted").await,
         ];
+        let blobs = create(&store, &effects, "blobs").await;
+        let shown = Commit::seal(&effects, blobs, Seq::new(2)).with_event(showing(&blob(1, LARGE)));
+        for size in [400, LARGE] {
+            store.put_blob(PutBlob::of_bytes(deleted, blob(2, size))).await.unwrap();
+        }
         let begin = Trigger::BeginRun(LeaseRequest::new("test", effects.new_run_id()));
         let head = SessionStore::load(&store, held).await.unwrap().head;
         let begun =
@@ -214,6 +255,8 @@ impl Cast {
             mended,
             deleted,
             head,
+            blobs,
+            show: shown,
         };
         cast.damage(path);
         cast
@@ -254,6 +297,12 @@ impl Cast {
             Write::Heartbeat => store.heartbeat(self.held, self.epoch).await,
             Write::Mend => SessionStore::load(store, self.mended).await.map(drop),
             Write::Rebuild => SqliteStore::rebuild(store).await.map(drop),
+            Write::PutBlob | Write::PutBlobAgain => {
+                store.put_blob(PutBlob::of_bytes(self.blobs, blob(1, LARGE))).await
+            }
+            Write::ShowBlob => store.commit(self.show.clone()).await.map(drop),
+            Write::PutUnnamed => store.put_blob(PutBlob::of_bytes(self.blobs, blob(3, 77))).await,
+            Write::Sweep => store.sweep_blobs(SweepBlobs::of(self.blobs)).await.map(drop),
             Write::Purge | Write::Rewrite => {
                 let purge = Purge::new(self.deleted, self.head).with_keep_through(Seq::new(1));
                 let purge = if what == Write::Rewrite { purge.with_rewrite() } else { purge };
@@ -271,7 +320,8 @@ impl Cast {
                 let fits = matches!(
                     error.kind(),
                     ErrorKind::Unavailable | ErrorKind::Full | ErrorKind::Denied | ErrorKind::Conflict { .. }
-                ) || (what == Write::RestoreSecond && *error.kind() == ErrorKind::NotFound);
+                ) || (what == Write::RestoreSecond && *error.kind() == ErrorKind::NotFound)
+                    || (what == Write::ShowBlob && matches!(error.kind(), ErrorKind::BlobMissing { .. }));
                 assert!(fits, "{what:?}: {error:?}");
             }
             told.push((what, done.map_err(|error| error.write_outcome())));
@@ -313,10 +363,15 @@ impl Cast {
         let record = SessionStore::load(store, self.deleted).await?;
         assert_eq!(record.head, self.head);
         let left = store.read(self.deleted, ReadEvents::first(100)).await?.events.len();
-        seen.insert(
-            "deleted session",
-            vec![if left == 1 { "1 event".to_owned() } else { format!("{left} events") }],
-        );
+        let kept = blobs(store, self.deleted).await?.len();
+        seen.insert("deleted session", vec![format!("{left} events, {kept} blobs")]);
+        let mut there: Vec<_> =
+            blobs(store, self.blobs).await?.iter().map(|blob| format!("blob of {}", blob.bytes)).collect();
+        there.sort();
+        if SessionStore::load(store, self.blobs).await?.head > Seq::new(2) {
+            there.push("shown".to_owned());
+        }
+        seen.insert("blobs", there);
         Ok(seen)
     }
 }
@@ -357,7 +412,7 @@ async fn work(
     let cast = Cast::enter(path).await;
     // Another handle, which has read nothing yet.
     let store = open(path, Sync::Full).await.unwrap();
-    let (mut number, mut told) = (0, Told::new());
+    let (mut number, mut row, mut told) = (0, 0, Told::new());
     let before = {
         let seer = open(path, Sync::Full).await.unwrap();
         let before = cast.see(&seer).await.unwrap();
@@ -367,7 +422,10 @@ async fn work(
     };
     let began = disk.trace().moments().len();
     disk.fail(move |_, call: &Call| {
-        let counts = matches!(call.name, "read" | "fstat" | "write" | "truncate" | "sync");
+        // Of a long row of writes, the pages of a chunk, the first few and each 16th may fail.
+        row = if call.name == "write" { row + 1 } else { 0 };
+        let is_thinned = row > 8 && row % 16 != 0;
+        let counts = matches!(call.name, "read" | "fstat" | "write" | "truncate" | "sync") && !is_thinned;
         number += usize::from(counts);
         if counts { fails(number - 1) } else { None }
     });
@@ -397,6 +455,8 @@ impl Worked {
         let wrong = misfit(&self.before, &self.told, done, &seen);
         assert_eq!(wrong, None, "{context}, {done} writes behind");
         assert_eq!(store.check().await.unwrap(), [], "{context}");
+        sweep_all(&store).await.unwrap_or_else(|wrong| panic!("{context}, {done} writes behind: {wrong}"));
+        assert_eq!(store.check().await.unwrap(), [], "{context}");
     }
 
     /// Kills it when it was told of the first failure and at the end, and has the power go there and after each so many calls on the way. Returns how many disks were looked at.
@@ -412,7 +472,7 @@ impl Worked {
             self.judge(&trace.killed(*told), told.mark, &format!("{context}; killed then")).await;
             disks += 1;
         }
-        for moment in later.iter().rev().step_by(step) {
+        for moment in thinned(later).iter().rev().step_by(step) {
             for kept in subsets(&trace, *moment, most() / 2) {
                 let context = format!("{context}; power lost after call {}, kept {kept:?}", moment.events);
                 self.judge(&trace.image(*moment, &kept), moment.mark, &context).await;

@@ -1,0 +1,93 @@
+//! What a session's blobs cost others: the calls to the system of an append, a load and a read, with 10,000 and with none.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use agent_core::clock::Effects;
+use agent_core::commit::Commit;
+use agent_core::event::NewEvent;
+use agent_core::session::NewSession;
+use agent_core::store::ReadEvents;
+use agent_core::{SessionId, SessionStore, WorkspaceId};
+use agent_storage_sqlite::Sync;
+use rusqlite::Connection;
+
+use crate::model::Disk;
+use crate::script::{START, open};
+use crate::vfs;
+
+/// How often each call was made.
+type Calls = BTreeMap<&'static str, usize>;
+
+async fn counted<T>(disk: &Disk, work: impl Future<Output = T>) -> Calls {
+    let calls = Arc::new(Mutex::new(Calls::new()));
+    let count = calls.clone();
+    disk.fail(move |_, call| {
+        *count.lock().unwrap().entry(call.name).or_default() += 1;
+        None
+    });
+    work.await;
+    disk.heal();
+    let counted = calls.lock().unwrap().clone();
+    counted
+}
+
+/// Makes a session of 60 messages, and gives it so many blobs.
+async fn make(path: &Path, blobs: u32) -> SessionId {
+    let effects = Effects::seeded(1, START);
+    let store = open(path, Sync::Off).await.unwrap();
+    let id = effects.new_session_id();
+    let said = (0..60).map(|n| NewEvent::user_message(format!("message {n}")));
+    let create = Commit::create(&effects, NewSession::new(id, WorkspaceId::DEFAULT)).with_events(said);
+    store.commit(create).await.unwrap();
+    store.close().await.unwrap();
+    let sql = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?2) \
+        INSERT INTO blobs (tenant, session, state, name, bytes, named, at, crc) \
+        SELECT 'default', ?1, 'whole', printf('%064x', n), 1, 2, 0, 0 FROM n WHERE n <= ?2";
+    let conn = Connection::open(path).unwrap();
+    conn.execute(sql, (id.to_string(), blobs)).unwrap();
+    conn.execute("INSERT INTO blob_chunks SELECT blob, 0, 0, x'00' FROM blobs", ()).unwrap();
+    id
+}
+
+/// A session's blobs are passed over by an append of plain text, a load, and a read of the last 50 events: each makes the
+/// same calls to the system, from a cold cache, with 10,000 blobs as with none.
+#[tokio::test]
+async fn blobs_cost_plain_sessions_no_page() {
+    let mut seen = Vec::new();
+    for blobs in [0, 10_000] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("agent.db");
+        let id = make(&path, blobs).await;
+        let disk = Disk::new();
+        // The disk has to know what the file has.
+        let bytes = std::fs::read(&path).unwrap();
+        vfs::note(folder.path(), &disk);
+        crate::put(&disk, "agent.db", &bytes);
+        let mut each = Vec::new();
+        for what in ["load", "last", "append"] {
+            let store = open(&path, Sync::Full).await.unwrap();
+            let calls = counted(&disk, async {
+                match what {
+                    "load" => drop(store.load(id).await.unwrap()),
+                    "last" => {
+                        assert_eq!(store.read(id, ReadEvents::last(50)).await.unwrap().events.len(), 50)
+                    }
+                    _ => {
+                        let effects = Effects::seeded(2, START);
+                        let said = Commit::seal(&effects, id, agent_core::Seq::new(61))
+                            .with_event(NewEvent::user_message("plain"));
+                        store.commit(said).await.unwrap();
+                    }
+                }
+            });
+            each.push((what, calls.await));
+            store.close().await.unwrap();
+        }
+        seen.push(each);
+    }
+    assert!(seen[0].iter().all(|(_, calls)| calls["read"] > 0), "else this shows nothing: {seen:?}");
+    assert!(seen[0][2].1["write"] > 0, "{seen:?}");
+    assert_eq!(seen[0], seen[1]);
+}
