@@ -8,6 +8,7 @@ use agent_core::{BlobName, Error, ErrorKind, Result};
 use async_trait::async_trait;
 use serde::Deserialize;
 
+use crate::runtime::function_tool::decoded;
 use crate::runtime::media::open_blob;
 use crate::runtime::plugin::{Plugin, ToolContext};
 use crate::runtime::provider::ToolSpec;
@@ -69,8 +70,7 @@ impl Plugin for ReadOutput {
     }
 
     async fn call(&self, _: &str, input: RawJson, context: ToolContext) -> Result<RawJson> {
-        let asked: Asked =
-            input.to().map_err(|fault| Error::invalid(format!("invalid input of {READ_OUTPUT}: {fault}")))?;
+        let asked: Asked = decoded(READ_OUTPUT, &input)?;
         let sessions = context
             .sessions()
             .map(Arc::clone)

@@ -19,7 +19,7 @@ use agent_core::{
     BlobName, Error, ErrorKind, MemoryStore, Result, SessionId, SessionStore, Storage, WorkspaceId,
     WriteOutcome, async_trait,
 };
-use agent_runtime::context::ModelMessage;
+use agent_runtime::context::{AgentItem, ItemContent, ModelMessage};
 use agent_runtime::secrets::{Secret, SecretName, Secrets};
 use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, Conversation, Input, ModelPart, OnStoreError, Plugin, RunOutcome,
@@ -508,11 +508,8 @@ async fn a_run_without_its_store_keeps_content(site: Site) {
     gate.open();
     let report = tokio::time::timeout(DEADLINE, read(run)).await.expect("the run ends").1;
     assert!(report.stored, "{store}: {report:?}");
-    let ModelMessage::Agent(said) = &model.requests()[1].messages[1] else { panic!("{store}") };
-    assert!(
-        format!("{said:?}").contains("Inline(5000 bytes)"),
-        "{store}: the model is given it all the same: {said:?}"
-    );
+    let given = format!("{:?}", model.requests()[1].messages);
+    assert!(given.contains("Inline(5000 bytes)"), "{store}: the model is given it all the same: {given}");
     let result = calls(&chat).await[0].1[0].clone();
     assert_eq!(output_of(&chat, &result).await, listing(100_000).as_bytes(), "{store}");
     assert_eq!(media_of(&log(&chat).await), [(true, 5000)], "{store}");
@@ -576,6 +573,10 @@ async fn death_at_any_step_leaves_nothing_wrong(site: Site) {
     }
 }
 each_store!(death_at_any_step_leaves_nothing_wrong);
+
+fn part_of(item: AgentItem) -> Option<Part> {
+    if let ItemContent::Part(part) = item.content { Some(part) } else { None }
+}
 
 const VALUE: &str = "correct-horse-battery-staple";
 
@@ -645,7 +646,7 @@ async fn secrets_reach_no_blob(site: Site) {
     );
     let mut picture = b"\x89PNG\0".to_vec();
     picture.extend_from_slice(&long().into_bytes()[..3000]);
-    chat.put_media("image/png", picture).await.unwrap();
+    drop(chat.put_media("image/png", picture).await.unwrap());
 
     let result = calls(&chat).await[0].1[0].clone();
     let output = output_of(&chat, &result).await;
@@ -658,10 +659,22 @@ async fn secrets_reach_no_blob(site: Site) {
             assert_eq!(bytes, shown, "{store}");
         }
     }
-    // What the model was given is what the log has.
-    for request in model.requests() {
-        assert!(!format!("{request:?}").contains(VALUE), "{store}");
+    // The model is given what the log has, also within the run.
+    let mut given = 0;
+    for message in model.requests().into_iter().flat_map(|request| request.messages) {
+        let parts: Vec<_> = match message {
+            ModelMessage::User(content) => content.parts,
+            ModelMessage::Agent(said) => said.items.into_iter().filter_map(part_of).collect(),
+            _ => Vec::new(),
+        };
+        for media in parts.iter().filter_map(Part::media) {
+            let MediaSource::Inline(bytes) = &media.source else { panic!("{store}: {media:?}") };
+            let text = std::str::from_utf8(bytes).unwrap();
+            assert!(!text.contains(VALUE) && text.contains("(secret key)"), "{store}");
+            given += 1;
+        }
     }
+    assert_eq!(given, 2 + 3 + 4, "{store}");
     agent.close().await.unwrap();
     assert!(assert_nowhere(site.folder.path()) > 0 || store == "memory", "{store}");
 }
