@@ -9,7 +9,8 @@ use agent_core::store::BlobInfo;
 use agent_core::{BlobName, Result};
 use bytes::Bytes;
 
-use crate::blobs::INLINE_MAX_BYTES;
+/// Maximum number of bytes that a medium has in the event itself, if the store has blobs.
+pub(crate) const INLINE_MAX_BYTES: usize = 1 << 10;
 
 /// Content of blobs, by name.
 pub(super) type Sources = BTreeMap<BlobName, Bytes>;

@@ -118,7 +118,7 @@ async fn output_above_its_preview_is_a_blob(site: Site) {
     let text = listing(10 * MIB);
     let (name, total) = (BlobName::of(text.as_bytes()), text.len());
     let head = text.floor_char_boundary(PAGE / 2);
-    let middle = 5 * MIB + 1;
+    let middle = (5 * MIB..).find(|at| !text.is_char_boundary(*at)).unwrap();
     let model = ScriptedProvider::new([
         Turn::new().call("make", "list", RawJson::of(&(10 * MIB)).unwrap()),
         Turn::new().call("head", "read_output", page(name, head)).call(
