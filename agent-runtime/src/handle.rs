@@ -112,10 +112,10 @@ pub enum ActionAnswer {
 }
 
 impl ActionAnswer {
-    fn into_event(self) -> NewEvent {
+    fn into_event(self, runtime: &AgentRuntime) -> NewEvent {
         let body = match self {
             Self::Confirm(answer) => EventPayload::UserToolConfirmation(answer),
-            Self::Deliver(result) => EventPayload::UserCustomToolResult(result),
+            Self::Deliver(result) => EventPayload::UserCustomToolResult(runtime.fit_result(result)),
         };
         NewEvent::of(&body).with_actor(Actor::USER)
     }
@@ -739,7 +739,7 @@ impl Conversation {
     /// process's clock. In that case no run starts: [`run_pending`](Self::run_pending) closes the question, and
     /// continues without an answer.
     pub async fn answer(&self, answer: impl Into<ActionAnswer>) -> Result<()> {
-        let answer = answer.into().into_event();
+        let answer = answer.into().into_event(self.runtime());
         self.commit(|commit| commit.with_event(answer)).await.map(drop)
     }
 
@@ -780,7 +780,7 @@ impl Conversation {
     /// the [outcome](agent_core::Error::write_outcome) is unknown.
     #[instrument(name = "answer", skip_all, fields(session = %self.id()))]
     pub async fn answer_and_run(&self, answer: impl Into<ActionAnswer>) -> Result<Run> {
-        let answer = answer.into().into_event();
+        let answer = answer.into().into_event(self.runtime());
         let (handle, answer) = (self.inner.clone(), Some(answer));
         self.begin_or_wait(async move { begin(&handle, Cause { answer, ..Cause::default() }).await }).await
     }

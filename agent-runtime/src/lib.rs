@@ -53,6 +53,7 @@
 //! - [`ScriptedProvider`] and [`EchoProvider`] test an agent without a network.
 
 pub mod areas;
+mod blobs;
 pub mod configuration;
 pub mod context;
 mod conversations;

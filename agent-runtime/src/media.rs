@@ -1,22 +1,27 @@
-//! Media of a conversation that are too large for an event: blobs of its session.
+//! Media and outputs of a conversation: the bytes that are blobs of its session.
 
-use agent_core::event::{Media, MediaSource};
-use agent_core::store::{BlobContent, BlobInfo, BlobStream, PutBlob, ReadBlob};
-use agent_core::{BlobName, Error, Result};
+use std::ops::Range;
+
+use agent_core::event::{FullOutput, Media, MediaSource, ToolResult};
+use agent_core::store::{BLOB_CHUNK_BYTES, BlobChunk, BlobContent, BlobInfo, BlobStream, PutBlob, ReadBlob};
+use agent_core::{BlobName, Error, ErrorKind, Result};
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, stream};
 
+use crate::blobs::{INLINE_MAX_BYTES, Spool};
 use crate::handle::Conversation;
 use crate::runtime::media::open_blob;
-
-/// Maximum number of bytes that a medium has in the event itself.
-const INLINE_MAX: u64 = 1 << 10;
+use crate::secrets::is_text;
 
 impl Conversation {
     /// Stores bytes for a message of this conversation, and returns them as a medium.
     ///
     /// More than 1 KiB are stored as a [blob](agent_core::SessionStore::put_blob) of the session, which the message then names; in a
     /// store without blobs, they are part of the message. A blob that no message names is removed by a garbage collection.
+    /// A message with a medium that is [inline](Media::inline) does the same when it is committed; this method lets several
+    /// messages name one blob.
+    ///
+    /// If the media type is that of text, the values of secrets are [redacted](crate::secrets) before the bytes are stored.
     ///
     /// A model is given the bytes of media of up to 32 MiB, and of 64 MiB in one request; a line of text stands for larger
     /// ones.
@@ -40,15 +45,20 @@ impl Conversation {
     ///
     /// Those of [`put_blob`](agent_core::SessionStore::put_blob).
     pub async fn put_media(&self, media_type: impl Into<String>, bytes: impl Into<Bytes>) -> Result<Media> {
-        let bytes = bytes.into();
+        let (media_type, mut bytes) = (media_type.into(), bytes.into());
+        if let Some(secrets) = self.runtime().secrets.as_ref().filter(|_| is_text(&media_type)) {
+            bytes = secrets.redact_bytes(&bytes).unwrap_or(bytes);
+        }
         let info = BlobInfo::of(&bytes);
-        self.put_media_content(media_type, info, stream::iter([Ok(bytes)]).boxed()).await
+        self.put_redacted(media_type, info, stream::iter([Ok(bytes)]).boxed()).await
     }
 
     /// Stores content of any size for a message, like [`put_media`](Self::put_media), and holds at most 4 MiB of it in
     /// memory.
     ///
-    /// `info` comes from a first reading of the content, for example by [`BlobInfo::of_stream`].
+    /// `info` comes from a first reading of the content, for example by [`BlobInfo::of_stream`]. If the agent has
+    /// [secrets](crate::secrets) and the media type is that of text, the content is copied as
+    /// [`put_media_stream`](Self::put_media_stream) does, and the medium may have another name and size.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -76,10 +86,56 @@ impl Conversation {
         info: BlobInfo,
         content: BlobStream,
     ) -> Result<Media> {
-        let sessions = &self.runtime().storage().sessions;
+        let media_type = media_type.into();
+        if self.runtime().secrets.is_some() && is_text(&media_type) {
+            return self.put_media_stream(media_type, content).await;
+        }
+        self.put_redacted(media_type, info, content).await
+    }
+
+    /// Stores content that can be read once, of any size, for a message, like [`put_media`](Self::put_media).
+    ///
+    /// The name of a blob is the hash of its bytes, which must be known first: the content is copied to a temporary file
+    /// without a name. If the media type is that of text, the values of [secrets](crate::secrets) are redacted before that,
+    /// also one that is divided between two pieces; in such a stream, a value is found as it is and as it is written in
+    /// JSON.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// use futures::{StreamExt, stream};
+    ///
+    /// let upload = stream::iter((0..8).map(|_| Ok(vec![7; 1 << 20].into()))).boxed();
+    /// let film = chat.put_media_stream("video/mp4", upload).await?;
+    /// assert_eq!(film.source.size_bytes(), Some(8 << 20));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of the content and of [`put_media_content`](Self::put_media_content); `Full` or `Unavailable` if the temporary
+    /// file cannot be written.
+    pub async fn put_media_stream(
+        &self,
+        media_type: impl Into<String>,
+        content: BlobStream,
+    ) -> Result<Media> {
+        let media_type = media_type.into();
+        let content = match self.runtime().secrets.as_ref().filter(|_| is_text(&media_type)) {
+            Some(secrets) => secrets.redact_stream(content),
+            None => content,
+        };
+        let spool = Spool::copy(content).await?;
+        self.put_redacted(media_type, spool.blob, spool.into_content()).await
+    }
+
+    async fn put_redacted(&self, media_type: String, info: BlobInfo, content: BlobStream) -> Result<Media> {
         let put = PutBlob::new(self.id(), info, content);
-        if info.bytes > INLINE_MAX && sessions.capabilities().blob_max_bytes > 0 {
-            sessions.put_blob(put).await?;
+        if info.bytes > INLINE_MAX_BYTES as u64 && self.runtime().blob_max_bytes() > 0 {
+            self.runtime().storage().sessions.put_blob(put).await?;
             return Ok(Media::blob(media_type, info.name, info.bytes));
         }
         // In base64, with a text beside it.
@@ -126,27 +182,119 @@ impl Conversation {
     /// `InvalidInput` for a medium at an address, which the library does not read; those of
     /// [`read_blob`](agent_core::SessionStore::read_blob).
     pub async fn media_content(&self, media: &Media) -> Result<BlobContent> {
+        self.media_range(media, 0..u64::MAX).await
+    }
+
+    /// Opens a medium like [`media_content`](Self::media_content), to read a range of its bytes. Reads no other chunks.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// let film = chat.put_media("video/mp4", vec![7; 1_000_000]).await?;
+    /// let part = chat.media_range(&film, 999_990..u64::MAX).await?;
+    /// assert_eq!((part.range.clone(), part.blob.bytes), (999_990..1_000_000, 1_000_000));
+    /// assert_eq!(part.into_bytes(1024).await?, [7; 10].as_slice());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`media_content`](Self::media_content).
+    pub async fn media_range(&self, media: &Media, range: Range<u64>) -> Result<BlobContent> {
         match &media.source {
-            MediaSource::Inline(bytes) => {
-                let bytes = Bytes::copy_from_slice(bytes);
-                let info = BlobInfo::of(&bytes);
-                let read = ReadBlob::new(self.id(), info.name);
-                Ok(BlobContent::from_chunks(&read, info, move |index| {
-                    let start = usize::try_from(index).unwrap_or(usize::MAX).saturating_mul(CHUNK);
-                    let chunk = bytes.slice(start..start + info.chunk_len(index));
-                    let checksum = Some(info.checksum(index, &chunk));
-                    async move { Ok(agent_core::store::BlobChunk::new(chunk, checksum)) }
-                }))
-            }
-            MediaSource::Blob { sha256, .. } => self.open_blob(*sha256).await,
+            MediaSource::Inline(bytes) => Ok(self.inline_content(Bytes::copy_from_slice(bytes), range)),
+            MediaSource::Blob { sha256, .. } => self.open_blob(*sha256, range).await,
             _ => Err(Error::invalid("a medium at an address has no bytes here; read the address")),
         }
     }
 
-    async fn open_blob(&self, name: BlobName) -> Result<BlobContent> {
+    /// Opens the whole output of a tool of this conversation, or of one from which it was forked, to read its bytes as a
+    /// stream.
+    ///
+    /// A text is read as it is, any other output as JSON. Of a long output, the result itself has the beginning and the
+    /// end only ([`full`](field@ToolResult::full)).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, json::RawJson};
+    /// # use agent_runtime::{AgentBuilder, ScriptedProvider, Turn, schemars, tool};
+    /// # #[derive(serde::Deserialize, schemars::JsonSchema)] struct Nothing {}
+    /// # let model = ScriptedProvider::new([Turn::new().call("1", "list", RawJson::parse("{}")?), Turn::new().text("Many.")]);
+    /// # let list = tool("list", "Lists all.", |_: Nothing, _| async { Ok::<_, String>("file\n".repeat(1_000_000)) });
+    /// # let agent = AgentBuilder::new().with_llm(model).with_tool(list).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// use agent_runtime::Update;
+    /// use futures::StreamExt;
+    ///
+    /// let mut run = chat.prompt("How many files are there?").await?;
+    /// while let Some(update) = run.next().await {
+    ///     if let Update::ToolDone(result) = update? {
+    ///         assert!(result.output.get().len() < 40_000);
+    ///         let output = chat.output_content(&result).await?;
+    ///         assert_eq!(output.into_bytes(8 << 20).await?.len(), 5_000_000);
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`read_blob`](agent_core::SessionStore::read_blob); `NotFound` if the log does not keep the output.
+    pub async fn output_content(&self, result: &ToolResult) -> Result<BlobContent> {
+        self.output_range(result, 0..u64::MAX).await
+    }
+
+    /// Opens an output like [`output_content`](Self::output_content), to read a range of its bytes.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// use agent_core::event::{ToolOutcome, ToolResult};
+    /// use agent_core::json::RawJson;
+    ///
+    /// let result = ToolResult::new("call-1".parse()?, ToolOutcome::Ok, RawJson::of(&"It is sunny.")?);
+    /// assert_eq!(chat.output_range(&result, 6..11).await?.into_bytes(1024).await?, "sunny");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`output_content`](Self::output_content).
+    pub async fn output_range(&self, result: &ToolResult, range: Range<u64>) -> Result<BlobContent> {
+        if result.omitted {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("session {} does not keep the output of call {}", self.id(), result.call),
+            ));
+        }
+        let text = match &result.full {
+            Some(FullOutput { sha256: Some(sha256), .. }) => return self.open_blob(*sha256, range).await,
+            Some(full) => full.text.clone(),
+            None => None,
+        };
+        let output = || result.output.to::<String>().unwrap_or_else(|_| result.output.get().to_owned());
+        Ok(self.inline_content(text.unwrap_or_else(output).into(), range))
+    }
+
+    fn inline_content(&self, bytes: Bytes, range: Range<u64>) -> BlobContent {
+        let info = BlobInfo::of(&bytes);
+        let read = ReadBlob::new(self.id(), info.name).with_range(range);
+        BlobContent::from_chunks(&read, info, move |index| {
+            let start = usize::try_from(index).unwrap_or(usize::MAX).saturating_mul(BLOB_CHUNK_BYTES);
+            let chunk = bytes.slice(start..start + info.chunk_len(index));
+            let checksum = Some(info.checksum(index, &chunk));
+            async move { Ok(BlobChunk::new(chunk, checksum)) }
+        })
+    }
+
+    async fn open_blob(&self, name: BlobName, range: Range<u64>) -> Result<BlobContent> {
         let sessions = &self.runtime().storage().sessions;
-        open_blob(&**sessions, &self.record(), ReadBlob::new(self.id(), name)).await
+        open_blob(&**sessions, &self.record(), ReadBlob::new(self.id(), name).with_range(range)).await
     }
 }
-
-const CHUNK: usize = agent_core::store::BLOB_CHUNK_BYTES;

@@ -2,6 +2,7 @@
 //! after its message, and an input is placed where a run claimed it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
 
 use crate::context::message::{AgentItem, AgentMessage, Content, ItemContent, ModelMessage, ModelToolResult};
 use agent_core::event::{AgentResponse, EventPayload, Message, ToolOutcome};
@@ -151,9 +152,14 @@ pub(crate) fn shortened(text: String, max: usize) -> String {
 
 /// Returns the beginning and the end of a text of more than `max` bytes; never cut inside a character.
 pub(crate) fn ends(text: &str, max: usize) -> String {
+    ends_with(text, max, |left_out| format!("[… {} bytes left out …]", left_out.len()))
+}
+
+/// Returns the same with the line `mark` at the cut, for the bytes that are left out.
+pub(crate) fn ends_with(text: &str, max: usize, mark: impl FnOnce(Range<usize>) -> String) -> String {
     let head = text.floor_char_boundary(max / 2);
     let tail = text.ceil_char_boundary(text.len() - max / 2);
-    format!("{}\n[… {} bytes left out …]\n{}", &text[..head], tail - head, &text[tail..])
+    format!("{}\n{}\n{}", &text[..head], mark(head..tail), &text[tail..])
 }
 
 /// Returns whether a text is blank. A provider refuses a message of white space only, and with it the whole request.

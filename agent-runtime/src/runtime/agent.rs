@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::blobs::with_blobs;
 use crate::context::TEXT_MAX_BYTES;
 use crate::runtime::active::ActiveRuns;
 use crate::runtime::config::Config;
@@ -233,6 +234,7 @@ impl AgentRuntime {
     /// ```
     #[must_use]
     pub fn for_storage(&self, storage: Storage) -> Self {
+        let storage = with_blobs(storage);
         let workspaces = WorkspaceManager::new(storage.clone(), self.shared.effects.clone());
         Self { shared: self.shared.clone(), storage, workspaces, secrets: None, lines: Arc::default() }
     }

@@ -203,7 +203,7 @@ fn prepare(
     let request = ModelRequest {
         system: context.system_or(settings.system_prompt.as_deref()),
         messages: context.request(),
-        tools: shared.tools.offered(&settings.tool_policies),
+        tools: shared.tools.offered(&settings.tool_policies, &*driver.handle.runtime().storage().sessions),
         tool_choice: settings.tool_choice.clone(),
         output_schema: settings.output_schema.clone(),
         // A model that reasons could demand the reasoning before its calls.
@@ -343,7 +343,8 @@ async fn take(
     stream: &mut Isolated<ModelStream>,
     heard: &mut Listening,
 ) -> Result<StopReason, AnswerEnd> {
-    let mut room = Room::of(&driver.settings.limits, driver.tool_calls);
+    let has_blobs = driver.handle.runtime().blob_max_bytes() > 0;
+    let mut room = Room::of(&driver.settings.limits, driver.tool_calls, has_blobs);
     loop {
         let next = async { stream.next().await.map_or(Some(None), |it| it.map(Some)) };
         let event = match wait_for(driver, heard, next).await? {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::blobs::with_blobs;
 use crate::runtime::agent::{AgentRuntime, Runs, Shared};
 use crate::runtime::config::Config;
 use crate::runtime::function_tool::Tool;
@@ -316,6 +317,7 @@ impl AgentBuilder {
         let active = self.active_provider(&names, &mut faults);
         let plugins = named_plugins(self.plugins, &mut faults);
         let tools = Toolbox::new(&plugins, &self.config.tool_policies, &mut faults);
+        let tools = if self.config.read_outputs { tools.with_read_output() } else { tools };
         if let ToolChoice::Tool(name) = &self.config.tool_choice
             && !tools.has(name)
         {
@@ -326,7 +328,7 @@ impl AgentBuilder {
         else {
             return Err(Error::invalid(format!("the agent cannot be built: {}", faults.join("; "))));
         };
-        let storage = Storage::new(workspaces, sessions, bindings);
+        let storage = with_blobs(Storage::new(workspaces, sessions, bindings));
         let workspaces = WorkspaceManager::new(storage.clone(), self.effects.clone());
         let process = self.effects.new_uuid().to_string();
         let shared = Shared {

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::context::{ModelContext, ends};
+use crate::context::ModelContext;
 use crate::runtime::driver::Driver;
 use crate::runtime::plugin::ToolContext;
+use crate::runtime::preview::{preview, preview_bytes};
 use crate::runtime::provider::ToolMode;
 use crate::runtime::report::Update;
 use crate::runtime::said::{Item, Items};
@@ -15,8 +16,8 @@ use crate::runtime::stop::Stopped;
 use crate::runtime::telemetry;
 use crate::runtime::tools::text_json;
 use agent_core::event::{
-    Decision, EVENT_MAX_BYTES, Event, EventPayload, EventType, FullOutput, NewEvent, ToolConfirmation,
-    ToolOutcome, ToolResult, ToolUse,
+    Decision, EVENT_MAX_BYTES, Event, EventPayload, EventType, NewEvent, ToolConfirmation, ToolOutcome,
+    ToolResult, ToolUse,
 };
 use agent_core::json::RawJson;
 use agent_core::model::{ActionId, ActionKind, OpenCall, PendingAction, ToolPayloads};
@@ -24,9 +25,6 @@ use agent_core::session::{OPEN_CALLS_MAX, Session};
 use agent_core::store::ReadEvents;
 use agent_core::text::check_text;
 use agent_core::{Error, Result, Seq, SessionStore, SessionStoreExt};
-
-/// Bytes of an output that are shown in any case.
-const PREVIEW_MIN_BYTES: usize = 256;
 
 /// Continuation of a run after its tool calls.
 pub(super) enum After {
@@ -236,9 +234,11 @@ impl Driver {
         } else {
             let session = &self.session;
             let runtime = self.handle.runtime();
+            let most = self.preview_bytes();
             let mut for_whom = ToolContext::new(session.id, session.workspace, self.run, call.call.clone())
                 .with_sessions(runtime.storage.sessions.clone())
-                .with_effects(shared.effects.clone());
+                .with_effects(shared.effects.clone())
+                .with_output_bytes(most);
             if let Some(secrets) = &runtime.secrets {
                 for_whom = for_whom.with_secrets(secrets.clone());
             }
@@ -306,8 +306,10 @@ impl Driver {
         result.output = self.handle.runtime().redact_json(result.output);
         result = self.preview(result);
         let mut event = NewEvent::of(&self.kept(&EventPayload::AgentToolResult(result.clone())));
-        // A text takes more bytes as JSON, and the preview is beside it.
-        if event.payload.get().len() > EVENT_MAX_BYTES {
+        // A text takes more bytes as JSON, and the preview is beside it. A blob takes the whole out of the event.
+        let most = self.handle.runtime().blob_max_bytes();
+        let is_blob = result.full.as_ref().is_some_and(|full| full.bytes <= most);
+        if event.payload.get().len() > EVENT_MAX_BYTES && !is_blob {
             result = too_large(&result, event.payload.get().len());
             event = NewEvent::of(&EventPayload::AgentToolResult(result.clone()));
         }
@@ -322,22 +324,16 @@ impl Driver {
     }
 
     /// Returns the result with the beginning and the end of a long output, and with the whole beside it.
-    fn preview(&self, mut result: ToolResult) -> ToolResult {
-        let limits = self.settings.limits.context;
-        // The results of an answer share half of the room.
-        let most =
-            limits.tool_output_bytes.min(limits.bytes / 2 / self.answer_calls.max(1)).max(PREVIEW_MIN_BYTES);
-        if result.output.get().len() <= most {
-            return result;
-        }
-        let text = result.output.to::<String>();
-        let media = if text.is_ok() { "text/plain" } else { "application/json" };
-        let text = text.unwrap_or_else(|_| result.output.get().to_owned());
-        if text.len() > most {
-            result.output = text_json(&ends(&text, most));
-            result.full = Some(FullOutput::text(text).with_media_type(media));
-        }
-        result
+    fn preview(&self, result: ToolResult) -> ToolResult {
+        let runtime = self.handle.runtime();
+        // Of an output that the log omits there is no blob.
+        let reads_outputs = self.payloads() == ToolPayloads::Store
+            && runtime.reads_outputs(&self.settings.tool_policies, result.output.get().len());
+        preview(result, self.preview_bytes(), reads_outputs)
+    }
+
+    fn preview_bytes(&self) -> usize {
+        preview_bytes(&self.settings.limits.context, self.answer_calls)
     }
 
     /// Returns the part of a payload that the log stores. Within the run the model receives the whole payload.
@@ -394,8 +390,8 @@ fn shown_calls(bodies: &[EventPayload]) -> Vec<ToolUse> {
 /// Returns the result of a call whose output does not fit in an event.
 fn too_large(result: &ToolResult, size: usize) -> ToolResult {
     let why = format!(
-        "the output takes {size} bytes in the log, more than the {EVENT_MAX_BYTES} that an event holds; the call was \
-         made, and its output is lost"
+        "the output takes {size} bytes in the log, more than the {EVENT_MAX_BYTES} that an event holds, and the store has \
+         no blob for it; the call was made, and its output is lost"
     );
     ToolResult::new(result.call.clone(), ToolOutcome::Error, text_json(&why))
 }

@@ -55,6 +55,7 @@ use agent_core::{Error, Result, Timestamp};
 ///     .with_store_thinking(false)
 ///     .with_record_usage(true)
 ///     .with_tool_payloads(ToolPayloads::Omit)
+///     .with_read_outputs(false)
 ///     .with_freeze_config(true);
 /// assert_eq!(config.limits.turns, 8);
 /// assert_eq!(config.limits.answer_timeout, Some(Duration::from_secs(86_400)));
@@ -111,6 +112,12 @@ pub struct Config {
     ///
     /// The first run records the setting in its session; it applies to that session from then on.
     pub tool_payloads: ToolPayloads,
+    /// True if the model is offered the tool `read_output`, by which it reads the rest of an output of which it was given
+    /// the beginning and the end; default true.
+    ///
+    /// It is offered beside other tools, in a store with [blobs](agent_core::SessionStore::put_blob). A shortened output
+    /// names it at the cut. A plugin's tool of that name takes its place.
+    pub read_outputs: bool,
     /// True if a session keeps the configuration with which it was created; default false.
     ///
     /// The kept part is the provider, the system prompt, the options of requests, the limits and the policies for tools. A different
@@ -282,6 +289,7 @@ impl Default for Config {
             store_thinking: true,
             record_usage: false,
             tool_payloads: ToolPayloads::Store,
+            read_outputs: true,
             freeze_config: false,
         }
     }
@@ -492,6 +500,15 @@ impl Config {
     #[doc(alias = "keep")]
     pub fn with_tool_payloads(mut self, keep: ToolPayloads) -> Self {
         self.tool_payloads = keep;
+        self
+    }
+
+    /// Sets whether the model is offered the tool `read_output`; the default is true.
+    ///
+    /// The tools are a part of what a model is given: a change costs the cache of its provider, and its signed reasoning.
+    #[must_use]
+    pub fn with_read_outputs(mut self, offer: bool) -> Self {
+        self.read_outputs = offer;
         self
     }
 

@@ -208,7 +208,7 @@ impl Driver {
             let said = self.kept_events(&self.uncalled(said, "not called: the answer was cut"));
             return Ok(ControlFlow::Break(Ending { text, said, outcome }));
         }
-        if let Some(full @ (Full::Bytes(..) | Full::Parts(_))) = full {
+        if let Some(full @ (Full::Bytes(..) | Full::Parts(_) | Full::Media(_))) = full {
             let why = format!("not called: the answer reached its limit of {full}");
             self.refuse_calls(said, &why, context).await?;
             return Ok(ControlFlow::Break(Ending::of(text, RunOutcome::Completed(full.reason()))));

@@ -200,7 +200,7 @@ fn schema_of<T: JsonSchema>() -> RawJson {
 }
 
 /// Decodes the arguments of a call; the error names the field that is wrong.
-fn decoded<T: DeserializeOwned>(tool: &str, input: &RawJson) -> Result<T> {
+pub(crate) fn decoded<T: DeserializeOwned>(tool: &str, input: &RawJson) -> Result<T> {
     if !input.get().starts_with('{') {
         let text =
             format!("tool {tool} was not called: its arguments are no JSON object; name each argument");

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use agent_core::event::{Media, MediaSource, Part};
+use agent_core::event::{MediaSource, Part};
 use agent_core::session::Session;
 use agent_core::store::{BlobContent, ReadBlob};
 use agent_core::{BlobName, ErrorKind, Result, SessionStore};
 use tracing::warn;
 
+use crate::blobs::media_mut;
 use crate::context::{ItemContent, ModelMessage};
 
 /// Maximum number of bytes of one medium of a request, and of all together.
@@ -57,24 +58,19 @@ async fn load_part(
         Part::text(format!("{} (left out: {why})", part.text_view("").unwrap_or_default()))
     };
     let Some(media) = media_mut(part) else { return Ok(()) };
-    let MediaSource::Blob { sha256, bytes } = media.source else { return Ok(()) };
+    // Bytes that a run still has in memory count like those of the blob that they are in the log.
+    let Some(bytes) = media.source.size_bytes() else { return Ok(()) };
     if bytes > MEDIUM_MAX_BYTES || bytes > *room {
         *part = left_out(part, "it is too large for a request");
         return Ok(());
     }
     *room -= bytes;
+    let MediaSource::Blob { sha256, .. } = media.source else { return Ok(()) };
     match read(store, session, sha256).await? {
         Some(bytes) => media.source = MediaSource::Inline(bytes),
         None => *part = left_out(part, "its bytes are lost"),
     }
     Ok(())
-}
-
-fn media_mut(part: &mut Part) -> Option<&mut Media> {
-    match part {
-        Part::Image(media) | Part::Audio(media) | Part::Video(media) | Part::Resource(media) => Some(media),
-        _ => None,
-    }
 }
 
 /// Opens a blob of a session or of one of its ancestors.

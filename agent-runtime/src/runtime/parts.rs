@@ -3,7 +3,7 @@
 use crate::runtime::config::Limits;
 use crate::runtime::model_event::{ModelCall, ModelPart, PartContent, PartKind};
 use crate::runtime::room::{Full, Room};
-use agent_core::event::{AgentPart, EventPayload, Message, Native, Part};
+use agent_core::event::{AgentPart, EventPayload, MediaSource, Message, Native, Part};
 use agent_core::json::RawJson;
 
 /// Part of an answer, as it was received.
@@ -196,7 +196,13 @@ impl Collected {
                 room.call(call, waits).map_err(Refused::from)
             }
             PartContent::Part(other) => {
-                RawJson::of(other).map_or(Ok(()), |json| room.json(json.get().len())).map_err(Refused::from)
+                let medium = other.media().and_then(|media| match &media.source {
+                    MediaSource::Inline(bytes) => Some(bytes.len()),
+                    _ => None,
+                });
+                RawJson::of(other)
+                    .map_or(Ok(()), |json| room.medium(json.get().len(), medium.unwrap_or(0)))
+                    .map_err(Refused::from)
             }
         };
         let native = part.native.as_ref().map_or(0, |native| native.item.get().len());

@@ -214,12 +214,23 @@ pub struct ToolContext {
     sessions: Option<Arc<dyn SessionStore>>,
     effects: Option<Effects>,
     secrets: Option<Secrets>,
+    /// Number of bytes of an output that is shown whole.
+    output_bytes: usize,
 }
 
 impl ToolContext {
     /// Creates the context of a call that `run` makes in `session`, without stores and secrets.
     pub const fn new(session: SessionId, workspace: WorkspaceId, run: RunId, call: CallId) -> Self {
-        Self { session, workspace, run, call, sessions: None, effects: None, secrets: None }
+        Self {
+            session,
+            workspace,
+            run,
+            call,
+            sessions: None,
+            effects: None,
+            secrets: None,
+            output_bytes: usize::MAX,
+        }
     }
 
     /// Sets the store that holds the session; without it, no resource counts as mounted.
@@ -241,6 +252,17 @@ impl ToolContext {
     pub fn with_secrets(mut self, secrets: Secrets) -> Self {
         self.secrets = Some(secrets);
         self
+    }
+
+    /// Sets the number of bytes of an output that is shown whole.
+    pub(crate) const fn with_output_bytes(mut self, bytes: usize) -> Self {
+        self.output_bytes = bytes;
+        self
+    }
+
+    /// Returns the number of bytes of an output that is shown whole.
+    pub(crate) const fn output_bytes(&self) -> usize {
+        self.output_bytes
     }
 
     /// Returns the session store of the tenant for which the tool is called. In a run it is always present.

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use agent_core::commit::COMMIT_MAX_BLOBS;
+
+use crate::blobs::INLINE_MAX_BYTES;
 use crate::runtime::config::Limits;
 use crate::runtime::model_event::ModelCall;
 use agent_core::state::Reason;
@@ -11,6 +14,12 @@ const WAITING_MAX: usize = 32;
 
 /// Maximum number of parts of one answer.
 const PARTS_MAX: usize = 1000;
+
+/// Maximum number of media of one answer that become blobs: an answer is one commit.
+const MEDIA_MAX: usize = COMMIT_MAX_BLOBS;
+
+/// Maximum number of bytes of the media of one answer that become blobs; a request holds as many.
+const MEDIA_MAX_BYTES: usize = 64 << 20;
 
 /// Maximum bytes of an id or a name from a provider; a longer one is replaced.
 const NAME_MAX_BYTES: usize = 128;
@@ -24,6 +33,8 @@ pub(super) enum Full {
     Bytes(&'static str, usize),
     /// Limit of parts; no call is made.
     Parts(usize),
+    /// Limit of large media; no call is made.
+    Media(usize),
 }
 
 impl Full {
@@ -31,7 +42,7 @@ impl Full {
     pub(super) const fn reason(self) -> Reason {
         match self {
             Self::Calls(_) => Reason::MaxTurns,
-            Self::Bytes(..) | Self::Parts(_) => Reason::MaxOutput,
+            Self::Bytes(..) | Self::Parts(_) | Self::Media(_) => Reason::MaxOutput,
         }
     }
 }
@@ -42,6 +53,7 @@ impl fmt::Display for Full {
             Self::Calls(most) => write!(f, "{most} tool calls"),
             Self::Bytes(noun, most) => write!(f, "{most} bytes of {noun}"),
             Self::Parts(most) => write!(f, "{most} parts"),
+            Self::Media(most) => write!(f, "{most} media of more than {INLINE_MAX_BYTES} bytes"),
         }
     }
 }
@@ -57,11 +69,14 @@ pub(super) struct Room {
     calls: u32,
     waiting: usize,
     parts: usize,
+    /// Number and bytes of the media that become blobs; `None` in a store without blobs.
+    media: Option<(usize, usize)>,
 }
 
 impl Room {
-    /// Creates the capacity for one answer of a run that has already made `made` calls.
-    pub(super) fn of(limits: &Limits, made: u32) -> Self {
+    /// Creates the capacity for one answer of a run that has already made `made` calls. `has_blobs` says whether large
+    /// media become blobs.
+    pub(super) fn of(limits: &Limits, made: u32, has_blobs: bool) -> Self {
         let mut limits = limits.clone();
         // This process has not checked the configuration that a session keeps.
         limits.text_bytes = limits.text_bytes.min(Limits::TEXT_MAX_BYTES);
@@ -75,6 +90,7 @@ impl Room {
             calls: limits.tool_calls.saturating_sub(made),
             waiting: WAITING_MAX,
             parts: PARTS_MAX,
+            media: has_blobs.then_some((MEDIA_MAX, MEDIA_MAX_BYTES)),
             limits,
         }
     }
@@ -115,6 +131,23 @@ impl Room {
         }
         self.all -= bytes;
         Ok(())
+    }
+
+    /// Accepts a part of this size as JSON, whose medium has `bytes`, if there is capacity for it.
+    pub(super) fn medium(&mut self, json: usize, bytes: usize) -> Result<(), Full> {
+        let Some((count, left)) = self.media.filter(|_| bytes > INLINE_MAX_BYTES) else {
+            return self.json(json);
+        };
+        let (Some(count), Some(left)) = (count.checked_sub(1), left.checked_sub(bytes)) else {
+            return Err(if count == 0 {
+                Full::Media(MEDIA_MAX)
+            } else {
+                Full::Bytes("media", MEDIA_MAX_BYTES)
+            });
+        };
+        self.media = Some((count, left));
+        // The event holds the rest.
+        self.json(json.saturating_sub(bytes.div_ceil(3).saturating_mul(4)))
     }
 
     /// Gives back the capacity of pieces that the whole replaces.
@@ -219,9 +252,9 @@ mod tests {
     fn text_is_cut_at_the_event_size_limit() {
         // The configuration that a session keeps may hold any values.
         let limits = Limits { text_bytes: usize::MAX, answer_bytes: usize::MAX, ..Limits::default() };
-        assert_eq!(Room::of(&limits, 0).limits.text_bytes, Limits::TEXT_MAX_BYTES);
+        assert_eq!(Room::of(&limits, 0, true).limits.text_bytes, Limits::TEXT_MAX_BYTES);
         for unit in ["\u{1}", "\"", "한\u{1}a", "x"] {
-            let mut room = Room::of(&limits, 0);
+            let mut room = Room::of(&limits, 0, true);
             room.text.json = 1000;
             let mut piece = unit.repeat(1001);
             assert!(room.text(&mut piece).is_err());

@@ -1,5 +1,6 @@
 //! Items of an answer, as a run stores them: in the provider's order, without the values of secrets.
 
+use crate::blobs::media_mut;
 use crate::context::ModelContext;
 use crate::runtime::ask::Asked;
 use crate::runtime::driver::Driver;
@@ -161,9 +162,13 @@ impl Driver {
 
     pub(super) fn redacted_part(&self, part: &Part) -> Part {
         let Some(secrets) = &self.handle.runtime().secrets else { return part.clone() };
-        let Ok(json) = RawJson::of(part) else { return part.clone() };
+        let mut part = part.clone();
+        if let Some(media) = media_mut(&mut part) {
+            secrets.redact_media(media);
+        }
+        let Ok(json) = RawJson::of(&part) else { return part };
         let shown = secrets.redact_json(json.clone());
-        if shown == json { part.clone() } else { shown.to().unwrap_or(Part::Other(shown)) }
+        if shown == json { part } else { shown.to().unwrap_or(Part::Other(shown)) }
     }
 
     /// Returns the native form, unless it holds the value of a secret.

@@ -9,6 +9,8 @@ use tokio::time::timeout;
 use crate::runtime::config::ToolPolicy;
 use crate::runtime::plugin::{Plugin, ToolContext};
 use crate::runtime::provider::{ToolMode, ToolSpec};
+use crate::runtime::read_output::{READ_OUTPUT, ReadOutput};
+use agent_core::SessionStore;
 use agent_core::event::{EVENT_MAX_BYTES, ToolOutcome, ToolResult, ToolUse};
 use agent_core::isolated::{called, isolated};
 use agent_core::json::RawJson;
@@ -26,6 +28,8 @@ pub(crate) struct Toolbox {
     specs: Vec<ToolSpec>,
     /// Plugin of each tool, with the plugin's name.
     owners: HashMap<String, (String, Arc<dyn Plugin>)>,
+    /// True if the tool that reads shortened outputs is among them.
+    reads_outputs: bool,
 }
 
 impl Toolbox {
@@ -59,10 +63,32 @@ impl Toolbox {
         toolbox
     }
 
-    /// Returns the tools that the model is offered under these policies, each with its effective mode.
-    pub(crate) fn offered(&self, policies: &Policies) -> Vec<ToolSpec> {
+    /// Adds the tool that reads shortened outputs, if other tools give outputs and none of them has its name.
+    pub(crate) fn with_read_output(mut self) -> Self {
+        if !self.specs.is_empty() && !self.has(READ_OUTPUT) {
+            self.specs.push(ReadOutput::spec());
+            let owner: (_, Arc<dyn Plugin>) = (READ_OUTPUT.to_owned(), Arc::new(ReadOutput));
+            self.owners.insert(READ_OUTPUT.to_owned(), owner);
+            self.reads_outputs = true;
+        }
+        self
+    }
+
+    /// Returns the tools that the model is offered under these policies, each with its effective mode. What they are
+    /// depends on the host and the store, not on the conversation: a model is given the tools before its messages, and a
+    /// change costs the cache of its provider.
+    pub(crate) fn offered(&self, policies: &Policies, store: &dyn SessionStore) -> Vec<ToolSpec> {
         let decided = |spec: &ToolSpec| spec.clone().with_mode(mode(spec, policies));
-        self.specs.iter().map(decided).filter(|spec| spec.mode != ToolMode::Never).collect()
+        let is_offered = |spec: &ToolSpec| {
+            let needs_blobs = self.reads_outputs && spec.name == READ_OUTPUT;
+            spec.mode != ToolMode::Never && !(needs_blobs && store.capabilities().blob_max_bytes == 0)
+        };
+        self.specs.iter().map(decided).filter(is_offered).collect()
+    }
+
+    /// Returns whether the model is offered the tool that reads shortened outputs.
+    pub(crate) fn reads_outputs(&self, policies: &Policies) -> bool {
+        self.reads_outputs && self.mode(READ_OUTPUT, policies) != ToolMode::Never
     }
 
     /// Returns how the calls of a tool are made under these policies.
@@ -99,16 +125,18 @@ impl Toolbox {
             return ToolResult::new(call.call.clone(), ToolOutcome::Denied, text);
         }
         let Some((_, plugin)) = self.owners.get(&call.name) else {
-            let offered = self.offered(policies);
-            let names: Vec<_> = offered.iter().map(|spec| spec.name.as_str()).collect();
+            let offered = context.sessions().map(|sessions| self.offered(policies, &**sessions));
+            let names: Vec<_> = offered.iter().flatten().map(|spec| spec.name.as_str()).collect();
             return failed(call, format!("there is no such tool; there are: {}", names.join(", ")));
         };
+        let most = max_output_bytes(&context);
         let work = isolated(|| plugin.call(&call.name, call.input.clone(), context));
         match timeout(time, work).await {
-            Ok(Some(Ok(output))) if output.get().len() + 512 > EVENT_MAX_BYTES => failed(
+            Ok(Some(Ok(output))) if output.get().len() as u64 > most => failed(
                 call,
                 format!(
-                    "the tool gave {} bytes, more than the {EVENT_MAX_BYTES} that an event holds",
+                    "the tool gave {} bytes, more than the {most} that the store keeps of an output; the call was made, and \
+                     its output is lost",
                     output.get().len()
                 ),
             ),
@@ -130,6 +158,12 @@ impl Toolbox {
             ),
         }
     }
+}
+
+/// Returns the maximum number of bytes of an output: a blob holds a large one, and in a store without blobs the event.
+fn max_output_bytes(context: &ToolContext) -> u64 {
+    let blobs = context.sessions().map_or(0, |sessions| sessions.capabilities().blob_max_bytes);
+    blobs.max(EVENT_MAX_BYTES as u64 - 512)
 }
 
 /// Returns the result of a call that failed with this text.

@@ -73,11 +73,24 @@ impl Known {
 
     /// Returns the positions of known forms in a text, in order and without overlaps.
     pub(super) fn find<'a>(&'a self, text: &'a str) -> impl Iterator<Item = (Range<usize>, &'a SecretName)> {
+        self.find_bytes(text.as_bytes())
+    }
+
+    /// Returns the positions of known forms in bytes of text, in order and without overlaps.
+    pub(super) fn find_bytes<'a>(
+        &'a self,
+        text: &'a [u8],
+    ) -> impl Iterator<Item = (Range<usize>, &'a SecretName)> {
         self.finder.iter().flat_map(move |(finder, names)| {
             finder
                 .find_iter(text)
                 .filter_map(|found| Some((found.range(), names.get(found.pattern().as_usize())?)))
         })
+    }
+
+    /// Returns the number of bytes of the longest form.
+    pub(super) const fn longest(&self) -> usize {
+        self.longest
     }
 
     /// Returns whether a text may contain a document, so that each position must be parsed.

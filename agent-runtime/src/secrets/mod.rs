@@ -41,6 +41,7 @@
 //! # Ok(()) }
 //! ```
 
+mod content;
 mod known;
 mod pieces;
 mod redact;
@@ -48,6 +49,7 @@ mod secret;
 mod store;
 mod tenant;
 
+pub(crate) use content::is_text;
 pub(crate) use pieces::Pieces;
 pub use secret::{Secret, SecretName};
 pub use tenant::{SecretSource, Secrets, TenantSecrets};

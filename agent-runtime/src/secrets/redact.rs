@@ -61,7 +61,7 @@ fn documents<'a>(known: &'a Known, text: &str) -> Vec<(Range<usize>, &'a SecretN
     found
 }
 
-fn shown(name: &SecretName) -> String {
+pub(super) fn shown(name: &SecretName) -> String {
     format!("(secret {name})")
 }
 

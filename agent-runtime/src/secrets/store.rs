@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use crate::blobs::change_media;
 use crate::secrets::tenant::Secrets;
 use agent_core::commit::{Commit, Committed, RunEnd, Step, Trigger};
 use agent_core::event::{EventPayload, NewEvent};
 use agent_core::json::{RawFields, RawJson};
 use agent_core::model::{Actor, Attributes, Failure, PendingAction};
-use agent_core::store::SessionStoreWrapper;
+use agent_core::store::{PutBlob, SessionStoreWrapper};
 use agent_core::{Error, ErrorKind, Result, SessionStore, Storage};
 
 /// Session store, and the secrets that are redacted from its writes.
@@ -22,6 +23,10 @@ struct Hiding {
 
 impl Secrets {
     /// Returns the same stores, whose writes to sessions have every value that was given out redacted.
+    ///
+    /// This includes media that are text. A [blob](agent_core::SessionStore::put_blob) that is text and holds a value is
+    /// refused as `InvalidInput`, because its name is the hash of its bytes; a blob with a zero among its first 8 KiB is
+    /// no text. [`Conversation::put_media`](crate::Conversation::put_media) redacts text before it computes the hash.
     ///
     /// Existing handles to the stores are not affected. An agent with secrets does this itself.
     ///
@@ -87,6 +92,9 @@ fn consistent(original: &RawJson, hidden: RawJson) -> RawJson {
 
 impl Hiding {
     fn event(&self, mut event: NewEvent) -> NewEvent {
+        if let Some(hidden) = change_media(&event, |media| self.secrets.redact_media(media)) {
+            event.payload = consistent(&event.payload, hidden);
+        }
         if let Some(hidden) = self.secrets.hidden_in(&event.payload, 0) {
             // The outer keys of a known type belong to its format; those of any other type are text of an author.
             event.payload = match EventPayload::parse(&event.kind, &event.payload) {
@@ -198,5 +206,13 @@ impl SessionStoreWrapper for Hiding {
         let steps = Arc::unwrap_or_clone(commit.steps).into_iter().map(|step| self.step(step));
         commit.steps = Arc::new(steps.collect::<Result<_>>()?);
         self.store.commit(commit).await
+    }
+
+    /// Refuses text with a value: its name is the hash of the bytes, so that they cannot be changed here.
+    async fn put_blob(&self, mut put: PutBlob) -> Result<()> {
+        if !self.secrets.given().is_empty() {
+            put.content = self.secrets.guarded(put.session, put.blob.name, put.content);
+        }
+        self.store.put_blob(put).await
     }
 }

@@ -78,7 +78,7 @@ async fn check_first(chat: &Conversation, models: &[ScriptedProvider; 2], when: 
     let request = one.last().unwrap();
     assert_eq!((request.system.as_deref(), request.max_tokens), (Some("Be brief."), Some(100)), "{when}");
     let offered: Vec<_> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
-    assert_eq!(offered, ["look"], "{when}");
+    assert_eq!(offered, ["look", "read_output"], "{when}");
     assert!(request.messages.len() > 2, "{when}: all of the conversation");
     assert_eq!(chat.refresh().await.unwrap().attributes.references["provider"], "one", "{when}");
 }

@@ -246,7 +246,7 @@ async fn tools_are_allowed_asked_for_or_denied_by_policy(site: Site) {
     let (text, _) = read(chat.prompt("go").await.unwrap()).await;
     assert_eq!(text, "done", "{name}: it waits for nobody");
     let offered: Vec<_> = model.requests()[0].tools.iter().map(|tool| tool.name.clone()).collect();
-    assert_eq!(offered, ["delete", "ask_person"], "{name}");
+    assert_eq!(offered, ["delete", "ask_person", "read_output"], "{name}");
     let outcomes: Vec<_> = calls(&chat).await.iter().map(|(_, results)| results[0].outcome).collect();
     assert_eq!(outcomes, [ToolOutcome::Denied, ToolOutcome::Ok], "{name}");
     assert_eq!(tools.0.load(Ordering::SeqCst), 1, "{name}: the denied one did not run");

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::common::{Faulty, agent_with, log, read};
+use crate::common::{Faulty, NoBlobs, agent_with, log, read};
 use crate::provider_rules;
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
@@ -348,10 +348,10 @@ impl Summarizer for Failing {
     }
 }
 
-/// An output whose stored form does not fit in an event fails its call, and not the run.
+/// In a store without blobs, an output whose stored form does not fit in an event fails its call, and not the run.
 #[tokio::test]
 async fn an_output_that_does_not_fit_fails_its_call() {
-    let storage = Storage::from(MemoryStore::new());
+    let storage = NoBlobs::storage();
     let calls = Turn::new().call("c", "quotes", RawJson::empty_object());
     let model = ScriptedProvider::new([calls, Turn::new().text("done")]);
     let agent = agent_with(&storage, model.clone(), Config::default(), [Arc::new(Quotes) as _]);

@@ -24,6 +24,7 @@ mod frozen_config;
 mod functions;
 mod human_in_the_loop;
 mod input_queue;
+mod large_content;
 mod long_runs;
 mod manager;
 mod media;

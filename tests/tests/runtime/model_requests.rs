@@ -50,7 +50,7 @@ async fn options_of_the_configuration_reach_the_model() {
     for request in requests {
         assert_eq!(request.effort, Some(Effort::High));
         assert_eq!(request.output_schema.unwrap().get(), SCHEMA);
-        assert_eq!(request.tools.len(), 1);
+        assert_eq!(request.tools.len(), 2, "its own, and the one that reads outputs");
     }
     // Without options a request has none.
     let model = called_once();

@@ -159,7 +159,7 @@ async fn timer_tool_waits_for_consent_if_required(site: Site) {
         assert_eq!(chat.refresh().await.unwrap().timers.len(), timers, "{name}");
     }
     let offered: Vec<_> = model.requests()[0].tools.iter().map(|tool| tool.name.clone()).collect();
-    assert_eq!(offered, ["schedule_timer", "cancel_timer"], "{name}");
+    assert_eq!(offered, ["schedule_timer", "cancel_timer", "read_output"], "{name}");
     assert_eq!(children(&storage, chat.id()).await, [], "{name}");
     check_log(&chat).await;
 }

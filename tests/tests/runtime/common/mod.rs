@@ -11,11 +11,12 @@ use agent_core::event::{Event, EventPayload, ToolResult, ToolUse};
 use agent_core::model::Workspace;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::store::{
-    ContentHash, EventPage, LeaseStatus, Page, ReadEvents, SessionQuery, SessionStoreWrapper, WorkspaceQuery,
+    Capabilities, ContentHash, EventPage, LeaseStatus, Page, PutBlob, ReadEvents, SessionQuery,
+    SessionStoreWrapper, WorkspaceQuery, blobs_unsupported,
 };
 use agent_core::{
-    DeviceId, Epoch, Error, ErrorKind, Result, Revision, Seq, SessionId, SessionStore, SessionStoreExt,
-    Storage, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait,
+    DeviceId, Epoch, Error, ErrorKind, MemoryStore, Result, Revision, Seq, SessionId, SessionStore,
+    SessionStoreExt, Storage, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait,
 };
 use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, Conversation, LlmProvider, Plugin, Queued, Run, RunError, RunReport,
@@ -153,6 +154,33 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(mut holds: impl FnMut()
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     panic!("it never came to hold");
+}
+
+/// A store in memory that keeps no blobs.
+#[derive(Debug, Default)]
+pub(crate) struct NoBlobs(MemoryStore);
+
+impl NoBlobs {
+    pub(crate) fn storage() -> Storage {
+        let store = MemoryStore::new();
+        let under: Storage = store.clone().into();
+        Storage::new(under.workspaces, Arc::new(Self(store)), under.bindings)
+    }
+}
+
+#[async_trait]
+impl SessionStoreWrapper for NoBlobs {
+    fn inner(&self) -> &dyn SessionStore {
+        &self.0
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities().with_blobs(0)
+    }
+
+    async fn put_blob(&self, put: PutBlob) -> Result<()> {
+        Err(blobs_unsupported(Some(put.session)))
+    }
 }
 
 /// Stores that fail, or call a holder dead, when they are told to.

@@ -1,0 +1,237 @@
+//! Redaction of content that is stored as bytes: media and blobs.
+
+use agent_core::event::{Media, MediaSource};
+use agent_core::store::BlobStream;
+use agent_core::{BlobName, Error, Result, SessionId};
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+
+use crate::secrets::redact::shown;
+use crate::secrets::secret::SecretName;
+use crate::secrets::tenant::Secrets;
+
+/// Number of first bytes that say whether content is text: binary formats have a zero among them.
+const SNIFFED_BYTES: usize = 8 << 10;
+
+/// Returns whether content of a media type is text, in which values are found and can be replaced.
+pub(crate) fn is_text(media_type: &str) -> bool {
+    let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let Some((kind, subtype)) = essence.split_once('/') else { return false };
+    const TEXTS: [&str; 14] = [
+        "json",
+        "ndjson",
+        "jsonl",
+        "json-seq",
+        "xml",
+        "yaml",
+        "toml",
+        "csv",
+        "sql",
+        "graphql",
+        "javascript",
+        "ecmascript",
+        "sh",
+        "x-www-form-urlencoded",
+    ];
+    let (name, suffix) = subtype.rsplit_once('+').unwrap_or((subtype, ""));
+    let is_known = |word: &str| {
+        TEXTS.contains(&word) || word.strip_prefix("x-").is_some_and(|word| TEXTS.contains(&word))
+    };
+    kind == "text" || is_known(suffix) || (kind == "application" && is_known(name))
+}
+
+/// Content of which the end is held back, because a value may continue in the next piece.
+#[derive(Debug, Default)]
+struct Overlap {
+    held: Vec<u8>,
+}
+
+impl Overlap {
+    /// Takes the next piece, or the end of the content; returns what comes before the held part, with values replaced.
+    /// Calls `found` for each value.
+    fn push(
+        &mut self,
+        secrets: &Secrets,
+        piece: Option<&[u8]>,
+        mut found: impl FnMut(&SecretName) -> Result<()>,
+    ) -> Result<Bytes> {
+        let known = secrets.given();
+        self.held.extend_from_slice(piece.unwrap_or_default());
+        // A value that begins before this place is there to its end.
+        let until = match piece {
+            Some(_) => self.held.len().saturating_sub(known.longest().saturating_sub(1)),
+            None => self.held.len(),
+        };
+        let (mut out, mut done) = (Vec::with_capacity(until), 0);
+        for (at, name) in known.find_bytes(&self.held).take_while(|(at, _)| at.start < until) {
+            found(name)?;
+            out.extend_from_slice(&self.held[done..at.start]);
+            out.extend_from_slice(shown(name).as_bytes());
+            done = at.end;
+        }
+        let until = until.max(done);
+        out.extend_from_slice(&self.held[done..until]);
+        self.held.drain(..until);
+        Ok(out.into())
+    }
+}
+
+impl Secrets {
+    /// Returns bytes of text with the name of the secret in place of each value.
+    pub(crate) fn redact_bytes(&self, bytes: &[u8]) -> Option<Bytes> {
+        let is_found = self.given().find_bytes(bytes).next().is_some();
+        if !is_found {
+            return None;
+        }
+        Overlap { held: bytes.to_vec() }.push(self, None, |_| Ok(())).ok()
+    }
+
+    /// Redacts the inline bytes of a medium that is text. Returns whether it held a value.
+    pub(crate) fn redact_media(&self, media: &mut Media) -> bool {
+        let MediaSource::Inline(bytes) = &media.source else { return false };
+        let Some(redacted) = is_text(&media.media_type).then(|| self.redact_bytes(bytes)).flatten() else {
+            return false;
+        };
+        media.source = MediaSource::Inline((&*redacted).into());
+        true
+    }
+
+    /// Returns the content of a text with the name of the secret in place of each value, also of one that is divided
+    /// between pieces. Holds as much of the content as the longest value has.
+    pub(crate) fn redact_stream(&self, content: BlobStream) -> BlobStream {
+        changed(content, self.clone(), |secrets, overlap, piece| overlap.push(secrets, piece, |_| Ok(())))
+    }
+
+    /// Returns the unchanged content, which ends with an error in place of a value if it is text.
+    pub(super) fn guarded(&self, session: SessionId, blob: BlobName, content: BlobStream) -> BlobStream {
+        let (mut is_text, mut first) = (None, Vec::new());
+        changed(content, self.clone(), move |secrets, overlap, piece| {
+            let piece = match is_text {
+                Some(false) => return Ok(Bytes::copy_from_slice(piece.unwrap_or_default())),
+                Some(true) => piece,
+                None => {
+                    first.extend_from_slice(piece.unwrap_or_default());
+                    if piece.is_some() && first.len() < SNIFFED_BYTES {
+                        return Ok(Bytes::new());
+                    }
+                    let sniffed = &first[..first.len().min(SNIFFED_BYTES)];
+                    is_text = Some(!sniffed.contains(&0));
+                    if is_text == Some(false) {
+                        return Ok(std::mem::take(&mut first).into());
+                    }
+                    overlap.held = std::mem::take(&mut first);
+                    piece.map(|_| &[][..])
+                }
+            };
+            let refuse = |name: &SecretName| {
+                Err(Error::invalid(format!(
+                    "blob {blob} of session {session} is text with the value of secret {name}; redact it before its hash is \
+                     computed, as Conversation::put_media_stream does"
+                )))
+            };
+            overlap.push(secrets, piece, refuse)
+        })
+    }
+}
+
+/// Returns the content as `change` returns it piece by piece; it is called with `None` at the end.
+fn changed(
+    content: BlobStream,
+    secrets: Secrets,
+    mut change: impl FnMut(&Secrets, &mut Overlap, Option<&[u8]>) -> Result<Bytes> + Send + 'static,
+) -> BlobStream {
+    let mut overlap = Overlap::default();
+    let pieces = content.map(|piece| piece.map(Some)).chain(stream::iter([Ok(None)]));
+    let changed = pieces.map(move |piece| change(&secrets, &mut overlap, piece?.as_deref()));
+    changed.try_filter(|piece| std::future::ready(!piece.is_empty())).boxed()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use agent_core::WorkspaceId;
+    use futures::FutureExt;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::secrets::Secret;
+
+    fn secrets() -> Secrets {
+        let values =
+            [("a", "correct horse"), ("b", "correct horse battery"), ("c", "\u{1f511}-key-\u{1f511}")];
+        let values = values.map(|(name, value)| (name.parse().unwrap(), Secret::new(value).unwrap()));
+        let names: Vec<SecretName> = values.iter().map(|(name, _)| Clone::clone(name)).collect();
+        let secrets = Secrets::new(BTreeMap::from(values));
+        for name in &names {
+            secrets.reveal(WorkspaceId::DEFAULT, name).now_or_never().unwrap().unwrap();
+        }
+        secrets
+    }
+
+    fn pieces(text: &[u8], size: usize) -> BlobStream {
+        let pieces: Vec<_> = text.chunks(size).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+        stream::iter(pieces).boxed()
+    }
+
+    fn read(content: BlobStream) -> Result<Vec<u8>> {
+        let pieces: Vec<_> = content.try_collect::<Vec<_>>().now_or_never().unwrap()?;
+        Ok(pieces.concat())
+    }
+
+    #[test]
+    fn text_types_are_recognized() {
+        for text in [
+            "text/plain",
+            "TEXT/CSV; charset=utf-8",
+            "application/json",
+            "application/problem+json",
+            "image/svg+xml",
+            "application/x-ndjson",
+            "application/xml",
+        ] {
+            assert!(is_text(text), "{text}");
+        }
+        for other in
+            ["image/png", "application/pdf", "application/zip", "audio/mpeg", "x", "application/octet-stream"]
+        {
+            assert!(!is_text(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn binary_content_with_a_value_passes() {
+        let (secrets, session) = (secrets(), agent_core::clock::Effects::default().new_session_id());
+        let guard =
+            |content: &[u8]| read(secrets.guarded(session, BlobName::of(content), pieces(content, 7)));
+        let binary = b"\x89PNG\r\n\0correct horse".to_vec();
+        assert_eq!(guard(&binary).unwrap(), binary);
+        let error = guard(b"this is the correct horse").unwrap_err().to_string();
+        assert!(error.contains("secret a") && !error.contains("correct horse"), "{error}");
+        let long = [vec![b'x'; 3 * SNIFFED_BYTES], b"correct horse battery".to_vec()].concat();
+        assert!(guard(&long).is_err());
+        assert_eq!(guard(&long[..long.len() - 9]).unwrap(), &long[..long.len() - 9], "{}", "correct hor");
+        assert_eq!(guard(b"").unwrap(), b"");
+    }
+
+    proptest! {
+        /// However content is divided, it is redacted as a whole text is.
+        #[test]
+        fn division_of_content_does_not_matter(
+            parts in proptest::collection::vec(
+                prop_oneof![Just("correct horse".to_owned()), Just("correct horse battery".to_owned()),
+                    Just("\u{1f511}-key-\u{1f511}".to_owned()), Just("correct ".to_owned()), ".{0,12}"],
+                0..12,
+            ),
+            size in 1_usize..50,
+        ) {
+            let (secrets, text) = (secrets(), parts.concat());
+            let whole = secrets.redact(&text).into_owned();
+            let divided = read(secrets.redact_stream(pieces(text.as_bytes(), size))).unwrap();
+            prop_assert_eq!(String::from_utf8(divided).unwrap(), whole.clone());
+            let bytes = secrets.redact_bytes(text.as_bytes()).map_or(text, |bytes| String::from_utf8(bytes.to_vec()).unwrap());
+            prop_assert_eq!(bytes, whole);
+        }
+    }
+}
