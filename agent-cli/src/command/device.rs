@@ -70,7 +70,7 @@ impl DeviceCommand {
                 if let Some(next) = next {
                     site.out.note(&format!("(more rows: --after '{next}')"));
                 }
-                super::session::named(site, &page.damaged)
+                super::site::named(site, &page.damaged)
             }
             Self::Bind { name, workspace } => {
                 site.manager.bind(&name, workspace).await?;

@@ -8,8 +8,7 @@ use futures::TryStreamExt;
 use serde_json::json;
 
 use super::output::{damage, put_bytes};
-use super::session::named;
-use super::site::Site;
+use super::site::{Site, named};
 use crate::failure::Failure;
 use crate::files;
 

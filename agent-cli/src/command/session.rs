@@ -11,7 +11,7 @@ use agent_core::json::{RawFields, RawJson};
 use agent_core::model::Patch;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::state::SessionState;
-use agent_core::store::{Cursor, Damaged, SessionQuery};
+use agent_core::store::{Cursor, SessionQuery};
 use agent_core::{Error, ErrorKind, Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId};
 use bytes::Bytes;
 use clap::Subcommand;
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::consent::Consent;
 use super::files;
 use super::output::{damage, line, page_of, put_bytes, raw};
-use super::site::Site;
+use super::site::{Site, named};
 use super::tenants::AllTenants;
 use crate::bounded::DOCUMENT_MAX;
 use crate::chat::counted;
@@ -522,18 +522,6 @@ async fn salvage(
         ));
     }
     Err(Failure::incomplete(text))
-}
-
-/// Prints the objects that a list could not read, and returns an error if there is any.
-pub(super) fn named(site: &Site<'_>, damaged: &[Damaged]) -> Result<(), Failure> {
-    damaged.iter().for_each(|damage| site.out.note(&format!("damaged: {damage}")));
-    match damaged.len() {
-        0 => Ok(()),
-        count => Err(Failure::incomplete(format!(
-            "skipped {} (listed above); run `chat verify` for details",
-            counted(count as u64, "damaged object")
-        ))),
-    }
 }
 
 /// Returns JSON of the library as fields.

@@ -2,10 +2,12 @@
 
 use agent_admin::audit::audited;
 use agent_core::clock::Effects;
+use agent_core::store::Damaged;
 use agent_core::{Backend, Storage, TenantId};
 use agent_runtime::WorkspaceManager;
 
 use crate::args::Args;
+use crate::chat::counted;
 use crate::command::output::Out;
 use crate::failure::Failure;
 
@@ -29,5 +31,17 @@ impl<'a> Site<'a> {
         let storage = audited(&store.tenant(tenant), &effects, args.actor()?);
         let manager = WorkspaceManager::new(storage.clone(), effects.clone());
         Ok(Self { args, storage, effects, manager, out })
+    }
+}
+
+/// Prints the objects that a list could not read, and returns an error if there is any.
+pub(super) fn named(site: &Site<'_>, damaged: &[Damaged]) -> Result<(), Failure> {
+    damaged.iter().for_each(|damage| site.out.note(&format!("damaged: {damage}")));
+    match damaged.len() {
+        0 => Ok(()),
+        count => Err(Failure::incomplete(format!(
+            "skipped {} (listed above); run `chat verify` for details",
+            counted(count as u64, "damaged object")
+        ))),
     }
 }

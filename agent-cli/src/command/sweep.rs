@@ -127,7 +127,7 @@ impl Sweep {
             counted(report.examined, "session"),
             changed.len()
         ));
-        super::session::named(site, &report.damaged)
+        super::site::named(site, &report.damaged)
     }
 }
 

@@ -189,7 +189,7 @@ async fn list(site: &Site<'_>, all: bool, limit: usize, after: Option<Cursor>) -
     if let Some(next) = next {
         site.out.note(&format!("(more rows: --after '{next}')"));
     }
-    super::session::named(site, &page.damaged)
+    super::site::named(site, &page.damaged)
 }
 
 async fn show(site: &Site<'_>, id: WorkspaceId) -> Result<(), Failure> {
@@ -246,7 +246,7 @@ async fn gc(site: &Site<'_>, days: u64, dry_run: bool, watch: u64) -> Result<(),
         tense("deleted", dry_run),
         report.retained.len()
     ));
-    super::session::named(site, &report.damaged)
+    super::site::named(site, &report.damaged)
 }
 
 /// Returns the rows of the table of `workspace gc`.

@@ -73,9 +73,16 @@ fn run(sync: Sync, needs: &[Needs]) -> Vec<std::result::Result<(), String>> {
 /// The store passes what the public suite asks of one whose power goes and whose calls fail.
 #[test]
 fn store_passes_the_power_and_fault_clauses() {
-    let needs = [Needs::PowerLoss, Needs::Faults, Needs::TenantPowerLoss, Needs::TenantFaults];
+    let needs = [
+        Needs::PowerLoss,
+        Needs::Faults,
+        Needs::TenantPowerLoss,
+        Needs::TenantFaults,
+        Needs::BlobPowerLoss,
+        Needs::BlobFaults,
+    ];
     let results = run(Sync::Full, &needs);
-    assert!(results.len() >= 4);
+    assert!(results.len() >= needs.len());
     for result in results {
         result.unwrap_or_else(|report| panic!("{report}"));
     }
