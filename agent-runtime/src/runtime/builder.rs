@@ -162,7 +162,7 @@ impl AgentBuilder {
     ///     .with_session_store(records.sessions.clone())
     ///     .with_binding_store(devices.bindings.clone())
     ///     .build()?;
-    /// assert!(Arc::ptr_eq(&agent.storage().sessions, &records.sessions));
+    /// assert!(Arc::ptr_eq(&agent.storage().workspaces, &records.workspaces));
     /// # Ok::<(), agent_core::Error>(())
     /// ```
     #[must_use]

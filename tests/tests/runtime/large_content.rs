@@ -567,6 +567,7 @@ async fn death_at_any_step_leaves_nothing_wrong(site: Site) {
             }
             check_log(&chat).await;
             if !is_dead {
+                assert!(step > 8, "{store}: it died at each of the {step} calls before");
                 break;
             }
         }
