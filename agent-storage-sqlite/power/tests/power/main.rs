@@ -85,10 +85,10 @@ async fn steps_on(life: &Life, disk: &Disk, moment: Moment, kept: &BTreeSet<(usi
 /// Of the moments between two marks, if there are many, the first, the last and some on the way: the pages of a chunk
 /// of a blob are all alike.
 pub(crate) fn thinned(moments: Vec<Moment>) -> Vec<Moment> {
-    const ENDS: usize = 20;
+    const ENDS: usize = 12;
     let spans = moments.chunk_by(|one, other| one.mark == other.mark);
     let thin = |span: &[Moment]| {
-        let is_kept = |n: usize| n < ENDS || n + ENDS >= span.len() || n.is_multiple_of(10);
+        let is_kept = |n: usize| n < ENDS || n + ENDS >= span.len() || n.is_multiple_of(24);
         span.iter().enumerate().filter(|(n, _)| is_kept(*n)).map(|(_, moment)| *moment).collect::<Vec<_>>()
     };
     spans.flat_map(thin).collect()
