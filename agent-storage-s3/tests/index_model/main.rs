@@ -41,7 +41,11 @@ fn every_interleaving_is_listed_rightly() {
 fn all_at_once_keeps_the_invariants() {
     for (course, writers, lists) in Course::ALL {
         check(*course, Budget { lost: 2, ..Budget::WRITERS }, 2 * writers);
-        check(*course, Budget { lost: 1, kills: 1, ..Budget::LISTS }, 2 * lists);
+        // A purge beside a list is looked at above; here it alone would take as long as all others.
+        if *course != Course::Purge {
+            check(*course, Budget { deletes: 1, ..Budget::LISTS }, 2 * lists);
+            check(*course, Budget { lost: 1, kills: 1, ..Budget::LISTS }, 2 * lists);
+        }
     }
 }
 

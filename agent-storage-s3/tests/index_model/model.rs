@@ -88,8 +88,12 @@ pub(crate) enum Course {
 
 impl Course {
     /// Each course, and how many states it has at least, without a list and with one.
-    pub(crate) const ALL: &[(Self, usize, usize)] =
-        &[(Self::Lists, 1000, 1000), (Self::Work, 1000, 1000), (Self::Creation, 1000, 1000), (Self::Purge, 1000, 1000)];
+    pub(crate) const ALL: &[(Self, usize, usize)] = &[
+        (Self::Lists, 100_000, 500_000),
+        (Self::Work, 20_000, 100_000),
+        (Self::Creation, 20_000, 100_000),
+        (Self::Purge, 200_000, 600_000),
+    ];
 
     /// What each writer does, in order. The first one's clock shows minute 1, the second one's minute 2.
     fn wanted(self, w: usize) -> &'static [Op] {
@@ -188,10 +192,18 @@ impl Commit {
     }
 
     /// The commit after this one (`None`: the first), if it is allowed.
-    fn next(before: Option<&Self>, op: Op, writer: usize, slot: u8, course: Course, fault: Fault) -> Option<Self> {
+    fn next(
+        before: Option<&Self>,
+        op: Op,
+        writer: usize,
+        slot: u8,
+        course: Course,
+        fault: Fault,
+    ) -> Option<Self> {
         let clock = u8::try_from(writer).unwrap() + 1;
         let Some(before) = before else {
-            let created = Self { op, writer, active: clock, hidden: false, running: false, due: false, keys: vec![] };
+            let created =
+                Self { op, writer, active: clock, hidden: false, running: false, due: false, keys: vec![] };
             return (op == Op::Create).then(|| created.with_keys(&[], slot, course, fault));
         };
         let allowed = match op {
@@ -660,7 +672,8 @@ impl Model for Index {
         if self.course != Course::Creation {
             // Made long ago, so that the keys say minute 0.
             let (op, writer) = (Op::Create, 2);
-            let rests = Commit { op, writer, active: 0, hidden: false, running: false, due: false, keys: vec![] };
+            let rests =
+                Commit { op, writer, active: 0, hidden: false, running: false, due: false, keys: vec![] };
             slots.push(rests.with_keys(&[], 0, self.course, Fault::None));
         }
         let keys = slots.iter().flat_map(|commit| commit.keys.iter().copied()).collect();
@@ -884,7 +897,8 @@ impl Model for Index {
             }),
             // That these happen shows that the model explores what it is there for.
             Property::sometimes("a key is left by a writer that was killed", |model, state: &State| {
-                model.budget.kills == 0 || state.kills == 0 && state.keys.iter().any(|key| key.slot == state.count())
+                model.budget.kills == 0
+                    || state.kills == 0 && state.keys.iter().any(|key| key.slot == state.count())
             }),
             Property::sometimes("a late key lies beside the one in force", |_, state: &State| {
                 state.delayed == 0 && state.late.is_empty() && state.keys.len() > 1
