@@ -7,8 +7,10 @@ use stateright::{Model, Property};
 /// A slot's number: the number of the first event of its commit, and zero for the first commit.
 type Slot = u8;
 
-/// A window closes at so many events; 64 in the real thing.
-const WINDOW: u8 = 3;
+/// A small window closes at so many events; 8 in the real thing.
+const SMALL: u8 = 2;
+/// A big window closes with the small one that brings it to so many events; 64 in the real thing.
+const BIG: u8 = 4;
 /// Requests or answers that may get lost.
 const LOST: u8 = 2;
 /// Requests that are given up and land whenever they like, or never.
@@ -36,6 +38,10 @@ pub(crate) enum Fault {
     RefusedByCache,
     /// A slot that closes a window is emptied like any other.
     ClosersEmptied,
+    /// A slot that closes a small window is emptied like any other, also while the big one is open.
+    SmallClosersEmptied,
+    /// A commit that closes a small window carries that alone, and names what lies before the big one.
+    CloserCarriesSmall,
 }
 
 impl Fault {
@@ -51,6 +57,8 @@ impl Fault {
         (Self::UnknownIsLanded, ONE_CHAIN),
         (Self::RefusedByCache, REFUSED_RIGHTLY),
         (Self::ClosersEmptied, READABLE),
+        (Self::SmallClosersEmptied, READABLE),
+        (Self::CloserCarriesSmall, READABLE),
     ];
 }
 
@@ -116,9 +124,13 @@ pub(crate) struct Object {
     epoch: u8,
     /// The commits so far, as the record remembers them.
     known: Vec<(Op, u8)>,
-    /// The first event that it carries, and the slot that closed the window before.
+    /// The first event that it carries, and the slot that has those before.
     window: u8,
     previous: Option<Slot>,
+    /// The first event of its small and of its big window, and the slots that closed those before. The object itself says
+    /// that of the one which it carries; of the other its writer knows it from `previous`, which it keeps or fetches.
+    small: (u8, Option<Slot>),
+    big: (u8, Option<Slot>),
     emptied: bool,
 }
 
@@ -135,6 +147,8 @@ impl Object {
             known: vec![(Op::Create, 0)],
             window: 1,
             previous: None,
+            small: (1, None),
+            big: (1, None),
             emptied: false,
         }
     }
@@ -144,24 +158,50 @@ impl Object {
     }
 
     fn closes(&self) -> bool {
-        self.last + 1 - self.window >= WINDOW
+        self.last + 1 - self.small.0 >= SMALL
     }
 
-    fn next(&self, op: Op, attempt: u8) -> Self {
+    fn closes_big(&self) -> bool {
+        self.closes() && self.last + 1 - self.big.0 >= BIG
+    }
+
+    /// Whether all before it is there without the slots that may be emptied: while the newest one is `newest`, it stays.
+    fn stays(&self, newest: &Self, fault: Fault) -> bool {
+        let open = newest.small.0 <= self.last;
+        let closer = match fault {
+            Fault::ClosersEmptied => false,
+            Fault::SmallClosersEmptied => self.closes_big(),
+            _ => self.closes_big() || self.closes() && newest.big.0 <= self.last,
+        };
+        self.slot == 0 || open || closer
+    }
+
+    fn next(&self, op: Op, attempt: u8, fault: Fault) -> Self {
         let first = self.last + 1;
         let mut known = self.known.clone();
         known.push((op, attempt));
+        let last = self.last + op.size();
+        let small = if self.closes() { (first, Some(self.slot)) } else { self.small };
+        let big = if self.closes_big() { (first, Some(self.slot)) } else { self.big };
+        let closes = last + 1 - small.0 >= SMALL;
+        let (window, previous) = match fault {
+            Fault::CloserCarriesSmall if closes => (small.0, big.1),
+            _ if closes => big,
+            _ => small,
+        };
         Self {
             slot: first,
             op,
             attempt,
             after: self.slot,
             first,
-            last: self.last + op.size(),
+            last,
             epoch: if op == Op::TakeOver { 2 } else { self.epoch },
             known,
-            window: if self.closes() { first } else { self.window },
-            previous: if self.closes() { Some(self.slot) } else { self.previous },
+            window,
+            previous,
+            small,
+            big,
             emptied: false,
         }
     }
@@ -279,7 +319,7 @@ impl Protocol {
         if head.deleted() || fenced || conflict {
             return Planned::Refused;
         }
-        Planned::Write(head.next(op, attempt))
+        Planned::Write(head.next(op, attempt, self.fault))
     }
 
     /// Whether the collector or the purger may empty a slot.
@@ -291,8 +331,7 @@ impl Protocol {
         if newest.deleted() {
             return self.fault != Fault::OldSlotsDeleted;
         }
-        let kept = object.closes() && self.fault != Fault::ClosersEmptied;
-        let closed = newest.window > object.last;
+        let stays = object.stays(newest, self.fault);
         if self.fault == Fault::OldSlotsDeleted {
             // What "older than a day, by the server's clock" and "a head older than an hour is listed again" come to:
             // whoever rests knows better by now. Whoever had looked already and was about to send does not rest.
@@ -300,9 +339,23 @@ impl Protocol {
                 writer.phase == Phase::Idle
                     && writer.head.as_ref().is_some_and(|head| head.last < object.first)
             };
-            return slot != 0 && closed && !kept && !state.writers.iter().any(stale);
+            return !stays && !state.writers.iter().any(stale);
         }
-        slot != 0 && closed && !kept
+        !stays
+    }
+
+    /// Whether the events up to an object's last are found from it.
+    fn readable<'a>(&self, state: &'a State, mut object: &'a Object) -> bool {
+        loop {
+            match object.previous {
+                _ if object.emptied => return false,
+                None => return object.window == 1,
+                Some(slot) => match state.store.get(&slot) {
+                    Some(before) if before.last + 1 == object.window => object = before,
+                    _ => return false,
+                },
+            }
+        }
     }
 
     fn finish(&self, state: &mut State, w: usize, told: Told) {
@@ -570,21 +623,14 @@ impl Model for Protocol {
                     .windows(2)
                     .all(|pair| pair[1].after == pair[0].slot && pair[1].first == pair[0].last + 1)
             }),
-            Property::always(READABLE, |_, state: &State| {
-                let mut object = state.newest();
-                if object.deleted() {
-                    return true;
-                }
-                loop {
-                    match object.previous {
-                        _ if object.emptied => return false,
-                        None => return object.window == 1,
-                        Some(slot) => match state.store.get(&slot) {
-                            Some(before) if before.last + 1 == object.window => object = before,
-                            _ => return false,
-                        },
-                    }
-                }
+            Property::always(READABLE, |model, state: &State| {
+                let newest = state.newest();
+                let whole = state.store.values().all(|object| !object.emptied);
+                // From the newest, from all that stay, and from any if none was emptied.
+                let reads = |object: &&Object| whole || object.stays(newest, Fault::None);
+                newest.deleted()
+                    || model.readable(state, newest)
+                        && state.store.values().filter(reads).all(|object| model.readable(state, object))
             }),
             Property::always(FINISHED, |model, state: &State| {
                 let mut actions = Vec::new();
