@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::time::Duration;
 
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
@@ -182,19 +183,20 @@ fn large_files_show_progress_on_a_terminal_only() {
     unlockpt(&terminal).unwrap();
     let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
     let shown = fs::OpenOptions::new().read(true).write(true).open(name).unwrap();
-    let reader = std::thread::spawn(move || {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
         let (mut terminal, mut text, mut piece) = (fs::File::from(terminal), Vec::new(), [0; 4096]);
         // It ends with an error when no process has the terminal open.
         while let Ok(read @ 1..) = terminal.read(&mut piece) {
             text.extend_from_slice(&piece[..read]);
         }
-        String::from_utf8(text).unwrap()
+        let _ = sender.send(String::from_utf8(text).unwrap());
     });
     let mut command = site.command(&put);
     let status = command.stderr(shown).stdout(std::process::Stdio::null()).status().unwrap();
     drop(command);
     assert!(status.success());
-    let text = reader.join().unwrap();
+    let text = receiver.recv_timeout(Duration::from_secs(60)).expect("the end of the terminal's output");
     assert!(
         text.contains("reading [") && text.contains("storing [") && text.contains(" of 20 MiB"),
         "{text:?}"
