@@ -46,12 +46,18 @@ impl Attachments {
             return Err(format!("cannot attach {}: the file is empty", path.display()));
         }
         let guess = mime_guess::from_path(path).first_or_octet_stream();
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        // A message refuses a name with control characters.
+        let name = path.file_name().map(|name| name.to_string_lossy().replace(char::is_control, "\u{fffd}"));
         let attached = Attached { content, media_type: guess.essence_str().to_owned(), name };
         let info = attached.content.info;
         let shown = attached.part(Media::blob(&attached.media_type, info.name, info.bytes));
         self.0.push(attached);
         Ok(shown.text_view("").map(std::borrow::Cow::into_owned).unwrap_or_default())
+    }
+
+    /// Returns whether no file is attached.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Removes all files. Returns their number.
@@ -124,6 +130,11 @@ mod tests {
         std::fs::write(&cat, b"\x89GIF").unwrap();
         assert!(files.message(&chat, "And this?").await.is_err());
         assert_eq!(files.clear(), 2);
+        let odd = file("ev\x1b[31mil.png", b"\x89PNG");
+        assert_eq!(files.add(&odd).await.unwrap(), "[image ev\u{fffd}[31mil.png, image/png, 4 bytes]");
+        let sent = files.message(&chat, "odd").await.unwrap();
+        chat.prompt(sent).await.unwrap().finish().await.unwrap();
+        assert_eq!(files.clear(), 1);
         assert_eq!(files.message(&chat, "and now?").await.unwrap(), Message::new("and now?"));
     }
 

@@ -228,7 +228,7 @@ impl Chat {
         let actor = Actor::named(Role::User, self.place.device.as_str()).unwrap_or(Actor::USER);
         let message = match self.attachments.message(&self.handle, &text).await {
             Ok(message) => message,
-            Err(error) => return self.fail(&error),
+            Err(error) => return self.not_sent(&error),
         };
         match self.handle.prompt(Said::from(message).with_actor(actor)).await {
             Ok(run) => {
@@ -241,7 +241,17 @@ impl Chat {
                     }
                 }
             }
-            Err(error) => self.fail(&error),
+            Err(error) => self.not_sent(&error),
+        }
+    }
+
+    /// Prints why a message was not sent, and what becomes of its files.
+    fn not_sent(&mut self, error: &(dyn Error + 'static)) {
+        self.fail(error);
+        if !self.attachments.is_empty() {
+            self.screen.note(
+                "the attached files wait for your next message; /detach removes them, for example to attach a changed one again",
+            );
         }
     }
 

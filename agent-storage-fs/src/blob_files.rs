@@ -97,7 +97,7 @@ pub(crate) fn require(tenant: &Tenant, session: &Path, id: SessionId, needed: &[
     }
     let env = &tenant.env;
     let (own, early) = (session.join(layout::BLOBS), tenant.layout.early_blobs_of(id));
-    let has_own = is_there(env, &own)?;
+    let (has_own, mut brought) = (is_there(env, &own)?, Vec::new());
     NeededBlob::check::<Error>(id, needed, |name| {
         if has_own && let Some(blob) = stored(env, &own, name)? {
             return Ok(Some(blob.bytes));
@@ -105,10 +105,16 @@ pub(crate) fn require(tenant: &Tenant, session: &Path, id: SessionId, needed: &[
         // It may have been put before the session was created, by a commit that did not name it.
         let Some(blob) = early_blob(tenant, id, name)? else { return Ok(None) };
         make_folder(env, &own)?;
-        Ok(bring(env, &early, &own, blob)?.then_some(blob.bytes))
+        if !bring(env, &early, &own, blob)? {
+            return Ok(None);
+        }
+        brought.push(NeededBlob::new(name, Some(blob.bytes)));
+        Ok(Some(blob.bytes))
     })?;
     sync(env, &own)?;
-    sync(env, session)
+    sync(env, session)?;
+    remove_early(tenant, id, &brought);
+    Ok(())
 }
 
 /// Returns a blob that was put for an id before its session was created.
@@ -143,7 +149,7 @@ pub(crate) fn bring_early(
     sync(env, &own)
 }
 
-/// Removes the blobs that the folder of a new session has now. A failure is ignored, since a sweep removes them, too.
+/// Removes the blobs that the folder of the session has now, durably. A failure is ignored, since a sweep removes them, too.
 pub(crate) fn remove_early(tenant: &Tenant, id: SessionId, needed: &[NeededBlob]) {
     if needed.is_empty() {
         return;

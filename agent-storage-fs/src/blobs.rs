@@ -298,6 +298,15 @@ pub(crate) struct OpenBlob {
 
 /// Opens a blob of a session, or of an id without one.
 pub(crate) fn open(tenant: &Tenant, cell: &SharedSession, read: &ReadBlob) -> Result<OpenBlob> {
+    let mut last = open_once(tenant, cell, read);
+    if last.as_ref().is_err_and(|error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt)) {
+        // A commit may have moved the blob to the other folder between the looks at the two.
+        last = open_once(tenant, cell, read);
+    }
+    last
+}
+
+fn open_once(tenant: &Tenant, cell: &SharedSession, read: &ReadBlob) -> Result<OpenBlob> {
     let mut damage = None;
     for folder in folders(tenant, cell, read.session)? {
         match open_in(&tenant.env, &folder, read) {

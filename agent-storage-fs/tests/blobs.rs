@@ -413,3 +413,52 @@ async fn odd_early_folder_is_named_and_stops_no_sweep() {
     assert!(damaged[0].object.contains(&second.to_string()), "{damaged:?}");
     assert_eq!(fs::read_to_string(&odd).unwrap(), "mine");
 }
+
+/// A commit moves a blob that was put before its session, at each step of a reader, who finds it all the same. The commit
+/// leaves no second name of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn reader_finds_a_blob_that_a_commit_moves() {
+    let effects = Effects::default();
+    let bytes = content(1, LARGE);
+    for is_created in [false, true] {
+        for step in 0.. {
+            let folder = tempfile::tempdir().unwrap();
+            let root = folder.path();
+            let id = effects.new_session_id();
+            let other = impatient(root).await;
+            let name = put(&other, id, &bytes).await.unwrap();
+            if is_created {
+                let new = NewSession::new(id, WorkspaceId::DEFAULT);
+                SessionStoreExt::create(&other, &effects, new).await.unwrap();
+            }
+            let (reader, spy) = watched(root).await;
+            let (writer, effects, moved) = (other.clone(), effects.clone(), Arc::new(AtomicBool::new(false)));
+            let done = moved.clone();
+            let commit = move || {
+                let (store, effects, done) = (writer.clone(), effects.clone(), done.clone());
+                async move {
+                    if is_created {
+                        commit_naming(&store, &effects, id, &[name]).await.unwrap();
+                    } else {
+                        store.commit(create_naming(&effects, id, &[name])).await.unwrap();
+                    }
+                    done.store(true, Ordering::Relaxed);
+                }
+            };
+            meanwhile(&spy, move |n, _| n == step, work(commit));
+            let read = read_whole(&reader, id, name).await;
+            spy.heal();
+            let context = format!("created before: {is_created}, step {step}");
+            assert!(read.is_ok_and(|read| read == bytes), "{context}");
+            if !moved.load(Ordering::Relaxed) {
+                assert!(step > 4, "{context}");
+                break;
+            }
+            assert!(!early_of(root, id).exists(), "{context}: {:?}", names_in(&early_of(root, id)));
+            assert_eq!(
+                other.sweep_blobs(SweepBlobs::without_session().with_dry_run()).await.unwrap().blobs,
+                0
+            );
+        }
+    }
+}
