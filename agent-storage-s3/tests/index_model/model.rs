@@ -91,7 +91,7 @@ impl Course {
     pub(crate) const ALL: &[(Self, usize, usize)] = &[
         (Self::Lists, 100_000, 500_000),
         (Self::Work, 20_000, 100_000),
-        (Self::Creation, 20_000, 100_000),
+        (Self::Creation, 15_000, 100_000),
         (Self::Purge, 200_000, 600_000),
     ];
 
