@@ -155,13 +155,17 @@ pub(crate) fn remove_early(tenant: &Tenant, id: SessionId, needed: &[NeededBlob]
         return;
     }
     let (env, early) = (&tenant.env, tenant.layout.early_blobs_of(id));
-    for blob in needed {
-        let path = early.join(blob.name.to_string());
-        env.discard(&path);
-        env.discard(&sums_of(&path));
+    let mut paths: Vec<_> = needed.iter().map(|blob| early.join(blob.name.to_string())).collect();
+    paths.retain(|path| env.io.remove_file(path).is_ok());
+    // No blob is left without its checksums.
+    if paths.is_empty() || env.sync_dir(&early).is_err() {
+        return;
     }
+    paths.iter().for_each(|path| env.discard(&sums_of(path)));
     // Stays if anything else was put.
-    let _ = env.io.remove_dir(&early);
+    if env.io.remove_dir(&early).is_ok() {
+        let _ = env.sync_dir(&tenant.layout.early_blobs());
+    }
 }
 
 /// Gives a blob of the folder `from` its name in the folder `to`, too. Returns `false` if it is not there any more. The

@@ -207,9 +207,14 @@ pub(crate) fn purge(tenant: &Tenant, session: &Path, owner: Owner) -> Result<()>
             Err(error) => return Err(error),
         }
     }
-    if is_there(env, &tenant.layout.early_blobs())? && is_there(env, &early)? {
-        let none = HashSet::new();
-        Clearing { env, folder: &early, keep: &none, young: true, dry_run: false }.run(true)?;
+    let all = tenant.layout.early_blobs();
+    if is_there(env, &all)? {
+        if is_there(env, &early)? {
+            let none = HashSet::new();
+            Clearing { env, folder: &early, keep: &none, young: true, dry_run: false }.run(true)?;
+        }
+        // What a commit removed there is gone for good, too.
+        sync(env, &all)?;
     }
     Ok(())
 }
@@ -268,6 +273,10 @@ impl Clearing<'_> {
         let is_empty = gone.len() + sums.len() == names.len();
         // The checksums last, so that no blob is left without them.
         let removed = self.remove(&gone).and_then(|()| self.remove(&sums)).and_then(|()| {
+            if self.young && gone.is_empty() && sums.is_empty() {
+                // Others may have removed names just before.
+                sync(self.env, self.folder)?;
+            }
             if with_folder && is_empty {
                 // Somebody may put a blob at this moment.
                 let _ = self.env.io.remove_dir(self.folder);
