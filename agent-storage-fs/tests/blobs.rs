@@ -342,6 +342,9 @@ async fn brought_checksums_are_durable_before_the_blob() {
         ("hard_link", name.to_string()),
         ("sync_dir", "blobs".to_owned()),
         ("sync_dir", id.to_string()),
+        // The first names go: of the blob, then of its checksums with their folder.
+        ("sync_dir", id.to_string()),
+        ("sync_dir", "blobs".to_owned()),
         ("write", "events.jsonl".to_owned()),
     ];
     assert_eq!(changes, expected);
