@@ -29,8 +29,7 @@ async fn counted<T>(disk: &Disk, work: impl Future<Output = T>) -> Calls {
     });
     work.await;
     disk.heal();
-    let counted = calls.lock().unwrap().clone();
-    counted
+    calls.lock().unwrap().clone()
 }
 
 /// Makes a session of 60 messages, and gives it so many blobs.
