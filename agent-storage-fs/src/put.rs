@@ -1,11 +1,12 @@
-//! Puts and reads blobs: the content is not waited for on a thread that may block, and each chunk is written or read on
+//! Puts, reads and sweeps blobs: the content is not waited for on a thread that may block, and each chunk is written or read on
 //! one.
 
 use std::sync::Arc;
 
-use agent_core::store::{BLOB_MAX_BYTES, BlobContent, PutBlob, ReadBlob};
-use agent_core::{OpenState, Result};
+use agent_core::store::{BLOB_MAX_BYTES, BlobContent, PutBlob, ReadBlob, SweepBlobs, SweptBlobs};
+use agent_core::{OpenState, Result, SessionId, WriteOutcome};
 
+use crate::blob_sweep;
 use crate::blobs::{self, OpenBlob, Staged};
 use crate::shell::{blocking, working};
 use crate::tenant::SharedSession;
@@ -44,6 +45,27 @@ pub(crate) fn content(read: &ReadBlob, opened: OpenBlob, open: &OpenState) -> Bl
         let (opened, open) = (opened.clone(), open.clone());
         async move { working(&open, move || opened.chunk(index)).await }
     })
+}
+
+/// Sweeps the blobs of sessions, or of ids without one, one after the other.
+pub(crate) async fn sweep(
+    sessions: impl Iterator<Item = (SessionWriter, Arc<SharedSession>, SessionId)> + Send,
+    sweep: SweepBlobs,
+) -> Result<SweptBlobs> {
+    let (mut swept, mut failed) = (SweptBlobs::default(), None);
+    for (writer, cell, id) in sessions {
+        let work = writer.with_lock(move |tenant, slot| blob_sweep::sweep(tenant, &cell, slot, id, sweep));
+        // What cannot be swept keeps nobody else's blobs.
+        match work.await {
+            Ok(done) => swept += done,
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    match failed {
+        None => Ok(swept),
+        Some(error) if swept.blobs == 0 => Err(error),
+        Some(error) => Err(error.with_outcome(WriteOutcome::Unknown)),
+    }
 }
 
 /// Blob that is being put. If the caller is dropped, what is stored of it is removed on a thread that may block.

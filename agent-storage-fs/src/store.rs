@@ -17,7 +17,7 @@ use agent_core::store::{
 };
 use agent_core::{
     Backend, BindingStore, DeviceId, Epoch, Error, ErrorKind, Result, Revision, Seq, SessionId, SessionStore,
-    SessionStoreExt, Storage, TenantId, Timestamp, WorkspaceId, WorkspaceStore, WriteOutcome, async_trait,
+    SessionStoreExt, Storage, TenantId, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
 };
 use agent_transcript::TranscriptMessage;
 use tracing::field::Empty;
@@ -594,23 +594,11 @@ impl SessionStore for FsStore {
                 Some(id) => vec![id],
                 None => self.look(blob_sweep::early_ids).await?,
             };
-            let (mut swept, mut failed) = (SweptBlobs::default(), None);
-            for id in ids {
+            let sessions = ids.into_iter().map(|id| {
                 let cell = self.cell(id);
-                let writer = self.writer(id, &cell);
-                let work =
-                    writer.with_lock(move |tenant, slot| blob_sweep::sweep(tenant, &cell, slot, id, sweep));
-                // What cannot be swept keeps nobody else's blobs.
-                match work.await {
-                    Ok(done) => swept += done,
-                    Err(error) => failed = failed.or(Some(error)),
-                }
-            }
-            match failed {
-                None => Ok(swept),
-                Some(error) if swept.blobs == 0 => Err(error),
-                Some(error) => Err(error.with_outcome(WriteOutcome::Unknown)),
-            }
+                (self.writer(id, &cell), cell, id)
+            });
+            put::sweep(sessions, sweep).await
         };
         observed(span, work).await
     }
