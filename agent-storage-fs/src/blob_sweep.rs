@@ -273,10 +273,6 @@ impl Clearing<'_> {
         let is_empty = gone.len() + sums.len() == names.len();
         // The checksums last, so that no blob is left without them.
         let removed = self.remove(&gone).and_then(|()| self.remove(&sums)).and_then(|()| {
-            if self.young && gone.is_empty() && sums.is_empty() {
-                // Others may have removed names just before.
-                sync(self.env, self.folder)?;
-            }
             if with_folder && is_empty {
                 // Somebody may put a blob at this moment.
                 let _ = self.env.io.remove_dir(self.folder);
@@ -291,7 +287,8 @@ impl Clearing<'_> {
         for (path, kind) in paths {
             self.env.remove_tree(path, *kind)?;
         }
-        if paths.is_empty() { Ok(()) } else { sync(self.env, self.folder) }
+        // A purge also makes durable what an earlier one removed. What comes back otherwise, a later sweep removes.
+        if paths.is_empty() && !self.young { Ok(()) } else { sync(self.env, self.folder) }
     }
 }
 

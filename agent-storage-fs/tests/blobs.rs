@@ -394,6 +394,29 @@ async fn repeated_purge_syncs_the_cut_before_blobs() {
     assert!(!blobs_of(root, id).exists());
 }
 
+/// A purge that removed early blobs, and failed before that was durable, is made durable by the next one.
+#[tokio::test]
+async fn repeated_purge_syncs_what_is_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, effects) = (folder.path(), Effects::default());
+    let (store, spy) = watched(root).await;
+    let id = effects.new_session_id();
+    put(&store, id, b"hello").await.unwrap();
+    SessionStoreExt::create(&store, &effects, NewSession::new(id, WorkspaceId::DEFAULT)).await.unwrap();
+    store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+    let head = SessionStore::load(&store, id).await.unwrap().head;
+    let all = root.join("blobs");
+    let failing = all.clone();
+    spy.fail(move |_, call| (call.name == "sync_dir" && call.path == failing).then_some(EIO));
+    let error = store.purge(Purge::new(id, head)).await.unwrap_err();
+    assert_eq!((error.write_outcome(), spy.heal()), (WriteOutcome::Unknown, 1));
+    assert!(!early_of(root, id).exists());
+    spy.take();
+    store.purge(Purge::new(id, head)).await.unwrap();
+    let calls = spy.take();
+    assert!(calls.iter().any(|call| call.name == "sync_dir" && call.path == all), "{calls:?}");
+}
+
 /// What stands in the place of a folder of early blobs is named, and keeps nobody else's from being swept.
 #[tokio::test]
 async fn odd_early_folder_is_named_and_stops_no_sweep() {

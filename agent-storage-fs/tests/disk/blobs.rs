@@ -60,7 +60,10 @@ fn name_blobs(n: usize, session: usize, blobs: &[usize], create: bool) -> Step {
 }
 
 /// What a step, which was done for certain or perhaps, makes of the blobs.
-pub(crate) fn change(possible: &mut Possible, step: &Step, certain: bool) {
+///
+/// What a sweep that failed has removed may be there again when the power was lost, also if another sweep found nothing
+/// more to remove; so after a failure a sweep removes nothing for certain.
+pub(crate) fn change(possible: &mut Possible, step: &Step, certain: bool, failed_before: bool) {
     let (of, sweeps) = match step {
         Step::PutBlob { session, blob } => {
             let values = possible.entry(Thing::Blob(*session, *blob)).or_default();
@@ -83,7 +86,7 @@ pub(crate) fn change(possible: &mut Possible, step: &Step, certain: bool) {
             }
             let is_unnamed = values.iter().all(|value| !named(value).contains(&blob));
             // A sweep of ids without a session leaves alone what is in the folders of sessions.
-            if certain && (!sweeps || (is_unnamed && of.is_some())) {
+            if certain && (!sweeps || (is_unnamed && of.is_some() && !failed_before)) {
                 there.clear();
             }
             there.insert(Value::Nothing);

@@ -353,7 +353,8 @@ impl Script {
                 Some(Told::Failed(error)) if error.write_outcome() == WriteOutcome::NotApplied => continue,
                 _ => false,
             };
-            blobs::change(&mut possible, step, certain);
+            let failed_before = told[..n.min(told.len())].iter().any(|told| matches!(told, Told::Failed(_)));
+            blobs::change(&mut possible, step, certain, failed_before);
             let Some(thing) = step.thing() else { continue };
             let values = possible.entry(thing).or_default();
             let after: BTreeSet<_> = values.iter().map(|value| step.after(value)).collect();
