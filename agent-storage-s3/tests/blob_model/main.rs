@@ -2,8 +2,9 @@
 //! bytes, whoever collects what no event names, a purge, a fork, requests and answers that get lost, a PUT and a DELETE
 //! that land whenever they like, and heads cached for as long as one likes. `docs/decisions/0037` says what was settled
 //! with it.
-
+#![allow(clippy::print_stdout, reason = "how much was tried is part of the result")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "how much was tried is part of the result")]
 
 mod model;
 

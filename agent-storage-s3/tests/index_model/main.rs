@@ -2,8 +2,9 @@
 //! deletes keys, a list of several requests, two requests or answers that get lost, a PUT and a DELETE that land
 //! whenever they like, a writer that is killed, and heads cached for as long as one likes. `docs/decisions/0035` says
 //! what was settled with it.
-
+#![allow(clippy::print_stdout, reason = "how much was tried is part of the result")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "how much was tried is part of the result")]
 
 mod model;
 
