@@ -4,7 +4,6 @@
 //! with it.
 #![allow(clippy::print_stdout, reason = "how much was tried is part of the result")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-#![allow(clippy::print_stdout, reason = "how much was tried is part of the result")]
 
 mod model;
 
