@@ -1,6 +1,8 @@
 //! How long blobs are kept: as long as an event names them. Sweeps, creations, forks, purges.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use agent_core::commit::{Commit, Trigger};
 use agent_core::event::NewEvent;
@@ -128,8 +130,9 @@ async fn write(
     storage: Storage,
     id: SessionId,
     seed: u64,
-    count: u64,
+    refusals: Arc<AtomicU64>,
 ) -> Checked<Vec<BlobInfo>> {
+    let count = 10;
     const ATTEMPTS: usize = 1000;
     let mut named = Vec::new();
     'blobs: for n in 0..count {
@@ -139,6 +142,7 @@ async fn write(
             let seen = storage.sessions.load(id).await?.head;
             match storage.sessions.commit(stage.seal_at(id, seen).with_event(showing(blob))).await {
                 Ok(_) => {
+                    refusals.store(0, Ordering::Relaxed);
                     named.push(blob);
                     continue 'blobs;
                 }
@@ -146,6 +150,7 @@ async fn write(
                 Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {}
                 Err(error) => {
                     refused!("a refused commit", Err::<(), _>(error), ErrorKind::BlobMissing { .. })?;
+                    refusals.fetch_add(1, Ordering::Relaxed);
                 }
             }
         }
@@ -163,17 +168,23 @@ async fn swept_while_written(stage: Arc<Stage>) -> Checked {
     let storage = stage.open().await?;
     let id = stage.new_session(&storage).await?.id;
     let sweeper = stage.open().await?;
+    let refusals = Arc::new(AtomicU64::new(0));
+    let refused = refusals.clone();
     let sweeping = tokio::spawn(async move {
         loop {
             sweeper.sessions.sweep_blobs(SweepBlobs::of(id)).await?;
-            tokio::task::yield_now().await;
+            // A store that serves callers in turn would sweep between every put and its commit.
+            match refused.load(Ordering::Relaxed) {
+                0..10 => tokio::task::yield_now().await,
+                refused => tokio::time::sleep(Duration::from_millis(refused.min(100))).await,
+            }
         }
         #[allow(unreachable_code, reason = "it gives the task its type")]
         Checked::Ok(())
     });
     let mut writers = Vec::new();
     for seed in 0..3 {
-        writers.push(write(stage.clone(), stage.open().await?, id, seed, 10));
+        writers.push(write(stage.clone(), stage.open().await?, id, seed, refusals.clone()));
     }
     let mut named = Vec::new();
     for done in race(writers).await? {
