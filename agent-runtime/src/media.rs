@@ -242,7 +242,8 @@ impl Conversation {
     ///
     /// # Errors
     ///
-    /// Those of [`read_blob`](agent_core::SessionStore::read_blob); `NotFound` if the log does not keep the output.
+    /// Those of [`read_blob`](agent_core::SessionStore::read_blob); `NotFound` if the log does not keep the output, `Corrupt`
+    /// if it should and does not.
     pub async fn output_content(&self, result: &ToolResult) -> Result<BlobContent> {
         self.output_range(result, 0..u64::MAX).await
     }
@@ -274,7 +275,16 @@ impl Conversation {
             ));
         }
         let text = match &result.full {
-            Some(FullOutput { sha256: Some(sha256), .. }) => return self.open_blob(*sha256, range).await,
+            Some(FullOutput { sha256: Some(sha256), .. }) => {
+                return self.open_blob(*sha256, range).await.map_err(|error| match error.kind() {
+                    // An output is put before its event names it.
+                    ErrorKind::NotFound => Error::new(
+                        ErrorKind::Corrupt,
+                        format!("the whole output of call {} is lost: {error}", result.call),
+                    ),
+                    _ => error,
+                });
+            }
             Some(full) => full.text.clone(),
             None => None,
         };

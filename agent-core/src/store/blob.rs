@@ -9,7 +9,7 @@ use futures::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::base::{BlobName, Error, ErrorKind, Result, SessionId};
+use crate::base::{BlobName, Error, ErrorKind, Result, Seq, SessionId};
 use crate::model::{BLOB_CHUNK_BYTES, BlobInfo};
 use crate::store::page::{Cursor, Fingerprint, PAGE_MAX, Page, PageQuery};
 
@@ -247,10 +247,22 @@ impl ReadBlob {
 
     /// Returns the error for a blob that is not there.
     pub fn not_found(&self) -> Error {
-        Error::new(
-            ErrorKind::NotFound,
-            format!("session {} has no blob {} of its own", self.session, self.name),
-        )
+        let Self { session, name, .. } = self;
+        let text = format!(
+            "session {session} has no blob {name} of its own; if it is a fork, read it from the session whose events name it, \
+             otherwise put it"
+        );
+        Error::new(ErrorKind::NotFound, text)
+    }
+
+    /// Returns the error for a blob that is not there, although the event `seq` of the session names it.
+    pub(crate) fn lost(&self, seq: Seq) -> Error {
+        let Self { session, name, .. } = self;
+        let text = format!(
+            "blob {name}, which event {seq} of session {session} names, is lost; put the same bytes for that session again, or \
+             restore the store from a backup"
+        );
+        Error::new(ErrorKind::Corrupt, text)
     }
 }
 

@@ -614,7 +614,9 @@ pub trait SessionStoreExt: SessionStore {
     ///
     /// # Errors
     ///
-    /// Those of [`SessionStore::read_blob`].
+    /// Those of [`SessionStore::read_blob`]: `Corrupt` also if the event names the blob and the log does not have it;
+    /// `NotFound` if the event does not name it. Putting the same bytes for the session of the log, which the error names,
+    /// restores a blob.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -645,7 +647,17 @@ pub trait SessionStoreExt: SessionStore {
         async move {
             let session = self.load(read.session).await?;
             let (owner, _) = session.lineage.locate(session.id, seq);
-            self.read_blob(ReadBlob { session: owner, ..read }).await
+            let read = ReadBlob { session: owner, ..read };
+            match self.read_blob(read.clone()).await {
+                Err(error) if *error.kind() == ErrorKind::NotFound => {
+                    let one = ReadEvents::first(1).with_after(Seq::new(seq.get().saturating_sub(1)));
+                    let page = self.read(owner, one).await?;
+                    let is_named =
+                        page.events.iter().any(|event| event.seq == seq && event.blobs.contains(&read.name));
+                    Err(if is_named { read.lost(seq) } else { error })
+                }
+                content => content,
+            }
         }
     }
 

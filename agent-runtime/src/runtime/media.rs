@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent_core::event::{MediaSource, Part};
 use agent_core::session::Session;
 use agent_core::store::{BlobContent, ReadBlob};
-use agent_core::{BlobName, ErrorKind, Result, SessionStore};
+use agent_core::{BlobName, Error, ErrorKind, Result, SessionStore};
 use tracing::warn;
 
 use crate::blobs::media_mut;
@@ -79,7 +79,6 @@ pub(crate) async fn open_blob(
     session: &Session,
     read: ReadBlob,
 ) -> Result<BlobContent> {
-    let absent = read.not_found();
     let ancestors = session.lineage.segments.iter().rev().map(|segment| segment.session);
     let owners: Vec<_> = std::iter::once(session.id).chain(ancestors).collect();
     for owner in owners {
@@ -90,7 +89,12 @@ pub(crate) async fn open_blob(
             read => return read,
         }
     }
-    Err(absent)
+    let text = format!(
+        "neither session {} nor one from which it was forked has blob {}; put the same bytes again, or restore the store from \
+         a backup",
+        session.id, read.name
+    );
+    Err(Error::new(ErrorKind::NotFound, text))
 }
 
 /// Reads a blob of the session or of one of its ancestors; `None` if it is lost or damaged.

@@ -1,8 +1,8 @@
 //! Media that are blobs: what a model is given of them.
 
-use agent_core::SessionStoreExt;
 use agent_core::event::{Media, MediaSource, Message, NewEvent, Part};
-use agent_core::store::{BlobInfo, PutBlob, SweepBlobs};
+use agent_core::store::{BlobInfo, PutBlob, ReadBlob, SweepBlobs};
+use agent_core::{ErrorKind, Seq, SessionStoreExt};
 use agent_runtime::context::ModelMessage;
 use agent_runtime::{ScriptedProvider, Turn};
 use agent_tests::{Site, each_store};
@@ -68,9 +68,10 @@ async fn a_lost_blob_does_not_end_a_conversation() {
     let (name, bytes) = (put.blob.name, put.blob.bytes);
     storage.sessions.put_blob(put).await.unwrap();
     let cat = Media::new("image/png", MediaSource::Blob { sha256: name, bytes });
-    let said = NewEvent::from(Message::new("Look").with_part(Part::Image(cat)));
+    let said = NewEvent::from(Message::new("Look").with_part(Part::Image(cat.clone())));
     let head = chat.refresh().await.unwrap().head;
-    storage.sessions.append(runtime.effects(), chat.id(), head, vec![said]).await.unwrap();
+    let said = storage.sessions.append(runtime.effects(), chat.id(), head, vec![said]).await.unwrap().last;
+    let fork = chat.fork(None).await.unwrap();
     let mut removed = 0;
     let mut folders = vec![site.folder.path().to_owned()];
     while let Some(folder) = folders.pop() {
@@ -87,4 +88,16 @@ async fn a_lost_blob_does_not_end_a_conversation() {
     assert_eq!(chat.prompt("What was it?").await.unwrap().finish().await.unwrap().text, "one");
     let line = "[image, image/png, 5 bytes] (left out: its bytes are lost)";
     assert_eq!(pictures(&provider.requests()[0].messages)[0], Part::text(line));
+
+    // Who reads the bytes is told which event names them, and in which session; then they are put again.
+    let read = |seq: Seq| storage.sessions.event_blob(seq, ReadBlob::new(fork.id(), name));
+    let lost = read(said).await.unwrap_err();
+    assert_eq!(*lost.kind(), ErrorKind::Corrupt);
+    let expected = format!("blob {name}, which event {said} of session {} names, is lost; put the same bytes", chat.id());
+    assert!(lost.to_string().contains(&expected), "{lost}");
+    assert_eq!(*read(Seq::new(said.get() - 1)).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(*fork.media_bytes(&cat, 1024).await.unwrap_err().kind(), ErrorKind::NotFound);
+    storage.sessions.put_blob(PutBlob::of_bytes(chat.id(), "a cat")).await.unwrap();
+    assert_eq!(read(said).await.unwrap().into_bytes(1024).await.unwrap(), "a cat");
+    assert_eq!(fork.media_bytes(&cat, 1024).await.unwrap(), "a cat");
 }
