@@ -59,6 +59,10 @@ pub mod cookbook {
     #[doc = include_str!("../cookbook/fork-and-compare.md")]
     pub mod fork_and_compare {}
 
+    /// `send-and-keep-files.md`.
+    #[doc = include_str!("../cookbook/send-and-keep-files.md")]
+    pub mod send_and_keep_files {}
+
     /// `after-a-crash.md`.
     #[doc = include_str!("../cookbook/after-a-crash.md")]
     pub mod after_a_crash {}
