@@ -15,7 +15,7 @@ use crate::stored;
 
 /// Limits on the rows and, approximately, on the bytes that one transaction deletes.
 const ROWS: u32 = 1024;
-const BYTES: u64 = 4 << 20;
+pub(crate) const DELETED_BYTES: usize = 1 << 20;
 /// Time after its last chunk, in microseconds, at which a put that did not end counts as given up.
 const GIVEN_UP: i64 = 3_600_000_000;
 
@@ -252,7 +252,7 @@ pub(crate) fn delete_any(conn: &Connection, tenant: &str) -> Step<Deleted> {
 }
 
 fn delete_found(conn: &Connection, tenant: &str, find: &str) -> Step<Deleted> {
-    let (mut rows, mut bytes, mut any) = (ROWS, BYTES, false);
+    let (mut rows, mut bytes, mut any) = (ROWS, DELETED_BYTES as u64, false);
     while let Some(blob) = first_number(conn, find, [tenant])? {
         if rows == 0 || bytes == 0 {
             return Ok(Deleted { any, is_left: true });

@@ -9,7 +9,7 @@ use agent_core::{Error, ErrorKind, SessionId, Timestamp};
 use bytes::Bytes;
 use rusqlite::{Connection, params};
 
-use crate::blob_removal::{Deleted, delete, sweep};
+use crate::blob_removal::{DELETED_BYTES, Deleted, delete, sweep};
 use crate::blobs::{StoredBlob, find, if_sound, is_complete, row_checksum};
 use crate::error::Step;
 use crate::rows::{execute, first_number, int};
@@ -45,6 +45,7 @@ impl BlobStep {
     pub(crate) fn size_bytes(&self) -> usize {
         match self {
             Self::Chunk { bytes, .. } => bytes.len(),
+            Self::Delete => DELETED_BYTES,
             _ => 0,
         }
     }

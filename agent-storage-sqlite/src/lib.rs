@@ -83,6 +83,7 @@ mod heads;
 mod holder;
 mod limit;
 mod listing;
+mod pace;
 mod place;
 mod readers;
 mod reading;

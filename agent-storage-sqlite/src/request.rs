@@ -102,6 +102,11 @@ impl Request {
         }
     }
 
+    /// Returns whether this is a step that writes or deletes the bytes of a blob, or belongs between two of them.
+    pub(crate) const fn is_step_of_bytes(&self) -> bool {
+        matches!(self, Self::Blob(BlobStep::Chunk { .. } | BlobStep::Discard(_) | BlobStep::Delete))
+    }
+
     /// Returns whether bytes that were to be removed may now be in the write-ahead log only. `answer` is the request's.
     pub(crate) fn leaves_bytes_in_log(&self, answer: &Result<Answer>) -> bool {
         match (self, answer) {

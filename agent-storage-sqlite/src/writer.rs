@@ -3,7 +3,8 @@
 //! It owns its connection, so that neither a caller's dropped future nor the end of the host's runtime leaves a
 //! transaction open.
 
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use agent_core::{Error, ErrorKind, OpenState, Result, WriteOutcome};
@@ -16,6 +17,7 @@ use crate::error::{Fault, busy, corrupt, failed_to_write, gone, is_busy, is_io};
 use crate::files::Files;
 use crate::heads::Heads;
 use crate::holder::Holder;
+use crate::pace::Pace;
 use crate::request::{Answer, Request, Task};
 use crate::rows::{execute, first_number};
 use crate::sessions::Known;
@@ -158,25 +160,44 @@ impl GroupFailure {
 
 impl Writer {
     fn run(mut self, messages: &mpsc::Receiver<Message>) {
-        let mut ending = false;
-        while !ending && let Ok(Message::Task(first)) = messages.recv() {
-            let mut bytes = first.request.size_bytes();
-            let mut group = vec![first];
-            while group.len() < GROUP && bytes < GROUP_BYTES {
-                match messages.try_recv() {
-                    Ok(Message::Task(task)) => {
-                        bytes += task.request.size_bytes();
-                        group.push(task);
-                    }
-                    Ok(Message::End) => {
-                        ending = true;
-                        break;
-                    }
-                    Err(_) => break,
+        let (mut pace, mut ending) = (Pace::default(), false);
+        while !ending || !pace.is_empty() {
+            let received = match pace.wait(Instant::now()) {
+                _ if ending => Err(RecvTimeoutError::Disconnected),
+                None => messages.recv().map_err(RecvTimeoutError::from),
+                Some(wait) => messages.recv_timeout(wait),
+            };
+            ending = matches!(received, Err(RecvTimeoutError::Disconnected));
+            let (mut group, mut bytes, mut next) = (Vec::new(), 0, received.ok());
+            while let Some(message) = next {
+                let Message::Task(task) = message else {
+                    ending = true;
+                    break;
+                };
+                if let Some(task) = pace.divert(task) {
+                    bytes += task.request.size_bytes();
+                    group.push(task);
+                }
+                if group.len() >= GROUP || bytes >= GROUP_BYTES {
+                    break;
+                }
+                next = messages.try_recv().ok();
+            }
+            if !group.is_empty() {
+                self.group(group);
+                self.shorten_log();
+                pace.others_wrote();
+            }
+            let steps = pace.take(Instant::now(), ending);
+            if !steps.is_empty() {
+                let (from, version) = (Instant::now(), self.version);
+                self.group(steps);
+                self.shorten_log();
+                pace.took(from, Instant::now());
+                if version != self.version {
+                    pace.others_wrote();
                 }
             }
-            self.group(group);
-            self.shorten_log();
         }
         for message in messages.try_iter() {
             if let (Message::Task(task), Err(closed)) = (message, self.open.check()) {

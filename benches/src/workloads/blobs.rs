@@ -2,11 +2,12 @@
 
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use agent_core::store::{BlobInfo, BlobStream, PutBlob, ReadBlob};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
+use tokio::sync::watch;
 
 use super::at_once::{sessions, turns};
 use super::place::Place;
@@ -18,11 +19,11 @@ use crate::rounds::compare;
 /// Mebibytes of a blob that is put in one round.
 const MEBIBYTES: u32 = 32;
 const WRITERS: u32 = 32;
-const TURNS: u32 = 8;
+const TURNS: u32 = 64;
 
 fn content() -> BlobStream {
-    let piece: Bytes = (0..1u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    stream::iter(0..MEBIBYTES).map(move |_| Ok(piece.clone())).boxed()
+    let piece: Bytes = (0..1u32 << 18).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    stream::iter(0..MEBIBYTES * 4).map(move |_| Ok(piece.clone())).boxed()
 }
 
 /// A blob is put, against a file that is written and synced.
@@ -88,37 +89,46 @@ pub(super) async fn beside(place: &Place) -> Outcome<Figure> {
     let blob = BlobInfo::of_stream(content()).await?;
     let (mut with, mut without) = (sessions(&ours, WRITERS).await?, sessions(&ours, WRITERS).await?);
     let put = Arc::new(AtomicU64::new(0));
+    // The content of the blob stands still while the other side is measured.
+    let (gate, goes_on) = watch::channel(false);
+    let putting = tokio::spawn({
+        let (store, put) = (Arc::clone(&ours.store), put.clone());
+        async move {
+            loop {
+                let (put, goes_on) = (put.clone(), goes_on.clone());
+                let content = content().then(move |piece| {
+                    let mut goes_on = goes_on.clone();
+                    put.fetch_add(piece.as_ref().map_or(0, Bytes::len) as u64, Ordering::Relaxed);
+                    async move {
+                        goes_on
+                            .wait_for(|goes_on| *goes_on)
+                            .await
+                            .map_err(|error| agent_core::Error::invalid(error.to_string()))?;
+                        piece
+                    }
+                });
+                store.put_blob(PutBlob::new(id, blob, content.boxed())).await?;
+            }
+            #[allow(unreachable_code, reason = "it gives the task its type")]
+            Ok::<_, agent_core::Error>(())
+        }
+    });
     let sides = compare(
         &place.meter,
         WRITERS * TURNS,
         async |_| {
-            let ends = Arc::new(AtomicBool::new(false));
-            let putting = tokio::spawn({
-                let (store, ends, put) = (Arc::clone(&ours.store), ends.clone(), put.clone());
-                async move {
-                    while !ends.load(Ordering::Relaxed) {
-                        let (ends, put) = (ends.clone(), put.clone());
-                        // Ends within a blob, as soon as the others have ended.
-                        let content = content().inspect_ok(move |piece| {
-                            put.fetch_add(piece.len() as u64, Ordering::Relaxed);
-                        });
-                        let content = content.take_while(move |_| {
-                            let goes_on = !ends.load(Ordering::Relaxed);
-                            async move { goes_on }
-                        });
-                        // A put that is cut short is refused.
-                        drop(store.put_blob(PutBlob::new(id, blob, content.boxed())).await);
-                    }
-                }
-            });
+            gate.send_replace(true);
             let latencies = turns(&ours, &mut with, TURNS).await;
-            ends.store(true, Ordering::Relaxed);
-            putting.await?;
+            gate.send_replace(false);
             latencies
         },
         async |_| turns(&ours, &mut without, TURNS).await,
     )
     .await?;
+    putting.abort();
+    if let Ok(failed) = putting.await {
+        failed?;
+    }
     let note = format!("{} MiB of blobs were put meanwhile", put.load(Ordering::Relaxed) >> 20);
     Ok(Figure::timed(place.backend, "a turn of 32 sessions beside a blob", sides)
         .aim("1.5 times a turn without the blob, which is the floor here")

@@ -93,7 +93,10 @@ async fn a_lost_blob_does_not_end_a_conversation() {
     let read = |seq: Seq| storage.sessions.event_blob(seq, ReadBlob::new(fork.id(), name));
     let lost = read(said).await.unwrap_err();
     assert_eq!(*lost.kind(), ErrorKind::Corrupt);
-    let expected = format!("blob {name}, which event {said} of session {} names, is lost; put the same bytes", chat.id());
+    let expected = format!(
+        "blob {name}, which event {said} of session {} names, is lost; put the same bytes",
+        chat.id()
+    );
     assert!(lost.to_string().contains(&expected), "{lost}");
     assert_eq!(*read(Seq::new(said.get() - 1)).await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(*fork.media_bytes(&cat, 1024).await.unwrap_err().kind(), ErrorKind::NotFound);
