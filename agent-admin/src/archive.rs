@@ -109,8 +109,8 @@ async fn blob_entry<S: SessionStore + ?Sized>(
     let damaged = move |error: Error| {
         match error.kind() {
         ErrorKind::NotFound | ErrorKind::Corrupt => Error::corrupt(format!(
-            "session {owner}: blob {name} is lost or damaged, so there is no complete session to export; run `verify`, \
-             then `salvage`"
+            "session {owner}: blob {name} is lost or damaged, so there is no complete session to export; put the blob \
+             again, or salvage the session"
         ))
         .with_source(error),
         _ => error,
@@ -216,16 +216,17 @@ impl Archive {
     ///
     /// # Errors
     ///
-    /// `Corrupt` if the first entry is not `session.json`; `LimitExceeded` if that is larger than
-    /// [`DOCUMENT_MAX_BYTES`]; those of [`Manifest::parse`] and of the content.
+    /// `Corrupt` if the first entry is not `session.json`, or is larger than [`DOCUMENT_MAX_BYTES`]; those of [`Manifest::parse`] and of the content.
     pub async fn open(content: BlobStream) -> Result<Self> {
         let mut tape = Tape { input: content, piece: Bytes::new(), left: 0, filling: 0 };
         let first = tape.next().await?;
-        let Some((path, bytes)) = first.filter(|(path, _)| path == DOCUMENT.as_bytes()) else {
+        let Some((_, bytes)) = first.filter(|(path, _)| path == DOCUMENT.as_bytes()) else {
             return Err(refused(format_args!("its first entry is not {DOCUMENT}")));
         };
         if bytes > DOCUMENT_MAX_BYTES {
-            return Err(too_large(&path, bytes, DOCUMENT_MAX_BYTES));
+            let text =
+                format_args!("{DOCUMENT} has {bytes} bytes, and at most {DOCUMENT_MAX_BYTES} are read");
+            return Err(refused(text));
         }
         // The buffer grows with what comes, whatever the header says.
         let mut document = BytesMut::new();

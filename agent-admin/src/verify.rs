@@ -300,22 +300,28 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
     /// Reads the blobs that events of a log name.
     async fn blobs(&mut self, name: &str, id: SessionId, named: NamedBlobs) -> Result<()> {
         for (blob, (seq, stated)) in named {
-            let why = match read_whole(self.storage, id, blob).await {
+            let detail = match read_whole(self.storage, id, blob).await {
                 Ok(bytes) if stated.is_none_or(|stated| stated == bytes) => {
                     self.so_far.blobs += 1;
                     continue;
                 }
-                Ok(bytes) => format!("it has {bytes} bytes, and the event states another number"),
+                Ok(bytes) => format!(
+                    "blob {blob}, which event {seq} names: it has {bytes} bytes, and the event states another number; \
+                     salvage the session"
+                ),
                 // Its session may have been purged meanwhile.
                 Err(error) if *error.kind() == ErrorKind::NotFound && self.is_deleted(id).await? => {
                     return Ok(());
                 }
-                Err(error) if *error.kind() == ErrorKind::NotFound => "it is lost".to_owned(),
-                Err(error) if *error.kind() == ErrorKind::Corrupt => error.to_string(),
+                Err(error) if *error.kind() == ErrorKind::NotFound => format!(
+                    "blob {blob}, which event {seq} names: it is lost; put the blob again, or salvage the session"
+                ),
+                // The error says what to do.
+                Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                    format!("blob {blob}, which event {seq} names: {error}")
+                }
                 Err(error) => return Err(error),
             };
-            let detail =
-                format!("blob {blob}, which event {seq} names: {why}; put it again, or salvage the session");
             self.so_far.found(FindingKind::Damaged, name, detail);
         }
         Ok(())

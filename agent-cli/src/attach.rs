@@ -1,6 +1,6 @@
 //! Files that are attached to the next message.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use agent_core::event::{Media, Message, Part};
 use agent_core::store::BLOB_MAX_BYTES;
@@ -10,6 +10,7 @@ use crate::content::Content;
 
 /// File for the next message.
 struct Attached {
+    path: PathBuf,
     content: Content,
     media_type: String,
     name: Option<String>,
@@ -20,7 +21,8 @@ struct Attached {
 pub(crate) struct Attachments(Vec<Attached>);
 
 impl Attachments {
-    /// Reads a file for its size and hash. Returns its line, as messages show it.
+    /// Reads a file for its size and hash. Returns its line, as messages show it. A file that is attached again takes its
+    /// own place, so that a changed one can be sent.
     ///
     /// # Errors
     ///
@@ -48,10 +50,14 @@ impl Attachments {
         let guess = mime_guess::from_path(path).first_or_octet_stream();
         // A message refuses a name with control characters.
         let name = path.file_name().map(|name| name.to_string_lossy().replace(char::is_control, "\u{fffd}"));
-        let attached = Attached { content, media_type: guess.essence_str().to_owned(), name };
+        let (path, media_type) = (path.to_owned(), guess.essence_str().to_owned());
+        let attached = Attached { path, content, media_type, name };
         let info = attached.content.info;
         let shown = attached.part(Media::blob(&attached.media_type, info.name, info.bytes));
-        self.0.push(attached);
+        match self.0.iter_mut().find(|earlier| earlier.path == attached.path) {
+            Some(earlier) => *earlier = attached,
+            None => self.0.push(attached),
+        }
         Ok(shown.text_view("").map(std::borrow::Cow::into_owned).unwrap_or_default())
     }
 
@@ -71,7 +77,9 @@ impl Attachments {
         let mut message = Message::new(text);
         for attached in &self.0 {
             let (media_type, info) = (&attached.media_type, attached.content.info);
-            let media = chat.put_media_content(media_type, info, attached.content.open()).await?;
+            let put = chat.put_media_content(media_type, info, attached.content.open()).await;
+            let again = format!("attach it again: /attach {}", attached.path.display());
+            let media = put.map_err(|error| attached.content.not_stored(error, &again))?;
             message = message.with_part(attached.part(media));
         }
         Ok(message)
@@ -128,7 +136,10 @@ mod tests {
         assert_eq!(chat.media_bytes(media, 4 << 20).await.unwrap(), vec![7; 3 << 20]);
         // A file that changed since is not sent as something else.
         std::fs::write(&cat, b"\x89GIF").unwrap();
-        assert!(files.message(&chat, "And this?").await.is_err());
+        let refused = files.message(&chat, "And this?").await.unwrap_err().to_string();
+        assert!(refused.ends_with(&format!("attach it again: /attach {}", cat.display())), "{refused}");
+        files.add(&cat).await.unwrap();
+        assert_eq!(files.message(&chat, "And this?").await.unwrap().parts.len(), 3);
         assert_eq!(files.clear(), 2);
         let odd = file("ev\x1b[31mil.png", b"\x89PNG");
         assert_eq!(files.add(&odd).await.unwrap(), "[image ev\u{fffd}[31mil.png, image/png, 4 bytes]");

@@ -250,7 +250,7 @@ impl Chat {
         self.fail(error);
         if !self.attachments.is_empty() {
             self.screen.note(
-                "the attached files wait for your next message; /detach removes them, for example to attach a changed one again",
+                "the message was not sent; the attached files wait for your next one, and /detach removes them",
             );
         }
     }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use agent_core::store::{BLOB_CHUNK_BYTES, BlobInfo, BlobStream};
 use agent_core::{Error, ErrorKind};
@@ -39,6 +40,16 @@ impl Content {
     pub(crate) fn open(&self) -> BlobStream {
         watched("storing", pieces(self.path.clone()), Some(self.info.bytes))
     }
+
+    /// Returns the error of an operation that stores the content. The store refuses other bytes than those of the first
+    /// reading; the user is told that the file has changed, and what to do `again`.
+    pub(crate) fn not_stored(&self, error: Error, again: &str) -> Error {
+        if error.to_string().contains("was changed while it was read") {
+            let name = self.path.display();
+            return Error::invalid(format!("file {name} was changed after it was first read; {again}"));
+        }
+        error
+    }
 }
 
 /// Writes content to a file that only its owner may read, with the file's name only when all of it is there. Returns the
@@ -60,7 +71,10 @@ pub(crate) async fn write_file(
         _ => {}
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(".chat-").tempfile_in(folder).map_err(failed)?;
+    remove_leftovers(folder);
+    let mut file = part().tempfile_in(folder).map_err(failed)?;
+    // Tells other processes that this file is in use. Where files cannot be locked, none is removed either.
+    let _ = file.as_file().try_lock();
     let (mut content, mut bytes) = (watched("saving", content, len), 0);
     while let Some(piece) = content.try_next().await? {
         file.write_all(&piece).map_err(failed)?;
@@ -71,6 +85,42 @@ pub(crate) async fn write_file(
     let named = if replace { file.persist(path) } else { file.persist_noclobber(path) };
     named.map_err(|error| failed(error.error))?;
     Ok(bytes)
+}
+
+const PART_START: &str = ".chat-";
+const PART_END: &str = ".part";
+/// Number of random characters between the two.
+const PART_RANDOM: usize = 16;
+/// Age from which a part that no process has locked is a leftover. A younger one may not have been locked yet.
+const LEFTOVER: Duration = Duration::from_secs(3600);
+
+/// Returns the names of files that are being written, for example `.chat-Gx0v2mNq8rTz1aBc.part`.
+fn part() -> tempfile::Builder<'static, 'static> {
+    let mut names = tempfile::Builder::new();
+    names.prefix(PART_START).suffix(PART_END).rand_bytes(PART_RANDOM);
+    names
+}
+
+/// Removes the files that killed processes left in a folder. A failure to do so is no failure of the command.
+fn remove_leftovers(folder: &Path) {
+    let is_part = |name: &str| {
+        let random = name.strip_prefix(PART_START).and_then(|rest| rest.strip_suffix(PART_END));
+        random.is_some_and(|random| {
+            random.len() == PART_RANDOM && random.bytes().all(|b| b.is_ascii_alphanumeric())
+        })
+    };
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_old = |meta: std::fs::Metadata| {
+            meta.is_file() && meta.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= LEFTOVER))
+        };
+        if !entry.file_name().to_str().is_some_and(is_part) || !entry.metadata().is_ok_and(is_old) {
+            continue;
+        }
+        // The process that writes a file holds its lock.
+        if File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// Returns the bytes of a file or a pipe, which is read once, and the length of a file; `-` is standard input.
@@ -137,7 +187,8 @@ fn pieces(path: PathBuf) -> BlobStream {
             io::ErrorKind::PermissionDenied => ErrorKind::Denied,
             _ => ErrorKind::Unavailable,
         };
-        Error::new(kind, format!("cannot read {}: {error}", shown(path).display())).with_source(error)
+        let text = format!("cannot read {}; check the file and its disk", shown(path).display());
+        Error::new(kind, text).with_source(error)
     };
     stream::try_unfold((None::<Box<dyn Read + Send>>, path), move |(opened, path)| async move {
         let read = spawn_blocking(move || {
@@ -159,4 +210,35 @@ fn pieces(path: PathBuf) -> BlobStream {
         Ok(if piece.is_empty() { None } else { Some((piece.into(), (Some(file), path))) })
     })
     .boxed()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    /// A file that is being written has a name by which it is found if the process dies, and is locked until then.
+    #[tokio::test]
+    async fn part_of_a_save_is_locked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("film.mp4");
+        let endless = stream::iter([Ok(Bytes::from("begin"))]).chain(stream::pending()).boxed();
+        let mut written = Box::pin(write_file(&path, false, endless, None));
+        assert!((&mut written).now_or_never().is_none());
+        let parts = || std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        let [part] = parts().collect::<Vec<_>>().try_into().unwrap();
+        assert!(File::open(&part).unwrap().try_lock().is_err());
+        let file = File::options().write(true).open(&part).unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+        remove_leftovers(folder.path());
+        assert_eq!(parts().count(), 1);
+        // Like after a kill, nothing holds the lock.
+        let left = folder.path().join(".chat-0123456789abcDEF.part");
+        std::fs::rename(&part, &left).unwrap();
+        drop(written);
+        remove_leftovers(folder.path());
+        assert_eq!(parts().count(), 0);
+    }
 }

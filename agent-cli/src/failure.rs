@@ -1,10 +1,11 @@
 //! Failures of a command, with their exit codes.
 
+use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::io;
 use std::path::Path;
 
-use agent_core::{Error, ErrorKind};
+use agent_core::{Error, ErrorKind, SessionId};
 
 /// Failure of a command: message and exit code.
 #[derive(Debug)]
@@ -92,6 +93,55 @@ impl From<Box<dyn StdError>> for Failure {
     }
 }
 
+/// Remedies in texts of the library, which are for programmers, and those of this program. SESSION becomes the session that
+/// the text names.
+const REMEDIES: [(&str, &str); 10] = [
+    ("put the same bytes for that session again, or restore the store from a backup", RESTORE_FILE),
+    ("put the same bytes again, or restore the store from a backup", RESTORE_FILE),
+    ("put the blob again, or restore it from a backup", RESTORE_FILE),
+    ("put the blob again, or restore the file from a backup", RESTORE_FILE),
+    ("put the blob again, or salvage the session", RESTORE_OR_SALVAGE),
+    ("; if it is a fork, read it from the session whose events name it, otherwise put it", ""),
+    ("are gone; put it again", "are gone; put it again with `chat area put`"),
+    ("put it, then send the commit again", "send the message again"),
+    ("or with its tenant; put it again", "or with its tenant; try again"),
+    ("run `verify`", "run `chat verify`"),
+];
+const RESTORE_FILE: &str = "run `chat session restore-file SESSION PATH` with a copy of the file, or restore the store from a backup";
+const RESTORE_OR_SALVAGE: &str =
+    "run `chat session restore-file SESSION PATH` with a copy of the file, or `chat session salvage SESSION`";
+
+/// Returns a text of the library with the remedies that a user of this program can follow, and one for a lost or damaged
+/// file: an error and its cause may each give their own.
+pub(crate) fn for_users(text: &str) -> Cow<'_, str> {
+    if !REMEDIES.iter().any(|(library, _)| text.contains(library)) {
+        return text.into();
+    }
+    let session = session_of(text).map_or_else(|| "SESSION".to_owned(), |id| id.to_string());
+    let mut told = REMEDIES.iter().fold(text.to_owned(), |told, (library, here)| {
+        told.replace(library, &here.replace("SESSION", &session))
+    });
+    if let Some(at) = told.find("; run `chat session restore-file") {
+        let mut rest = told.split_off(at + 1);
+        for remedy in [RESTORE_FILE, RESTORE_OR_SALVAGE] {
+            rest = rest.replace(&format!("; {}", remedy.replace("SESSION", &session)), "");
+        }
+        told += &rest;
+    }
+    told.into()
+}
+
+/// Returns the first session that a text names, as `session ID` or in the path of one of its files.
+pub(crate) fn session_of(text: &str) -> Option<SessionId> {
+    let words = text.split([' ', '/', ':', ',']);
+    let mut before = words.clone();
+    let after = words.skip(1);
+    after.zip(&mut before).find_map(|(id, noun)| match noun {
+        "session" | "sessions" => id.parse().ok(),
+        _ => None,
+    })
+}
+
 /// Returns an error and its causes, in one line.
 pub(crate) fn told(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();
@@ -101,5 +151,5 @@ pub(crate) fn told(error: &(dyn StdError + 'static)) -> String {
         text.push_str(&error.to_string());
         cause = error.source();
     }
-    text
+    for_users(&text).into_owned()
 }

@@ -1,14 +1,15 @@
 //! Files that a conversation contains: media of messages and answers, whole outputs of tools, artifacts.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use agent_core::event::{Event, EventPayload, EventType, FullOutput, Media, MediaSource, Part};
 use agent_core::model::Artifact;
 use agent_core::session::Session;
-use agent_core::store::{BlobContent, BlobInfo, BlobStream, EventPage, ReadBlob, ReadEvents};
+use agent_core::store::{BlobContent, BlobInfo, BlobStream, EventPage, PutBlob, ReadBlob, ReadEvents};
 use agent_core::text::quoted;
-use agent_core::{Seq, SessionStore, SessionStoreExt};
+use agent_core::{Error, ErrorKind, Seq, SessionId, SessionStore, SessionStoreExt};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
@@ -40,6 +41,27 @@ pub(crate) struct StoredFile {
     line: String,
     name: Option<String>,
     media_type: Option<String>,
+    /// Whether the store has the bytes, as far as that is known without reading them.
+    state: State,
+}
+
+/// State of the bytes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Stored,
+    /// An event names the blob, and the store does not have it.
+    Lost,
+    Damaged,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stored => "stored",
+            Self::Lost => "lost",
+            Self::Damaged => "damaged",
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -67,12 +89,40 @@ impl StoredFile {
         }
     }
 
+    /// Returns whether the bytes are lost or damaged.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.state != State::Stored
+    }
+
+    /// Returns the file as a line of a list.
+    pub(crate) fn listed(&self) -> String {
+        let state = match self.state {
+            State::Stored => String::new(),
+            state => format!(" ({})", state.name()),
+        };
+        format!("{:>6}  {}{state}", self.number(), self.line)
+    }
+
+    /// Asks the store whether it has the bytes, and reads none.
+    async fn look(&mut self, sessions: &dyn SessionStore, session: &Session) -> agent_core::Result<()> {
+        let Content::Blob(info) = &self.content else { return Ok(()) };
+        let (owner, _) = session.lineage.locate(session.id, self.seq);
+        let opened = sessions.read_blob(ReadBlob::new(owner, info.name).with_range(0..0)).await;
+        self.state = match opened.map_err(|error| (error.kind().clone(), error)) {
+            Ok(_) => State::Stored,
+            Err((ErrorKind::NotFound, _)) => State::Lost,
+            Err((ErrorKind::Corrupt, _)) => State::Damaged,
+            Err((_, error)) => return Err(error),
+        };
+        Ok(())
+    }
+
     /// Returns the file as a line without its number.
     pub(crate) fn line(&self) -> &str {
         &self.line
     }
 
-    /// Returns the columns of a table: number, media type, number of bytes, name. The name is what its sender says, and
+    /// Returns the columns of a table: number, media type, number of bytes, state, name. The name is what its sender says, and
     /// no path.
     pub(crate) fn row(&self) -> Vec<String> {
         let or_empty = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -80,6 +130,7 @@ impl StoredFile {
             self.number(),
             or_empty(&self.media_type),
             self.content.info().bytes.to_string(),
+            self.state.name().to_owned(),
             or_empty(&self.name),
         ]
     }
@@ -87,7 +138,8 @@ impl StoredFile {
     pub(crate) fn to_value(&self) -> Value {
         let BlobInfo { name: sha256, bytes, .. } = self.content.info();
         let (media, name) = (&self.media_type, &self.name);
-        json!({"file": self.number(), "event": self.seq, "media": media, "bytes": bytes, "sha256": sha256, "name": name})
+        let state = self.state.name();
+        json!({"file": self.number(), "event": self.seq, "media": media, "bytes": bytes, "sha256": sha256, "name": name, "state": state})
     }
 
     /// Opens the file to read it.
@@ -144,6 +196,7 @@ pub(crate) fn files_of(event: &Event) -> Vec<StoredFile> {
         line: part.text_view("").map(Cow::into_owned).unwrap_or_default(),
         media_type: part.media().map(|media| media.media_type.clone()),
         name: part.media().and_then(|media| media.name.clone()),
+        state: State::Stored,
     });
     files.collect()
 }
@@ -187,12 +240,40 @@ pub(crate) async fn newest_files(
     let (mut found, mut damaged, mut next) = (Vec::new(), EventPage::default(), Some(read));
     while let Some(read) = next.take_if(|_| found.len() < count) {
         let page = sessions.history_of(session, read).await?;
-        let older: Vec<_> = page.events.iter().flat_map(files_of).collect();
+        let mut older: Vec<_> = page.events.iter().flat_map(files_of).collect();
+        for file in &mut older {
+            file.look(sessions, session).await?;
+        }
         found.splice(0..0, older);
         damaged.damaged.extend(page.damaged);
         next = page.next;
     }
     Ok((found, damaged, next.is_some()))
+}
+
+/// Stores the bytes of a lost or damaged blob again, for each session to which it belongs: this one, and those from which it
+/// was forked, as far as their events name it. Returns these sessions; none if no event names the blob.
+pub(crate) async fn restore(
+    sessions: &dyn SessionStore,
+    session: &Session,
+    copy: &crate::content::Content,
+) -> Result<BTreeSet<SessionId>, Failure> {
+    let (mut owners, mut next) = (BTreeSet::new(), Some(ReadEvents::first(PAGE)));
+    while let Some(read) = next {
+        let page = sessions.history_of(session, read).await?;
+        if let (None, true, Some(damage)) = (&page.next, owners.is_empty(), page.damaged.first()) {
+            // The event that names the blob may be the damaged one.
+            return Err(Error::corrupt(format!("session {}: {damage}", session.id)).into());
+        }
+        let naming = page.events.iter().filter(|event| event.blobs.contains(&copy.info.name));
+        owners.extend(naming.map(|event| session.lineage.locate(session.id, event.seq).0));
+        next = page.next;
+    }
+    for owner in &owners {
+        let put = sessions.put_blob(PutBlob::new(*owner, copy.info, copy.open())).await;
+        put.map_err(|error| copy.not_stored(error, "run the command again"))?;
+    }
+    Ok(owners)
 }
 
 /// Returns the file with a number, as [`StoredFile::number`] gives it.

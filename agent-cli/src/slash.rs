@@ -186,7 +186,13 @@ impl Chat {
             self.screen.line(&format!("({damage})"));
         }
         for file in &found {
-            self.screen.line(&format!("{:>6}  {}", file.number(), file.line()));
+            self.screen.line(&file.listed());
+        }
+        if found.iter().any(files::StoredFile::is_broken) {
+            self.screen.line(&format!(
+                "(if you have a copy of a lost or damaged file, run `chat session restore-file {} PATH`)",
+                now.id
+            ));
         }
         if found.is_empty() {
             self.screen.line("(no files)");

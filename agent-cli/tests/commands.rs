@@ -101,6 +101,40 @@ fn attached_files_go_with_the_next_message() {
     assert!(chat.err.text().contains("cannot attach /nowhere/cat.png: No such file"), "{}", chat.err.text());
 }
 
+/// A file that is changed after it was attached is not sent; the user is told to attach it again, and can. A file that is
+/// gone is named with one reason.
+#[test]
+fn a_changed_file_must_be_attached_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = tempfile::tempdir().unwrap();
+    let mut chat = Chat::start(data.path(), &[]);
+    // In the event itself, as a blob, and as a blob that becomes shorter.
+    for (number, before, after) in [(1, 4, 4), (2, 300_000, 300_000), (3, 300_000, 200_000)] {
+        let cat = folder.path().join(format!("cat{number}.png"));
+        std::fs::write(&cat, vec![1; before]).unwrap();
+        chat.say(&format!("/attach {}", cat.display()));
+        chat.err.wait_for(&format!("[image cat{number}.png, image/png"));
+        std::fs::write(&cat, vec![2; after]).unwrap();
+        chat.say("what is it?");
+        let again = format!("attach it again: /attach {}", cat.display());
+        chat.err.wait_for(&format!("file {} was changed after it was first read; {again}", cat.display()));
+        chat.say(&format!("/attach {}", cat.display()));
+        chat.say(&format!("and number {number}?"));
+        chat.out.wait_for(&format!("and number {number}?\n[image cat{number}.png"));
+    }
+    let gone = folder.path().join("gone.png");
+    std::fs::write(&gone, [1; 4]).unwrap();
+    chat.say(&format!("/attach {}", gone.display()));
+    chat.err.wait_for("[image gone.png");
+    std::fs::remove_file(&gone).unwrap();
+    chat.say("and this?");
+    chat.err.wait_for("gone.png; check");
+    assert_eq!(chat.finish(), 1);
+    let err = chat.err.text();
+    assert_eq!(err.matches("os error 2").count(), 1, "{err}");
+    assert!(!err.contains("compute"), "{err}");
+}
+
 /// An unknown command is refused, and is not sent as a message.
 #[tokio::test]
 async fn unknown_slash_command_is_refused() {

@@ -112,7 +112,7 @@ impl AreaCommand {
                 let content = Content::of(&file, BLOB_MAX_BYTES).await?;
                 let files = area.of(site);
                 let put = files.put_content(&name, content.info, || content.open(), Actor::USER);
-                let revision = put.await?;
+                let revision = put.await.map_err(|error| content.not_stored(error, "put it again"))?;
                 site.out.result(
                     &json!({"name": name, "revision": revision}),
                     &format!("stored {name} as version {revision}"),
@@ -140,7 +140,8 @@ async fn import(site: &Site<'_>, workspace: WorkspaceId, folder: &Path) -> Resul
         for (name, file) in files(&folder.join(area.as_str()))? {
             let content = Content::of(&file, BLOB_MAX_BYTES).await?;
             if !there.contains(&(name.as_str(), content.info)) {
-                area_files.put_content(&name, content.info, || content.open(), Actor::USER).await?;
+                let put = area_files.put_content(&name, content.info, || content.open(), Actor::USER).await;
+                put.map_err(|error| content.not_stored(error, "import the folder again"))?;
             }
             rows.push(vec![area.to_string(), name.clone()]);
             items.push(json!({"area": area.as_str(), "name": name}));

@@ -1,14 +1,17 @@
-//! `chat session files` and `chat session save`.
+//! `chat session files`, `chat session save` and `chat session restore-file`.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use agent_core::SessionId;
+use agent_core::store::BLOB_MAX_BYTES;
 use futures::TryStreamExt;
 use serde_json::json;
 
 use super::output::{damage, put_bytes};
 use super::site::{Site, named};
+use crate::chat::counted;
+use crate::content::Content;
 use crate::failure::Failure;
 use crate::files;
 
@@ -20,11 +23,41 @@ pub(super) async fn list(site: &Site<'_>, id: SessionId, limit: usize) -> Result
     let rows: Vec<_> = found.iter().map(files::StoredFile::row).collect();
     let items: Vec<_> = found.iter().map(files::StoredFile::to_value).collect();
     let whole = json!({"items": items, "more": more, "damaged": damage(&page.damaged)});
-    site.out.table(&whole, &["FILE", "MEDIA", "BYTES", "NAME"], &rows);
+    site.out.table(&whole, &["FILE", "MEDIA", "BYTES", "STATE", "NAME"], &rows);
     if more {
         site.out.note("(there may be older files: --limit N)");
     }
-    named(site, &page.damaged)
+    named(site, &page.damaged)?;
+    match found.iter().filter(|file| file.is_broken()).count() {
+        0 => Ok(()),
+        count => Err(Failure::incomplete(format!(
+            "the bytes of {} are lost or damaged (listed above); if you have a copy, run `chat session restore-file {id} PATH`, \
+             otherwise restore the store from a backup",
+            counted(count as u64, "file")
+        ))),
+    }
+}
+
+/// Restores the bytes of a lost or damaged blob from a copy.
+pub(super) async fn restore(site: &Site<'_>, id: SessionId, path: &Path) -> Result<(), Failure> {
+    let sessions = &*site.storage.sessions;
+    let session = sessions.load(id).await?;
+    let copy = Content::of(path, BLOB_MAX_BYTES).await?;
+    let (sha256, bytes) = (copy.info.name, copy.info.bytes);
+    let owners = files::restore(sessions, &session, &copy).await?;
+    if owners.is_empty() {
+        return Err(Failure::absent(format!(
+            "nothing was stored: {} has {bytes} bytes and the SHA-256 {sha256}, and no event of session {id} or of a session \
+             from which it was forked names such a blob; `chat session files {id} --json` lists the SHA-256 of each file",
+            path.display()
+        )));
+    }
+    let text = format!(
+        "restored blob {sha256} ({bytes} bytes) of session {}",
+        owners.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and session ")
+    );
+    site.out.result(&json!({"session": id, "sha256": sha256, "bytes": bytes, "owners": owners}), &text);
+    Ok(())
 }
 
 /// Saves a file of a session, or writes it to standard output.

@@ -45,7 +45,7 @@ pub(crate) enum Command {
     /// List, create, show and delete workspaces, set their main session, and delete unused ones
     #[command(subcommand)]
     Workspace(WorkspaceCommand),
-    /// List, show, export, import, fork, salvage, pin, delete and erase sessions
+    /// List, show, export, import, fork, salvage, pin, delete and erase sessions, and save and restore their files
     #[command(subcommand)]
     Session(SessionCommand),
     /// List, get, put, import and delete the files that the sessions of a workspace share

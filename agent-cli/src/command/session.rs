@@ -100,6 +100,9 @@ pub(crate) enum SessionCommand {
         limit: usize,
     },
     /// Save a file in a session
+    ///
+    /// The file gets its name when all of it is written. Until then it is named .chat-<16 characters>.part; a later save
+    /// or export to the same folder removes such a file if its process was killed more than an hour ago.
     #[command(after_help = examples!(
         "chat session save ID 12 --output cat.png",
         "chat session save ID 14.2 | less",
@@ -115,6 +118,20 @@ pub(crate) enum SessionCommand {
         /// Replace the output file if it exists
         #[arg(long, requires = "output")]
         replace: bool,
+    },
+    /// Restore the bytes of a lost or damaged file in a session, from a copy of the file
+    ///
+    /// `chat session files` and `chat verify` name lost files. The SHA-256 of the copy must be that of a file, an output or
+    /// another blob that an event of the session names, or an event of a session from which it was forked; other bytes are
+    /// refused. The events are not changed. Attaching the same file again in a conversation of the session also
+    /// restores it, when the message is sent.
+    #[command(after_help = examples!("chat session restore-file ID ./cat.png"))]
+    RestoreFile {
+        /// Session id
+        id: SessionId,
+        /// Copy of the file; - for standard input
+        #[arg(value_name = "PATH")]
+        file: PathBuf,
     },
     /// Fork a session, and print the id of the new session
     ///
@@ -159,7 +176,8 @@ pub(crate) enum SessionCommand {
     /// Delete a session
     ///
     /// Works on damaged sessions, too. A deleted id cannot be used again. The events stay in the store until the session is
-    /// purged.
+    /// purged. A purge does not make a SQLite database file smaller: the freed pages are used again for later data; `chat
+    /// session erase` rewrites the file.
     #[command(after_help = examples!("chat session delete ID", "chat session delete ID --purge"))]
     Delete {
         /// Session id
@@ -170,8 +188,9 @@ pub(crate) enum SessionCommand {
     },
     /// Erase a session: delete it and remove all of its bytes from the store
     ///
-    /// Works on deleted and damaged sessions, too. A tombstone without any text remains. A database file is rewritten,
-    /// so that no removed text stays in free pages.
+    /// Works on deleted and damaged sessions, too. A tombstone without any text remains. A SQLite database file is
+    /// rewritten without its free pages, so that no removed text stays in them; this needs free disk space of up to
+    /// twice the size of the file, and the file becomes smaller.
     #[command(after_help = examples!("chat session erase ID", "chat session erase ID --yes"))]
     Erase {
         /// Session id
@@ -211,6 +230,7 @@ impl SessionCommand {
             Self::Save { id, file, output, replace } => {
                 files::save(site, id, &file, output.as_deref(), replace).await
             }
+            Self::RestoreFile { id, file } => files::restore(site, id, &file).await,
             Self::Import { file, with_ancestors } => import(site, &file, with_ancestors).await,
             Self::Fork { id, at } => {
                 let fork = site.storage.sessions.fork(&site.effects, id, at.map(Seq::new)).await?;

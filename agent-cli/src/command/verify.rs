@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 
 use agent_admin::verify::{Finding, FindingKind, verify};
-use agent_core::SessionId;
 use serde_json::json;
 
 use super::output::damage;
 use super::progress::{Bar, Progress};
 use super::site::Site;
 use crate::chat::counted;
-use crate::failure::Failure;
+use crate::failure::{Failure, for_users, session_of};
 
 pub(super) async fn run(site: &Site<'_>) -> Result<(), Failure> {
     let bar = Bar::new(Progress::Auto);
@@ -20,7 +19,7 @@ pub(super) async fn run(site: &Site<'_>) -> Result<(), Failure> {
     let findings: Vec<_> = found
         .findings
         .iter()
-        .map(|finding| json!({"kind": finding.kind.name(), "object": finding.object, "detail": finding.detail}))
+        .map(|finding| json!({"kind": finding.kind.name(), "object": finding.object, "detail": for_users(&finding.detail)}))
         .collect();
     let whole = json!({
         "workspaces": found.workspaces, "sessions": found.sessions, "events": found.events,
@@ -34,7 +33,7 @@ pub(super) async fn run(site: &Site<'_>) -> Result<(), Failure> {
         counted(found.bindings, "device binding")
     );
     site.out.result(&whole, &text);
-    found.findings.iter().for_each(|finding| site.out.note(&finding.to_string()));
+    found.findings.iter().for_each(|finding| site.out.note(&for_users(&finding.to_string())));
     match found.findings.len() {
         0 => Ok(()),
         count => Err(Failure::incomplete(format!(
@@ -45,9 +44,14 @@ pub(super) async fn run(site: &Site<'_>) -> Result<(), Failure> {
     }
 }
 
+/// Returns whether a finding is about a blob, and the log that names it is readable.
+fn is_blob(finding: &Finding) -> bool {
+    finding.detail.starts_with("blob ") || finding.object.starts_with("blob ")
+}
+
 /// Returns the commands that repair the findings, one sentence for each kind.
 fn next_commands(findings: &[Finding]) -> String {
-    let damaged = findings.iter().filter(|finding| finding.kind == FindingKind::Damaged);
+    let damaged = findings.iter().filter(|finding| finding.kind == FindingKind::Damaged && !is_blob(finding));
     let damaged: BTreeSet<_> = damaged
         .map(|finding| {
             // A session whose files were moved away cannot be salvaged.
@@ -68,6 +72,10 @@ fn next_commands(findings: &[Finding]) -> String {
     next.extend(salvage.map(|run| run + " to copy the readable part into a new session."));
     for finding in findings {
         let command = match finding.kind {
+            FindingKind::Damaged if is_blob(finding) => {
+                "For lost or damaged blobs, run the command in their lines with a copy of the file; without one, restore a \
+                 backup, or run `chat session salvage ID` to copy the rest into a new session."
+            }
             FindingKind::Differs => "Run `chat rebuild` to rebuild the differing records and lists.",
             FindingKind::Dangling if finding.object.starts_with("device ") => {
                 "For devices of missing workspaces, run `chat device bind NAME WORKSPACE` or `chat device unbind NAME`."
@@ -81,17 +89,6 @@ fn next_commands(findings: &[Finding]) -> String {
         next.insert(command.to_owned());
     }
     next.into_iter().collect::<Vec<_>>().join(" ")
-}
-
-/// Returns the session of a finding, whose object is `session ID` or the path of one of its files.
-fn session_of(object: &str) -> Option<SessionId> {
-    let words = object.split([' ', '/', ':']);
-    let mut before = words.clone();
-    let after = words.skip(1);
-    after.zip(&mut before).find_map(|(id, noun)| match noun {
-        "session" | "sessions" => id.parse().ok(),
-        _ => None,
-    })
 }
 
 pub(super) async fn rebuild(site: &Site<'_>) -> Result<(), Failure> {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
@@ -23,12 +23,12 @@ const SIZE: usize = 700_000;
 /// A message cannot have control characters in a name, but whatever turns the direction of text.
 const HOSTILE: &str = "../../x\u{202e}gnp.exe";
 
-fn large() -> Vec<u8> {
+pub(crate) fn large() -> Vec<u8> {
     (0..SIZE).map(|n| (n % 251) as u8).collect()
 }
 
 /// Puts a large blob, and commits a message with two files, of which one has a hostile name, and an output of a tool.
-async fn stock(storage: &Storage, id: SessionId) {
+pub(crate) async fn stock(storage: &Storage, id: SessionId) {
     let (sessions, effects) = (&storage.sessions, Effects::default());
     let put = PutBlob::of_bytes(id, large());
     let film = Media::blob("video/mp4", put.blob.name, put.blob.bytes).with_name("film.mp4");
@@ -112,19 +112,28 @@ async fn names_of_files_are_never_paths() {
     stock(&site.open().await, id.parse().unwrap()).await;
     let number = site.json(&["session", "files", &id])["items"][0]["file"].as_str().unwrap().to_owned();
     let target = site.path().join("cat.png");
-    let lines =
-        ["/files", &format!("/save {number}"), &format!("/save {number} {}", target.display()), "/history"];
+    let attached = site.path().join("x\u{202e}gnp.png");
+    fs::write(&attached, b"\x89PNG").unwrap();
+    let lines = [
+        "/files",
+        &format!("/save {number}"),
+        &format!("/save {number} {}", target.display()),
+        &format!("/attach {}", attached.display()),
+        "look",
+        "/history",
+    ];
     let ran = site.typed(&[], &(lines.join("\n") + "\n"));
     assert_eq!(ran.code, 1, "a path is needed: {ran:?}");
     assert!(ran.err.contains("/save N PATH"), "{ran:?}");
     assert!(ran.out.contains(&format!("{number}  [image ../../x")), "{ran:?}");
     let table = site.ok(&["session", "files", &id]);
-    for text in [&ran.err, &table] {
+    assert!(ran.out.contains("[image x\u{fffd}gnp.png, image/png, 4 bytes] (left out: "), "{ran:?}");
+    for text in [&ran.out, &ran.err, &table] {
         assert!(!text.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{text:?}");
     }
     assert_eq!(fs::read(target).unwrap(), b"\x89PNG");
     let beside: Vec<_> = names(site.path());
-    assert_eq!(beside, ["cat.png", "data"], "nothing else is written");
+    assert_eq!(beside, ["cat.png", "data", "x\u{202e}gnp.png"], "nothing else is written");
     assert!(!site.path().join("../../x").exists());
 }
 
@@ -164,6 +173,41 @@ async fn saving_replaces_nothing_unasked() {
     site.ok(&["session", "save", &id, &number, "--output", "out/mine", "--replace"]);
     assert_eq!(fs::read(folder.join("mine")).unwrap(), b"\x89PNG");
     assert_eq!(names(&folder), ["folder", "link", "mine"]);
+}
+
+/// What a killed process left of a save is removed by a later save or export to the folder, and nothing else.
+#[tokio::test]
+async fn leftovers_of_killed_saves_are_removed() {
+    let site = Site::new("files");
+    let (id, _) = site.say("hello");
+    stock(&site.open().await, id.parse().unwrap()).await;
+    let number = site.json(&["session", "files", &id])["items"][1]["file"].as_str().unwrap().to_owned();
+    for args in [
+        &["session", "save", &id, &number, "--output", "out/saved"][..],
+        &["session", "export", &id, "--output", "out/saved"],
+    ] {
+        let folder = site.path().join("out");
+        fs::create_dir(&folder).unwrap();
+        let made = |name: &str| {
+            let file = fs::File::create(folder.join(name)).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+            file
+        };
+        let (dead, others) =
+            (".chat-0123456789abcDEF.part", [".chat-notes.part", ".chat-0123456789abcDEF", "cat.part"]);
+        made(dead);
+        others.iter().for_each(|name| drop(made(name)));
+        let young = ".chat-0123456789abcYNG.part";
+        fs::write(folder.join(young), "").unwrap();
+        let used = ".chat-0123456789abcUSE.part";
+        let written = made(used);
+        written.try_lock().unwrap();
+        site.ok(args);
+        let mut kept = [&others[..], &[young, used, "saved"]].concat();
+        kept.sort_unstable();
+        assert_eq!(names(&folder), kept);
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }
 
 /// A large file shows progress on a terminal, which is removed in the end, and none elsewhere.

@@ -58,6 +58,35 @@ fn oversized_input_is_refused_in_bounded_memory() {
     assert!(ran.code == 1 && ran.err.contains("the maximum is"), "{ran:?}");
 }
 
+/// An archive whose document is too large is refused like one with another fault, before it is read.
+#[test]
+fn an_archive_with_a_huge_document_is_refused() {
+    let site = Site::new("files");
+    let mut header = [0; 512];
+    for (at, text) in [
+        (0, "session.json"),
+        (100, "0000600\0"),
+        (108, "0000000\0"),
+        (116, "0000000\0"),
+        (124, "77777777777\0"),
+        (136, "00000000000\0"),
+        (148, "        "),
+        (156, "0"),
+        (257, "ustar\x0000"),
+    ] {
+        header[at..at + text.len()].copy_from_slice(text.as_bytes());
+    }
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+    fs::write(site.path().join("huge.tar"), header).unwrap();
+    let ran = site.run(&["session", "import", "huge.tar"]);
+    assert!(ran.err.contains("session.json has 8589934591 bytes") && !ran.err.contains("blobs"), "{ran:?}");
+    site.fails(&["session", "import", "huge.tar"], 5, "export the session again, or use another copy");
+    // As for any other refused archive.
+    fs::write(site.path().join("cut.tar"), &header[..500]).unwrap();
+    site.fails(&["session", "import", "cut.tar"], 5, "export the session again, or use another copy");
+}
+
 /// A pipe is read like a file.
 #[test]
 fn pipe_is_read_like_a_file() {

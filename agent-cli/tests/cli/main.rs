@@ -19,6 +19,8 @@ mod operations;
 mod outputs;
 #[cfg(unix)]
 mod read_only;
+#[cfg(unix)]
+mod restore;
 mod sessions;
 mod site;
 mod tenants;

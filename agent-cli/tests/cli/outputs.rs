@@ -20,6 +20,7 @@ const COMMANDS: &[&[&str]] = &[
     &["session", "export", "ID", "--output", "FOLDER/out.json"],
     &["session", "files", "ID"],
     &["session", "save", "ID", "FILE"],
+    &["session", "restore-file", "ID", "large.md"],
     &["session", "save", "ID", "FILE", "--output", "FOLDER/out.json"],
     &["session", "import", "FOLDER/document.json"],
     &["session", "fork", "ID"],
@@ -69,7 +70,9 @@ impl Stocked {
         let folder = site.path();
         fs::create_dir_all(folder.join("areas/memory")).unwrap();
         fs::write(folder.join("areas/memory/c.md"), "kept").unwrap();
-        let (id, workspace) = site.say("/attach areas/memory/c.md\nhello\nagain");
+        // Stored as a blob.
+        fs::write(folder.join("large.md"), "kept".repeat(1000)).unwrap();
+        let (id, workspace) = site.say("/attach areas/memory/c.md\n/attach large.md\nhello\nagain");
         let fork = site.ok(&["session", "fork", &id]).trim().to_owned();
         fs::write(folder.join("host.toml"), "provider = 'claude'").unwrap();
         site.ok(&["area", "put", &workspace, "memory", "notes/a.md", "areas/memory/c.md"]);

@@ -226,15 +226,16 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// Returns text from outside so that it fits on one line: without line breaks of any kind and other control characters,
-/// and cut after 200 characters.
+/// Returns text from outside so that it fits on one line: without line breaks of any kind, other control characters and
+/// characters that change the direction of text, and cut after 200 characters.
 pub(super) fn on_a_line(text: &str) -> String {
     const MOST: usize = 200;
     let mut line: String = text
         .chars()
         .take(MOST)
         .map(|c| {
-            if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') {
+            let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            if c.is_control() || turns {
                 char::REPLACEMENT_CHARACTER
             } else {
                 c
