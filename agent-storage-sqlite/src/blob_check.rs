@@ -6,7 +6,7 @@ use agent_core::BlobName;
 use agent_core::model::BlobInfo;
 use rusqlite::{Connection, params};
 
-use crate::blobs::row_checksum;
+use crate::blobs::{REMEDY, row_checksum};
 use crate::error::Step;
 use crate::rows::{each, first, int, number, optional, text};
 use crate::stored;
@@ -40,28 +40,29 @@ pub(crate) fn check(conn: &Connection, most: usize, found: &mut Vec<String>) -> 
                 found.push(format!("blob {name} of session {session} of tenant {tenant} {what}"));
             }
         };
-        let again = "put the blob again, or restore the file from a backup";
         let fits =
             u64::try_from(bytes).ok().filter(|bytes| row_checksum(tenant, session, name, *bytes) == crc);
         let info = fits.and_then(|bytes| Some(BlobInfo::new(name.parse::<BlobName>().ok()?, bytes)));
         let Some(info) = info else {
-            report(format_args!("has a row that does not fit its checksum; {again}"));
+            report(format_args!("has a row that does not fit its checksum; {REMEDY}"));
             return Ok(());
         };
         match state {
             "whole" => {
                 let due = int(info.chunks());
                 if chunks < due {
-                    report(format_args!("has {chunks} of {due} chunks; {again}"));
+                    report(format_args!("has {chunks} of {due} chunks; {REMEDY}"));
                 } else if (chunks, sound) != (due, due) {
-                    report(format_args!("has chunks of another number or length than its row says; {again}"));
+                    report(format_args!(
+                        "has chunks of another number or length than its row says; {REMEDY}"
+                    ));
                 }
                 if is_second {
-                    report(format_args!("has two rows; {again}"));
+                    report(format_args!("has two rows; {REMEDY}"));
                 }
             }
             "unfinished" => {}
-            _ => report(format_args!("has the unknown state {state}; {again}")),
+            _ => report(format_args!("has the unknown state {state}; {REMEDY}")),
         }
         if let Some(named) = named
             && (state != "whole" || !is_named(conn, tenant, session, info.name, named)?)

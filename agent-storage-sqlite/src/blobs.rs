@@ -56,11 +56,12 @@ pub(crate) fn find(
     })
 }
 
+/// What mends a damaged blob.
+pub(crate) const REMEDY: &str = "put the blob again, or restore the file from a backup";
+
 /// Error for a blob whose rows are damaged.
 fn damaged(name: &str, session: &str, what: &str) -> Error {
-    Error::corrupt(format!(
-        "blob {name} of session {session} {what}; put the blob again, or restore the file from a backup"
-    ))
+    Error::corrupt(format!("blob {name} of session {session} {what}; {REMEDY}"))
 }
 
 /// Reads name and size of a blob from the columns `name`, `bytes` and `crc`.
@@ -126,7 +127,10 @@ pub(crate) fn chunk(
         return Ok(chunk);
     }
     let Some(now) = find(conn, tenant, session, found.info.name)? else {
-        let text = format!("blob {} of session {session} was removed while it was read", found.info.name);
+        let name = found.info.name;
+        let text = format!(
+            "blob {name} of session {session} was removed while it was read; put it again to read it"
+        );
         return Err(Error::new(ErrorKind::NotFound, text).into());
     };
     read(now.blob)?.ok_or_else(|| {

@@ -12,11 +12,13 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::blob_steps::BlobStep;
 use crate::config::{Access, SqliteConfig};
 use crate::error::{Fault, busy, corrupt, failed_to_write, gone, is_busy, is_io};
 use crate::files::Files;
 use crate::heads::Heads;
 use crate::holder::Holder;
+use crate::limit::Room;
 use crate::pace::Pace;
 use crate::request::{Answer, Request, Task};
 use crate::rows::{execute, first_number};
@@ -34,7 +36,7 @@ const MOMENT: Duration = Duration::from_millis(20);
 const KNOWN: usize = 256;
 /// Size of the write-ahead log, in bytes, above which it is truncated. `LOG_LOOK` is the number of transactions
 /// between checks.
-const LOG_BYTES: u64 = 16 << 20;
+pub(crate) const LOG_BYTES: u64 = 16 << 20;
 const LOG_LOOK: u32 = 32;
 /// Number of times that closing checks whether the log was removed, over about 20 ms. The log stays while other
 /// processes have the file open. The count is the same if this thread has to wait for its turn.
@@ -81,6 +83,7 @@ impl Sender {
                     schema: None,
                     config,
                     transactions: 0,
+                    given_up: Vec::new(),
                     open: state,
                 };
                 if ready.send(Ok((files, access))).is_ok() {
@@ -142,6 +145,8 @@ struct Writer {
     /// SQLite's `schema_version` when this thread last saw a complete schema.
     schema: Option<i64>,
     transactions: u32,
+    /// Blobs that could not be discarded when their put failed. This is done before the next request.
+    given_up: Vec<Task>,
     open: OpenState,
 }
 
@@ -243,8 +248,17 @@ impl Writer {
         if tasks.iter().any(|task| task.request.may_take_a_lease()) {
             self.holder.hold();
         }
+        self.discard_again();
         while !tasks.is_empty() {
             tasks = self.try_group(tasks);
+        }
+    }
+
+    /// Discards the blobs for which that failed. What fails again waits for the next request.
+    fn discard_again(&mut self) {
+        let given_up = std::mem::take(&mut self.given_up);
+        if !given_up.is_empty() && self.transaction(&given_up).is_err() {
+            self.given_up = given_up;
         }
     }
 
@@ -292,16 +306,33 @@ impl Writer {
         Vec::new()
     }
 
-    fn answer(&self, task: Task, answer: Result<Answer>) {
+    fn answer(&mut self, task: Task, answer: Result<Answer>) {
         if let Ok(Answer::Committed(done)) = &answer {
             self.heads.tell(&task.tenant, done.session.id, done.session.head);
+        }
+        if let (Request::Blob(BlobStep::Discard(blob)), Err(_)) = (&task.request, &answer) {
+            let (request, (reply, _)) = (Request::Blob(BlobStep::Discard(*blob)), oneshot::channel());
+            self.given_up.push(Task { tenant: task.tenant.clone(), request, until: task.until, reply });
         }
         // The receiver does not exist any more if the caller was dropped.
         let _ = task.reply.send(answer);
     }
 
-    /// Runs one transaction, from `BEGIN` to `COMMIT`. If it fails, no transaction is left open.
+    /// Runs one transaction. If no space is left for it in the write-ahead log, first moves the log into the database, so
+    /// that it is written from its start, and tries once more.
     fn transaction(&mut self, tasks: &[Task]) -> Result<Vec<Result<Answer>>, GroupFailure> {
+        match self.attempt(tasks) {
+            Err(full) if *full.error.kind() == ErrorKind::Full && self.files.check().is_ok() => {
+                let is_moved = self.checkpoint("RESTART");
+                let again = is_moved && full.error.write_outcome() == WriteOutcome::NotApplied;
+                if again { self.attempt(tasks) } else { Err(full) }
+            }
+            done => done,
+        }
+    }
+
+    /// Tries one transaction, from `BEGIN` to `COMMIT`. If it fails, no transaction is left open.
+    fn attempt(&mut self, tasks: &[Task]) -> Result<Vec<Result<Answer>>, GroupFailure> {
         let conn = match self.conn.take() {
             Some(conn) => conn,
             None => {
@@ -325,12 +356,12 @@ impl Writer {
         {
             // Purged bytes are still in the log; running readers keep them there until the log is written from its
             // start.
-            self.end_log();
+            self.checkpoint("TRUNCATE");
         }
         if is_moved && !self.files.is_log_replaced() {
             // Acknowledged writes are moved into the database file, wherever it is now, and do not stay in a log at
             // another path, or at none. A database that is put in its place finds an empty log there.
-            self.end_log();
+            self.checkpoint("TRUNCATE");
         }
         done.map(|answers| self.rewritten(tasks, answers))
     }
@@ -340,9 +371,12 @@ impl Writer {
         let (now, until) = (Instant::now(), tasks.iter().map(|task| task.until).min());
         let until = until.map_or(now, |until| until.max(now + MOMENT));
         self.begin(conn, until).map_err(GroupFailure::whole)?;
-        let mut answers = Vec::with_capacity(tasks.len());
+        let (mut answers, mut room) = (Vec::with_capacity(tasks.len()), Room::default());
         for task in tasks {
-            match task.request.run(conn, &mut self.known, self.holder.name(), &task.tenant) {
+            let left = room.take(conn, &self.config.path, self.files.log(), &task.request);
+            match left
+                .and_then(|()| task.request.run(conn, &mut self.known, self.holder.name(), &task.tenant))
+            {
                 Ok(answer) => answers.push(Ok(answer)),
                 Err(Fault::Refused(error)) => answers.push(Err(error)),
                 Err(Fault::Sql(error)) => {
@@ -419,7 +453,7 @@ impl Writer {
         if self.transactions.is_multiple_of(LOG_LOOK)
             && std::fs::metadata(self.files.log()).is_ok_and(|log| log.len() > LOG_BYTES)
         {
-            self.end_log();
+            self.checkpoint("TRUNCATE");
         }
     }
 
@@ -465,12 +499,12 @@ impl Writer {
         }
     }
 
-    fn end_log(&self) {
-        if let Some(conn) = &self.conn
-            && let Err(error) = conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
-        {
-            tracing::debug!(%error, "the write-ahead log was not shortened");
-        }
+    /// Moves the write-ahead log into the database; returns whether all of it was moved.
+    fn checkpoint(&self, mode: &str) -> bool {
+        let Some(conn) = &self.conn else { return false };
+        let busy = first_number(conn, &format!("PRAGMA wal_checkpoint({mode})"), []);
+        busy.inspect_err(|error| tracing::debug!(%error, "the write-ahead log was not moved"))
+            .is_ok_and(|busy| busy == Some(0))
     }
 }
 

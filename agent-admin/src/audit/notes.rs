@@ -56,13 +56,13 @@ impl Notes {
 /// error of the audit log for an error of the operation's object.
 fn not_noted(error: Error) -> Error {
     use ErrorKind::{Denied, Full, Poisoned, Unavailable};
-    let kind = match error.kind() {
-        kind @ (Unavailable | Full | Poisoned) => kind.clone(),
-        _ => Denied,
+    let (kind, remedy) = match error.kind() {
+        Full => (Full, "no space is left for its entry in the audit log; make room, then try again"),
+        kind @ (Unavailable | Poisoned) => (
+            kind.clone(),
+            "the store could not write its entry in the audit log; see the cause, then try again",
+        ),
+        _ => (Denied, "the audit log cannot be written; repair the audit log first"),
     };
-    Error::new(
-        kind,
-        "the audit log cannot be written, so the operation was not executed; repair the audit log first",
-    )
-    .with_source(error)
+    Error::new(kind, format!("the operation was not executed: {remedy}")).with_source(error)
 }

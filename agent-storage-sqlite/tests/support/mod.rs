@@ -128,11 +128,43 @@ impl Worker {
     /// The same, where the system refuses files of more than about a megabyte: writes beyond fail.
     #[cfg(unix)]
     pub(crate) fn start_with_small_files(test: &str, orders: &[(&str, String)]) -> Self {
+        Self::start_with_file_limit(2000, test, orders)
+    }
+
+    /// The same, where the system refuses files of more than so many blocks of 512 bytes.
+    #[cfg(unix)]
+    pub(crate) fn start_with_file_limit(blocks: u32, test: &str, orders: &[(&str, String)]) -> Self {
         let mut shell = Command::new("sh");
         // The signal that comes with such a failure would kill the process.
-        let limited = "trap '' XFSZ; ulimit -f 2000; exec \"$0\" \"$@\"";
-        shell.args(["-c", limited]).arg(std::env::current_exe().unwrap());
+        let limited = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
+        shell.args(["-c", &limited]).arg(std::env::current_exe().unwrap());
         Self::run(shell, test, orders)
+    }
+
+    /// The same, with a small file system in memory at `place`, which only this process and its own see. `None` if the
+    /// system does not let this user mount one.
+    #[cfg(unix)]
+    pub(crate) fn start_on_a_small_disk(
+        place: &Path,
+        mib: u32,
+        test: &str,
+        orders: &[(&str, String)],
+    ) -> Option<Self> {
+        let mount = format!("mount -t tmpfs -o size={mib}m none \"$1\"");
+        let of = |flags: &str, then: &str| {
+            let mut command = Command::new("unshare");
+            command.args([flags, "sh", "-c", &format!("{mount} && {then}"), "sh"]).arg(place);
+            command
+        };
+        // As root, and as a user who may be one in a namespace of his own.
+        let can = |flags: &&str| {
+            let tried = of(flags, "true").stdout(Stdio::null()).stderr(Stdio::null()).status();
+            tried.is_ok_and(|status| status.success())
+        };
+        let flags = ["-m", "-rm"].into_iter().find(can)?;
+        let mut command = of(flags, "shift && exec \"$@\"");
+        command.arg(std::env::current_exe().unwrap());
+        Some(Self::run(command, test, orders))
     }
 
     /// The same as another user, for which this one must be root. The program is copied to where that user may read.
