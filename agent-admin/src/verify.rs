@@ -309,15 +309,17 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
                     "blob {blob}, which event {seq} names: it has {bytes} bytes, and the event states another number; \
                      salvage the session"
                 ),
-                // Its session may have been purged meanwhile.
-                Err(error) if *error.kind() == ErrorKind::NotFound && self.is_deleted(id).await? => {
-                    return Ok(());
+                Err(error) if *error.kind() == ErrorKind::NotFound => {
+                    // Its event may have been purged meanwhile.
+                    if !self.is_named(id, seq, blob).await? {
+                        continue;
+                    }
+                    format!(
+                        "blob {blob}, which event {seq} names: it is lost; put the blob again, or salvage the session"
+                    )
                 }
-                Err(error) if *error.kind() == ErrorKind::NotFound => format!(
-                    "blob {blob}, which event {seq} names: it is lost; put the blob again, or salvage the session"
-                ),
                 // The error says what to do.
-                Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Denied) => {
                     format!("blob {blob}, which event {seq} names: {error}")
                 }
                 Err(error) => return Err(error),
@@ -344,19 +346,16 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
             page.events.iter().for_each(|event| note_blobs(&mut blobs, event));
             next = page.next;
         }
-        for (blob, (seq, _)) in blobs {
-            match read_whole(self.storage, record.id, blob).await {
-                Ok(_) => self.so_far.blobs += 1,
-                // It may have been purged meanwhile.
-                Err(error) if *error.kind() == ErrorKind::NotFound => {}
-                Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                    let detail = format!("blob {blob}, which event {seq} names: {error}");
-                    self.so_far.found(FindingKind::Damaged, name, detail);
-                }
-                Err(error) => return Err(error),
-            }
+        self.blobs(name, record.id, blobs).await
+    }
+
+    /// Returns whether an event names a blob and is still there.
+    async fn is_named(&self, id: SessionId, seq: Seq, blob: BlobName) -> Result<bool> {
+        let one = ReadEvents::first(1).with_after(Seq::new(seq.get().saturating_sub(1)));
+        match self.storage.sessions.read(id, one).await {
+            Err(error) if is_gone(&error) || *error.kind() == ErrorKind::Corrupt => Ok(false),
+            page => Ok(page?.events.iter().any(|event| event.seq == seq && event.blobs.contains(&blob))),
         }
-        Ok(())
     }
 
     /// Checks that the event `until` of an ancestor, which a history needs, exists.

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use agent_core::event::{FullOutput, Media, MediaSource, ToolResult};
+use agent_core::state::SessionState;
 use agent_core::store::{BLOB_CHUNK_BYTES, BlobChunk, BlobContent, BlobInfo, BlobStream, PutBlob, ReadBlob};
 use agent_core::{BlobName, Error, ErrorKind, Result};
 use bytes::{Bytes, BytesMut};
@@ -179,7 +180,7 @@ impl Conversation {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a medium at an address, which the library does not read; those of
+    /// `InvalidInput` for a medium at an address, which the library does not read; `Deleted`; those of
     /// [`read_blob`](agent_core::SessionStore::read_blob).
     pub async fn media_content(&self, media: &Media) -> Result<BlobContent> {
         self.media_range(media, 0..u64::MAX).await
@@ -304,7 +305,11 @@ impl Conversation {
     }
 
     async fn open_blob(&self, name: BlobName, range: Range<u64>) -> Result<BlobContent> {
-        let sessions = &self.runtime().storage().sessions;
-        open_blob(&**sessions, &self.record(), ReadBlob::new(self.id(), name).with_range(range)).await
+        let (sessions, record) = (&self.runtime().storage().sessions, self.refresh().await?);
+        if record.status.state == SessionState::Deleted {
+            // Its forks may read what is left of it.
+            return Err(Error::new(ErrorKind::Deleted, format!("session {} was deleted", record.id)));
+        }
+        open_blob(&**sessions, &record, ReadBlob::new(self.id(), name).with_range(range)).await
     }
 }

@@ -165,7 +165,7 @@ fn sweep_locked(env: &Env, open: &mut OpenFiles, dry_run: bool) -> Result<Option
 }
 
 /// Returns the blobs that the events of a log name. The log ends with the event `head`; a purged one ends anywhere.
-fn named(env: &Env, session: &Path, owner: Owner, head: Option<u64>) -> Result<HashSet<BlobName>> {
+pub(crate) fn named(env: &Env, session: &Path, owner: Owner, head: Option<u64>) -> Result<HashSet<BlobName>> {
     let path = session.join(layout::LOG);
     let file = env.io.open(&path, OpenMode::Read).map_err(|e| failed("open", &path, e))?;
     let len = file.stat().map_err(|e| failed("look at", &path, e))?.len;

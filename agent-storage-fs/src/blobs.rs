@@ -15,10 +15,12 @@ use agent_core::store::{BLOB_CHUNK_BYTES, BlobChunk, BlobInfo, BlobQuery, Damage
 use agent_core::{BlobName, Error, ErrorKind, Result, SessionId, WriteOutcome};
 
 use crate::blob_files::{SUM, file_len, is_there, link, make_folder, sums_len, sums_of};
+use crate::blob_sweep::named;
 use crate::env::{Env, held, parent, unsure};
 use crate::error::{failed, in_doubt};
 use crate::io::{IoFile, OpenMode, read_full, write_full};
 use crate::lock::{self, Attempt, Locked};
+use crate::owner::Owner;
 use crate::slot::{OpenFiles, WriterState};
 use crate::tenant::{SharedSession, Tenant};
 use crate::{layout, place, sessions};
@@ -49,17 +51,30 @@ struct Progress {
     is_refused: bool,
 }
 
+/// Refuses a blob that no event names which is left of a deleted session. Forks may read one that is named.
+fn check_named(env: &Env, session: &Path, owner: Owner, name: BlobName) -> Result<()> {
+    if named(env, session, owner, None)?.contains(&name) { Ok(()) } else { Err(deleted(owner.id)) }
+}
+
 fn deleted(id: SessionId) -> Error {
-    Error::new(ErrorKind::Deleted, format!("session {id} was deleted; it takes no more blobs"))
+    Error::new(
+        ErrorKind::Deleted,
+        format!("session {id} was deleted; it takes no blobs but those that its remaining events name"),
+    )
 }
 
 /// Creates the temporary file of a blob.
 pub(crate) fn begin(tenant: &Tenant, cell: &SharedSession, id: SessionId, blob: BlobInfo) -> Result<Staged> {
     let env = &tenant.env;
     let session = match sessions::load(tenant, cell, id) {
-        // Checked again when the blob is published; here, so that no content is read in vain.
-        Ok(record) if record.status.state == SessionState::Deleted => return Err(deleted(id)),
-        Ok(_) => Some(sessions::folder(tenant, cell, id)?),
+        Ok(record) => {
+            let session = sessions::folder(tenant, cell, id)?;
+            if record.status.state == SessionState::Deleted {
+                // Checked again when the blob is published; here, so that no content is read in vain.
+                check_named(env, &session, tenant.layout.owner(id), blob.name)?;
+            }
+            Some(session)
+        }
         Err(error) if *error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
@@ -241,11 +256,13 @@ pub(crate) fn open_session(tenant: &Tenant, slot: &mut WriterState, id: SessionI
 /// Returns `false` if the open files are no longer the session's.
 fn publish_locked(open: &mut OpenFiles, staged: &Staged) -> Result<bool> {
     let Some(state) = open.refresh()? else { return Ok(false) };
-    if state.record.status.state == SessionState::Deleted {
-        held(&staged.progress).is_refused = true;
-        return Err(deleted(staged.id));
-    }
+    let is_deleted = state.record.status.state == SessionState::Deleted;
+    let owner = open.owner();
     let folder = open.locked();
+    if is_deleted && let Err(error) = check_named(&staged.env, folder.path, owner, staged.blob.name) {
+        held(&staged.progress).is_refused = true;
+        return Err(error);
+    }
     staged.publish(folder, &folder.path.join(layout::BLOBS))?;
     let still_ours = folder.still_ours(&staged.env);
     still_ours.map_err(|error| error.with_outcome(WriteOutcome::Unknown))

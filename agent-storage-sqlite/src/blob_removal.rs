@@ -112,6 +112,16 @@ impl Named {
     }
 }
 
+/// Returns whether an event that is left of a session names a blob.
+pub(crate) fn names(conn: &Connection, tenant: &str, id: SessionId, name: BlobName) -> Step<bool> {
+    let named = Named::of(conn, tenant, id)?;
+    match named.damage {
+        _ if named.first.contains_key(&name) => Ok(true),
+        Some(damage) => Err(damage.into()),
+        None => Ok(false),
+    }
+}
+
 /// Returns the last event up to `last` that is left of a session.
 fn left(conn: &Connection, tenant: &str, session: &Session, last: Seq) -> Step<Seq> {
     let sql = "SELECT kept FROM tombstones WHERE tenant = ? AND session = ?";

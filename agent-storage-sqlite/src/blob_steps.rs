@@ -5,11 +5,11 @@ use std::sync::Arc;
 use agent_core::model::BlobInfo;
 use agent_core::state::SessionState;
 use agent_core::store::{SweepBlobs, SweptBlobs};
-use agent_core::{Error, ErrorKind, SessionId, Timestamp};
+use agent_core::{BlobName, Error, ErrorKind, SessionId, Timestamp};
 use bytes::Bytes;
 use rusqlite::{Connection, params};
 
-use crate::blob_removal::{DELETED_BYTES, Deleted, delete, sweep};
+use crate::blob_removal::{DELETED_BYTES, Deleted, delete, names, sweep};
 use crate::blobs::{StoredBlob, find, if_sound, is_complete, row_checksum};
 use crate::error::Step;
 use crate::rows::{execute, first_number, int};
@@ -54,7 +54,7 @@ impl BlobStep {
         match self {
             Self::Begin(session, blob, at) => {
                 // Content that cannot be published is not read.
-                refuse_deleted(conn, known, tenant, *session)?;
+                refuse_deleted(conn, known, tenant, *session, blob.name)?;
                 let (session, name) = (session.to_string(), blob.name.to_string());
                 let crc = row_checksum(tenant, &session, &name, blob.bytes);
                 let sql = "INSERT INTO blobs (tenant, session, state, name, bytes, at, crc) \
@@ -63,10 +63,11 @@ impl BlobStep {
                 return Ok(BlobAnswer::Begun(conn.last_insert_rowid()));
             }
             Self::Chunk { session, blob, index, checksum, bytes, at } => {
-                refuse_deleted(conn, known, tenant, *session)?;
                 let sql = "UPDATE blobs SET at = ? WHERE blob = ? AND state = 'unfinished'";
                 if execute(conn, sql, params![at.as_micros(), blob])? == 0 {
-                    return Err(swept_away().into());
+                    // A purge removes what is unfinished.
+                    let is_deleted = is_deleted(conn, known, tenant, *session)?;
+                    return Err(if is_deleted { deleted(*session) } else { swept_away() }.into());
                 }
                 let sql = "INSERT OR REPLACE INTO blob_chunks (blob, n, crc, data) VALUES (?, ?, ?, ?)";
                 execute(conn, sql, params![blob, int(*index), checksum, &**bytes])?;
@@ -96,13 +97,28 @@ fn swept_away() -> Error {
     Error::new(ErrorKind::Unavailable, text).timed_out()
 }
 
-/// Fails if the session is deleted.
-fn refuse_deleted(conn: &Connection, known: &mut Known, tenant: &Arc<str>, id: SessionId) -> Step<()> {
+fn deleted(id: SessionId) -> Error {
+    let text =
+        format!("session {id} was deleted; it takes no blobs but those that its remaining events name");
+    Error::new(ErrorKind::Deleted, text)
+}
+
+fn is_deleted(conn: &Connection, known: &mut Known, tenant: &Arc<str>, id: SessionId) -> Step<bool> {
     look(conn, known, tenant, id)?;
     let now = known.get(&(tenant.clone(), id));
-    if now.is_some_and(|now| now.session.status.state == SessionState::Deleted) {
-        let text = format!("session {id} was deleted; it takes no more blobs");
-        return Err(Error::new(ErrorKind::Deleted, text).into());
+    Ok(now.is_some_and(|now| now.session.status.state == SessionState::Deleted))
+}
+
+/// Fails if the session is deleted, unless an event that is left names the blob: forks may read it.
+fn refuse_deleted(
+    conn: &Connection,
+    known: &mut Known,
+    tenant: &Arc<str>,
+    id: SessionId,
+    name: BlobName,
+) -> Step<()> {
+    if is_deleted(conn, known, tenant, id)? && !names(conn, tenant, id, name)? {
+        return Err(deleted(id).into());
     }
     Ok(())
 }
@@ -115,7 +131,7 @@ fn publish(
     info: BlobInfo,
     blob: i64,
 ) -> Step<()> {
-    refuse_deleted(conn, known, tenant, id)?;
+    refuse_deleted(conn, known, tenant, id, info.name)?;
     let stored = StoredBlob { blob, info, named: None };
     let sql = "SELECT 1 FROM blobs WHERE blob = ? AND state = 'unfinished'";
     if first_number(conn, sql, [blob])?.is_none() || !is_complete(conn, &stored)? {

@@ -59,7 +59,9 @@ pub(crate) fn is_io(error: &rusqlite::Error) -> bool {
 
 /// Error for a failure that SQLite reports: `cannot <doing>: <what to do>`.
 pub(crate) fn failed(doing: &str, source: rusqlite::Error) -> Error {
-    let (kind, remedy) = match code(&source) {
+    // SQLITE_IOERR_SHMSIZE: the index of the write-ahead log finds no space.
+    let is_full = source.sqlite_error().is_some_and(|error| error.extended_code == 4874);
+    let (kind, remedy) = match code(&source).map(|code| if is_full { 13 } else { code }) {
         Some(5 | 6) => return busy(doing),
         Some(3 | 23) => {
             (ErrorKind::Denied, "permission denied; give this user the right to read and write there")

@@ -2,9 +2,12 @@
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::sync::Arc;
 
-use agent_core::SessionId;
+use agent_core::session::Session;
+use agent_core::state::SessionState;
 use agent_core::store::BLOB_MAX_BYTES;
+use agent_core::{Error, ErrorKind, SessionId, SessionStore};
 use futures::TryStreamExt;
 use serde_json::json;
 
@@ -18,7 +21,7 @@ use crate::files;
 /// Lists the newest files of a session.
 pub(super) async fn list(site: &Site<'_>, id: SessionId, limit: usize) -> Result<(), Failure> {
     let sessions = &*site.storage.sessions;
-    let session = sessions.load(id).await?;
+    let session = existing(sessions, id).await?;
     let (found, page, more) = files::newest_files(sessions, &session, limit).await?;
     let rows: Vec<_> = found.iter().map(files::StoredFile::row).collect();
     let items: Vec<_> = found.iter().map(files::StoredFile::to_value).collect();
@@ -36,6 +39,15 @@ pub(super) async fn list(site: &Site<'_>, id: SessionId, limit: usize) -> Result
             counted(count as u64, "file")
         ))),
     }
+}
+
+/// Loads a session that is not deleted. What is left of a deleted one is read by its forks only.
+async fn existing(sessions: &dyn SessionStore, id: SessionId) -> Result<Arc<Session>, Failure> {
+    let session = sessions.load(id).await?;
+    if session.status.state == SessionState::Deleted {
+        return Err(Error::new(ErrorKind::Deleted, format!("session {id} was deleted")).into());
+    }
+    Ok(session)
 }
 
 /// Restores the bytes of a lost or damaged blob from a copy.
@@ -69,7 +81,7 @@ pub(super) async fn save(
     replace: bool,
 ) -> Result<(), Failure> {
     let sessions = &*site.storage.sessions;
-    let session = sessions.load(id).await?;
+    let session = existing(sessions, id).await?;
     let file = files::find(sessions, &session, number).await?;
     let Some(path) = output else {
         if io::stdout().is_terminal() {

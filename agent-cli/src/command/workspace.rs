@@ -78,7 +78,7 @@ pub(crate) enum WorkspaceCommand {
     /// Delete unused workspaces, and finish interrupted deletions
     ///
     /// The workspace `default`, workspaces with a pinned session and workspaces in use are kept. The output lists every
-    /// workspace with the reason for which it is deleted or kept.
+    /// workspace with the reason for which it is deleted or kept. Blobs that no event names are removed, too.
     #[command(after_help = examples!("chat workspace gc --dry-run", "chat workspace gc --max-age 365 --yes"))]
     Gc {
         /// Days without use after which a workspace is deleted

@@ -139,15 +139,25 @@ async fn a_file_is_restored_through_a_fork() {
         drop(storage);
         fs::write(site.path().join("copy"), large()).unwrap();
         let fork = site.ok(&["session", "fork", &id]).trim().to_owned();
-        damage(&site, kind, &workspace, &id, Damage::Lost);
-        let list = site.run(&["session", "files", &fork]);
-        names_the_command(kind, &fork, &list, 5);
-        let done = site.json(&["session", "restore-file", &fork, "copy"]);
-        assert_eq!(done["owners"], json!([id]), "{kind}");
-        for session in [&id, &fork] {
-            site.ok(&["session", "files", session]);
+        // Also when only the fork is left.
+        for ended in [None, Some(&["session", "delete", &id][..]), Some(&["session", "erase", &id, "--yes"])]
+        {
+            ended.map(|args| site.run(args));
+            damage(&site, kind, &workspace, &id, Damage::Lost);
+            let verified = site.run(&["verify"]);
+            assert_eq!(verified.code, 5, "{kind} {ended:?}: {}", verified.out);
+            assert!(verified.err.contains("lost"), "{}", verified.err);
+            let list = site.run(&["session", "files", &fork]);
+            names_the_command(kind, &fork, &list, 5);
+            let done = site.json(&["session", "restore-file", &fork, "copy"]);
+            assert_eq!(done["owners"], json!([id]), "{kind} {ended:?}");
+            site.ok(&["session", "files", &fork]);
+            site.ok(&["verify"]);
         }
-        site.ok(&["verify"]);
+        let own = site.run(&["session", "files", &id]);
+        assert!(own.code != 0 && own.err.contains("was deleted"), "{kind}: {}", own.err);
+        let saved = site.run(&["session", "save", &id, "1", "--output", "again"]);
+        assert!(saved.code != 0 && saved.err.contains("was deleted"), "{kind}: {}", saved.err);
     }
 }
 

@@ -307,13 +307,20 @@ impl SessionStore for MemoryStore {
             bytes.extend_from_slice(&chunk);
         }
         let mut data = self.data()?;
-        if data.sessions.get(&session).is_some_and(|log| log.record.status.state == SessionState::Deleted) {
+        let name = chunks.blob().name;
+        let is_refused = |log: &Log| {
+            log.record.status.state == SessionState::Deleted
+                && !log.events.iter().any(|event| event.blobs.contains(&name))
+        };
+        if data.sessions.get(&session).is_some_and(is_refused) {
             return Err(Error::new(
                 ErrorKind::Deleted,
-                format!("session {session} was deleted; it takes no more blobs"),
+                format!(
+                    "session {session} was deleted; it takes no blobs but those that its remaining events name"
+                ),
             ));
         }
-        data.blobs.entry(session).or_default().insert(chunks.blob().name, bytes.freeze());
+        data.blobs.entry(session).or_default().insert(name, bytes.freeze());
         Ok(())
     }
 

@@ -269,7 +269,8 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// `InvalidInput` if the content does not have the name and the size that the request gives; `LimitExceeded` if it
-    /// is larger than [`Capabilities::blob_max_bytes`]; `Deleted`; the errors of the content. Nothing is stored then.
+    /// is larger than [`Capabilities::blob_max_bytes`]; `Deleted`, unless an event that is left of the deleted session, which
+    /// its forks read, names the blob; the errors of the content. Nothing is stored then.
     ///
     /// # Cancel safety
     ///

@@ -330,6 +330,13 @@ async fn purge_keeps_the_blobs_that_forks_read(stage: &Stage) -> Checked {
         storage.sessions.purge(purge.clone()).await?;
         has_exactly("the blobs of the purged parent", &storage, parent.id, &[before]).await?;
         reads(&storage, fork.id, shown.last, before).await?;
+        // Whoever lost its bytes can put them again, and nothing else.
+        put(&storage, parent.id, &content(1, 300_000)).await?;
+        for (seed, size) in [(2, 300_000), (5, 10)] {
+            let other = storage.sessions.put_blob(PutBlob::of_bytes(parent.id, content(seed, size))).await;
+            refused!("a put to a purged session", other, ErrorKind::Deleted)?;
+        }
+        has_exactly("its blobs after that", &storage, parent.id, &[before]).await?;
         storage = stage.reopen(storage).await?;
     }
     is_absent("a blob after the fork", &storage, parent.id, after.name).await?;
@@ -345,7 +352,7 @@ async fn purge_keeps_the_blobs_that_forks_read(stage: &Stage) -> Checked {
     is_absent("the blob of the parent", &storage, parent.id, before.name).await
 }
 
-/// A deleted session takes no blob, before it is purged and after. Those that its events name can be read until then.
+/// A deleted session takes no blob but those that its remaining events name, before it is purged and after.
 async fn deleted_session_takes_no_blob(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
@@ -355,6 +362,7 @@ async fn deleted_session_takes_no_blob(stage: &Stage) -> Checked {
     let deleted = delete(stage, &storage, session.id).await?;
     let again = || storage.sessions.put_blob(PutBlob::of_bytes(session.id, content(2, 1000)));
     refused!("a put to a deleted session", again().await, ErrorKind::Deleted)?;
+    put(&storage, session.id, &content(1, 1000)).await?;
     storage.sessions.sweep_blobs(SweepBlobs::of(session.id)).await?;
     has_exactly("its blobs", &storage, session.id, &[blob]).await?;
     storage.sessions.purge(Purge::new(session.id, deleted.head)).await?;

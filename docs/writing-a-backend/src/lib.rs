@@ -172,13 +172,18 @@ impl Transaction {
     }
 
     /// Removes the blobs of a session that no event of its log names.
-    fn sweep(&self, id: SessionId, dry_run: bool) -> Result<SweptBlobs> {
-        let (tenant, session) = (&*self.tenant, &*id.to_string());
+    /// Returns the blobs that the events of a session name.
+    fn named(&self, id: SessionId) -> Result<BTreeSet<BlobName>> {
+        let (tenant, session, mut named) = (&*self.tenant, &*id.to_string(), BTreeSet::new());
         let log = self.raw.open_table(EVENTS).map_err(failed)?;
-        let mut named = BTreeSet::new();
         for row in log.range((tenant, session, 0)..(tenant, session, u64::MAX)).map_err(failed)? {
             named.extend(Event::from_json(row.map_err(failed)?.1.value())?.blobs);
         }
+        Ok(named)
+    }
+
+    fn sweep(&self, id: SessionId, dry_run: bool) -> Result<SweptBlobs> {
+        let (tenant, session, named) = (&*self.tenant, &*id.to_string(), self.named(id)?);
         let mut blobs = self.blobs(Some(id))?;
         blobs.retain(|(_, blob)| !named.contains(&blob.name));
         let mut swept = SweptBlobs::default();
@@ -306,7 +311,10 @@ impl SessionStore for ToyStore {
             chunks.push(chunk);
         }
         let work = move |transaction: &Transaction| {
-            if transaction.session(id)?.is_some_and(|session| session.status.state == SessionState::Deleted) {
+            let session = transaction.session(id)?;
+            if session.is_some_and(|session| session.status.state == SessionState::Deleted)
+                && !transaction.named(id)?.contains(&blob.name)
+            {
                 return Err(Error::new(ErrorKind::Deleted, format!("session {id} was deleted")));
             }
             let (tenant, session, name) = (&*transaction.tenant, &*id.to_string(), &*blob.name.to_string());
