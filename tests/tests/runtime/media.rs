@@ -103,4 +103,8 @@ async fn a_lost_blob_does_not_end_a_conversation() {
     storage.sessions.put_blob(PutBlob::of_bytes(chat.id(), "a cat")).await.unwrap();
     assert_eq!(read(said).await.unwrap().into_bytes(1024).await.unwrap(), "a cat");
     assert_eq!(fork.media_bytes(&cat, 1024).await.unwrap(), "a cat");
+    // A deleted session gives nothing out under its own id; its fork still reads.
+    chat.delete().await.unwrap();
+    assert_eq!(*chat.media_bytes(&cat, 1024).await.unwrap_err().kind(), ErrorKind::Deleted);
+    assert_eq!(fork.media_bytes(&cat, 1024).await.unwrap(), "a cat");
 }
