@@ -4,19 +4,17 @@ use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use agent_core::event::EventType;
 use agent_core::store::{Damaged, SweepBlobs, SweptBlobs};
 use agent_core::{BlobName, Error, ErrorKind, Result, SessionId, WriteOutcome};
 
 use crate::blob_files::{is_there, sync};
+use crate::blob_names::named;
 use crate::blobs::open_session;
 use crate::env::{Env, parent};
 use crate::error::failed;
-use crate::io::{Kind, OpenMode, not_a_file};
+use crate::io::{Kind, not_a_file};
 use crate::lock::{self, Attempt};
-use crate::log::Forward;
 use crate::owner::Owner;
-use crate::record::Bad;
 use crate::slot::{OpenFiles, WriterState};
 use crate::tenant::{SharedSession, Tenant};
 use crate::{layout, sessions};
@@ -162,31 +160,6 @@ fn sweep_locked(env: &Env, open: &mut OpenFiles, dry_run: bool) -> Result<Option
     let swept = Clearing { env, folder: &folder, keep: &keep, young: false, dry_run }.run(false)?;
     let still_ours = session.still_ours(env).map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
     Ok(still_ours.then_some(swept))
-}
-
-/// Returns the blobs that the events of a log name. The log ends with the event `head`; a purged one ends anywhere.
-pub(crate) fn named(env: &Env, session: &Path, owner: Owner, head: Option<u64>) -> Result<HashSet<BlobName>> {
-    let path = session.join(layout::LOG);
-    let file = env.io.open(&path, OpenMode::Read).map_err(|e| failed("open", &path, e))?;
-    let len = file.stat().map_err(|e| failed("look at", &path, e))?.len;
-    let (mut names, mut before, mut end) = (HashSet::new(), None, 0);
-    let bad = |offset, before: Option<u64>| {
-        Bad { offset, event: before.map_or(1, |seq| seq.saturating_add(1)), middle: true }.error(&path)
-    };
-    let mut lines = Forward::new(owner, &*file, 0, len);
-    while let Some(line) = lines.next().map_err(|e| failed("read", &path, e))? {
-        let next = line.named().filter(|next| match before {
-            Some(seq) => seq + 1 == next.seq,
-            None => next.kind == EventType::SESSION_CREATED,
-        });
-        let Some(next) = next else { return Err(bad(line.offset, before)) };
-        names.extend(next.blobs);
-        (before, end) = (Some(next.seq), line.end);
-    }
-    if head.is_some() && before != head {
-        return Err(bad(end, before));
-    }
-    Ok(names)
 }
 
 /// Removes, under the lock of a session's folder, the blobs that its purged log does not name, and all leftovers.

@@ -15,7 +15,7 @@ use agent_core::store::{BLOB_CHUNK_BYTES, BlobChunk, BlobInfo, BlobQuery, Damage
 use agent_core::{BlobName, Error, ErrorKind, Result, SessionId, WriteOutcome};
 
 use crate::blob_files::{SUM, file_len, is_there, link, make_folder, sums_len, sums_of};
-use crate::blob_sweep::named;
+use crate::blob_names::named;
 use crate::env::{Env, held, parent, unsure};
 use crate::error::{failed, in_doubt};
 use crate::io::{IoFile, OpenMode, read_full, write_full};

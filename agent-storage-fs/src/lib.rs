@@ -86,6 +86,7 @@
 mod bindings;
 mod bindings_toml;
 mod blob_files;
+mod blob_names;
 mod blob_sweep;
 mod blobs;
 mod cached;

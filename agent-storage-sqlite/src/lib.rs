@@ -89,6 +89,7 @@ mod readers;
 mod reading;
 mod rebuild;
 mod request;
+mod room;
 mod rows;
 mod schema;
 mod session_rows;

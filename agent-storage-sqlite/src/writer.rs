@@ -18,9 +18,9 @@ use crate::error::{Fault, busy, corrupt, failed_to_write, gone, is_busy, is_io};
 use crate::files::Files;
 use crate::heads::Heads;
 use crate::holder::Holder;
-use crate::limit::Room;
 use crate::pace::Pace;
 use crate::request::{Answer, Request, Task};
+use crate::room::{LOG_BYTES, Room};
 use crate::rows::{execute, first_number};
 use crate::sessions::Known;
 use crate::threads::Threads;
@@ -34,9 +34,7 @@ const GROUP_BYTES: usize = 8 << 20;
 const MOMENT: Duration = Duration::from_millis(20);
 /// Number of records that are cached.
 const KNOWN: usize = 256;
-/// Size of the write-ahead log, in bytes, above which it is truncated. `LOG_LOOK` is the number of transactions
-/// between checks.
-pub(crate) const LOG_BYTES: u64 = 16 << 20;
+/// Number of transactions between looks at the size of the write-ahead log.
 const LOG_LOOK: u32 = 32;
 /// Number of times that closing checks whether the log was removed, over about 20 ms. The log stays while other
 /// processes have the file open. The count is the same if this thread has to wait for its turn.
