@@ -21,7 +21,15 @@ pub(crate) enum BlobStep {
     /// Creates the row of a blob; the answer is its number.
     Begin(SessionId, BlobInfo, Timestamp),
     /// Stores the chunk with this index.
-    Chunk { session: SessionId, blob: i64, index: u64, checksum: u32, bytes: Bytes, at: Timestamp },
+    Chunk {
+        session: SessionId,
+        name: BlobName,
+        blob: i64,
+        index: u64,
+        checksum: u32,
+        bytes: Bytes,
+        at: Timestamp,
+    },
     /// Makes a blob visible, in place of one that has its name.
     Publish(SessionId, BlobInfo, i64),
     /// Gives up a put.
@@ -62,12 +70,11 @@ impl BlobStep {
                 execute(conn, sql, params![&**tenant, session, name, int(blob.bytes), at.as_micros(), crc])?;
                 return Ok(BlobAnswer::Begun(conn.last_insert_rowid()));
             }
-            Self::Chunk { session, blob, index, checksum, bytes, at } => {
+            Self::Chunk { session, name, blob, index, checksum, bytes, at } => {
+                refuse_deleted(conn, known, tenant, *session, *name)?;
                 let sql = "UPDATE blobs SET at = ? WHERE blob = ? AND state = 'unfinished'";
                 if execute(conn, sql, params![at.as_micros(), blob])? == 0 {
-                    // A purge removes what is unfinished.
-                    let is_deleted = is_deleted(conn, known, tenant, *session)?;
-                    return Err(if is_deleted { deleted(*session) } else { swept_away() }.into());
+                    return Err(swept_away().into());
                 }
                 let sql = "INSERT OR REPLACE INTO blob_chunks (blob, n, crc, data) VALUES (?, ?, ?, ?)";
                 execute(conn, sql, params![blob, int(*index), checksum, &**bytes])?;
@@ -97,18 +104,6 @@ fn swept_away() -> Error {
     Error::new(ErrorKind::Unavailable, text).timed_out()
 }
 
-fn deleted(id: SessionId) -> Error {
-    let text =
-        format!("session {id} was deleted; it takes no blobs but those that its remaining events name");
-    Error::new(ErrorKind::Deleted, text)
-}
-
-fn is_deleted(conn: &Connection, known: &mut Known, tenant: &Arc<str>, id: SessionId) -> Step<bool> {
-    look(conn, known, tenant, id)?;
-    let now = known.get(&(tenant.clone(), id));
-    Ok(now.is_some_and(|now| now.session.status.state == SessionState::Deleted))
-}
-
 /// Fails if the session is deleted, unless an event that is left names the blob: forks may read it.
 fn refuse_deleted(
     conn: &Connection,
@@ -117,8 +112,13 @@ fn refuse_deleted(
     id: SessionId,
     name: BlobName,
 ) -> Step<()> {
-    if is_deleted(conn, known, tenant, id)? && !names(conn, tenant, id, name)? {
-        return Err(deleted(id).into());
+    look(conn, known, tenant, id)?;
+    let now = known.get(&(tenant.clone(), id));
+    let is_deleted = now.is_some_and(|now| now.session.status.state == SessionState::Deleted);
+    if is_deleted && !names(conn, tenant, id, name)? {
+        let text =
+            format!("session {id} was deleted; it takes no blobs but those that its remaining events name");
+        return Err(Error::new(ErrorKind::Deleted, text).into());
     }
     Ok(())
 }

@@ -100,7 +100,8 @@ mod tests {
     fn chunk(index: u64) -> Task {
         let (session, at) = (session(), Timestamp::from_micros(0));
         let bytes = Bytes::from(vec![0; 256 << 10]);
-        task(BlobStep::Chunk { session, blob: 1, index, checksum: 0, bytes, at })
+        let name = BlobInfo::of(&bytes).name;
+        task(BlobStep::Chunk { session, name, blob: 1, index, checksum: 0, bytes, at })
     }
 
     /// While others write, steps take a fourth of the time, and keep their order; alone, and at the end, they do not wait.

@@ -305,7 +305,8 @@ impl SqliteStore {
         let (info, mut index) = (chunks.blob(), 0);
         while let Some(bytes) = chunks.next().await? {
             let checksum = info.checksum(index, &bytes);
-            let chunk = BlobStep::Chunk { session, blob, index, checksum, bytes, at: self.now() };
+            let chunk =
+                BlobStep::Chunk { session, name: info.name, blob, index, checksum, bytes, at: self.now() };
             self.change_blobs(chunk).await?;
             index += 1;
         }
