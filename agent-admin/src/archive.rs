@@ -216,7 +216,8 @@ impl Archive {
     ///
     /// # Errors
     ///
-    /// `Corrupt` if the first entry is not `session.json`, or is larger than [`DOCUMENT_MAX_BYTES`]; those of [`Manifest::parse`] and of the content.
+    /// `Corrupt` if the first entry is not `session.json`, or is larger than [`DOCUMENT_MAX_BYTES`]; those of
+    /// [`Manifest::parse`] and of the content.
     pub async fn open(content: BlobStream) -> Result<Self> {
         let mut tape = Tape { input: content, piece: Bytes::new(), left: 0, filling: 0 };
         let first = tape.next().await?;

@@ -212,10 +212,18 @@ fn not_renamed(name: &Path, source: io::Error) -> Error {
 
 /// Makes the bytes of a blob and their checksums durable. Call it once the content was checked.
 pub(crate) fn finish(tenant: &Tenant, cell: &SharedSession, staged: &Staged) -> Result<()> {
-    staged.finish().map_err(|error| match sessions::load(tenant, cell, staged.id) {
+    staged.finish().map_err(|error| {
+        let is_deleted = sessions::load(tenant, cell, staged.id)
+            .is_ok_and(|record| record.status.state == SessionState::Deleted);
         // A purge has removed the folder.
-        Ok(record) if record.status.state == SessionState::Deleted => deleted(staged.id),
-        _ => error,
+        let refused = is_deleted.then(|| {
+            let session = sessions::folder(tenant, cell, staged.id)?;
+            check_named(&tenant.env, &session, tenant.layout.owner(staged.id), staged.blob.name)
+        });
+        match refused {
+            Some(Err(refused)) if *refused.kind() == ErrorKind::Deleted => refused,
+            _ => error,
+        }
     })
 }
 

@@ -135,3 +135,16 @@ pub(crate) fn gone() -> Error {
     Error::new(ErrorKind::Poisoned, "the writer of the store ended unexpectedly; open the store again")
         .with_outcome(WriteOutcome::Unknown)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk with no space for the index of the write-ahead log is full, and not broken.
+    #[test]
+    fn no_space_for_the_shared_index_is_full() {
+        let io = |code| rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+        assert_eq!(*failed("open it", io(4874)).kind(), ErrorKind::Full);
+        assert_eq!(*failed("open it", io(778)).kind(), ErrorKind::Unavailable);
+    }
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::request::Task;
+use crate::request::{Request, Task};
 
 /// Most bytes in one transaction. A commit may have to wait for that.
 const BYTES: usize = 512 << 10;
@@ -27,9 +27,11 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Keeps a task that writes or deletes the bytes of a blob; returns any other.
+    /// Keeps a task that writes or deletes the bytes of a blob; returns any other, which is now to be executed.
     pub(crate) fn divert(&mut self, task: Task) -> Option<Task> {
         if !task.request.is_step_of_bytes() {
+            // Who puts one blob after the other does not wait for itself.
+            self.others |= !matches!(task.request, Request::Blob(_));
             return Some(task);
         }
         self.steps.push_back(task);
@@ -69,7 +71,7 @@ impl Pace {
         self.others = false;
     }
 
-    /// Notes that somebody else has written: a caller, or another process.
+    /// Notes that another process has written.
     pub(crate) fn others_wrote(&mut self) {
         self.others = true;
     }
@@ -86,11 +88,14 @@ mod tests {
 
     use super::*;
     use crate::blob_steps::BlobStep;
-    use crate::request::Request;
 
     fn task(step: BlobStep) -> Task {
+        asked(Request::Blob(step))
+    }
+
+    fn asked(request: Request) -> Task {
         let (reply, _) = oneshot::channel();
-        Task { tenant: Arc::from(""), request: Request::Blob(step), until: Instant::now(), reply }
+        Task { tenant: Arc::from(""), request, until: Instant::now(), reply }
     }
 
     fn session() -> SessionId {
@@ -120,8 +125,10 @@ mod tests {
         assert_eq!(pace.take(now, false).len(), 2, "512 KiB");
         let end = now + millis(10);
         pace.took(now, end);
+        let begin = BlobStep::Begin(session(), BlobInfo::of(b""), Timestamp::from_micros(0));
+        assert!(pace.divert(task(begin)).is_some());
         assert_eq!(pace.wait(end), Some(Duration::ZERO), "nobody else writes");
-        pace.others_wrote();
+        assert!(pace.divert(asked(Request::Look)).is_some());
         assert_eq!(pace.wait(end), Some(millis(30)));
         assert!(pace.take(end + millis(29), false).is_empty());
         let last = pace.take(end + millis(30), false);

@@ -189,7 +189,6 @@ impl Writer {
             if !group.is_empty() {
                 self.group(group);
                 self.shorten_log();
-                pace.others_wrote();
             }
             let steps = pace.take(Instant::now(), ending);
             if !steps.is_empty() {
