@@ -218,3 +218,33 @@ async fn failed_put_leaves_nothing_and_succeeds_later() {
         }
     }
 }
+
+/// A lost blob of a deleted session is put again, and each call of that fails once. The answer is what failed, and not that
+/// the session takes no blobs.
+#[tokio::test]
+async fn failed_restore_names_its_cause() {
+    let effects = Effects::default();
+    for n in 0.. {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let spy = Spy::new();
+        let store = FsConfig::new(root).with_io(Arc::new(spy.clone())).open().await.unwrap();
+        let session = session(&store, &effects).await;
+        let (id, bytes) = (session.id, content(1, LARGE));
+        let name = put(&store, id, &bytes).await.unwrap();
+        let event = naming(&[name]);
+        store.append(&effects, id, session.head, vec![event]).await.unwrap();
+        store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
+        std::fs::remove_dir_all(support::folder_of(root, id).join("blobs")).unwrap();
+        spy.fail(move |index, call| (index == n && !call.name.starts_with("remove")).then_some(EIO));
+        let done = put(&store, id, &bytes).await;
+        if spy.heal() == 0 && n > 60 {
+            break;
+        }
+        if let Err(error) = done {
+            assert_ne!(*error.kind(), ErrorKind::Deleted, "call {n}: {error}");
+        }
+        put(&store, id, &bytes).await.unwrap_or_else(|error| panic!("call {n}: {error:?}"));
+        assert!(read_whole(&store, id, name).await.unwrap() == bytes, "call {n}");
+    }
+}
