@@ -133,7 +133,7 @@ async fn failed_sqlite_call_loses_nothing() {
             let last = *later.last().unwrap();
             judge(&trace.killed(last), id, &told, last.mark, &format!("{first}; killed")).await;
             disks += 1;
-            for moment in later.iter().rev().step_by(400 / most()) {
+            for moment in later.iter().rev().step_by(100) {
                 for kept in subsets(&trace, *moment, most() / 2) {
                     let context = format!("{first}; power lost after call {}, kept {kept:?}", moment.events);
                     judge(&trace.image(*moment, &kept), id, &told, moment.mark, &context).await;

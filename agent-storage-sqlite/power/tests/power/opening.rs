@@ -97,7 +97,7 @@ async fn opened(
     let store = open(&path, Sync::Full).await.unwrap_or_else(|error| panic!("{context}: then {error:?}"));
     assert_eq!(see(&store).await.unwrap(), seen, "{context}");
     drop(store);
-    Some(cut(&disk, began, (160 / most(), most() / 2), &seen, &context).await)
+    Some(cut(&disk, began, (40, most() / 2), &seen, &context).await)
 }
 
 /// Kills it, and has the power go at some moments; whatever is left is opened, and shows everything.
