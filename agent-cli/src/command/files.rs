@@ -96,7 +96,13 @@ pub(super) async fn save(
         }
         return Ok(());
     };
-    let bytes = file.save(sessions, &session, path, replace).await?;
+    let bytes = file.save(sessions, &session, path, replace).await.map_err(|failure| match failure.kind {
+        "exists" if !replace => Failure {
+            text: failure.text.replace("name another file", "replace it with --replace, name another file"),
+            ..failure
+        },
+        _ => failure,
+    })?;
     let text = format!("saved file {number} of session {id} as {} ({bytes} bytes)", path.display());
     site.out.result(&json!({"session": id, "file": number, "output": path, "bytes": bytes}), &text);
     Ok(())

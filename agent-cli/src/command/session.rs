@@ -13,6 +13,7 @@ use agent_core::session::{Session, SessionSummary};
 use agent_core::state::SessionState;
 use agent_core::store::{Cursor, SessionQuery};
 use agent_core::{Error, ErrorKind, Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId};
+use agent_runtime::NewWorkspace;
 use bytes::Bytes;
 use clap::Subcommand;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -89,8 +90,14 @@ pub(crate) enum SessionCommand {
         /// Also complete ancestors that an interrupted import left incomplete; only for trusted documents
         #[arg(long)]
         with_ancestors: bool,
+        /// Create the workspace of the session, with its id, if the store does not have it
+        #[arg(long)]
+        create_workspace: bool,
     },
     /// List the files in a session: media of messages and answers, whole outputs of tools, artifacts
+    ///
+    /// A file whose bytes are gone is marked lost, one with another size damaged. The bytes themselves are not read;
+    /// `chat verify` reads them.
     #[command(after_help = examples!("chat session files ID", "chat session files ID --limit 1000 --json"))]
     Files {
         /// Session id
@@ -231,7 +238,9 @@ impl SessionCommand {
                 files::save(site, id, &file, output.as_deref(), replace).await
             }
             Self::RestoreFile { id, file } => files::restore(site, id, &file).await,
-            Self::Import { file, with_ancestors } => import(site, &file, with_ancestors).await,
+            Self::Import { file, with_ancestors, create_workspace } => {
+                import(site, &file, with_ancestors, create_workspace).await
+            }
             Self::Fork { id, at } => {
                 let fork = site.storage.sessions.fork(&site.effects, id, at.map(Seq::new)).await?;
                 site.out.result(&value(&fork.to_json())?, &fork.id.to_string());
@@ -431,9 +440,13 @@ async fn read_and_import(
         let content = stream::iter([Ok(first)]).chain(content).boxed();
         let archive = Archive::open(content).await.map_err(about)?;
         return Ok(match with_ancestors {
-            true => archive.import_with_ancestors(sessions).await?,
-            false => archive.import(sessions).await?,
+            true => archive.import_with_ancestors(sessions).await.map_err(about)?,
+            false => archive.import(sessions).await.map_err(about)?,
         });
+    }
+    if first.starts_with(&GZIP_MAGIC) {
+        let text = format!("cannot read {name}: it is compressed; decompress it with `gzip -d` first");
+        return Err(Failure::new(1, "invalid_input", text));
     }
     let too_large = || {
         let text = format!("{name} is too large: the maximum is {DOCUMENT_MAX} bytes");
@@ -453,22 +466,44 @@ async fn read_and_import(
         .map_err(|_| Failure::new(1, "failed", format!("cannot read {name}: it is not UTF-8 text")))?;
     let document = Manifest::parse(&text).map_err(about)?;
     Ok(match with_ancestors {
-        true => document.import_with_ancestors(sessions).await?,
-        false => document.import(sessions).await?,
+        true => document.import_with_ancestors(sessions).await.map_err(about)?,
+        false => document.import(sessions).await.map_err(about)?,
     })
 }
 
-async fn import(site: &Site<'_>, file: &Path, with_ancestors: bool) -> Result<(), Failure> {
+/// First bytes of a gzip file (RFC 1952).
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+async fn import(
+    site: &Site<'_>,
+    file: &Path,
+    with_ancestors: bool,
+    create_workspace: bool,
+) -> Result<(), Failure> {
     let imported =
         read_and_import(&*site.storage.sessions, file, with_ancestors).await.map_err(|failure| {
             // The library names its method; the program has an option instead.
             Failure { text: failure.text.replace("import_with_ancestors", "--with-ancestors"), ..failure }
         })?;
     let (session, events) = (&imported.session, counted(imported.events, "event"));
-    let missing = match site.storage.workspaces.load(session.workspace).await {
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Deleted) => Some(error),
-        _ => None,
-    };
+    let (mut missing, mut created) = (None, false);
+    match site.storage.workspaces.load(session.workspace).await {
+        Err(error) if *error.kind() == ErrorKind::NotFound && create_workspace => {
+            let new = NewWorkspace::default().with_id(session.workspace);
+            match site.manager.create(new).await {
+                // Another process was faster.
+                Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {}
+                done => {
+                    done?;
+                    created = true;
+                }
+            }
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Deleted) => {
+            missing = Some(error)
+        }
+        _ => {}
+    }
     let mut whole = value(&session.to_json())?;
     whole.insert("outcome", raw(&imported.outcome.name()));
     whole.insert("events_written", raw(&imported.events));
@@ -480,6 +515,9 @@ async fn import(site: &Site<'_>, file: &Path, with_ancestors: bool) -> Result<()
         ImportOutcome::Completed => format!("(an incomplete session was completed; {events} written)"),
         _ => "(the session was already in the store; nothing was written)".to_owned(),
     });
+    if created {
+        site.out.note(&format!("(workspace {} was created)", session.workspace));
+    }
     if let Some(error) = missing {
         let workspace = session.workspace;
         site.out.note(&match error.kind() {
@@ -489,7 +527,8 @@ async fn import(site: &Site<'_>, file: &Path, with_ancestors: bool) -> Result<()
             ),
             _ => format!(
                 "(warning: its workspace {workspace} is not in this store, so no device can open it, and `chat verify` reports \
-                 it; to copy the workspace, run `chat copy FROM TO --workspace {workspace}`)"
+                 it; to create it, run the command again with --create-workspace; to copy it from another store, run \
+                 `chat copy FROM TO --workspace {workspace}`)"
             ),
         });
     }

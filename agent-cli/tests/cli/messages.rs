@@ -59,6 +59,37 @@ fn import_without_its_workspace_is_reported() {
     }
 }
 
+/// With its workspace created, an imported session is continued, and `verify` finds nothing wrong.
+#[test]
+fn import_creates_the_workspace_on_request() {
+    for kind in KINDS {
+        let (here, there) = (Site::new("files"), Site::new(kind));
+        let (main, workspace) = here.say("hello");
+        let file = here.path().join("session.json");
+        let name = file.to_str().unwrap();
+        here.ok(&["session", "export", &main, "--output", name]);
+        let ran = there.run(&["session", "import", name, "--create-workspace"]);
+        assert_eq!((ran.code, ran.out.trim()), (0, main.as_str()), "{ran:?}");
+        assert!(ran.err.contains(&format!("(workspace {workspace} was created)")), "{ran:?}");
+        assert!(!ran.err.contains("warning"), "{ran:?}");
+        let again = there.run(&["session", "import", name, "--create-workspace"]);
+        assert!(again.code == 0 && !again.err.contains("created"), "{again:?}");
+        there.ok(&["verify"]);
+        let ran = there.typed(&["--session", &main], "again\n/quit\n");
+        assert!(ran.code == 0 && ran.out.contains("again"), "{kind}: {ran:?}");
+    }
+}
+
+/// An archive that was compressed is named as such, and errors of an archive name the file.
+#[test]
+fn a_compressed_archive_is_named() {
+    let site = Site::new("files");
+    let file = site.path().join("session.tar.gz");
+    fs::write(&file, b"\x1f\x8b\x08\0\0\0\0\0\0\x03").unwrap();
+    let ran = site.run(&["session", "import", file.to_str().unwrap()]);
+    assert!(ran.code == 1 && ran.err.contains("session.tar.gz") && ran.err.contains("gzip -d"), "{ran:?}");
+}
+
 /// An import that was interrupted among the ancestors is completed with the option that the error names.
 #[test]
 fn interrupted_import_can_be_finished() {
