@@ -8,10 +8,10 @@ use agent_core::{Error, ErrorKind, Plan, Result, SessionId, WriteOutcome, plan};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::error::corrupt;
+use crate::error::{corrupt, is_damage};
 use crate::family::{announce, void};
 use crate::object::{Condition, Object, Put};
-use crate::slot::{Entry, Kind, Slot};
+use crate::slot::{Entry, Kind, Own, Slot};
 use crate::slots::{Slots, record};
 
 /// Applies a commit. Events are written nowhere else.
@@ -105,9 +105,28 @@ impl<'a> Attempts<'a> {
             }
         }
         let slot = self.known.as_deref().map_or(Slot::FIRST, Entry::next);
-        let body = Entry::encode(self.known.as_deref(), self.commit.id, events, after);
+        let own = Own::new(events);
+        let base = self.base(&own).await?;
+        let body = Entry::encode(self.known.as_deref(), base.as_deref(), self.commit.id, &own, after);
         let replayed = self.win(slot, &body).await?;
         replayed.map(|replayed| planned.map(|plan| landed(plan, replayed))).transpose()
+    }
+
+    /// Returns the object whose lines this commit carries besides those of the known one: if it closes a small window,
+    /// the one that closed the small window before.
+    async fn base(&self, own: &Own) -> Result<Option<Arc<Entry>>> {
+        let Some(slot) = self.known.as_deref().and_then(|known| known.base_slot(own)) else {
+            return Ok(None);
+        };
+        if let Some(base) = self.slots.heads.base(self.id, slot) {
+            return Ok(Some(base));
+        }
+        match self.slots.get(self.id, slot, self.until).await {
+            Ok(base) => Ok(base),
+            // Its own slot keeps the damage, and the commit does not need it.
+            Err(error) if is_damage(&error) => Ok(None),
+            Err(error) => Err(error.with_outcome(WriteOutcome::NotApplied)),
+        }
     }
 
     /// Takes the first slot so that the session cannot be created, because the parent was deleted.

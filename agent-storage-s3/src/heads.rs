@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::SessionId;
 
-use crate::slot::Entry;
+use crate::slot::{Entry, Slot};
 
 /// Limit on the bytes of objects that are cached.
 const MOST: usize = 32 << 20;
@@ -18,9 +18,16 @@ pub(crate) struct Heads {
     noted: tokio::sync::watch::Sender<u64>,
 }
 
+/// Head of a session, and the object that closed the window before it if that was seen.
+#[derive(Clone, Debug)]
+struct Known {
+    head: Arc<Entry>,
+    base: Option<Arc<Entry>>,
+}
+
 #[derive(Debug, Default)]
 struct CachedHeads {
-    heads: HashMap<SessionId, (u64, Arc<Entry>)>,
+    heads: HashMap<SessionId, (u64, Known)>,
     bytes: usize,
     clock: u64,
 }
@@ -35,9 +42,16 @@ impl Heads {
         let mut kept = self.kept();
         kept.clock += 1;
         let clock = kept.clock;
-        let (used, head) = kept.heads.get_mut(&session)?;
+        let (used, known) = kept.heads.get_mut(&session)?;
         *used = clock;
-        Some(head.clone())
+        Some(known.head.clone())
+    }
+
+    /// Returns the object in a slot that closed the window before the known head's.
+    pub(crate) fn base(&self, session: SessionId, slot: Slot) -> Option<Arc<Entry>> {
+        let kept = self.kept();
+        let (_, known) = kept.heads.get(&session)?;
+        known.base.clone().filter(|base| base.head.slot == slot)
     }
 
     /// Records a head, unless a newer one is known.
@@ -45,14 +59,19 @@ impl Heads {
         let mut kept = self.kept();
         kept.clock += 1;
         let clock = kept.clock;
-        if let Some((_, known)) = kept.heads.get(&session) {
-            if known.head.slot > head.head.slot {
-                return;
-            }
-            kept.bytes = kept.bytes.saturating_sub(cost(known));
+        let before = kept.heads.get(&session).map(|(_, known)| known.clone());
+        if before.as_ref().is_some_and(|before| before.head.head.slot > head.head.slot) {
+            return;
         }
-        kept.bytes += cost(head);
-        kept.heads.insert(session, (clock, head.clone()));
+        let mut base = None;
+        if let Some(before) = before {
+            kept.bytes = kept.bytes.saturating_sub(cost(&before));
+            let seen = [Some(before.head), before.base].into_iter().flatten();
+            base = seen.into_iter().find(|seen| Some(seen.head.slot) == head.head.previous);
+        }
+        let known = Known { head: head.clone(), base };
+        kept.bytes += cost(&known);
+        kept.heads.insert(session, (clock, known));
         while kept.bytes > MOST && kept.heads.len() > 1 {
             let oldest = kept.heads.iter().min_by_key(|(_, (used, _))| *used).map(|(id, _)| *id);
             let Some((_, gone)) = oldest.and_then(|id| kept.heads.remove(&id)) else { break };
@@ -75,7 +94,8 @@ impl Heads {
     }
 }
 
-/// Returns the memory that an entry takes, in bytes: its object, and its decoded record.
-fn cost(entry: &Entry) -> usize {
-    entry.size + 4096
+/// Returns the memory that a head takes, in bytes: its objects, and their decoded records.
+fn cost(known: &Known) -> usize {
+    let entry = |entry: &Entry| entry.size + 4096;
+    entry(&known.head) + known.base.as_deref().map_or(0, entry)
 }

@@ -17,7 +17,7 @@ pub(crate) struct Keys {
 
 /// Returns the folder of all tenants; ends with a slash.
 pub(crate) fn tenants(prefix: &str) -> String {
-    if prefix.is_empty() { "v1/".to_owned() } else { format!("{prefix}/v1/") }
+    if prefix.is_empty() { "v3/".to_owned() } else { format!("{prefix}/v3/") }
 }
 
 /// Returns the folder of the tenants' generations; ends with a slash.
@@ -57,13 +57,21 @@ impl Keys {
         format!("{}idx/", self.root)
     }
 
+    /// Returns the folder of all sessions; ends with a slash. The sessions are in up to 256 folders below it.
     pub(crate) fn sessions(&self) -> String {
-        format!("{}sessions/", self.root)
+        format!("{}s/", self.root)
+    }
+
+    /// Returns the folder of a session; ends with a slash. Ids of about the same time have different last bytes, so the
+    /// server can spread the load.
+    fn session(&self, session: SessionId) -> String {
+        let last = session.as_uuid().as_bytes()[15];
+        format!("{}{last:02x}/{session}/", self.sessions())
     }
 
     /// Returns the folder of a session's slots; ends with a slash.
     pub(crate) fn slots(&self, session: SessionId) -> String {
-        format!("{}sessions/{session}/c/", self.root)
+        format!("{}c/", self.session(session))
     }
 
     pub(crate) fn slot(&self, session: SessionId, slot: Slot) -> String {
@@ -71,7 +79,7 @@ impl Keys {
     }
 
     pub(crate) fn heartbeat(&self, session: SessionId) -> String {
-        format!("{}sessions/{session}/heartbeat", self.root)
+        format!("{}heartbeat", self.session(session))
     }
 
     /// Returns the folder with the ids of the sessions that were created, or announced, from a session; ends with a

@@ -41,9 +41,13 @@ pub(crate) async fn list(slots: &Slots, query: &SessionQuery) -> Result<Page<Ses
 }
 
 async fn all(slots: &Slots, until: Instant) -> Result<Vec<SessionId>> {
-    let folders = slots.bucket.list_all(&slots.keys.sessions(), true, until).await?;
-    // An object that belongs to no session was put there by another program.
-    Ok(folders.iter().filter_map(|folder| last(folder).parse().ok()).collect())
+    let mut all = Vec::new();
+    for shard in slots.bucket.list_all(&slots.keys.sessions(), true, until).await? {
+        let folders = slots.bucket.list_all(&format!("{shard}/"), true, until).await?;
+        // An object that belongs to no session was put there by another program.
+        all.extend(folders.iter().filter_map(|folder| last(folder).parse::<SessionId>().ok()));
+    }
+    Ok(all)
 }
 
 /// Returns the summary in a session's newest commit. Reads no more of the object than its record.

@@ -172,15 +172,20 @@ impl Reader<'_> {
         if seq >= head.head.window && seq <= head.last() && head.is_whole() && !head.window.is_empty() {
             return Ok(head.clone());
         }
-        // The event is usually in the window before that of the head.
-        if head.head.previous.is_some()
-            && seq < head.head.window
+        // The event is usually in one of the two windows before that of the head.
+        if seq < head.head.window
             && head.head.window.get() - seq.get() <= STRIDE / 4
             && head.head.kept.is_none()
         {
-            let entry = self.window_before(head).await?;
-            if seq >= entry.head.window {
-                return Ok(entry);
+            let mut entry = head.clone();
+            for _ in 0..2 {
+                if entry.head.previous.is_none() {
+                    break;
+                }
+                entry = self.window_before(&entry).await?;
+                if seq >= entry.head.window {
+                    return Ok(entry);
+                }
             }
         }
         self.seek(seq).await
@@ -201,13 +206,13 @@ impl Reader<'_> {
         Ok(entry)
     }
 
-    /// Returns the object that closed the window before this one's.
+    /// Returns the object that has the event before this one's window.
     async fn window_before(&self, entry: &Entry) -> Result<Arc<Entry>> {
         let last = before(entry.head.window);
         let missing = || self.missing(last);
         let slot = entry.head.previous.ok_or_else(missing)?;
         let found = self.slots.get(self.id, slot, self.until).await?.ok_or_else(missing)?;
-        if found.record.is_none() || found.last() != last {
+        if found.record.is_none() || found.head.window > last || found.last() < last {
             return Err(missing());
         }
         Ok(found)

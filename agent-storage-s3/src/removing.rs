@@ -131,21 +131,24 @@ async fn remove_objects(bucket: &Bucket, prefix: &str, counts: impl Fn(&str) -> 
 
 /// Empties all sessions; returns the number of those that were not empty.
 async fn remove_sessions(slots: &Slots) -> Result<u64> {
-    let (mut removed, mut token) = (0, None::<String>);
-    loop {
-        let until = slots.bucket.deadline();
-        let page =
-            slots.bucket.list(&slots.keys.sessions(), None, token.as_deref(), PAGE, true, until).await?;
-        let ids: Vec<SessionId> =
-            page.folders.iter().filter_map(|folder| last(folder).parse().ok()).collect();
-        let emptied =
-            futures::stream::iter(ids).map(|id| remove_session(slots, id)).buffer_unordered(AT_ONCE);
-        removed += emptied.try_fold(0, |sum, was| async move { Ok(sum + u64::from(was)) }).await?;
-        token = page.next;
-        if token.is_none() {
-            return Ok(removed);
+    let bucket = &*slots.bucket;
+    let mut removed = 0;
+    for shard in bucket.list_all(&slots.keys.sessions(), true, bucket.deadline()).await? {
+        let (shard, mut token) = (format!("{shard}/"), None::<String>);
+        loop {
+            let page = bucket.list(&shard, None, token.as_deref(), PAGE, true, bucket.deadline()).await?;
+            let ids: Vec<SessionId> =
+                page.folders.iter().filter_map(|folder| last(folder).parse().ok()).collect();
+            let emptied =
+                futures::stream::iter(ids).map(|id| remove_session(slots, id)).buffer_unordered(AT_ONCE);
+            removed += emptied.try_fold(0, |sum, was| async move { Ok(sum + u64::from(was)) }).await?;
+            token = page.next;
+            if token.is_none() {
+                break;
+            }
         }
     }
+    Ok(removed)
 }
 
 /// Empties all slots of a session, and takes the one behind the newest. Returns whether there was anything to empty.

@@ -12,14 +12,20 @@ use serde::{Deserialize, Serialize};
 use crate::error::corrupt;
 use crate::line::{Line, Tag, lines, push};
 
-/// Number of events at which a window closes; `WINDOW_BYTES` is the same in bytes.
-const WINDOW_EVENTS: u64 = 64;
+/// Number of events at which a big window closes; `WINDOW_BYTES` is the same in bytes.
+const WINDOW_EVENTS: u64 = 60;
 const WINDOW_BYTES: u64 = 256 << 10;
+/// Number of events at which a small window closes, and carries the big one; `SMALL_BYTES` is the same in bytes.
+const SMALL_EVENTS: u64 = 10;
+const SMALL_BYTES: u64 = 32 << 10;
+/// Number of events that an object which closes a small window carries at least, if there are as many and they are
+/// small. So two objects have the last 50 events, and the one before, by which a reader knows whether there are more.
+const CLOSER_EVENTS: u64 = 50;
 /// Length limit, in bytes, of lines of earlier commits that are carried along. Longer ones are referenced by slot and
 /// offset.
 const CARRIED_MAX: u64 = 8 << 10;
-/// Format that is written, and the only one that is read. Format 1 was never released.
-pub(crate) const FORMAT: u32 = 2;
+/// Format that is written, and the only one that is read. Formats 1 and 2 were never released.
+pub(crate) const FORMAT: u32 = 3;
 /// Length of a first part of an object that always contains its header and its record, in bytes.
 pub(crate) const RECORD_PART: u64 = 128 << 10;
 
@@ -73,9 +79,11 @@ pub(crate) struct Head {
     /// First of the commit's own events; the field `last` is the last one.
     pub(crate) first: Seq,
     pub(crate) last: Seq,
-    /// First event of the window.
+    /// First event of the window that the object carries.
     pub(crate) window: Seq,
-    /// Slot that closed the window before; `None` in the first window.
+    /// First event of the big window. It is carried by the objects that close a small window.
+    pub(crate) big: Seq,
+    /// Slot that carries the event before the window, and closed a window; `None` in the first window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) previous: Option<Slot>,
     /// Last event that is left after a purge. The field `removed` is whether all bytes of the later events are
@@ -95,6 +103,57 @@ pub(crate) struct Entry {
     /// Lines of the window's events, in order, up to the last whole one.
     pub(crate) window: Vec<Line>,
     pub(crate) size: usize,
+}
+
+/// Size of a window, or of the part of it that a commit adds: the events, and the bytes of the lines that later commits
+/// carry.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    events: u64,
+    bytes: u64,
+}
+
+impl Size {
+    fn of<'a>(lines: impl IntoIterator<Item = &'a Line>) -> Self {
+        lines.into_iter().fold(Self::default(), |size, line| size + Self::of_line(line.size()))
+    }
+
+    fn of_line(bytes: u64) -> Self {
+        Self { events: 1, bytes: if bytes <= CARRIED_MAX { bytes } else { 0 } }
+    }
+
+    const fn reaches(self, events: u64, bytes: u64) -> bool {
+        self.events >= events || self.bytes >= bytes
+    }
+}
+
+impl std::ops::Add for Size {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { events: self.events + other.events, bytes: self.bytes + other.bytes }
+    }
+}
+
+/// Lines of a commit's own events.
+#[derive(Clone, Debug)]
+pub(crate) struct Own {
+    first: Option<Seq>,
+    lines: Vec<u8>,
+    size: Size,
+}
+
+impl Own {
+    pub(crate) fn new(events: &[Event]) -> Self {
+        let mut lines = Vec::with_capacity(events.iter().map(|event| event.size_bytes() + 64).sum());
+        let mut size = Size::default();
+        for event in events {
+            let before = lines.len();
+            push(&mut lines, Tag::Event, &event.to_json());
+            size = size + Size::of_line((lines.len() - before) as u64);
+        }
+        Self { first: events.first().map(|event| event.seq), lines, size }
+    }
 }
 
 /// Location of an event of an earlier object.
@@ -134,6 +193,7 @@ impl Head {
             first,
             last: first,
             window: first,
+            big: first,
             previous: None,
             kept: None,
             removed: false,
@@ -142,15 +202,73 @@ impl Head {
 }
 
 impl Entry {
-    /// Returns the bytes of the object for a commit on `before`, which is `None` for a session's first.
+    /// Returns the slot that a commit on this one must read before it is encoded, since it closes a small window and
+    /// then carries the big one from its start.
+    pub(crate) fn base_slot(&self, own: &Own) -> Option<Slot> {
+        if self.closes() || !self.is_closed_by(own) { None } else { self.head.previous }
+    }
+
+    /// Returns whether a commit on this one closes a small window.
+    fn is_closed_by(&self, own: &Own) -> bool {
+        let open = if self.closes() { Size::default() } else { Size::of(&self.window) };
+        (open + own.size).reaches(SMALL_EVENTS, SMALL_BYTES)
+    }
+
+    /// Returns the objects whose lines a commit on this one carries, the oldest first, the first event that it carries,
+    /// and the slot that has the one before.
+    fn carried<'a>(
+        &'a self,
+        base: Option<&'a Self>,
+        own: &Own,
+        first: Seq,
+        last: Seq,
+    ) -> (Vec<&'a Self>, Seq, Option<Slot>) {
+        let closer = if self.closes() { Some(self) } else { base.filter(|base| base.is_base_of(self, own)) };
+        let small = if self.closes() { first } else { self.head.window };
+        let mut carried = if self.closes() { Vec::new() } else { vec![self] };
+        let Some(closer) = closer.filter(|_| self.is_closed_by(own)) else {
+            let previous = if self.closes() { Some(self.head.slot) } else { self.head.previous };
+            return (carried, small, previous);
+        };
+        carried.insert(0, closer);
+        // The one that closed the last big window has the events before, all others name it.
+        let (big, previous, lowest) = match closer.closes_big() {
+            true => (small, Some(closer.head.slot), closer.head.window.next()),
+            false => (closer.head.big, closer.head.previous, closer.head.window),
+        };
+        let enough = Seq::new((last.get() + 1).saturating_sub(CLOSER_EVENTS));
+        let mut start = big.min(enough).max(lowest);
+        let lines = carried.iter().flat_map(|entry| entry.lines());
+        let sizes: Vec<_> = lines.map(|(seq, _, line)| (seq, Size::of_line(line.size()).bytes)).collect();
+        let mut bytes = sizes.iter().filter(|(seq, _)| *seq >= start).map(|(_, bytes)| bytes).sum::<u64>();
+        while start < big && bytes >= WINDOW_BYTES {
+            bytes -= sizes.iter().filter(|(seq, _)| *seq == start).map(|(_, bytes)| bytes).sum::<u64>();
+            start = start.next();
+        }
+        (carried, start, previous)
+    }
+
+    /// Returns whether this object has the events before the window of `head`, which a commit on that carries.
+    fn is_base_of(&self, head: &Self, own: &Own) -> bool {
+        let is_it = Some(self.head.slot) == head.base_slot(own) && self.head.last.next() == head.head.window;
+        is_it && self.head.kind == Kind::Commit && self.closes() && self.is_whole()
+    }
+
+    /// Returns the bytes of the object for a commit on `before`, which is `None` for a session's first. `base` is the
+    /// object in [`base_slot`](Self::base_slot); without it, the commit carries the small window only, so that reading
+    /// takes a request more.
     pub(crate) fn encode(
         before: Option<&Self>,
+        base: Option<&Self>,
         commit: CommitId,
-        events: &[Event],
+        own: &Own,
         after: &Session,
     ) -> Bytes {
-        let first = events.first().map_or(after.head.next(), |event| event.seq);
-        let open = before.filter(|before| !before.closes());
+        let first = own.first.unwrap_or(after.head.next());
+        let (carried, window, previous) = match before {
+            Some(before) => before.carried(base, own, first, after.head),
+            None => (Vec::new(), first, None),
+        };
         let head = Head {
             format: FORMAT,
             kind: Kind::Commit,
@@ -160,24 +278,22 @@ impl Entry {
             after: before.map(|before| before.head.slot),
             first,
             last: after.head,
-            window: open.map_or(first, |open| open.head.window),
-            previous: match (before, open) {
-                (_, Some(open)) => open.head.previous,
-                (before, None) => before.map(|before| before.head.slot),
-            },
+            window,
+            big: before.filter(|before| !before.closes_big()).map_or(first, |before| before.head.big),
+            previous,
             kept: None,
             removed: false,
         };
-        let carried = open.map_or(0, |open| open.window.iter().map(Line::size).sum::<u64>());
-        let own = events.iter().map(|event| event.size_bytes() + 64).sum::<usize>();
-        let mut out = Vec::with_capacity(4096 + usize::try_from(carried).unwrap_or(0) + own);
+        let size = carried.iter().map(|entry| entry.size).sum::<usize>();
+        let mut out = Vec::with_capacity(4096 + size + own.lines.len());
         push(&mut out, Tag::Head, &to_text(&head));
         push(&mut out, Tag::Record, &after.to_json());
-        for (seq, open, line) in open.iter().flat_map(|open| open.lines()) {
+        let lines = carried.iter().flat_map(|entry| entry.lines());
+        for (seq, entry, line) in lines.filter(|(seq, ..)| *seq >= window) {
             if line.is(Tag::Event) && line.size() > CARRIED_MAX {
                 let place = Reference {
                     seq,
-                    slot: open.head.slot,
+                    slot: entry.head.slot,
                     offset: line.offset,
                     bytes: line.size() - 1,
                     crc: line.crc().into_owned(),
@@ -188,9 +304,7 @@ impl Entry {
                 out.push(b'\n');
             }
         }
-        for event in events {
-            push(&mut out, Tag::Event, &event.to_json());
-        }
+        out.extend_from_slice(&own.lines);
         out.into()
     }
 
@@ -263,13 +377,18 @@ impl Entry {
         Slot(self.head.last.next().get())
     }
 
-    /// Returns whether the next commit starts a new window.
-    fn closes(&self) -> bool {
-        let bytes = || {
-            let carried = self.window.iter().filter(|line| line.size() <= CARRIED_MAX);
-            carried.map(Line::size).sum::<u64>()
-        };
-        self.head.last.get() + 1 - self.head.window.get() >= WINDOW_EVENTS || bytes() >= WINDOW_BYTES
+    /// Returns whether the next commit starts a new small window. Such an object carries the big window from its start
+    /// and more, all others only their small window, which is below both limits.
+    pub(crate) fn closes(&self) -> bool {
+        let events = self.head.last.get() + 1 - self.head.window.get();
+        Size { events, ..Size::of(&self.window) }.reaches(SMALL_EVENTS, SMALL_BYTES)
+    }
+
+    /// Returns whether the next commit starts a new big window.
+    pub(crate) fn closes_big(&self) -> bool {
+        let big = self.lines().filter(|(seq, ..)| *seq >= self.head.big).map(|(_, _, line)| line);
+        let events = self.head.last.get() + 1 - self.head.big.get();
+        self.closes() && Size { events, ..Size::of(big) }.reaches(WINDOW_EVENTS, WINDOW_BYTES)
     }
 
     /// Returns the last event that can be read here.
@@ -331,7 +450,10 @@ fn read_head(line: Option<&Line>, session: SessionId, slot: Slot) -> Result<Head
     }
     // So a search from window to window gets nearer to the first with each step, and numbers do not overflow.
     let is_before = |other: Option<Slot>| other.is_none_or(|other| other < slot);
-    let in_order = head.window <= head.first && head.first <= head.last && head.last.get() <= i64::MAX as u64;
+    let in_order = head.window <= head.first
+        && head.big <= head.first
+        && head.first <= head.last
+        && head.last.get() <= i64::MAX as u64;
     if !in_order || !is_before(head.previous) || !is_before(head.after) {
         return Err(corrupt(&object, "has a header that contradicts itself"));
     }

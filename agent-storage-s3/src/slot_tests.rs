@@ -19,13 +19,21 @@ struct Log {
     slots: BTreeMap<Slot, Bytes>,
     head: Option<Entry>,
     events: Vec<Event>,
+    is_without_base: bool,
 }
 
 impl Log {
     fn new(seed: u64) -> Self {
         let effects = Effects::seeded(seed, "2026-02-15T10:30:00Z".parse().unwrap());
         let id = effects.new_session_id();
-        let mut log = Self { effects, id, slots: BTreeMap::new(), head: None, events: Vec::new() };
+        let mut log = Self {
+            effects,
+            id,
+            slots: BTreeMap::new(),
+            head: None,
+            events: Vec::new(),
+            is_without_base: false,
+        };
         let new = NewSession::new(id, WorkspaceId::DEFAULT);
         log.commit(&Commit::create(&log.effects, new));
         log
@@ -40,8 +48,10 @@ impl Log {
         let Plan::Write { events, after, .. } = plan(now, commit).unwrap() else {
             panic!("nothing to write")
         };
-        let slot = self.head.as_ref().map_or(Slot::FIRST, Entry::next);
-        let body = Entry::encode(self.head.as_ref(), commit.id, &events, &after);
+        let (slot, own) = (self.head.as_ref().map_or(Slot::FIRST, Entry::next), Own::new(&events));
+        let base = self.head.as_ref().and_then(|head| head.base_slot(&own)).map(|slot| self.slot(slot));
+        let base = base.filter(|_| !self.is_without_base);
+        let body = Entry::encode(self.head.as_ref(), base.as_ref(), commit.id, &own, &after);
         self.head = Some(Entry::parse(&body, self.id, slot).unwrap());
         assert!(self.head.as_ref().unwrap().is_whole());
         assert_eq!(self.slots.insert(slot, body), None, "a slot is taken once");
@@ -62,8 +72,9 @@ impl Log {
     fn read(&self) -> Vec<Event> {
         let mut events = Vec::new();
         let mut entry = self.head.clone().unwrap();
+        let mut last = entry.last().get();
         loop {
-            for seq in (entry.head.window.get()..=entry.last().get()).rev().map(Seq::new) {
+            for seq in (entry.head.window.get()..=last).rev().map(Seq::new) {
                 events.push(match entry.event(seq).unwrap() {
                     Found::Event(event) => event,
                     Found::Elsewhere(place) => {
@@ -75,6 +86,7 @@ impl Log {
                 });
             }
             let Some(previous) = entry.head.previous else { break };
+            last = entry.head.window.get() - 1;
             entry = self.slot(previous);
         }
         events.reverse();
@@ -82,7 +94,7 @@ impl Log {
     }
 }
 
-/// Bytes of format 2. These files are never changed, because stored objects must stay readable.
+/// Bytes of format 3. These files are never changed, because stored objects must stay readable.
 #[test]
 fn golden_objects() {
     let mut log = Log::new(1);
@@ -115,7 +127,7 @@ fn golden_objects() {
 }
 
 fn golden(name: &str, bytes: &Bytes) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("2").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("3").join(name);
     if std::env::var_os("WRITE_GOLDEN").is_some() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, bytes).unwrap();
@@ -138,11 +150,31 @@ fn windows_cover_the_whole_log() {
             log.say(texts);
             let head = log.head.as_ref().unwrap();
             let own: u64 = head.window.iter().rev().take(count).map(Line::size).sum();
-            assert!((head.size as u64) < own + WINDOW_BYTES + (64 << 10), "{} for {own}", head.size);
-            // So the last 50 events are mostly in the newest object, and else in the one that it names.
-            if let Some(previous) = head.head.previous {
-                assert!(log.slot(previous).closes());
+            assert!(
+                (head.size as u64) < own + WINDOW_BYTES + SMALL_BYTES + (64 << 10),
+                "{} for {own}",
+                head.size
+            );
+            if let Some(previous) = head.head.previous.map(|slot| log.slot(slot)) {
+                assert!(previous.closes() && (!head.closes() || previous.closes_big()));
             }
+        }
+        assert_eq!(log.read(), log.events, "seed {seed}");
+    }
+}
+
+/// The last 50 events, and the one before, are in the newest object and the one that it names, unless they are large.
+#[test]
+fn last_50_events_are_in_two_objects() {
+    for (seed, most) in [(1, 1), (2, 3), (3, 20), (4, 200)] {
+        let mut log = Log::new(seed);
+        for _ in 0..300 {
+            let count = 1 + usize::try_from(log.effects.random_u64()).unwrap_or_default() % most;
+            log.say(vec![1000; count]);
+            let head = log.head.as_ref().unwrap();
+            let before = head.head.previous.map_or(head.head.window, |slot| log.slot(slot).head.window);
+            let due = (head.head.last.get() + 1).saturating_sub(51).max(1);
+            assert!(before.get() <= due, "{before} of {}", head.head.last);
         }
         assert_eq!(log.read(), log.events, "seed {seed}");
     }
@@ -192,13 +224,13 @@ fn slots_list_the_newest_first() {
 /// An object of a newer format is refused with its format, regardless of the rest of its header.
 #[test]
 fn newer_formats_are_refused_by_name() {
-    is_refused(3, "update the library");
+    is_refused(4, "update the library");
 }
 
 /// An object of a format that was never released is refused with its format, and is not called damaged.
 #[test]
 fn older_formats_are_refused_by_name() {
-    for format in [0, 1] {
+    for format in [0, 1, 2] {
         is_refused(format, "never released");
     }
 }
@@ -219,14 +251,31 @@ fn is_refused(format: u32, says: &str) {
     }
 }
 
-/// An object as it was written in format 1, with the names that were stored then.
+/// Objects as they were written in formats 1 and 2, with what was stored then.
 #[test]
-fn an_object_of_format_1_is_refused_by_name() {
-    let old: &[u8] = include_bytes!("../tests/golden/1/commit-2");
+fn objects_of_old_formats_are_refused_by_name() {
+    let old: [(u32, &[u8]); 2] = [
+        (1, include_bytes!("../tests/golden/1/commit-2")),
+        (2, include_bytes!("../tests/golden/2/commit-2")),
+    ];
     let id = Log::new(1).id;
-    let error = Entry::parse(&Bytes::from_static(old), id, Slot(2)).unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("has format 1, which was never released"), "{error}");
+    for (format, old) in old {
+        let error = Entry::parse(&Bytes::from_static(old), id, Slot(2)).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Unsupported);
+        let text = error.to_string();
+        assert!(text.contains(&format!("has format {format}, which was never released")), "{text}");
+    }
+}
+
+/// A commit whose base is missing, or is no longer whole, carries its small window, and nothing is left out.
+#[test]
+fn a_commit_without_its_base_loses_no_event() {
+    let mut log = Log::new(5);
+    for turn in 0..100 {
+        log.is_without_base = turn % 3 == 1;
+        log.say([20]);
+    }
+    assert_eq!(log.read(), log.events);
 }
 
 /// A header with a circular reference, or with numbers out of range, is damaged.
@@ -243,6 +292,7 @@ fn contradictory_headers_are_refused() {
     for bad in [
         Head { window: sound.last.next(), first: sound.last.next(), ..sound.clone() },
         Head { window: sound.first.next(), ..sound.clone() },
+        Head { big: sound.first.next(), ..sound.clone() },
         Head { last: Seq::new(u64::MAX), ..sound.clone() },
         Head { previous: Some(slot), ..sound.clone() },
         Head { after: Some(slot), ..sound.clone() },

@@ -62,10 +62,10 @@ impl Factory for S3 {
                 }
                 assert!(found > 0, "event {seq} is nowhere");
             }
-            Damage::Workspace(id) => cut(format!("agents/v1/default/workspaces/{id}")),
-            Damage::Bindings => keys.filter(below("agents/v1/default/bindings/".to_owned())).for_each(cut),
+            Damage::Workspace(id) => cut(format!("agents/v3/default/workspaces/{id}")),
+            Damage::Bindings => keys.filter(below("agents/v3/default/bindings/".to_owned())).for_each(cut),
             Damage::Derived => keys
-                .filter(|key| key.starts_with("agents/v1/default/idx/") || key.ends_with("/heartbeat"))
+                .filter(|key| key.starts_with("agents/v3/default/idx/") || key.ends_with("/heartbeat"))
                 .for_each(|key| site.remove_object(&key)),
             other => panic!("no way to do {other:?}"),
         }

@@ -46,6 +46,13 @@ impl Shop {
         Commit::seal(&self.effects, session.id, session.head).with_events(said)
     }
 
+    /// Number of the folders into which the sessions are spread.
+    fn folders(&self) -> usize {
+        let keys = self.simulator.keys();
+        let folders = keys.iter().filter_map(|key| key.split("/default/s/").nth(1)?.split('/').next());
+        folders.collect::<BTreeSet<_>>().len()
+    }
+
     async fn session(&self, store: &S3Store) -> Arc<Session> {
         let new = NewSession::new(self.effects.new_session_id(), WorkspaceId::DEFAULT);
         store.commit(Commit::create(&self.effects, new)).await.unwrap().session
@@ -199,6 +206,13 @@ async fn sessions(counted: &mut Counted) {
     counted.note("heartbeat, head known", &[], counts);
     let (_, counts) = shop.cost(other.lease_status(id, running.epoch)).await;
     counted.note("lease status, head known", &[], counts);
+    let mut ahead = shop.session(&store).await;
+    while ahead.head.get() < 19 {
+        ahead = store.commit(shop.said(&ahead, 1)).await.unwrap().session;
+    }
+    SessionStore::load(&other, ahead.id).await.unwrap();
+    let (_, counts) = shop.cost(other.commit(shop.said(&ahead, 1))).await;
+    counted.note("commit that closes a small window which others have begun, head known", &[], counts);
 }
 
 /// Reads, where a window has just begun and where it is nearly full.
@@ -255,7 +269,8 @@ async fn families(counted: &mut Counted) {
     }
     let (page, counts) = shop.cost(SessionStore::list(&store, SessionQuery::new())).await;
     assert_eq!(page.items.len(), 12);
-    counted.note("list sessions", &[("sessions", 12), ("session", 12)], counts);
+    let folders = ("folder of sessions", shop.folders());
+    counted.note("list sessions", &[folders, ("session", 12)], counts);
     let children = || SessionStore::list(&store, SessionQuery::new().with_parent(parent.id));
     let (page, counts) = shop.cost(children()).await;
     assert_eq!(page.items.len(), 3);
@@ -373,7 +388,7 @@ async fn deletion(counted: &mut Counted) {
         assert_eq!((done.sessions, done.workspaces, done.bindings), (sessions as u64, 2, 2));
         let of = [
             ("session", sessions),
-            ("sessions", sessions),
+            ("folder of sessions", shop.folders()),
             ("commit", sessions * commits),
             ("workspace", 2),
             ("device", 2),
@@ -411,6 +426,44 @@ async fn costs_do_not_grow_with_the_session() {
     }
 }
 
+/// A long chat of messages of 1 KiB, two commits a turn, writes at most 15 KB for each commit.
+#[tokio::test(start_paused = true)]
+async fn a_commit_of_a_long_chat_writes_15_kb() {
+    const TURNS: usize = 10_000;
+    let shop = Shop::new();
+    let store = shop.open().await;
+    let mut session = shop.session(&store).await;
+    let (mut written, mut seen) = (0, BTreeSet::new());
+    for _ in 0..2 * TURNS {
+        let said = NewEvent::user_message("x".repeat(1024));
+        let commit = Commit::seal(&shop.effects, session.id, session.head).with_event(said);
+        session = store.commit(commit).await.unwrap().session;
+        if session.head.get() % 1000 == 0 {
+            written += forget(&shop.simulator, &mut seen);
+        }
+    }
+    written += forget(&shop.simulator, &mut seen);
+    let each = written / (2 * TURNS);
+    println!("{each} bytes for each commit");
+    assert!((2048..15_000).contains(&each), "{each} bytes for each commit");
+}
+
+/// Counts the bytes of new slots, and forgets those that are not needed any more.
+fn forget(simulator: &Simulator, seen: &mut BTreeSet<String>) -> usize {
+    let slots: Vec<_> = simulator.keys().into_iter().filter(|key| key.contains("/c/")).collect();
+    let mut bytes = 0;
+    for (n, key) in slots.iter().enumerate() {
+        if seen.insert(key.clone()) {
+            bytes += simulator.object(key).unwrap().len();
+        }
+        // The newest are listed first.
+        if n > 100 {
+            simulator.remove_object(key);
+        }
+    }
+    bytes
+}
+
 /// Long events of one commit that lie in an earlier object are read each alone, one request and its own bytes.
 #[tokio::test(start_paused = true)]
 async fn a_long_event_is_read_alone() {
@@ -418,18 +471,18 @@ async fn a_long_event_is_read_alone() {
     let shop = Shop::new();
     let store = shop.open().await;
     let session = shop.session(&store).await;
-    let long = (0..16).map(|_| NewEvent::user_message("x".repeat(LONG)));
+    let long = (0..6).map(|_| NewEvent::user_message("x".repeat(LONG)));
     let said = Commit::seal(&shop.effects, session.id, session.head).with_events(long);
     let session = store.commit(said).await.unwrap().session;
     let head = store.commit(shop.said(&session, 1)).await.unwrap().session.head;
     let cold = shop.open().await;
     SessionStore::load(&cold, session.id).await.unwrap();
     let before = shop.simulator.requests();
-    let page = cold.read(session.id, ReadEvents::last(17)).await.unwrap();
-    assert_eq!((page.events.len(), page.events.last().unwrap().seq), (17, head));
+    let page = cold.read(session.id, ReadEvents::last(7)).await.unwrap();
+    assert_eq!((page.events.len(), page.events.last().unwrap().seq), (7, head));
     let answered: usize = shop.simulator.entries()[before..].iter().map(|entry| entry.answered).sum();
-    let least = 16 * LONG;
+    let least = 6 * LONG;
     assert!((least..least + least / 4).contains(&answered), "{answered} bytes for {least}");
     // And one whether there is a newer object.
-    assert_eq!(shop.simulator.counts_since(before).get, 16 + 1, "one request each");
+    assert_eq!(shop.simulator.counts_since(before).get, 6 + 1, "one request each");
 }

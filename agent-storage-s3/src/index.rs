@@ -1,0 +1,187 @@
+//! Index of the sessions of a tenant: empty objects, whose names say in which list a session is, where, and by which
+//! commit.
+//!
+//! The name of a key ends with the slot of the commit that brings it into force. A key is put before that commit, and
+//! the header of each commit names the keys that are in force after it. So a key in force always exists, and whether
+//! one may be deleted is known without a clock: it is not in force any more, and never will be, if a commit in its slot
+//! or a later one does not name it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use agent_core::session::Session;
+use agent_core::state::SessionState;
+use agent_core::store::SessionQuery;
+use agent_core::{ParseError, SessionId, Timestamp};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::keys::{Keys, last};
+use crate::slot::Slot;
+
+/// Number of minutes by which the key of a session may lag behind its last activity.
+pub(crate) const LAG_MINUTES: u64 = 15;
+/// Latest minute that a key can have.
+const MINUTE_MAX: u64 = 9_999_999_999;
+/// Scope of the keys of sessions that are due or run.
+const WORK: &str = "work";
+
+/// Minute since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Minute(u64);
+
+impl Minute {
+    /// Minute of what is due at once, or runs.
+    pub(crate) const AT_ONCE: Self = Self(0);
+
+    pub(crate) fn of(at: Timestamp) -> Self {
+        Self(u64::try_from(at.as_micros() / 60_000_000).unwrap_or(0).min(MINUTE_MAX))
+    }
+
+    /// Returns the name of the minute in keys that list the earliest first.
+    pub(crate) fn name(self) -> String {
+        format!("{:010}", self.0)
+    }
+
+    /// Returns the name of the minute in keys that list the latest first.
+    pub(crate) fn inverted(self) -> String {
+        format!("{:010}", MINUTE_MAX - self.0)
+    }
+}
+
+/// Key of a session in one list. Headers name it as `<scope>/<minute>.<slot>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct IndexKey {
+    /// List: folder below that of the index, or the work of all tenants.
+    scope: String,
+    minute: Minute,
+    /// Slot of the commit that brings the key into force.
+    pub(crate) slot: Slot,
+}
+
+impl fmt::Display for IndexKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}.{}", self.scope, self.minute.0, self.slot.0)
+    }
+}
+
+impl FromStr for IndexKey {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (scope, place) = text.rsplit_once('/').ok_or(())?;
+        let (minute, slot) = place.split_once('.').ok_or(())?;
+        let number = |text: &str| text.parse::<u64>().map_err(|_| ());
+        let minute = Minute(number(minute)?);
+        if scope.is_empty() || minute.0 > MINUTE_MAX {
+            return Err(());
+        }
+        Ok(Self { scope: scope.to_owned(), minute, slot: Slot(number(slot)?) })
+    }
+}
+
+impl Serialize for IndexKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for IndexKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(|()| serde::de::Error::custom("no key of an index"))
+    }
+}
+
+impl IndexKey {
+    /// Returns the name of the key in the bucket.
+    pub(crate) fn name(&self, keys: &Keys, session: SessionId) -> String {
+        let (folder, minute) = match self.scope.as_str() {
+            WORK => (keys.work(self.minute), String::new()),
+            scope => (keys.index(scope), format!("{}/", self.minute.inverted())),
+        };
+        format!("{folder}{minute}{session}.{}", self.slot.name())
+    }
+
+    pub(crate) fn is_work(&self) -> bool {
+        self.scope == WORK
+    }
+}
+
+/// Returns the session and the slot that the name of a key says.
+pub(crate) fn parse_name(name: &str) -> Option<(SessionId, Slot)> {
+    let (session, slot) = last(name).split_once('.')?;
+    let session: Result<SessionId, ParseError> = session.parse();
+    Some((session.ok()?, Slot::parse(slot)?))
+}
+
+/// Returns the class of a session: those that lists show by default, and the hidden ones.
+fn class(state: SessionState) -> &'static str {
+    if state.is_hidden() { "z" } else { "a" }
+}
+
+/// Returns whether sessions in this state are in a list of their own, since there are few of them for long.
+fn is_rare(state: SessionState) -> bool {
+    matches!(state, SessionState::Failed | SessionState::Suspended | SessionState::Terminated)
+}
+
+/// Returns the lists that a session belongs to after a commit, each with the minute of its key there.
+fn wanted(record: &Session) -> Vec<(String, Minute)> {
+    let (state, active) = (record.status.state, Minute::of(record.last_active_at));
+    let class = class(state);
+    let mut wanted = vec![(format!("t/{class}"), active), (format!("w/{}/{class}", record.workspace), active)];
+    if is_rare(state) {
+        wanted.push((format!("f/{state}"), active));
+    }
+    let due = if state.may_hold_lease() { Some(Minute::AT_ONCE) } else { record.next_due_at().map(Minute::of) };
+    wanted.extend(due.map(|due| (WORK.to_owned(), due)));
+    wanted
+}
+
+/// Returns the keys that are in force after a commit in `slot`, if those of the commit before are `before`. The new
+/// ones name that slot.
+pub(crate) fn needed(record: &Session, before: &[IndexKey], slot: Slot) -> Vec<IndexKey> {
+    let key = |(scope, minute): (String, Minute)| {
+        let fits = |key: &&IndexKey| {
+            key.scope == scope && key.minute <= minute && minute.0 - key.minute.0 < LAG_MINUTES
+        };
+        before.iter().find(fits).cloned().unwrap_or(IndexKey { scope, minute, slot })
+    };
+    wanted(record).into_iter().map(key).collect()
+}
+
+/// List of the index, or several that are read like one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Lists {
+    /// Folders of keys with inverted minutes.
+    Recent(Vec<String>),
+    /// Sessions that run.
+    Running,
+    /// Sessions that are due by this minute.
+    Due(Minute),
+}
+
+impl Lists {
+    /// Returns the lists that contain all sessions of a query without a parent.
+    pub(crate) fn of(query: &SessionQuery, keys: &Keys) -> Self {
+        let (states, all) = (&query.states, |is: fn(SessionState) -> bool| query.states.iter().all(|state| is(*state)));
+        if let Some(until) = query.due {
+            return Self::Due(Minute::of(until));
+        }
+        if !states.is_empty() && all(SessionState::may_hold_lease) {
+            return Self::Running;
+        }
+        let mut scopes: Vec<String> = if !states.is_empty() && query.workspace.is_none() && all(is_rare) {
+            states.iter().map(|state| format!("f/{state}")).collect()
+        } else {
+            let folder = query.workspace.map_or("t".to_owned(), |workspace| format!("w/{workspace}"));
+            let classes = ["a", "z"].into_iter().filter(|shown| match states.is_empty() {
+                true => *shown == "a",
+                false => states.iter().any(|state| class(*state) == *shown),
+            });
+            classes.map(|class| format!("{folder}/{class}")).collect()
+        };
+        scopes.sort();
+        scopes.dedup();
+        Self::Recent(scopes.iter().map(|scope| keys.index(scope)).collect())
+    }
+}
