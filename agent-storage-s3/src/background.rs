@@ -16,8 +16,9 @@ pub(crate) const DELAY: Duration = Duration::from_secs(120);
 const MOST: usize = 10_000;
 
 /// Keys that wait for their deletion.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Background {
+    bucket: Arc<Bucket>,
     waiting: Arc<Mutex<VecDeque<(Instant, String)>>>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
@@ -28,8 +29,12 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Background {
+    pub(crate) fn new(bucket: Arc<Bucket>) -> Self {
+        Self { bucket, waiting: Arc::default(), task: Mutex::default() }
+    }
+
     /// Deletes keys later. If the store is closed or dropped before, they stay; nothing depends on their deletion.
-    pub(crate) fn delete(&self, bucket: &Arc<Bucket>, keys: impl IntoIterator<Item = String>) {
+    pub(crate) fn delete(&self, keys: impl IntoIterator<Item = String>) {
         let at = Instant::now() + DELAY;
         let mut waiting = held(&self.waiting);
         for key in keys {
@@ -45,7 +50,7 @@ impl Background {
         if task.as_ref().is_none_or(JoinHandle::is_finished)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            *task = Some(runtime.spawn(work(bucket.clone(), self.waiting.clone())));
+            *task = Some(runtime.spawn(work(self.bucket.clone(), self.waiting.clone())));
         }
     }
 

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::error::{corrupt, is_damage};
 use crate::family::{announce, void};
+use crate::index::{IndexKey, needed};
 use crate::object::{Condition, Object, Put};
 use crate::slot::{Entry, Kind, Own, Slot};
 use crate::slots::{Slots, record};
@@ -107,9 +108,43 @@ impl<'a> Attempts<'a> {
         let slot = self.known.as_deref().map_or(Slot::FIRST, Entry::next);
         let own = Own::new(events);
         let base = self.base(&own).await?;
-        let body = Entry::encode(self.known.as_deref(), base.as_deref(), self.commit.id, &own, after);
+        let keys = needed(after, self.known.as_deref().map_or(&[], |known| &known.head.keys), slot);
+        self.put_keys(&keys, slot).await?;
+        let before = self.known.clone();
+        let body =
+            Entry::encode(before.as_deref(), base.as_deref(), self.commit.id, &own, after, keys.clone());
         let replayed = self.win(slot, &body).await?;
+        match replayed {
+            Some(_) => self.supersede(before.map_or_else(Vec::new, |before| before.head.keys.clone()), &keys),
+            // Whoever has the slot may name the same keys.
+            None => {
+                if let Some(known) = self.known.clone().filter(|known| known.head.slot >= slot) {
+                    let mine = keys.into_iter().filter(|key| key.slot == slot).collect();
+                    self.supersede(mine, &known.head.keys);
+                }
+            }
+        }
         replayed.map(|replayed| planned.map(|plan| landed(plan, replayed))).transpose()
+    }
+
+    /// Puts the keys that the commit in `slot` brings into force. They are there before it is, so that none is ever
+    /// missing.
+    async fn put_keys(&self, keys: &[IndexKey], slot: Slot) -> Result<()> {
+        let Slots { bucket, keys: names, .. } = self.slots;
+        let put = |key: &IndexKey| {
+            let name = key.name(names, self.id);
+            async move { bucket.put(&name, &Bytes::new(), &Condition::Any, self.until).await }
+        };
+        let new = keys.iter().filter(|key| key.slot == slot).map(put);
+        let done = futures::future::try_join_all(new).await;
+        // The commit itself was not sent. A key that is left is not in force.
+        done.map(drop).map_err(|error| error.with_outcome(WriteOutcome::NotApplied))
+    }
+
+    /// Deletes those of `keys` later that are not in force any more.
+    fn supersede(&self, keys: Vec<IndexKey>, in_force: &[IndexKey]) {
+        let old = keys.into_iter().filter(|key| !in_force.contains(key));
+        self.slots.delete_later(old.map(|key| key.name(&self.slots.keys, self.id)));
     }
 
     /// Returns the object whose lines this commit carries besides those of the known one: if it closes a small window,
@@ -144,7 +179,7 @@ impl<'a> Attempts<'a> {
 
     /// Tries to win a slot. Returns `None` if another commit has it, else whether this commit had it already.
     async fn win(&mut self, slot: Slot, body: &Bytes) -> Result<Option<bool>> {
-        let Slots { bucket, keys, heads } = self.slots;
+        let Slots { bucket, keys, heads, .. } = self.slots;
         let put = bucket.put(&keys.slot(self.id, slot), body, &Condition::Absent, self.until).await?;
         let replayed = match put {
             Put::Stored(_) => false,

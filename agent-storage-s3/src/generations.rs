@@ -9,6 +9,7 @@ use agent_core::{Error, ErrorKind, Result, TenantId, WriteOutcome};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use crate::background::Background;
 use crate::keys::{self, Keys};
 use crate::line::Line;
 use crate::object::Bucket;
@@ -41,11 +42,13 @@ pub(crate) struct Generations {
     bucket: Arc<Bucket>,
     prefix: Arc<str>,
     known: Mutex<HashMap<TenantId, u64>>,
+    pub(crate) background: Arc<Background>,
 }
 
 impl Generations {
     pub(crate) fn new(bucket: Arc<Bucket>, prefix: Arc<str>) -> Self {
-        Self { bucket, prefix, known: Mutex::default() }
+        let background = Arc::new(Background::new(bucket.clone()));
+        Self { bucket, prefix, known: Mutex::default(), background }
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<TenantId, u64>> {
@@ -87,7 +90,7 @@ impl Generations {
 
     /// Returns a part of the bucket: one generation of a tenant.
     pub(crate) fn part(&self, tenant: &TenantId, generation: u64) -> Tenant {
-        Tenant::new(&self.bucket, &Keys::new(&self.prefix, tenant, generation))
+        Tenant::new(&self.bucket, &Keys::new(&self.prefix, tenant, generation), &self.background)
     }
 }
 

@@ -128,11 +128,13 @@ fn is_rare(state: SessionState) -> bool {
 fn wanted(record: &Session) -> Vec<(String, Minute)> {
     let (state, active) = (record.status.state, Minute::of(record.last_active_at));
     let class = class(state);
-    let mut wanted = vec![(format!("t/{class}"), active), (format!("w/{}/{class}", record.workspace), active)];
+    let mut wanted =
+        vec![(format!("t/{class}"), active), (format!("w/{}/{class}", record.workspace), active)];
     if is_rare(state) {
         wanted.push((format!("f/{state}"), active));
     }
-    let due = if state.may_hold_lease() { Some(Minute::AT_ONCE) } else { record.next_due_at().map(Minute::of) };
+    let due =
+        if state.may_hold_lease() { Some(Minute::AT_ONCE) } else { record.next_due_at().map(Minute::of) };
     wanted.extend(due.map(|due| (WORK.to_owned(), due)));
     wanted
 }
@@ -163,7 +165,8 @@ pub(crate) enum Lists {
 impl Lists {
     /// Returns the lists that contain all sessions of a query without a parent.
     pub(crate) fn of(query: &SessionQuery, keys: &Keys) -> Self {
-        let (states, all) = (&query.states, |is: fn(SessionState) -> bool| query.states.iter().all(|state| is(*state)));
+        let (states, all) =
+            (&query.states, |is: fn(SessionState) -> bool| query.states.iter().all(|state| is(*state)));
         if let Some(until) = query.due {
             return Self::Due(Minute::of(until));
         }

@@ -6,13 +6,18 @@ use std::fmt::Write;
 use agent_core::{DeviceId, SessionId, TenantId, WorkspaceId};
 use sha2::{Digest, Sha256};
 
-use crate::slot::Slot;
+use crate::index::Minute;
+use crate::slot::{FORMAT, Slot};
 
 /// Keys of one generation of a tenant.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     /// Folder of the generation; ends with a slash.
     root: String,
+    /// Folder of the work of all tenants; ends with a slash.
+    work: String,
+    /// Folder of the generation below that of a minute; ends with a slash.
+    own_work: String,
 }
 
 /// Returns the folder of all tenants; ends with a slash.
@@ -30,6 +35,11 @@ pub(crate) fn generation(prefix: &str, tenant: &TenantId) -> String {
     format!("{}{tenant}", generations(prefix))
 }
 
+/// Returns the folder of the work of all tenants; ends with a slash.
+pub(crate) fn work(prefix: &str) -> String {
+    if prefix.is_empty() { format!("work/v{FORMAT}/") } else { format!("{prefix}/work/v{FORMAT}/") }
+}
+
 /// Returns the folder of one probe, which contains no tenant's objects; ends with a slash.
 pub(crate) fn probe(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { format!("probe/{name}/") } else { format!("{prefix}/probe/{name}/") }
@@ -44,7 +54,11 @@ impl Keys {
     /// Returns the keys of a generation. The first one has the folder of the tenant itself, the others one below it.
     pub(crate) fn new(prefix: &str, tenant: &TenantId, generation: u64) -> Self {
         let root = format!("{}{tenant}/", tenants(prefix));
-        Self { root: if generation == 0 { root } else { format!("{root}g{generation}/") } }
+        Self {
+            root: if generation == 0 { root } else { format!("{root}g{generation}/") },
+            work: work(prefix),
+            own_work: format!("{tenant}/{generation}/"),
+        }
     }
 
     /// Returns the folders that contain all objects; each ends with a slash.
@@ -90,6 +104,39 @@ impl Keys {
 
     pub(crate) fn child(&self, parent: SessionId, session: SessionId) -> String {
         format!("{}{session}", self.children(parent))
+    }
+
+    /// Returns the folder of a list of the index; ends with a slash.
+    pub(crate) fn index(&self, scope: &str) -> String {
+        format!("{}{scope}/", self.families())
+    }
+
+    /// Returns the folder of the generation's own work of a minute; ends with a slash.
+    pub(crate) fn work(&self, minute: Minute) -> String {
+        format!("{}{}/{}", self.work, minute.name(), self.own_work)
+    }
+
+    /// Returns the folder of the work of all tenants; ends with a slash.
+    pub(crate) fn all_work(&self) -> String {
+        self.work.clone()
+    }
+
+    /// Returns a key behind all work that is due at once, and before all other.
+    pub(crate) fn work_after_at_once(&self) -> String {
+        // A digit sorts behind a slash.
+        format!("{}{}0", self.work, Minute::AT_ONCE.name())
+    }
+
+    /// Returns whether a key of work belongs to the generation.
+    pub(crate) fn is_own_work(&self, key: &str) -> bool {
+        let own = key.strip_prefix(&self.work).and_then(|rest| rest.split_once('/'));
+        own.is_some_and(|(_, rest)| rest.starts_with(&self.own_work))
+    }
+
+    /// Returns whether a key of work is due after a minute.
+    pub(crate) fn is_work_after(&self, key: &str, minute: Minute) -> bool {
+        let own = key.strip_prefix(&self.work).and_then(|rest| rest.split('/').next());
+        own.is_some_and(|of| *of > *minute.name())
     }
 
     pub(crate) fn workspaces(&self) -> String {

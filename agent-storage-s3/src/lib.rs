@@ -45,7 +45,8 @@
 //! # What it costs
 //!
 //! A commit is one request, regardless of the length of the session. Reading the last 50 events takes at most four
-//! requests, or two if the head is known. Lists read each session's newest commit. `FORMAT.md` lists all costs.
+//! requests, or two if the head is known. A page of a list is a
+//! request, and one or two for each session on it, at any number of sessions. `FORMAT.md` lists all costs.
 //!
 //! # Runtime
 //!
@@ -57,6 +58,7 @@
 //! - [`S3Store`]: the store; [`S3Store::requests`] counts its requests.
 //! - [`SessionStoreExt`](agent_core::SessionStoreExt): create, append, fork, follow.
 
+mod background;
 mod bindings;
 mod commits;
 mod config;
@@ -65,13 +67,15 @@ mod family;
 mod generations;
 mod heads;
 mod heartbeats;
+mod index;
 mod keys;
 mod line;
-mod listing;
+mod lister;
 mod object;
 mod probe;
 mod purging;
 mod reading;
+mod rebuild;
 mod removing;
 mod replaced;
 mod slot;

@@ -10,7 +10,7 @@ use agent_core::{Result, SessionId};
 use futures::StreamExt;
 
 use crate::error::is_damage;
-use crate::family::children;
+use crate::family::{children, void};
 use crate::index::{Lists, Minute, parse_name};
 use crate::object::PAGE_AT_ONCE;
 use crate::slot::{Entry, Kind, RECORD_PART, Slot};
@@ -18,6 +18,9 @@ use crate::slots::{Slots, record};
 
 /// Number of keys of a list request.
 const KEYS: usize = 1000;
+/// Time after which the key of a creation without a session is an orphan. It is a courtesy: whether the session may
+/// still be created is decided by its slot.
+pub(crate) const ORPHAN_MICROS: i64 = 7 * 24 * 3600 * 1_000_000;
 /// Limit on the superseded keys that one list deletes.
 const DELETED_MAX: usize = 100;
 
@@ -42,6 +45,11 @@ struct Found {
 }
 
 impl Found {
+    /// Returns the number of sessions up to a place in the list.
+    fn count_to(&self, end: Option<&str>) -> usize {
+        self.shown.keys().take_while(|(place, _)| end.is_some_and(|end| place.as_str() <= end)).count()
+    }
+
     /// Returns a page of all that was found, in the query's order.
     fn all(mut self, query: &SessionQuery) -> Result<Page<SessionSummary>> {
         self.damaged.sort();
@@ -54,7 +62,7 @@ async fn of_parent(slots: &Slots, query: &SessionQuery, ids: Vec<SessionId>) -> 
     let mut found = Found::default();
     let mut resolved = resolve_all(slots, ids);
     while let Some((id, newest)) = resolved.next().await {
-        match newest.and_then(|newest| newest.as_deref().map(summary).transpose()) {
+        match newest.and_then(|newest| newest.as_deref().map_or(Ok(None), summary)) {
             Ok(Some(summary)) => drop(found.shown.insert((String::new(), id), summary)),
             Ok(None) => {}
             Err(error) if is_damage(&error) => {
@@ -66,8 +74,12 @@ async fn of_parent(slots: &Slots, query: &SessionQuery, ids: Vec<SessionId>) -> 
     found.all(query)
 }
 
-fn summary(entry: &Entry) -> Result<SessionSummary> {
-    record(entry).map(|record| SessionSummary::from(&**record))
+/// Returns the summary in a session's newest commit; `None` if the slot was taken so that there is no session.
+fn summary(entry: &Entry) -> Result<Option<SessionSummary>> {
+    if entry.head.kind == Kind::Void {
+        return Ok(None);
+    }
+    record(entry).map(|record| Some(SessionSummary::from(&**record)))
 }
 
 /// Returns the newest commits of sessions, some at a time, in any order. `Ok(None)` if a session does not exist.
@@ -79,9 +91,9 @@ fn resolve_all<'a>(
     Box::pin(futures::stream::iter(ids).map(resolve).buffer_unordered(PAGE_AT_ONCE))
 }
 
-/// Returns the newest commit of a session; a taken slot without a session is `Void`. Reads no more of an object than its
+/// Returns the newest commit of a session, or the object that takes the slot so that there is none. Reads no more of an object than its
 /// record, if the session is not known.
-async fn newest(slots: &Slots, id: SessionId) -> Result<Option<Arc<Entry>>> {
+pub(crate) async fn newest(slots: &Slots, id: SessionId) -> Result<Option<Arc<Entry>>> {
     let until = slots.bucket.deadline();
     if slots.heads.get(id).is_some() {
         return slots.newest(id, until).await;
@@ -93,7 +105,8 @@ async fn newest(slots: &Slots, id: SessionId) -> Result<Option<Arc<Entry>>> {
         let Some(part) = slots.bucket.get_range(&key, 0..RECORD_PART, until).await? else { return Ok(None) };
         let entry = Arc::new(Entry::parse(&part.bytes, id, slot)?);
         match entry.head.kind {
-            Kind::Void => return Ok(None),
+            // Nothing is committed behind it.
+            Kind::Void => return Ok(Some(entry)),
             // The slot was the newest when it was listed, and is not any more.
             Kind::Stub if emptied.replace(slot) != Some(slot) => {}
             _ => {
@@ -112,18 +125,37 @@ async fn newest(slots: &Slots, id: SessionId) -> Result<Option<Arc<Entry>>> {
 struct Source {
     /// Folder of the keys; ends with a slash.
     folder: String,
-    /// Where the next request starts.
+    /// Key after which the first request starts, and that after which the next one starts.
+    from: Option<String>,
     after: Option<String>,
+    /// Minute up to which keys of work are read.
+    until: Option<Minute>,
     /// Keys that were listed and not taken yet, in reverse order.
     keys: Vec<String>,
     is_done: bool,
     /// First key of the last request.
     last_first: Option<String>,
+    /// Keys of creations that were put long ago.
+    old: HashSet<String>,
 }
 
 impl Source {
-    fn new(folder: String, after: Option<String>) -> Self {
-        Self { folder, after, keys: Vec::new(), is_done: false, last_first: None }
+    fn new(folder: String, from: Option<String>) -> Self {
+        Self {
+            folder,
+            after: from.clone(),
+            from,
+            until: None,
+            keys: Vec::new(),
+            is_done: false,
+            last_first: None,
+            old: HashSet::new(),
+        }
+    }
+
+    /// Returns a reader of the same keys, from the first one on.
+    fn again(&self) -> Self {
+        Self { until: self.until, ..Self::new(self.folder.clone(), self.from.clone()) }
     }
 
     /// Lists the next keys, if none are left.
@@ -135,11 +167,20 @@ impl Source {
                 slots.bucket.list(&self.folder, self.after.as_deref(), None, KEYS, false, until).await?;
             requests += 1;
             self.is_done = page.next.is_none();
-            self.last_first = page.keys.first().cloned().or(self.last_first.take());
+            self.last_first = page.keys.first().cloned();
             self.after = page.keys.last().cloned().or(self.after.take());
             // A page without keys, and with another one after it, cannot be continued from a key.
             self.is_done |= page.keys.is_empty();
+            let long_ago = slots.bucket.effects.now().plus_micros(-ORPHAN_MICROS);
+            let all = page.keys.iter().zip(&page.modified);
+            let old = all.filter(|(key, at)| is_of_creation(key) && **at < long_ago);
+            self.old.extend(old.map(|(key, _)| key.clone()));
             self.keys = page.keys;
+            if let Some(until) = self.until {
+                self.is_done |= self.keys.iter().any(|key| slots.keys.is_work_after(key, until));
+                // Those of other tenants are between them.
+                self.keys.retain(|key| slots.keys.is_own_work(key) && !slots.keys.is_work_after(key, until));
+            }
             self.keys.reverse();
         }
         Ok(requests)
@@ -161,8 +202,15 @@ struct Read {
     slot: Slot,
     /// Names of the keys in force; `None` if the commit does not say, so that no key is known to be superseded.
     names: Option<Vec<String>>,
+    /// True if there is no commit, nor anything else in a slot.
+    is_absent: bool,
     /// Summary, until it is shown.
     summary: Option<SessionSummary>,
+}
+
+/// Returns whether a key was put for a creation.
+fn is_of_creation(key: &str) -> bool {
+    parse_name(key).is_some_and(|(_, slot)| slot == Slot::FIRST)
 }
 
 /// One pass over lists.
@@ -216,14 +264,18 @@ impl Pass<'_> {
     }
 
     fn note(&mut self, id: SessionId, found: Result<Option<Arc<Entry>>>) -> Result<()> {
-        let mut read = Read { slot: Slot::FIRST, names: None, summary: None };
+        let mut read = Read { slot: Slot::FIRST, names: None, is_absent: false, summary: None };
         match found.and_then(|found| found.map(|head| Ok((summary(&head)?, head))).transpose()) {
+            Ok(Some((None, head))) => {
+                (read.slot, read.names) = (head.head.slot, Some(Vec::new()));
+            }
             Ok(Some((summary, head))) => {
                 let names = head.head.keys.iter().map(|key| key.name(&self.slots.keys, id)).collect();
                 let is_full = matches!(head.head.kind, Kind::Commit | Kind::Purged);
-                read = Read { slot: head.head.slot, names: is_full.then_some(names), summary: Some(summary) };
+                read =
+                    Read { slot: head.head.slot, names: is_full.then_some(names), is_absent: false, summary };
             }
-            Ok(None) => {}
+            Ok(None) => read.is_absent = true,
             Err(error) if is_damage(&error) => {
                 self.found.damaged.push(Damaged::new(format!("session {id}"), error.to_string()));
             }
@@ -233,19 +285,34 @@ impl Pass<'_> {
         Ok(())
     }
 
+    /// Deletes, later, the keys that are not in force any more, and those of creations that were never made.
+    async fn clean(&mut self, old: HashSet<String>) -> Result<()> {
+        let is_absent = |id: &SessionId| self.read.get(id).is_some_and(|read| read.is_absent);
+        let orphans: Vec<_> = old
+            .into_iter()
+            .filter_map(|key| parse_name(&key).map(|(id, _)| (id, key)))
+            .filter(|(id, _)| is_absent(id))
+            .take(DELETED_MAX)
+            .collect();
+        for (id, key) in orphans {
+            // If the creation comes after all, it loses the slot.
+            void(self.slots, id, self.slots.bucket.deadline()).await?;
+            self.superseded.push(key);
+        }
+        self.slots.delete_later(self.superseded.drain(..).take(DELETED_MAX));
+        Ok(())
+    }
+
     /// Decides what a key means, by the newest commit of its session.
     fn decide(&mut self, key: &str, id: SessionId, slot: Slot) {
-        let candidate = self.place(key).unwrap_or_default();
         let Some(Read { slot: newest, names: Some(names), .. }) = self.read.get(&id) else { return };
         if slot <= *newest && !names.iter().any(|name| name == key) {
             self.superseded.push(key.to_owned());
         }
         let place = names.iter().find_map(|name| self.place(name));
-        // If the one in force comes later, this is the key of a commit which may come, or was never made. A session that
-        // has moved since is shown in its new place, unless that is on an earlier page.
-        let is_here = |place: &String| {
-            *place <= candidate && self.start.as_ref().is_none_or(|start| place > start)
-        };
+        // The key may be another one than that in force: of a commit before or after that one. The session is shown where
+        // it is now, unless that is on another page.
+        let is_here = |place: &String| self.start.as_ref().is_none_or(|start| place > start);
         let Some(place) = place.filter(is_here) else { return };
         let summary = self.read.get_mut(&id).and_then(|read| read.summary.take());
         if let Some(summary) = summary.filter(|summary| self.query.matches(summary)) {
@@ -265,7 +332,8 @@ async fn recent(slots: &Slots, query: &SessionQuery, folders: Vec<String>) -> Re
     // A total counts all, from the first on.
     let (from, most) = if query.with_total { (None, usize::MAX) } else { (start.clone(), limit) };
     let after = |folder: &String| from.as_ref().map(|start| format!("{folder}{start}"));
-    let mut sources: Vec<_> = folders.iter().map(|folder| Source::new(folder.clone(), after(folder))).collect();
+    let mut sources: Vec<_> =
+        folders.iter().map(|folder| Source::new(folder.clone(), after(folder))).collect();
     let mut pass = Pass {
         slots,
         query,
@@ -278,7 +346,7 @@ async fn recent(slots: &Slots, query: &SessionQuery, folders: Vec<String>) -> Re
     let (mut requests, mut last_listed, mut end) = (0, 0, None::<String>);
     let is_more = loop {
         // As many keys as may be shown, in the order of all lists.
-        let wanted = most.saturating_sub(pass.found.shown.len()).min(KEYS);
+        let wanted = most.saturating_sub(pass.found.count_to(end.as_deref())).min(KEYS);
         let mut batch = Vec::new();
         let mut is_over = false;
         while batch.len() < wanted {
@@ -298,7 +366,7 @@ async fn recent(slots: &Slots, query: &SessionQuery, folders: Vec<String>) -> Re
             end = pass.place(last);
         }
         pass.resolve(&batch).await?;
-        if is_over || pass.found.shown.len() >= most {
+        if is_over || pass.found.count_to(end.as_deref()) >= most {
             let rest = sources.iter().any(|source| !source.keys.is_empty() || !source.is_done);
             break !is_over && rest;
         }
@@ -306,7 +374,8 @@ async fn recent(slots: &Slots, query: &SessionQuery, folders: Vec<String>) -> Re
     if requests > 1 {
         last_look(&mut pass, &sources, last_listed, end.as_deref().filter(|_| is_more)).await?;
     }
-    slots.delete_later(pass.superseded.into_iter().take(DELETED_MAX));
+    let old = sources.into_iter().flat_map(|source| source.old).collect();
+    pass.clean(old).await?;
     page(query, pass.found, is_more.then_some(end).flatten(), start, limit)
 }
 
@@ -317,16 +386,24 @@ async fn last_look(pass: &mut Pass<'_>, sources: &[Source], last: usize, end: Op
     loop {
         let mut new = Vec::new();
         for (n, source) in sources.iter().enumerate() {
-            let to = if n == last { source.last_first.as_deref() } else { source.after.as_deref() };
-            let Some(to) = to.map(|key| source.place(key).to_owned()) else { continue };
-            let after = pass.start.as_ref().map(|start| format!("{}{start}", source.folder));
-            let mut again = Source::new(source.folder.clone(), after);
+            let is_exhausted = source.is_done && source.keys.is_empty();
+            // Keys that were listed last are not listed again.
+            let to = match (n == last, &source.last_first) {
+                (true, Some(first)) => Some((first, false)),
+                (false, _) if !is_exhausted => source.after.as_ref().map(|key| (key, true)),
+                _ => None,
+            };
+            if n == last && source.after == source.from {
+                continue;
+            }
+            let to = to.map(|(key, too)| (source.place(key), too));
+            let mut again = source.again();
             'keys: loop {
                 again.fill(pass.slots).await?;
                 while let Some(key) = again.keys.pop() {
                     let place = source.place(&key);
                     let is_behind = end.is_some_and(|end| place > end);
-                    if (n == last && place >= to.as_str()) || place > to.as_str() || is_behind {
+                    if is_behind || to.is_some_and(|(to, too)| place > to || (place == to && !too)) {
                         break 'keys;
                     }
                     if known.insert(key.clone()) {
@@ -357,7 +434,10 @@ fn page(
     let Found { shown, mut damaged } = found;
     let total = query.with_total.then_some(shown.len() as u64);
     let mut rest: Vec<_> = shown.into_iter().map(|((place, _), summary)| (place, summary)).collect();
-    rest.retain(|(place, _)| start.as_ref().is_none_or(|start| place > start));
+    let is_here = |place: &String| {
+        start.as_ref().is_none_or(|start| place > start) && end.as_ref().is_none_or(|end| place <= end)
+    };
+    rest.retain(|(place, _)| is_here(place));
     let end = if rest.len() > limit {
         rest.truncate(limit);
         rest.last().map(|(place, _)| place.clone())
@@ -382,37 +462,28 @@ async fn work(slots: &Slots, query: &SessionQuery, until: Minute) -> Result<Page
         read: HashMap::new(),
         superseded: Vec::new(),
     };
-    loop {
-        let (mut new, mut requests) = (Vec::new(), 0);
-        // What is due at once or runs is in a folder of the tenant, all other work with that of other tenants.
-        let own = slots.keys.work(Minute::AT_ONCE);
-        for (folder, after) in [(own, None), (slots.keys.all_work(), Some(slots.keys.work_after_at_once()))] {
-            if until == Minute::AT_ONCE && after.is_some() {
-                continue;
+    // What is due at once or runs is in a folder of the tenant, all other work with that of other tenants.
+    let mut sources = vec![Source::new(slots.keys.work(Minute::AT_ONCE), None)];
+    if until != Minute::AT_ONCE {
+        sources.push(Source::new(slots.keys.all_work(), Some(slots.keys.work_after_at_once())));
+    }
+    let (mut requests, mut last) = (0, 0);
+    for (n, source) in sources.iter_mut().enumerate() {
+        source.until = Some(until);
+        loop {
+            let sent = source.fill(slots).await?;
+            (requests, last) = (requests + sent, if sent > 0 { n } else { last });
+            if source.keys.is_empty() {
+                break;
             }
-            let mut source = Source::new(folder, after);
-            'keys: loop {
-                requests += source.fill(slots).await?;
-                while let Some(key) = source.keys.pop() {
-                    if slots.keys.is_later_work(&key, until) {
-                        break 'keys;
-                    }
-                    if slots.keys.is_work(&key) {
-                        new.push(key);
-                    }
-                }
-                if source.is_done {
-                    break;
-                }
-            }
-        }
-        let before = pass.read.len();
-        pass.resolve(&new).await?;
-        // A session may have moved from a list to another while they were read.
-        if requests == 1 || pass.read.len() == before {
-            break;
+            let keys = std::mem::take(&mut source.keys);
+            pass.resolve(&keys).await?;
         }
     }
-    slots.delete_later(pass.superseded.into_iter().take(DELETED_MAX));
+    if requests > 1 {
+        last_look(&mut pass, &sources, last, None).await?;
+    }
+    let old = sources.into_iter().flat_map(|source| source.old).collect();
+    pass.clean(old).await?;
     pass.found.all(query)
 }

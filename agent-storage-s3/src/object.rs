@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agent_core::clock::Effects;
-use agent_core::{Error, ErrorKind, Result, WriteOutcome};
+use agent_core::{Error, ErrorKind, Result, Timestamp, WriteOutcome};
 use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
@@ -13,7 +13,7 @@ use object_store::aws::AmazonS3;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{
-    GetOptions, GetRange, GetResult, ObjectStore, PutMode, PutOptions, PutPayload, UpdateVersion,
+    GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, PutMode, PutOptions, PutPayload, UpdateVersion,
 };
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -29,6 +29,8 @@ const DENIED_MAX: u32 = 3;
 
 /// Number of objects that an operation on many objects reads or writes concurrently.
 pub(crate) const AT_ONCE: usize = 16;
+/// The same for the sessions of a page of a list.
+pub(crate) const PAGE_AT_ONCE: usize = 32;
 
 /// Size limit of an object in bytes, more than this store ever writes: a commit of at most 64 MiB, the events of
 /// earlier commits that it carries, and the record. An object that claims to be larger is not read.
@@ -118,6 +120,8 @@ pub(crate) enum Tags {
 #[derive(Debug, Default)]
 pub(crate) struct Listed {
     pub(crate) keys: Vec<String>,
+    /// Times at which the objects were last written, by the server's clock.
+    pub(crate) modified: Vec<Timestamp>,
     /// Folders, if these were requested.
     pub(crate) folders: Vec<String>,
     pub(crate) next: Option<String>,
@@ -317,9 +321,12 @@ impl Bucket {
         let found = found.await?.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, "cannot list objects: there is no such bucket; check the address")
         })?;
-        let keys = found.result.objects.into_iter().map(|object| object.location.to_string()).collect();
+        let of = |object: ObjectMeta| {
+            (object.location.to_string(), Timestamp::from_micros(object.last_modified.timestamp_micros()))
+        };
+        let (keys, modified) = found.result.objects.into_iter().map(of).unzip();
         let folders = found.result.common_prefixes.into_iter().map(|folder| folder.to_string()).collect();
-        Ok(Listed { keys, folders, next: found.page_token })
+        Ok(Listed { keys, modified, folders, next: found.page_token })
     }
 
     /// Returns the first key under `prefix` that sorts after `after`.

@@ -13,7 +13,7 @@ use crate::slot::{Entry, Head, Kind, Slot};
 use crate::slots::{Slots, absent, record, slot_of};
 
 /// Length of a first part of an object that always contains its header, in bytes.
-const HEADER_PART: u64 = 1 << 10;
+const HEADER_PART: u64 = 8 << 10;
 
 /// Removes the bytes of a deleted session, except its events up to `keep`.
 pub(crate) async fn purge(slots: &Slots, purge: &Purge) -> Result<Purged> {
@@ -101,7 +101,7 @@ async fn empty(slots: &Slots, id: SessionId, slot: Slot, keep: Seq) -> Result<()
         return Ok(());
     }
     let body = if head.first > keep {
-        Entry::encode_bare(&Head { kind: Kind::Stub, kept: None, ..head }, None)
+        Entry::encode_bare(&Head { kind: Kind::Stub, kept: None, keys: Vec::new(), ..head }, None)
     } else {
         let found = slots.bucket.get(&key, until).await?.ok_or_else(gone)?;
         Entry::parse(&found.bytes, id, slot)?.encode_cut(&Head { kept: Some(keep), ..head })

@@ -18,7 +18,7 @@ use crate::slots::Slots;
 use crate::tenant::Tenant;
 
 /// Length of a first part of an object that always contains its header, in bytes.
-const HEADER_PART: u64 = 1 << 10;
+const HEADER_PART: u64 = 8 << 10;
 /// Number of keys on a page of a list.
 const PAGE: usize = 1000;
 
@@ -210,7 +210,13 @@ async fn take_next(slots: &Slots, id: SessionId) -> Result<Option<Slot>> {
         let Some(part) = bucket.get_range(&key, 0..HEADER_PART, until).await? else { continue };
         let next = match Entry::parse_head(&part.bytes, id, newest) {
             Ok(head) if head.kind == Kind::Void => return Ok((!head.removed).then_some(newest)),
-            Ok(head) => Slot(head.last.next().get()),
+            Ok(head) => {
+                // The other keys of the index are in the folder of the tenant.
+                for key in head.keys.iter().filter(|key| key.is_work()) {
+                    bucket.delete(&key.name(&slots.keys, id), until).await?;
+                }
+                Slot(head.last.next().get())
+            }
             // The next slot cannot be determined, so no commit can be planned on this one.
             Err(error) if is_damage(&error) => {
                 put(slots, id, &void(slots, id, newest)).await?;

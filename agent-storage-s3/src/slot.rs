@@ -10,6 +10,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::error::corrupt;
+use crate::index::IndexKey;
 use crate::line::{Line, Tag, lines, push};
 
 /// Number of events at which a big window closes; `WINDOW_BYTES` is the same in bytes.
@@ -92,6 +93,9 @@ pub(crate) struct Head {
     pub(crate) kept: Option<Seq>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) removed: bool,
+    /// Keys of the index that are in force after the commit. A stub says nothing of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) keys: Vec<IndexKey>,
 }
 
 /// Object in a slot, read or about to be written.
@@ -197,6 +201,7 @@ impl Head {
             previous: None,
             kept: None,
             removed: false,
+            keys: Vec::new(),
         }
     }
 }
@@ -263,6 +268,7 @@ impl Entry {
         commit: CommitId,
         own: &Own,
         after: &Session,
+        keys: Vec<IndexKey>,
     ) -> Bytes {
         let first = own.first.unwrap_or(after.head.next());
         let (carried, window, previous) = match before {
@@ -283,6 +289,7 @@ impl Entry {
             previous,
             kept: None,
             removed: false,
+            keys,
         };
         let size = carried.iter().map(|entry| entry.size).sum::<usize>();
         let mut out = Vec::with_capacity(4096 + size + own.lines.len());

@@ -11,6 +11,7 @@ use agent_core::state::Reason;
 use agent_core::{Plan, Seq, SessionId, WorkspaceId, plan};
 
 use super::*;
+use crate::index::needed;
 
 /// Slots of one session, written like the store writes them.
 struct Log {
@@ -51,7 +52,9 @@ impl Log {
         let (slot, own) = (self.head.as_ref().map_or(Slot::FIRST, Entry::next), Own::new(&events));
         let base = self.head.as_ref().and_then(|head| head.base_slot(&own)).map(|slot| self.slot(slot));
         let base = base.filter(|_| !self.is_without_base);
-        let body = Entry::encode(self.head.as_ref(), base.as_ref(), commit.id, &own, &after);
+        let before = self.head.as_ref().map_or(&[][..], |head| &head.head.keys);
+        let keys = needed(&after, before, slot);
+        let body = Entry::encode(self.head.as_ref(), base.as_ref(), commit.id, &own, &after, keys);
         self.head = Some(Entry::parse(&body, self.id, slot).unwrap());
         assert!(self.head.as_ref().unwrap().is_whole());
         assert_eq!(self.slots.insert(slot, body), None, "a slot is taken once");
@@ -122,7 +125,7 @@ fn golden_objects() {
     golden("purged", &last.encode_cut(&purged));
     let middle = log.slot(Slot(3));
     golden("cut", &middle.encode_cut(&Head { kept: Some(Seq::new(3)), ..middle.head.clone() }));
-    golden("stub", &Entry::encode_bare(&Head { kind: Kind::Stub, ..middle.head }, None));
+    golden("stub", &Entry::encode_bare(&Head { kind: Kind::Stub, keys: Vec::new(), ..middle.head }, None));
     assert_eq!(log.read(), log.events);
 }
 

@@ -7,6 +7,7 @@ use agent_core::state::SessionState;
 use agent_core::{Error, ErrorKind, Result, SessionId};
 use tokio::time::Instant;
 
+use crate::background::Background;
 use crate::error::corrupt;
 use crate::heads::Heads;
 use crate::keys::{Keys, last};
@@ -23,11 +24,17 @@ pub(crate) struct Slots {
     pub(crate) bucket: Arc<Bucket>,
     pub(crate) keys: Keys,
     pub(crate) heads: Heads,
+    background: Arc<Background>,
 }
 
 impl Slots {
-    pub(crate) fn new(bucket: Arc<Bucket>, keys: Keys) -> Self {
-        Self { bucket, keys, heads: Heads::default() }
+    pub(crate) fn new(bucket: Arc<Bucket>, keys: Keys, background: Arc<Background>) -> Self {
+        Self { bucket, keys, heads: Heads::default(), background }
+    }
+
+    /// Deletes keys of the index that are not in force any more, later.
+    pub(crate) fn delete_later(&self, names: impl IntoIterator<Item = String>) {
+        self.background.delete(names);
     }
 
     /// Returns the object in a slot, if the slot is taken.

@@ -8,8 +8,9 @@ use agent_core::event::Event;
 use agent_core::model::Workspace;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::store::{
-    BackendConfig, Binding, BindingQuery, Capabilities, ContentHash, DeletedTenant, Durability, EventPage,
-    LeaseStatus, Page, Purge, Purged, ReadEvents, Scope, SessionQuery, WorkspaceQuery, check_no_live_run,
+    BackendConfig, Binding, BindingQuery, Capabilities, ContentHash, Damaged, DeletedTenant, Durability,
+    EventPage, LeaseStatus, Page, Purge, Purged, ReadEvents, Rebuilt, Scope, SessionQuery, WorkspaceQuery,
+    check_no_live_run,
 };
 use agent_core::{
     Backend, BindingStore, DeviceId, Epoch, Error, ErrorKind, OpenState, Result, Revision, Seq, SessionId,
@@ -20,10 +21,11 @@ use tracing::{Instrument, Span, info_span};
 
 use crate::config::S3Config;
 use crate::generations::{self, Current, Generations, is_absence};
+use crate::index::LAG_MINUTES;
 use crate::keys;
 use crate::object::{Bucket, Requests};
 use crate::tenant::Tenant;
-use crate::{commits, heartbeats, listing, probe, purging, reading, removing};
+use crate::{commits, heartbeats, lister, probe, purging, reading, rebuild, removing};
 
 /// Interval at which a session is checked for changes by other stores while a caller waits for one. Each check is a
 /// request.
@@ -134,6 +136,7 @@ impl S3Store {
     /// # Ok(()) }
     /// ```
     pub async fn close(&self) -> Result<()> {
+        self.generations.background.stop();
         self.open.close(async { Ok(()) }).await
     }
 
@@ -265,7 +268,7 @@ impl SessionStore for S3Store {
         let span = info_span!("store.list_sessions", store = "s3", outcome = Empty);
         let work = |tenant: Arc<Tenant>| {
             let query = query.clone();
-            async move { listing::list(&tenant.slots, &query).await }
+            async move { lister::list(&tenant.slots, &query).await }
         };
         self.on(span, always, work).await
     }
@@ -324,8 +327,21 @@ impl SessionStore for S3Store {
         Err(agent_core::store::blobs_unsupported(sweep.session))
     }
 
+    /// Puts the keys of the index that are missing, and removes those that are not in force. Reads the newest commit of
+    /// each session.
+    async fn rebuild(&self) -> Result<Rebuilt> {
+        let span = info_span!("store.rebuild", store = "s3", outcome = Empty);
+        self.on(span, always, |tenant| async move { rebuild::rebuild(&tenant.slots).await }).await
+    }
+
+    async fn check(&self) -> Result<Vec<Damaged>> {
+        let span = info_span!("store.check", store = "s3", outcome = Empty);
+        self.on(span, always, |tenant| async move { rebuild::check(&tenant.slots).await }).await
+    }
+
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new(Scope::Network, Durability::PowerLoss)
+        let lag = Duration::from_secs(60 * LAG_MINUTES);
+        Capabilities::new(Scope::Network, Durability::PowerLoss).with_recency(lag)
     }
 
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::background::Background;
 use crate::bindings::Bindings;
 use crate::keys::Keys;
 use crate::object::Bucket;
@@ -17,9 +18,9 @@ pub(crate) struct Tenant {
 }
 
 impl Tenant {
-    pub(crate) fn new(bucket: &Arc<Bucket>, keys: &Keys) -> Self {
+    pub(crate) fn new(bucket: &Arc<Bucket>, keys: &Keys, background: &Arc<Background>) -> Self {
         Self {
-            slots: Slots::new(bucket.clone(), keys.clone()),
+            slots: Slots::new(bucket.clone(), keys.clone(), background.clone()),
             workspaces: Workspaces::new(bucket.clone(), keys.clone()),
             bindings: Bindings::new(bucket.clone(), keys.clone()),
         }

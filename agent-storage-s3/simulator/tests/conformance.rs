@@ -8,7 +8,7 @@ mod damage;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use agent_core::{Backend, Result, Storage, TenantId, async_trait};
+use agent_core::{Backend, Result, SessionStore, Storage, TenantId, async_trait};
 use agent_storage_conformance::{Damage, DamageKind, Factory};
 use damage::{flipped, slots};
 use s3_simulator::{Quirks, Simulator};
@@ -64,9 +64,17 @@ impl Factory for S3 {
             }
             Damage::Workspace(id) => cut(format!("agents/v3/default/workspaces/{id}")),
             Damage::Bindings => keys.filter(below("agents/v3/default/bindings/".to_owned())).for_each(cut),
-            Damage::Derived => keys
-                .filter(|key| key.starts_with("agents/v3/default/idx/") || key.ends_with("/heartbeat"))
-                .for_each(|key| site.remove_object(&key)),
+            // A lost key is not noticed by itself: `check` names it, and `rebuild` puts it again.
+            Damage::Derived => {
+                let is_derived = |key: &String| {
+                    ["/idx/", "/work/"].iter().any(|folder| key.contains(folder)) && !key.contains("/child/")
+                };
+                keys.filter(is_derived).for_each(|key| site.remove_object(&key));
+                let store = backend::config(site, "repair").open().await?;
+                assert!(!store.check().await?.is_empty(), "the check notices that keys are missing");
+                store.rebuild().await?;
+                assert_eq!(store.check().await?, []);
+            }
             other => panic!("no way to do {other:?}"),
         }
         Ok(())

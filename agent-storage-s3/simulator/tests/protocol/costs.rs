@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
 use agent_core::session::{NewSession, Session};
-use agent_core::state::Reason;
+use agent_core::state::{Reason, SessionState};
 use agent_core::store::{BindingQuery, Purge, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{
     Backend, BindingStore, DeviceId, Seq, SessionStore, SessionStoreExt, TenantId, Timestamp, WorkspaceId,
@@ -176,6 +176,8 @@ async fn sessions(counted: &mut Counted) {
     counted.note("create a session", &[], counts);
     let id = made.session.id;
     let (said, counts) = shop.cost(store.commit(shop.said(&made.session, 1))).await;
+    counted.note("commit after which the session is due or runs, and was at rest before", &[], counts);
+    let (said, counts) = shop.cost(store.commit(shop.said(&said.session, 1))).await;
     counted.note("commit, head known", &[], counts);
     let cold = shop.open().await;
     let (said, counts) = shop.cost(cold.commit(shop.said(&said.session, 1))).await;
@@ -206,6 +208,21 @@ async fn sessions(counted: &mut Counted) {
     counted.note("heartbeat, head known", &[], counts);
     let (_, counts) = shop.cost(other.lease_status(id, running.epoch)).await;
     counted.note("lease status, head known", &[], counts);
+    let held = running.lease.as_ref().unwrap();
+    let end = shop.said(&running, 0).with_fence(held.run, held.epoch);
+    let end = end.with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+    let (ended, counts) = shop.cost(other.commit(end)).await;
+    counted.note("commit, head known", &[], counts);
+    let mut later = shop.said(&ended.session, 1);
+    later.at = later.at.plus_micros(15 * 60_000_000);
+    let (later, counts) = shop.cost(other.commit(later)).await;
+    counted.note("commit of an input, the first after 15 minutes at rest", &[], counts);
+    let fail = shop.said(&later.session, 0).with_trigger(Trigger::Suspend(Reason::UserPaused));
+    let (suspended, counts) = shop.cost(other.commit(fail)).await;
+    counted.note("suspend or terminate a session", &[], counts);
+    let archive = shop.said(&suspended.session, 0).with_trigger(Trigger::Archive);
+    let (_, counts) = shop.cost(other.commit(archive)).await;
+    counted.note("archive, restore or delete a session", &[], counts);
     let mut ahead = shop.session(&store).await;
     while ahead.head.get() < 19 {
         ahead = store.commit(shop.said(&ahead, 1)).await.unwrap().session;
@@ -269,18 +286,33 @@ async fn families(counted: &mut Counted) {
     }
     let (page, counts) = shop.cost(SessionStore::list(&store, SessionQuery::new())).await;
     assert_eq!(page.items.len(), 12);
-    let folders = ("folder of sessions", shop.folders());
-    counted.note("list sessions", &[folders, ("session", 12)], counts);
+    counted.note("list a page of sessions, their heads known", &[("session", 12)], counts);
+    let cold = shop.open().await;
+    let (page, counts) = shop.cost(SessionStore::list(&cold, SessionQuery::new().with_limit(7))).await;
+    assert_eq!(page.items.len(), 7);
+    counted.note("list a page of sessions, cold", &[("session", 7)], counts);
+    let due = SessionQuery::new().with_due(shop.effects.now());
+    let (page, counts) = shop.cost(SessionStore::list(&store, due)).await;
+    assert_eq!(page.items.len(), 1);
+    counted.note("list the sessions that are due, their heads known", &[("session", 1)], counts);
+    let running = SessionQuery::new().with_states([SessionState::Running]);
+    let (page, counts) = shop.cost(SessionStore::list(&store, running)).await;
+    assert_eq!(page.items.len(), 0);
+    counted.note(
+        "list the sessions that run, their heads known",
+        &[("session that is due at once", 1)],
+        counts,
+    );
     let children = || SessionStore::list(&store, SessionQuery::new().with_parent(parent.id));
     let (page, counts) = shop.cost(children()).await;
     assert_eq!(page.items.len(), 3);
     let three = [("children", 3), ("child", 3)];
-    counted.note("list sessions by a parent that lives, its head known", &three, counts);
+    counted.note("list sessions by a parent that lives, the heads known", &three, counts);
     let delete = shop.said(&parent, 0).with_trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = store.commit(delete).await.unwrap().session;
     let (page, counts) = shop.cost(children()).await;
     assert_eq!(page.items.len(), 3);
-    counted.note("list sessions by a deleted parent, its head known", &three, counts);
+    counted.note("list sessions by a deleted parent, the heads known", &three, counts);
     let (purged, _) = shop.cost(store.purge(Purge::new(parent.id, deleted.head))).await;
     assert_eq!(purged.events, 1, "its forks read all but its deletion");
 
@@ -296,7 +328,7 @@ async fn families(counted: &mut Counted) {
     assert_eq!(purged.events, 6);
     // The creation, four messages and the deletion.
     let of = [("commits", 6), ("commit before the last", 5), ("children", 1), ("child", 1)];
-    counted.note("purge a session, head known", &of, counts);
+    counted.note("purge a session, the heads known", &of, counts);
 }
 
 /// Workspaces and bindings.
@@ -389,6 +421,7 @@ async fn deletion(counted: &mut Counted) {
         let of = [
             ("session", sessions),
             ("folder of sessions", shop.folders()),
+            ("key of a session", 3 * sessions),
             ("commit", sessions * commits),
             ("workspace", 2),
             ("device", 2),

@@ -11,5 +11,6 @@ mod deadline;
 mod deletion;
 mod false_replies;
 mod formats;
+mod index;
 mod probe;
 mod seeds;

@@ -1,0 +1,196 @@
+//! Check and repair of the index: each key in force exists, and others are removed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use agent_core::store::{Damaged, Rebuilt};
+use agent_core::{Result, SessionId};
+use bytes::Bytes;
+use futures::StreamExt;
+
+use crate::background::DELAY;
+use crate::error::is_damage;
+use crate::family::void;
+use crate::index::parse_name;
+use crate::keys::last;
+use crate::lister::{ORPHAN_MICROS, newest};
+use crate::object::{AT_ONCE, Condition};
+use crate::slot::{Entry, Kind, Slot};
+use crate::slots::Slots;
+
+/// Puts the keys that are missing, removes those that are not in force, and takes the slots of creations that were begun
+/// long ago and never made. Holds the names of all keys of the tenant in memory.
+pub(crate) async fn rebuild(slots: &Slots) -> Result<Rebuilt> {
+    let mut keys = all_keys(slots).await?;
+    let (mut sessions, mut damaged) = (0, Vec::new());
+    for (_, found) in all_sessions(slots, &mut keys).await? {
+        match found {
+            Session::Damaged(what) => damaged.push(what),
+            Session::Sound { missing, superseded, is_old } => {
+                sessions += u64::from(!missing.is_empty() || !superseded.is_empty());
+                for name in missing {
+                    let until = slots.bucket.deadline();
+                    slots.bucket.put(&name, &Bytes::new(), &Condition::Any, until).await?;
+                }
+                remove(slots, superseded, is_old).await?;
+            }
+            Session::Void { keys } => remove(slots, keys, true).await?,
+            Session::Absent => {}
+        }
+    }
+    // What is left belongs to no session.
+    for (id, names) in keys.into_iter().filter(|(_, names)| is_orphan(slots, names)) {
+        void(slots, id, slots.bucket.deadline()).await?;
+        remove(slots, names.into_iter().map(|(name, _)| name).collect(), true).await?;
+    }
+    damaged.sort();
+    Ok(Rebuilt::new(sessions).with_damaged(damaged))
+}
+
+/// Returns what breaks an invariant of the index: keys in force that do not exist, and creations that were begun long
+/// ago and never made.
+pub(crate) async fn check(slots: &Slots) -> Result<Vec<Damaged>> {
+    let mut keys = all_keys(slots).await?;
+    let mut faults = Vec::new();
+    for (id, found) in all_sessions(slots, &mut keys).await? {
+        // A damaged session is reported by whoever reads it.
+        let Session::Sound { missing, .. } = found else { continue };
+        for name in missing {
+            let what = format!("its key {name} is missing, so that lists do not show it; run `rebuild`");
+            faults.push(Damaged::new(format!("session {id}"), what));
+        }
+    }
+    for (id, _) in keys.iter().filter(|(_, names)| is_orphan(slots, names)) {
+        let what =
+            "it was begun more than 7 days ago and never created, and its keys are left; run `rebuild`";
+        faults.push(Damaged::new(format!("session {id}"), what));
+    }
+    faults.sort();
+    Ok(faults)
+}
+
+/// Names of the keys of each session, with the time of each by the server's clock.
+type Names = HashMap<SessionId, Vec<(String, agent_core::Timestamp)>>;
+
+/// Returns the keys of all sessions, in any list.
+async fn all_keys(slots: &Slots) -> Result<Names> {
+    let mut found = Names::new();
+    let bucket = &slots.bucket;
+    for folder in [slots.keys.families(), slots.keys.all_work()] {
+        let mut token = None::<String>;
+        loop {
+            let page = bucket.list(&folder, None, token.as_deref(), 1000, false, bucket.deadline()).await?;
+            for (key, at) in page.keys.into_iter().zip(page.modified) {
+                if key.starts_with(&slots.keys.all_work()) && !slots.keys.is_own_work(&key) {
+                    continue;
+                }
+                if let Some((id, _)) = parse_name(&key) {
+                    found.entry(id).or_default().push((key, at));
+                }
+            }
+            token = page.next;
+            if token.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Session, compared with its keys.
+enum Session {
+    Sound {
+        missing: Vec<String>,
+        superseded: Vec<String>,
+        /// True if its newest commit is old, so that no list which has begun before is still read.
+        is_old: bool,
+    },
+    /// The slot was taken so that the session cannot be created.
+    Void {
+        keys: Vec<String>,
+    },
+    Absent,
+    Damaged(Damaged),
+}
+
+/// Compares all sessions with their keys, and takes these out of `keys`.
+async fn all_sessions(slots: &Slots, keys: &mut Names) -> Result<Vec<(SessionId, Session)>> {
+    let bucket = &slots.bucket;
+    let mut all = Vec::new();
+    for shard in bucket.list_all(&slots.keys.sessions(), true, bucket.deadline()).await? {
+        let folders = bucket.list_all(&format!("{shard}/"), true, bucket.deadline()).await?;
+        let ids = folders.iter().filter_map(|folder| last(folder).parse::<SessionId>().ok());
+        let with_keys: Vec<_> = ids.map(|id| (id, keys.remove(&id).unwrap_or_default())).collect();
+        let mut compared = futures::stream::iter(with_keys)
+            .map(|(id, names)| async move { (id, compare(slots, id, names).await) })
+            .buffer_unordered(AT_ONCE);
+        while let Some((id, session)) = compared.next().await {
+            all.push((id, session?));
+        }
+    }
+    Ok(all)
+}
+
+async fn compare(
+    slots: &Slots,
+    id: SessionId,
+    names: Vec<(String, agent_core::Timestamp)>,
+) -> Result<Session> {
+    let found = match newest(slots, id).await {
+        Err(error) if is_damage(&error) => {
+            return Ok(Session::Damaged(Damaged::new(format!("session {id}"), error.to_string())));
+        }
+        found => found?,
+    };
+    let Some(head) = found else { return Ok(Session::Absent) };
+    let names: Vec<_> = names.into_iter().map(|(name, _)| name).collect();
+    if head.head.kind == Kind::Void {
+        return Ok(Session::Void { keys: names });
+    }
+    let in_force = names_of(slots, id, &head);
+    let is_over = |name: &String| {
+        parse_name(name).is_some_and(|(_, slot)| slot <= head.head.slot) && !in_force.contains(name)
+    };
+    let superseded = names.iter().filter(|name| is_over(name)).cloned().collect();
+    let mut missing = Vec::new();
+    for name in in_force.iter().filter(|name| !names.contains(name)) {
+        if is_missing(slots, id, name, head.head.slot).await? {
+            missing.push(name.clone());
+        }
+    }
+    let long_ago = slots.bucket.effects.now().plus_micros(-3_600_000_000);
+    let is_old = head.record.as_deref().is_some_and(|record| record.updated_at < long_ago);
+    Ok(Session::Sound { missing, superseded, is_old })
+}
+
+fn names_of(slots: &Slots, id: SessionId, head: &Arc<Entry>) -> Vec<String> {
+    head.head.keys.iter().map(|key| key.name(&slots.keys, id)).collect()
+}
+
+/// Returns whether a key that was not listed is missing. It may have been put since, or may not be in force any more.
+async fn is_missing(slots: &Slots, id: SessionId, name: &str, slot: Slot) -> Result<bool> {
+    let until = slots.bucket.deadline();
+    if slots.bucket.get(name, until).await?.is_some() {
+        return Ok(false);
+    }
+    let now = slots.newest(id, until).await?;
+    Ok(now.is_some_and(|now| now.head.slot == slot || names_of(slots, id, &now).iter().any(|it| it == name)))
+}
+
+async fn remove(slots: &Slots, names: Vec<String>, at_once: bool) -> Result<()> {
+    if !at_once {
+        tracing::debug!(keys = names.len(), after = ?DELAY, "superseded keys are deleted later");
+        slots.delete_later(names);
+        return Ok(());
+    }
+    for name in names {
+        slots.bucket.delete(&name, slots.bucket.deadline()).await?;
+    }
+    Ok(())
+}
+
+/// Returns whether the keys of a session that does not exist were put long ago.
+fn is_orphan(slots: &Slots, names: &[(String, agent_core::Timestamp)]) -> bool {
+    let long_ago = slots.bucket.effects.now().plus_micros(-ORPHAN_MICROS);
+    names.iter().all(|(_, at)| *at < long_ago)
+}
