@@ -58,6 +58,7 @@
 //! - [`SessionStoreExt`](agent_core::SessionStoreExt): create, append, fork, follow.
 
 mod bindings;
+mod client;
 mod commits;
 mod config;
 mod error;

@@ -1,6 +1,7 @@
 //! Layer over `object_store`: each request has a time limit and is counted, and is retried until its effect is known.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -9,15 +10,14 @@ use agent_core::{Error, ErrorKind, Result, WriteOutcome};
 use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
-use object_store::aws::AmazonS3;
-use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::list::PaginatedListOptions;
 use object_store::path::Path;
-use object_store::{
-    GetOptions, GetRange, GetResult, ObjectStore, PutMode, PutOptions, PutPayload, UpdateVersion,
-};
+use object_store::{GetOptions, GetRange, GetResult, PutMode, PutOptions, PutPayload, UpdateVersion};
+use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use crate::client::{self, Client, Connected, Dialect, ServerName};
 use crate::config::S3Config;
 use crate::error::{Fate, failed, fate, is_beyond, late};
 
@@ -60,7 +60,18 @@ struct Counters {
 #[derive(Clone, Debug)]
 pub(crate) struct Object {
     pub(crate) bytes: Bytes,
+    /// What the server tells versions of the object apart by: the generation in GCS, elsewhere the ETag.
     pub(crate) tag: String,
+}
+
+/// Object as it was read, with what the server said beside it.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) object: Object,
+    /// Time at which the object was written, by the server's clock, in seconds since 1970.
+    pub(crate) modified: i64,
+    /// Name that the server gives itself.
+    pub(crate) server: Option<String>,
 }
 
 /// Precondition of a PUT.
@@ -108,7 +119,8 @@ pub(crate) enum Put {
 }
 
 /// Form of a tag that the server expects in `If-Match`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Tags {
     Quoted,
     Bare,
@@ -126,7 +138,10 @@ pub(crate) struct Listed {
 /// Bucket, accessed through one client.
 #[derive(Debug)]
 pub(crate) struct Bucket {
-    client: AmazonS3,
+    client: Arc<dyn Client>,
+    pub(crate) dialect: Dialect,
+    /// Place that the requests go to.
+    pub(crate) place: String,
     pub(crate) effects: Effects,
     deadline: Duration,
     attempt: Duration,
@@ -143,8 +158,11 @@ struct Failed {
 
 impl Bucket {
     pub(crate) fn new(config: &S3Config) -> Result<Self> {
+        let Connected { client, place } = client::connect(config)?;
         Ok(Self {
-            client: config.client()?,
+            client,
+            dialect: config.dialect,
+            place: format!("{}://{} at {place}", config.dialect.scheme(), config.bucket()),
             effects: config.effects.clone(),
             deadline: config.deadline,
             attempt: config.attempt,
@@ -238,7 +256,7 @@ impl Bucket {
 
     /// Returns a whole object.
     pub(crate) async fn get(&self, key: &str, until: Instant) -> Result<Option<Object>> {
-        self.get_part(key, None, until).await
+        Ok(self.see(key, None, until).await?.map(|seen| seen.object))
     }
 
     /// Returns a part of an object. The part is shorter, or empty and without a tag, if the object ends before it.
@@ -248,10 +266,16 @@ impl Bucket {
         range: Range<u64>,
         until: Instant,
     ) -> Result<Option<Object>> {
-        self.get_part(key, Some(range), until).await
+        Ok(self.see(key, Some(range), until).await?.map(|seen| seen.object))
     }
 
-    async fn get_part(&self, key: &str, range: Option<Range<u64>>, until: Instant) -> Result<Option<Object>> {
+    /// Returns an object, or a part of it, with what the server says beside it.
+    pub(crate) async fn see(
+        &self,
+        key: &str,
+        range: Option<Range<u64>>,
+        until: Instant,
+    ) -> Result<Option<Seen>> {
         let path = Path::from(key);
         // A whole object may have 64 MiB and more; reading a small part never takes as long.
         let mebibytes = if range.is_some() { 1 } else { 6 };
@@ -270,12 +294,16 @@ impl Bucket {
                     let found = match found.await.unwrap_or_else(|_| Err(no_answer())) {
                         // A retry would give the same result.
                         Err(error) if is_part && is_beyond(&error) => {
-                            return Ok(Some(Object { bytes: Bytes::new(), tag: String::new() }));
+                            let object = Object { bytes: Bytes::new(), tag: String::new() };
+                            return Ok(Some(Seen { object, modified: 0, server: None }));
                         }
                         found => found?,
                     };
-                    let tag = found.meta.e_tag.clone().unwrap_or_default();
-                    Ok(body(found, most).await?.map(|bytes| Object { bytes, tag }))
+                    let tag = self.tag(found.meta.e_tag.clone(), found.meta.version.clone());
+                    let modified = found.meta.last_modified.timestamp();
+                    let server = found.extensions.get::<ServerName>().map(|server| server.0.clone());
+                    let bytes = body(found, most).await?;
+                    Ok(bytes.map(|bytes| Seen { object: Object { bytes, tag }, modified, server }))
                 };
                 let found = self.request("read an object", mebibytes, until, &self.counters.get, work).await?;
                 found.ok_or_else(|| Failed {
@@ -290,9 +318,35 @@ impl Bucket {
         .await
     }
 
+    /// Returns what the server tells versions of an object apart by.
+    fn tag(&self, e_tag: Option<String>, version: Option<String>) -> String {
+        let tag = match self.dialect {
+            Dialect::S3 | Dialect::Azure => e_tag,
+            Dialect::Gcs => version,
+        };
+        tag.unwrap_or_default()
+    }
+
     /// Returns at most `most` keys under `prefix` that sort after `after`, or one level of folders if `folders` is
-    /// true.
+    /// true. Only the last page is empty.
     pub(crate) async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        token: Option<&str>,
+        most: usize,
+        folders: bool,
+        until: Instant,
+    ) -> Result<Listed> {
+        let mut page = self.list_page(prefix, after, token, most, folders, until).await?;
+        // Servers may answer with nothing and a token, and Azure does if all that it found is `after` itself.
+        while page.keys.is_empty() && page.folders.is_empty() && page.next.is_some() {
+            page = self.list_page(prefix, after, page.next.as_deref(), most, folders, until).await?;
+        }
+        Ok(page)
+    }
+
+    async fn list_page(
         &self,
         prefix: &str,
         after: Option<&str>,
@@ -329,7 +383,9 @@ impl Bucket {
         after: Option<&str>,
         until: Instant,
     ) -> Result<Option<String>> {
-        let found = self.list(prefix, after, None, 1, false, until).await?;
+        // Azure counts `after` itself, and the client leaves it out.
+        let most = if self.dialect == Dialect::Azure && after.is_some() { 2 } else { 1 };
+        let found = self.list(prefix, after, None, most, false, until).await?;
         Ok(found.keys.into_iter().next())
     }
 
@@ -362,7 +418,10 @@ impl Bucket {
                     Tags::Quoted => tag.clone(),
                     Tags::Bare => tag.trim_matches('"').to_owned(),
                 };
-                PutMode::Update(UpdateVersion { e_tag: Some(tag), version: None })
+                PutMode::Update(match self.dialect {
+                    Dialect::S3 | Dialect::Azure => UpdateVersion { e_tag: Some(tag), version: None },
+                    Dialect::Gcs => UpdateVersion { e_tag: None, version: Some(tag) },
+                })
             }
         };
         let mebibytes = 1 + u32::try_from(body.len() >> 20).unwrap_or(u32::MAX >> 8);
@@ -370,7 +429,7 @@ impl Bucket {
         let options = PutOptions { mode, ..PutOptions::default() };
         let work = self.client.put_opts(&path, PutPayload::from_bytes(body), options);
         let done = self.request("write an object", mebibytes, until, &self.counters.put, work).await?;
-        Ok(done.e_tag.unwrap_or_default())
+        Ok(self.tag(done.e_tag, done.version))
     }
 
     /// Puts an object under a condition, and retries until it is known whether the condition held.
