@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_core::{Error, ErrorKind, Result, async_trait};
+use agent_core::{Error, Result, async_trait};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 #[cfg(feature = "azure")]
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
@@ -149,7 +149,9 @@ pub(crate) fn connect(config: &S3Config) -> Result<Connected> {
         #[cfg(feature = "azure")]
         Dialect::Azure => azure(config),
         #[cfg(not(all(feature = "gcs", feature = "azure")))]
-        _ => Err(Error::new(ErrorKind::Unsupported, config.dialect.missing().unwrap_or_default())),
+        _ => {
+            Err(Error::new(agent_core::ErrorKind::Unsupported, config.dialect.missing().unwrap_or_default()))
+        }
     }
 }
 

@@ -101,7 +101,7 @@ fn wrong_addresses_are_named_by_part() {
         ("s3://bucket/agents/../secret", "a part . or .."),
         ("s3://bucket/a secret", "a character that an address does not have"),
         ("s3://bucket/a%20secret", "the prefix must be"),
-        ("s3://bucket//secret", "the prefix must be"),
+        ("s3://bucket/a//secret", "the prefix must be"),
         ("s3://bucket?regoin=secret", "unknown option \"regoin\""),
         ("gs://bucket?region=secret", "unknown option \"region\""),
         ("az://container?endpoint_url=secret", "unknown option \"endpoint_url\""),
