@@ -158,6 +158,16 @@ mod tests {
             (absent("<Code>NoSuchBucket</Code>"), Fate::Wrong, ErrorKind::NotFound),
             (exists(Box::new(refused)), Fate::Refused, ErrorKind::Unavailable),
             (exists("409".into()), Fate::Collided, ErrorKind::Unavailable),
+            // Of Google and Azure, and of lists, the client has the status in its text only.
+            (exists("status code: 412 Precondition Failed: ".into()), Fate::Refused, ErrorKind::Unavailable),
+            (absent("<Code>ContainerNotFound</Code>"), Fate::Wrong, ErrorKind::NotFound),
+            (
+                generic("status code: 404 Not Found: <Code>NoSuchBucket</Code>"),
+                Fate::Wrong,
+                ErrorKind::NotFound,
+            ),
+            (generic("status code: 403 Forbidden: "), Fate::Denied, ErrorKind::Denied),
+            (generic("status code: 401 Unauthorized: "), Fate::Denied, ErrorKind::Denied),
             (generic("status code: 503"), Fate::Doubt, ErrorKind::Unavailable),
             (generic("Received redirect without LOCATION, ..."), Fate::Wrong, ErrorKind::InvalidInput),
             (

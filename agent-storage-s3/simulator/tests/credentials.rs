@@ -95,31 +95,31 @@ fn wrong_addresses_are_named_by_part() {
         ("s3://", "names no bucket"),
         ("s3:///agents", "names no bucket"),
         ("az:///agents", "names no container"),
-        ("s3://key:secret@bucket/agents", "a user before its bucket"),
+        ("s3://key:hidden@bucket/agents", "a user before its bucket"),
         ("gs://bucket:9000/agents", "a port after its bucket"),
-        ("s3://bucket/agents#secret", "after #"),
-        ("s3://bucket/agents/../secret", "a part . or .."),
-        ("s3://bucket/a secret", "a character that an address does not have"),
-        ("s3://bucket/a%20secret", "the prefix must be"),
-        ("s3://bucket/a//secret", "the prefix must be"),
-        ("s3://bucket?regoin=secret", "unknown option \"regoin\""),
-        ("gs://bucket?region=secret", "unknown option \"region\""),
-        ("az://container?endpoint_url=secret", "unknown option \"endpoint_url\""),
-        ("az://container?container_name=secret", "unknown option \"container_name\""),
-        ("s3:bucket/secret", "names no bucket"),
-        ("ftp://bucket/secret", "no address of a bucket"),
-        ("secret", "no address of a bucket"),
+        ("s3://bucket/agents#hidden", "after #"),
+        ("s3://bucket/agents/../hidden", "a part . or .."),
+        ("s3://bucket/a hidden", "a character that an address does not have"),
+        ("s3://bucket/a%20hidden", "the prefix must be"),
+        ("s3://bucket/a//hidden", "the prefix must be"),
+        ("s3://bucket?regoin=hidden", "unknown option \"regoin\""),
+        ("gs://bucket?region=hidden", "unknown option \"region\""),
+        ("az://container?endpoint_url=hidden", "unknown option \"endpoint_url\""),
+        ("az://container?container_name=hidden", "unknown option \"container_name\""),
+        ("s3:bucket/hidden", "names no bucket"),
+        ("ftp://bucket/hidden", "no address of a bucket"),
+        ("hidden", "no address of a bucket"),
     ] {
         let error = S3Config::from_url(address).unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{address}");
         let text = format!("{error} {error:?}");
         assert!(text.contains(named), "{address}: {text}");
-        assert!(!text.contains("secret"), "{address}: {text}");
+        assert!(!text.contains("hidden"), "{address}: {text}");
     }
     for address in ["s3://bucket/agents/a", "gs://bucket/agents/a", "az://container/agents/a"] {
         assert_eq!(S3Config::from_url(address).unwrap().to_string(), address);
     }
-    // A plus is a plus, as in secrets.
+    // A plus is a plus, as in hiddens.
     assert!(
         S3Config::from_url("s3://bucket?secret_access_key=a+b/c==&endpoint=http://localhost:9000").is_ok()
     );

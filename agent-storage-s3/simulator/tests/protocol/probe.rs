@@ -153,8 +153,13 @@ async fn doubtful_marker_causes_another_probe() {
     assert!(costs_a_probe(start).await);
     assert!(!costs_a_probe(start).await);
     let sound = simulator.object(MARKER).unwrap().to_vec();
-    let mut doubtful =
-        vec![Vec::new(), sound[..sound.len() - 1].to_vec(), sound.repeat(2), vec![b'x'; 10_000]];
+    let mut doubtful = vec![
+        Vec::new(),
+        sound[..sound.len() - 1].to_vec(),
+        sound.repeat(2),
+        vec![b'x'; 10_000],
+        [&sound[..], b"x"].concat(),
+    ];
     for at in (0..sound.len()).step_by(29) {
         let mut bytes = sound.clone();
         bytes[at] ^= 1;
