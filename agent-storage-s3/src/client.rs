@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent_core::{Error, Result, async_trait};
+use bytes::{Bytes, BytesMut};
+use futures::TryStreamExt;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 #[cfg(feature = "azure")]
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
@@ -14,7 +16,7 @@ use object_store::client::{
 #[cfg(feature = "gcs")]
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::list::PaginatedListStore;
-use object_store::{ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
+use object_store::{ClientConfigKey, ClientOptions, GetResult, ObjectStore, RetryConfig};
 
 use crate::config::S3Config;
 use crate::error::invalid;
@@ -299,6 +301,29 @@ fn no_credentials(config: &S3Config, variables: &str) -> Error {
         "no credentials for {config}: set {variables}; or, on a machine of the cloud that has a role, write \
          ?credentials=instance at the end of the address"
     ))
+}
+
+/// Reads the body of an answer; `None` if it has more bytes than `most`, regardless of the length that it declares.
+pub(crate) async fn body(found: GetResult, most: u64) -> object_store::Result<Option<Bytes>> {
+    if found.range.end.saturating_sub(found.range.start) > most {
+        return Ok(None);
+    }
+    let mut stream = found.into_stream();
+    let mut all = stream.try_next().await?.unwrap_or_default();
+    // Most answers come in one piece, which is not copied.
+    if all.len() as u64 <= most
+        && let Some(next) = stream.try_next().await?
+    {
+        let mut pieces = BytesMut::from(all);
+        pieces.extend_from_slice(&next);
+        while pieces.len() as u64 <= most
+            && let Some(next) = stream.try_next().await?
+        {
+            pieces.extend_from_slice(&next);
+        }
+        all = pieces.freeze();
+    }
+    Ok((all.len() as u64 <= most).then_some(all))
 }
 
 /// Name that the server gives itself, from the header `Server` of an answer.

@@ -87,6 +87,7 @@ mod purging;
 mod reading;
 mod removing;
 mod replaced;
+mod requests;
 mod slot;
 mod slots;
 mod store;
@@ -94,5 +95,5 @@ mod tenant;
 mod workspaces;
 
 pub use config::S3Config;
-pub use object::Requests;
+pub use requests::Requests;
 pub use store::S3Store;

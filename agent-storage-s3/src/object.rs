@@ -7,19 +7,20 @@ use std::time::Duration;
 
 use agent_core::clock::Effects;
 use agent_core::{Error, ErrorKind, Result, WriteOutcome};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
 use object_store::list::PaginatedListOptions;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, GetResult, PutMode, PutOptions, PutPayload, UpdateVersion};
+use object_store::{GetOptions, GetRange, PutMode, PutOptions, PutPayload, UpdateVersion};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::client::{self, Client, Connected, Dialect, ServerName};
+use crate::client::{self, Client, Connected, Dialect, ServerName, body};
 use crate::config::S3Config;
 use crate::error::{Fate, failed, fate, is_beyond, late};
+use crate::requests::{Counters, Requests};
 
 /// Pause before the second attempt; `PAUSE_MAX` is the longest pause. Each is shortened by a random amount.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -33,28 +34,6 @@ pub(crate) const AT_ONCE: usize = 16;
 /// Size limit of an object in bytes, more than this store ever writes: a commit of at most 64 MiB, the events of
 /// earlier commits that it carries, and the record. An object that claims to be larger is not read.
 const OBJECT_MAX: u64 = 128 << 20;
-
-/// Numbers of requests that a store has sent, by their kind. For tests and for estimating costs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Requests {
-    /// Number of GET requests, for whole objects or parts.
-    pub get: u64,
-    /// Number of PUT requests, with or without a condition.
-    pub put: u64,
-    /// Number of LIST requests.
-    pub list: u64,
-    /// Number of DELETE requests.
-    pub delete: u64,
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    get: AtomicU64,
-    put: AtomicU64,
-    list: AtomicU64,
-    delete: AtomicU64,
-}
 
 /// Object as it was read.
 #[derive(Clone, Debug)]
@@ -83,29 +62,6 @@ pub(crate) enum Condition {
     Absent,
     /// The object must exist with this tag.
     Is(String),
-}
-
-/// Reads the body of an answer; `None` if it has more bytes than `most`, regardless of the length that it declares.
-async fn body(found: GetResult, most: u64) -> object_store::Result<Option<Bytes>> {
-    if found.range.end.saturating_sub(found.range.start) > most {
-        return Ok(None);
-    }
-    let mut stream = found.into_stream();
-    let mut all = stream.try_next().await?.unwrap_or_default();
-    // Most answers come in one piece, which is not copied.
-    if all.len() as u64 <= most
-        && let Some(next) = stream.try_next().await?
-    {
-        let mut pieces = BytesMut::from(all);
-        pieces.extend_from_slice(&next);
-        while pieces.len() as u64 <= most
-            && let Some(next) = stream.try_next().await?
-        {
-            pieces.extend_from_slice(&next);
-        }
-        all = pieces.freeze();
-    }
-    Ok((all.len() as u64 <= most).then_some(all))
 }
 
 /// Result of a PUT with a condition.
@@ -173,13 +129,7 @@ impl Bucket {
     }
 
     pub(crate) fn requests(&self) -> Requests {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Requests {
-            get: count(&self.counters.get),
-            put: count(&self.counters.put),
-            list: count(&self.counters.list),
-            delete: count(&self.counters.delete),
-        }
+        self.counters.read()
     }
 
     /// Returns the time at which an operation that starts now must end.

@@ -21,8 +21,9 @@ use tracing::{Instrument, Span, info_span};
 use crate::config::S3Config;
 use crate::generations::{self, Current, Generations, is_absence};
 use crate::keys;
-use crate::object::{Bucket, Requests};
+use crate::object::Bucket;
 use crate::probe::{self, Known};
+use crate::requests::Requests;
 use crate::tenant::Tenant;
 use crate::{commits, heartbeats, listing, purging, reading, removing};
 
