@@ -49,7 +49,9 @@ Examples:
   printf 'hello\\n' | chat
 
 Stores in S3 take credentials and region from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and \
-     AWS_REGION; for other servers than AWS also AWS_ENDPOINT_URL, and AWS_ALLOW_HTTP=true for plain HTTP.
+     AWS_REGION; for other servers than AWS also AWS_ENDPOINT_URL, and AWS_ALLOW_HTTP=true for plain HTTP. Stores in Google \
+     Cloud Storage (gs://) take GOOGLE_APPLICATION_CREDENTIALS, in Azure (az://) AZURE_STORAGE_ACCOUNT_NAME and \
+     AZURE_STORAGE_ACCOUNT_KEY. On a machine of the cloud that has a role, write ?credentials=instance.
 
 Exit codes:
   0    success

@@ -5,16 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Effects;
-use agent_core::store::{Registry, percent_decode, split_address};
+use agent_core::store::{Registry, percent_decode};
 use agent_core::{Error, ErrorKind, Result};
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::client::{HttpClient, HttpConnector};
-use object_store::{ClientConfigKey, ClientOptions, RetryConfig};
+use object_store::client::HttpConnector;
+use url::Url;
 
-/// Options of an [`S3Store`](crate::S3Store).
+use crate::client::{Credentials, Dialect};
+use crate::error::invalid;
+
+/// Options of an [`S3Store`](crate::S3Store): a bucket of S3 or of a server that speaks its protocol (`s3://`), of
+/// Google Cloud Storage (`gs://`, feature `gcs`), or a container of Azure Blob Storage (`az://`, feature `azure`).
 ///
 /// The environment is read first, as users of `object_store` expect (`AWS_ACCESS_KEY_ID`, `AWS_REGION`,
-/// `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP` and the others). The address and the options given here override it.
+/// `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP` and the others; `GOOGLE_…`, `AZURE_…`). The address and the options given here
+/// override it. If neither has credentials, opening fails at once. The metadata service of the machine is asked for
+/// them only with the option `credentials=instance`.
 ///
 /// ```
 /// use agent_storage_s3::S3Config;
@@ -29,8 +34,10 @@ use object_store::{ClientConfigKey, ClientOptions, RetryConfig};
 pub struct S3Config {
     bucket: String,
     prefix: String,
-    options: Vec<(AmazonS3ConfigKey, String)>,
-    connector: Option<Connector>,
+    pub(crate) dialect: Dialect,
+    pub(crate) options: Vec<(String, String)>,
+    pub(crate) credentials: Credentials,
+    pub(crate) connector: Option<Arc<dyn HttpConnector>>,
     pub(crate) deadline: Duration,
     pub(crate) attempt: Duration,
     pub(crate) concurrency: usize,
@@ -53,11 +60,7 @@ impl S3Config {
     /// Largest limit on concurrent requests.
     pub const MAX_CONCURRENCY: usize = 1000;
 
-    const OPTIONS: &'static str = "deadline_ms, attempt_ms, concurrency, create, and those of object_store's AmazonS3 \
-        (region, endpoint, access_key_id, secret_access_key, session_token, allow_http, virtual_hosted_style_request, \
-        ...)";
-
-    /// Returns options for a store in an existing bucket.
+    /// Returns options for a store in an existing bucket of S3. For the other kinds see [`from_url`](Self::from_url).
     ///
     /// ```
     /// use std::time::Duration;
@@ -78,7 +81,9 @@ impl S3Config {
         Self {
             bucket: bucket.into(),
             prefix: String::new(),
+            dialect: Dialect::S3,
             options: Vec::new(),
+            credentials: Credentials::default(),
             connector: None,
             deadline: Self::DEFAULT_DEADLINE,
             attempt: Self::DEFAULT_ATTEMPT,
@@ -88,12 +93,13 @@ impl S3Config {
         }
     }
 
-    /// Parses options from a URL: `s3://BUCKET[/PREFIX][?OPTION=VALUE&…]`. In values, `%` and two hexadecimal digits
-    /// stand for a byte.
+    /// Parses options from a URL: `s3://BUCKET[/PREFIX][?OPTION=VALUE&…]`, or the same with `gs` or `az` and a
+    /// container. In the path and in values, `%` and two hexadecimal digits stand for a byte.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if the text is not such a URL, or names an unknown option.
+    /// `InvalidInput` if the text is not such a URL, or names an unknown option; the text says which part is wrong.
+    /// `Unsupported` if the program was built without the kind of server.
     ///
     /// ```
     /// use agent_storage_s3::S3Config;
@@ -104,23 +110,56 @@ impl S3Config {
     /// # Ok::<(), agent_core::Error>(())
     /// ```
     pub fn from_url(url: &str) -> Result<Self> {
-        let rest = url.strip_prefix("s3://").ok_or_else(|| {
-            // The whole URL may hold a secret.
-            invalid("this is no address of an S3 store; write s3://BUCKET/PREFIX?OPTION=VALUE")
-        })?;
-        let (place, options) = split_address(rest)?;
-        let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
-        let mut config = Self::new(percent_decode(bucket)?).with_prefix(percent_decode(prefix)?)?;
-        if config.bucket.is_empty() {
-            return Err(invalid("the address names no bucket; write s3://BUCKET/PREFIX?OPTION=VALUE"));
+        // No text quotes the address: it may hold a secret.
+        let parsed = Url::parse(url).ok();
+        let dialect = parsed
+            .as_ref()
+            .and_then(|parsed| Dialect::ALL.into_iter().find(|dialect| parsed.scheme() == dialect.scheme()));
+        let (Some(parsed), Some(dialect)) = (parsed, dialect) else {
+            return Err(invalid(
+                "this is no address of a bucket; write s3://BUCKET/PREFIX?OPTION=VALUE, gs://BUCKET/PREFIX or \
+                 az://CONTAINER/PREFIX",
+            ));
+        };
+        if let Some(missing) = dialect.missing() {
+            return Err(Error::new(ErrorKind::Unsupported, missing));
         }
-        for (name, value) in options {
-            config = config.with_option(&name, &value)?;
+        let (bucket, syntax) = (dialect.bucket(), dialect.syntax());
+        if !parsed.username().is_empty() || parsed.password().is_some() {
+            return Err(invalid(format!(
+                "the address has a user before its {bucket}; write {syntax}, and put credentials into the environment"
+            )));
+        }
+        if parsed.port().is_some() {
+            return Err(invalid(format!(
+                "the address has a port after its {bucket}; write {syntax}, and name the server by the option endpoint"
+            )));
+        }
+        if parsed.fragment().is_some() {
+            return Err(invalid("the address has a part after #; write %23 if the character is meant"));
+        }
+        let name = percent_decode(parsed.host_str().unwrap_or_default())?;
+        if name.is_empty() {
+            return Err(invalid(format!("the address names no {bucket}; write {syntax}?OPTION=VALUE")));
+        }
+        // What the parser drops or changes without a word, such as `..` and line breaks, was hardly meant.
+        if parsed.as_str() != url {
+            return Err(invalid(
+                "the address has a part . or .., or a character that an address does not have; write % and two \
+                 hexadecimal digits for such a character",
+            ));
+        }
+        let mut config = Self::new(name).with_prefix(percent_decode(parsed.path())?)?;
+        config.dialect = dialect;
+        // Not as in forms: in a secret `+` is a plus.
+        for option in parsed.query().unwrap_or_default().split('&').filter(|option| !option.is_empty()) {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            config = config.with_option(&percent_decode(name)?, &percent_decode(value)?)?;
         }
         Ok(config)
     }
 
-    /// Registers the addresses `s3://BUCKET/PREFIX` in the registry.
+    /// Registers the addresses `s3://BUCKET/PREFIX` in the registry, and those of the features `gcs` and `azure`.
     ///
     /// ```
     /// use agent_core::store::Registry;
@@ -133,7 +172,12 @@ impl S3Config {
     /// # Ok::<(), agent_core::Error>(())
     /// ```
     pub fn register(registry: &mut Registry) {
-        registry.register("s3", "s3://BUCKET/PREFIX", Self::from_url);
+        for dialect in Dialect::ALL {
+            match dialect.missing() {
+                None => registry.register(dialect.scheme(), dialect.syntax(), Self::from_url),
+                Some(missing) => registry.register_missing(dialect.scheme(), missing),
+            }
+        }
     }
 
     /// Sets the key prefix, a folder in the bucket that contains all of the store's objects. Default: empty, the whole
@@ -166,8 +210,11 @@ impl S3Config {
         Ok(self)
     }
 
-    /// Sets an option by its name in a URL: of this store (`deadline_ms`, `attempt_ms`, `concurrency`, `create`), or
-    /// of `object_store`'s `AmazonS3`.
+    /// Sets an option by its name in a URL: of this store (`deadline_ms`, `attempt_ms`, `concurrency`, `create`,
+    /// `credentials`), or of `object_store`'s client of the kind (`AmazonS3`, `GoogleCloudStorage`, `MicrosoftAzure`).
+    ///
+    /// `credentials` is `environment`, the default, or `instance`: if the environment has none, ask the metadata
+    /// service of the machine.
     ///
     /// # Errors
     ///
@@ -195,16 +242,21 @@ impl S3Config {
                 "false" => Ok(self.with_create(false)),
                 _ => Err(invalid("the value of create is true or false")),
             },
+            "credentials" => {
+                self.credentials = match value {
+                    "environment" => Credentials::Environment,
+                    "instance" => Credentials::Instance,
+                    _ => return Err(invalid("the value of credentials is environment or instance")),
+                };
+                Ok(self)
+            }
             "concurrency" => {
                 let requests = number(Self::MAX_CONCURRENCY as u128)?;
                 Ok(self.with_concurrency(usize::try_from(requests).unwrap_or(Self::MAX_CONCURRENCY)))
             }
             _ => {
-                let key = name.parse::<AmazonS3ConfigKey>().ok();
-                let key = key.filter(|key| !matches!(key, AmazonS3ConfigKey::Bucket)).ok_or_else(|| {
-                    invalid(format!("unknown option {name:?}; supported: {}", Self::OPTIONS))
-                })?;
-                self.options.push((key, value.to_owned()));
+                self.dialect.check_option(name)?;
+                self.options.push((name.to_owned(), value.to_owned()));
                 Ok(self)
             }
         }
@@ -236,8 +288,8 @@ impl S3Config {
     }
 
     /// Sets whether the store is created if it does not exist. Default: `true`. With `false`, [`open`](Self::open)
-    /// fails with `NotFound` if there are no objects under the prefix, so that a mistyped address is not mistaken for
-    /// an empty store.
+    /// fails with `NotFound` if no store was ever opened under the prefix, so that a mistyped address is not mistaken
+    /// for an empty store.
     #[must_use]
     pub fn with_create(mut self, create: bool) -> Self {
         self.create = create;
@@ -255,7 +307,7 @@ impl S3Config {
     /// of `object_store`.
     #[must_use]
     pub fn with_http_connector(mut self, connector: impl HttpConnector) -> Self {
-        self.connector = Some(Connector(Arc::new(connector)));
+        self.connector = Some(Arc::new(connector));
         self
     }
 
@@ -268,32 +320,13 @@ impl S3Config {
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
-
-    /// Returns the client. It never retries by itself, because only the protocol can decide whether a retry is safe.
-    pub(crate) fn client(&self) -> Result<AmazonS3> {
-        // The store limits the time of a request itself, since the limit depends on its size.
-        let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
-        let mut builder = AmazonS3Builder::from_env()
-            .with_config(timeout, "1day")
-            .with_config(AmazonS3ConfigKey::DisableBulkDelete, "true");
-        for (key, value) in &self.options {
-            builder = builder.with_config(*key, value);
-        }
-        let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-        builder = builder.with_bucket_name(&self.bucket).with_retry(retry);
-        if let Some(connector) = &self.connector {
-            builder = builder.with_http_connector(connector.clone());
-        }
-        builder
-            .build()
-            .map_err(|source| invalid("the options of the S3 store do not fit together").with_source(source))
-    }
 }
 
 impl fmt::Debug for S3Config {
     /// Formats the options without their values, which include secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("S3Config")
+            .field("dialect", &self.dialect)
             .field("bucket", &self.bucket)
             .field("prefix", &self.prefix)
             .field("options", &self.options.iter().map(|(key, _)| key).collect::<Vec<_>>())
@@ -304,21 +337,8 @@ impl fmt::Debug for S3Config {
 
 impl fmt::Display for S3Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "s3://{}/{}", self.bucket, self.prefix)
+        write!(f, "{}://{}/{}", self.dialect.scheme(), self.bucket, self.prefix)
     }
-}
-
-#[derive(Clone, Debug)]
-struct Connector(Arc<dyn HttpConnector>);
-
-impl HttpConnector for Connector {
-    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        self.0.connect(options)
-    }
-}
-
-fn invalid(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidInput, message)
 }
 
 #[cfg(test)]

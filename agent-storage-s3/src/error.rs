@@ -26,22 +26,41 @@ pub(crate) fn fate(error: &object_store::Error) -> Fate {
         E::NotFound { .. } if is_without_bucket(error) => Fate::Wrong,
         E::NotFound { .. } => Fate::Absent,
         E::Precondition { .. } | E::NotModified { .. } => Fate::Refused,
-        // The client distinguishes a 412 from a 409 only by the wrapped error.
+        // The client distinguishes a 412 from a 409 only by the wrapped error: that of S3 by its kind, those of the
+        // others by their text. Azure answers 409 for an object that exists, and whoever collided looks at it too.
         E::AlreadyExists { source, .. } => match source.downcast_ref::<E>() {
             Some(E::Precondition { .. } | E::NotModified { .. }) => Fate::Refused,
+            _ if is_status(error, "412") => Fate::Refused,
             _ => Fate::Collided,
         },
-        E::PermissionDenied { .. } | E::Unauthenticated { .. } => Fate::Denied,
+        _ if is_denied(error) => Fate::Denied,
         E::InvalidPath { .. } | E::NotSupported { .. } | E::NotImplemented { .. } => Fate::Wrong,
         E::UnknownConfigurationKey { .. } => Fate::Wrong,
-        E::Generic { .. } if is_elsewhere(error) => Fate::Wrong,
+        E::Generic { .. } if is_elsewhere(error) || is_without_bucket(error) => Fate::Wrong,
         _ => Fate::Doubt,
     }
 }
 
-/// Returns whether the bucket is missing. S3 answers 404 for that too, and an object must not seem absent then.
+/// Returns whether the bucket is missing. Servers answer 404 for that too, and an object must not seem absent then.
 fn is_without_bucket(error: &object_store::Error) -> bool {
-    error.to_string().contains("NoSuchBucket")
+    let text = error.to_string();
+    text.contains("NoSuchBucket") || text.contains("ContainerNotFound")
+}
+
+/// Returns whether the server answered with this status. Of lists, and of GCS and Azure, the client tells it by its
+/// text only.
+fn is_status(error: &object_store::Error, status: &str) -> bool {
+    error.to_string().contains(&format!("status code: {status} "))
+}
+
+/// Returns whether access was denied.
+fn is_denied(error: &object_store::Error) -> bool {
+    use object_store::Error as E;
+    match error {
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } => true,
+        E::Generic { .. } => is_status(error, "401") || is_status(error, "403"),
+        _ => false,
+    }
 }
 
 /// Returns whether the requested range begins after the end of the object (416).
@@ -60,13 +79,13 @@ pub(crate) fn failed(doing: &str, source: object_store::Error) -> Error {
     use object_store::Error as E;
     let text = source.to_string();
     let (kind, remedy) = match &source {
-        E::NotFound { .. } if is_without_bucket(&source) => {
+        E::NotFound { .. } | E::Generic { .. } if is_without_bucket(&source) => {
             (ErrorKind::NotFound, "there is no such bucket; create it, or check the address")
         }
-        E::PermissionDenied { .. } | E::Unauthenticated { .. } if text.contains("Quota") => {
+        _ if is_denied(&source) && text.contains("Quota") => {
             (ErrorKind::Full, "the quota is used up; make room, then try again")
         }
-        E::PermissionDenied { .. } | E::Unauthenticated { .. } => {
+        _ if is_denied(&source) => {
             (ErrorKind::Denied, "access was denied; check the credentials and their rights")
         }
         E::Generic { .. } if is_elsewhere(&source) => {
@@ -90,6 +109,11 @@ pub(crate) fn late(doing: &str) -> Error {
         format!("cannot {doing}: the server did not answer in time; try again"),
     )
     .timed_out()
+}
+
+/// Error for an address or an option that is wrong.
+pub(crate) fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
 }
 
 /// Error for damaged stored bytes.
@@ -134,6 +158,16 @@ mod tests {
             (absent("<Code>NoSuchBucket</Code>"), Fate::Wrong, ErrorKind::NotFound),
             (exists(Box::new(refused)), Fate::Refused, ErrorKind::Unavailable),
             (exists("409".into()), Fate::Collided, ErrorKind::Unavailable),
+            // Of Google and Azure, and of lists, the client has the status in its text only.
+            (exists("status code: 412 Precondition Failed: ".into()), Fate::Refused, ErrorKind::Unavailable),
+            (absent("<Code>ContainerNotFound</Code>"), Fate::Wrong, ErrorKind::NotFound),
+            (
+                generic("status code: 404 Not Found: <Code>NoSuchBucket</Code>"),
+                Fate::Wrong,
+                ErrorKind::NotFound,
+            ),
+            (generic("status code: 403 Forbidden: "), Fate::Denied, ErrorKind::Denied),
+            (generic("status code: 401 Unauthorized: "), Fate::Denied, ErrorKind::Denied),
             (generic("status code: 503"), Fate::Doubt, ErrorKind::Unavailable),
             (generic("Received redirect without LOCATION, ..."), Fate::Wrong, ErrorKind::InvalidInput),
             (

@@ -45,6 +45,11 @@ pub(crate) fn probe(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { format!("probe/{name}/") } else { format!("{prefix}/probe/{name}/") }
 }
 
+/// Returns the key of the object that says that the server passed a probe.
+pub(crate) fn probed(prefix: &str) -> String {
+    if prefix.is_empty() { "probe/passed".to_owned() } else { format!("{prefix}/probe/passed") }
+}
+
 /// Returns the last part of a key.
 pub(crate) fn last(key: &str) -> &str {
     key.trim_end_matches('/').rsplit('/').next().unwrap_or_default()

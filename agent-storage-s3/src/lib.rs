@@ -1,5 +1,5 @@
 //! Stores agent workspaces, sessions and device bindings in a bucket of any object store that supports preconditions:
-//! AWS S3, Ceph and other S3-compatible servers. No additional server is needed.
+//! AWS S3, Ceph and other S3-compatible servers, Google Cloud Storage, Azure Blob Storage. No additional server is needed.
 //!
 //! ```no_run
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -39,7 +39,9 @@
 //! - If an operation runs out of time in doubt, its error is [`WriteOutcome::Unknown`](agent_core::WriteOutcome).
 //!   Sending the same commit again determines the outcome.
 //! - A server that ignores preconditions, or lists late, is refused when the store is opened; the error names what is
-//!   missing.
+//!   missing. That a server passed is noted in the bucket, for a week, and only for this address and server. A server
+//!   whose conditional writes race, or whose gateways do not know of each other, passes: `docs/operations.md` names the
+//!   known ones, and what a bucket needs: credentials, rights, no rule that removes objects.
 //! - Every line of every object has a checksum.
 //!
 //! # What it costs
@@ -50,7 +52,17 @@
 //!
 //! # Runtime
 //!
-//! Needs tokio with time and I/O enabled. The crate has no features.
+//! Needs tokio with time and I/O enabled.
+//!
+//! # Features
+//!
+//! | Feature | Addresses |
+//! |---|---|
+//! | (always) | `s3://BUCKET/PREFIX` |
+//! | `gcs` | `gs://BUCKET/PREFIX`: Google Cloud Storage |
+//! | `azure` | `az://CONTAINER/PREFIX`: Azure Blob Storage |
+//!
+//! Neither feature adds a package.
 //!
 //! # Where to go next
 //!
@@ -60,6 +72,7 @@
 
 mod background;
 mod bindings;
+mod client;
 mod commits;
 mod config;
 mod error;
@@ -78,6 +91,7 @@ mod reading;
 mod rebuild;
 mod removing;
 mod replaced;
+mod requests;
 mod slot;
 mod slots;
 mod store;
@@ -85,5 +99,5 @@ mod tenant;
 mod workspaces;
 
 pub use config::S3Config;
-pub use object::Requests;
+pub use requests::Requests;
 pub use store::S3Store;

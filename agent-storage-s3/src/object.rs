@@ -1,25 +1,26 @@
 //! Layer over `object_store`: each request has a time limit and is counted, and is retried until its effect is known.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agent_core::clock::Effects;
 use agent_core::{Error, ErrorKind, Result, Timestamp, WriteOutcome};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
-use object_store::aws::AmazonS3;
-use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::list::PaginatedListOptions;
 use object_store::path::Path;
-use object_store::{
-    GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, PutMode, PutOptions, PutPayload, UpdateVersion,
-};
+use object_store::{GetOptions, GetRange, ObjectMeta, PutMode, PutOptions, PutPayload, UpdateVersion};
+use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use crate::client::{self, Client, Connected, Dialect, ServerName, body};
 use crate::config::S3Config;
 use crate::error::{Fate, failed, fate, is_beyond, late};
+use crate::requests::{Counters, Requests};
 
 /// Pause before the second attempt; `PAUSE_MAX` is the longest pause. Each is shortened by a random amount.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -36,33 +37,22 @@ pub(crate) const PAGE_AT_ONCE: usize = 32;
 /// earlier commits that it carries, and the record. An object that claims to be larger is not read.
 const OBJECT_MAX: u64 = 128 << 20;
 
-/// Numbers of requests that a store has sent, by their kind. For tests and for estimating costs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Requests {
-    /// Number of GET requests, for whole objects or parts.
-    pub get: u64,
-    /// Number of PUT requests, with or without a condition.
-    pub put: u64,
-    /// Number of LIST requests.
-    pub list: u64,
-    /// Number of DELETE requests.
-    pub delete: u64,
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    get: AtomicU64,
-    put: AtomicU64,
-    list: AtomicU64,
-    delete: AtomicU64,
-}
-
 /// Object as it was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Object {
     pub(crate) bytes: Bytes,
+    /// What the server tells versions of the object apart by: the generation in GCS, elsewhere the ETag.
     pub(crate) tag: String,
+}
+
+/// Object as it was read, with what the server said beside it.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) object: Object,
+    /// Time at which the object was written, by the server's clock, in seconds since 1970.
+    pub(crate) modified: i64,
+    /// Name that the server gives itself.
+    pub(crate) server: Option<String>,
 }
 
 /// Precondition of a PUT.
@@ -76,29 +66,6 @@ pub(crate) enum Condition {
     Is(String),
 }
 
-/// Reads the body of an answer; `None` if it has more bytes than `most`, regardless of the length that it declares.
-async fn body(found: GetResult, most: u64) -> object_store::Result<Option<Bytes>> {
-    if found.range.end.saturating_sub(found.range.start) > most {
-        return Ok(None);
-    }
-    let mut stream = found.into_stream();
-    let mut all = stream.try_next().await?.unwrap_or_default();
-    // Most answers come in one piece, which is not copied.
-    if all.len() as u64 <= most
-        && let Some(next) = stream.try_next().await?
-    {
-        let mut pieces = BytesMut::from(all);
-        pieces.extend_from_slice(&next);
-        while pieces.len() as u64 <= most
-            && let Some(next) = stream.try_next().await?
-        {
-            pieces.extend_from_slice(&next);
-        }
-        all = pieces.freeze();
-    }
-    Ok((all.len() as u64 <= most).then_some(all))
-}
-
 /// Result of a PUT with a condition.
 #[derive(Debug)]
 pub(crate) enum Put {
@@ -110,7 +77,8 @@ pub(crate) enum Put {
 }
 
 /// Form of a tag that the server expects in `If-Match`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Tags {
     Quoted,
     Bare,
@@ -130,7 +98,10 @@ pub(crate) struct Listed {
 /// Bucket, accessed through one client.
 #[derive(Debug)]
 pub(crate) struct Bucket {
-    client: AmazonS3,
+    client: Arc<dyn Client>,
+    pub(crate) dialect: Dialect,
+    /// Place that the requests go to.
+    pub(crate) place: String,
     pub(crate) effects: Effects,
     deadline: Duration,
     attempt: Duration,
@@ -147,8 +118,11 @@ struct Failed {
 
 impl Bucket {
     pub(crate) fn new(config: &S3Config) -> Result<Self> {
+        let Connected { client, place } = client::connect(config)?;
         Ok(Self {
-            client: config.client()?,
+            client,
+            dialect: config.dialect,
+            place: format!("{}://{} at {place}", config.dialect.scheme(), config.bucket()),
             effects: config.effects.clone(),
             deadline: config.deadline,
             attempt: config.attempt,
@@ -159,13 +133,7 @@ impl Bucket {
     }
 
     pub(crate) fn requests(&self) -> Requests {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Requests {
-            get: count(&self.counters.get),
-            put: count(&self.counters.put),
-            list: count(&self.counters.list),
-            delete: count(&self.counters.delete),
-        }
+        self.counters.read()
     }
 
     /// Returns the time at which an operation that starts now must end.
@@ -242,7 +210,7 @@ impl Bucket {
 
     /// Returns a whole object.
     pub(crate) async fn get(&self, key: &str, until: Instant) -> Result<Option<Object>> {
-        self.get_part(key, None, until).await
+        Ok(self.see(key, None, until).await?.map(|seen| seen.object))
     }
 
     /// Returns a part of an object. The part is shorter, or empty and without a tag, if the object ends before it.
@@ -252,10 +220,16 @@ impl Bucket {
         range: Range<u64>,
         until: Instant,
     ) -> Result<Option<Object>> {
-        self.get_part(key, Some(range), until).await
+        Ok(self.see(key, Some(range), until).await?.map(|seen| seen.object))
     }
 
-    async fn get_part(&self, key: &str, range: Option<Range<u64>>, until: Instant) -> Result<Option<Object>> {
+    /// Returns an object, or a part of it, with what the server says beside it.
+    pub(crate) async fn see(
+        &self,
+        key: &str,
+        range: Option<Range<u64>>,
+        until: Instant,
+    ) -> Result<Option<Seen>> {
         let path = Path::from(key);
         // A whole object may have 64 MiB and more; reading a small part never takes as long.
         let mebibytes = if range.is_some() { 1 } else { 6 };
@@ -274,12 +248,16 @@ impl Bucket {
                     let found = match found.await.unwrap_or_else(|_| Err(no_answer())) {
                         // A retry would give the same result.
                         Err(error) if is_part && is_beyond(&error) => {
-                            return Ok(Some(Object { bytes: Bytes::new(), tag: String::new() }));
+                            let object = Object { bytes: Bytes::new(), tag: String::new() };
+                            return Ok(Some(Seen { object, modified: 0, server: None }));
                         }
                         found => found?,
                     };
-                    let tag = found.meta.e_tag.clone().unwrap_or_default();
-                    Ok(body(found, most).await?.map(|bytes| Object { bytes, tag }))
+                    let tag = self.tag(found.meta.e_tag.clone(), found.meta.version.clone());
+                    let modified = found.meta.last_modified.timestamp();
+                    let server = found.extensions.get::<ServerName>().map(|server| server.0.clone());
+                    let bytes = body(found, most).await?;
+                    Ok(bytes.map(|bytes| Seen { object: Object { bytes, tag }, modified, server }))
                 };
                 let found = self.request("read an object", mebibytes, until, &self.counters.get, work).await?;
                 found.ok_or_else(|| Failed {
@@ -294,9 +272,35 @@ impl Bucket {
         .await
     }
 
+    /// Returns what the server tells versions of an object apart by.
+    fn tag(&self, e_tag: Option<String>, version: Option<String>) -> String {
+        let tag = match self.dialect {
+            Dialect::S3 | Dialect::Azure => e_tag,
+            Dialect::Gcs => version,
+        };
+        tag.unwrap_or_default()
+    }
+
     /// Returns at most `most` keys under `prefix` that sort after `after`, or one level of folders if `folders` is
-    /// true.
+    /// true. Only the last page is empty.
     pub(crate) async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        token: Option<&str>,
+        most: usize,
+        folders: bool,
+        until: Instant,
+    ) -> Result<Listed> {
+        let mut page = self.list_page(prefix, after, token, most, folders, until).await?;
+        // Servers may answer with nothing and a token, and Azure does if all that it found is `after` itself.
+        while page.keys.is_empty() && page.folders.is_empty() && page.next.is_some() {
+            page = self.list_page(prefix, after, page.next.as_deref(), most, folders, until).await?;
+        }
+        Ok(page)
+    }
+
+    async fn list_page(
         &self,
         prefix: &str,
         after: Option<&str>,
@@ -336,7 +340,9 @@ impl Bucket {
         after: Option<&str>,
         until: Instant,
     ) -> Result<Option<String>> {
-        let found = self.list(prefix, after, None, 1, false, until).await?;
+        // Azure counts `after` itself, and the client leaves it out.
+        let most = if self.dialect == Dialect::Azure && after.is_some() { 2 } else { 1 };
+        let found = self.list(prefix, after, None, most, false, until).await?;
         Ok(found.keys.into_iter().next())
     }
 
@@ -369,7 +375,10 @@ impl Bucket {
                     Tags::Quoted => tag.clone(),
                     Tags::Bare => tag.trim_matches('"').to_owned(),
                 };
-                PutMode::Update(UpdateVersion { e_tag: Some(tag), version: None })
+                PutMode::Update(match self.dialect {
+                    Dialect::S3 | Dialect::Azure => UpdateVersion { e_tag: Some(tag), version: None },
+                    Dialect::Gcs => UpdateVersion { e_tag: None, version: Some(tag) },
+                })
             }
         };
         let mebibytes = 1 + u32::try_from(body.len() >> 20).unwrap_or(u32::MAX >> 8);
@@ -377,7 +386,7 @@ impl Bucket {
         let options = PutOptions { mode, ..PutOptions::default() };
         let work = self.client.put_opts(&path, PutPayload::from_bytes(body), options);
         let done = self.request("write an object", mebibytes, until, &self.counters.put, work).await?;
-        Ok(done.e_tag.unwrap_or_default())
+        Ok(self.tag(done.e_tag, done.version))
     }
 
     /// Puts an object under a condition, and retries until it is known whether the condition held.

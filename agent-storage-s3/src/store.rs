@@ -23,9 +23,11 @@ use crate::config::S3Config;
 use crate::generations::{self, Current, Generations, is_absence};
 use crate::index::LAG_MINUTES;
 use crate::keys;
-use crate::object::{Bucket, Requests};
+use crate::object::Bucket;
+use crate::probe::{self, Known};
+use crate::requests::Requests;
 use crate::tenant::Tenant;
-use crate::{commits, heartbeats, lister, probe, purging, reading, rebuild, removing};
+use crate::{commits, heartbeats, lister, purging, reading, rebuild, removing};
 
 /// Interval at which a session is checked for changes by other stores while a caller waits for one. Each check is a
 /// request.
@@ -63,14 +65,20 @@ impl S3Store {
         let span = info_span!("store.open", store = "s3", outcome = Empty);
         let work = async {
             let mut bucket = Bucket::new(&config)?;
-            if !config.create {
-                let all = keys::tenants(config.prefix());
-                if bucket.first(&all, None, bucket.deadline()).await?.is_none() {
-                    let text = format!("{config} holds no store; check the address");
-                    return Err(Error::new(ErrorKind::NotFound, text));
+            match probe::known(&bucket, config.prefix()).await? {
+                Known::Passed(tags) => bucket.tags = tags,
+                known => {
+                    let all = keys::tenants(config.prefix());
+                    if known == Known::Absent
+                        && !config.create
+                        && bucket.first(&all, None, bucket.deadline()).await?.is_none()
+                    {
+                        let text = format!("{config} holds no store; check the address");
+                        return Err(Error::new(ErrorKind::NotFound, text));
+                    }
+                    probe::probe(&mut bucket, config.prefix()).await?;
                 }
             }
-            probe::probe(&mut bucket, config.prefix()).await?;
             let open = OpenState::new(format!("the store {config}"));
             let (bucket, prefix) = (Arc::new(bucket), Arc::<str>::from(config.prefix()));
             let generations = Arc::new(Generations::new(bucket.clone(), prefix.clone()));
@@ -173,7 +181,9 @@ impl S3Store {
 }
 
 impl S3Config {
-    /// Opens the store, after probing that the server supports the preconditions that the protocol depends on.
+    /// Opens the store, after probing that the server supports the preconditions that the protocol depends on. An
+    /// object below the prefix says that this server passed the probe in the last week; then opening takes two
+    /// requests, and needs no right to write.
     ///
     /// # Errors
     ///

@@ -49,6 +49,8 @@
 //! | `fs` | `files:PATH` | `FsStore`: files that a person can read |
 //! | `sqlite` | `sqlite:PATH` | `SqliteStore`: one embedded database file |
 //! | `s3` | `s3://BUCKET/PREFIX` | `S3Store`: a bucket of an object store, for many machines |
+//! | `gcs` | `gs://BUCKET/PREFIX` | the same on Google Cloud Storage |
+//! | `azure` | `az://CONTAINER/PREFIX` | the same on Azure Blob Storage |
 //!
 //! All features are off by default. [`open_storage`] opens a store by its address, [`open_backend`] all of its tenants.
 //! [`AgentBuilder`] accepts any other store that implements the three traits of [`core`], one for each kind of store.

@@ -27,7 +27,11 @@ pub fn registry() -> Registry {
     #[cfg(feature = "s3")]
     agent_storage_s3::S3Config::register(&mut registry);
     #[cfg(not(feature = "s3"))]
-    missing(&mut registry, "s3", "S3", "s3");
+    for (scheme, name, feature) in
+        [("s3", "S3", "s3"), ("gs", "Google Cloud Storage", "gcs"), ("az", "Azure Blob Storage", "azure")]
+    {
+        missing(&mut registry, scheme, name, feature);
+    }
     registry
 }
 
@@ -39,8 +43,8 @@ fn missing(registry: &mut Registry, scheme: &str, name: &str, feature: &str) {
     registry.register_missing(scheme, remedy);
 }
 
-/// Opens the store at an address, for the tenant `default`: `files:PATH`, `sqlite:PATH`, `s3://BUCKET/PREFIX` or
-/// `memory:`.
+/// Opens the store at an address, for the tenant `default`: `files:PATH`, `sqlite:PATH`, `s3://BUCKET/PREFIX`,
+/// `gs://BUCKET/PREFIX`, `az://CONTAINER/PREFIX` or `memory:`.
 ///
 /// A store that does not exist is created, unless the address says `?create=false`.
 /// The documentation of each backend lists its options. Each `memory:` is a new, empty store.

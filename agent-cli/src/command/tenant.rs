@@ -57,8 +57,9 @@ pub(crate) enum TenantCommand {
 
 /// Parses the target of an export: the address of a store if it has a known prefix, else a folder.
 fn target(text: &str) -> Result<Address, String> {
-    let is_address =
-        text.split_once(':').is_some_and(|(kind, _)| matches!(kind, "files" | "sqlite" | "s3" | "memory"));
+    let is_address = text
+        .split_once(':')
+        .is_some_and(|(kind, _)| matches!(kind, "files" | "sqlite" | "s3" | "gs" | "az" | "memory"));
     if is_address { copy_address(text) } else { Ok(Address::files(FsConfig::new(text))) }
 }
 

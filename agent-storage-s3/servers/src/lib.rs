@@ -1,4 +1,4 @@
-//! Real S3 servers for tests, started on demand: unpublished.
+//! Real servers for tests: of S3, and of Azure, started on demand: unpublished.
 //!
 //! [`Server::start`] starts one on loopback, for this process alone. It ends when the [`Server`] is dropped or this process
 //! ends, however it ends. Nothing is installed: where the programs are missing the test says so, and in CI it fails.
@@ -10,13 +10,15 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/serve");
 
-/// Kind of S3 server.
+/// Kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Ceph's gateway, with a monitor and a store in memory: a real server.
     Ceph,
     /// The emulator of that name.
     Ministack,
+    /// The emulator of Azure Blob Storage by its maker.
+    Azurite,
 }
 
 impl Kind {
@@ -24,6 +26,7 @@ impl Kind {
         match self {
             Self::Ceph => "ceph",
             Self::Ministack => "ministack",
+            Self::Azurite => "azurite",
         }
     }
 
@@ -33,6 +36,24 @@ impl Kind {
             Self::Ministack => {
                 "python3 -m venv target/ministack && target/ministack/bin/pip install ministack==1.5.33"
             }
+            Self::Azurite => {
+                "apt-get install --no-install-recommends nodejs npm && npm install --prefix target/azurite azurite@3.37.0"
+            }
+        }
+    }
+
+    /// Returns the address of a store on a server of this kind, with its credentials.
+    pub fn address(self, endpoint: &str, prefix: &str) -> String {
+        let (bucket, key, secret) = (Server::BUCKET, Server::ACCESS_KEY, Server::SECRET_KEY);
+        match self {
+            Self::Ceph | Self::Ministack => format!(
+                "s3://{bucket}/{prefix}?endpoint={endpoint}&allow_http=true&region=us-east-1&access_key_id={key}\
+                 &secret_access_key={secret}"
+            ),
+            Self::Azurite => format!(
+                "az://{bucket}/{prefix}?endpoint={endpoint}&allow_http=true&account_name={key}&access_key={}",
+                Server::AZURE_KEY
+            ),
         }
     }
 
@@ -94,6 +115,8 @@ impl Server {
     pub const ACCESS_KEY: &'static str = "test";
     /// With this.
     pub const SECRET_KEY: &'static str = "testsecret";
+    /// The same as Azure's key of an account.
+    pub const AZURE_KEY: &'static str = "dGVzdHNlY3JldA==";
 
     /// Starts a server of its own for the caller.
     ///
@@ -120,6 +143,11 @@ impl Server {
             None => return Err(Unavailable::new(kind, &ready)),
         }
         Ok(server)
+    }
+
+    /// Address of a store on this server.
+    pub fn address(&self, prefix: &str) -> String {
+        self.kind.address(&self.endpoint, prefix)
     }
 
     /// Address at which the server listens.

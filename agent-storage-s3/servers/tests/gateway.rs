@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +13,7 @@ use agent_core::event::NewEvent;
 use agent_core::session::NewSession;
 use agent_core::store::ReadEvents;
 use agent_core::{CommitId, SessionStore, WorkspaceId, WriteOutcome};
+use agent_storage_s3::S3Config;
 use s3_servers::{Kind, Server};
 
 const KILLS: usize = 20;
@@ -30,7 +29,7 @@ async fn acknowledged_commits_outlive_gateway_kills() {
         Err(missing) => panic!("{missing}"),
     };
     let effects = Effects::default();
-    let config = || support::config(server.endpoint(), "gateway").unwrap();
+    let config = || S3Config::from_url(&server.address("gateway")).unwrap();
     let store = config().open().await.unwrap();
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let session = store.commit(Commit::create(&effects, new)).await.unwrap().session;

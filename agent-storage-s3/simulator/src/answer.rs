@@ -27,7 +27,8 @@ impl Answer {
     }
 
     pub(crate) fn stored(object: &Object) -> Self {
-        let headers = vec![(ETAG, object.etag.clone()), (CONTENT_LENGTH, "0".to_owned())];
+        let mut headers = vec![(ETAG, object.etag.clone()), (CONTENT_LENGTH, "0".to_owned())];
+        headers.extend(generation(object));
         Self { status: StatusCode::OK, headers, body: Bytes::new() }
     }
 
@@ -43,6 +44,7 @@ impl Answer {
             (ETAG, object.etag.clone()),
             (LAST_MODIFIED, object.modified.format("%a, %d %b %Y %H:%M:%S GMT").to_string()),
         ];
+        headers.extend(generation(object));
         let status = if let Some(part) = &part {
             headers.push((CONTENT_RANGE, format!("bytes {}-{}/{size}", part.start, part.end - 1)));
             StatusCode::PARTIAL_CONTENT
@@ -84,4 +86,9 @@ impl Answer {
         xml += "</DeleteResult>";
         Self { status: StatusCode::OK, headers: Vec::new(), body: xml.into() }
     }
+}
+
+/// The header of a generation, if the object has one.
+fn generation(object: &Object) -> Option<(HeaderName, String)> {
+    object.generation.map(|generation| (HeaderName::from_static("x-goog-generation"), generation.to_string()))
 }

@@ -10,12 +10,15 @@ use md5::{Digest, Md5};
 
 use crate::answer::Answer;
 use crate::listing;
-use crate::object::{Object, Quirks};
+use crate::object::{Dialect, Object, Quirks};
 use crate::request::{Condition, Get, Request};
 
 #[derive(Debug, Default)]
 pub(crate) struct Bucket {
+    pub(crate) dialect: Dialect,
     pub(crate) quirks: Quirks,
+    /// Number of writes so far.
+    writes: u64,
     objects: BTreeMap<String, Object>,
     /// For stale reads: what was there before the last write, and when that was.
     before: BTreeMap<String, (Option<Object>, Duration)>,
@@ -36,7 +39,11 @@ impl Bucket {
     }
 
     pub(crate) fn put(&mut self, key: String, body: Bytes, now: Duration) {
-        let object = Object { etag: format!("\"{}\"", md5(&body)), body, modified: server_time(now) };
+        self.writes += 1;
+        // Google's are times in microseconds.
+        let generation = (self.dialect == Dialect::Gcs).then_some(1_771_000_000_000_000 + self.writes);
+        let etag = format!("\"{}\"", md5(&body));
+        let object = Object { etag, generation, body, modified: server_time(now) };
         self.replace(key, Some(object), now);
     }
 
@@ -54,6 +61,9 @@ impl Bucket {
                 }
                 self.put(key.clone(), body, now);
                 self.objects.get(&key).map_or_else(missing, Answer::stored)
+            }
+            Request::Delete { key } if self.dialect == Dialect::Gcs && !self.objects.contains_key(&key) => {
+                missing()
             }
             Request::Delete { key } => {
                 self.remove(&key, now);
@@ -84,14 +94,23 @@ impl Bucket {
         match (condition, self.objects.get(key)) {
             (Condition::Absent, Some(_)) if !self.quirks.ignores_if_none_match => failed(),
             (Condition::Matches(_), None) if !self.quirks.ignores_if_match => {
-                if self.quirks.missing_is_precondition { failed() } else { Some(missing()) }
+                let is_failed = self.quirks.missing_is_precondition || self.dialect == Dialect::Gcs;
+                if is_failed { failed() } else { Some(missing()) }
             }
             (Condition::Matches(wanted), Some(object))
-                if !self.quirks.ignores_if_match && !self.matches(object, wanted) =>
+                if !self.quirks.ignores_if_match && !self.is_version(object, wanted) =>
             {
                 failed()
             }
             _ => None,
+        }
+    }
+
+    /// Whether a conditional PUT means this version of the object.
+    fn is_version(&self, object: &Object, wanted: &str) -> bool {
+        match object.generation {
+            Some(generation) => generation.to_string() == wanted,
+            None => self.matches(object, wanted),
         }
     }
 

@@ -1,4 +1,4 @@
-//! An in-memory S3 behind the real client: for tests, unpublished.
+//! An in-memory S3, or Google Cloud Storage, behind the real client: for tests, unpublished.
 //!
 //! A [`Simulator`] is a bucket. Its [`Connector`]s stand where object_store's HTTP client would stand, so that
 //! everything above it is the code that runs in production: request building, signing, XML, errors. It knows what
@@ -10,6 +10,9 @@
 //! | PUT | `If-None-Match: *`, `If-Match` |
 //! | DELETE, POST `?delete` | |
 //! | GET `?list-type=2` | `prefix`, `delimiter`, `start-after`, `max-keys`, `continuation-token` |
+//!
+//! In the [`Dialect`] of Google the precondition of a PUT is `x-goog-if-generation-match`, each write has a generation of
+//! its own, and DELETE of what is missing is 404.
 //!
 //! As long as the [`FaultPlan`] is quiet it is a fast, strongly consistent store that works on real time and on any
 //! runtime. With a fault plan it loses answers, answers twice, or lets a PUT land ten minutes late; then it wants
@@ -49,7 +52,7 @@ mod trace;
 
 pub use clock::SimulatedClock;
 pub use faults::{Fault, FaultPlan};
-pub use object::Quirks;
+pub use object::{Dialect, Quirks};
 pub use op::Op;
 pub use seeded::Seeded;
 pub use service::Connector;

@@ -5,6 +5,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 
+/// Protocol that the store speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// S3: preconditions on ETags, which follow from the body.
+    #[default]
+    S3,
+    /// The XML API of Google Cloud Storage: preconditions on generations, of which each write has another one.
+    Gcs,
+}
+
 /// In which ways a store is not what it should be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quirks {
@@ -22,6 +32,8 @@ pub struct Quirks {
     pub missing_is_precondition: bool,
     /// LIST answers at most so many keys; 1,000 unless set.
     pub page_limit: Option<usize>,
+    /// Name of the server in the header `Server` of each answer.
+    pub server: Option<&'static str>,
 }
 
 /// What is stored under a key.
@@ -30,5 +42,7 @@ pub(crate) struct Object {
     pub(crate) body: Bytes,
     /// With its quotes. Follows from the body alone, as in S3.
     pub(crate) etag: String,
+    /// Number of the write, in the dialect of Google.
+    pub(crate) generation: Option<u64>,
     pub(crate) modified: DateTime<Utc>,
 }

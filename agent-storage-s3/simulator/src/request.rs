@@ -1,11 +1,15 @@
 //! What a client asks for: an HTTP request, understood.
 
 use bytes::Bytes;
-use http::header::{HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH, RANGE};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH, RANGE};
 use http::{Method, request::Parts};
 use percent_encoding::percent_decode_str;
 
+use crate::object::Dialect;
 use crate::op::Op;
+
+/// The precondition of Google: the generation of the object, 0 for none.
+const GENERATION_MATCH: HeaderName = HeaderName::from_static("x-goog-if-generation-match");
 
 /// A request that the bucket knows how to answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,9 +34,9 @@ pub(crate) enum Request {
 /// What must hold for a PUT to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// `If-None-Match: *`
+    /// `If-None-Match: *`, or generation 0.
     Absent,
-    /// `If-Match`, as it came.
+    /// `If-Match`, or the generation, as it came.
     Matches(String),
 }
 
@@ -88,7 +92,7 @@ pub(crate) struct List {
 
 impl Request {
     /// Understands a request to the bucket named first in the path.
-    pub(crate) fn parse(parts: &Parts, body: Bytes) -> Self {
+    pub(crate) fn parse(parts: &Parts, body: Bytes, dialect: Dialect) -> Self {
         let unknown = || Self::Unknown(format!("{} {}", parts.method, parts.uri));
         let path = percent_decode_str(parts.uri.path()).decode_utf8_lossy();
         let (_bucket, key) = path.trim_start_matches('/').split_once('/').unwrap_or_default();
@@ -96,9 +100,14 @@ impl Request {
             form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()).into_owned().collect();
         let headers = &parts.headers;
         let key = key.to_owned();
+        if dialect == Dialect::Gcs
+            && !text(headers, &AUTHORIZATION).is_some_and(|text| text.starts_with("Bearer "))
+        {
+            return unknown();
+        }
         match (&parts.method, key.is_empty(), query.is_empty()) {
             (&Method::GET, true, false) => list(&query).map_or_else(unknown, Self::List),
-            (&Method::POST, true, false) if query[0].0 == "delete" => {
+            (&Method::POST, true, false) if query[0].0 == "delete" && dialect == Dialect::S3 => {
                 keys(&body).map_or_else(unknown, |keys| Self::DeleteMany { keys })
             }
             (&Method::GET | &Method::HEAD, false, true) => Self::Get(Get {
@@ -108,14 +117,15 @@ impl Request {
                 if_match: text(headers, &IF_MATCH),
                 if_none_match: text(headers, &IF_NONE_MATCH),
             }),
-            (&Method::PUT, false, true) if !headers.contains_key("x-amz-copy-source") => {
-                let condition = match (text(headers, &IF_NONE_MATCH), text(headers, &IF_MATCH)) {
-                    (None, None) => None,
-                    (Some(any), None) if any == "*" => Some(Condition::Absent),
-                    (None, Some(etag)) => Some(Condition::Matches(etag)),
-                    _ => return unknown(),
-                };
-                Self::Put { key, body, condition }
+            (&Method::PUT, false, true)
+                if !headers.contains_key("x-amz-copy-source")
+                    && !headers.contains_key("x-goog-copy-source") =>
+            {
+                condition(headers, dialect).map_or_else(unknown, |condition| Self::Put {
+                    key,
+                    body,
+                    condition,
+                })
             }
             (&Method::DELETE, false, true) => Self::Delete { key },
             _ => unknown(),
@@ -169,6 +179,19 @@ impl Request {
     /// Whether it changes what is stored.
     pub(crate) const fn writes(&self) -> bool {
         matches!(self, Self::Put { .. } | Self::Delete { .. } | Self::DeleteMany { .. })
+    }
+}
+
+/// The precondition of a PUT; `None` if it is one that the dialect does not know.
+fn condition(headers: &HeaderMap, dialect: Dialect) -> Option<Option<Condition>> {
+    let etags = (text(headers, &IF_NONE_MATCH), text(headers, &IF_MATCH));
+    match (dialect, text(headers, &GENERATION_MATCH), etags) {
+        (_, None, (None, None)) => Some(None),
+        (Dialect::S3, None, (Some(any), None)) if any == "*" => Some(Some(Condition::Absent)),
+        (Dialect::S3, None, (None, Some(etag))) => Some(Some(Condition::Matches(etag))),
+        (Dialect::Gcs, Some(generation), (None, None)) if generation == "0" => Some(Some(Condition::Absent)),
+        (Dialect::Gcs, Some(generation), (None, None)) => Some(Some(Condition::Matches(generation))),
+        _ => None,
     }
 }
 

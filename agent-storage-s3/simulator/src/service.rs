@@ -56,7 +56,7 @@ impl HttpService for Connector {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (parts, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
-        let request = Request::parse(&parts, body);
+        let request = Request::parse(&parts, body, self.simulator.dialect());
         let fate = self.simulator.decide(&self.client, &request);
         if fate.fault.is_none() && fate.there.is_zero() {
             // In good health and without delay: no task, no timer, but a chance for others to come between.

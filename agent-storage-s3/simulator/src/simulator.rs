@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::answer::Answer;
 use crate::bucket::{Bucket, md5};
 use crate::faults::{Fault, FaultPlan};
-use crate::object::Quirks;
+use crate::object::{Dialect, Quirks};
 use crate::op::Op;
 use crate::request::{Condition, Request};
 use crate::seeded::Seeded;
@@ -77,6 +77,18 @@ impl Simulator {
     pub fn with_quirks(self, quirks: Quirks) -> Self {
         self.world().bucket.quirks = quirks;
         self
+    }
+
+    /// Returns this simulator with another protocol than that of S3.
+    #[must_use]
+    pub fn with_dialect(self, dialect: Dialect) -> Self {
+        self.world().bucket.dialect = dialect;
+        self
+    }
+
+    /// Returns the protocol.
+    pub fn dialect(&self) -> Dialect {
+        self.world().bucket.dialect
     }
 
     /// From now on requests fare by `plan`. What is on its way stays on its way.
@@ -212,7 +224,9 @@ impl Simulator {
     pub(crate) fn carry_out(&self, number: usize, request: Request) -> Answer {
         let mut world = self.world();
         let now = world.now();
-        let answer = world.bucket.apply(request, now);
+        let mut answer = world.bucket.apply(request, now);
+        let name = world.bucket.quirks.server.map(|name| (http::header::SERVER, name.to_owned()));
+        answer.headers.extend(name);
         let status = answer.status.as_u16();
         if let Some(entry) = world.entries.get_mut(number) {
             entry.done.push((now, status));

@@ -15,30 +15,32 @@ use futures::TryStreamExt;
 use s3_servers::{Kind, Server};
 
 /// What the command line and the environment of a chat say of the server, as on any user's machine.
-fn start(server: &Server) -> Chat {
+fn start(kind: Kind, server: &Server) -> Chat {
+    let scheme = if kind == Kind::Azurite { "az" } else { "s3" };
     let mut command = Command::new(env!("CARGO_BIN_EXE_chat-with-s3"));
     command
-        .args(["--store", &format!("s3://{}/chats?allow_http=true", Server::BUCKET)])
-        .args(["--device", "laptop"])
-        .env("AWS_ENDPOINT_URL", server.endpoint())
-        .env("AWS_REGION", "us-east-1")
-        .env("AWS_ACCESS_KEY_ID", Server::ACCESS_KEY)
-        .env("AWS_SECRET_ACCESS_KEY", Server::SECRET_KEY);
+        .args(["--store", &format!("{scheme}://{}/chats?allow_http=true", Server::BUCKET)])
+        .args(["--device", "laptop"]);
+    let environment = match kind {
+        Kind::Ceph | Kind::Ministack => vec![
+            ("AWS_ENDPOINT_URL", server.endpoint()),
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ACCESS_KEY_ID", Server::ACCESS_KEY),
+            ("AWS_SECRET_ACCESS_KEY", Server::SECRET_KEY),
+        ],
+        Kind::Azurite => vec![
+            ("AZURE_STORAGE_ENDPOINT", server.endpoint()),
+            ("AZURE_STORAGE_ACCOUNT_NAME", Server::ACCESS_KEY),
+            ("AZURE_STORAGE_ACCOUNT_KEY", Server::AZURE_KEY),
+        ],
+    };
+    command.envs(environment);
     Chat::spawn(command)
 }
 
 /// The one session in the bucket, its record checked against its log.
 async fn found(server: &Server) -> Found {
-    let options = [
-        ("endpoint", server.endpoint()),
-        ("allow_http", "true"),
-        ("region", "us-east-1"),
-        ("access_key_id", Server::ACCESS_KEY),
-        ("secret_access_key", Server::SECRET_KEY),
-    ];
-    let config = S3Config::new(Server::BUCKET).with_prefix("chats").unwrap();
-    let config =
-        options.iter().fold(config, |config, (name, value)| config.with_option(name, value).unwrap());
+    let config = S3Config::from_url(&server.address("chats")).unwrap();
     let storage: Storage = config.open().await.unwrap().into();
     let page = storage.sessions.list(SessionQuery::new()).await.unwrap();
     assert_eq!((page.items.len(), page.damaged.len()), (1, 0));
@@ -54,9 +56,9 @@ async fn share_one_conversation(kind: Kind) {
         Err(missing) if missing.may_be_passed_over() => return,
         Err(missing) => panic!("{missing}"),
     };
-    let (mut one, mut two) = (start(&server), start(&server));
-    one.err.wait_for("data in s3://");
-    two.err.wait_for("data in s3://");
+    let (mut one, mut two) = (start(kind, &server), start(kind, &server));
+    one.err.wait_for("data in ");
+    two.err.wait_for("data in ");
     one.say("from one");
     one.out.wait_for("from one\n");
     two.err.wait_for("laptop: from one\n");
@@ -72,7 +74,7 @@ async fn share_one_conversation(kind: Kind) {
     assert_eq!(after.said(), ["from one", "from two"]);
     assert_eq!(after.answered(), ["from one", "from two"]);
     // A third, later, finds it all.
-    let mut three = start(&server);
+    let mut three = start(kind, &server);
     three.say("/history");
     three.out.wait_for("laptop: from two\nagent: from two\n");
     assert_eq!(three.finish(), 0, "{}", three.err.text());
@@ -88,4 +90,10 @@ async fn two_chats_share_one_conversation_on_ceph() {
 #[tokio::test]
 async fn two_chats_share_one_conversation_on_ministack() {
     share_one_conversation(Kind::Ministack).await;
+}
+
+/// The same on Azurite.
+#[tokio::test]
+async fn two_chats_share_one_conversation_on_azurite() {
+    share_one_conversation(Kind::Azurite).await;
 }

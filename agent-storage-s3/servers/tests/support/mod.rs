@@ -15,19 +15,6 @@ use s3_servers::{Kind, Server, Unavailable};
 /// What says how often the suite runs each race.
 const ROUNDS: &str = "AGENT_STORAGE_ROUNDS";
 
-/// A store at `endpoint`, below `prefix`.
-pub(crate) fn config(endpoint: &str, prefix: &str) -> Result<S3Config> {
-    let options = [
-        ("endpoint", endpoint),
-        ("allow_http", "true"),
-        ("region", "us-east-1"),
-        ("access_key_id", Server::ACCESS_KEY),
-        ("secret_access_key", Server::SECRET_KEY),
-    ];
-    let config = S3Config::new(Server::BUCKET).with_prefix(prefix)?;
-    options.iter().try_fold(config, |config, (name, value)| config.with_option(name, value))
-}
-
 struct OnServer(Kind);
 
 /// Every store is a prefix of its own in the one bucket of the one server.
@@ -35,6 +22,12 @@ struct OnServer(Kind);
 struct Site {
     endpoint: String,
     prefix: String,
+}
+
+impl OnServer {
+    fn config(&self, site: &Site) -> Result<S3Config> {
+        S3Config::from_url(&self.0.address(&site.endpoint, &site.prefix))
+    }
 }
 
 #[async_trait]
@@ -52,11 +45,11 @@ impl Factory for OnServer {
     }
 
     async fn open(&self, site: &Site, tenant: &TenantId) -> Result<Storage> {
-        Ok(config(&site.endpoint, &site.prefix)?.open().await?.for_tenant(tenant).into())
+        Ok(self.config(site)?.open().await?.for_tenant(tenant).into())
     }
 
     async fn tenants(&self, site: &Site) -> Result<Option<Arc<dyn Backend>>> {
-        Ok(Some(Arc::new(config(&site.endpoint, &site.prefix)?.open().await?)))
+        Ok(Some(Arc::new(self.config(site)?.open().await?)))
     }
 
     fn address(&self, site: &Site) -> Option<String> {

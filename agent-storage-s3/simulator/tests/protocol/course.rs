@@ -19,7 +19,7 @@ use agent_core::{
 };
 use agent_storage_conformance::history::History;
 use agent_storage_s3::S3Store;
-use s3_simulator::{FaultPlan, Seeded, SimulatedClock, Simulator};
+use s3_simulator::{Dialect, FaultPlan, Seeded, SimulatedClock, Simulator};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::backend;
@@ -61,11 +61,11 @@ struct Scene {
 /// # Errors
 ///
 /// What was wrong.
-pub(crate) fn run(seed: u64) -> Result<Course, String> {
+pub(crate) fn run(dialect: Dialect, seed: u64) -> Result<Course, String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let local = tokio::task::LocalSet::new();
-    let simulator = Simulator::new(seed);
+    let simulator = Simulator::new(seed).with_dialect(dialect);
     let played = local.block_on(&runtime, play(seed, simulator.clone()));
     // A course that is replayed shows all that happened, above all where it goes wrong.
     if std::env::var(REPLAY).is_ok() {

@@ -92,3 +92,96 @@ async fn missing_store_is_not_created() {
     store.commit(Commit::create(&effects, new)).await.unwrap();
     assert!(config(&simulator, "other").with_create(false).open().await.is_ok());
 }
+
+/// Everything that is stored, copied to another bucket.
+fn copied(from: &Simulator, quirks: Quirks) -> Simulator {
+    let to = Simulator::new(2).with_quirks(quirks);
+    from.keys().iter().for_each(|key| to.put_object(key, from.object(key).unwrap()));
+    to
+}
+
+const MARKER: &str = "agents/probe/passed";
+
+/// A marker that came with a copy of the bucket is not believed: by the address, the server's name or the server's time
+/// it is another's.
+#[tokio::test(start_paused = true)]
+async fn copied_marker_is_not_believed() {
+    let named = |server| Quirks { server: Some(server), ..Quirks::default() };
+    let careless = |server| Quirks { ignores_if_none_match: true, ..named(server) };
+    let first = Simulator::new(1).with_quirks(named("careful"));
+    config(&first, "handle").open().await.unwrap();
+    assert_eq!(first.keys(), [MARKER]);
+    // The control: a copy that is not told from the original is believed. Nothing else can tell them apart.
+    let same = copied(&first, careless("careful"));
+    config(&same, "handle").open().await.unwrap();
+    assert_eq!(same.counts().put, 0);
+    let elsewhere = config(&copied(&first, careless("careful")), "handle");
+    let elsewhere = elsewhere.with_option("endpoint", "https://elsewhere.example").unwrap();
+    let other_server = config(&copied(&first, careless("careless")), "handle");
+    let nameless = copied(&first, Quirks { server: None, ..careless("") });
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let late = Simulator::new(2).with_quirks(careless("careful"));
+    // The server's clock starts with its first request.
+    late.put_object("first", "");
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    late.put_object(MARKER, first.object(MARKER).unwrap());
+    for (what, config) in [
+        ("another address", elsewhere),
+        ("another server", other_server),
+        ("a server without a name", config(&nameless, "handle")),
+        ("a later copy", config(&late, "handle")),
+    ] {
+        let error = config.open().await.err().unwrap_or_else(|| panic!("{what} was believed"));
+        assert_eq!(*error.kind(), ErrorKind::Unsupported, "{what}: {error}");
+    }
+}
+
+/// A marker that is damaged, of another version or too old is not believed; the probe writes a new one, which is.
+#[tokio::test(start_paused = true)]
+async fn doubtful_marker_causes_another_probe() {
+    let simulator = Simulator::new(1);
+    let start = Timestamp::from_micros(1_771_151_400_000_000);
+    let open = |at: Timestamp| config(&simulator, "handle").with_effects(Effects::seeded(1, at)).open();
+    let costs_a_probe = async |at| {
+        let before = simulator.requests();
+        drop(open(at).await.unwrap());
+        let counts = simulator.counts_since(before);
+        assert!(matches!(counts.put, 0 | 6), "{counts}");
+        assert!(counts.put > 0 || counts.total() == 2, "{counts}");
+        counts.put > 0
+    };
+    assert!(costs_a_probe(start).await);
+    assert!(!costs_a_probe(start).await);
+    let sound = simulator.object(MARKER).unwrap().to_vec();
+    let mut doubtful = vec![
+        Vec::new(),
+        sound[..sound.len() - 1].to_vec(),
+        sound.repeat(2),
+        vec![b'x'; 10_000],
+        [&sound[..], b"x"].concat(),
+    ];
+    for at in (0..sound.len()).step_by(29) {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1;
+        doubtful.push(bytes);
+    }
+    for (from, to) in
+        [("\"format\":", "\"format\":9"), ("\"probe\":1", "\"probe\":2"), ("\"probed\",", "\"commit\",")]
+    {
+        let text = String::from_utf8(sound[9..sound.len() - 1].to_vec()).unwrap();
+        assert!(text.contains(from), "{text}");
+        let text = text.replacen(from, to, 1);
+        doubtful.push(format!("{:08x} {text}\n", crc32c::crc32c(text.as_bytes())).into_bytes());
+    }
+    for bytes in doubtful {
+        let shown = String::from_utf8_lossy(&bytes).into_owned();
+        simulator.put_object(MARKER, bytes);
+        assert!(costs_a_probe(start).await, "{shown}");
+        assert!(!costs_a_probe(start).await, "{shown}");
+    }
+    let day = 24 * 3600 * 1_000_000;
+    assert!(!costs_a_probe(start.plus_micros(6 * day)).await);
+    assert!(costs_a_probe(start.plus_micros(8 * day)).await);
+    assert!(!costs_a_probe(start.plus_micros(8 * day)).await);
+    assert!(costs_a_probe(start).await, "by a clock that is eight days slow");
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use s3_simulator::Fault;
+use s3_simulator::{Dialect, Fault};
 
 use crate::course::{Course, REPLAY, run};
 
@@ -63,7 +63,7 @@ impl Sum {
 }
 
 fn one(seed: u64) -> Course {
-    run(seed).unwrap_or_else(|what| panic!("{REPLAY}={seed}: {what}"))
+    run(Dialect::S3, seed).unwrap_or_else(|what| panic!("{REPLAY}={seed}: {what}"))
 }
 
 /// Three writers, two readers and a purger on one bucket. Whatever goes wrong, what
@@ -96,6 +96,22 @@ fn log_stays_correct_under_any_faults() {
         assert!(courses * 5 >= sum.courses, "{fault} struck in {courses} of {} courses", sum.courses);
     }
     assert!(sum.unknown as u64 >= sum.courses / 10, "hardly any doubt: {}", sum.unknown);
+}
+
+/// The same on Google Cloud Storage, by a fifth of the seeds.
+#[test]
+fn log_stays_correct_on_gcs_under_any_faults() {
+    let one = |seed| run(Dialect::Gcs, seed).unwrap_or_else(|what| panic!("{REPLAY}={seed} on GCS: {what}"));
+    if let Ok(seed) = std::env::var(REPLAY) {
+        one(seed.parse().expect("S3_SEED is a number"));
+        return;
+    }
+    let seeds = std::env::var(SEEDS).map_or(500, |seeds| seeds.parse().expect("S3_SEEDS is a number"));
+    let mut sum = Sum::default();
+    (0..(seeds / 5).max(1)).for_each(|seed: u64| sum.add(&one(seed)));
+    for fault in Fault::ALL {
+        assert!(sum.fired.contains_key(&fault), "{fault} never struck");
+    }
 }
 
 /// A course is the same again, to the byte.

@@ -5,11 +5,16 @@
 
 use agent_storage_s3::S3Config;
 use object_store::client::HttpConnector;
-use s3_simulator::Simulator;
+use s3_simulator::{Dialect, Simulator};
 
 /// What opens a store on a simulator; its requests bear the client's name.
 pub(crate) fn config(simulator: &Simulator, client: &str) -> S3Config {
-    config_of(simulator.connector(client))
+    match simulator.dialect() {
+        Dialect::S3 => config_of(simulator.connector(client)),
+        Dialect::Gcs => S3Config::from_url("gs://bucket/agents?bearer_token=any")
+            .unwrap()
+            .with_http_connector(simulator.connector(client)),
+    }
 }
 
 /// What opens a store that is reached by a connector.

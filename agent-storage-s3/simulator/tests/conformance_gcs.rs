@@ -1,0 +1,8 @@
+//! The public suite on the S3 store, with the simulator as Google Cloud Storage.
+
+#[path = "support/suite.rs"]
+mod suite;
+
+fn main() -> std::process::ExitCode {
+    suite::main(s3_simulator::Dialect::Gcs)
+}

@@ -1,0 +1,367 @@
+//! Clients of `object_store` for each kind of server, made from the options and the environment.
+
+use std::fmt;
+use std::sync::Arc;
+
+use agent_core::{Error, Result, async_trait};
+use bytes::{Bytes, BytesMut};
+use futures::TryStreamExt;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+#[cfg(feature = "azure")]
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+};
+#[cfg(feature = "gcs")]
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::list::PaginatedListStore;
+use object_store::{ClientConfigKey, ClientOptions, GetResult, ObjectStore, RetryConfig};
+
+use crate::config::S3Config;
+use crate::error::invalid;
+
+/// Kind of server, by the protocol that it speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    S3,
+    Gcs,
+    Azure,
+}
+
+impl Dialect {
+    pub(crate) const ALL: [Self; 3] = [Self::S3, Self::Gcs, Self::Azure];
+
+    /// Returns the scheme of the addresses.
+    pub(crate) const fn scheme(self) -> &'static str {
+        match self {
+            Self::S3 => "s3",
+            Self::Gcs => "gs",
+            Self::Azure => "az",
+        }
+    }
+
+    /// Returns the syntax of the addresses, for people.
+    pub(crate) const fn syntax(self) -> &'static str {
+        match self {
+            Self::S3 => "s3://BUCKET/PREFIX",
+            Self::Gcs => "gs://BUCKET/PREFIX",
+            Self::Azure => "az://CONTAINER/PREFIX",
+        }
+    }
+
+    /// Returns the name that the server's documentation has for a bucket.
+    pub(crate) const fn bucket(self) -> &'static str {
+        match self {
+            Self::S3 | Self::Gcs => "bucket",
+            Self::Azure => "container",
+        }
+    }
+
+    /// Returns the names of the headers that the server must obey: of a creation, and of a replacement.
+    pub(crate) const fn preconditions(self) -> [&'static str; 2] {
+        match self {
+            Self::S3 | Self::Azure => ["If-None-Match", "If-Match"],
+            Self::Gcs => ["x-goog-if-generation-match: 0", "x-goog-if-generation-match"],
+        }
+    }
+
+    /// Returns the text for a program that was built without this kind; `None` if it was built with it.
+    pub(crate) fn missing(self) -> Option<String> {
+        let (name, feature, built) = match self {
+            Self::S3 => return None,
+            Self::Gcs => ("Google Cloud Storage", "gcs", cfg!(feature = "gcs")),
+            Self::Azure => ("Azure Blob Storage", "azure", cfg!(feature = "azure")),
+        };
+        (!built).then(|| {
+            format!(
+                "this program was built without {name}; build it with the feature `{feature}` of the crate `agent`"
+            )
+        })
+    }
+
+    /// Returns whether `object_store` has an option of this name, other than the name of the bucket.
+    fn has_option(self, name: &str) -> bool {
+        match self {
+            Self::S3 => name.parse().is_ok_and(|key| !matches!(key, AmazonS3ConfigKey::Bucket)),
+            #[cfg(feature = "gcs")]
+            Self::Gcs => name.parse().is_ok_and(|key| !matches!(key, GoogleConfigKey::Bucket)),
+            #[cfg(feature = "azure")]
+            Self::Azure => name.parse().is_ok_and(|key| !matches!(key, AzureConfigKey::ContainerName)),
+            #[cfg(not(all(feature = "gcs", feature = "azure")))]
+            _ => false,
+        }
+    }
+
+    /// Checks the name of an option of the client.
+    pub(crate) fn check_option(self, name: &str) -> Result<()> {
+        if self.has_option(name) {
+            return Ok(());
+        }
+        let (client, options) = match self {
+            Self::S3 => (
+                "AmazonS3",
+                "region, endpoint, access_key_id, secret_access_key, session_token, allow_http, \
+                 virtual_hosted_style_request",
+            ),
+            Self::Gcs => (
+                "GoogleCloudStorage",
+                "service_account, application_credentials, bearer_token, base_url, allow_http",
+            ),
+            Self::Azure => (
+                "MicrosoftAzure",
+                "account_name, access_key, sas_token, client_id, client_secret, tenant_id, endpoint, allow_http",
+            ),
+        };
+        Err(invalid(format!(
+            "unknown option {name:?}; supported: deadline_ms, attempt_ms, concurrency, create, credentials, and those \
+             of object_store's {client} ({options}, ...)"
+        )))
+    }
+}
+
+/// What the store needs of a client.
+pub(crate) trait Client: ObjectStore + PaginatedListStore {}
+
+impl<C: ObjectStore + PaginatedListStore> Client for C {}
+
+/// Client of a bucket, and the place that its requests go to: text that differs if the server may be another one.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    pub(crate) client: Arc<dyn Client>,
+    pub(crate) place: String,
+}
+
+/// Where credentials may come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Credentials {
+    /// The options and the environment. It is an error if there are none, and known at once.
+    #[default]
+    Environment,
+    /// These, and if they have none the metadata service of the machine that the program runs on.
+    Instance,
+}
+
+/// Returns the client. It never retries by itself, because only the protocol can decide whether a retry is safe.
+pub(crate) fn connect(config: &S3Config) -> Result<Connected> {
+    match config.dialect {
+        Dialect::S3 => s3(config),
+        #[cfg(feature = "gcs")]
+        Dialect::Gcs => gcs(config),
+        #[cfg(feature = "azure")]
+        Dialect::Azure => azure(config),
+        #[cfg(not(all(feature = "gcs", feature = "azure")))]
+        _ => {
+            Err(Error::new(agent_core::ErrorKind::Unsupported, config.dialect.missing().unwrap_or_default()))
+        }
+    }
+}
+
+/// Returns the retries of the client: none.
+fn no_retries() -> RetryConfig {
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
+}
+
+/// The store limits the time of a request itself, since the limit depends on its size.
+const TIMEOUT: (ClientConfigKey, &str) = (ClientConfigKey::Timeout, "1day");
+
+fn s3(config: &S3Config) -> Result<Connected> {
+    use AmazonS3ConfigKey as Key;
+    let mut builder = AmazonS3Builder::from_env()
+        .with_config(Key::Client(TIMEOUT.0), TIMEOUT.1)
+        .with_config(Key::DisableBulkDelete, "true");
+    for (name, value) in &config.options {
+        builder = builder.with_config(name.parse().map_err(|error| unfit(config, error))?, value);
+    }
+    let value = |key: Key| builder.get_config_value(&key).filter(|value| !value.is_empty());
+    let has = |keys: &[Key]| keys.iter().all(|key| value(*key).is_some());
+    let given = match (has(&[Key::AccessKeyId]), has(&[Key::SecretAccessKey])) {
+        (true, false) => return Err(half(config, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")),
+        (false, true) => return Err(half(config, "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID")),
+        (both, _) => {
+            both || has(&[Key::WebIdentityTokenFile, Key::RoleArn])
+                || has(&[Key::ContainerCredentialsRelativeUri])
+                || has(&[Key::ContainerCredentialsFullUri, Key::ContainerAuthorizationTokenFile])
+                || value(Key::SkipSignature).as_deref() == Some("true")
+        }
+    };
+    if !given && config.credentials == Credentials::Environment {
+        return Err(no_credentials(
+            config,
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_SESSION_TOKEN if they are temporary (profiles in \
+             ~/.aws are not read)",
+        ));
+    }
+    let endpoint = value(Key::S3Endpoint).or_else(|| value(Key::Endpoint));
+    let endpoint = endpoint.unwrap_or_else(|| {
+        format!("AWS {}", value(Key::Region).or_else(|| value(Key::DefaultRegion)).unwrap_or_default())
+    });
+    let client = builder
+        .with_bucket_name(config.bucket())
+        .with_retry(no_retries())
+        .with_http_connector(Observer::new(config))
+        .build()
+        .map_err(|error| unfit(config, error))?;
+    Ok(Connected { client: Arc::new(client), place: endpoint })
+}
+
+#[cfg(feature = "gcs")]
+fn gcs(config: &S3Config) -> Result<Connected> {
+    use GoogleConfigKey as Key;
+    let mut builder = GoogleCloudStorageBuilder::from_env().with_config(Key::Client(TIMEOUT.0), TIMEOUT.1);
+    for (name, value) in &config.options {
+        builder = builder.with_config(name.parse().map_err(|error| unfit(config, error))?, value);
+    }
+    let value = |key: Key| builder.get_config_value(&key).filter(|value| !value.is_empty());
+    let keys = [Key::ServiceAccount, Key::ServiceAccountKey, Key::ApplicationCredentials, Key::BearerToken];
+    // What `gcloud auth application-default login` writes, where the client looks for it.
+    let home = std::env::var_os(if cfg!(windows) { "APPDATA" } else { "HOME" });
+    let folder = if cfg!(windows) { "gcloud" } else { ".config/gcloud" };
+    let login = home.is_some_and(|home| {
+        std::path::Path::new(&home).join(folder).join("application_default_credentials.json").exists()
+    });
+    let given = login || keys.into_iter().any(|key| value(key).is_some());
+    if !given && config.credentials == Credentials::Environment {
+        return Err(no_credentials(
+            config,
+            "GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT (the path of a key file), or \
+             GOOGLE_SERVICE_ACCOUNT_KEY (its contents), or run `gcloud auth application-default login`",
+        ));
+    }
+    let place = value(Key::BaseUrl).unwrap_or_else(|| "Google".to_owned());
+    let client = builder
+        .with_bucket_name(config.bucket())
+        .with_retry(no_retries())
+        .with_http_connector(Observer::new(config))
+        .build()
+        .map_err(|error| unfit(config, error))?;
+    Ok(Connected { client: Arc::new(client), place })
+}
+
+#[cfg(feature = "azure")]
+fn azure(config: &S3Config) -> Result<Connected> {
+    use AzureConfigKey as Key;
+    let mut builder = MicrosoftAzureBuilder::from_env().with_config(Key::Client(TIMEOUT.0), TIMEOUT.1);
+    for (name, value) in &config.options {
+        builder = builder.with_config(name.parse().map_err(|error| unfit(config, error))?, value);
+    }
+    let value = |key: Key| builder.get_config_value(&key).filter(|value| !value.is_empty());
+    let has = |keys: &[Key]| keys.iter().all(|key| value(*key).is_some());
+    let is = |key: Key| value(key).as_deref() == Some("true");
+    let emulated = is(Key::UseEmulator);
+    if !emulated && !has(&[Key::AccountName]) {
+        return Err(invalid(format!(
+            "no storage account for {config}: set AZURE_STORAGE_ACCOUNT_NAME, or write ?account_name=NAME at the end of \
+             the address"
+        )));
+    }
+    let given = emulated
+        || [Key::AccessKey, Key::Token, Key::SasKey].into_iter().any(|key| value(key).is_some())
+        || has(&[Key::ClientId, Key::AuthorityId, Key::ClientSecret])
+        || has(&[Key::ClientId, Key::AuthorityId, Key::FederatedTokenFile])
+        || has(&[Key::FabricTokenServiceUrl, Key::FabricSessionToken])
+        || is(Key::UseAzureCli)
+        || is(Key::SkipSignature);
+    if !given && config.credentials == Credentials::Environment {
+        return Err(no_credentials(
+            config,
+            "AZURE_STORAGE_ACCOUNT_KEY, or AZURE_STORAGE_SAS_TOKEN, or AZURE_CLIENT_ID, AZURE_TENANT_ID and \
+             AZURE_CLIENT_SECRET, or AZURE_USE_AZURE_CLI=true",
+        ));
+    }
+    let account = value(Key::AccountName).unwrap_or_default();
+    let place = match value(Key::Endpoint) {
+        Some(endpoint) => endpoint,
+        None if emulated => {
+            format!("emulator {}", std::env::var("AZURITE_BLOB_STORAGE_URL").unwrap_or_default())
+        }
+        None => format!("Azure fabric={}", is(Key::UseFabricEndpoint)),
+    };
+    let client = builder
+        .with_container_name(config.bucket())
+        .with_retry(no_retries())
+        .with_http_connector(Observer::new(config))
+        .build()
+        .map_err(|error| unfit(config, error))?;
+    Ok(Connected { client: Arc::new(client), place: format!("{place} {account}") })
+}
+
+fn unfit(config: &S3Config, source: object_store::Error) -> Error {
+    invalid(format!("the options of the store {config} do not fit together")).with_source(source)
+}
+
+fn half(config: &S3Config, set: &str, unset: &str) -> Error {
+    invalid(format!(
+        "half of the credentials for {config}: {set} is set and {unset} is not; set both or none"
+    ))
+}
+
+fn no_credentials(config: &S3Config, variables: &str) -> Error {
+    invalid(format!(
+        "no credentials for {config}: set {variables}; or, on a machine of the cloud that has a role, write \
+         ?credentials=instance at the end of the address"
+    ))
+}
+
+/// Reads the body of an answer; `None` if it has more bytes than `most`, regardless of the length that it declares.
+pub(crate) async fn body(found: GetResult, most: u64) -> object_store::Result<Option<Bytes>> {
+    if found.range.end.saturating_sub(found.range.start) > most {
+        return Ok(None);
+    }
+    let mut stream = found.into_stream();
+    let mut all = stream.try_next().await?.unwrap_or_default();
+    // Most answers come in one piece, which is not copied.
+    if all.len() as u64 <= most
+        && let Some(next) = stream.try_next().await?
+    {
+        let mut pieces = BytesMut::from(all);
+        pieces.extend_from_slice(&next);
+        while pieces.len() as u64 <= most
+            && let Some(next) = stream.try_next().await?
+        {
+            pieces.extend_from_slice(&next);
+        }
+        all = pieces.freeze();
+    }
+    Ok((all.len() as u64 <= most).then_some(all))
+}
+
+/// Name that the server gives itself, from the header `Server` of an answer.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerName(pub(crate) String);
+
+/// Sends requests by another client, and passes on the name of the server with each answer.
+#[derive(Clone, Debug)]
+struct Observer(Arc<dyn HttpConnector>);
+
+impl Observer {
+    fn new(config: &S3Config) -> Self {
+        Self(config.connector.clone().unwrap_or_else(|| Arc::new(ReqwestConnector::default())))
+    }
+}
+
+impl HttpConnector for Observer {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(Observed(self.0.connect(options)?)))
+    }
+}
+
+#[derive(Debug)]
+struct Observed(HttpClient);
+
+#[async_trait]
+impl HttpService for Observed {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let mut response = self.0.execute(request).await?;
+        let name = response.headers().get("server").map(|name| String::from_utf8_lossy(name.as_bytes()));
+        if let Some(name) = name.map(|name| ServerName(name.into_owned())) {
+            response.extensions_mut().insert(name);
+        }
+        Ok(response)
+    }
+}
+
+impl fmt::Display for Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.scheme())
+    }
+}
