@@ -18,106 +18,8 @@ use object_store::list::PaginatedListStore;
 use object_store::{ClientConfigKey, ClientOptions, GetResult, ObjectStore, RetryConfig};
 
 use crate::config::S3Config;
+use crate::dialect::{Credentials, Dialect};
 use crate::error::invalid;
-
-/// Kind of server, by the protocol that it speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
-    S3,
-    Gcs,
-    Azure,
-}
-
-impl Dialect {
-    pub(crate) const ALL: [Self; 3] = [Self::S3, Self::Gcs, Self::Azure];
-
-    /// Returns the scheme of the addresses.
-    pub(crate) const fn scheme(self) -> &'static str {
-        match self {
-            Self::S3 => "s3",
-            Self::Gcs => "gs",
-            Self::Azure => "az",
-        }
-    }
-
-    /// Returns the syntax of the addresses, for people.
-    pub(crate) const fn syntax(self) -> &'static str {
-        match self {
-            Self::S3 => "s3://BUCKET/PREFIX",
-            Self::Gcs => "gs://BUCKET/PREFIX",
-            Self::Azure => "az://CONTAINER/PREFIX",
-        }
-    }
-
-    /// Returns the name that the server's documentation has for a bucket.
-    pub(crate) const fn bucket(self) -> &'static str {
-        match self {
-            Self::S3 | Self::Gcs => "bucket",
-            Self::Azure => "container",
-        }
-    }
-
-    /// Returns the names of the headers that the server must obey: of a creation, and of a replacement.
-    pub(crate) const fn preconditions(self) -> [&'static str; 2] {
-        match self {
-            Self::S3 | Self::Azure => ["If-None-Match", "If-Match"],
-            Self::Gcs => ["x-goog-if-generation-match: 0", "x-goog-if-generation-match"],
-        }
-    }
-
-    /// Returns the text for a program that was built without this kind; `None` if it was built with it.
-    pub(crate) fn missing(self) -> Option<String> {
-        let (name, feature, built) = match self {
-            Self::S3 => return None,
-            Self::Gcs => ("Google Cloud Storage", "gcs", cfg!(feature = "gcs")),
-            Self::Azure => ("Azure Blob Storage", "azure", cfg!(feature = "azure")),
-        };
-        (!built).then(|| {
-            format!(
-                "this program was built without {name}; build it with the feature `{feature}` of the crate `agent`"
-            )
-        })
-    }
-
-    /// Returns whether `object_store` has an option of this name, other than the name of the bucket.
-    fn has_option(self, name: &str) -> bool {
-        match self {
-            Self::S3 => name.parse().is_ok_and(|key| !matches!(key, AmazonS3ConfigKey::Bucket)),
-            #[cfg(feature = "gcs")]
-            Self::Gcs => name.parse().is_ok_and(|key| !matches!(key, GoogleConfigKey::Bucket)),
-            #[cfg(feature = "azure")]
-            Self::Azure => name.parse().is_ok_and(|key| !matches!(key, AzureConfigKey::ContainerName)),
-            #[cfg(not(all(feature = "gcs", feature = "azure")))]
-            _ => false,
-        }
-    }
-
-    /// Checks the name of an option of the client.
-    pub(crate) fn check_option(self, name: &str) -> Result<()> {
-        if self.has_option(name) {
-            return Ok(());
-        }
-        let (client, options) = match self {
-            Self::S3 => (
-                "AmazonS3",
-                "region, endpoint, access_key_id, secret_access_key, session_token, allow_http, \
-                 virtual_hosted_style_request",
-            ),
-            Self::Gcs => (
-                "GoogleCloudStorage",
-                "service_account, application_credentials, bearer_token, base_url, allow_http",
-            ),
-            Self::Azure => (
-                "MicrosoftAzure",
-                "account_name, access_key, sas_token, client_id, client_secret, tenant_id, endpoint, allow_http",
-            ),
-        };
-        Err(invalid(format!(
-            "unknown option {name:?}; supported: deadline_ms, attempt_ms, concurrency, create, credentials, and those \
-             of object_store's {client} ({options}, ...)"
-        )))
-    }
-}
 
 /// What the store needs of a client.
 pub(crate) trait Client: ObjectStore + PaginatedListStore {}
@@ -129,16 +31,6 @@ impl<C: ObjectStore + PaginatedListStore> Client for C {}
 pub(crate) struct Connected {
     pub(crate) client: Arc<dyn Client>,
     pub(crate) place: String,
-}
-
-/// Where credentials may come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Credentials {
-    /// The options and the environment. It is an error if there are none, and known at once.
-    #[default]
-    Environment,
-    /// These, and if they have none the metadata service of the machine that the program runs on.
-    Instance,
 }
 
 /// Returns the client. It never retries by itself, because only the protocol can decide whether a retry is safe.

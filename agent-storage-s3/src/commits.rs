@@ -11,8 +11,9 @@ use tokio::time::Instant;
 use crate::error::{corrupt, is_damage};
 use crate::family::{announce, void};
 use crate::index::{IndexKey, needed};
+use crate::keys::Slot;
 use crate::object::{Condition, Object, Put};
-use crate::slot::{Entry, Kind, Own, Slot};
+use crate::slot::{Entry, Kind, Own};
 use crate::slots::{Slots, record};
 
 /// Applies a commit. Events are written nowhere else.

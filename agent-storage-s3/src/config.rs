@@ -10,7 +10,7 @@ use agent_core::{Error, ErrorKind, Result};
 use object_store::client::HttpConnector;
 use url::Url;
 
-use crate::client::{Credentials, Dialect};
+use crate::dialect::{Credentials, Dialect};
 use crate::error::invalid;
 
 /// Options of an [`S3Store`](crate::S3Store): a bucket of S3 or of a server that speaks its protocol (`s3://`), of

@@ -5,9 +5,9 @@ use agent_core::{Error, Result, SessionId, WriteOutcome};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::keys::last;
+use crate::keys::{Slot, last};
 use crate::object::Condition;
-use crate::slot::{Entry, Head, Slot};
+use crate::slot::{Entry, Head};
 use crate::slots::{Slots, is_deleted};
 
 /// Announces that a session is about to be created from another: writes a note under the parent's key, then returns

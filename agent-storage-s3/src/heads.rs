@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::SessionId;
 
-use crate::slot::{Entry, Slot};
+use crate::keys::Slot;
+use crate::slot::Entry;
 
 /// Limit on the bytes of objects that are cached.
 const MOST: usize = 32 << 20;

@@ -12,41 +12,15 @@ use std::str::FromStr;
 use agent_core::session::Session;
 use agent_core::state::SessionState;
 use agent_core::store::SessionQuery;
-use agent_core::{ParseError, SessionId, Timestamp};
+use agent_core::{ParseError, SessionId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::keys::{Keys, last};
-use crate::slot::Slot;
+use crate::keys::{Keys, MINUTE_MAX, Minute, Slot, last};
 
 /// Number of minutes by which the key of a session may lag behind its last activity.
 pub(crate) const LAG_MINUTES: u64 = 15;
-/// Latest minute that a key can have.
-const MINUTE_MAX: u64 = 9_999_999_999;
 /// Scope of the keys of sessions that are due or run.
 const WORK: &str = "work";
-
-/// Minute since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Minute(u64);
-
-impl Minute {
-    /// Minute of what is due at once, or runs.
-    pub(crate) const AT_ONCE: Self = Self(0);
-
-    pub(crate) fn of(at: Timestamp) -> Self {
-        Self(u64::try_from(at.as_micros() / 60_000_000).unwrap_or(0).min(MINUTE_MAX))
-    }
-
-    /// Returns the name of the minute in keys that list the earliest first.
-    pub(crate) fn name(self) -> String {
-        format!("{:010}", self.0)
-    }
-
-    /// Returns the name of the minute in keys that list the latest first.
-    pub(crate) fn inverted(self) -> String {
-        format!("{:010}", MINUTE_MAX - self.0)
-    }
-}
 
 /// Key of a session in one list. Headers name it as `<scope>/<minute>.<slot>`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,11 +3,59 @@
 
 use std::fmt::Write;
 
-use agent_core::{DeviceId, SessionId, TenantId, WorkspaceId};
+use agent_core::{DeviceId, SessionId, TenantId, Timestamp, WorkspaceId};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::index::Minute;
-use crate::slot::{FORMAT, Slot};
+use crate::line::FORMAT;
+
+/// Latest minute that a key can have.
+pub(crate) const MINUTE_MAX: u64 = 9_999_999_999;
+
+/// Number of a slot: that of its commit's first event; zero for a session's first commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Slot(pub(crate) u64);
+
+impl Slot {
+    /// Slot of a session's first commit.
+    pub(crate) const FIRST: Self = Self(0);
+
+    /// Returns the last part of the slot's key. The newest slot sorts first.
+    pub(crate) fn name(self) -> String {
+        format!("{:020}", 99_999_999_999_999_999_999_u128 - u128::from(self.0))
+    }
+
+    /// Parses a slot from the last part of a key.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let digits = name.len() == 20 && name.bytes().all(|byte| byte.is_ascii_digit());
+        let number = digits.then(|| name.parse::<u128>().ok()).flatten()?;
+        u64::try_from(99_999_999_999_999_999_999 - number).ok().map(Self)
+    }
+}
+
+/// Minute since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Minute(pub(crate) u64);
+
+impl Minute {
+    /// Minute of what is due at once, or runs.
+    pub(crate) const AT_ONCE: Self = Self(0);
+
+    pub(crate) fn of(at: Timestamp) -> Self {
+        Self(u64::try_from(at.as_micros() / 60_000_000).unwrap_or(0).min(MINUTE_MAX))
+    }
+
+    /// Returns the name of the minute in keys that list the earliest first.
+    pub(crate) fn name(self) -> String {
+        format!("{:010}", self.0)
+    }
+
+    /// Returns the name of the minute in keys that list the latest first.
+    pub(crate) fn inverted(self) -> String {
+        format!("{:010}", MINUTE_MAX - self.0)
+    }
+}
 
 /// Keys of one generation of a tenant.
 #[derive(Clone, Debug)]

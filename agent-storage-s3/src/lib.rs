@@ -75,6 +75,7 @@ mod bindings;
 mod client;
 mod commits;
 mod config;
+mod dialect;
 mod error;
 mod family;
 mod generations;

@@ -11,9 +11,10 @@ use futures::StreamExt;
 
 use crate::error::is_damage;
 use crate::family::{children, void};
-use crate::index::{Lists, Minute, parse_name};
+use crate::index::{Lists, parse_name};
+use crate::keys::{Minute, Slot};
 use crate::object::PAGE_AT_ONCE;
-use crate::slot::{Entry, Kind, RECORD_PART, Slot};
+use crate::slot::{Entry, Kind, RECORD_PART};
 use crate::slots::{Slots, record};
 
 /// Number of keys of a list request.
@@ -376,7 +377,7 @@ async fn recent(slots: &Slots, query: &SessionQuery, folders: Vec<String>) -> Re
     }
     let old = sources.into_iter().flat_map(|source| source.old).collect();
     pass.clean(old).await?;
-    page(query, pass.found, is_more.then_some(end).flatten(), start, limit)
+    page(query, pass.found, is_more.then_some(end).flatten(), start.as_deref(), limit)
 }
 
 /// Lists again what lies before the last request, until nothing new is there: a session may have moved there while the
@@ -428,14 +429,14 @@ fn page(
     query: &SessionQuery,
     found: Found,
     end: Option<String>,
-    start: Option<String>,
+    start: Option<&str>,
     limit: usize,
 ) -> Result<Page<SessionSummary>> {
     let Found { shown, mut damaged } = found;
     let total = query.with_total.then_some(shown.len() as u64);
     let mut rest: Vec<_> = shown.into_iter().map(|((place, _), summary)| (place, summary)).collect();
     let is_here = |place: &String| {
-        start.as_ref().is_none_or(|start| place > start) && end.as_ref().is_none_or(|end| place <= end)
+        start.is_none_or(|start| place.as_str() > start) && end.as_ref().is_none_or(|end| place <= end)
     };
     rest.retain(|(place, _)| is_here(place));
     let end = if rest.len() > limit {

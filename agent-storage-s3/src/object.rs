@@ -17,8 +17,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::client::{self, Client, Connected, Dialect, ServerName, body};
+use crate::client::{self, Client, Connected, ServerName, body};
 use crate::config::S3Config;
+use crate::dialect::Dialect;
 use crate::error::{Fate, failed, fate, is_beyond, late};
 use crate::requests::{Counters, Requests};
 

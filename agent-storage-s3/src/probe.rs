@@ -8,9 +8,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::keys;
-use crate::line::{Tag, lines, push};
+use crate::line::{FORMAT, Tag, lines, push};
 use crate::object::{Bucket, Condition, Put, Seen, Tags};
-use crate::slot::FORMAT;
 
 /// Number of what the probe tries. A server that passed another one is probed again.
 const PROBE: u32 = 1;

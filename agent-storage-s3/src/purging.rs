@@ -8,8 +8,9 @@ use futures::TryStreamExt;
 use tokio::time::Instant;
 
 use crate::error::corrupt;
+use crate::keys::Slot;
 use crate::object::{AT_ONCE, Condition, Put};
-use crate::slot::{Entry, Head, Kind, Slot};
+use crate::slot::{Entry, Head, Kind};
 use crate::slots::{Slots, absent, record, slot_of};
 
 /// Length of a first part of an object that always contains its header, in bytes.

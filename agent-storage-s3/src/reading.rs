@@ -9,8 +9,9 @@ use agent_core::{Error, ErrorKind, Result, Seq, SessionId};
 use tokio::time::Instant;
 
 use crate::error::corrupt;
+use crate::keys::Slot;
 use crate::line::Line;
-use crate::slot::{Entry, Found, Reference, Slot, event};
+use crate::slot::{Entry, Found, Reference, event};
 use crate::slots::{Slots, record, slot_of};
 
 /// Number of events that are examined at a time if most of them may not match.

@@ -12,10 +12,10 @@ use crate::background::DELAY;
 use crate::error::is_damage;
 use crate::family::void;
 use crate::index::parse_name;
-use crate::keys::last;
+use crate::keys::{Slot, last};
 use crate::lister::{ORPHAN_MICROS, newest};
 use crate::object::{AT_ONCE, Condition};
-use crate::slot::{Entry, Kind, Slot};
+use crate::slot::{Entry, Kind};
 use crate::slots::Slots;
 
 /// Puts the keys that are missing, removes those that are not in force, and takes the slots of creations that were begun

@@ -11,9 +11,9 @@ use futures::{StreamExt, TryStreamExt};
 
 use crate::error::is_damage;
 use crate::generations::{Generations, StoredGeneration};
-use crate::keys::{self, last};
+use crate::keys::{self, Slot, last};
 use crate::object::{AT_ONCE, Bucket, Condition, Put};
-use crate::slot::{Entry, Head, Kind, Slot};
+use crate::slot::{Entry, Head, Kind};
 use crate::slots::Slots;
 use crate::tenant::Tenant;
 

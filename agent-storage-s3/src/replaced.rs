@@ -14,9 +14,9 @@ use tokio::time::Instant;
 
 use crate::error::{corrupt, is_damage};
 use crate::keys::last;
-use crate::line::{Line, Tag, lines, push};
+use crate::line::{FORMAT, Line, Tag, lines, push};
 use crate::object::{AT_ONCE, Bucket, Condition, Object, Put};
-use crate::slot::{FORMAT, other_format};
+use crate::slot::other_format;
 
 /// Number of earlier writes whose ids an object contains.
 const REMEMBERED: usize = 16;

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::corrupt;
 use crate::index::IndexKey;
-use crate::line::{Line, Tag, lines, push};
+use crate::keys::Slot;
+use crate::line::{FORMAT, Line, Tag, lines, push};
 
 /// Number of events at which a big window closes; `WINDOW_BYTES` is the same in bytes.
 const WINDOW_EVENTS: u64 = 60;
@@ -25,32 +26,8 @@ const CLOSER_EVENTS: u64 = 50;
 /// Length limit, in bytes, of lines of earlier commits that are carried along. Longer ones are referenced by slot and
 /// offset.
 const CARRIED_MAX: u64 = 8 << 10;
-/// Format that is written, and the only one that is read. Formats 1 and 2 were never released.
-pub(crate) const FORMAT: u32 = 3;
 /// Length of a first part of an object that always contains its header and its record, in bytes.
 pub(crate) const RECORD_PART: u64 = 128 << 10;
-
-/// Number of a slot: that of its commit's first event; zero for a session's first commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub(crate) struct Slot(pub(crate) u64);
-
-impl Slot {
-    /// Slot of a session's first commit.
-    pub(crate) const FIRST: Self = Self(0);
-
-    /// Returns the last part of the slot's key. The newest slot sorts first.
-    pub(crate) fn name(self) -> String {
-        format!("{:020}", 99_999_999_999_999_999_999_u128 - u128::from(self.0))
-    }
-
-    /// Parses a slot from the last part of a key.
-    pub(crate) fn parse(name: &str) -> Option<Self> {
-        let digits = name.len() == 20 && name.bytes().all(|byte| byte.is_ascii_digit());
-        let number = digits.then(|| name.parse::<u128>().ok()).flatten()?;
-        u64::try_from(99_999_999_999_999_999_999 - number).ok().map(Self)
-    }
-}
 
 /// Kind of an object in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

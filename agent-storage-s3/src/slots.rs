@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use crate::background::Background;
 use crate::error::corrupt;
 use crate::heads::Heads;
-use crate::keys::{Keys, last};
+use crate::keys::{Keys, Slot, last};
 use crate::object::Bucket;
-use crate::slot::{Entry, Kind, Slot};
+use crate::slot::{Entry, Kind};
 
 pub(crate) fn absent(id: SessionId) -> Error {
     Error::new(ErrorKind::NotFound, format!("session {id} does not exist"))
