@@ -500,7 +500,7 @@ async fn import(
             }
         }
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Deleted) => {
-            missing = Some(error)
+            missing = Some(error);
         }
         _ => {}
     }
