@@ -38,6 +38,11 @@ impl Journal {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the number of steps that have begun.
+    pub(crate) fn count(&self) -> usize {
+        self.steps().count
+    }
+
     /// Records that a step begins.
     fn begin(&self, what: String) -> usize {
         let mut steps = self.steps();

@@ -14,11 +14,12 @@ use crate::factory::{AnyFactory, Factory};
 use crate::failure::Checked;
 use crate::journal::Journal;
 use crate::registry::{Clause, Contract, Offers};
-use crate::runtime::on_runtime;
+use crate::runtime::{on_runtime, while_it_moves};
 use crate::stage::{Settings, Stage};
 use crate::worker;
 
-/// Time per round after which a clause that has not ended counts as stuck. No clause measures time.
+/// Time per round after which a clause counts as stuck in which no step begins. One whose steps go on, which a busy
+/// machine makes slow, has three times as long. No clause measures time.
 const STUCK: Duration = Duration::from_millis(1500);
 /// Smallest such time, for few rounds: a list that asks a server for each session may be slow on a busy machine.
 const STUCK_AT_LEAST: Duration = Duration::from_secs(60);
@@ -114,10 +115,14 @@ fn run_one(factory: Arc<dyn AnyFactory>, clause: Clause, settings: Settings) -> 
     let journal = Journal::default();
     let noted = journal.clone();
     let stuck = STUCK.saturating_mul(u32::try_from(settings.rounds).unwrap_or(u32::MAX)).max(STUCK_AT_LEAST);
-    let result = on_runtime(stuck, async move {
-        let stage = Stage::new(factory, settings, noted).await?;
-        (clause.run)(&stage).await?;
-        stage.outcomes_hold().await
+    let result = on_runtime(stuck.saturating_mul(3), async move {
+        let moves = noted.clone();
+        let run = async move {
+            let stage = Stage::new(factory, settings, noted).await?;
+            (clause.run)(&stage).await?;
+            stage.outcomes_hold().await
+        };
+        while_it_moves(stuck, &moves, run).await
     });
     result.map_err(|failure| {
         let report = format!(
