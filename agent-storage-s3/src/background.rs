@@ -1,6 +1,6 @@
 //! Deletion of index keys that are not in force any more, later and in the background.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,8 +19,37 @@ const MOST: usize = 10_000;
 #[derive(Debug)]
 pub(crate) struct Background {
     bucket: Arc<Bucket>,
-    waiting: Arc<Mutex<VecDeque<(Instant, String)>>>,
+    waiting: Arc<Mutex<Waiting>>,
     task: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// The oldest are first.
+    queue: VecDeque<(Instant, Arc<str>)>,
+    /// Those in the queue: who meets a key often does not delete it often.
+    keys: HashSet<Arc<str>>,
+}
+
+impl Waiting {
+    fn push(&mut self, at: Instant, key: String) {
+        let key: Arc<str> = key.into();
+        if self.queue.len() < MOST && self.keys.insert(key.clone()) {
+            self.queue.push_back((at, key));
+        }
+    }
+
+    /// Takes some of the keys that are due.
+    fn take(&mut self) -> Vec<Arc<str>> {
+        let mut due = Vec::new();
+        while due.len() < AT_ONCE && self.queue.front().is_some_and(|(at, _)| *at <= Instant::now()) {
+            due.extend(self.queue.pop_front().map(|(_, key)| key));
+        }
+        for key in &due {
+            self.keys.remove(key);
+        }
+        due
+    }
 }
 
 fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -37,12 +66,8 @@ impl Background {
     pub(crate) fn delete(&self, keys: impl IntoIterator<Item = String>) {
         let at = Instant::now() + DELAY;
         let mut waiting = held(&self.waiting);
-        for key in keys {
-            if waiting.len() < MOST && !waiting.iter().any(|(_, other)| *other == key) {
-                waiting.push_back((at, key));
-            }
-        }
-        if waiting.is_empty() {
+        keys.into_iter().for_each(|key| waiting.push(at, key));
+        if waiting.queue.is_empty() {
             return;
         }
         drop(waiting);
@@ -56,7 +81,7 @@ impl Background {
 
     /// Forgets what waits.
     pub(crate) fn stop(&self) {
-        held(&self.waiting).clear();
+        *held(&self.waiting) = Waiting::default();
         if let Some(task) = held(&self.task).take() {
             task.abort();
         }
@@ -69,19 +94,12 @@ impl Drop for Background {
     }
 }
 
-async fn work(bucket: Arc<Bucket>, waiting: Arc<Mutex<VecDeque<(Instant, String)>>>) {
+async fn work(bucket: Arc<Bucket>, waiting: Arc<Mutex<Waiting>>) {
     loop {
-        // The oldest come first.
-        let Some(at) = held(&waiting).front().map(|(at, _)| *at) else { return };
+        let Some(at) = held(&waiting).queue.front().map(|(at, _)| *at) else { return };
         tokio::time::sleep_until(at).await;
-        let mut due = Vec::new();
-        {
-            let mut waiting = held(&waiting);
-            while due.len() < AT_ONCE && waiting.front().is_some_and(|(at, _)| *at <= Instant::now()) {
-                due.extend(waiting.pop_front().map(|(_, key)| key));
-            }
-        }
-        let delete = |key: String| {
+        let due = held(&waiting).take();
+        let delete = |key: Arc<str>| {
             let bucket = &bucket;
             async move {
                 if let Err(error) = bucket.delete(&key, bucket.deadline()).await {

@@ -1,6 +1,5 @@
 //! Clients of `object_store` for each kind of server, made from the options and the environment.
 
-use std::fmt;
 use std::sync::Arc;
 
 use agent_core::{Error, Result, async_trait};
@@ -249,11 +248,5 @@ impl HttpService for Observed {
             response.extensions_mut().insert(name);
         }
         Ok(response)
-    }
-}
-
-impl fmt::Display for Dialect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.scheme())
     }
 }

@@ -117,9 +117,10 @@ impl<'a> Attempts<'a> {
         let replayed = self.win(slot, &body).await?;
         match replayed {
             Some(_) => self.supersede(before.map_or_else(Vec::new, |before| before.head.keys.clone()), &keys),
-            // Whoever has the slot may name the same keys.
+            // Whoever has the slot may name the same keys. An emptied slot does not say.
             None => {
-                if let Some(known) = self.known.clone().filter(|known| known.head.slot >= slot) {
+                let says = |known: &Arc<Entry>| known.head.slot >= slot && known.head.kind != Kind::Stub;
+                if let Some(known) = self.known.clone().filter(says) {
                     let mine = keys.into_iter().filter(|key| key.slot == slot).collect();
                     self.supersede(mine, &known.head.keys);
                 }

@@ -75,10 +75,6 @@ impl IndexKey {
         };
         format!("{folder}{minute}{session}.{}", self.slot.name())
     }
-
-    pub(crate) fn is_work(&self) -> bool {
-        self.scope == WORK
-    }
 }
 
 /// Returns the session and the slot that the name of a key says.

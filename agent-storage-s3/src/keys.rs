@@ -70,7 +70,7 @@ pub(crate) struct Keys {
 
 /// Returns the folder of all tenants; ends with a slash.
 pub(crate) fn tenants(prefix: &str) -> String {
-    if prefix.is_empty() { "v3/".to_owned() } else { format!("{prefix}/v3/") }
+    if prefix.is_empty() { format!("v{FORMAT}/") } else { format!("{prefix}/v{FORMAT}/") }
 }
 
 /// Returns the folder of the tenants' generations; ends with a slash.

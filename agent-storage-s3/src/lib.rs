@@ -46,9 +46,10 @@
 //!
 //! # What it costs
 //!
-//! A commit is one request, regardless of the length of the session. Reading the last 50 events takes at most four
-//! requests, or two if the head is known. A page of a list is a
-//! request, and one or two for each session on it, at any number of sessions. `FORMAT.md` lists all costs.
+//! A commit is one request, regardless of the length of the session, and one more for each list in which the session
+//! gets another place: the first input after 15 minutes at rest is four. Reading the last 50 events takes at most four
+//! requests, or two if the head is known. A page of a list is a request, and one or two for each session on it, at any
+//! number of sessions. `FORMAT.md` lists all costs.
 //!
 //! # Runtime
 //!

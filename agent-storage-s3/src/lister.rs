@@ -170,8 +170,6 @@ impl Source {
             self.is_done = page.next.is_none();
             self.last_first = page.keys.first().cloned();
             self.after = page.keys.last().cloned().or(self.after.take());
-            // A page without keys, and with another one after it, cannot be continued from a key.
-            self.is_done |= page.keys.is_empty();
             let long_ago = slots.bucket.effects.now().plus_micros(-ORPHAN_MICROS);
             let all = page.keys.iter().zip(&page.modified);
             let old = all.filter(|(key, at)| is_of_creation(key) && **at < long_ago);

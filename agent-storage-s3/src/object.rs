@@ -293,12 +293,15 @@ impl Bucket {
         folders: bool,
         until: Instant,
     ) -> Result<Listed> {
-        let mut page = self.list_page(prefix, after, token, most, folders, until).await?;
-        // Servers may answer with nothing and a token, and Azure does if all that it found is `after` itself.
-        while page.keys.is_empty() && page.folders.is_empty() && page.next.is_some() {
-            page = self.list_page(prefix, after, page.next.as_deref(), most, folders, until).await?;
+        let mut token = token.map(str::to_owned);
+        loop {
+            let page = self.list_page(prefix, after, token.as_deref(), most, folders, until).await?;
+            // Servers may answer with nothing and a token, and Azure does if all that it found is `after` itself.
+            if !page.keys.is_empty() || !page.folders.is_empty() || page.next.is_none() {
+                return Ok(page);
+            }
+            token = page.next;
         }
-        Ok(page)
     }
 
     async fn list_page(

@@ -11,7 +11,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use crate::error::is_damage;
 use crate::generations::{Generations, StoredGeneration};
-use crate::keys::{self, Slot, last};
+use crate::keys::{self, Keys, Minute, Slot, last};
 use crate::object::{AT_ONCE, Bucket, Condition, Put};
 use crate::slot::{Entry, Head, Kind};
 use crate::slots::Slots;
@@ -107,6 +107,7 @@ async fn remove(bucket: &Bucket, tenant: &Tenant) -> Result<DeletedTenant> {
     let workspaces = remove_objects(bucket, &keys.workspaces(), is_workspace).await?;
     let bindings = remove_objects(bucket, &keys.bindings(), |_| true).await?;
     remove_objects(bucket, &keys.families(), |_| true).await?;
+    remove_work(bucket, keys).await?;
     Ok(DeletedTenant::new(workspaces, sessions, bindings))
 }
 
@@ -127,6 +128,24 @@ async fn remove_objects(bucket: &Bucket, prefix: &str, counts: impl Fn(&str) -> 
             return Ok(removed);
         }
     }
+}
+
+/// Deletes the keys of the generation's work, in force or not. No commit can bring one into force any more.
+async fn remove_work(bucket: &Bucket, keys: &Keys) -> Result<()> {
+    remove_objects(bucket, &keys.work(Minute::AT_ONCE), |_| true).await?;
+    // What is due later is among that of the other tenants.
+    let mut after = Some(keys.work_after_at_once());
+    while let Some(from) = after {
+        let page = bucket.list(&keys.all_work(), Some(&from), None, PAGE, false, bucket.deadline()).await?;
+        after = page.next.and(page.keys.last().cloned());
+        futures::stream::iter(page.keys.into_iter().filter(|key| keys.is_own_work(key)).map(Ok))
+            .try_for_each_concurrent(
+                AT_ONCE,
+                |key| async move { bucket.delete(&key, bucket.deadline()).await },
+            )
+            .await?;
+    }
+    Ok(())
 }
 
 /// Empties all sessions; returns the number of those that were not empty.
@@ -210,13 +229,7 @@ async fn take_next(slots: &Slots, id: SessionId) -> Result<Option<Slot>> {
         let Some(part) = bucket.get_range(&key, 0..HEADER_PART, until).await? else { continue };
         let next = match Entry::parse_head(&part.bytes, id, newest) {
             Ok(head) if head.kind == Kind::Void => return Ok((!head.removed).then_some(newest)),
-            Ok(head) => {
-                // The other keys of the index are in the folder of the tenant.
-                for key in head.keys.iter().filter(|key| key.is_work()) {
-                    bucket.delete(&key.name(&slots.keys, id), until).await?;
-                }
-                Slot(head.last.next().get())
-            }
+            Ok(head) => Slot(head.last.next().get()),
             // The next slot cannot be determined, so no commit can be planned on this one.
             Err(error) if is_damage(&error) => {
                 put(slots, id, &void(slots, id, newest)).await?;

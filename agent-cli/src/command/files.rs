@@ -96,11 +96,11 @@ pub(super) async fn save(
         }
         return Ok(());
     };
-    let bytes = file.save(sessions, &session, path, replace).await.map_err(|failure| match failure.kind {
-        "exists" if !replace => Failure {
-            text: failure.text.replace("name another file", "replace it with --replace, name another file"),
-            ..failure
-        },
+    let saved = file.save(sessions, &session, path, replace).await;
+    let bytes = saved.map_err(|failure| match failure.kind {
+        "exists" if !replace && path.symlink_metadata().is_ok_and(|meta| meta.is_file()) => {
+            Failure { text: format!("{}; --replace replaces it", failure.text), ..failure }
+        }
         _ => failure,
     })?;
     let text = format!("saved file {number} of session {id} as {} ({bytes} bytes)", path.display());

@@ -165,6 +165,8 @@ async fn saving_replaces_nothing_unasked() {
         let ran = site.typed(&[], &format!("/save {number} {}/{name}\n", folder.display()));
         assert!(ran.code == 1 && ran.err.contains("it exists already"), "{ran:?}");
     }
+    let taken = ["session", "save", &id, &number, "--output", "out/mine"];
+    site.fails(&taken, 4, "--replace replaces it");
     for name in ["out/link", "out/folder", "/dev/null"] {
         site.fails(&["session", "save", &id, &number, "--output", name, "--replace"], 4, "is not a file");
     }

@@ -35,15 +35,21 @@ fn hidden_session_cannot_be_main_or_be_deleted() {
     }
 }
 
+/// Says something, and exports the session; returns its id, its workspace and the file.
+fn exported(site: &Site) -> (String, String, String) {
+    let (main, workspace) = site.say("hello");
+    let file = site.path().join("session.json").to_str().unwrap().to_owned();
+    site.ok(&["session", "export", &main, "--output", &file]);
+    (main, workspace, file)
+}
+
 /// The import of a session whose workspace is not in the store succeeds with a warning and a remedy.
 #[test]
 fn import_without_its_workspace_is_reported() {
     for kind in KINDS {
         let (here, there) = (Site::new("files"), Site::new(kind));
-        let (main, workspace) = here.say("hello");
-        let file = here.path().join("session.json");
-        let name = file.to_str().unwrap();
-        here.ok(&["session", "export", &main, "--output", name]);
+        let (main, workspace, file) = exported(&here);
+        let name = &*file;
         let ran = there.run(&["session", "import", name]);
         assert_eq!((ran.code, ran.out.trim()), (0, main.as_str()), "{ran:?}");
         assert!(ran.err.contains(&workspace) && ran.err.contains("is not in this store"), "{ran:?}");
@@ -64,10 +70,8 @@ fn import_without_its_workspace_is_reported() {
 fn import_creates_the_workspace_on_request() {
     for kind in KINDS {
         let (here, there) = (Site::new("files"), Site::new(kind));
-        let (main, workspace) = here.say("hello");
-        let file = here.path().join("session.json");
-        let name = file.to_str().unwrap();
-        here.ok(&["session", "export", &main, "--output", name]);
+        let (main, workspace, file) = exported(&here);
+        let name = &*file;
         let ran = there.run(&["session", "import", name, "--create-workspace"]);
         assert_eq!((ran.code, ran.out.trim()), (0, main.as_str()), "{ran:?}");
         assert!(ran.err.contains(&format!("(workspace {workspace} was created)")), "{ran:?}");

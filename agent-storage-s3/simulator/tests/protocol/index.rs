@@ -10,7 +10,7 @@ use agent_core::model::Timer;
 use agent_core::session::NewSession;
 use agent_core::state::SessionState;
 use agent_core::store::SessionQuery;
-use agent_core::{SessionId, SessionStore, Timestamp, WorkspaceId};
+use agent_core::{Backend, SessionId, SessionStore, TenantId, Timestamp, WorkspaceId};
 use agent_storage_s3::S3Store;
 use bytes::Bytes;
 use s3_simulator::{Counts, FaultPlan, Quirks, SimulatedClock, Simulator};
@@ -260,6 +260,24 @@ async fn an_orphan_of_a_creation_is_collected() {
     assert_eq!(*store.commit(creation).await.unwrap_err().kind(), agent_core::ErrorKind::Deleted);
 }
 
+/// A tenant that is deleted leaves no key in the work of all tenants, also of those that were not in force any more.
+#[tokio::test(start_paused = true)]
+async fn deleted_tenant_leaves_no_keys() {
+    let world = World::new(None);
+    let (store, other) = (world.open().await, world.open().await.for_tenant(&"other".parse().unwrap()));
+    for store in [&store, &other] {
+        let id = world.create(store).await;
+        let timer = NewEvent::timer_scheduled(Timer::new("t", START.plus_micros(500 * 60_000_000)));
+        world.change(store, id, |commit| commit.with_event(timer)).await;
+        world.change(store, id, |commit| commit.with_event(NewEvent::user_message("hello"))).await;
+    }
+    let all = world.keys();
+    let of_other = |key: &String| key.contains("/other/");
+    assert!(all.iter().filter(|key| key.contains("/work/") && !of_other(key)).count() >= 2, "{all:#?}");
+    store.delete_tenant(&TenantId::default()).await.unwrap();
+    assert_eq!(world.keys(), all.into_iter().filter(of_other).collect::<Vec<_>>());
+}
+
 async fn cost_of_a_page(sessions: usize) -> Counts {
     let world = World::new(None);
     let store = world.open().await;
@@ -294,7 +312,7 @@ async fn a_page_costs_the_same_at_any_size() {
 
 /// The same for many more sessions.
 #[tokio::test(start_paused = true)]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes: .ci/full"]
 async fn a_page_of_100000_costs_the_same() {
     let counts = cost_of_a_page(100_000).await;
     assert!(counts.list <= 60 && counts.get <= 60 && counts.put == 0, "{counts}");
