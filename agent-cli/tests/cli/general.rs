@@ -43,15 +43,8 @@ fn copy_is_repeatable_and_names_differences() {
     here.fails(&["copy", &from, &to], 5, "1 object not copied");
 
     for (args, says) in [
-        (
-            ["copy", "tape:x", to.as_str()],
-            match cfg!(feature = "s3") {
-                true => {
-                    "unknown kind of store \"tape\"; supported: files:PATH, memory:, s3://BUCKET/PREFIX, sqlite:PATH"
-                }
-                false => "unknown kind of store \"tape\"; supported: files:PATH, memory:, sqlite:PATH",
-            },
-        ),
+        // Which kinds there are depends on the features of the whole build.
+        (["copy", "tape:x", to.as_str()], "unknown kind of store \"tape\"; supported: "),
         (["copy", "sqlite:x?fast=1", &to], "busy_timeout_ms"),
         (["copy", "s3://bucket?regoin=x", &to], if cfg!(feature = "s3") { "region" } else { "without S3" }),
         (["copy", "nothing", &to], "begins with its kind"),
