@@ -204,6 +204,7 @@ impl Keys {
         format!("{}bindings/", self.root)
     }
 
+    /// Returns the key of a device's binding. Its last part is the hash of the device's id.
     pub(crate) fn binding(&self, device: &DeviceId) -> String {
         let mut key = self.bindings();
         for byte in Sha256::digest(device.as_str().as_bytes()) {
@@ -211,5 +212,15 @@ impl Keys {
             let _ = write!(key, "{byte:02x}");
         }
         key
+    }
+
+    /// Returns the folder of the index of the devices of all workspaces; ends with a slash.
+    pub(crate) fn all_bound(&self) -> String {
+        self.index("bound")
+    }
+
+    /// Returns the folder of the index of a workspace's devices; ends with a slash.
+    pub(crate) fn bound(&self, workspace: WorkspaceId) -> String {
+        format!("{}{workspace}/", self.all_bound())
     }
 }

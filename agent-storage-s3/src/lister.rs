@@ -23,7 +23,7 @@ const KEYS: usize = 1000;
 /// still be created is decided by its slot.
 pub(crate) const ORPHAN_MICROS: i64 = 7 * 24 * 3600 * 1_000_000;
 /// Limit on the superseded keys that one list deletes.
-const DELETED_MAX: usize = 100;
+pub(crate) const DELETED_MAX: usize = 100;
 
 /// Returns a page of sessions by recency, or by the time at which they are due.
 pub(crate) async fn list(slots: &Slots, query: &SessionQuery) -> Result<Page<SessionSummary>> {

@@ -33,6 +33,22 @@ pub(crate) trait Content: Sized {
     fn read(lines: &[Line]) -> Result<Self, &'static str>;
 }
 
+/// Object as it was read.
+#[derive(Debug)]
+pub(crate) struct Loaded<C> {
+    pub(crate) content: C,
+    /// Number of times that the object was written.
+    pub(crate) writes: u64,
+}
+
+/// Answer of a replacement, and the keys of the index that it left behind.
+#[derive(Debug)]
+pub(crate) struct Replaced<T> {
+    pub(crate) answer: T,
+    /// Keys that are not in force, and never will be.
+    pub(crate) superseded: Vec<String>,
+}
+
 /// Writes contents that are a single record.
 pub(crate) fn write_record<C: Serialize>(content: &C, out: &mut Vec<u8>) {
     // Text and numbers always have a JSON form; an empty line would be found as damage.
@@ -77,7 +93,17 @@ struct Current<C> {
 impl Bucket {
     /// Returns the contents of an object, if it exists.
     pub(crate) async fn load<C: Content>(&self, key: &str, until: Instant) -> Result<Option<C>> {
-        Ok(self.current(key, until).await?.map(|current| current.content))
+        Ok(self.load_counted(key, until).await?.map(|loaded| loaded.content))
+    }
+
+    /// Returns the contents of an object, if it exists, and how often it was written.
+    pub(crate) async fn load_counted<C: Content>(
+        &self,
+        key: &str,
+        until: Instant,
+    ) -> Result<Option<Loaded<C>>> {
+        let current = self.current(key, until).await?;
+        Ok(current.map(|current| Loaded { content: current.content, writes: current.header.writes }))
     }
 
     async fn current<C: Content>(&self, key: &str, until: Instant) -> Result<Option<Current<C>>> {
@@ -89,16 +115,16 @@ impl Bucket {
     pub(crate) async fn load_each<C: Content, T>(
         &self,
         keys: Vec<String>,
-        pick: impl Fn(C) -> Option<T>,
+        mut pick: impl FnMut(&str, Loaded<C>) -> Option<T>,
         name: impl Fn(&str) -> String,
     ) -> Result<(Vec<T>, Vec<Damaged>)> {
         let mut found = futures::stream::iter(keys)
-            .map(|key| async move { (self.load::<C>(&key, self.deadline()).await, key) })
+            .map(|key| async move { (self.load_counted::<C>(&key, self.deadline()).await, key) })
             .buffer_unordered(AT_ONCE);
         let (mut picked, mut damaged) = (Vec::new(), Vec::new());
         while let Some((loaded, key)) = found.next().await {
             match loaded {
-                Ok(content) => picked.extend(content.and_then(&pick)),
+                Ok(loaded) => picked.extend(loaded.and_then(|loaded| pick(&key, loaded))),
                 Err(error) if is_damage(&error) => damaged.push(Damaged::new(name(&key), error.to_string())),
                 Err(error) => return Err(error),
             }
@@ -116,15 +142,36 @@ impl Bucket {
         &self,
         key: &str,
         until: Instant,
-        mut decide: impl FnMut(Option<&C>) -> Result<Decision<C, T>>,
+        decide: impl FnMut(Option<&C>) -> Result<Decision<C, T>>,
     ) -> Result<T> {
+        let replaced = self.replace_indexed(key, until, decide, |_, _| None).await?;
+        Ok(replaced.answer)
+    }
+
+    /// Like [`replace`](Self::replace), for an object that is in an index: `index` names the key of given contents that
+    /// are written for the given time. The key is put before the contents are, so that it is never missing.
+    pub(crate) async fn replace_indexed<C: Content, T>(
+        &self,
+        key: &str,
+        until: Instant,
+        mut decide: impl FnMut(Option<&C>) -> Result<Decision<C, T>>,
+        index: impl Fn(&C, u64) -> Option<String>,
+    ) -> Result<Replaced<T>> {
+        let in_force = |now: &Current<C>| index(&now.content, now.header.writes);
         let mut now = self.current::<C>(key, until).await?;
+        // Keys that were in force or put in this call, each with the number of its write.
+        let mut names = Vec::new();
         // Number of times that other writers were faster, and whether `now` was read since.
         let (mut lost, mut rested) = (0, true);
         loop {
+            let writes = now.as_ref().map_or(0, |now| now.header.writes);
+            let current = now.as_ref().and_then(in_force);
+            names.extend(current.clone().map(|name| (name, writes)));
             let (content, answer) = match decide(now.as_ref().map(|now| &now.content))? {
                 Decision::Write(content, answer) => (content, answer),
-                Decision::Leave(answer) => return Ok(answer),
+                Decision::Leave(answer) => {
+                    return Ok(Replaced { answer, superseded: superseded(names, writes, current) });
+                }
             };
             // A refusal, or an answer without a write, does not wait; nor does the second attempt.
             if lost > 1 && !rested {
@@ -137,22 +184,31 @@ impl Bucket {
                 continue;
             }
             let write = self.write_id();
+            let count = writes.saturating_add(1);
             let header = Header {
                 format: FORMAT,
                 kind: C::KIND.to_owned(),
                 name: last(key).to_owned(),
-                writes: now.as_ref().map_or(0, |now| now.header.writes).saturating_add(1),
+                writes: count,
                 recent: now.as_ref().map_or_else(Vec::new, |now| now.header.recent.clone()),
                 lines: 0,
             };
-            let count = header.writes;
+            let new = index(&content, count);
+            if let Some(name) = &new {
+                let put = self.put(name, &Bytes::new(), &Condition::Any, until).await;
+                // The contents were not sent. A key that is left is not in force.
+                put.map_err(|error| error.with_outcome(WriteOutcome::NotApplied))?;
+                names.push((name.clone(), count));
+            }
             let body = encode(header, &write, &content);
             let condition = match &now {
                 None => Condition::Absent,
                 Some(now) => Condition::Is(now.tag.clone()),
             };
             let (there, doubt) = match self.put(key, &body, &condition, until).await? {
-                Put::Stored(_) => return Ok(answer),
+                Put::Stored(_) => {
+                    return Ok(Replaced { answer, superseded: superseded(names, count, new) });
+                }
                 Put::Refused { now, doubt } => (now, doubt),
             };
             let outcome = if doubt { WriteOutcome::Unknown } else { WriteOutcome::NotApplied };
@@ -160,7 +216,8 @@ impl Bucket {
             now = there.map_err(|error| error.with_outcome(outcome))?;
             if let Some(now) = &now {
                 if now.header.recent.contains(&write) {
-                    return Ok(answer);
+                    let superseded = superseded(names, now.header.writes, in_force(now));
+                    return Ok(Replaced { answer, superseded });
                 }
                 let since = now.header.writes.saturating_sub(count);
                 if doubt && since >= REMEMBERED as u64 {
@@ -178,6 +235,15 @@ impl Bucket {
     fn write_id(&self) -> String {
         format!("{:016x}{:016x}", self.effects.random_u64(), self.effects.random_u64())
     }
+}
+
+/// Returns those of `names` that can be in force never again, if the object was written `writes` times and `in_force` is
+/// its key. A key of a later write is not among them.
+fn superseded(mut names: Vec<(String, u64)>, writes: u64, in_force: Option<String>) -> Vec<String> {
+    names.retain(|(name, count)| *count <= writes && Some(name) != in_force.as_ref());
+    names.sort();
+    names.dedup();
+    names.into_iter().map(|(name, _)| name).collect()
 }
 
 fn encode<C: Content>(mut header: Header, write: &str, content: &C) -> Bytes {

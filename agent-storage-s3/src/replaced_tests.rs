@@ -21,7 +21,7 @@ fn objects() -> [(&'static str, &'static str, Bytes); 4] {
     let record = Workspace::new(id, "Küche", effects.new_session_id(), effects.now()).with_provider("claude");
     let live = StoredWorkspace(Some((record, Some("provider = \"gemini\"\n".to_owned()))));
     let write = "0123456789abcdef0123456789abcdef";
-    let binding = |workspace| StoredBinding { device: "laptop \"2\"".parse().unwrap(), workspace };
+    let binding = |workspace| StoredBinding { device: Some("laptop \"2\"".parse().unwrap()), workspace };
     let hash = "84a1";
     [
         ("workspace", "default", encode(header("workspace", "default", 20), write, &live)),

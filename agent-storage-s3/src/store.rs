@@ -338,15 +338,25 @@ impl SessionStore for S3Store {
     }
 
     /// Puts the keys of the index that are missing, and removes those that are not in force. Reads the newest commit of
-    /// each session.
+    /// each session, and each device.
     async fn rebuild(&self) -> Result<Rebuilt> {
         let span = info_span!("store.rebuild", store = "s3", outcome = Empty);
-        self.on(span, always, |tenant| async move { rebuild::rebuild(&tenant.slots).await }).await
+        let work = |tenant: Arc<Tenant>| async move {
+            let mut rebuilt = rebuild::rebuild(&tenant.slots).await?;
+            rebuilt.damaged.extend(tenant.bindings.rebuild().await?);
+            Ok(rebuilt)
+        };
+        self.on(span, always, work).await
     }
 
     async fn check(&self) -> Result<Vec<Damaged>> {
         let span = info_span!("store.check", store = "s3", outcome = Empty);
-        self.on(span, always, |tenant| async move { rebuild::check(&tenant.slots).await }).await
+        let work = |tenant: Arc<Tenant>| async move {
+            let mut faults = rebuild::check(&tenant.slots).await?;
+            faults.extend(tenant.bindings.check().await?);
+            Ok(faults)
+        };
+        self.on(span, always, work).await
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -464,7 +474,7 @@ impl BindingStore for S3Store {
         let relies = |done: &Result<(WorkspaceId, bool)>| {
             is_absence(done) || matches!(done, Ok((_, is_new)) if *is_new)
         };
-        let take_back = |tenant: Arc<Tenant>| async move { tenant.bindings.remove(device).await };
+        let take_back = |tenant: Arc<Tenant>| async move { tenant.bindings.remove(device, to).await };
         self.create(span, relies, work, take_back).await.map(|(bound, _)| bound)
     }
 

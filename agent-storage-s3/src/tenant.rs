@@ -22,7 +22,7 @@ impl Tenant {
         Self {
             slots: Slots::new(bucket.clone(), keys.clone(), background.clone()),
             workspaces: Workspaces::new(bucket.clone(), keys.clone()),
-            bindings: Bindings::new(bucket.clone(), keys.clone()),
+            bindings: Bindings::new(bucket.clone(), keys.clone(), background.clone()),
         }
     }
 }

@@ -11,7 +11,7 @@ use agent_core::{Error, ErrorKind, Result, Revision, Timestamp, WorkspaceId};
 use crate::keys::{Keys, last};
 use crate::line::{Line, Tag, push};
 use crate::object::Bucket;
-use crate::replaced::{Content, Decision};
+use crate::replaced::{Content, Decision, Loaded};
 
 /// Workspace as it is stored; `None` if it was deleted.
 #[derive(Clone, Debug)]
@@ -154,7 +154,7 @@ impl Workspaces {
         let mut keys = self.bucket.list_all(&self.keys.workspaces(), false, self.bucket.deadline()).await?;
         // An object that belongs to no workspace was put there by another program.
         keys.retain(|key| last(key).parse::<WorkspaceId>().is_ok());
-        let live = |stored: StoredWorkspace| stored.0.map(|(record, _)| record);
+        let live = |_: &str, stored: Loaded<StoredWorkspace>| stored.content.0.map(|(record, _)| record);
         let name = |key: &str| format!("workspace {}", last(key));
         let (records, damaged) = self.bucket.load_each(keys, live, name).await?;
         Ok(query.page(records)?.with_damaged(damaged))

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use agent_core::clock::Effects;
 use agent_core::commit::Precondition;
-use agent_core::{BindingStore, DeviceId, ErrorKind, Timestamp, WorkspaceId, WriteOutcome};
+use agent_core::store::BindingQuery;
+use agent_core::{BindingStore, DeviceId, ErrorKind, SessionStore, Timestamp, WorkspaceId, WriteOutcome};
 use agent_storage_s3::S3Store;
-use s3_simulator::{Fault, Op, Simulator};
+use s3_simulator::{Fault, FaultPlan, Op, Quirks, SimulatedClock, Simulator};
 
 use crate::backend::config;
 
@@ -134,4 +135,149 @@ async fn partial_unbind_is_finished_by_a_retry() {
         assert_eq!(b.resolve(&other).await.unwrap(), Some(elsewhere), "seed {seed}");
     }
     assert!(halves > 0, "none failed in the middle");
+}
+
+/// Keys of the index of devices, without the folder.
+fn bound_keys(simulator: &Simulator) -> Vec<String> {
+    let keys = simulator.keys().into_iter();
+    keys.filter_map(|key| key.split_once("/idx/bound/").map(|(_, rest)| rest.to_owned())).collect()
+}
+
+/// Devices that a list of a workspace shows.
+async fn bound_to(store: &S3Store, workspace: WorkspaceId) -> Vec<DeviceId> {
+    let page = BindingStore::list(store, BindingQuery::new().with_workspace(workspace)).await.unwrap();
+    assert_eq!(page.damaged, []);
+    page.items.into_iter().map(|binding| binding.device).collect()
+}
+
+/// The simulated server's clock starts at this time.
+const START: Timestamp = Timestamp::from_micros(20_500 * 86_400_000_000);
+
+async fn open(simulator: &Simulator, seed: u64) -> S3Store {
+    let clock = std::sync::Arc::new(SimulatedClock::new(START));
+    let effects = Effects::seeded(seed, START).with_clock(clock);
+    config(simulator, "handle").with_effects(effects).open().await.unwrap()
+}
+
+/// However a change of a binding is cut off, the lists of both workspaces say what `resolve` says, and a rebuild leaves no
+/// key but that in force.
+#[tokio::test(start_paused = true)]
+async fn lists_of_devices_agree_with_resolves_after_any_cut() {
+    let effects = Effects::seeded(7, START);
+    let [one, two] = [(); 2].map(|()| effects.new_workspace_id());
+    let device: DeviceId = "laptop".parse().unwrap();
+    let (mut made, mut cut, mut pending) = (0, 0, 0);
+    for is_first in [true, false] {
+        for requests in 0..8 {
+            let simulator = Simulator::new(requests as u64);
+            let store = open(&simulator, 1).await;
+            if !is_first {
+                store.bind(&device, one, Precondition::MustNotExist).await.unwrap();
+            }
+            simulator.set_plan(FaultPlan::healthy());
+            let before = simulator.requests();
+            let stop = async {
+                while simulator.requests() < before + requests {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::select! {
+                biased;
+                () = stop => cut += 1,
+                done = store.bind(&device, two, Precondition::None) => drop(done.unwrap()),
+            }
+            simulator.set_plan(FaultPlan::quiet());
+            tokio::time::sleep(Duration::from_secs(700)).await;
+            let fresh = open(&simulator, 2).await;
+            let bound = fresh.resolve(&device).await.unwrap();
+            made += usize::from(bound == Some(two));
+            for workspace in [one, two] {
+                let expected = if bound == Some(workspace) { vec![device.clone()] } else { Vec::new() };
+                assert_eq!(bound_to(&fresh, workspace).await, expected, "{requests}");
+            }
+            assert_eq!(fresh.check().await.unwrap(), []);
+            pending += usize::from(bound_keys(&simulator).len() > usize::from(bound.is_some()));
+            tokio::time::sleep(Duration::from_secs(8 * 24 * 3600)).await;
+            fresh.rebuild().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(200)).await;
+            assert_eq!(bound_keys(&simulator).len(), usize::from(bound.is_some()), "{requests}");
+            assert_eq!(fresh.resolve(&device).await.unwrap(), bound);
+            assert_eq!(fresh.check().await.unwrap(), []);
+            // The device can be bound as before.
+            fresh.bind(&device, one, Precondition::None).await.unwrap();
+            assert_eq!(bound_to(&fresh, one).await, [device.clone()]);
+        }
+    }
+    assert!(made > 3 && cut > 3 && pending > 1, "{made} {cut} {pending}");
+}
+
+/// A lost key hides a device from the list of its workspace until a rebuild puts it again; `check` names it.
+#[tokio::test(start_paused = true)]
+async fn lost_keys_of_devices_are_put_again() {
+    let simulator = Simulator::new(3);
+    let store = open(&simulator, 1).await;
+    let workspace = Effects::seeded(7, START).new_workspace_id();
+    let devices = ["laptop", "phone"].map(|device| device.parse::<DeviceId>().unwrap());
+    for device in &devices {
+        store.bind(device, workspace, Precondition::MustNotExist).await.unwrap();
+    }
+    let keys = simulator.keys().into_iter().filter(|key| key.contains("/idx/bound/"));
+    simulator.remove_object(&keys.last().unwrap());
+    assert_eq!(bound_to(&store, workspace).await.len(), 1);
+    let [fault] = &store.check().await.unwrap()[..] else { panic!("one fault") };
+    assert!(fault.to_string().contains("run `rebuild`"), "{fault}");
+    store.rebuild().await.unwrap();
+    assert_eq!(bound_to(&store, workspace).await.len(), 2);
+    assert_eq!(store.check().await.unwrap(), []);
+}
+
+/// Keys of a device that moves are deleted later, and lists show it once meanwhile, also where a page of the server holds few
+/// keys.
+#[tokio::test(start_paused = true)]
+async fn superseded_keys_of_devices_are_deleted() {
+    let simulator = Simulator::new(3).with_quirks(Quirks { page_limit: Some(1), ..Quirks::default() });
+    let store = open(&simulator, 1).await;
+    let effects = Effects::seeded(7, START);
+    let [one, two] = [(); 2].map(|()| effects.new_workspace_id());
+    let device: DeviceId = "laptop".parse().unwrap();
+    for to in [one, two, one, two, one] {
+        store.bind(&device, to, Precondition::None).await.unwrap();
+    }
+    assert_eq!(bound_keys(&simulator).len(), 5);
+    assert_eq!(bound_to(&store, one).await, [device.clone()]);
+    assert_eq!(bound_to(&store, two).await, []);
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    assert_eq!(bound_keys(&simulator).len(), 1);
+    assert_eq!(store.unbind_workspace(two).await.unwrap(), 0);
+    assert_eq!(store.unbind_workspace(one).await.unwrap(), 1);
+    assert_eq!(bound_to(&store, one).await, []);
+}
+
+/// Two stores bind one device to different workspaces at once: each list says what `resolve` says, and only the key in force
+/// is left.
+#[tokio::test(start_paused = true)]
+async fn racing_binds_leave_one_key() {
+    for seed in 0..40 {
+        let simulator = Simulator::new(seed);
+        let (a, b) = (open(&simulator, 1).await, open(&simulator, 2).await);
+        let effects = Effects::seeded(7, START);
+        let [one, two] = [(); 2].map(|()| effects.new_workspace_id());
+        let device: DeviceId = "laptop".parse().unwrap();
+        simulator.set_plan(FaultPlan::healthy());
+        let bind = async |store: &S3Store, to| {
+            for _ in 0..3 {
+                store.bind(&device, to, Precondition::None).await.unwrap();
+            }
+        };
+        tokio::join!(bind(&a, one), bind(&b, two));
+        simulator.set_plan(FaultPlan::quiet());
+        let bound = a.resolve(&device).await.unwrap().unwrap();
+        let other = if bound == one { two } else { one };
+        assert_eq!(bound_to(&b, bound).await, [device.clone()], "seed {seed}");
+        assert_eq!(bound_to(&b, other).await, [], "seed {seed}");
+        assert_eq!(a.check().await.unwrap(), [], "seed {seed}");
+        tokio::time::sleep(Duration::from_secs(200)).await;
+        assert_eq!(bound_keys(&simulator).len(), 1, "seed {seed}");
+        assert_eq!(a.check().await.unwrap(), [], "seed {seed}");
+    }
 }

@@ -378,16 +378,27 @@ async fn workspaces_and_devices(counted: &mut Counted) {
     let (_, counts) = shop.cost(store.resolve(&"unknown".parse().unwrap())).await;
     counted.note("resolve a device that is not bound", &[], counts);
     let (_, counts) = shop.cost(store.unbind(&devices[1])).await;
-    counted.note("bind or unbind a device", &[], counts);
+    counted.note("unbind a device", &[], counts);
+    let (_, counts) = shop.cost(store.bind(&devices[1], ids[1], Precondition::MustNotExist)).await;
+    counted.note("bind a device again, or to another workspace", &[], counts);
+    let (_, counts) = shop.cost(store.bind(&devices[1], ids[2], Precondition::MustExist)).await;
+    counted.note("bind a device again, or to another workspace", &[], counts);
+    store.unbind(&devices[1]).await.unwrap();
     // One that was unbound keeps its object.
     let five = [("devices", 5), ("device", 5)];
     let (page, counts) = shop.cost(BindingStore::list(&store, BindingQuery::new())).await;
     assert_eq!(page.items.len(), 4);
     counted.note("list bindings", &five, counts);
+    // Past the time at which superseded keys are deleted.
+    tokio::time::sleep(std::time::Duration::from_secs(200)).await;
+    let three = [("devices of the workspace", 3), ("device of the workspace", 3)];
+    let query = BindingQuery::new().with_workspace(ids[1]);
+    let (page, counts) = shop.cost(BindingStore::list(&store, query)).await;
+    assert_eq!(page.items.len(), 3);
+    counted.note("list the bindings of a workspace", &three, counts);
     let (unbound, counts) = shop.cost(store.unbind_workspace(ids[1])).await;
     assert_eq!(unbound, 3);
-    let of = [five[0], five[1], ("device of the workspace", 3)];
-    counted.note("unbind a workspace", &of, counts);
+    counted.note("unbind a workspace", &three, counts);
 }
 
 /// The deletion of a tenant.
