@@ -159,18 +159,18 @@ impl Bucket {
     ) -> Result<Replaced<T>> {
         let in_force = |now: &Current<C>| index(&now.content, now.header.writes);
         let mut now = self.current::<C>(key, until).await?;
-        // Keys that were in force or put in this call, each with the number of its write.
+        // Keys that were in force or put in this call. Whether or not they came into force, the object was written as often.
         let mut names = Vec::new();
         // Number of times that other writers were faster, and whether `now` was read since.
         let (mut lost, mut rested) = (0, true);
         loop {
             let writes = now.as_ref().map_or(0, |now| now.header.writes);
             let current = now.as_ref().and_then(in_force);
-            names.extend(current.clone().map(|name| (name, writes)));
+            names.extend(current.clone());
             let (content, answer) = match decide(now.as_ref().map(|now| &now.content))? {
                 Decision::Write(content, answer) => (content, answer),
                 Decision::Leave(answer) => {
-                    return Ok(Replaced { answer, superseded: superseded(names, writes, current) });
+                    return Ok(Replaced { answer, superseded: superseded(names, current.as_ref()) });
                 }
             };
             // A refusal, or an answer without a write, does not wait; nor does the second attempt.
@@ -198,7 +198,7 @@ impl Bucket {
                 let put = self.put(name, &Bytes::new(), &Condition::Any, until).await;
                 // The contents were not sent. A key that is left is not in force.
                 put.map_err(|error| error.with_outcome(WriteOutcome::NotApplied))?;
-                names.push((name.clone(), count));
+                names.push(name.clone());
             }
             let body = encode(header, &write, &content);
             let condition = match &now {
@@ -207,7 +207,7 @@ impl Bucket {
             };
             let (there, doubt) = match self.put(key, &body, &condition, until).await? {
                 Put::Stored(_) => {
-                    return Ok(Replaced { answer, superseded: superseded(names, count, new) });
+                    return Ok(Replaced { answer, superseded: superseded(names, new.as_ref()) });
                 }
                 Put::Refused { now, doubt } => (now, doubt),
             };
@@ -216,7 +216,7 @@ impl Bucket {
             now = there.map_err(|error| error.with_outcome(outcome))?;
             if let Some(now) = &now {
                 if now.header.recent.contains(&write) {
-                    let superseded = superseded(names, now.header.writes, in_force(now));
+                    let superseded = superseded(names, in_force(now).as_ref());
                     return Ok(Replaced { answer, superseded });
                 }
                 let since = now.header.writes.saturating_sub(count);
@@ -237,13 +237,12 @@ impl Bucket {
     }
 }
 
-/// Returns those of `names` that can be in force never again, if the object was written `writes` times and `in_force` is
-/// its key. A key of a later write is not among them.
-fn superseded(mut names: Vec<(String, u64)>, writes: u64, in_force: Option<String>) -> Vec<String> {
-    names.retain(|(name, count)| *count <= writes && Some(name) != in_force.as_ref());
+/// Returns those of `names` that are not in force.
+fn superseded(mut names: Vec<String>, in_force: Option<&String>) -> Vec<String> {
+    names.retain(|name| Some(name) != in_force);
     names.sort();
     names.dedup();
-    names.into_iter().map(|(name, _)| name).collect()
+    names
 }
 
 fn encode<C: Content>(mut header: Header, write: &str, content: &C) -> Bytes {

@@ -281,3 +281,37 @@ async fn racing_binds_leave_one_key() {
         assert_eq!(a.check().await.unwrap(), [], "seed {seed}");
     }
 }
+
+/// The key of a write that is still on its way stays, however often the list of its workspace is read meanwhile.
+#[tokio::test(start_paused = true)]
+async fn late_write_finds_its_key() {
+    let mut landed = 0;
+    for seed in 0..20 {
+        let simulator = Simulator::new(seed);
+        let (a, b) =
+            (config(&simulator, "a").open().await.unwrap(), config(&simulator, "b").open().await.unwrap());
+        let effects = Effects::seeded(7, START);
+        let [one, two] = [(); 2].map(|()| effects.new_workspace_id());
+        let device: DeviceId = "laptop".parse().unwrap();
+        a.bind(&device, one, Precondition::MustNotExist).await.unwrap();
+        simulator.next(Op::Update, Fault::Late);
+        let binding = async {
+            let _ = a.bind(&device, two, Precondition::None).await;
+        };
+        let killed = async {
+            while simulator.entries().iter().all(|entry| entry.fault.is_none()) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! { () = binding => {}, () = killed => {} }
+        for _ in 0..200 {
+            let bound = b.resolve(&device).await.unwrap();
+            let expected = if bound == Some(two) { vec![device.clone()] } else { Vec::new() };
+            assert_eq!(bound_to(&b, two).await, expected, "seed {seed}");
+            tokio::time::sleep(Duration::from_secs(4)).await;
+        }
+        landed += usize::from(b.resolve(&device).await.unwrap() == Some(two));
+        assert_eq!(b.check().await.unwrap(), [], "seed {seed}");
+    }
+    assert!(landed > 3, "{landed}");
+}
