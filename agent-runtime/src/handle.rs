@@ -460,10 +460,16 @@ impl Conversation {
         apart(self.id(), async move { begin(&handle, cause).await }).await
     }
 
-    /// Records that the workspace is in use; a failure to record it is only logged.
+    /// Records that the workspace is in use, unless this process has done so within the time by which lists may lag. A
+    /// failure to record it is only logged.
     async fn touch(&self) {
-        let workspace = self.record().workspace;
-        if let Err(error) = self.runtime().workspaces.touch(workspace).await {
+        let (runtime, workspace) = (self.runtime(), self.record().workspace);
+        let lag = runtime.storage.sessions.capabilities().recency;
+        if !runtime.touches.begin(workspace, runtime.effects().now(), lag) {
+            return;
+        }
+        if let Err(error) = runtime.workspaces.touch(workspace).await {
+            runtime.touches.failed(workspace);
             debug!(%workspace, %error, "the access could not be recorded");
         }
     }

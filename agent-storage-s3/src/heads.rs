@@ -9,12 +9,15 @@ use agent_core::SessionId;
 use crate::keys::Slot;
 use crate::slot::Entry;
 
-/// Limit on the bytes of objects that are cached.
+/// Limit on the bytes of heads that are cached.
 const MOST: usize = 32 << 20;
+/// Limit on the bytes of earlier objects that are cached.
+const WINDOWS_MOST: usize = 16 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct Heads {
     kept: Mutex<CachedHeads>,
+    windows: Mutex<Windows>,
     /// Counter of recorded heads; callers that wait for a head check again when it changes.
     noted: tokio::sync::watch::Sender<u64>,
 }
@@ -29,6 +32,14 @@ struct Known {
 #[derive(Debug, Default)]
 struct CachedHeads {
     heads: HashMap<SessionId, (u64, Known)>,
+    bytes: usize,
+    clock: u64,
+}
+
+/// Earlier objects of sessions that closed a window, each with the time of its last use.
+#[derive(Debug, Default)]
+struct Windows {
+    kept: HashMap<(SessionId, Slot), (u64, Arc<Entry>)>,
     bytes: usize,
     clock: u64,
 }
@@ -90,6 +101,35 @@ impl Heads {
         }
     }
 
+    /// Returns an earlier object of a session that closed a window.
+    pub(crate) fn window(&self, session: SessionId, slot: Slot) -> Option<Arc<Entry>> {
+        let base = self.base(session, slot);
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        windows.clock += 1;
+        let clock = windows.clock;
+        let kept = windows.kept.get_mut(&(session, slot)).map(|(used, entry)| {
+            *used = clock;
+            entry.clone()
+        });
+        base.or(kept)
+    }
+
+    /// Keeps an object that closed a window. The object in a slot is never changed, but for a purge, which whoever reads
+    /// finds by the head.
+    pub(crate) fn keep_window(&self, session: SessionId, entry: &Arc<Entry>) {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        windows.clock += 1;
+        let clock = windows.clock;
+        if windows.kept.insert((session, entry.head.slot), (clock, entry.clone())).is_none() {
+            windows.bytes += size(entry);
+        }
+        while windows.bytes > WINDOWS_MOST && windows.kept.len() > 1 {
+            let oldest = windows.kept.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| *key);
+            let Some((_, gone)) = oldest.and_then(|key| windows.kept.remove(&key)) else { break };
+            windows.bytes = windows.bytes.saturating_sub(size(&gone));
+        }
+    }
+
     pub(crate) fn watch(&self) -> tokio::sync::watch::Receiver<u64> {
         self.noted.subscribe()
     }
@@ -97,6 +137,10 @@ impl Heads {
 
 /// Returns the memory that a head takes, in bytes: its objects, and their decoded records.
 fn cost(known: &Known) -> usize {
-    let entry = |entry: &Entry| entry.size + 4096;
-    entry(&known.head) + known.base.as_deref().map_or(0, entry)
+    size(&known.head) + known.base.as_deref().map_or(0, size)
+}
+
+/// Returns the memory that an object takes, in bytes.
+fn size(entry: &Entry) -> usize {
+    entry.size + 4096
 }

@@ -51,9 +51,14 @@ fn before(seq: Seq) -> Seq {
 /// Returns a page of the session's own events.
 pub(crate) async fn read(slots: &Slots, id: SessionId, read: &ReadEvents) -> Result<EventPage> {
     let until = slots.bucket.deadline();
-    let mut head = slots.existing(id, until).await?;
+    let is_known = |head: &Arc<Entry>| read.known_head > Seq::ZERO && head.last() >= read.known_head;
+    let mut head = match slots.heads.get(id).filter(is_known) {
+        Some(head) => head,
+        None => slots.existing(id, until).await?,
+    };
     loop {
-        let page = Reader { slots, id, head: &head, until }.page(read).await;
+        let reader = Reader { slots, id, head: &head, keeps: read.known_head > Seq::ZERO, until };
+        let page = reader.page(read).await;
         let damaged = match &page {
             Ok(page) => !page.damaged.is_empty(),
             Err(error) => *error.kind() == ErrorKind::Corrupt,
@@ -75,6 +80,8 @@ struct Reader<'a> {
     slots: &'a Slots,
     id: SessionId,
     head: &'a Arc<Entry>,
+    /// Whether objects may be taken from the cache, and are kept there.
+    keeps: bool,
     until: Instant,
 }
 
@@ -212,7 +219,14 @@ impl Reader<'_> {
         let last = before(entry.head.window);
         let missing = || self.missing(last);
         let slot = entry.head.previous.ok_or_else(missing)?;
-        let found = self.slots.get(self.id, slot, self.until).await?.ok_or_else(missing)?;
+        let kept = if self.keeps { self.slots.heads.window(self.id, slot) } else { None };
+        let found = match kept {
+            Some(kept) => kept,
+            None => self.slots.get(self.id, slot, self.until).await?.ok_or_else(missing)?,
+        };
+        if self.keeps {
+            self.slots.heads.keep_window(self.id, &found);
+        }
         if found.record.is_none() || found.head.window > last || found.last() < last {
             return Err(missing());
         }

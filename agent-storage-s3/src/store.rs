@@ -368,11 +368,19 @@ impl SessionStore for S3Store {
         let span = info_span!("store.changed", store = "s3", session = %id, outcome = Empty);
         let work = async {
             let mut pause = LOOK;
+            // Whoever waits has mostly just read up to the head that is known, which was a check.
+            let mut is_checked = {
+                let tenant = self.current.part(self.bucket.deadline()).await?.tenant;
+                tenant.slots.heads.get(id).is_some_and(|head| head.head.last == seen)
+            };
             loop {
-                let head = SessionStore::load(self, id).await?.head;
-                if head > seen {
-                    return Ok(head);
+                if !is_checked {
+                    let head = SessionStore::load(self, id).await?.head;
+                    if head > seen {
+                        return Ok(head);
+                    }
                 }
+                is_checked = false;
                 // Writes that this store makes or sees are notified at once; those of others are found by checking.
                 let tenant = self.current.part(self.bucket.deadline()).await?.tenant;
                 let mut told = tenant.slots.heads.watch();

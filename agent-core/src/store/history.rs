@@ -215,6 +215,8 @@ async fn history_page<S: SessionStore + ?Sized>(
         let mut part = rest.clone();
         part.after = rest.after.max(place.base);
         part.before = Some(place.until.map_or(end, |until| until.next().min(end)));
+        // Of an ancestor's log, the events up to the fork are known.
+        part.known_head = place.until.map_or(rest.known_head, |until| rest.known_head.min(until));
         let page = read_part(store, place.session, part.clone()).await?;
         let bytes: usize = page.events.iter().map(Event::size_bytes).sum();
         let rest_if_full = Some(rest.clone().before_if(read.newest, end));

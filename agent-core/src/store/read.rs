@@ -55,6 +55,10 @@ pub struct ReadEvents {
     pub limit: usize,
     /// Maximum number of payload bytes on the page; 4 MiB by default.
     pub max_bytes: usize,
+    /// Head up to which the caller knows the session already; 0 by default. See
+    /// [`with_known_head`](Self::with_known_head). Not part of the JSON.
+    #[serde(skip)]
+    pub known_head: Seq,
 }
 
 impl Default for ReadEvents {
@@ -66,6 +70,7 @@ impl Default for ReadEvents {
             kinds: Vec::new(),
             limit: 100,
             max_bytes: 4 << 20,
+            known_head: Seq::ZERO,
         }
     }
 }
@@ -103,6 +108,32 @@ impl ReadEvents {
     /// Sets the maximum number of payload bytes.
     pub fn with_max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
+        self
+    }
+
+    /// Allows an answer as of the moment at which `head` was the session's last event.
+    ///
+    /// Events are never changed. So a store that asks a server whether there are newer ones need not ask if it has
+    /// seen this head itself. Then the page may lack what happened since: later events, or the session's deletion. A
+    /// run reads its own history so, since its next commit is refused if another writer was faster. Without it, a read
+    /// sees every commit that was acknowledged before.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// use agent_core::store::ReadEvents;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let page = store.history_of(&session, ReadEvents::last(50).with_known_head(session.head)).await?;
+    /// assert_eq!(page.events.last().unwrap().seq, session.head);
+    /// # Ok(()) }
+    /// ```
+    pub fn with_known_head(mut self, head: Seq) -> Self {
+        self.known_head = head;
         self
     }
 

@@ -1049,7 +1049,8 @@ pub struct Capabilities {
     pub durability: Durability,
     /// Delay after which a list shows a write.
     pub listing: Consistency,
-    /// Maximum delay of the order of lists behind `last_active_at`; in JSON, `recency_ms` in milliseconds.
+    /// Maximum delay of the order of lists behind `last_active_at`; in JSON, `recency_ms` in milliseconds. A runtime
+    /// records the use of a workspace once in this time.
     #[serde(rename = "recency_ms", with = "millis")]
     pub recency: Duration,
     /// Maximum number of bytes of a blob; 0 if the store has no blobs, and refuses them as `Unsupported`.

@@ -108,7 +108,8 @@ impl ModelContext {
     {
         let first = ReadEvents::last(64)
             .with_after(self.window.start())
-            .with_max_bytes(self.limits.bytes.clamp(1, 1 << 20));
+            .with_max_bytes(self.limits.bytes.clamp(1, 1 << 20))
+            .with_known_head(session.head);
         let mut next = Some(first.with_before(session.head.next()));
         let (mut oldest, mut inside) = (session.head.next(), None);
         while let Some(read) = next {
@@ -182,6 +183,7 @@ impl ModelContext {
     {
         let read =
             ReadEvents::last(1).with_after(session.visible_from).with_before(before).with_types(INPUTS);
+        let read = read.with_known_head(session.head);
         let event = store.history_of(session, read).await?.events.pop();
         event.map_or(Ok(None), |event| part_of(&event))
     }
@@ -454,7 +456,7 @@ where
         return Ok(inputs);
     }
     let first = ReadEvents::last(64).with_after(after).with_before(until.next()).with_types(INPUTS);
-    let mut next = Some(first.with_max_bytes(1 << 20));
+    let mut next = Some(first.with_max_bytes(1 << 20).with_known_head(session.head));
     while let Some(read) = next.filter(|_| Window::has_room_for(&inputs)) {
         let page = store.history_of(session, read).await?;
         // Collected from the newest on.
@@ -470,6 +472,7 @@ where
     S: SessionStore + ?Sized,
 {
     let before = Seq::new(seq.get().saturating_sub(1));
-    let page = store.history_of(session, ReadEvents::first(1).with_after(before)).await?;
+    let read = ReadEvents::first(1).with_after(before).with_known_head(session.head);
+    let page = store.history_of(session, read).await?;
     Ok(page.events.into_iter().next().filter(|event| event.seq == seq))
 }

@@ -17,6 +17,7 @@ use crate::runtime::provider::LlmProvider;
 use crate::runtime::run::Input;
 use crate::runtime::summarizer::Summarizer;
 use crate::runtime::tools::Toolbox;
+use crate::runtime::touches::Touches;
 use crate::secrets::Secrets;
 use crate::workspaces::WorkspaceManager;
 use agent_core::clock::Effects;
@@ -41,6 +42,8 @@ pub struct AgentRuntime {
     /// Queues of waiting inputs for the sessions of these stores. An input that waits here is written to no other
     /// store.
     pub(crate) lines: Arc<Lines>,
+    /// When the uses of these stores' workspaces were recorded.
+    pub(crate) touches: Arc<Touches>,
 }
 
 /// Parts that the runtimes of all tenants share.
@@ -236,7 +239,14 @@ impl AgentRuntime {
     pub fn for_storage(&self, storage: Storage) -> Self {
         let storage = with_blobs(storage);
         let workspaces = WorkspaceManager::new(storage.clone(), self.shared.effects.clone());
-        Self { shared: self.shared.clone(), storage, workspaces, secrets: None, lines: Arc::default() }
+        Self {
+            shared: self.shared.clone(),
+            storage,
+            workspaces,
+            secrets: None,
+            lines: Arc::default(),
+            touches: Arc::default(),
+        }
     }
 
     /// Returns a runtime whose tools can read these secrets of the tenant.
@@ -269,7 +279,14 @@ impl AgentRuntime {
     pub fn with_secrets(self, secrets: Secrets) -> Self {
         let storage = secrets.hidden_from(self.storage);
         let workspaces = WorkspaceManager::new(storage.clone(), self.shared.effects.clone());
-        Self { shared: self.shared, storage, workspaces, secrets: Some(secrets), lines: Arc::default() }
+        Self {
+            shared: self.shared,
+            storage,
+            workspaces,
+            secrets: Some(secrets),
+            lines: Arc::default(),
+            touches: Arc::default(),
+        }
     }
 
     /// Returns a text for a log or a report, with the values of secrets redacted.

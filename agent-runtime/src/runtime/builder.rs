@@ -344,7 +344,8 @@ impl AgentBuilder {
             process,
         };
         let (shared, lines) = (Arc::new(shared), Arc::default());
-        let runtime = AgentRuntime { shared, storage, workspaces, secrets: None, lines };
+        let runtime =
+            AgentRuntime { shared, storage, workspaces, secrets: None, lines, touches: Arc::default() };
         Ok(match self.secrets {
             Some(secrets) => runtime.with_secrets(secrets),
             None => runtime,

@@ -374,6 +374,8 @@ impl Driver {
     }
 
     async fn events(&mut self, read: ReadEvents) -> Result<Vec<Event>> {
+        // A newer decision, or the end of the session, is met by the next commit.
+        let read = read.with_known_head(self.session.head);
         Ok(self.handle.runtime().storage.sessions.history_of(&self.session, read).await?.events)
     }
 }
@@ -413,7 +415,8 @@ pub(crate) async fn call_at(
     seq: Seq,
 ) -> Result<Option<ToolUse>> {
     let before = Seq::new(seq.get().saturating_sub(1));
-    let page = sessions.history_of(session, ReadEvents::first(1).with_after(before)).await?;
+    let read = ReadEvents::first(1).with_after(before).with_known_head(session.head);
+    let page = sessions.history_of(session, read).await?;
     let event = page
         .events
         .first()

@@ -46,5 +46,6 @@ pub(crate) mod stop;
 pub(crate) mod summarizer;
 pub(crate) mod telemetry;
 pub(crate) mod tools;
+pub(crate) mod touches;
 pub(crate) mod turn;
 pub(crate) mod updates;
