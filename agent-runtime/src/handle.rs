@@ -31,7 +31,7 @@ use agent_core::model::{
 };
 use agent_core::session::{Fork, NewSession, Session};
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{EventPage, ReadEvents, next_events};
+use agent_core::store::{EventPage, ReadEvents, coming_events, next_events};
 use agent_core::{
     DeviceId, Epoch, Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, Timestamp, WorkspaceId, plan,
 };
@@ -918,22 +918,31 @@ impl Conversation {
     pub fn follow(&self, after: Seq) -> BoxStream<'static, Result<Event>> {
         let (sessions, id) = (self.runtime().storage.sessions.clone(), self.id());
         let over = self.runtime().shared.runs.over();
-        let pages = stream::try_unfold(after, move |seen| {
+        // The second part is whether the session was read up to there.
+        let pages = stream::try_unfold((after, false), move |(seen, mut is_read)| {
             let (sessions, mut over) = (sessions.clone(), over.clone());
             async move {
                 loop {
-                    // Read first, so that events which were stored before the end are still returned.
+                    // Read once more at the end, so that events which were stored before it are still returned.
                     let is_over = *over.borrow();
-                    if let Some((events, seen)) = next_events(&*sessions, id, seen).await? {
-                        return Ok::<_, Error>(Some((stream::iter(events.into_iter().map(Ok)), seen)));
+                    let found = if is_over || !is_read {
+                        next_events(&*sessions, id, seen).await?
+                    } else {
+                        tokio::select! {
+                            () = is_set(&mut over) => continue,
+                            coming = coming_events(&*sessions, id, seen) => Some(coming?),
+                        }
+                    };
+                    if let Some((events, seen)) = found {
+                        return Ok::<_, Error>(Some((
+                            stream::iter(events.into_iter().map(Ok)),
+                            (seen, true),
+                        )));
                     }
                     if is_over {
                         return Ok(None);
                     }
-                    tokio::select! {
-                        () = is_set(&mut over) => {}
-                        changed = sessions.changed(id, seen) => { changed?; }
-                    }
+                    is_read = true;
                 }
             }
         });

@@ -1,10 +1,10 @@
 //! Cache of the heads that a store saw last. Searches start there, and commits are planned on it. It may be out of
 //! date.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_core::SessionId;
+use agent_core::{Seq, SessionId};
 
 use crate::keys::Slot;
 use crate::slot::Entry;
@@ -39,7 +39,7 @@ struct CachedHeads {
 /// Earlier objects of sessions that closed a window, each with the time of its last use.
 #[derive(Debug, Default)]
 struct Windows {
-    kept: HashMap<(SessionId, Slot), (u64, Arc<Entry>)>,
+    kept: BTreeMap<(SessionId, Slot), (u64, Arc<Entry>)>,
     bytes: usize,
     clock: u64,
 }
@@ -112,6 +112,18 @@ impl Heads {
             entry.clone()
         });
         base.or(kept)
+    }
+
+    /// Returns an earlier object of a session that carries an event.
+    pub(crate) fn window_with(&self, session: SessionId, seq: Seq) -> Option<Arc<Entry>> {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        windows.clock += 1;
+        let clock = windows.clock;
+        let all = windows.kept.range_mut((session, Slot::FIRST)..=(session, Slot(u64::MAX)));
+        let mut carriers = all.map(|(_, kept)| kept);
+        let (used, entry) = carriers.find(|(_, entry)| entry.head.window <= seq && seq <= entry.last())?;
+        *used = clock;
+        Some(entry.clone())
     }
 
     /// Keeps an object that closed a window. The object in a slot is never changed, but for a purge, which whoever reads

@@ -196,7 +196,16 @@ impl Reader<'_> {
                 }
             }
         }
-        self.seek(seq).await
+        if self.keeps
+            && let Some(kept) = self.slots.heads.window_with(self.id, seq)
+        {
+            return Ok(kept);
+        }
+        let found = self.seek(seq).await?;
+        if self.keeps {
+            self.slots.heads.keep_window(self.id, &found);
+        }
+        Ok(found)
     }
 
     /// Returns the commit that contains the event `seq`, found by its number.

@@ -369,23 +369,26 @@ impl SessionStore for S3Store {
         let work = async {
             let mut pause = LOOK;
             // Whoever waits has mostly just read up to the head that is known, which was a check.
-            let mut is_checked = {
-                let tenant = self.current.part(self.bucket.deadline()).await?.tenant;
-                tenant.slots.heads.get(id).is_some_and(|head| head.head.last == seen)
-            };
+            let mut is_checked = true;
             loop {
-                if !is_checked {
-                    let head = SessionStore::load(self, id).await?.head;
-                    if head > seen {
-                        return Ok(head);
+                let tenant = self.current.part(self.bucket.deadline()).await?.tenant;
+                let heads = &tenant.slots.heads;
+                let mut told = heads.watch();
+                let known = || heads.get(id).map(|head| head.head.last);
+                match known() {
+                    Some(head) if head > seen => return Ok(head),
+                    Some(head) if is_checked && head == seen => {}
+                    _ => {
+                        let head = SessionStore::load(self, id).await?.head;
+                        if head > seen {
+                            return Ok(head);
+                        }
                     }
                 }
                 is_checked = false;
                 // Writes that this store makes or sees are notified at once; those of others are found by checking.
-                let tenant = self.current.part(self.bucket.deadline()).await?.tenant;
-                let mut told = tenant.slots.heads.watch();
-                let known = || tenant.slots.heads.get(id).is_some_and(|head| head.head.last > seen);
-                let _ = tokio::time::timeout(pause, told.wait_for(|_| known())).await;
+                let is_new = || known().is_some_and(|head| head > seen);
+                let _ = tokio::time::timeout(pause, told.wait_for(|_| is_new())).await;
                 self.open.check()?;
                 pause = (pause * 3 / 2).min(LOOK_MAX);
             }

@@ -11,7 +11,7 @@ use crate::event::{ChildCreated, Event, EventPayload, NewEvent};
 use crate::model::Patch;
 use crate::session::{Fork, NewSession, Session};
 use crate::store::blob::{BlobContent, ReadBlob};
-use crate::store::history::{PAGE, PAGE_BYTES, coming};
+use crate::store::history::{PAGE, PAGE_BYTES, coming_events};
 use crate::store::read::{EventPage, ReadEvents};
 use crate::store::report::report_to_parent;
 use crate::store::session::SessionStore;
@@ -725,7 +725,7 @@ pub trait SessionStoreExt: SessionStore {
     /// ```
     fn follow(&self, id: SessionId, after: Seq) -> BoxStream<'_, Result<Event>> {
         let pages = stream::try_unfold(after, move |seen| async move {
-            let (events, seen) = coming(self, id, seen).await?;
+            let (events, seen) = coming_events(self, id, seen).await?;
             Ok::<_, Error>(Some((stream::iter(events.into_iter().map(Ok)), seen)))
         });
         pages.try_flatten().boxed()

@@ -38,17 +38,56 @@ pub(crate) async fn part_of<S: SessionStore + ?Sized>(
     history_page(store, id, head, lineage, read).await
 }
 
-/// Returns the next events after `seen`, and the number of the last. Waits if there are none yet.
-pub(crate) async fn coming<S: SessionStore + ?Sized>(
+/// Returns the next events after `seen` of the history of `id`, and the number of the last. Waits if there are none yet.
+///
+/// A caller that has read up to `seen` needs this alone to follow a session: a store that polls a server is asked
+/// for nothing that it has seen itself.
+///
+/// # Cancel safety
+///
+/// Dropping the future has no effect.
+///
+/// # Errors
+///
+/// Those of [`SessionStore::changed`] and [`SessionStore::read`]; `Corrupt` if the next event is damaged.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+/// # use agent_core::clock::Effects;
+/// # use agent_core::event::NewEvent;
+/// # use agent_core::session::NewSession;
+/// use agent_core::store::coming_events;
+///
+/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// let (coming, appended) = tokio::join!(
+///     coming_events(&store, session.id, session.head),
+///     store.append(&effects, session.id, session.head, vec![NewEvent::user_message("Hello")]),
+/// );
+/// assert_eq!(coming?.1, appended?.last);
+/// # Ok(()) }
+/// ```
+pub async fn coming_events<S: SessionStore + ?Sized>(
     store: &S,
     id: SessionId,
     seen: Seq,
 ) -> Result<(Vec<Event>, Seq)> {
     loop {
+        let head = store.changed(id, seen).await?;
+        let read = ReadEvents::first(PAGE).with_max_bytes(PAGE_BYTES).with_after(seen).with_known_head(head);
+        let page = read_part(store, id, read).await?;
+        if let (Some(first), Some(last)) = (page.events.first(), page.events.last())
+            && first.seq == seen.next()
+        {
+            let last = last.seq;
+            return Ok((page.events, last));
+        }
+        // The next event is in the log of an ancestor, or damaged.
         if let Some(next) = next_events(store, id, seen).await? {
             return Ok(next);
         }
-        store.changed(id, seen).await?;
     }
 }
 

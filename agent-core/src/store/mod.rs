@@ -32,7 +32,7 @@ pub use blob::{
     SweptBlobs, blobs_unsupported,
 };
 pub use hidden::{HiddenSession, WorkspaceArea};
-pub use history::{next_events, own_events};
+pub use history::{coming_events, next_events, own_events};
 pub use live::check_no_live_run;
 pub use open_state::Operating;
 pub use page::{Cursor, Damaged, PAGE_MAX, Page, PageQuery, pages};

@@ -73,6 +73,9 @@ async fn read_returns_the_requested_range(stage: &Stage) -> Checked {
                     &seqs(&page.events),
                     &expected[first..first + most].to_vec(),
                 )?;
+                let known = read.clone().with_known_head(session.head);
+                let as_known = storage.sessions.read(session.id, known).await?;
+                same(format_args!("a page of the known head {what}"), &as_known.events, &page.events)?;
                 let all = walk(&storage, session.id, read).await?;
                 same(format_args!("all pages {what}"), &seqs(&all), &expected)?;
             }

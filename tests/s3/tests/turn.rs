@@ -1,46 +1,139 @@
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    reason = "a test fails by panicking"
-)]
+//! What a turn costs in requests, from end to end: of the library, and of the program on a real server.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "../../../agent-cli/tests/common/mod.rs"]
+mod common;
+#[path = "support/proxy.rs"]
+mod proxy;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
 use agent_core::Storage;
-use agent_runtime::{AgentBuilder, EchoProvider};
+use agent_runtime::{AgentBuilder, AgentRuntime, EchoProvider};
 use agent_storage_s3::S3Config;
+use common::Chat;
+use proxy::Proxy;
+use s3_servers::{Kind, Server};
 use s3_simulator::Simulator;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn look() {
-    let simulator = Simulator::new(1);
+/// Time after which a test is stuck. No test measures it.
+const STUCK: Duration = Duration::from_secs(120);
+
+async fn runtime(simulator: &Simulator) -> AgentRuntime {
     let option = |config: S3Config, name| config.with_option(name, "any").unwrap();
-    for n in 0..2 {
-        let show = |what: &str, from: usize| {
-            println!("== {what}");
-            for entry in &simulator.entries()[from..] {
-                println!("   {entry:?}");
-            }
-        };
-        let config = ["access_key_id", "secret_access_key", "region"]
-            .into_iter()
-            .fold(S3Config::new("bucket"), option)
-            .with_http_connector(simulator.connector("a"));
-        let from = simulator.requests();
-        let storage: Storage = config.open().await.unwrap().into();
-        show("open", from);
-        let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(storage).build().unwrap();
-        let from = simulator.requests();
-        let chat = agent.conversation("a").await.unwrap();
-        show("conversation", from);
-        for turn in 0..3 {
-            let from = simulator.requests();
-            chat.prompt(format!("hello {n} {turn}")).await.unwrap().finish().await.unwrap();
-            tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
-            show("turn", from);
-        }
-        let from = simulator.requests();
-        drop((chat, agent));
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-        show("end", from);
+    let config = ["access_key_id", "secret_access_key", "region"]
+        .into_iter()
+        .fold(S3Config::new("bucket"), option)
+        .with_http_connector(simulator.connector("machine"));
+    let storage: Storage = config.open().await.unwrap().into();
+    AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(storage).build().unwrap()
+}
+
+/// A turn writes its two commits and the key by which schedulers find it, and reads the workspace. What this process has
+/// written or read before is not asked again, however long the conversation is; that the workspace is in use is recorded
+/// once in 15 minutes.
+#[tokio::test]
+async fn a_turn_costs_three_puts_and_one_get() {
+    let simulator = Simulator::new(1);
+    let agent = runtime(&simulator).await;
+    let chat = agent.conversation("support/4711").await.unwrap();
+    for turn in 0..150 {
+        let before = simulator.requests();
+        let run = chat.prompt(format!("question {turn}")).await.unwrap();
+        tokio::time::timeout(STUCK, run.finish()).await.unwrap().unwrap();
+        let counts = simulator.counts_since(before);
+        let touched = usize::from(turn == 0);
+        let counts = [counts.put, counts.get, counts.list, counts.delete + counts.head];
+        assert_eq!(counts, [3 + touched, 1 + touched, 0, 0], "turn {turn}");
     }
+    // Another process finds the conversation, and reads what it does not know once.
+    let other = runtime(&simulator).await;
+    let before = simulator.requests();
+    let chat = other.conversation("support/4711").await.unwrap();
+    let counts = simulator.counts_since(before);
+    assert_eq!((counts.list, counts.get, counts.total()), (1, 1, 2));
+    for turn in 0..3 {
+        let before = simulator.requests();
+        let run = chat.prompt(format!("more {turn}")).await.unwrap();
+        tokio::time::timeout(STUCK, run.finish()).await.unwrap().unwrap();
+        let counts = simulator.counts_since(before);
+        // 300 events are in five big windows, and what follows.
+        let most = if turn == 0 { 8 } else { 1 };
+        assert!(counts.get <= most && counts.list == 0, "turn {turn}: {counts}");
+        assert_eq!(counts.put, 3 + usize::from(turn == 0), "turn {turn}: {counts}");
+    }
+}
+
+/// The same, counted between the program and a server.
+fn counted(kind: Kind) {
+    let server = match kind.look().and_then(|()| Server::start(kind)) {
+        Ok(server) => server,
+        Err(missing) if missing.may_be_passed_over() => return,
+        Err(missing) => panic!("{missing}"),
+    };
+    let proxy = Proxy::to(server.endpoint());
+    let start = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_chat-with-s3"));
+        command
+            .args([
+                "--store",
+                &format!("s3://{}/chats?allow_http=true", Server::BUCKET),
+                "--device",
+                "laptop",
+            ])
+            .env("AWS_ENDPOINT_URL", proxy.endpoint())
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_ACCESS_KEY_ID", Server::ACCESS_KEY)
+            .env("AWS_SECRET_ACCESS_KEY", Server::SECRET_KEY);
+        Chat::spawn(command)
+    };
+    for process in 0..2 {
+        let mut chat = start();
+        chat.err.wait_for("data in ");
+        let opened = proxy.requests();
+        if process > 0 {
+            assert!(
+                opened[0].ends_with("/probe/passed") && opened[1].ends_with("/generations/default"),
+                "{opened:#?}"
+            );
+            assert!(!opened.iter().any(|request| request.starts_with("PUT")), "{opened:#?}");
+        }
+        proxy.forget();
+        for turn in 0..6 {
+            let (question, since) = (format!("question {process} {turn}"), Instant::now());
+            chat.say(&question);
+            chat.out.wait_for(&format!("{question}\n"));
+            // What follows the answer.
+            std::thread::sleep(Duration::from_millis(200));
+            let requests = proxy.forget();
+            let count = |is: fn(&str) -> bool| requests.iter().filter(|request| is(request)).count();
+            // The first records that the workspace is used, and finds the session's last commits.
+            if turn > 0 {
+                let polls = count(|request| request.starts_with("GET") && request.contains("/c/"));
+                let most = since.elapsed().as_millis() / 250 + 1;
+                assert!(polls as u128 <= most, "{polls} in a time for {most}: {requests:#?}");
+                assert_eq!(count(|request| request.starts_with("GET")), 1 + polls, "{requests:#?}");
+                assert_eq!(count(|request| request.starts_with("PUT")), 3, "{requests:#?}");
+                let others = count(|request| !request.starts_with("GET") && !request.starts_with("PUT"));
+                assert_eq!(others, 0, "{requests:#?}");
+            }
+        }
+        assert_eq!(chat.finish(), 0, "{}", chat.err.text());
+        proxy.forget();
+    }
+}
+
+/// A turn of the program costs the server what one of the library costs, and a look for the messages of others each 250 ms at first,
+/// each 2 s later. Opening the bucket is two requests, and no process but the first writes for it.
+#[test]
+fn a_turn_of_the_program_costs_the_same_on_ministack() {
+    counted(Kind::Ministack);
+}
+
+/// The same on Ceph.
+#[test]
+fn a_turn_of_the_program_costs_the_same_on_ceph() {
+    counted(Kind::Ceph);
 }

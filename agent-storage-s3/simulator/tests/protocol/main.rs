@@ -12,5 +12,6 @@ mod deletion;
 mod false_replies;
 mod formats;
 mod index;
+mod known_heads;
 mod probe;
 mod seeds;
