@@ -8,7 +8,7 @@ mod common;
 mod proxy;
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use agent_core::Storage;
 use agent_runtime::{AgentBuilder, AgentRuntime, EchoProvider};
@@ -17,6 +17,7 @@ use common::Chat;
 use proxy::Proxy;
 use s3_servers::{Kind, Server};
 use s3_simulator::Simulator;
+use tokio::time::Instant;
 
 /// Time after which a test is stuck. No test measures it.
 const STUCK: Duration = Duration::from_secs(120);
@@ -67,7 +68,7 @@ async fn a_turn_costs_three_puts_and_one_get() {
 }
 
 /// The same, counted between the program and a server.
-fn counted(kind: Kind) {
+async fn counted(kind: Kind) {
     let server = match kind.look().and_then(|()| Server::start(kind)) {
         Ok(server) => server,
         Err(missing) if missing.may_be_passed_over() => return,
@@ -106,7 +107,7 @@ fn counted(kind: Kind) {
             chat.say(&question);
             chat.out.wait_for(&format!("{question}\n"));
             // What follows the answer.
-            std::thread::sleep(Duration::from_millis(200));
+            tokio::time::sleep(Duration::from_millis(200)).await;
             let requests = proxy.forget();
             let count = |is: fn(&str) -> bool| requests.iter().filter(|request| is(request)).count();
             // The first records that the workspace is used, and finds the session's last commits.
@@ -127,13 +128,13 @@ fn counted(kind: Kind) {
 
 /// A turn of the program costs the server what one of the library costs, and a look for the messages of others each 250 ms at first,
 /// each 2 s later. Opening the bucket is two requests, and no process but the first writes for it.
-#[test]
-fn a_turn_of_the_program_costs_the_same_on_ministack() {
-    counted(Kind::Ministack);
+#[tokio::test]
+async fn a_turn_of_the_program_costs_the_same_on_ministack() {
+    counted(Kind::Ministack).await;
 }
 
 /// The same on Ceph.
-#[test]
-fn a_turn_of_the_program_costs_the_same_on_ceph() {
-    counted(Kind::Ceph);
+#[tokio::test]
+async fn a_turn_of_the_program_costs_the_same_on_ceph() {
+    counted(Kind::Ceph).await;
 }

@@ -14,4 +14,5 @@ mod formats;
 mod index;
 mod known_heads;
 mod probe;
+mod scale;
 mod seeds;
