@@ -33,6 +33,9 @@ use crate::{commits, heartbeats, lister, purging, reading, rebuild, removing};
 /// request.
 const LOOK: Duration = Duration::from_millis(250);
 const LOOK_MAX: Duration = Duration::from_secs(2);
+/// Shortest sensible ttl of a lease. A holder sends three heartbeats in a ttl, and each is a request: with this ttl, a
+/// run of half a minute sends none.
+const MIN_LEASE: Duration = Duration::from_secs(120);
 
 /// Store of workspaces, sessions and bindings in a bucket, for one tenant. Clones share their connections. Other
 /// handles on the same bucket and prefix, on this machine or another, work on the same data.
@@ -361,7 +364,7 @@ impl SessionStore for S3Store {
 
     fn capabilities(&self) -> Capabilities {
         let lag = Duration::from_secs(60 * LAG_MINUTES);
-        Capabilities::new(Scope::Network, Durability::PowerLoss).with_recency(lag)
+        Capabilities::new(Scope::Network, Durability::PowerLoss).with_recency(lag).with_min_lease(MIN_LEASE)
     }
 
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {

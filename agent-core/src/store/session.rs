@@ -1053,6 +1053,13 @@ pub struct Capabilities {
     /// records the use of a workspace once in this time.
     #[serde(rename = "recency_ms", with = "millis")]
     pub recency: Duration,
+    /// Shortest ttl of a lease that is sensible on this store; in JSON, `min_lease_ms` in milliseconds.
+    ///
+    /// A store whose heartbeats cost money or time names one; zero for all others. The store takes shorter leases, too.
+    /// A runtime raises the ttl of its leases to it, and thus the time after which the session of a lost holder is
+    /// continued, unless the store [proves it dead](LeaseStatus::holder_proven_dead).
+    #[serde(rename = "min_lease_ms", with = "millis")]
+    pub min_lease: Duration,
     /// Maximum number of bytes of a blob; 0 if the store has no blobs, and refuses them as `Unsupported`.
     pub blob_max_bytes: u64,
     /// Newest level of the public conformance suite that the store passes.
@@ -1063,14 +1070,15 @@ impl Capabilities {
     /// Newest level of the public conformance suite.
     pub const SUITE: u32 = 1;
 
-    /// Creates the guarantees of a store with this scope and durability, whose lists are immediate and exact, and which
-    /// has no blobs.
+    /// Creates the guarantees of a store with this scope and durability, whose lists are immediate and exact, which has
+    /// no blobs, and on which a lease of any ttl is sensible.
     pub const fn new(scope: Scope, durability: Durability) -> Self {
         Self {
             scope,
             durability,
             listing: Consistency::Immediate,
             recency: Duration::ZERO,
+            min_lease: Duration::ZERO,
             blob_max_bytes: 0,
             suite: Self::SUITE,
         }
@@ -1091,6 +1099,12 @@ impl Capabilities {
     /// Sets the maximum delay of the order of lists.
     pub const fn with_recency(mut self, recency: Duration) -> Self {
         self.recency = recency;
+        self
+    }
+
+    /// Sets the shortest ttl of a lease that is sensible on this store.
+    pub const fn with_min_lease(mut self, ttl: Duration) -> Self {
+        self.min_lease = ttl;
         self
     }
 }

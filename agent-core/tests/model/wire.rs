@@ -85,10 +85,12 @@ async fn records_and_pages_survive_json() {
 
 #[test]
 fn capabilities_say_units_in_json() {
-    let all = Capabilities::new(Scope::Host, Durability::PowerLoss).with_recency(Duration::from_millis(1500));
+    let all = Capabilities::new(Scope::Host, Durability::PowerLoss)
+        .with_recency(Duration::from_millis(1500))
+        .with_min_lease(Duration::from_secs(120));
     assert_eq!(
         same(&all),
-        r#"{"scope":"host","durability":"power_loss","listing":"immediate","recency_ms":1500,"blob_max_bytes":0,"suite":1}"#
+        r#"{"scope":"host","durability":"power_loss","listing":"immediate","recency_ms":1500,"min_lease_ms":120000,"blob_max_bytes":0,"suite":1}"#
     );
     same(&LeaseStatus::new(3, true));
 }

@@ -35,7 +35,8 @@ pub struct GcPolicy {
     /// which a session has scheduled work.
     pub older_than: Duration,
     /// Maximum time to watch a lease for a heartbeat before it counts as expired; default 30 seconds. A lease with a
-    /// longer ttl protects its workspace.
+    /// longer ttl protects its workspace. A shorter time than the store's
+    /// [`min_lease`](agent_core::store::Capabilities::min_lease) is raised to that, since no lease of a run is shorter.
     pub watch: Duration,
     /// Dry run: if true, gc reports what it would do, and changes nothing; default false.
     pub dry_run: bool,
@@ -179,7 +180,9 @@ impl Collector<'_> {
         }
         let leased = |session: &&Arc<Session>| session.lease.is_some();
         let leased: Vec<_> = old.iter().flat_map(|c| &c.sessions).filter(leased).cloned().collect();
-        let gone = abandoned(&*self.0.storage.sessions, &leased, policy.watch).await?;
+        let sessions = &*self.0.storage.sessions;
+        let patience = policy.watch.max(sessions.capabilities().min_lease);
+        let gone = abandoned(sessions, &leased, patience).await?;
         for candidate in old {
             let id = candidate.workspace.id;
             match self.collect(candidate, &gone, policy.dry_run).await? {

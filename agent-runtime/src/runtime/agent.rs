@@ -21,6 +21,7 @@ use crate::runtime::touches::Touches;
 use crate::secrets::Secrets;
 use crate::workspaces::WorkspaceManager;
 use agent_core::clock::Effects;
+use agent_core::commit::LeaseRequest;
 use agent_core::event::Message;
 use agent_core::json::RawJson;
 use agent_core::{Error, ErrorKind, Result, Storage};
@@ -213,6 +214,12 @@ impl AgentRuntime {
     /// ```
     pub fn effects(&self) -> &Effects {
         &self.shared.effects
+    }
+
+    /// Returns the ttl of the leases of this runtime's runs: as configured, or longer if the store requires that.
+    pub(crate) fn lease_ttl(&self) -> Duration {
+        let least = self.storage.sessions.capabilities().min_lease.min(LeaseRequest::MAX_TTL);
+        self.shared.config.lease_ttl.max(least)
     }
 
     /// Returns a runtime with the same models and plugins on the stores of another tenant. No I/O.

@@ -91,7 +91,8 @@ pub struct Config {
     /// Limits of a run; default [`Limits::default`].
     pub limits: Limits,
     /// Time to live of a lease without a heartbeat: 3 ms to 24 hours; default 30 seconds. Another process can continue
-    /// a session this long after its holder was lost.
+    /// a session this long after its holder was lost. A shorter time than the store's
+    /// [`min_lease`](agent_core::store::Capabilities::min_lease) is raised to that: on S3, to 120 seconds.
     pub lease_ttl: Duration,
     /// Behavior if a turn cannot be stored; default [`OnStoreError::Fail`].
     pub on_store_error: OnStoreError,
@@ -427,7 +428,8 @@ impl Config {
         self
     }
 
-    /// Sets the time to live of a lease without a heartbeat, 3 ms to 24 hours; the default is 30 seconds.
+    /// Sets the time to live of a lease without a heartbeat, 3 ms to 24 hours; the default is 30 seconds. A store may
+    /// [raise it](field@Self::lease_ttl).
     #[must_use]
     pub fn with_lease_ttl(mut self, ttl: Duration) -> Self {
         self.lease_ttl = ttl;

@@ -51,7 +51,7 @@ impl Driver {
         let agent = self.handle.runtime().config().agent_name.as_deref();
         let span = telemetry::run_span(agent, self.session.id, self.run, self.epoch);
         let sessions = self.handle.runtime().storage.sessions.clone();
-        let ttl = self.handle.runtime().config().lease_ttl;
+        let ttl = self.handle.runtime().lease_ttl();
         let heart = HeartbeatTask::beat(sessions, self.session.id, self.epoch, ttl);
         let end = isolated(|| Box::pin(telemetry::invoke_agent(span, self.drive()))).await;
         let last = match end {

@@ -178,7 +178,7 @@ impl<'a> Beginning<'a> {
             commit = commit.with_trigger(Trigger::Resume);
         }
         let lease =
-            LeaseRequest::new(shared.config.holder.clone(), run).with_ttl(shared.config.lease_ttl).if_ready();
+            LeaseRequest::new(shared.config.holder.clone(), run).with_ttl(runtime.lease_ttl()).if_ready();
         Ok((commit.with_trigger(Trigger::BeginRun(lease)), extras))
     }
 

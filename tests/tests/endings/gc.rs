@@ -8,7 +8,11 @@ use agent_core::commit::{Commit, LeaseRequest, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::{Patch, Timer, WorkspaceStatus};
 use agent_core::state::SessionState;
-use agent_core::{SessionId, SessionStoreExt, Storage, WorkspaceId, WorkspaceStoreExt};
+use agent_core::store::{Capabilities, SessionStoreWrapper};
+use agent_core::{
+    MemoryStore, SessionId, SessionStore, SessionStoreExt, Storage, WorkspaceId, WorkspaceStoreExt,
+    async_trait,
+};
 use agent_runtime::retention::{GcPolicy, RetainReason, SweepPolicy};
 use agent_runtime::{AgentBuilder, Config, Gate, NewWorkspace, ScriptedProvider, Turn, Update};
 use agent_tests::each_store;
@@ -166,6 +170,38 @@ async fn lease_depends_on_heartbeats_and_not_on_clocks(site: Site) {
 }
 
 each_store!(lease_depends_on_heartbeats_and_not_on_clocks and mixed);
+
+/// A store in memory on which leases are to have a ttl of some length.
+#[derive(Debug)]
+struct SlowLeases(MemoryStore, Duration);
+
+#[async_trait]
+impl SessionStoreWrapper for SlowLeases {
+    fn inner(&self) -> &dyn SessionStore {
+        &self.0
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities().with_min_lease(self.1)
+    }
+}
+
+/// A lease is watched as long as the leases of the store last at least.
+#[tokio::test(start_paused = true)]
+async fn gc_watches_as_long_as_leases_last() {
+    const TTL: Duration = Duration::from_secs(120);
+    for (least, collected) in [(TTL, 1), (TTL / 2, 0)] {
+        let (store, clock) = (MemoryStore::new(), Hands::new());
+        let under = Storage::from(store.clone());
+        let sessions = Arc::new(SlowLeases(store, least));
+        let storage = Storage::new(under.workspaces, sessions, under.bindings);
+        let world = small_world(&storage, &clock, "one").await;
+        begin(&storage, &clock, world.main, TTL).await;
+        clock.forward(DAY * 10);
+        let report = manager(&storage, &clock).gc(GcPolicy::days(1)).await.unwrap();
+        assert_eq!(report.collected.len(), collected, "at least {least:?}");
+    }
+}
 
 /// The clock of a host that cleans up jumps a day forward, and two days back: a run that goes on comes to its
 /// end, and what it says is stored.

@@ -1,5 +1,7 @@
 //! One run at a time: who waits, who takes over, and what becomes of the late.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::{
@@ -10,7 +12,10 @@ use agent_core::commit::{Commit, LeaseRequest, Trigger};
 use agent_core::event::{NewEvent, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::state::{Reason, SessionState};
-use agent_core::{ErrorKind, SessionStoreExt, Storage};
+use agent_core::store::{Capabilities, SessionStoreWrapper};
+use agent_core::{
+    Epoch, ErrorKind, MemoryStore, Result, SessionId, SessionStore, SessionStoreExt, Storage, async_trait,
+};
 use agent_runtime::{AgentRuntime, Config, Conversation, EchoProvider, Gate, ScriptedProvider, Turn, Update};
 use agent_tests::{Site, each_store};
 use futures::StreamExt;
@@ -42,6 +47,50 @@ async fn abandoned(storage: &Storage, input: &str) -> Conversation {
     storage.sessions.commit_with_retry(commit).await.unwrap();
     chat.refresh().await.unwrap();
     chat
+}
+
+/// A store in memory on which leases are to have a ttl of some length, which counts the heartbeats.
+#[derive(Debug)]
+struct SlowLeases {
+    store: MemoryStore,
+    least: Duration,
+    heartbeats: AtomicUsize,
+}
+
+#[async_trait]
+impl SessionStoreWrapper for SlowLeases {
+    fn inner(&self) -> &dyn SessionStore {
+        &self.store
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities().with_min_lease(self.least)
+    }
+
+    async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
+        self.heartbeats.fetch_add(1, Ordering::SeqCst);
+        self.store.heartbeat(id, epoch).await
+    }
+}
+
+/// A lease lasts as long as it is configured, unless the store requires more; heartbeats are sent by that, and others
+/// wait for that.
+#[tokio::test(start_paused = true)]
+async fn lease_is_as_long_as_the_store_requires() {
+    for (least, ttl, heartbeats) in [(120, 120, 3), (10, 30, 12), (1_000_000, 86_400, 0)] {
+        let store = MemoryStore::new();
+        let (under, least) = (Storage::from(store.clone()), Duration::from_secs(least));
+        let slow = Arc::new(SlowLeases { store, least, heartbeats: AtomicUsize::new(0) });
+        let storage = Storage::new(under.workspaces, slow.clone(), under.bindings);
+        let gate = Gate::new();
+        let (chat, run) = held(&storage, "laptop", &gate).await;
+        let lease = chat.refresh().await.unwrap().lease.clone().unwrap();
+        assert_eq!(lease.ttl_ms, ttl * 1000, "at least {least:?}");
+        tokio::time::sleep(Duration::from_secs(125)).await;
+        assert_eq!(slow.heartbeats.load(Ordering::SeqCst), heartbeats, "at least {least:?}");
+        gate.open();
+        ended(run).await;
+    }
 }
 
 /// Of many prompts at once one runs, the others are stored with the holder named; each is answered once, and
