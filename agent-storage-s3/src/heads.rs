@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_core::{Seq, SessionId};
+use agent_core::{Epoch, Seq, SessionId};
 
 use crate::keys::Slot;
 use crate::slot::Entry;
@@ -27,6 +27,17 @@ pub(crate) struct Heads {
 struct Known {
     head: Arc<Entry>,
     base: Option<Arc<Entry>>,
+    /// Last heartbeat that this store has written for the head's lease.
+    heartbeat: Option<Heartbeat>,
+}
+
+/// Heartbeat that this store has written.
+#[derive(Clone, Debug)]
+pub(crate) struct Heartbeat {
+    pub(crate) epoch: Epoch,
+    /// Name of the object, and its tag.
+    pub(crate) name: String,
+    pub(crate) tag: String,
 }
 
 #[derive(Debug, Default)]
@@ -66,6 +77,23 @@ impl Heads {
         known.base.clone().filter(|base| base.head.slot == slot)
     }
 
+    /// Returns the last heartbeat that this store has written for a lease.
+    pub(crate) fn heartbeat(&self, session: SessionId, epoch: Epoch) -> Option<Heartbeat> {
+        let kept = self.kept();
+        let (_, known) = kept.heads.get(&session)?;
+        known.heartbeat.clone().filter(|heartbeat| heartbeat.epoch == epoch)
+    }
+
+    /// Records a heartbeat for the lease of the known head.
+    pub(crate) fn note_heartbeat(&self, session: SessionId, heartbeat: Heartbeat) {
+        let mut kept = self.kept();
+        if let Some((_, known)) = kept.heads.get_mut(&session)
+            && known.head.has_lease(heartbeat.epoch)
+        {
+            known.heartbeat = Some(heartbeat);
+        }
+    }
+
     /// Records a head, unless a newer one is known.
     pub(crate) fn note(&self, session: SessionId, head: &Arc<Entry>) {
         let mut kept = self.kept();
@@ -75,13 +103,14 @@ impl Heads {
         if before.as_ref().is_some_and(|before| before.head.head.slot > head.head.slot) {
             return;
         }
-        let mut base = None;
+        let (mut base, mut heartbeat) = (None, None);
         if let Some(before) = before {
             kept.bytes = kept.bytes.saturating_sub(cost(&before));
+            heartbeat = before.heartbeat.filter(|heartbeat| head.has_lease(heartbeat.epoch));
             let seen = [Some(before.head), before.base].into_iter().flatten();
             base = seen.into_iter().find(|seen| Some(seen.head.slot) == head.head.previous);
         }
-        let known = Known { head: head.clone(), base };
+        let known = Known { head: head.clone(), base, heartbeat };
         kept.bytes += cost(&known);
         kept.heads.insert(session, (clock, known));
         while kept.bytes > MOST && kept.heads.len() > 1 {

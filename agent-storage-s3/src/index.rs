@@ -67,6 +67,11 @@ impl<'de> Deserialize<'de> for IndexKey {
 }
 
 impl IndexKey {
+    /// Returns whether the key says that a session is due or runs.
+    pub(crate) fn is_work(&self) -> bool {
+        self.scope == WORK
+    }
+
     /// Returns the name of the key in the bucket.
     pub(crate) fn name(&self, keys: &Keys, session: SessionId) -> String {
         let (folder, minute) = match self.scope.as_str() {

@@ -145,10 +145,6 @@ impl Keys {
         format!("{}{}", self.slots(session), slot.name())
     }
 
-    pub(crate) fn heartbeat(&self, session: SessionId) -> String {
-        format!("{}heartbeat", self.session(session))
-    }
-
     /// Returns the folder with the ids of the sessions that were created, or announced, from a session; ends with a
     /// slash.
     pub(crate) fn children(&self, parent: SessionId) -> String {

@@ -30,7 +30,8 @@ pub(crate) async fn rebuild(slots: &Slots) -> Result<Rebuilt> {
                 sessions += u64::from(!missing.is_empty() || !superseded.is_empty());
                 for name in missing {
                     let until = slots.bucket.deadline();
-                    slots.bucket.put(&name, &Bytes::new(), &Condition::Any, until).await?;
+                    // A heartbeat may have put it meanwhile.
+                    slots.bucket.put(&name, &Bytes::new(), &Condition::Absent, until).await?;
                 }
                 remove(slots, superseded, is_old).await?;
             }

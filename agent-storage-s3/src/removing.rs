@@ -173,7 +173,6 @@ async fn remove_sessions(slots: &Slots) -> Result<u64> {
 /// Empties all slots of a session, and takes the one behind the newest. Returns whether there was anything to empty.
 pub(crate) async fn remove_session(slots: &Slots, id: SessionId) -> Result<bool> {
     let bucket = &*slots.bucket;
-    bucket.delete(&slots.keys.heartbeat(id), bucket.deadline()).await?;
     let Some(fence) = take_next(slots, id).await? else { return Ok(false) };
     let (folder, mut token) = (slots.keys.slots(id), None::<String>);
     loop {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent_core::event::Event;
 use agent_core::json::to_text;
 use agent_core::session::Session;
-use agent_core::{CommitId, Error, ErrorKind, Result, Seq, SessionId};
+use agent_core::{CommitId, Epoch, Error, ErrorKind, Result, Seq, SessionId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -354,6 +354,12 @@ impl Entry {
     pub(crate) fn is_whole(&self) -> bool {
         let due = (self.last().get() + 1).saturating_sub(self.head.window.get());
         self.head.kind != Kind::Commit || self.window.len() as u64 == due
+    }
+
+    /// Returns whether a run holds the lease `epoch` after this commit.
+    pub(crate) fn has_lease(&self, epoch: Epoch) -> bool {
+        let lease = self.record.as_deref().and_then(|record| record.lease.as_ref());
+        lease.is_some_and(|lease| lease.epoch == epoch)
     }
 
     /// Returns the only slot that a commit on this one may take.

@@ -207,7 +207,11 @@ async fn sessions(counted: &mut Counted) {
     let begin = shop.said(&said.session, 1).with_trigger(Trigger::BeginRun(lease));
     let running = other.commit(begin).await.unwrap().session;
     let (_, counts) = shop.cost(other.heartbeat(id, running.epoch)).await;
-    counted.note("heartbeat, head known", &[], counts);
+    counted.note("first heartbeat that a store sends for a lease, head known", &[], counts);
+    for _ in 0..3 {
+        let (_, counts) = shop.cost(other.heartbeat(id, running.epoch)).await;
+        counted.note("heartbeat, head known", &[], counts);
+    }
     let (_, counts) = shop.cost(other.lease_status(id, running.epoch)).await;
     counted.note("lease status, head known", &[], counts);
     let held = running.lease.as_ref().unwrap();

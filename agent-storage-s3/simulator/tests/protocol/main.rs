@@ -11,6 +11,7 @@ mod deadline;
 mod deletion;
 mod false_replies;
 mod formats;
+mod heartbeats;
 mod index;
 mod known_heads;
 mod probe;
