@@ -88,6 +88,19 @@ pub(crate) fn work(prefix: &str) -> String {
     if prefix.is_empty() { format!("work/v{FORMAT}/") } else { format!("{prefix}/work/v{FORMAT}/") }
 }
 
+/// Returns the minute, and the text of the tenant, of a key of work.
+pub(crate) fn work_of<'k>(prefix: &str, key: &'k str) -> Option<(Minute, &'k str)> {
+    let mut parts = key.strip_prefix(&work(prefix))?.split('/');
+    let minute = parts.next()?.parse().ok()?;
+    Some((Minute(minute), parts.next()?))
+}
+
+/// Returns a key behind the work of a tenant that is due in a minute, and before that of the next tenant.
+pub(crate) fn work_after(prefix: &str, minute: Minute, tenant: &str) -> String {
+    // A digit sorts behind a slash.
+    format!("{}{}/{tenant}0", work(prefix), minute.name())
+}
+
 /// Returns the folder of one probe, which contains no tenant's objects; ends with a slash.
 pub(crate) fn probe(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { format!("probe/{name}/") } else { format!("{prefix}/probe/{name}/") }

@@ -73,6 +73,7 @@
 
 mod background;
 mod bindings;
+mod busy;
 mod client;
 mod commits;
 mod config;

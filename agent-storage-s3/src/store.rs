@@ -22,12 +22,12 @@ use tracing::{Instrument, Span, info_span};
 use crate::config::S3Config;
 use crate::generations::{self, Current, Generations, is_absence};
 use crate::index::LAG_MINUTES;
-use crate::keys;
+use crate::keys::{self, Minute};
 use crate::object::Bucket;
 use crate::probe::{self, Known};
 use crate::requests::Requests;
 use crate::tenant::Tenant;
-use crate::{commits, heartbeats, lister, purging, reading, rebuild, removing};
+use crate::{busy, commits, heartbeats, lister, purging, reading, rebuild, removing};
 
 /// Interval at which a session is checked for changes by other stores while a caller waits for one. Each check is a
 /// request.
@@ -529,6 +529,18 @@ impl Backend for S3Store {
         let work = async {
             let found = removing::tenants(&self.bucket, &self.prefix, &self.generations, after.as_ref());
             found.await.map(Page::new)
+        };
+        self.observed(span, work).await
+    }
+
+    /// Returns the tenants with keys of due or running work. Takes one list request for each 1,000 keys, of all tenants,
+    /// and fewer if one tenant has most of them. Some of the tenants may have no work any more.
+    async fn busy_tenants(&self, until: Timestamp, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        let span = info_span!("store.list_busy_tenants", store = "s3", outcome = Empty);
+        let work = async {
+            let mut busy = busy::busy(&self.bucket, &self.prefix, Minute::of(until)).await?;
+            busy.retain(|tenant| after.as_ref().is_none_or(|after| tenant > after));
+            Ok(Page::new(busy.into_iter().collect()))
         };
         self.observed(span, work).await
     }

@@ -105,6 +105,11 @@ fn every_list_walks_an_index() {
             "{plan:#?}"
         );
     }
+    let busy = plan(&conn, crate::tenants::BUSY, None);
+    assert!(busy.iter().any(|line| line.contains("sessions_by_due")), "{busy:#?}");
+    for line in busy.iter().filter(|line| line.contains(" s ")) {
+        assert!(line.contains("USING COVERING INDEX") && line.contains("tenant=?"), "{busy:#?}");
+    }
     for sql in [reading::OLDEST, reading::NEWEST, crate::workspaces::LIST, crate::bindings::LIST] {
         let plan = plan(&conn, sql, None);
         let outer = |line: &String| !line.starts_with("SCAN (subquery");

@@ -5,7 +5,7 @@
 //! crash.
 
 use agent_core::store::DeletedTenant;
-use agent_core::{Error, ErrorKind, TenantId};
+use agent_core::{Error, ErrorKind, TenantId, Timestamp};
 use rusqlite::{Connection, params};
 
 use crate::blob_removal;
@@ -30,6 +30,27 @@ pub(crate) fn list(conn: &Connection, after: &str) -> Step<Vec<TenantId>> {
     let sql = ["logs", "tombstones", "blobs", "workspaces", "bindings"].map(steps).join(" UNION ");
     let mut found = Vec::new();
     each(conn, &sql, [after], |row| {
+        found.push(row.get::<_, String>(0)?.parse::<TenantId>()?);
+        Ok(())
+    })?;
+    found.sort();
+    Ok(found)
+}
+
+/// Query for the tenants with a session that is due by a time, or holds a lease; one step along an index for each
+/// tenant, and one or two more to see whether it has such a session.
+pub(crate) const BUSY: &str = "\
+    WITH RECURSIVE t (n) AS (SELECT (SELECT min(tenant) FROM sessions WHERE tenant > ?1) \
+    UNION ALL SELECT (SELECT min(tenant) FROM sessions WHERE tenant > n) FROM t WHERE n IS NOT NULL) \
+    SELECT n FROM t WHERE n IS NOT NULL AND n NOT IN (SELECT tenant FROM deletions) AND (\
+    EXISTS (SELECT 1 FROM sessions s INDEXED BY sessions_by_state WHERE s.tenant = n AND s.state IN ('running', 'initializing')) \
+    OR EXISTS (SELECT 1 FROM sessions s INDEXED BY sessions_by_due WHERE s.tenant = n \
+    AND s.next_due_at > -9000000000000000000 AND s.next_due_at <= ?2))";
+
+/// Returns the tenants with a session that is due by `until`, or holds a lease.
+pub(crate) fn busy(conn: &Connection, after: &str, until: Timestamp) -> Step<Vec<TenantId>> {
+    let mut found = Vec::new();
+    each(conn, BUSY, params![after, until.as_micros()], |row| {
         found.push(row.get::<_, String>(0)?.parse::<TenantId>()?);
         Ok(())
     })?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::base::{Result, TenantId};
+use crate::base::{Result, TenantId, Timestamp};
 use crate::store::binding::BindingStore;
 use crate::store::page::Page;
 use crate::store::session::SessionStore;
@@ -141,6 +141,44 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// As for [`SessionStore`](crate::store::session::SessionStore#errors).
     #[doc(alias = "list")]
     async fn tenants(&self, after: Option<TenantId>) -> Result<Page<TenantId>>;
+
+    /// Returns the tenants that a scheduler must look at, in the order of their names: at least each one with a session
+    /// that is [due](crate::store::session::SessionQuery::with_due) by `until`, or that a lease holder runs or
+    /// prepares. There may be others among them.
+    ///
+    /// A session counts if it is in that state when the call begins, and is not written to until the call returns.
+    /// Which of the others count is not defined; the next call finds what is due then.
+    ///
+    /// The default returns [all tenants](Self::tenants). A store that finds work without a look at each tenant
+    /// overrides it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::event::NewEvent;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::{MemoryStore, Seq, SessionStoreExt, TenantId, WorkspaceId};
+    /// use agent_core::Backend;
+    ///
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// let acme: TenantId = "acme".parse()?;
+    /// let sessions = store.tenant(&acme).sessions;
+    /// let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// let id = sessions.create(&effects, new).await?.id;
+    /// sessions.append(&effects, id, Seq::ZERO, vec![NewEvent::user_message("Hello")]).await?;
+    ///
+    /// let busy = store.busy_tenants(effects.now(), None).await?;
+    /// assert!(busy.items.contains(&acme));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`SessionStore`](crate::store::session::SessionStore#errors).
+    async fn busy_tenants(&self, until: Timestamp, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        let _ = until;
+        self.tenants(after).await
+    }
 
     /// Deletes all data of a tenant: workspaces with their configuration and areas, sessions, device bindings,
     /// tombstones, and everything derived from them. Returns what was removed.

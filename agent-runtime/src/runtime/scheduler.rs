@@ -34,7 +34,8 @@ use agent_core::{Backend, Epoch, Error, ErrorKind, Result, Seq, SessionId, Tenan
 ///
 /// Scheduling over several tenants is fair: each tenant may hold a [limited
 /// number](SchedulerConfig::with_max_runs_per_tenant) of permits at once, and permits that become free are given to the
-/// waiting tenants in turn. A tenant with much work, or with a slow model, therefore delays no other tenant.
+/// waiting tenants in turn. A tenant with much work, or with a slow model, therefore delays no other tenant. A round
+/// looks at the tenants that the store [names](Backend::busy_tenants): on SQLite and S3 those with work, else all.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -292,8 +293,10 @@ impl Scheduler {
             return self.look_at(&TenantId::default(), self.0.runtime.clone(), runs).await;
         };
         let (mut after, mut seen, mut failed) = (None, false, None);
+        let (now, mut busy) = (self.0.runtime.effects().now(), HashSet::new());
         loop {
-            let page = tenants.tenants(after.clone()).await?;
+            let page = tenants.busy_tenants(now, after.clone()).await?;
+            busy.extend(page.items.iter().cloned());
             for tenant in &page.items {
                 let looked = isolated(|| {
                     Box::pin(async {
@@ -319,6 +322,7 @@ impl Scheduler {
                 _ => break,
             }
         }
+        held(&self.0.holders).retain(|(tenant, _), _| busy.contains(tenant));
         failed.filter(|_| !seen).map_or(Ok(()), Err)
     }
 

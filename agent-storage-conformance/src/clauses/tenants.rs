@@ -2,12 +2,13 @@
 
 use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
+use agent_core::model::Timer;
 use agent_core::session::NewSession;
-use agent_core::state::Reason;
+use agent_core::state::{Reason, SessionState};
 use agent_core::store::{BindingQuery, Purge, ReadEvents, SessionQuery, WorkspaceQuery};
-use agent_core::{ErrorKind, Storage, TenantId};
+use agent_core::{ErrorKind, Seq, Storage, TenantId};
 
-use crate::failure::{Checked, refused, same};
+use crate::failure::{Checked, Failure, holds_for, refused, same};
 use crate::registry::{Clause, Needs, table};
 use crate::stage::{START, Stage, ends, own_events};
 
@@ -20,6 +21,7 @@ pub(super) fn clauses() -> Vec<Clause> {
         cursor_shows_nothing_of_another_tenant,
         sessions_cannot_be_forked_across_tenants,
         tenants_are_listed_once_they_hold_data (Needs::TenantList),
+        tenants_with_work_are_busy (Needs::TenantList),
     ]
 }
 
@@ -194,4 +196,77 @@ async fn tenants_are_listed_once_they_hold_data(stage: &Stage) -> Checked {
         same(format_args!("the sessions of {name}"), &page.items.len(), &1)?;
     }
     Ok(())
+}
+
+/// A tenant with a session that is due, is run or is prepared is among the busy ones, for as long as it is; also if
+/// these are listed from one on. Other tenants may be among them.
+async fn tenants_with_work_are_busy(stage: &Stage) -> Checked {
+    let tenants = stage.tenants().await?;
+    let soon = START.plus_micros(10 * 60_000_000);
+    let mut busy = Vec::new();
+    for name in ["waits", "later", "prepared", "a-timer", "runs", "rests", "a"] {
+        let storage = stage.open_for(&name.parse()?).await?;
+        let session = stage.new_session(&storage).await?;
+        match name {
+            "waits" => drop(stage.say(&storage, &session, "hello").await?),
+            "runs" => drop(stage.begin_run(&storage, &session, "hello").await?),
+            "prepared" => {
+                let prepare = Trigger::Prepare(LeaseRequest::new("holder", stage.effects.new_run_id()));
+                let new = NewSession::new(stage.effects.new_session_id(), session.workspace);
+                let create = Commit::seal(&stage.effects, new.id, Seq::ZERO)
+                    .with_precondition(Precondition::MustNotExist)
+                    .with_trigger(Trigger::Create(Box::new(new)))
+                    .with_trigger(prepare);
+                storage.sessions.commit(create).await?;
+            }
+            "a-timer" | "later" => {
+                let minutes = if name == "later" { 60 } else { 9 };
+                let timer = Timer::new("daily", START.plus_micros(minutes * 60_000_000));
+                let timer = stage.seal(&session).with_event(NewEvent::timer_scheduled(timer));
+                storage.sessions.commit(timer).await?;
+            }
+            _ => continue,
+        }
+        busy.push(name);
+    }
+    busy.sort_unstable();
+    for until in [soon, START.plus_micros(70 * 60_000_000)] {
+        for from in ["", "a", "a-timer", "b", "runs"] {
+            let (mut after, mut seen) =
+                (if from.is_empty() { None } else { Some(from.parse()?) }, Vec::new());
+            loop {
+                let page = tenants.busy_tenants(until, after).await?;
+                seen.extend(page.items.iter().map(ToString::to_string));
+                ends(seen.len())?;
+                after = page.items.last().cloned().filter(|_| page.next.is_some());
+                if after.is_none() {
+                    break;
+                }
+            }
+            let is_due = |name: &&&str| **name > from && (until > soon || **name != "later");
+            let missing: Vec<_> =
+                busy.iter().filter(is_due).filter(|name| !seen.iter().any(|seen| seen == **name)).collect();
+            same(
+                format_args!("the tenants with work behind {from:?} that are missing"),
+                &missing,
+                &Vec::new(),
+            )?;
+            let is_sorted = seen.is_sorted() && seen.iter().all(|name| name.as_str() > from);
+            holds_for("they are listed in order, from that one on", &seen, is_sorted)?;
+        }
+    }
+    // Who has nothing to do any more may be left out, and must be found again.
+    let storage = tenants.tenant(&"runs".parse()?);
+    let running = storage.sessions.list(SessionQuery::new().with_states([SessionState::Running])).await?;
+    let id = running.items.first().map(|session| session.id);
+    let id = id.ok_or_else(|| Failure::new("the session that runs", "one", "none"))?;
+    let now = storage.sessions.load(id).await?;
+    let end = stage.seal(&now).with_trigger(Trigger::LeaseExpired(now.epoch));
+    let ended =
+        storage.sessions.commit(end.with_trigger(Trigger::Suspend(Reason::UserPaused))).await?.session;
+    tenants.busy_tenants(soon, None).await?;
+    let resume = stage.seal(&ended).with_trigger(Trigger::Resume);
+    storage.sessions.commit(resume).await?;
+    let page = tenants.busy_tenants(soon, None).await?;
+    holds_for("a session that waits again is found", &page.items, page.items.contains(&"runs".parse()?))
 }

@@ -152,6 +152,7 @@ caught! {
     fork_losing_its_parent_is_caught: ForkLosesItsParent by "lineage::forks_and_children_are_listed_by_their_parent";
     an_opened_tenant_that_is_listed: OpenedTenantsListed by
         "tenants::a_tenant_that_was_only_opened_is_not_listed";
+    a_busy_tenant_that_is_left_out: BusyTenantLeftOut by "tenants::tenants_with_work_are_busy";
     a_deleted_tenant_that_keeps_something: DeletedTenantKeepsBindings by
         "tenants::a_deleted_tenant_is_empty_and_usable_again";
     a_deletion_that_heeds_no_run: RunningTenantDeleted by

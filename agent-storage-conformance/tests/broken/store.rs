@@ -147,6 +147,7 @@ pub(crate) enum Fault {
     MovedIsRead,
     MovedIsAbsent,
     OpenedTenantsListed,
+    BusyTenantLeftOut,
     DeletedTenantKeepsBindings,
     RunningTenantDeleted,
     DeletionRunsOn,
@@ -314,6 +315,21 @@ impl Backend for FaultyBackend {
             page.items.extend(self.shared.opened.lock().unwrap().iter().cloned());
             page.items.sort();
             page.items.dedup();
+        }
+        Ok(page)
+    }
+
+    async fn busy_tenants(&self, until: Timestamp, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        let mut page = self.tenants(after).await?;
+        if self.fault == Fault::BusyTenantLeftOut {
+            let mut busy = Vec::new();
+            for tenant in page.items {
+                // What runs is forgotten.
+                let due = SessionQuery::new().with_due(until);
+                let due = SessionStore::list(&self.store.for_tenant(&tenant), due).await?.items;
+                busy.extend((!due.is_empty()).then_some(tenant));
+            }
+            page.items = busy;
         }
         Ok(page)
     }

@@ -13,7 +13,8 @@ use agent_core::store::{
     check_no_live_run,
 };
 use agent_core::{
-    Backend, ErrorKind, OpenState, Result, Seq, SessionId, Storage, TenantId, WorkspaceId, async_trait,
+    Backend, ErrorKind, OpenState, Result, Seq, SessionId, Storage, TenantId, Timestamp, WorkspaceId,
+    async_trait,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -465,6 +466,16 @@ impl Backend for SqliteStore {
         let work = async {
             let after = after.map_or_else(String::new, |after| after.as_str().to_owned());
             self.read_rows("list tenants", move |conn| tenants::list(conn, &after)).await.map(Page::new)
+        };
+        observed(span, work).await
+    }
+
+    async fn busy_tenants(&self, until: Timestamp, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        let span = info_span!("store.list_busy_tenants", store = "sqlite", outcome = Empty);
+        let work = async {
+            let after = after.map_or_else(String::new, |after| after.as_str().to_owned());
+            let busy = self.read_rows("list busy tenants", move |conn| tenants::busy(conn, &after, until));
+            busy.await.map(Page::new)
         };
         observed(span, work).await
     }

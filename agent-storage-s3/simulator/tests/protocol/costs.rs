@@ -309,6 +309,10 @@ async fn families(counted: &mut Counted) {
         &[("session that is due at once", 1)],
         counts,
     );
+    let (busy, counts) = shop.cost(store.busy_tenants(shop.effects.now(), None)).await;
+    assert_eq!(busy.items, [TenantId::default()]);
+    let keys = ("keys of due or running work", 1);
+    counted.note("list the tenants with due or running work, of any number", &[keys], counts);
     let children = || SessionStore::list(&store, SessionQuery::new().with_parent(parent.id));
     let (page, counts) = shop.cost(children()).await;
     assert_eq!(page.items.len(), 3);

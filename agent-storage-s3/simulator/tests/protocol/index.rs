@@ -278,6 +278,59 @@ async fn deleted_tenant_leaves_no_keys() {
     assert_eq!(world.keys(), all.into_iter().filter(of_other).collect::<Vec<_>>());
 }
 
+/// Tenants with work are found by one list request for all tenants, whatever the rest of them holds; what has more keys
+/// takes a request for each 1,000, unless they are one tenant's.
+#[tokio::test(start_paused = true)]
+async fn busy_tenants_are_found_by_one_request() {
+    let world = World::new(None);
+    let store = world.open().await;
+    let of = |n: usize| -> TenantId { format!("tenant-{n:04}").parse().unwrap() };
+    let count = async |until: Timestamp, after: Option<TenantId>| {
+        let before = world.simulator.requests();
+        let busy = store.busy_tenants(until, after).await.unwrap();
+        assert_eq!(busy.next, None);
+        let counts = world.simulator.counts_since(before);
+        assert_eq!(counts.list, counts.total());
+        (busy.items, counts.list)
+    };
+    assert_eq!(count(START, None).await, (vec![], 1));
+    for n in 0..1000 {
+        world.create(&store.for_tenant(&of(n))).await;
+    }
+    assert_eq!(count(START, None).await, (vec![], 1));
+    let minutes = |minutes: i64| START.plus_micros(minutes * 60_000_000);
+    for (n, due) in [(7, Some(30)), (3, None), (500, Some(20)), (999, None)] {
+        let tenant = store.for_tenant(&of(n));
+        let id = world.create(&tenant).await;
+        let event = match due {
+            Some(due) => NewEvent::timer_scheduled(Timer::new("t", minutes(due))),
+            None => NewEvent::user_message("hello"),
+        };
+        world.change(&tenant, id, |commit| commit.with_event(event)).await;
+    }
+    assert_eq!(count(START, None).await, ([3, 999].map(of).to_vec(), 1));
+    assert_eq!(count(minutes(20), None).await, ([3, 500, 999].map(of).to_vec(), 1));
+    assert_eq!(count(minutes(30), None).await, ([3, 7, 500, 999].map(of).to_vec(), 1));
+    assert_eq!(count(minutes(30), Some(of(3))).await, ([7, 500, 999].map(of).to_vec(), 1));
+    // Keys behind the client's back: 3,000 of one tenant, then one each of 1,500 others.
+    let key =
+        world.keys().into_iter().find(|key| key.contains("/work/") && key.contains("/tenant-0003/")).unwrap();
+    let (front, back) = key.split_once("tenant-0003").unwrap();
+    for n in 0..3000 {
+        world
+            .simulator
+            .put_object(&format!("{front}tenant-0003{}{n:04}", &back[..back.len() - 4]), Bytes::new());
+    }
+    assert_eq!(count(minutes(30), None).await, ([3, 7, 500, 999].map(of).to_vec(), 2));
+    for n in 1000..2500 {
+        world.simulator.put_object(&format!("{front}tenant-{n:04}{back}"), Bytes::new());
+    }
+    let (busy, lists) = count(START, None).await;
+    let expected = [3].into_iter().chain(999..2500).map(of).collect::<Vec<_>>();
+    assert_eq!((busy.len(), lists), (expected.len(), 3));
+    assert_eq!(busy, expected);
+}
+
 async fn cost_of_a_page(sessions: usize) -> Counts {
     let world = World::new(None);
     let store = world.open().await;
