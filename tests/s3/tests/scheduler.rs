@@ -52,9 +52,7 @@ async fn cost_of_a_look(tenants: usize) -> Counts {
     }
     let before = simulator.requests();
     assert_eq!(scheduler.round().await.unwrap().ran, 0, "they are run elsewhere");
-    let counts = simulator.counts_since(before);
-    println!("{tenants} tenants: {counts}");
-    counts
+    simulator.counts_since(before)
 }
 
 /// A look over a thousand tenants costs one list request, and what those with work would cost alone.
