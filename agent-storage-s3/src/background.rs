@@ -1,13 +1,14 @@
-//! Deletion of index keys that are not in force any more, later and in the background.
+//! Index keys in the background: those that are not in force any more are deleted later, and some are put.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::object::{AT_ONCE, Bucket};
+use crate::object::{AT_ONCE, Bucket, Condition};
 
 /// Time between the moment at which a key is seen to be superseded, and its deletion: a list that has begun may still
 /// come to it.
@@ -21,6 +22,8 @@ pub(crate) struct Background {
     bucket: Arc<Bucket>,
     waiting: Arc<Mutex<Waiting>>,
     task: Mutex<Option<JoinHandle<()>>>,
+    /// Keys that are being put.
+    puts: Mutex<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +62,30 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Background {
     pub(crate) fn new(bucket: Arc<Bucket>) -> Self {
-        Self { bucket, waiting: Arc::default(), task: Mutex::default() }
+        Self { bucket, waiting: Arc::default(), task: Mutex::default(), puts: Mutex::default() }
+    }
+
+    /// Puts keys at once, and returns before that is done. It goes on if the store is dropped.
+    pub(crate) fn put(&self, keys: impl IntoIterator<Item = String>) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let mut puts = held(&self.puts);
+        puts.retain(|put| !put.is_finished());
+        for key in keys {
+            let bucket = self.bucket.clone();
+            puts.push(runtime.spawn(async move {
+                // A heartbeat may be there already.
+                let (empty, until) = (Bytes::new(), bucket.deadline());
+                if let Err(error) = bucket.put(&key, &empty, &Condition::Absent, until).await {
+                    tracing::warn!(key, %error, "schedulers do not find a session, since its key was not put");
+                }
+            }));
+        }
+    }
+
+    /// Waits until the keys are put.
+    pub(crate) async fn finish(&self) {
+        let puts = std::mem::take(&mut *held(&self.puts));
+        futures::future::join_all(puts).await;
     }
 
     /// Deletes keys later. If the store is closed or dropped before, they stay; nothing depends on their deletion.

@@ -111,6 +111,11 @@ pub(crate) fn probed(prefix: &str) -> String {
     if prefix.is_empty() { "probe/passed".to_owned() } else { format!("{prefix}/probe/passed") }
 }
 
+/// Returns the key of the settings.
+pub(crate) fn settings(prefix: &str) -> String {
+    if prefix.is_empty() { "settings".to_owned() } else { format!("{prefix}/settings") }
+}
+
 /// Returns the last part of a key.
 pub(crate) fn last(key: &str) -> &str {
     key.trim_end_matches('/').rsplit('/').next().unwrap_or_default()

@@ -49,7 +49,11 @@
 //! A commit is one request, regardless of the length of the session, and one more for each list in which the session
 //! gets another place: the first input after 15 minutes at rest is four. Reading the last 50 events takes at most four
 //! requests, or two if the head is known. A page of a list is a request, and one or two for each session on it, at any
-//! number of sessions. `FORMAT.md` lists all costs.
+//! number of sessions. A scheduler finds the tenants with work by one request for all. `FORMAT.md` lists all costs.
+//!
+//! A heartbeat of a run is a request, too. So leases last at least 120 seconds (`Capabilities::min_lease`): this long
+//! after its process was lost, a run is taken over by another one. [`Watch`] sets whether a run that begins waits for the
+//! key by which schedulers find it.
 //!
 //! # Runtime
 //!
@@ -95,12 +99,15 @@ mod rebuild;
 mod removing;
 mod replaced;
 mod requests;
+mod settings;
 mod slot;
 mod slots;
 mod store;
 mod tenant;
+mod watch;
 mod workspaces;
 
 pub use config::S3Config;
 pub use requests::Requests;
 pub use store::S3Store;
+pub use watch::{Watch, WatchError};

@@ -16,6 +16,7 @@ use crate::keys::{Minute, Slot};
 use crate::object::PAGE_AT_ONCE;
 use crate::slot::{Entry, Kind, RECORD_PART};
 use crate::slots::{Slots, record};
+use crate::watch::Watch;
 
 /// Number of keys of a list request.
 const KEYS: usize = 1000;
@@ -152,6 +153,10 @@ impl Source {
             last_first: None,
             old: HashSet::new(),
         }
+    }
+
+    fn of_work(folder: String, from: Option<String>, until: Minute) -> Self {
+        Self { until: Some(until), ..Self::new(folder, from) }
     }
 
     /// Returns a reader of the same keys, from the first one on.
@@ -452,23 +457,31 @@ fn page(
 
 /// Returns a page of the sessions of the tenant that run, or are due by a minute.
 async fn work(slots: &Slots, query: &SessionQuery, until: Minute) -> Result<Page<SessionSummary>> {
+    let keys = &slots.keys;
+    let (folders, mut sources) = if slots.bucket.watch == Watch::Off {
+        // There are no keys of work, so all sessions are read.
+        let folders = [keys.index("t/a"), keys.index("t/z")];
+        let sources = folders.iter().map(|folder| Source::new(folder.clone(), None)).collect();
+        (folders.to_vec(), sources)
+    } else {
+        // What is due at once or runs is in a folder of the tenant, all other work with that of other tenants.
+        let mut sources = vec![Source::of_work(keys.work(Minute::AT_ONCE), None, until)];
+        if until != Minute::AT_ONCE {
+            sources.push(Source::of_work(keys.all_work(), Some(keys.work_after_at_once()), until));
+        }
+        (vec![keys.all_work()], sources)
+    };
     let mut pass = Pass {
         slots,
         query,
-        folders: vec![slots.keys.all_work()],
+        folders,
         start: None,
         found: Found::default(),
         read: HashMap::new(),
         superseded: Vec::new(),
     };
-    // What is due at once or runs is in a folder of the tenant, all other work with that of other tenants.
-    let mut sources = vec![Source::new(slots.keys.work(Minute::AT_ONCE), None)];
-    if until != Minute::AT_ONCE {
-        sources.push(Source::new(slots.keys.all_work(), Some(slots.keys.work_after_at_once())));
-    }
     let (mut requests, mut last) = (0, 0);
     for (n, source) in sources.iter_mut().enumerate() {
-        source.until = Some(until);
         loop {
             let sent = source.fill(slots).await?;
             (requests, last) = (requests + sent, if sent > 0 { n } else { last });

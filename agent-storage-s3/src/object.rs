@@ -22,6 +22,7 @@ use crate::config::S3Config;
 use crate::dialect::Dialect;
 use crate::error::{Fate, failed, fate, is_beyond, late};
 use crate::requests::{Counters, Requests};
+use crate::watch::Watch;
 
 /// Pause before the second attempt; `PAUSE_MAX` is the longest pause. Each is shortened by a random amount.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -109,6 +110,8 @@ pub(crate) struct Bucket {
     permits: Semaphore,
     counters: Counters,
     pub(crate) tags: Tags,
+    /// Setting of the prefix, known once the store is open.
+    pub(crate) watch: Watch,
 }
 
 /// Failed request, with its known effect.
@@ -130,6 +133,7 @@ impl Bucket {
             permits: Semaphore::new(config.concurrency),
             counters: Counters::default(),
             tags: Tags::Quoted,
+            watch: Watch::default(),
         })
     }
 

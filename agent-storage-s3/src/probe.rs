@@ -10,6 +10,8 @@ use sha2::{Digest, Sha256};
 use crate::keys;
 use crate::line::{FORMAT, Tag, lines, push};
 use crate::object::{Bucket, Condition, Put, Seen, Tags};
+use crate::settings;
+use crate::watch::Watch;
 
 /// Number of what the probe tries. A server that passed another one is probed again.
 const PROBE: u32 = 1;
@@ -37,6 +39,8 @@ struct Marker {
     /// Name that the server gives itself.
     server: Option<String>,
     tags: Tags,
+    /// Copy of the setting of the prefix, so that opening needs no other object.
+    watch: Watch,
     /// Time by the clock of the store that probed, in microseconds since 1970.
     probed: i64,
     /// Time of a probe's object by the server's clock, in seconds since 1970.
@@ -51,8 +55,8 @@ pub(crate) enum Known {
     Absent,
     /// There is one that is not believed: of another server, too old, damaged, or of another version.
     Doubtful,
-    /// The server passed, and expects tags of this form.
-    Passed(Tags),
+    /// The server passed, and expects tags of this form. The prefix has this setting.
+    Passed(Tags, Watch),
 }
 
 /// Reads the marker.
@@ -66,10 +70,10 @@ pub(crate) async fn known(bucket: &Bucket, prefix: &str) -> Result<Known> {
     };
     let checked = read(&seen.object.bytes).and_then(|marker| {
         check(bucket, prefix, &seen, &marker)?;
-        Ok(marker.tags)
+        Ok((marker.tags, marker.watch))
     });
     Ok(match checked {
-        Ok(tags) => Known::Passed(tags),
+        Ok((tags, watch)) => Known::Passed(tags, watch),
         Err(why) => {
             tracing::debug!(why, "the server is probed again");
             Known::Doubtful
@@ -110,12 +114,13 @@ fn place(bucket: &Bucket, prefix: &str) -> String {
     Sha256::digest(place.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Tries what the protocol requires, determines the form of tags that the server expects, and writes the marker.
+/// Tries what the protocol requires, determines the form of tags that the server expects and the setting of the prefix,
+/// and writes the marker.
 ///
 /// # Errors
 ///
 /// `Unsupported` if the server lacks a feature; the text names it.
-pub(crate) async fn probe(bucket: &mut Bucket, prefix: &str) -> Result<()> {
+pub(crate) async fn probe(bucket: &mut Bucket, prefix: &str, wanted: Option<Watch>) -> Result<()> {
     let name = format!("{:016x}{:016x}", bucket.effects.random_u64(), bucket.effects.random_u64());
     let folder = keys::probe(prefix, &name);
     // In the order of bytes the second one is first; servers with folders list it last.
@@ -129,6 +134,7 @@ pub(crate) async fn probe(bucket: &mut Bucket, prefix: &str) -> Result<()> {
         }
     }
     let seen = done?;
+    bucket.watch = settings::settle(bucket, prefix, wanted).await?;
     let marker = Marker {
         format: FORMAT,
         kind: "probed".to_owned(),
@@ -136,6 +142,7 @@ pub(crate) async fn probe(bucket: &mut Bucket, prefix: &str) -> Result<()> {
         place: place(bucket, prefix),
         server: seen.server,
         tags: bucket.tags,
+        watch: bucket.watch,
         probed: bucket.effects.now().as_micros(),
         modified: seen.modified,
         proven: PROVEN.map(str::to_owned).into(),

@@ -11,12 +11,13 @@ use futures::StreamExt;
 use crate::background::DELAY;
 use crate::error::is_damage;
 use crate::family::void;
-use crate::index::parse_name;
+use crate::index::{IndexKey, parse_name};
 use crate::keys::{Slot, last};
 use crate::lister::{ORPHAN_MICROS, newest};
 use crate::object::{AT_ONCE, Condition};
 use crate::slot::{Entry, Kind};
 use crate::slots::Slots;
+use crate::watch::Watch;
 
 /// Puts the keys that are missing, removes those that are not in force, and takes the slots of creations that were begun
 /// long ago and never made. Holds the names of all keys of the tenant in memory.
@@ -154,9 +155,10 @@ async fn compare(
     };
     let superseded = names.iter().filter(|name| is_over(name)).cloned().collect();
     let mut missing = Vec::new();
-    for name in in_force.iter().filter(|name| !names.contains(name)) {
-        if is_missing(slots, id, name, head.head.slot).await? {
-            missing.push(name.clone());
+    let is_put = |key: &&IndexKey| slots.bucket.watch != Watch::Off || !key.is_work();
+    for name in head.head.keys.iter().filter(is_put).map(|key| key.name(&slots.keys, id)) {
+        if !names.contains(&name) && is_missing(slots, id, &name, head.head.slot).await? {
+            missing.push(name);
         }
     }
     let long_ago = slots.bucket.effects.now().plus_micros(-3_600_000_000);

@@ -32,6 +32,11 @@ impl Slots {
         Self { bucket, keys, heads: Heads::default(), background }
     }
 
+    /// Puts keys of the index in the background.
+    pub(crate) fn put_later(&self, names: impl IntoIterator<Item = String>) {
+        self.background.put(names);
+    }
+
     /// Deletes keys of the index that are not in force any more, later.
     pub(crate) fn delete_later(&self, names: impl IntoIterator<Item = String>) {
         self.background.delete(names);

@@ -8,9 +8,9 @@ use agent_core::event::Event;
 use agent_core::model::Workspace;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::store::{
-    BackendConfig, Binding, BindingQuery, Capabilities, ContentHash, Damaged, DeletedTenant, Durability,
-    EventPage, LeaseStatus, Page, Purge, Purged, ReadEvents, Rebuilt, Scope, SessionQuery, WorkspaceQuery,
-    check_no_live_run,
+    BackendConfig, Binding, BindingQuery, Capabilities, Consistency, ContentHash, Damaged, DeletedTenant,
+    Durability, EventPage, LeaseStatus, Page, Purge, Purged, ReadEvents, Rebuilt, Scope, SessionQuery,
+    WorkspaceQuery, check_no_live_run,
 };
 use agent_core::{
     Backend, BindingStore, DeviceId, Epoch, Error, ErrorKind, OpenState, Result, Revision, Seq, SessionId,
@@ -26,7 +26,9 @@ use crate::keys::{self, Minute};
 use crate::object::Bucket;
 use crate::probe::{self, Known};
 use crate::requests::Requests;
+use crate::settings;
 use crate::tenant::Tenant;
+use crate::watch::Watch;
 use crate::{busy, commits, heartbeats, lister, purging, reading, rebuild, removing};
 
 /// Interval at which a session is checked for changes by other stores while a caller waits for one. Each check is a
@@ -69,7 +71,7 @@ impl S3Store {
         let work = async {
             let mut bucket = Bucket::new(&config)?;
             match probe::known(&bucket, config.prefix()).await? {
-                Known::Passed(tags) => bucket.tags = tags,
+                Known::Passed(tags, watch) => (bucket.tags, bucket.watch) = (tags, watch),
                 known => {
                     let all = keys::tenants(config.prefix());
                     if known == Known::Absent
@@ -79,9 +81,10 @@ impl S3Store {
                         let text = format!("{config} holds no store; check the address");
                         return Err(Error::new(ErrorKind::NotFound, text));
                     }
-                    probe::probe(&mut bucket, config.prefix()).await?;
+                    probe::probe(&mut bucket, config.prefix(), config.watch).await?;
                 }
             }
+            settings::check(&config, bucket.watch, config.watch)?;
             let open = OpenState::new(format!("the store {config}"));
             let (bucket, prefix) = (Arc::new(bucket), Arc::<str>::from(config.prefix()));
             let generations = Arc::new(Generations::new(bucket.clone(), prefix.clone()));
@@ -128,6 +131,38 @@ impl S3Store {
         self.bucket.requests()
     }
 
+    /// Changes when the stores of this prefix put the keys by which schedulers find sessions that are due or run.
+    ///
+    /// Close all other stores of the prefix first: they keep the former setting, and one that puts no keys hides sessions
+    /// from one that reads them. So does this one; open the store again. If the former setting was not
+    /// [`Watch::Before`], then call [`rebuild`](agent_core::SessionStore::rebuild) for each tenant, which puts the keys
+    /// that are missing.
+    ///
+    /// # Errors
+    ///
+    /// `Denied` without the right to write and to delete; `Unavailable`. After an error call it again.
+    ///
+    /// ```no_run
+    /// # async fn example() -> agent_core::Result<()> {
+    /// use agent_core::{Backend, SessionStore};
+    /// use agent_storage_s3::{S3Config, Watch};
+    ///
+    /// let config = S3Config::new("my-bucket");
+    /// let store = config.clone().open().await?;
+    /// store.change_watch(Watch::Before).await?;
+    /// store.close().await?;
+    ///
+    /// let store = config.open().await?;
+    /// for tenant in store.tenants(None).await?.items {
+    ///     store.for_tenant(&tenant).rebuild().await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn change_watch(&self, watch: Watch) -> Result<()> {
+        let span = info_span!("store.change_watch", store = "s3", outcome = Empty);
+        self.observed(span, settings::change(&self.bucket, &self.prefix, watch)).await
+    }
+
     /// Closes the store for all of its tenants and clones: later calls fail with `Unavailable`. Operations that have
     /// begun complete, as their callers await them. Connections are released when the last clone is dropped.
     ///
@@ -148,7 +183,11 @@ impl S3Store {
     /// ```
     pub async fn close(&self) -> Result<()> {
         self.generations.background.stop();
-        self.open.close(async { Ok(()) }).await
+        let finish = async {
+            self.generations.background.finish().await;
+            Ok(())
+        };
+        self.open.close(finish).await
     }
 
     /// Runs an operation on the tenant. If its result `relies` on the tenant not being deleted, that is checked, and
@@ -364,7 +403,14 @@ impl SessionStore for S3Store {
 
     fn capabilities(&self) -> Capabilities {
         let lag = Duration::from_secs(60 * LAG_MINUTES);
-        Capabilities::new(Scope::Network, Durability::PowerLoss).with_recency(lag).with_min_lease(MIN_LEASE)
+        let listing = match self.bucket.watch {
+            Watch::After => Consistency::Eventual,
+            Watch::Before | Watch::Off => Consistency::Immediate,
+        };
+        Capabilities::new(Scope::Network, Durability::PowerLoss)
+            .with_listing(listing)
+            .with_recency(lag)
+            .with_min_lease(MIN_LEASE)
     }
 
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
@@ -534,8 +580,12 @@ impl Backend for S3Store {
     }
 
     /// Returns the tenants with keys of due or running work. Takes one list request for each 1,000 keys, of all tenants,
-    /// and fewer if one tenant has most of them. Some of the tenants may have no work any more.
+    /// and fewer if one tenant has most of them. Some of the tenants may have no work any more. Without such keys
+    /// ([`Watch::Off`]), returns all tenants.
     async fn busy_tenants(&self, until: Timestamp, after: Option<TenantId>) -> Result<Page<TenantId>> {
+        if self.bucket.watch == Watch::Off {
+            return self.tenants(after).await;
+        }
         let span = info_span!("store.list_busy_tenants", store = "s3", outcome = Empty);
         let work = async {
             let mut busy = busy::busy(&self.bucket, &self.prefix, Minute::of(until)).await?;

@@ -170,6 +170,9 @@ async fn requests_per_operation_match_the_table() {
 async fn sessions(counted: &mut Counted) {
     let shop = Shop::new();
     let (store, counts) = shop.cost(config(&shop.simulator, "handle").open()).await;
+    counted.note("open the first store of a prefix", &[], counts);
+    shop.simulator.remove_object("agents/probe/passed");
+    let (_, counts) = shop.cost(config(&shop.simulator, "handle").open()).await;
     counted.note("open a store whose server was not probed in the last week", &[], counts);
     let (_, counts) = shop.cost(config(&shop.simulator, "handle").open()).await;
     counted.note("open the store", &[], counts);

@@ -25,9 +25,10 @@ fn device() -> DeviceId {
     "laptop".parse().unwrap()
 }
 
-/// All objects but the probe's.
+/// All objects but the probe's, and the settings that opening reads.
 fn objects(simulator: &Simulator) -> BTreeMap<String, Bytes> {
-    let keys = simulator.keys().into_iter().filter(|key| !key.contains("/probe/"));
+    let keys =
+        simulator.keys().into_iter().filter(|key| !key.contains("/probe/") && !key.ends_with("/settings"));
     keys.map(|key| (key.clone(), simulator.object(&key).unwrap())).collect()
 }
 

@@ -17,3 +17,4 @@ mod known_heads;
 mod probe;
 mod scale;
 mod seeds;
+mod watch;

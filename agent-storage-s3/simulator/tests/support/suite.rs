@@ -10,10 +10,20 @@ use std::sync::Arc;
 
 use agent_core::{Backend, Result, SessionStore, Storage, TenantId, async_trait};
 use agent_storage_conformance::{Damage, DamageKind, Factory};
+use agent_storage_s3::{S3Store, Watch};
 use damage::{flipped, slots};
 use s3_simulator::{Dialect, Quirks, Simulator};
 
-struct Simulated(Dialect);
+struct Simulated {
+    dialect: Dialect,
+    watch: Watch,
+}
+
+impl Simulated {
+    async fn open(&self, site: &Simulator, client: &str) -> Result<S3Store> {
+        backend::config(site, client).with_watch(self.watch).open().await
+    }
+}
 
 #[async_trait]
 impl Factory for Simulated {
@@ -22,15 +32,15 @@ impl Factory for Simulated {
     async fn fresh(&self) -> Result<Simulator> {
         // Small pages, so that every list that can be long is read in several.
         let quirks = Quirks { page_limit: Some(7), ..Quirks::default() };
-        Ok(Simulator::new(1).with_quirks(quirks).with_dialect(self.0))
+        Ok(Simulator::new(1).with_quirks(quirks).with_dialect(self.dialect))
     }
 
     async fn open(&self, site: &Simulator, tenant: &TenantId) -> Result<Storage> {
-        Ok(backend::config(site, "handle").open().await?.for_tenant(tenant).into())
+        Ok(self.open(site, "handle").await?.for_tenant(tenant).into())
     }
 
     async fn tenants(&self, site: &Simulator) -> Result<Option<Arc<dyn Backend>>> {
-        Ok(Some(Arc::new(backend::config(site, "server").open().await?)))
+        Ok(Some(Arc::new(self.open(site, "server").await?)))
     }
 
     /// What the service has answered is safe with it; what a client has not sent is lost with the client.
@@ -81,6 +91,6 @@ impl Factory for Simulated {
     }
 }
 
-pub(crate) fn main(dialect: Dialect) -> ExitCode {
-    agent_storage_conformance::main(Simulated(dialect))
+pub(crate) fn main(dialect: Dialect, watch: Watch) -> ExitCode {
+    agent_storage_conformance::main(Simulated { dialect, watch })
 }
