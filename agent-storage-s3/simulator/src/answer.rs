@@ -32,6 +32,28 @@ impl Answer {
         Self { status: StatusCode::OK, headers, body: Bytes::new() }
     }
 
+    /// The upload in parts that was begun.
+    pub(crate) fn begun(upload: &str) -> Self {
+        let body = format!(
+            "<InitiateMultipartUploadResult><UploadId>{upload}</UploadId></InitiateMultipartUploadResult>"
+        );
+        Self { status: StatusCode::OK, headers: Vec::new(), body: body.into() }
+    }
+
+    pub(crate) fn part(etag: String) -> Self {
+        let headers = vec![(ETAG, etag), (CONTENT_LENGTH, "0".to_owned())];
+        Self { status: StatusCode::OK, headers, body: Bytes::new() }
+    }
+
+    /// The object that was made of parts.
+    pub(crate) fn completed(object: &Object) -> Self {
+        let body = format!(
+            "<CompleteMultipartUploadResult><ETag>{}</ETag></CompleteMultipartUploadResult>",
+            escape(object.etag.as_str())
+        );
+        Self { status: StatusCode::OK, headers: generation(object).into_iter().collect(), body: body.into() }
+    }
+
     pub(crate) fn not_modified(object: &Object) -> Self {
         let headers = vec![(ETAG, object.etag.clone())];
         Self { status: StatusCode::NOT_MODIFIED, headers, body: Bytes::new() }

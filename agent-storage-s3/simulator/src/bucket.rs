@@ -20,6 +20,8 @@ pub(crate) struct Bucket {
     /// Number of writes so far.
     writes: u64,
     objects: BTreeMap<String, Object>,
+    /// Parts of the uploads that have not ended, by the key and the upload.
+    uploads: BTreeMap<(String, String), BTreeMap<usize, Bytes>>,
     /// For stale reads: what was there before the last write, and when that was.
     before: BTreeMap<String, (Option<Object>, Duration)>,
 }
@@ -62,6 +64,26 @@ impl Bucket {
                 self.put(key.clone(), body, now);
                 self.objects.get(&key).map_or_else(missing, Answer::stored)
             }
+            Request::Begin { key } => {
+                self.writes += 1;
+                let upload = format!("upload-{}", self.writes);
+                let answer = Answer::begun(&upload);
+                self.uploads.insert((key, upload), BTreeMap::new());
+                answer
+            }
+            Request::Part { key, upload, number, body } => match self.uploads.get_mut(&(key, upload)) {
+                Some(parts) => {
+                    let etag = part_etag(&body);
+                    parts.insert(number, body);
+                    Answer::part(etag)
+                }
+                None => no_upload(),
+            },
+            Request::Complete { key, upload, parts } => self.complete(&(key, upload), &parts, now),
+            Request::Abort { key, upload } => match self.uploads.remove(&(key, upload)) {
+                Some(_) => Answer::done(StatusCode::NO_CONTENT),
+                None => no_upload(),
+            },
             Request::Delete { key } if self.dialect == Dialect::Gcs && !self.objects.contains_key(&key) => {
                 missing()
             }
@@ -76,6 +98,29 @@ impl Bucket {
             Request::List(list) => Answer::page(&listing::page(&self.objects, &list, &self.quirks)),
             Request::Unknown(_) => Answer::error(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
         }
+    }
+
+    /// Makes an object of the parts of an upload.
+    fn complete(&mut self, id: &(String, String), named: &[(usize, String)], now: Duration) -> Answer {
+        let Some(parts) = self.uploads.get(id) else { return no_upload() };
+        let in_order = named.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        let part =
+            |(number, etag): &(usize, String)| parts.get(number).filter(|part| part_etag(part) == *etag);
+        let found: Vec<_> = named.iter().filter_map(part).collect();
+        if named.is_empty() || !in_order || found.len() < named.len() {
+            return Answer::error(StatusCode::BAD_REQUEST, "InvalidPart");
+        }
+        if found[..found.len() - 1].iter().any(|part| part.len() < PART_MIN) {
+            return Answer::error(StatusCode::BAD_REQUEST, "EntityTooSmall");
+        }
+        let body = found.into_iter().flatten().copied().collect::<Vec<u8>>();
+        self.uploads.remove(id);
+        self.put(id.0.clone(), body.into(), now);
+        self.objects.get(&id.0).map_or_else(missing, Answer::completed)
+    }
+
+    pub(crate) fn uploads(&self) -> usize {
+        self.uploads.len()
     }
 
     fn replace(&mut self, key: String, object: Option<Object>, now: Duration) {
@@ -138,6 +183,17 @@ impl Bucket {
             Some(None) => Answer::error(StatusCode::RANGE_NOT_SATISFIABLE, "InvalidRange"),
         }
     }
+}
+
+/// Number of bytes that each part of an upload but the last has at least.
+const PART_MIN: usize = 5 << 20;
+
+fn part_etag(body: &[u8]) -> String {
+    format!("\"{}\"", md5(body))
+}
+
+fn no_upload() -> Answer {
+    Answer::error(StatusCode::NOT_FOUND, "NoSuchUpload")
 }
 
 fn missing() -> Answer {

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | GET, HEAD | `Range`, `If-Match`, `If-None-Match` |
 //! | PUT | `If-None-Match: *`, `If-Match` |
+//! | POST `?uploads`, PUT `?partNumber&uploadId`, POST and DELETE `?uploadId` | parts of at least 5 MiB but the last |
 //! | DELETE, POST `?delete` | |
 //! | GET `?list-type=2` | `prefix`, `delimiter`, `start-after`, `max-keys`, `continuation-token` |
 //!

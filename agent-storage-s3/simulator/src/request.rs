@@ -20,6 +20,27 @@ pub(crate) enum Request {
         body: Bytes,
         condition: Option<Condition>,
     },
+    /// Begins an upload in parts.
+    Begin {
+        key: String,
+    },
+    Part {
+        key: String,
+        upload: String,
+        number: usize,
+        body: Bytes,
+    },
+    /// Makes an object of the parts: their numbers and ETags, in order.
+    Complete {
+        key: String,
+        upload: String,
+        parts: Vec<(usize, String)>,
+    },
+    /// Removes the parts.
+    Abort {
+        key: String,
+        upload: String,
+    },
     Delete {
         key: String,
     },
@@ -128,6 +149,8 @@ impl Request {
                 })
             }
             (&Method::DELETE, false, true) => Self::Delete { key },
+            (&Method::POST, false, false) if query[0].0 == "uploads" => Self::Begin { key },
+            (method, false, false) => in_parts(method, key, &query, body).unwrap_or_else(unknown),
             _ => unknown(),
         }
     }
@@ -136,10 +159,13 @@ impl Request {
         match self {
             Self::Get(Get { head: false, .. }) => Op::Get,
             Self::Get(_) => Op::Head,
-            Self::Put { condition: None, .. } => Op::Put,
+            Self::Put { condition: None, .. }
+            | Self::Begin { .. }
+            | Self::Part { .. }
+            | Self::Complete { .. } => Op::Put,
             Self::Put { condition: Some(Condition::Absent), .. } => Op::Create,
             Self::Put { condition: Some(Condition::Matches(_)), .. } => Op::Update,
-            Self::Delete { .. } | Self::DeleteMany { .. } => Op::Delete,
+            Self::Delete { .. } | Self::DeleteMany { .. } | Self::Abort { .. } => Op::Delete,
             Self::List(_) => Op::List,
             Self::Unknown(_) => Op::Unknown,
         }
@@ -152,6 +178,10 @@ impl Request {
                 key.clone()
             }
             Self::Get(Get { key, range: Some(range), .. }) => format!("{key} {range:?}"),
+            Self::Begin { key } => format!("{key} in parts"),
+            Self::Part { key, number, .. } => format!("{key} part {number}"),
+            Self::Complete { key, .. } => format!("{key} complete"),
+            Self::Abort { key, .. } => format!("{key} abort"),
             Self::DeleteMany { keys } => keys.join(" "),
             Self::List(list) => {
                 let mut text = format!("{}*", list.prefix);
@@ -171,14 +201,14 @@ impl Request {
 
     pub(crate) const fn body(&self) -> Option<&Bytes> {
         match self {
-            Self::Put { body, .. } => Some(body),
+            Self::Put { body, .. } | Self::Part { body, .. } => Some(body),
             _ => None,
         }
     }
 
     /// Whether it changes what is stored.
     pub(crate) const fn writes(&self) -> bool {
-        matches!(self, Self::Put { .. } | Self::Delete { .. } | Self::DeleteMany { .. })
+        !matches!(self, Self::Get(_) | Self::List(_) | Self::Unknown(_))
     }
 }
 
@@ -215,6 +245,34 @@ fn list(query: &[(String, String)]) -> Option<List> {
         }
     }
     second_version.then_some(list)
+}
+
+/// What belongs to an upload in parts.
+fn in_parts(method: &Method, key: String, query: &[(String, String)], body: Bytes) -> Option<Request> {
+    let value = |name: &str| query.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
+    let (upload, number) = (value("uploadId")?, value("partNumber"));
+    match (method, number) {
+        (&Method::PUT, Some(number)) => {
+            Some(Request::Part { key, upload, number: number.parse().ok()?, body })
+        }
+        (&Method::POST, None) => Some(Request::Complete { key, upload, parts: parts(&body)? }),
+        (&Method::DELETE, None) => Some(Request::Abort { key, upload }),
+        _ => None,
+    }
+}
+
+/// The parts in the body of a CompleteMultipartUpload.
+fn parts(body: &[u8]) -> Option<Vec<(usize, String)>> {
+    let text = std::str::from_utf8(body).ok()?;
+    let part = |part: &str| {
+        let value = |name: &str| {
+            let (_, rest) = part.split_once(&format!("<{name}>"))?;
+            let (value, _) = rest.split_once(&format!("</{name}>"))?;
+            Some(quick_xml::escape::unescape(value).ok()?.into_owned())
+        };
+        Some((value("PartNumber")?.parse().ok()?, value("ETag")?))
+    };
+    text.split("<Part>").skip(1).map(part).collect()
 }
 
 /// The keys in the body of a DeleteObjects.

@@ -120,6 +120,11 @@ impl Simulator {
         self.world().bucket.keys().cloned().collect()
     }
 
+    /// Returns the number of uploads in parts that were begun and have not ended.
+    pub fn uploads(&self) -> usize {
+        self.world().bucket.uploads()
+    }
+
     /// Stores an object behind every client's back.
     pub fn put_object(&self, key: &str, body: impl Into<Bytes>) {
         let mut world = self.world();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::multipart::{MultipartStore, PartId};
 use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
 use s3_simulator::{Quirks, Simulator};
 use support::{client, create, name, path, update};
@@ -39,6 +40,34 @@ async fn objects_are_stored_read_in_parts_and_deleted() {
     store.delete(&key).await.unwrap();
     assert_eq!(name(&store.get(&key).await), "NotFound");
     assert_eq!(name(&store.head(&key).await), "NotFound");
+}
+
+/// An object that is uploaded in parts appears when the upload is completed, whole, and not if it is removed before.
+#[tokio::test]
+async fn parts_become_an_object_together() {
+    let simulator = Simulator::new(1);
+    let (store, key) = (client(&simulator), path("k"));
+    let [large, small] = [vec![1; 5 << 20], vec![2; 9]];
+    let id = store.create_multipart(&key).await.unwrap();
+    let first = store.put_part(&key, &id, 0, large.clone().into()).await.unwrap();
+    let second = store.put_part(&key, &id, 1, small.clone().into()).await.unwrap();
+    assert_eq!((simulator.keys().len(), simulator.uploads()), (0, 1));
+    let missing = PartId { content_id: "\"no such part\"".to_owned() };
+    assert!(store.complete_multipart(&key, &id, vec![first.clone(), missing]).await.is_err());
+    let done = store.complete_multipart(&key, &id, vec![first, second]).await.unwrap();
+    let got = store.get(&key).await.unwrap();
+    assert_eq!(got.meta.e_tag, done.e_tag);
+    assert_eq!(got.bytes().await.unwrap(), [large.clone(), small.clone()].concat());
+    assert_eq!(simulator.uploads(), 0);
+
+    let id = store.create_multipart(&path("other")).await.unwrap();
+    let first = store.put_part(&path("other"), &id, 0, small.into()).await.unwrap();
+    let second = store.put_part(&path("other"), &id, 1, large.into()).await.unwrap();
+    let too_small = store.complete_multipart(&path("other"), &id, vec![first, second]).await;
+    assert!(too_small.unwrap_err().to_string().contains("EntityTooSmall"));
+    store.abort_multipart(&path("other"), &id).await.unwrap();
+    assert_eq!((simulator.keys(), simulator.uploads()), (vec!["k".to_owned()], 0));
+    assert_eq!(name(&store.put_part(&path("other"), &id, 0, "x".into()).await), "NotFound");
 }
 
 #[tokio::test]
