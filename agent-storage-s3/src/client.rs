@@ -14,6 +14,7 @@ use object_store::client::{
 #[cfg(feature = "gcs")]
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::list::PaginatedListStore;
+use object_store::multipart::MultipartStore;
 use object_store::{ClientConfigKey, ClientOptions, GetResult, ObjectStore, RetryConfig};
 
 use crate::config::S3Config;
@@ -21,9 +22,9 @@ use crate::dialect::{Credentials, Dialect};
 use crate::error::invalid;
 
 /// What the store needs of a client.
-pub(crate) trait Client: ObjectStore + PaginatedListStore {}
+pub(crate) trait Client: ObjectStore + PaginatedListStore + MultipartStore {}
 
-impl<C: ObjectStore + PaginatedListStore> Client for C {}
+impl<C: ObjectStore + PaginatedListStore + MultipartStore> Client for C {}
 
 /// Client of a bucket, and the place that its requests go to: text that differs if the server may be another one.
 #[derive(Debug)]

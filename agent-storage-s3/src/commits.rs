@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use agent_core::commit::{Commit, Committed, Precondition};
-use agent_core::store::blobs_unsupported;
 use agent_core::{Error, ErrorKind, Plan, Result, SessionId, WriteOutcome, plan};
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use crate::blobs;
 use crate::error::{corrupt, is_damage};
 use crate::family::{announce, void};
 use crate::index::{IndexKey, needed};
@@ -91,8 +91,18 @@ impl<'a> Attempts<'a> {
             self.look().await?;
             return Ok(None);
         };
-        if !blobs.is_empty() {
-            return Err(blobs_unsupported(Some(self.id)));
+        let slot = self.known.as_deref().map_or(Slot::FIRST, Entry::next);
+        if let Err(error) = blobs::look(self.slots, self.id, blobs, slot, self.until).await {
+            let is_refusal = matches!(error.kind(), ErrorKind::BlobMissing { .. } | ErrorKind::InvalidInput);
+            if is_refusal && !self.confirmed {
+                // The commit may have been applied, and its blobs removed with the session since.
+                self.look().await?;
+                return Ok(None);
+            }
+            if is_refusal && slot == Slot::FIRST && self.is_void().await? {
+                return Err(voided(self.id));
+            }
+            return Err(error.with_outcome(WriteOutcome::NotApplied));
         }
         if let Some(head) = self.known.as_deref().filter(|head| !head.is_whole()) {
             return Err(corrupt(
@@ -111,7 +121,6 @@ impl<'a> Attempts<'a> {
                 return Ok(Some(landed(planned?, true)));
             }
         }
-        let slot = self.known.as_deref().map_or(Slot::FIRST, Entry::next);
         let own = Own::new(events);
         let base = self.base(&own).await?;
         let keys = needed(after, self.known.as_deref().map_or(&[], |known| &known.head.keys), slot);
@@ -135,6 +144,12 @@ impl<'a> Attempts<'a> {
             }
         }
         replayed.map(|replayed| planned.map(|plan| landed(plan, replayed))).transpose()
+    }
+
+    /// Returns whether the first slot was taken so that the session cannot be created.
+    async fn is_void(&self) -> Result<bool> {
+        let first = self.slots.get(self.id, Slot::FIRST, self.until).await?;
+        Ok(first.is_some_and(|first| first.head.kind == Kind::Void))
     }
 
     /// Puts the keys that the commit in `slot` brings into force. They are there before it is, so that none is ever
@@ -271,6 +286,9 @@ fn parent_deleted(parent: SessionId) -> Error {
 fn voided(id: SessionId) -> Error {
     Error::new(
         ErrorKind::Deleted,
-        format!("session {id} was not created, since its parent was deleted meanwhile"),
+        format!(
+            "session {id} was not created: its id was given up, since its parent was deleted meanwhile, or the blobs that \
+             were put for it were removed; use another id"
+        ),
     )
 }

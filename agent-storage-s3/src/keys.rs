@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use agent_core::{DeviceId, SessionId, TenantId, Timestamp, WorkspaceId};
+use agent_core::{BlobName, DeviceId, SessionId, TenantId, Timestamp, WorkspaceId};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -161,6 +161,31 @@ impl Keys {
 
     pub(crate) fn slot(&self, session: SessionId, slot: Slot) -> String {
         format!("{}{}", self.slots(session), slot.name())
+    }
+
+    /// Returns the folder of a session's blobs; ends with a slash.
+    pub(crate) fn blobs(&self, session: SessionId) -> String {
+        format!("{}b/", self.session(session))
+    }
+
+    /// Returns the folder of the objects that hold one blob of a session; ends with a slash.
+    pub(crate) fn copies(&self, session: SessionId, blob: BlobName) -> String {
+        format!("{}{blob}/", self.blobs(session))
+    }
+
+    /// Returns the key of an object that holds a blob, put when `head` was the session's last event. Those that were put
+    /// last sort first.
+    pub(crate) fn copy(&self, session: SessionId, blob: BlobName, head: Slot, random: u64) -> String {
+        format!("{}{}.{random:016x}", self.copies(session, blob), head.name())
+    }
+
+    /// Returns the folder of the ids for which blobs were put before there was a session; ends with a slash.
+    pub(crate) fn early_all(&self) -> String {
+        format!("{}blob/", self.families())
+    }
+
+    pub(crate) fn early(&self, session: SessionId) -> String {
+        format!("{}{session}", self.early_all())
     }
 
     /// Returns the folder with the ids of the sessions that were created, or announced, from a session; ends with a

@@ -77,6 +77,9 @@
 
 mod background;
 mod bindings;
+mod blob_names;
+mod blob_sweep;
+mod blobs;
 mod busy;
 mod client;
 mod commits;
@@ -104,6 +107,7 @@ mod slot;
 mod slots;
 mod store;
 mod tenant;
+mod upload;
 mod watch;
 mod workspaces;
 

@@ -28,7 +28,7 @@ use crate::watch::Watch;
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Number of attempts after which a denied request fails; later attempts use new credentials.
-const DENIED_MAX: u32 = 3;
+pub(crate) const DENIED_MAX: u32 = 3;
 
 /// Number of objects that an operation on many objects reads or writes concurrently.
 pub(crate) const AT_ONCE: usize = 16;
@@ -92,6 +92,8 @@ pub(crate) struct Listed {
     pub(crate) keys: Vec<String>,
     /// Times at which the objects were last written, by the server's clock.
     pub(crate) modified: Vec<Timestamp>,
+    /// Numbers of bytes of the objects.
+    pub(crate) sizes: Vec<u64>,
     /// Folders, if these were requested.
     pub(crate) folders: Vec<String>,
     pub(crate) next: Option<String>,
@@ -100,7 +102,7 @@ pub(crate) struct Listed {
 /// Bucket, accessed through one client.
 #[derive(Debug)]
 pub(crate) struct Bucket {
-    client: Arc<dyn Client>,
+    pub(crate) client: Arc<dyn Client>,
     pub(crate) dialect: Dialect,
     /// Place that the requests go to.
     pub(crate) place: String,
@@ -108,16 +110,16 @@ pub(crate) struct Bucket {
     deadline: Duration,
     attempt: Duration,
     permits: Semaphore,
-    counters: Counters,
+    pub(crate) counters: Counters,
     pub(crate) tags: Tags,
     /// Setting of the prefix, known once the store is open.
     pub(crate) watch: Watch,
 }
 
 /// Failed request, with its known effect.
-struct Failed {
-    fate: Fate,
-    error: Error,
+pub(crate) struct Failed {
+    pub(crate) fate: Fate,
+    pub(crate) error: Error,
 }
 
 impl Bucket {
@@ -147,7 +149,7 @@ impl Bucket {
     }
 
     /// Sends one request, within a time limit and the limit on concurrent requests.
-    async fn request<T>(
+    pub(crate) async fn request<T>(
         &self,
         doing: &str,
         mebibytes: u32,
@@ -188,7 +190,7 @@ impl Bucket {
 
     /// Retries a request that changes nothing, until it succeeds or the time is over. Returns `None` if the object is
     /// absent.
-    async fn read<'a, T>(
+    pub(crate) async fn read<'a, T>(
         &self,
         until: Instant,
         mut attempt: impl FnMut() -> BoxFuture<'a, Result<T, Failed>> + Send,
@@ -237,7 +239,8 @@ impl Bucket {
     ) -> Result<Option<Seen>> {
         let path = Path::from(key);
         // A whole object may have 64 MiB and more; reading a small part never takes as long.
-        let mebibytes = if range.is_some() { 1 } else { 6 };
+        let length = |range: &Range<u64>| range.end.saturating_sub(range.start) >> 20;
+        let mebibytes = range.as_ref().map_or(6, |range| 1 + u32::try_from(length(range)).unwrap_or(5));
         self.read(until, || {
             let (path, range) = (path.clone(), range.clone().map(GetRange::Bounded));
             Box::pin(async move {
@@ -336,9 +339,10 @@ impl Bucket {
         let of = |object: ObjectMeta| {
             (object.location.to_string(), Timestamp::from_micros(object.last_modified.timestamp_micros()))
         };
+        let sizes = found.result.objects.iter().map(|object| object.size).collect();
         let (keys, modified) = found.result.objects.into_iter().map(of).unzip();
         let folders = found.result.common_prefixes.into_iter().map(|folder| folder.to_string()).collect();
-        Ok(Listed { keys, modified, folders, next: found.page_token })
+        Ok(Listed { keys, modified, sizes, folders, next: found.page_token })
     }
 
     /// Returns the first key under `prefix` that sorts after `after`.

@@ -7,6 +7,7 @@ use agent_core::{Result, Seq, SessionId};
 use futures::TryStreamExt;
 use tokio::time::Instant;
 
+use crate::blob_sweep;
 use crate::error::corrupt;
 use crate::keys::Slot;
 use crate::object::{AT_ONCE, Condition, Put};
@@ -27,6 +28,8 @@ pub(crate) async fn purge(slots: &Slots, purge: &Purge) -> Result<Purged> {
         let had = head.head.kept.unwrap_or(now.head);
         let keep = purge.keep_through.max(base).min(had);
         if head.head.kept == Some(keep) && head.head.removed {
+            // A put that came late may have left a blob.
+            blob_sweep::purge(slots, id).await?;
             return Ok(Purged::new(0));
         }
         // The events are hidden first, then removed, then recorded as removed: the next purge finishes an
@@ -36,6 +39,7 @@ pub(crate) async fn purge(slots: &Slots, purge: &Purge) -> Result<Purged> {
             continue;
         }
         empty_slots(slots, id, head.head.slot, keep).await?;
+        blob_sweep::purge(slots, id).await?;
         let done = Head { removed: true, ..hidden };
         let until = slots.bucket.deadline();
         let head = slots.existing(id, until).await?;

@@ -170,10 +170,13 @@ async fn remove_sessions(slots: &Slots) -> Result<u64> {
     Ok(removed)
 }
 
-/// Empties all slots of a session, and takes the one behind the newest. Returns whether there was anything to empty.
+/// Empties all slots of a session, takes the one behind the newest, and deletes the blobs. Returns whether there was anything to empty.
 pub(crate) async fn remove_session(slots: &Slots, id: SessionId) -> Result<bool> {
     let bucket = &*slots.bucket;
-    let Some(fence) = take_next(slots, id).await? else { return Ok(false) };
+    let fence = take_next(slots, id).await?;
+    // No commit names them any more.
+    remove_objects(bucket, &slots.keys.blobs(id), |_| true).await?;
+    let Some(fence) = fence else { return Ok(false) };
     let (folder, mut token) = (slots.keys.slots(id), None::<String>);
     loop {
         let page = bucket.list(&folder, None, token.as_deref(), PAGE, false, bucket.deadline()).await?;

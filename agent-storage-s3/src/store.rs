@@ -8,8 +8,9 @@ use agent_core::event::Event;
 use agent_core::model::Workspace;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::store::{
-    BackendConfig, Binding, BindingQuery, Capabilities, Consistency, ContentHash, Damaged, DeletedTenant,
-    Durability, EventPage, LeaseStatus, Page, Purge, Purged, ReadEvents, Rebuilt, Scope, SessionQuery,
+    BLOB_MAX_BYTES, BackendConfig, Binding, BindingQuery, BlobContent, BlobInfo, BlobQuery, Capabilities,
+    Consistency, ContentHash, Damaged, DeletedTenant, Durability, EventPage, LeaseStatus, Page, Purge,
+    Purged, PutBlob, ReadBlob, ReadEvents, Rebuilt, Scope, SessionQuery, SweepBlobs, SweptBlobs,
     WorkspaceQuery, check_no_live_run,
 };
 use agent_core::{
@@ -19,6 +20,7 @@ use agent_core::{
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 
+use crate::blobs::Place;
 use crate::config::S3Config;
 use crate::generations::{self, Current, Generations, is_absence};
 use crate::index::LAG_MINUTES;
@@ -29,7 +31,7 @@ use crate::requests::Requests;
 use crate::settings;
 use crate::tenant::Tenant;
 use crate::watch::Watch;
-use crate::{busy, commits, heartbeats, lister, purging, reading, rebuild, removing};
+use crate::{blob_sweep, blobs, busy, commits, heartbeats, lister, purging, reading, rebuild, removing};
 
 /// Interval at which a session is checked for changes by other stores while a caller waits for one. Each check is a
 /// request.
@@ -286,7 +288,9 @@ impl SessionStore for S3Store {
         };
         // The commit may have created the session.
         let is_first = |done: &Committed| done.first == done.session.lineage.base().next();
-        let relies = |done: &Result<Committed>| is_absence(done) || done.as_ref().is_ok_and(is_first);
+        let is_missing = |error: &Error| matches!(error.kind(), ErrorKind::BlobMissing { .. });
+        let relies =
+            |done: &Result<Committed>| is_absence(done) || done.as_ref().map_or_else(is_missing, is_first);
         let take_back =
             |tenant: Arc<Tenant>| async move { removing::remove_session(&tenant.slots, id).await.map(drop) };
         let done = self.create(span, relies, work, take_back).await?;
@@ -357,26 +361,48 @@ impl SessionStore for S3Store {
         .await
     }
 
-    async fn put_blob(&self, put: agent_core::store::PutBlob) -> Result<()> {
-        Err(agent_core::store::blobs_unsupported(Some(put.session)))
+    /// Holds up to 8 MiB of the content in memory. A blob of more is uploaded in parts; a process that is killed leaves
+    /// those that it has uploaded, which a lifecycle rule of the bucket removes.
+    async fn put_blob(&self, put: PutBlob) -> Result<()> {
+        let id = put.session;
+        let span = info_span!("store.put_blob", store = "s3", session = %id, bytes = put.blob.bytes, outcome = Empty);
+        let chunks = self.observed(span.clone(), async { put.into_chunks(BLOB_MAX_BYTES) }).await?;
+        let name = chunks.blob().name;
+        // The content can be read once, so that the tenant is looked at before.
+        let work = |tenant: Arc<Tenant>| async move {
+            let place = blobs::place(&tenant.slots, id, name).await?;
+            Ok((tenant, place))
+        };
+        let relies = |done: &Result<(Arc<Tenant>, Place)>| {
+            is_absence(done) || done.as_ref().is_ok_and(|(_, place)| place.is_early)
+        };
+        let (tenant, place) = self.on(span.clone(), relies, work).await?;
+        self.observed(span, blobs::put(&tenant.slots, place, id, chunks)).await
     }
 
-    async fn read_blob(&self, read: agent_core::store::ReadBlob) -> Result<agent_core::store::BlobContent> {
-        Err(agent_core::store::blobs_unsupported(Some(read.session)))
+    async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent> {
+        let span = info_span!("store.read_blob", store = "s3", session = %read.session, outcome = Empty);
+        let work = |tenant: Arc<Tenant>| {
+            let read = read.clone();
+            async move { blobs::read(tenant, &read).await }
+        };
+        self.on(span, is_absence, work).await
     }
 
-    async fn list_blobs(
-        &self,
-        query: agent_core::store::BlobQuery,
-    ) -> Result<Page<agent_core::store::BlobInfo>> {
-        Err(agent_core::store::blobs_unsupported(Some(query.session)))
+    async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
+        let span = info_span!("store.list_blobs", store = "s3", session = %query.session, outcome = Empty);
+        let work = |tenant: Arc<Tenant>| {
+            let query = query.clone();
+            async move { blobs::list(&tenant.slots, &query).await }
+        };
+        self.on(span, always, work).await
     }
 
-    async fn sweep_blobs(
-        &self,
-        sweep: agent_core::store::SweepBlobs,
-    ) -> Result<agent_core::store::SweptBlobs> {
-        Err(agent_core::store::blobs_unsupported(sweep.session))
+    /// Removes a blob of a living session only after 256 more events: until then a commit that is under way may name it.
+    /// Such blobs are counted as unfinished. An id whose blobs are removed before there is a session is given up.
+    async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
+        let span = info_span!("store.sweep_blobs", store = "s3", outcome = Empty);
+        self.on(span, always, |tenant| async move { blob_sweep::sweep(&tenant.slots, &sweep).await }).await
     }
 
     /// Puts the keys of the index that are missing, and removes those that are not in force. Reads the newest commit of
@@ -411,6 +437,7 @@ impl SessionStore for S3Store {
             .with_listing(listing)
             .with_recency(lag)
             .with_min_lease(MIN_LEASE)
+            .with_blobs(BLOB_MAX_BYTES)
     }
 
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {

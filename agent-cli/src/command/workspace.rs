@@ -267,7 +267,7 @@ fn gc_rows(report: &GcReport, days: u64, dry_run: bool) -> Vec<Vec<String>> {
     }
     if report.blobs.unfinished > 0 {
         let why = format!(
-            "may still be written ({} bytes); if not, removed an hour later",
+            "may still be written or named ({} bytes); if not, removed by a later gc",
             report.blobs.unfinished
         );
         rows.push(vec!["unfinished blobs".to_owned(), "kept".to_owned(), why]);

@@ -549,7 +549,8 @@ pub struct SweptBlobs {
     pub blobs: u64,
     /// Number of their bytes.
     pub bytes: u64,
-    /// Number of bytes of puts that have not ended and may still do; a later sweep removes them if they do not.
+    /// Number of bytes of puts that have not ended and may still do, and of blobs that a commit under way may still name; a
+    /// later sweep removes them if they do not.
     pub unfinished: u64,
 }
 
@@ -559,7 +560,7 @@ impl SweptBlobs {
         Self { blobs, bytes, unfinished: 0 }
     }
 
-    /// Sets the number of bytes of puts that have not ended.
+    /// Sets the number of bytes of puts that have not ended, and of blobs that may still be named.
     #[must_use]
     pub const fn with_unfinished(mut self, bytes: u64) -> Self {
         self.unfinished = bytes;

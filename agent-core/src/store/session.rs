@@ -260,7 +260,7 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     ///
     /// On return the blob is durable, at the store's [durability](Capabilities::durability). The session may be created
     /// later, by the commit that names the blob. A blob that is there already is stored again, which repairs it if it
-    /// is damaged. Holds at most 4 MiB of the content in memory.
+    /// is damaged. Holds at most 16 MiB of the content in memory.
     ///
     /// A blob belongs to the log of one session: a fork reads those of its ancestors, and puts its own. Nobody sees a
     /// blob before all of its bytes are stored and checked. A blob that no event names is removed by
@@ -350,6 +350,10 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// A blob that an event names is never removed, also if the event is committed at the same time: either the commit
     /// comes first, or it fails with [`BlobMissing`](ErrorKind::BlobMissing), and its writer puts the blob again. Also
     /// removes what is left of puts that did not end.
+    ///
+    /// A store that cannot exclude commits while it sweeps keeps a blob that a commit under way may name until the
+    /// session has gone on, and counts it as [unfinished](SweptBlobs::unfinished). If it removes blobs that were put before
+    /// their session, it gives the id up: puts and the creation fail with `Deleted` then.
     ///
     /// # Errors
     ///

@@ -6,13 +6,17 @@ use std::sync::Arc;
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::NewEvent;
+use agent_core::json::RawJson;
 use agent_core::model::Workspace;
 use agent_core::session::{NewSession, Session};
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{BindingQuery, Purge, ReadEvents, SessionQuery, WorkspaceQuery};
+use agent_core::store::{
+    BindingQuery, BlobInfo, BlobQuery, Purge, PutBlob, ReadBlob, ReadEvents, SessionQuery, SweepBlobs,
+    WorkspaceQuery,
+};
 use agent_core::{
-    Backend, BindingStore, DeviceId, Seq, SessionStore, SessionStoreExt, TenantId, Timestamp, WorkspaceId,
-    WorkspaceStore,
+    Backend, BindingStore, BlobName, DeviceId, Seq, SessionStore, SessionStoreExt, TenantId, Timestamp,
+    WorkspaceId, WorkspaceStore,
 };
 use agent_storage_s3::S3Store;
 use s3_simulator::{Counts, Simulator};
@@ -161,6 +165,7 @@ async fn requests_per_operation_match_the_table() {
     sessions(&mut counted).await;
     events(&mut counted).await;
     families(&mut counted).await;
+    blobs(&mut counted).await;
     workspaces_and_devices(&mut counted).await;
     deletion(&mut counted).await;
     compare(&counted);
@@ -342,6 +347,87 @@ async fn families(counted: &mut Counted) {
     // The creation, four messages and the deletion.
     let of = [("commits", 6), ("commit before the last", 5), ("children", 1), ("child", 1)];
     counted.note("purge a session, the heads known", &of, counts);
+}
+
+/// Blobs that are put, named, read, listed and swept.
+async fn blobs(counted: &mut Counted) {
+    const MIB: usize = 1 << 20;
+    let shop = Shop::new();
+    let store = shop.open().await;
+    let mut session = shop.session(&store).await;
+    let id = session.id;
+    let named = |name| NewEvent::new("x.app.drawn".parse().unwrap(), RawJson::empty_object()).with_blob(name);
+    let mut put = Vec::new();
+    for size in [0, 1, 300_000, 4 * MIB, 8 * MIB] {
+        let blob = BlobInfo::of(&vec![7; size]);
+        let (_, counts) = shop.cost(store.put_blob(PutBlob::of_bytes(id, vec![7; size]))).await;
+        counted.note("put a blob of at most 8 MiB, head known", &[], counts);
+        put.push(blob);
+    }
+    let large = BlobInfo::of(&vec![7; 17 * MIB]);
+    let (_, counts) = shop.cost(store.put_blob(PutBlob::of_bytes(id, vec![7; 17 * MIB]))).await;
+    counted.note("put a larger blob, head known", &[("part", 3)], counts);
+    for names in [&put[..1], &put[1..4], &[large]] {
+        let commit = Commit::seal(&shop.effects, id, session.head);
+        let commit = commit.with_events(names.iter().map(|blob| named(blob.name)));
+        let before = session.status.state;
+        let (done, counts) = shop.cost(store.commit(commit)).await;
+        session = done.session;
+        assert_eq!(session.status.state, before);
+        counted.note("commit that names blobs, head known", &[("blob", names.len())], counts);
+    }
+    let missing = [b"1", b"2"].map(|bytes| named(BlobName::of(bytes)));
+    let commit = Commit::seal(&shop.effects, id, session.head).with_events(missing);
+    let before = shop.simulator.requests();
+    store.commit(commit).await.unwrap_err();
+    let counts = shop.simulator.counts_since(before);
+    counted.note("refuse a commit without its blobs, head known", &[("blob", 2)], counts);
+
+    let read = async |request: ReadBlob| store.read_blob(request).await?.into_bytes(usize::MAX).await;
+    for blob in &put[1..4] {
+        let (_, counts) = shop.cost(read(ReadBlob::new(id, blob.name))).await;
+        counted.note("read a blob of at most 4 MiB", &[], counts);
+    }
+    let (_, counts) = shop.cost(read(ReadBlob::new(id, large.name))).await;
+    counted.note("read a larger blob", &[("piece", 5)], counts);
+    for (blob, range) in
+        [(put[1], 0..1), (large, 0..1), (large, 5_000_000..8_000_000), (put[2], 299_999..300_000)]
+    {
+        let (_, counts) = shop.cost(read(ReadBlob::new(id, blob.name).with_range(range))).await;
+        counted.note("read a range of at most 3 MiB of a blob", &[], counts);
+    }
+    let (page, counts) = shop.cost(store.list_blobs(BlobQuery::new(id))).await;
+    assert_eq!(page.items.len(), 6);
+    counted.note("list the blobs of a session", &[("blobs", 6)], counts);
+
+    let sweep = "sweep the blobs of a session of up to 50 events, head known";
+    let of = [("removed blob", 1)];
+    let removed = async |id| {
+        let now = SessionStore::load(&store, id).await.unwrap();
+        let delete = shop.said(&now, 0).with_trigger(Trigger::Delete(Reason::UserDeleted));
+        store.commit(delete).await.unwrap();
+        let (swept, counts) = shop.cost(store.sweep_blobs(SweepBlobs::of(id))).await;
+        assert_eq!(swept.blobs, 1);
+        counts
+    };
+    // All but one were named.
+    counted.note(sweep, &of, removed(id).await);
+    let mut other = shop.session(&store).await;
+    store.put_blob(PutBlob::of_bytes(other.id, "unnamed")).await.unwrap();
+    while other.head.get() < 45 {
+        other = store.commit(shop.said(&other, 1)).await.unwrap().session;
+    }
+    counted.note(sweep, &of, removed(other.id).await);
+
+    let ids = [(); 3].map(|()| shop.effects.new_session_id());
+    for id in ids {
+        let (_, counts) = shop.cost(store.put_blob(PutBlob::of_bytes(id, "early"))).await;
+        counted.note("put a blob before its session", &[], counts);
+    }
+    let (swept, counts) = shop.cost(store.sweep_blobs(SweepBlobs::without_session())).await;
+    assert_eq!(swept.blobs, 3);
+    let of = [("id", 3), ("removed blob", 3)];
+    counted.note("sweep the blobs of ids without sessions", &of, counts);
 }
 
 /// Workspaces and bindings.

@@ -5,6 +5,7 @@
 #[path = "../support/backend.rs"]
 mod backend;
 mod bindings;
+mod blobs;
 mod costs;
 mod course;
 mod deadline;

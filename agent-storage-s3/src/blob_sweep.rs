@@ -1,0 +1,132 @@
+//! Deletion of blobs that no event names, by a sweep or a purge; see `docs/decisions/0037`. The head of the session is
+//! read before the names in its log: then the slot of each commit that could name a deleted blob is taken.
+
+use std::collections::HashSet;
+
+use agent_core::store::{SweepBlobs, SweptBlobs};
+use agent_core::{Result, SessionId};
+use futures::TryStreamExt;
+
+use crate::blob_names::{Copy, named};
+use crate::blobs::PAGE;
+use crate::error::is_damage;
+use crate::family::void;
+use crate::keys::last;
+use crate::lister::{ORPHAN_MICROS, newest};
+use crate::object::AT_ONCE;
+use crate::slot::Kind;
+use crate::slots::{Slots, is_deleted};
+
+/// Removes the blobs that no event names: of one session, or of all ids without one.
+pub(crate) async fn sweep(slots: &Slots, sweep: &SweepBlobs) -> Result<SweptBlobs> {
+    let Some(id) = sweep.session else { return without_sessions(slots, sweep.dry_run).await };
+    let copies = copies(slots, id).await?;
+    if copies.is_empty() {
+        return Ok(SweptBlobs::default());
+    }
+    let Some(head) = newest(slots, id).await?.filter(|head| head.head.kind != Kind::Void) else {
+        return remove_early(slots, id, copies, sweep.dry_run).await;
+    };
+    let names = named(slots, id).await?;
+    let unnamed = copies.into_iter().filter(|copy| !names.contains(&copy.name));
+    let is_over = |copy: &Copy| is_deleted(&head) || copy.is_beyond_reach(head.head.last);
+    let (over, young): (Vec<_>, Vec<_>) = unnamed.partition(is_over);
+    let young = young.iter().filter_map(|copy| copy.bytes).sum();
+    Ok(remove(slots, over, sweep.dry_run).await?.with_unfinished(young))
+}
+
+/// Removes the blobs of a purged session that no event which is left names.
+pub(crate) async fn purge(slots: &Slots, id: SessionId) -> Result<()> {
+    let copies = copies(slots, id).await?;
+    if copies.is_empty() {
+        return Ok(());
+    }
+    match named(slots, id).await {
+        Ok(names) => {
+            let over = copies.into_iter().filter(|copy| !names.contains(&copy.name));
+            remove(slots, over.collect(), false).await.map(drop)
+        }
+        // A fork may read them.
+        Err(error) if is_damage(&error) => {
+            tracing::warn!(session = %id, %error, "what is left of a log is damaged, so the blobs of the session stay");
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes the blobs of all ids for which blobs were put, and no session was created.
+async fn without_sessions(slots: &Slots, dry_run: bool) -> Result<SweptBlobs> {
+    let Slots { bucket, keys, .. } = slots;
+    let (mut swept, mut after) = (SweptBlobs::default(), None::<String>);
+    let long_ago = bucket.effects.now().plus_micros(-ORPHAN_MICROS);
+    loop {
+        let until = bucket.deadline();
+        let page = bucket.list(&keys.early_all(), after.as_deref(), None, PAGE, false, until).await?;
+        after = page.next.and(page.keys.last().cloned());
+        for (note, at) in page.keys.iter().zip(page.modified) {
+            let Ok(id) = last(note).parse::<SessionId>() else { continue };
+            let is_over = match newest(slots, id).await? {
+                None => false,
+                // A put that was sent before may still arrive. For so long the note stays.
+                Some(head) if head.head.kind == Kind::Void => at < long_ago,
+                // From now on the blobs belong to the session.
+                Some(_) => {
+                    delete_note(slots, note, dry_run).await?;
+                    continue;
+                }
+            };
+            swept += remove_early(slots, id, copies(slots, id).await?, dry_run).await?;
+            if is_over {
+                delete_note(slots, note, dry_run).await?;
+            }
+        }
+        if after.is_none() {
+            return Ok(swept);
+        }
+    }
+}
+
+async fn delete_note(slots: &Slots, note: &str, dry_run: bool) -> Result<()> {
+    if dry_run { Ok(()) } else { slots.bucket.delete(note, slots.bucket.deadline()).await }
+}
+
+/// Removes the blobs of an id without a session, after its first slot was taken, so that none is created.
+async fn remove_early(slots: &Slots, id: SessionId, copies: Vec<Copy>, dry_run: bool) -> Result<SweptBlobs> {
+    if copies.is_empty() || dry_run {
+        return remove(slots, copies, dry_run).await;
+    }
+    void(slots, id, slots.bucket.deadline()).await?;
+    // The session may have been created at that moment.
+    match newest(slots, id).await? {
+        Some(head) if head.head.kind == Kind::Void => remove(slots, copies, dry_run).await,
+        _ => Ok(SweptBlobs::default()),
+    }
+}
+
+/// Returns the objects that hold the blobs of a session.
+async fn copies(slots: &Slots, id: SessionId) -> Result<Vec<Copy>> {
+    let (folder, mut all, mut after) = (slots.keys.blobs(id), Vec::new(), None::<String>);
+    loop {
+        let until = slots.bucket.deadline();
+        let page = slots.bucket.list(&folder, after.as_deref(), None, PAGE, false, until).await?;
+        after = page.next.clone().and(page.keys.last().cloned());
+        all.extend(Copy::of(page));
+        if after.is_none() {
+            return Ok(all);
+        }
+    }
+}
+
+async fn remove(slots: &Slots, copies: Vec<Copy>, dry_run: bool) -> Result<SweptBlobs> {
+    let names: HashSet<_> = copies.iter().map(|copy| copy.name).collect();
+    let bytes = copies.iter().filter_map(|copy| copy.bytes).sum();
+    if !dry_run {
+        futures::stream::iter(copies.into_iter().map(Ok))
+            .try_for_each_concurrent(AT_ONCE, |copy| async move {
+                slots.bucket.delete(&copy.key, slots.bucket.deadline()).await
+            })
+            .await?;
+    }
+    Ok(SweptBlobs::new(names.len() as u64, bytes))
+}
