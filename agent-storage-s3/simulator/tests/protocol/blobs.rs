@@ -363,7 +363,7 @@ async fn deleted_tenant_has_no_blobs() {
 #[test]
 fn named_blobs_stay_under_any_faults() {
     let (mut named, mut removed) = (0, 0);
-    for seed in 0..24_u64 {
+    for seed in 0..8_u64 {
         let dialect = if seed.is_multiple_of(4) { Dialect::Gcs } else { Dialect::S3 };
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
@@ -371,7 +371,7 @@ fn named_blobs_stay_under_any_faults() {
         let counts = local.block_on(&runtime, course(dialect, seed));
         (named, removed) = (named + counts.0, removed + counts.1);
     }
-    assert!(named > 200 && removed > 40, "{named} named, {removed} removed");
+    assert!(named > 100 && removed > 20, "{named} named, {removed} removed");
 }
 
 /// Returns the numbers of blobs that were named, and that were swept while others wrote.
@@ -390,8 +390,8 @@ async fn course(dialect: Dialect, seed: u64) -> (u64, u64) {
     let sweeper = store_of(&world, seed, 5).await;
     let sweeping = tokio::task::spawn_local(async move {
         let mut removed = 0;
-        for _ in 0..60 {
-            tokio::time::sleep(Duration::from_millis(700)).await;
+        for _ in 0..200 {
+            tokio::time::sleep(Duration::from_millis(200)).await;
             removed += sweeper.sweep_blobs(SweepBlobs::of(id)).await.map_or(0, |swept| swept.blobs);
         }
         removed
@@ -439,15 +439,15 @@ async fn write(store: S3Store, effects: Effects, id: SessionId, mut seeded: Seed
     let mut named = 0;
     for _ in 0..25 {
         tokio::time::sleep(seeded.between(Duration::ZERO, Duration::from_secs(2))).await;
-        // Few different ones, so that both writers put the same.
-        let bytes = content(seeded.below(12), 100);
+        // Few enough that both writers put the same now and then; what is named once is never removed.
+        let bytes = content(seeded.below(60), 100);
         let Ok(blob) = put(&store, id, &bytes).await else { continue };
         if seeded.chance(300) {
             continue;
         }
-        tokio::time::sleep(seeded.between(Duration::ZERO, Duration::from_secs(3))).await;
+        tokio::time::sleep(seeded.between(Duration::ZERO, Duration::from_secs(4))).await;
         let Ok(now) = SessionStore::load(&store, id).await else { continue };
-        let said = (0..seeded.below(150)).map(|n| NewEvent::user_message(format!("message {n}")));
+        let said = (0..seeded.below(300)).map(|n| NewEvent::user_message(format!("message {n}")));
         let commit = Commit::seal(&effects, id, now.head).with_events(said).with_event(naming(blob.name));
         let mut doubt = false;
         loop {
