@@ -25,7 +25,8 @@
 //! ```text
 //! s3://BUCKET/PREFIX
 //!   tenant ─┬─ session ── slot 0 ── slot 3 ── slot 5 …   one object for each commit, created with If-None-Match: *,
-//!           │                                            with its events and the record after it
+//!           │           │                                with its events and the record after it
+//!           │           └─ blob                          one object for each put, deleted when no event names it
 //!           └─ workspace, device                         one object each, replaced with If-Match
 //! ```
 //!
@@ -42,7 +43,9 @@
 //!   missing. That a server passed is noted in the bucket, for a week, and only for this address and server. A server
 //!   whose conditional writes race, or whose gateways do not know of each other, passes: `docs/operations.md` names the
 //!   known ones, and what a bucket needs: credentials, rights, no rule that removes objects.
-//! - Every line of every object has a checksum.
+//! - A blob is visible once all of its bytes are stored and checked, and stays as long as an event names it. A sweep
+//!   removes others, but spares for 256 events what a commit under way may name.
+//! - Every line of every object has a checksum, and every chunk of a blob.
 //!
 //! # What it costs
 //!
@@ -50,6 +53,8 @@
 //! gets another place: the first input after 15 minutes at rest is four. Reading the last 50 events takes at most four
 //! requests, or two if the head is known. A page of a list is a request, and one or two for each session on it, at any
 //! number of sessions. A scheduler finds the tenants with work by one request for all. `FORMAT.md` lists all costs.
+//!
+//! A blob of at most 8 MiB is put by two requests, and read by two; a commit takes one more for each blob that it names.
 //!
 //! A heartbeat of a run is a request, too. So leases last at least 120 seconds (`Capabilities::min_lease`): this long
 //! after its process was lost, a run is taken over by another one. [`Watch`] sets whether a run that begins waits for the
