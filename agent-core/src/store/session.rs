@@ -260,7 +260,7 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     ///
     /// On return the blob is durable, at the store's [durability](Capabilities::durability). The session may be created
     /// later, by the commit that names the blob. A blob that is there already is stored again, which repairs it if it
-    /// is damaged. Holds at most 16 MiB of the content in memory.
+    /// is damaged. Holds at most 4 MiB of the content in memory, and a store that uploads it in parts 16 MiB.
     ///
     /// A blob belongs to the log of one session: a fork reads those of its ancestors, and puts its own. Nobody sees a
     /// blob before all of its bytes are stored and checked. A blob that no event names is removed by

@@ -170,7 +170,7 @@ async fn unsupported_requests_are_refused() {
     let store = client(&simulator);
     store.put(&path("a"), "a".into()).await.unwrap();
     assert_eq!(name(&store.copy(&path("a"), &path("b")).await), "Generic");
-    assert_eq!(name(&store.put_multipart(&path("c")).await), "Generic");
+    assert_eq!(name(&store.rename(&path("a"), &path("b")).await), "Generic");
     assert_eq!(simulator.keys(), ["a"]);
 }
 
