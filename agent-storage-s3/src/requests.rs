@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Requests {
     /// Number of GET requests, for whole objects or parts.
     pub get: u64,
-    /// Number of PUT requests, with or without a condition.
+    /// Number of PUT requests, with or without a condition, and of those that begin and complete an upload in parts.
     pub put: u64,
     /// Number of LIST requests.
     pub list: u64,
