@@ -24,15 +24,17 @@ pub(crate) async fn sweep(slots: &Slots, sweep: &SweepBlobs) -> Result<SweptBlob
     if copies.is_empty() {
         return Ok(SweptBlobs::default());
     }
-    let Some(head) = newest(slots, id).await?.filter(|head| head.head.kind != Kind::Void) else {
-        return remove_early(slots, id, copies, sweep.dry_run).await;
+    let head = match newest(slots, id).await? {
+        Some(head) if head.head.kind == Kind::Void => return remove(slots, copies, sweep.dry_run).await,
+        Some(head) => head,
+        // The session may still be created. Only a sweep of all such ids gives one up.
+        None => return Ok(SweptBlobs::default().with_unfinished(bytes(&copies))),
     };
     let names = named(slots, id).await?;
     let unnamed = copies.into_iter().filter(|copy| !names.contains(&copy.name));
     let is_over = |copy: &Copy| is_deleted(&head) || copy.is_beyond_reach(head.head.last);
     let (over, young): (Vec<_>, Vec<_>) = unnamed.partition(is_over);
-    let young = young.iter().filter_map(|copy| copy.bytes).sum();
-    Ok(remove(slots, over, sweep.dry_run).await?.with_unfinished(young))
+    Ok(remove(slots, over, sweep.dry_run).await?.with_unfinished(bytes(&young)))
 }
 
 /// Removes the blobs of a purged session that no event which is left names.
@@ -55,30 +57,36 @@ pub(crate) async fn purge(slots: &Slots, id: SessionId) -> Result<()> {
     }
 }
 
-/// Removes the blobs of all ids for which blobs were put, and no session was created.
+/// Removes the blobs of all ids for which blobs were put long ago, and no session was created.
 async fn without_sessions(slots: &Slots, dry_run: bool) -> Result<SweptBlobs> {
     let Slots { bucket, keys, .. } = slots;
     let (mut swept, mut after) = (SweptBlobs::default(), None::<String>);
-    let long_ago = bucket.effects.now().plus_micros(-ORPHAN_MICROS);
+    let now = bucket.effects.now();
+    let (long_ago, twice) = (now.plus_micros(-ORPHAN_MICROS), now.plus_micros(-2 * ORPHAN_MICROS));
     loop {
         let until = bucket.deadline();
         let page = bucket.list(&keys.early_all(), after.as_deref(), None, PAGE, false, until).await?;
         after = page.next.and(page.keys.last().cloned());
         for (note, at) in page.keys.iter().zip(page.modified) {
             let Ok(id) = last(note).parse::<SessionId>() else { continue };
-            let is_over = match newest(slots, id).await? {
-                None => false,
-                // A put that was sent before may still arrive. For so long the note stays.
-                Some(head) if head.head.kind == Kind::Void => at < long_ago,
-                // From now on the blobs belong to the session.
-                Some(_) => {
-                    delete_note(slots, note, dry_run).await?;
-                    continue;
+            match newest(slots, id).await? {
+                // The age is a courtesy: whether the session may still be created is decided by its slot.
+                None if at < long_ago => {
+                    swept += remove_early(slots, id, copies(slots, id).await?, dry_run).await?;
                 }
-            };
-            swept += remove_early(slots, id, copies(slots, id).await?, dry_run).await?;
-            if is_over {
-                delete_note(slots, note, dry_run).await?;
+                None => {
+                    let young = bytes(&copies(slots, id).await?);
+                    swept += SweptBlobs::default().with_unfinished(young);
+                }
+                Some(head) if head.head.kind == Kind::Void => {
+                    swept += remove(slots, copies(slots, id).await?, dry_run).await?;
+                    // A put that was sent before may still arrive. For so long the note stays.
+                    if at < twice {
+                        delete_note(slots, note, dry_run).await?;
+                    }
+                }
+                // From now on the blobs belong to the session.
+                Some(_) => delete_note(slots, note, dry_run).await?,
             }
         }
         if after.is_none() {
@@ -104,6 +112,10 @@ async fn remove_early(slots: &Slots, id: SessionId, copies: Vec<Copy>, dry_run: 
     }
 }
 
+fn bytes(copies: &[Copy]) -> u64 {
+    copies.iter().filter_map(|copy| copy.bytes).sum()
+}
+
 /// Returns the objects that hold the blobs of a session.
 async fn copies(slots: &Slots, id: SessionId) -> Result<Vec<Copy>> {
     let (folder, mut all, mut after) = (slots.keys.blobs(id), Vec::new(), None::<String>);
@@ -120,7 +132,7 @@ async fn copies(slots: &Slots, id: SessionId) -> Result<Vec<Copy>> {
 
 async fn remove(slots: &Slots, copies: Vec<Copy>, dry_run: bool) -> Result<SweptBlobs> {
     let names: HashSet<_> = copies.iter().map(|copy| copy.name).collect();
-    let bytes = copies.iter().filter_map(|copy| copy.bytes).sum();
+    let bytes = bytes(&copies);
     if !dry_run {
         futures::stream::iter(copies.into_iter().map(Ok))
             .try_for_each_concurrent(AT_ONCE, |copy| async move {

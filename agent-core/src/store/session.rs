@@ -352,8 +352,9 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// removes what is left of puts that did not end.
     ///
     /// A store that cannot exclude commits while it sweeps keeps a blob that a commit under way may name until the
-    /// session has gone on, and counts it as [unfinished](SweptBlobs::unfinished). If it removes blobs that were put before
-    /// their session, it gives the id up: puts and the creation fail with `Deleted` then.
+    /// session has gone on, and counts it as [unfinished](SweptBlobs::unfinished); and one that was put before its session
+    /// for a week. If the session was not created by then, a sweep of all such ids gives the id up: puts and the creation
+    /// fail with `Deleted` from then on.
     ///
     /// # Errors
     ///

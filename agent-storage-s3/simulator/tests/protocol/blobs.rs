@@ -295,12 +295,12 @@ async fn objects_hold_the_bytes_and_the_checksums() {
     assert!(world.simulator.object(&key).unwrap() == expected);
 }
 
-/// A sweep takes the slot of an id before it removes what was put for it, also if the put and the creation come late, and
-/// forgets the id after a week. A session that was created meanwhile keeps its blobs.
+/// What was put for an id stays for a week. Then a sweep takes its slot before it removes that, also if the put and the
+/// creation come late, and forgets the id a week later. A session that was created meanwhile keeps its blobs.
 #[tokio::test(start_paused = true)]
 async fn early_blobs_go_with_their_id() {
     let world = World::new(Dialect::S3, 1);
-    let (store, sweeper) = (world.open("writer").await, world.open("sweeper").await);
+    let store = world.open("writer").await;
     let new = NewSession::new(world.effects.new_session_id(), WorkspaceId::DEFAULT);
     let id = new.id;
     let blob = put(&store, id, b"content").await.unwrap();
@@ -308,6 +308,17 @@ async fn early_blobs_go_with_their_id() {
     // A put that lands after the sweep.
     let late = world.keys(id).remove(0);
     let request = SweepBlobs::without_session();
+    for request in [request, SweepBlobs::of(id)] {
+        let swept = store.sweep_blobs(request).await.unwrap();
+        assert_eq!((swept.blobs, swept.unfinished), (0, 7), "its session may still be created");
+    }
+    // The clocks of the server, and of the stores.
+    let at = |days: i64| Timestamp::from_micros(1_771_151_400_000_000).plus_micros(days * 24 * 3_600_000_000);
+    let after = async |days| {
+        let effects = Effects::seeded(9, at(days));
+        config(&world.simulator, "later").with_effects(effects).open().await.unwrap()
+    };
+    let sweeper = after(8).await;
     assert_eq!(sweeper.sweep_blobs(request).await.unwrap().blobs, 1);
     world.simulator.put_object(&late, "content");
     let refused = store.commit(create.clone()).await.unwrap_err();
@@ -326,10 +337,7 @@ async fn early_blobs_go_with_their_id() {
     assert_eq!(sweeper.sweep_blobs(request).await.unwrap().blobs, 0);
     assert_eq!(notes(), 1, "the session has its blobs");
     assert_eq!(read(&store, lives, blob.name).await.unwrap(), b"content");
-    // The server's clock, and that of the store.
-    let week = Timestamp::from_micros(1_771_151_400_000_000).plus_micros(8 * 24 * 3_600_000_000);
-    let later =
-        config(&world.simulator, "later").with_effects(Effects::seeded(9, week)).open().await.unwrap();
+    let later = after(15).await;
     assert_eq!(later.sweep_blobs(request).await.unwrap().blobs, 0);
     assert_eq!(notes(), 0);
 }

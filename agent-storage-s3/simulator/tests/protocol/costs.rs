@@ -424,7 +424,9 @@ async fn blobs(counted: &mut Counted) {
         let (_, counts) = shop.cost(store.put_blob(PutBlob::of_bytes(id, "early"))).await;
         counted.note("put a blob before its session", &[], counts);
     }
-    let (swept, counts) = shop.cost(store.sweep_blobs(SweepBlobs::without_session())).await;
+    let later = Effects::seeded(2, shop.effects.now().plus_micros(9 * 24 * 3_600_000_000));
+    let later = config(&shop.simulator, "handle").with_effects(later).open().await.unwrap();
+    let (swept, counts) = shop.cost(later.sweep_blobs(SweepBlobs::without_session())).await;
     assert_eq!(swept.blobs, 3);
     let of = [("id", 3), ("removed blob", 3)];
     counted.note("sweep the blobs of ids without sessions", &of, counts);

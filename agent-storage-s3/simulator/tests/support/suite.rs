@@ -8,11 +8,12 @@ mod damage;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use agent_core::{Backend, Result, SessionStore, Storage, TenantId, async_trait};
+use agent_core::clock::Effects;
+use agent_core::{Backend, Result, SessionStore, Storage, TenantId, Timestamp, async_trait};
 use agent_storage_conformance::{Damage, DamageKind, Factory};
 use agent_storage_s3::{S3Store, Watch};
 use damage::{flipped, slots};
-use s3_simulator::{Dialect, Quirks, Simulator};
+use s3_simulator::{Dialect, Quirks, SimulatedClock, Simulator};
 
 struct Simulated {
     dialect: Dialect,
@@ -21,7 +22,10 @@ struct Simulated {
 
 impl Simulated {
     async fn open(&self, site: &Simulator, client: &str) -> Result<S3Store> {
-        backend::config(site, client).with_watch(self.watch).open().await
+        // The clock of the simulated server starts at this time.
+        let start = Timestamp::from_micros(20_500 * 86_400_000_000);
+        let effects = Effects::default().with_clock(Arc::new(SimulatedClock::new(start)));
+        backend::config(site, client).with_watch(self.watch).with_effects(effects).open().await
     }
 }
 
