@@ -894,7 +894,7 @@ impl Conversation {
     ///
     /// Events of other processes arrive as soon as the store sees them. When the runtime [shuts
     /// down](AgentRuntime::shutdown), the stream returns the events that its last runs have stored, and ends (`None`).
-    /// It also ends after an error.
+    /// It also ends after an error, which is `Deleted` if the next events were purged.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {

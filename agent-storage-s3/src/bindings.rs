@@ -23,9 +23,6 @@ use crate::lister::{DELETED_MAX, ORPHAN_MICROS};
 use crate::object::{AT_ONCE, Bucket, Condition};
 use crate::replaced::{self, Content, Decision, Loaded};
 
-/// Number of keys of a list request.
-const PAGE: usize = 1000;
-
 /// Device as it is stored. The object stays when the device is unbound, so that no late write binds it again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredBinding {
@@ -163,7 +160,8 @@ impl Bindings {
         let bound = |stored: StoredBinding| Some(Binding::new(stored.device?, stored.workspace?));
         let (bindings, damaged) = match query.workspace {
             None => {
-                let keys = self.bucket.list_all(&self.keys.bindings(), false, self.bucket.deadline()).await?;
+                let keys =
+                    self.bucket.list_all(&self.keys.bindings(), false, self.bucket.deadline()).await?.keys;
                 let pick = |_: &str, loaded: Loaded<_>| bound(loaded.content);
                 self.bucket.load_each(keys, pick, str::to_owned).await?
             }
@@ -196,17 +194,9 @@ impl Bindings {
 
     /// Returns the keys in a folder of the index. Others were put there by another program.
     async fn bound_keys(&self, folder: &str) -> Result<Vec<BoundKey>> {
-        let (mut found, mut token) = (Vec::new(), None::<String>);
-        loop {
-            let until = self.bucket.deadline();
-            let page = self.bucket.list(folder, None, token.as_deref(), PAGE, false, until).await?;
-            let keys = page.keys.into_iter().zip(page.modified);
-            found.extend(keys.filter_map(|(name, at)| BoundKey::parse(name, at)));
-            token = page.next;
-            if token.is_none() {
-                return Ok(found);
-            }
-        }
+        let found = self.bucket.list_all(folder, false, self.bucket.deadline()).await?;
+        let keys = found.keys.into_iter().zip(found.modified);
+        Ok(keys.filter_map(|(name, at)| BoundKey::parse(name, at)).collect())
     }
 
     /// Returns those of a device's keys that are not in force, and never will be.
@@ -277,7 +267,7 @@ impl Bindings {
         for key in self.bound_keys(&self.keys.all_bound()).await? {
             keys.entry(key.hash.clone()).or_default().push(key);
         }
-        let all = self.bucket.list_all(&self.keys.bindings(), false, self.bucket.deadline()).await?;
+        let all = self.bucket.list_all(&self.keys.bindings(), false, self.bucket.deadline()).await?.keys;
         let mut expected = Vec::new();
         let pick = |key: &str, loaded: Loaded<StoredBinding>| {
             let hash = last(key).to_owned();

@@ -118,16 +118,8 @@ fn bytes(copies: &[Copy]) -> u64 {
 
 /// Returns the objects that hold the blobs of a session.
 async fn copies(slots: &Slots, id: SessionId) -> Result<Vec<Copy>> {
-    let (folder, mut all, mut after) = (slots.keys.blobs(id), Vec::new(), None::<String>);
-    loop {
-        let until = slots.bucket.deadline();
-        let page = slots.bucket.list(&folder, after.as_deref(), None, PAGE, false, until).await?;
-        after = page.next.clone().and(page.keys.last().cloned());
-        all.extend(Copy::of(page));
-        if after.is_none() {
-            return Ok(all);
-        }
-    }
+    let all = slots.bucket.list_all(&slots.keys.blobs(id), false, slots.bucket.deadline()).await?;
+    Ok(Copy::of(all))
 }
 
 async fn remove(slots: &Slots, copies: Vec<Copy>, dry_run: bool) -> Result<SweptBlobs> {

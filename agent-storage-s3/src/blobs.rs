@@ -111,6 +111,9 @@ pub(crate) async fn look(
     slot: Slot,
     until: Instant,
 ) -> Result<()> {
+    if needed.is_empty() {
+        return Ok(());
+    }
     let find = |name: BlobName| async move {
         // The one with the farthest reach comes first.
         let page = slots.bucket.list(&slots.keys.copies(id, name), None, None, 1, false, until).await?;

@@ -35,7 +35,7 @@ pub(crate) async fn children(slots: &Slots, parent: SessionId, until: Instant) -
         None => false,
     };
     let mut children = Vec::new();
-    for key in slots.bucket.list_all(&slots.keys.children(parent), false, until).await? {
+    for key in slots.bucket.list_all(&slots.keys.children(parent), false, until).await?.keys {
         let Ok(child) = last(&key).parse::<SessionId>() else { continue };
         if deleted {
             void(slots, child, until).await?;

@@ -130,22 +130,30 @@ impl Heads {
         }
     }
 
+    fn windows(&self) -> MutexGuard<'_, Windows> {
+        // As for the heads.
+        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns an earlier object of a session that closed a window.
     pub(crate) fn window(&self, session: SessionId, slot: Slot) -> Option<Arc<Entry>> {
-        let base = self.base(session, slot);
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = self.windows();
         windows.clock += 1;
         let clock = windows.clock;
-        let kept = windows.kept.get_mut(&(session, slot)).map(|(used, entry)| {
+        if let Some((used, entry)) = windows.kept.get_mut(&(session, slot)) {
             *used = clock;
-            entry.clone()
-        });
-        base.or(kept)
+            return Some(entry.clone());
+        }
+        drop(windows);
+        let base = self.base(session, slot)?;
+        // It is forgotten with the next head that names another one.
+        self.keep_window(session, &base);
+        Some(base)
     }
 
     /// Returns an earlier object of a session that carries an event.
     pub(crate) fn window_with(&self, session: SessionId, seq: Seq) -> Option<Arc<Entry>> {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = self.windows();
         windows.clock += 1;
         let clock = windows.clock;
         let all = windows.kept.range_mut((session, Slot::FIRST)..=(session, Slot(u64::MAX)));
@@ -158,7 +166,7 @@ impl Heads {
     /// Keeps an object that closed a window. The object in a slot is never changed, but for a purge, which whoever reads
     /// finds by the head.
     pub(crate) fn keep_window(&self, session: SessionId, entry: &Arc<Entry>) {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = self.windows();
         windows.clock += 1;
         let clock = windows.clock;
         if windows.kept.insert((session, entry.head.slot), (clock, entry.clone())).is_none() {

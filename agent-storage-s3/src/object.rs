@@ -359,16 +359,17 @@ impl Bucket {
     }
 
     /// Returns all keys, or all folders, under a prefix.
-    pub(crate) async fn list_all(&self, prefix: &str, folders: bool, until: Instant) -> Result<Vec<String>> {
-        let (mut all, mut token) = (Vec::new(), None::<String>);
-        loop {
-            let page = self.list(prefix, None, token.as_deref(), 1000, folders, until).await?;
-            all.extend(if folders { page.folders } else { page.keys });
-            token = page.next;
-            if token.is_none() {
-                return Ok(all);
-            }
+    pub(crate) async fn list_all(&self, prefix: &str, folders: bool, until: Instant) -> Result<Listed> {
+        let mut all = self.list(prefix, None, None, 1000, folders, until).await?;
+        while let Some(token) = all.next.take() {
+            let page = self.list(prefix, None, Some(&token), 1000, folders, until).await?;
+            all.keys.extend(page.keys);
+            all.modified.extend(page.modified);
+            all.sizes.extend(page.sizes);
+            all.folders.extend(page.folders);
+            all.next = page.next;
         }
+        Ok(all)
     }
 
     /// Tries once to put an object.

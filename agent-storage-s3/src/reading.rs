@@ -231,11 +231,14 @@ impl Reader<'_> {
         let kept = if self.keeps { self.slots.heads.window(self.id, slot) } else { None };
         let found = match kept {
             Some(kept) => kept,
-            None => self.slots.get(self.id, slot, self.until).await?.ok_or_else(missing)?,
+            None => {
+                let found = self.slots.get(self.id, slot, self.until).await?.ok_or_else(missing)?;
+                if self.keeps {
+                    self.slots.heads.keep_window(self.id, &found);
+                }
+                found
+            }
         };
-        if self.keeps {
-            self.slots.heads.keep_window(self.id, &found);
-        }
         if found.record.is_none() || found.head.window > last || found.last() < last {
             return Err(missing());
         }

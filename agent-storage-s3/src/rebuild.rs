@@ -79,20 +79,13 @@ async fn all_keys(slots: &Slots) -> Result<Names> {
     let mut found = Names::new();
     let bucket = &slots.bucket;
     for folder in [slots.keys.families(), slots.keys.all_work()] {
-        let mut token = None::<String>;
-        loop {
-            let page = bucket.list(&folder, None, token.as_deref(), 1000, false, bucket.deadline()).await?;
-            for (key, at) in page.keys.into_iter().zip(page.modified) {
-                if key.starts_with(&slots.keys.all_work()) && !slots.keys.is_own_work(&key) {
-                    continue;
-                }
-                if let Some((id, _)) = parse_name(&key) {
-                    found.entry(id).or_default().push((key, at));
-                }
+        let all = bucket.list_all(&folder, false, bucket.deadline()).await?;
+        for (key, at) in all.keys.into_iter().zip(all.modified) {
+            if key.starts_with(&slots.keys.all_work()) && !slots.keys.is_own_work(&key) {
+                continue;
             }
-            token = page.next;
-            if token.is_none() {
-                break;
+            if let Some((id, _)) = parse_name(&key) {
+                found.entry(id).or_default().push((key, at));
             }
         }
     }
@@ -119,8 +112,8 @@ enum Session {
 async fn all_sessions(slots: &Slots, keys: &mut Names) -> Result<Vec<(SessionId, Session)>> {
     let bucket = &slots.bucket;
     let mut all = Vec::new();
-    for shard in bucket.list_all(&slots.keys.sessions(), true, bucket.deadline()).await? {
-        let folders = bucket.list_all(&format!("{shard}/"), true, bucket.deadline()).await?;
+    for shard in bucket.list_all(&slots.keys.sessions(), true, bucket.deadline()).await?.folders {
+        let folders = bucket.list_all(&format!("{shard}/"), true, bucket.deadline()).await?.folders;
         let ids = folders.iter().filter_map(|folder| last(folder).parse::<SessionId>().ok());
         let with_keys: Vec<_> = ids.map(|id| (id, keys.remove(&id).unwrap_or_default())).collect();
         let mut compared = futures::stream::iter(with_keys)

@@ -65,9 +65,9 @@ pub(crate) async fn tenants(
     after: Option<&TenantId>,
 ) -> Result<Vec<TenantId>> {
     let parse = |key: &String| last(key).parse::<TenantId>().ok();
-    let deleted = bucket.list_all(&keys::generations(prefix), false, bucket.deadline()).await?;
+    let deleted = bucket.list_all(&keys::generations(prefix), false, bucket.deadline()).await?.keys;
     let deleted: BTreeSet<TenantId> = deleted.iter().filter_map(parse).collect();
-    let folders = bucket.list_all(&keys::tenants(prefix), true, bucket.deadline()).await?;
+    let folders = bucket.list_all(&keys::tenants(prefix), true, bucket.deadline()).await?.folders;
     let mut found: Vec<TenantId> = folders.iter().filter_map(parse).collect();
     found.retain(|tenant| after.is_none_or(|after| tenant > after));
     let held = futures::stream::iter(found)
@@ -152,7 +152,7 @@ async fn remove_work(bucket: &Bucket, keys: &Keys) -> Result<()> {
 async fn remove_sessions(slots: &Slots) -> Result<u64> {
     let bucket = &*slots.bucket;
     let mut removed = 0;
-    for shard in bucket.list_all(&slots.keys.sessions(), true, bucket.deadline()).await? {
+    for shard in bucket.list_all(&slots.keys.sessions(), true, bucket.deadline()).await?.folders {
         let (shard, mut token) = (format!("{shard}/"), None::<String>);
         loop {
             let page = bucket.list(&shard, None, token.as_deref(), PAGE, true, bucket.deadline()).await?;

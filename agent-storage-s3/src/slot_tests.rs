@@ -11,6 +11,7 @@ use agent_core::state::Reason;
 use agent_core::{Plan, Seq, SessionId, WorkspaceId, plan};
 
 use super::*;
+use crate::heads::Heads;
 use crate::index::needed;
 
 /// Slots of one session, written like the store writes them.
@@ -302,4 +303,24 @@ fn contradictory_headers_are_refused() {
     ] {
         assert_eq!(*parsed(&bad).unwrap_err().kind(), ErrorKind::Corrupt, "{bad:?}");
     }
+}
+
+/// However much of logs is read, the objects that are kept of them stay within a limit, and those that were used last are
+/// among them.
+#[test]
+fn kept_windows_are_bounded() {
+    let (mut log, heads, mut slots) = (Log::new(1), Heads::default(), Vec::new());
+    for _ in 0..40 {
+        log.say([1 << 20]);
+        let entry = Arc::new(log.head.clone().unwrap());
+        slots.push(entry.head.slot);
+        heads.keep_window(log.id, &entry);
+        // The first one is used again and again.
+        assert!(heads.window(log.id, slots[0]).is_some());
+    }
+    let kept: Vec<_> = slots.iter().filter(|slot| heads.window(log.id, **slot).is_some()).collect();
+    assert!((8..=16).contains(&kept.len()), "{} of a MiB each", kept.len());
+    assert_eq!((kept[0], kept[kept.len() - 1]), (&slots[0], &slots[39]));
+    let carried = heads.window_with(log.id, log.head.as_ref().unwrap().last()).unwrap();
+    assert_eq!(carried.head.slot, slots[39]);
 }

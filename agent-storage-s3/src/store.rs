@@ -399,7 +399,8 @@ impl SessionStore for S3Store {
     }
 
     /// Removes a blob of a living session only after 256 more events: until then a commit that is under way may name it.
-    /// Such blobs are counted as unfinished. An id whose blobs are removed before there is a session is given up.
+    /// Such blobs are counted as unfinished. What was put before its session stays for a week. If the
+    /// session was not created by then, a sweep of all such ids gives the id up.
     async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
         let span = info_span!("store.sweep_blobs", store = "s3", outcome = Empty);
         self.on(span, always, |tenant| async move { blob_sweep::sweep(&tenant.slots, &sweep).await }).await

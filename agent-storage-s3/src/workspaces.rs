@@ -151,7 +151,8 @@ impl Workspaces {
     }
 
     pub(crate) async fn list(&self, query: &WorkspaceQuery) -> Result<Page<Workspace>> {
-        let mut keys = self.bucket.list_all(&self.keys.workspaces(), false, self.bucket.deadline()).await?;
+        let mut keys =
+            self.bucket.list_all(&self.keys.workspaces(), false, self.bucket.deadline()).await?.keys;
         // An object that belongs to no workspace was put there by another program.
         keys.retain(|key| last(key).parse::<WorkspaceId>().is_ok());
         let live = |_: &str, stored: Loaded<StoredWorkspace>| stored.content.0.map(|(record, _)| record);

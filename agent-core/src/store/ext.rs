@@ -704,7 +704,8 @@ pub trait SessionStoreExt: SessionStore {
         pages.try_flatten().boxed()
     }
 
-    /// Returns all events after `after`, then each new event as it is committed; the stream does not end.
+    /// Returns all events after `after`, then each new event as it is committed; the stream does not end, but by an error:
+    /// `Deleted` if the next events were purged.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {

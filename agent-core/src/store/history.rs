@@ -49,7 +49,8 @@ pub(crate) async fn part_of<S: SessionStore + ?Sized>(
 ///
 /// # Errors
 ///
-/// Those of [`SessionStore::changed`] and [`SessionStore::read`]; `Corrupt` if the next event is damaged.
+/// Those of [`SessionStore::changed`] and [`SessionStore::read`]; `Corrupt` if the next event is damaged; `Deleted` if the
+/// events after `seen` were purged.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -84,9 +85,12 @@ pub async fn coming_events<S: SessionStore + ?Sized>(
             let last = last.seq;
             return Ok((page.events, last));
         }
-        // The next event is in the log of an ancestor, or damaged.
+        // The next event is in the log of an ancestor, or damaged, or gone.
         if let Some(next) = next_events(store, id, seen).await? {
             return Ok(next);
+        }
+        if store.load(id).await?.status.state == SessionState::Deleted {
+            return Err(purged(id));
         }
     }
 }
@@ -193,14 +197,15 @@ pub(crate) async fn fold_to<S: SessionStore + ?Sized>(store: &S, now: &Session, 
     match fold_own(store, owner, at).await {
         // Missing events may have been purged meanwhile, which is no damage.
         Err(error) if *error.kind() == ErrorKind::Corrupt => match store.load(owner).await?.status.state {
-            SessionState::Deleted => Err(Error::new(
-                ErrorKind::Deleted,
-                format!("session {owner} was deleted, and its events purged"),
-            )),
+            SessionState::Deleted => Err(purged(owner)),
             _ => Err(error),
         },
         folded => folded,
     }
+}
+
+fn purged(id: SessionId) -> Error {
+    Error::new(ErrorKind::Deleted, format!("session {id} was deleted, and its events purged"))
 }
 
 /// Returns the neighbours of an event at which a history may be divided, if it may not be divided at the event itself:

@@ -10,6 +10,7 @@ use agent_core::{ErrorKind, SessionStoreExt, Storage, WorkspaceId};
 use agent_runtime::retention::GcPolicy;
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 use agent_tests::each_store;
+use futures::TryStreamExt;
 
 use crate::cut::{Cut, Cutting};
 use crate::site::{
@@ -376,3 +377,24 @@ async fn delete_unlists_and_purge_removes_the_bytes(site: Site) {
 }
 
 each_store!(delete_unlists_and_purge_removes_the_bytes and mixed);
+
+/// Who follows a session whose next events were purged is told so, and does not ask again and again.
+async fn follower_of_purged_events_is_told(site: Site) {
+    let (storage, clock) = (site.fresh(0), Hands::new());
+    let main = world(&storage, &clock, "one").await.main;
+    let head = storage.sessions.load(main).await.unwrap().head;
+    let delete = agent_core::commit::Trigger::Delete(agent_core::state::Reason::UserDeleted);
+    storage.sessions.trigger(&effects(&clock), main, delete).await.unwrap();
+    manager(&storage, &clock).purge(main).await.unwrap();
+    for seen in [agent_core::Seq::ZERO, head] {
+        let mut follow = storage.sessions.follow(main, seen);
+        let told = tokio::time::timeout(std::time::Duration::from_secs(20), async {
+            while follow.try_next().await?.is_some() {}
+            Ok::<_, agent_core::Error>(())
+        });
+        let error = told.await.expect("an end").unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Deleted, "{}: {error}", site.name);
+    }
+}
+
+each_store!(follower_of_purged_events_is_told and mixed);

@@ -362,11 +362,3 @@ async fn a_page_costs_the_same_at_any_size() {
         assert!(counts.list <= 60 && counts.get <= 60 && counts.put == 0, "{counts} at {sessions}");
     }
 }
-
-/// The same for many more sessions.
-#[tokio::test(start_paused = true)]
-#[ignore = "takes minutes: .ci/full"]
-async fn a_page_of_100000_costs_the_same() {
-    let counts = cost_of_a_page(100_000).await;
-    assert!(counts.list <= 60 && counts.get <= 60 && counts.put == 0, "{counts}");
-}
