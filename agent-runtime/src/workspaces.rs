@@ -527,7 +527,8 @@ impl WorkspaceManager {
         self.storage.bindings.unbind(device).await
     }
 
-    /// Lists device bindings in the byte order of the devices' names, a page at a time.
+    /// Lists device bindings in the order of the store, a page at a time; see
+    /// [`BindingStore::list`](agent_core::BindingStore::list).
     ///
     /// If the query names a workspace, only the bindings of that workspace are listed.
     ///

@@ -12,8 +12,9 @@ use crate::blobs::PAGE;
 use crate::error::is_damage;
 use crate::family::void;
 use crate::keys::last;
-use crate::lister::{ORPHAN_MICROS, newest};
+use crate::lister::newest;
 use crate::object::AT_ONCE;
+use crate::pass::ORPHAN_MICROS;
 use crate::slot::Kind;
 use crate::slots::{Slots, is_deleted};
 

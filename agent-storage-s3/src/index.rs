@@ -17,8 +17,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::keys::{Keys, MINUTE_MAX, Minute, Slot, last};
 
-/// Number of minutes by which the key of a session may lag behind its last activity.
-pub(crate) const LAG_MINUTES: u64 = 15;
 /// Scope of the keys of sessions that are due or run.
 const WORK: &str = "work";
 
@@ -118,9 +116,7 @@ fn wanted(record: &Session) -> Vec<(String, Minute)> {
 /// ones name that slot.
 pub(crate) fn needed(record: &Session, before: &[IndexKey], slot: Slot) -> Vec<IndexKey> {
     let key = |(scope, minute): (String, Minute)| {
-        let fits = |key: &&IndexKey| {
-            key.scope == scope && key.minute <= minute && minute.0 - key.minute.0 < LAG_MINUTES
-        };
+        let fits = |key: &&IndexKey| key.scope == scope && key.minute.stays_for(minute);
         before.iter().find(fits).cloned().unwrap_or(IndexKey { scope, minute, slot })
     };
     wanted(record).into_iter().map(key).collect()

@@ -3,12 +3,14 @@
 
 use std::fmt::Write;
 
-use agent_core::{BlobName, DeviceId, SessionId, TenantId, Timestamp, WorkspaceId};
+use agent_core::{BlobName, SessionId, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::line::FORMAT;
 
+/// Number of minutes by which a key may lag behind the time that its list is ordered by.
+pub(crate) const LAG_MINUTES: u64 = 15;
 /// Latest minute that a key can have.
 pub(crate) const MINUTE_MAX: u64 = 9_999_999_999;
 
@@ -49,6 +51,17 @@ impl Minute {
     /// Returns the name of the minute in keys that list the earliest first.
     pub(crate) fn name(self) -> String {
         format!("{:010}", self.0)
+    }
+
+    /// Parses a minute from its name in keys that list the latest first.
+    pub(crate) fn parse_inverted(name: &str) -> Option<Self> {
+        let digits = name.len() == 10 && name.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| name.parse::<u64>().ok()).flatten().map(|number| Self(MINUTE_MAX - number))
+    }
+
+    /// Returns whether a key with this minute stays in force in a list that is ordered by a time in `wanted`.
+    pub(crate) fn stays_for(self, wanted: Self) -> bool {
+        self <= wanted && wanted.0 - self.0 < LAG_MINUTES
     }
 
     /// Returns the name of the minute in keys that list the latest first.
@@ -114,6 +127,16 @@ pub(crate) fn probed(prefix: &str) -> String {
 /// Returns the key of the settings.
 pub(crate) fn settings(prefix: &str) -> String {
     if prefix.is_empty() { "settings".to_owned() } else { format!("{prefix}/settings") }
+}
+
+/// Returns the hash of a text that a key must not contain.
+pub(crate) fn hash(text: &str) -> String {
+    let mut hash = String::with_capacity(64);
+    for byte in Sha256::digest(text.as_bytes()) {
+        // Writing to a string does not fail.
+        let _ = write!(hash, "{byte:02x}");
+    }
+    hash
 }
 
 /// Returns the last part of a key.
@@ -235,31 +258,8 @@ impl Keys {
         format!("{}workspaces/", self.root)
     }
 
-    pub(crate) fn workspace(&self, id: WorkspaceId) -> String {
-        format!("{}workspaces/{id}", self.root)
-    }
-
+    /// Returns the folder of the devices; ends with a slash. The last part of a key is the hash of the device's id.
     pub(crate) fn bindings(&self) -> String {
         format!("{}bindings/", self.root)
-    }
-
-    /// Returns the key of a device's binding. Its last part is the hash of the device's id.
-    pub(crate) fn binding(&self, device: &DeviceId) -> String {
-        let mut key = self.bindings();
-        for byte in Sha256::digest(device.as_str().as_bytes()) {
-            // Writing to a string does not fail.
-            let _ = write!(key, "{byte:02x}");
-        }
-        key
-    }
-
-    /// Returns the folder of the index of the devices of all workspaces; ends with a slash.
-    pub(crate) fn all_bound(&self) -> String {
-        self.index("bound")
-    }
-
-    /// Returns the folder of the index of a workspace's devices; ends with a slash.
-    pub(crate) fn bound(&self, workspace: WorkspaceId) -> String {
-        format!("{}{workspace}/", self.all_bound())
     }
 }

@@ -3,13 +3,16 @@
 //! The header of each contains the ids of its last writes, so that a write of unknown outcome is recognised, and no
 //! two writes produce equal bytes (a tag is a hash of the bytes).
 
+use std::fmt;
+use std::str::FromStr;
+
 use agent_core::json::to_text;
 use agent_core::store::Damaged;
 use agent_core::{Error, ErrorKind, Result, WriteOutcome};
 use bytes::Bytes;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::time::Instant;
 
 use crate::error::{corrupt, is_damage};
@@ -31,6 +34,55 @@ pub(crate) trait Content: Sized {
 
     /// Reads the lines after the header; the error is a description of the damage.
     fn read(lines: &[Line]) -> Result<Self, &'static str>;
+
+    /// Returns the folder, below that of the index, of the key of an object with these contents; `None` if no list shows
+    /// it. `now` is the folder of the key in force, which stays if it is returned.
+    fn folder(&self, _now: Option<&str>) -> Option<String> {
+        None
+    }
+}
+
+/// Place in the index of the key in force of an object. Headers name it as `<folder>/<writes>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct IndexPlace {
+    folder: String,
+    /// Number of the write that brought the key into force.
+    writes: u64,
+}
+
+impl IndexPlace {
+    /// Returns the name of the key of the object with this name.
+    pub(crate) fn name(&self, index: &str, object: &str) -> String {
+        format!("{index}{}/{object}.{}", self.folder, self.writes)
+    }
+}
+
+impl fmt::Display for IndexPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.folder, self.writes)
+    }
+}
+
+impl FromStr for IndexPlace {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (folder, writes) = text.rsplit_once('/').filter(|(folder, _)| !folder.is_empty()).ok_or(())?;
+        Ok(Self { folder: folder.to_owned(), writes: writes.parse().map_err(|_| ())? })
+    }
+}
+
+impl Serialize for IndexPlace {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for IndexPlace {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(|()| serde::de::Error::custom("no key of an index"))
+    }
 }
 
 /// Object as it was read.
@@ -39,6 +91,8 @@ pub(crate) struct Loaded<C> {
     pub(crate) content: C,
     /// Number of times that the object was written.
     pub(crate) writes: u64,
+    /// Place of its key in force, if it has one.
+    pub(crate) place: Option<IndexPlace>,
 }
 
 /// Answer of a replacement, and the keys of the index that it left behind.
@@ -72,6 +126,9 @@ struct Header {
     writes: u64,
     /// Ids of the last writes, the newest last.
     recent: Vec<String>,
+    /// Place of the key of the index that is in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<IndexPlace>,
     /// Number of lines that follow.
     lines: usize,
 }
@@ -103,7 +160,11 @@ impl Bucket {
         until: Instant,
     ) -> Result<Option<Loaded<C>>> {
         let current = self.current(key, until).await?;
-        Ok(current.map(|current| Loaded { content: current.content, writes: current.header.writes }))
+        Ok(current.map(|Current { header, content, .. }| Loaded {
+            content,
+            writes: header.writes,
+            place: header.key,
+        }))
     }
 
     async fn current<C: Content>(&self, key: &str, until: Instant) -> Result<Option<Current<C>>> {
@@ -144,20 +205,20 @@ impl Bucket {
         until: Instant,
         decide: impl FnMut(Option<&C>) -> Result<Decision<C, T>>,
     ) -> Result<T> {
-        let replaced = self.replace_indexed(key, until, decide, |_, _| None).await?;
-        Ok(replaced.answer)
+        Ok(self.replace_indexed(key, until, decide, "").await?.answer)
     }
 
-    /// Like [`replace`](Self::replace), for an object that is in an index: `index` names the key of given contents that
-    /// are written for the given time. The key is put before the contents are, so that it is never missing.
+    /// Like [`replace`](Self::replace), for an object that has a key in the folder `index` and below. A new key is put
+    /// before the contents are, so that it is never missing.
     pub(crate) async fn replace_indexed<C: Content, T>(
         &self,
         key: &str,
         until: Instant,
         mut decide: impl FnMut(Option<&C>) -> Result<Decision<C, T>>,
-        index: impl Fn(&C, u64) -> Option<String>,
+        index: &str,
     ) -> Result<Replaced<T>> {
-        let in_force = |now: &Current<C>| index(&now.content, now.header.writes);
+        let name = |place: &IndexPlace| place.name(index, last(key));
+        let in_force = |now: &Current<C>| now.header.key.as_ref().map(name);
         let mut now = self.current::<C>(key, until).await?;
         // Keys that were in force or put in this call. Whether or not they came into force, the object was written as often.
         let mut names = Vec::new();
@@ -185,16 +246,23 @@ impl Bucket {
             }
             let write = self.write_id();
             let count = writes.saturating_add(1);
+            let before = now.as_ref().and_then(|now| now.header.key.clone());
+            let folder = content.folder(before.as_ref().map(|before| before.folder.as_str()));
+            let place = folder.map(|folder| match before {
+                Some(before) if before.folder == folder => before,
+                _ => IndexPlace { folder, writes: count },
+            });
             let header = Header {
                 format: FORMAT,
                 kind: C::KIND.to_owned(),
                 name: last(key).to_owned(),
                 writes: count,
                 recent: now.as_ref().map_or_else(Vec::new, |now| now.header.recent.clone()),
+                key: place.clone(),
                 lines: 0,
             };
-            let new = index(&content, count);
-            if let Some(name) = &new {
+            let new = place.as_ref().map(name);
+            if let Some(name) = new.as_ref().filter(|name| current.as_ref() != Some(name)) {
                 let put = self.put(name, &Bytes::new(), &Condition::Any, until).await;
                 // The contents were not sent. A key that is left is not in force.
                 put.map_err(|error| error.with_outcome(WriteOutcome::NotApplied))?;

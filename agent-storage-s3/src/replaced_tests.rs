@@ -12,25 +12,50 @@ use crate::workspaces::StoredWorkspace;
 
 fn header(kind: &str, name: &str, writes: u64) -> Header {
     let recent = (1..writes).map(|n| format!("{n:032x}")).collect();
-    Header { format: FORMAT, kind: kind.to_owned(), name: name.to_owned(), writes, recent, lines: 0 }
+    Header {
+        format: FORMAT,
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+        writes,
+        recent,
+        key: None,
+        lines: 0,
+    }
 }
 
-fn objects() -> [(&'static str, &'static str, Bytes); 4] {
+fn keyed(header: Header, key: &str) -> Header {
+    Header { key: Some(key.parse().unwrap()), ..header }
+}
+
+fn objects() -> [(&'static str, &'static str, Bytes); 5] {
     let effects = Effects::seeded(1, "2026-02-15T10:30:00Z".parse().unwrap());
     let id = WorkspaceId::DEFAULT;
     let record = Workspace::new(id, "Küche", effects.new_session_id(), effects.now()).with_provider("claude");
-    let live = StoredWorkspace(Some((record, Some("provider = \"gemini\"\n".to_owned()))));
+    let live = StoredWorkspace::live(record, Some("provider = \"gemini\"\n".to_owned()));
     let write = "0123456789abcdef0123456789abcdef";
     let binding = |workspace| StoredBinding { device: Some("laptop \"2\"".parse().unwrap()), workspace };
     let hash = "84a1";
     [
-        ("workspace", "default", encode(header("workspace", "default", 20), write, &live)),
+        (
+            "workspace",
+            "default",
+            encode(keyed(header("workspace", "default", 20), "ws/9970470489/18"), write, &live),
+        ),
         (
             "workspace-deleted",
             "default",
-            encode(header("workspace", "default", 2), write, &StoredWorkspace(None)),
+            encode(header("workspace", "default", 2), write, &StoredWorkspace::Deleted),
         ),
-        ("binding", hash, encode(header("binding", hash, 1), write, &binding(Some(id)))),
+        (
+            "workspace-never",
+            "default",
+            encode(header("workspace", "default", 1), write, &StoredWorkspace::Never),
+        ),
+        (
+            "binding",
+            hash,
+            encode(keyed(header("binding", hash, 1), "bound/default/1"), write, &binding(Some(id))),
+        ),
         ("binding-unbound", hash, encode(header("binding", hash, 2), write, &binding(None))),
     ]
 }
@@ -44,11 +69,11 @@ fn readable(name: &str, key: &str, bytes: Bytes) -> Result<String> {
     })
 }
 
-/// Bytes of format 3. These files are never changed, because stored objects must stay readable.
+/// Bytes of format 4. These files are never changed, because stored objects must stay readable.
 #[test]
 fn golden_replaced_objects() {
     for (name, key, bytes) in objects() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("3").join(name);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("4").join(name);
         if std::env::var_os("WRITE_GOLDEN").is_some() {
             std::fs::write(&path, &bytes).unwrap();
         }
@@ -63,7 +88,7 @@ fn golden_replaced_objects() {
 fn other_formats_of_objects_are_refused() {
     for (name, key, _) in objects() {
         let kind = name.split('-').next().unwrap();
-        for (format, says) in [(1, "never released"), (2, "never released"), (4, "update the library")] {
+        for (format, says) in [(1, "never released"), (3, "never released"), (5, "update the library")] {
             let bytes = encode_as(Header { format, ..header(kind, key, 1) });
             let error = readable(name, key, bytes).unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::Unsupported, "{name}");
@@ -75,7 +100,7 @@ fn other_formats_of_objects_are_refused() {
 }
 
 fn encode_as(header: Header) -> Bytes {
-    encode(header, "0123456789abcdef0123456789abcdef", &StoredWorkspace(None))
+    encode(header, "0123456789abcdef0123456789abcdef", &StoredWorkspace::Deleted)
 }
 
 /// No flipped byte and no truncation yields other contents; each is `Corrupt`.

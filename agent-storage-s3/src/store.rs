@@ -23,8 +23,7 @@ use tracing::{Instrument, Span, info_span};
 use crate::blobs::Place;
 use crate::config::S3Config;
 use crate::generations::{self, Current, Generations, is_absence};
-use crate::index::LAG_MINUTES;
-use crate::keys::{self, Minute};
+use crate::keys::{self, LAG_MINUTES, Minute};
 use crate::object::Bucket;
 use crate::probe::{self, Known};
 use crate::requests::Requests;
@@ -407,12 +406,13 @@ impl SessionStore for S3Store {
     }
 
     /// Puts the keys of the index that are missing, and removes those that are not in force. Reads the newest commit of
-    /// each session, and each device.
+    /// each session, each workspace, and each device.
     async fn rebuild(&self) -> Result<Rebuilt> {
         let span = info_span!("store.rebuild", store = "s3", outcome = Empty);
         let work = |tenant: Arc<Tenant>| async move {
             let mut rebuilt = rebuild::rebuild(&tenant.slots).await?;
-            rebuilt.damaged.extend(tenant.bindings.rebuild().await?);
+            rebuilt.damaged.extend(tenant.workspaces.objects().rebuild().await?);
+            rebuilt.damaged.extend(tenant.bindings.objects().rebuild().await?);
             Ok(rebuilt)
         };
         self.on(span, always, work).await
@@ -422,7 +422,8 @@ impl SessionStore for S3Store {
         let span = info_span!("store.check", store = "s3", outcome = Empty);
         let work = |tenant: Arc<Tenant>| async move {
             let mut faults = rebuild::check(&tenant.slots).await?;
-            faults.extend(tenant.bindings.check().await?);
+            faults.extend(tenant.workspaces.objects().check().await?);
+            faults.extend(tenant.bindings.objects().check().await?);
             Ok(faults)
         };
         self.on(span, always, work).await
@@ -562,7 +563,7 @@ impl BindingStore for S3Store {
         let relies = |done: &Result<(WorkspaceId, bool)>| {
             is_absence(done) || matches!(done, Ok((_, is_new)) if *is_new)
         };
-        let take_back = |tenant: Arc<Tenant>| async move { tenant.bindings.remove(device, to).await };
+        let take_back = |tenant: Arc<Tenant>| async move { tenant.bindings.remove(device).await };
         self.create(span, relies, work, take_back).await.map(|(bound, _)| bound)
     }
 

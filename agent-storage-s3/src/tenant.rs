@@ -21,8 +21,8 @@ impl Tenant {
     pub(crate) fn new(bucket: &Arc<Bucket>, keys: &Keys, background: &Arc<Background>) -> Self {
         Self {
             slots: Slots::new(bucket.clone(), keys.clone(), background.clone()),
-            workspaces: Workspaces::new(bucket.clone(), keys.clone()),
-            bindings: Bindings::new(bucket.clone(), keys.clone(), background.clone()),
+            workspaces: Workspaces::new(bucket.clone(), keys, background.clone()),
+            bindings: Bindings::new(bucket.clone(), keys, background.clone()),
         }
     }
 }

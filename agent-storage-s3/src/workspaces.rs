@@ -1,4 +1,5 @@
-//! Workspaces: record and configuration in one object, so that they exist together or not at all.
+//! Workspaces: record and configuration in one object, so that they exist together or not at all, with a key in the index
+//! by last access.
 
 use std::sync::Arc;
 
@@ -8,20 +9,42 @@ use agent_core::model::Workspace;
 use agent_core::store::{ContentHash, Page, WorkspaceQuery};
 use agent_core::{Error, ErrorKind, Result, Revision, Timestamp, WorkspaceId};
 
-use crate::keys::{Keys, last};
+use crate::background::Background;
+use crate::indexed::{Indexed, Objects};
+use crate::keys::{Keys, Minute, last};
 use crate::line::{Line, Tag, push};
 use crate::object::Bucket;
-use crate::replaced::{Content, Decision, Loaded};
+use crate::pass::Request;
+use crate::replaced::{Content, Decision};
 
-/// Workspace as it is stored; `None` if it was deleted.
+/// Record of a workspace that was never created.
+const NOTHING: &str = "null";
+
+/// Workspace as it is stored. The object of a deleted one stays, so that its id is not used again.
 #[derive(Clone, Debug)]
-pub(crate) struct StoredWorkspace(pub(crate) Option<(Workspace, Option<String>)>);
+pub(crate) enum StoredWorkspace {
+    /// Record and configuration.
+    Live(Box<(Workspace, Option<String>)>),
+    Deleted,
+    /// Never created: only the key of an attempt was found.
+    Never,
+}
+
+impl StoredWorkspace {
+    pub(crate) fn live(record: Workspace, config: Option<String>) -> Self {
+        Self::Live(Box::new((record, config)))
+    }
+}
 
 impl Content for StoredWorkspace {
     const KIND: &'static str = "workspace";
 
     fn write(&self, out: &mut Vec<u8>) {
-        let Some((record, config)) = &self.0 else { return };
+        let (record, config) = match self {
+            Self::Live(live) => (&live.0, &live.1),
+            Self::Deleted => return,
+            Self::Never => return push(out, Tag::Record, NOTHING),
+        };
         push(out, Tag::Record, &record.to_json());
         if let Some(config) = config {
             // Text always has a JSON form.
@@ -31,7 +54,8 @@ impl Content for StoredWorkspace {
 
     fn read(lines: &[Line]) -> Result<Self, &'static str> {
         let (record, config) = match lines {
-            [] => return Ok(Self(None)),
+            [] => return Ok(Self::Deleted),
+            [record] if record.json(Tag::Record) == Some(NOTHING) => return Ok(Self::Never),
             [record] => (record, None),
             [record, config] => (record, Some(config)),
             _ => return Err("has too many lines"),
@@ -43,7 +67,29 @@ impl Content for StoredWorkspace {
             serde_json::from_str::<String>(json).ok()
         };
         let config = config.map(|line| text(line).ok_or("has a damaged configuration")).transpose()?;
-        Ok(Self(Some((record, config))))
+        Ok(Self::live(record, config))
+    }
+
+    /// The folder is the minute of the last access, or an earlier one from which it is less than 15 minutes.
+    fn folder(&self, now: Option<&str>) -> Option<String> {
+        let Self::Live(live) = self else { return None };
+        let minute = Minute::of(live.0.last_accessed);
+        let stays = |now: &&str| Minute::parse_inverted(last(now)).is_some_and(|now| now.stays_for(minute));
+        let stays = now.filter(stays).map(str::to_owned);
+        Some(stays.unwrap_or_else(|| format!("{}/{}", Self::LIST, minute.inverted())))
+    }
+}
+
+impl Indexed for StoredWorkspace {
+    const LIST: &'static str = "ws";
+    const NEVER: Self = Self::Never;
+
+    fn describe(id: &str) -> String {
+        format!("workspace {id}")
+    }
+
+    fn is_name(name: &str) -> bool {
+        name.parse::<WorkspaceId>().is_ok()
     }
 }
 
@@ -54,30 +100,32 @@ fn absent(id: WorkspaceId) -> Error {
 /// Returns the stored workspace, which must exist.
 fn live(id: WorkspaceId, stored: Option<&StoredWorkspace>) -> Result<&(Workspace, Option<String>)> {
     match stored {
-        Some(StoredWorkspace(Some(live))) => Ok(live),
-        Some(StoredWorkspace(None)) => Err(Error::new(
+        Some(StoredWorkspace::Live(live)) => Ok(live),
+        Some(StoredWorkspace::Deleted) => Err(Error::new(
             ErrorKind::Deleted,
             format!("workspace {id} was deleted; its id is not used again"),
         )),
-        None => Err(absent(id)),
+        Some(StoredWorkspace::Never) | None => Err(absent(id)),
     }
 }
 
 /// Workspaces of one tenant.
 #[derive(Debug)]
 pub(crate) struct Workspaces {
-    bucket: Arc<Bucket>,
-    keys: Keys,
+    objects: Objects<StoredWorkspace>,
 }
 
 impl Workspaces {
-    pub(crate) fn new(bucket: Arc<Bucket>, keys: Keys) -> Self {
-        Self { bucket, keys }
+    pub(crate) fn new(bucket: Arc<Bucket>, keys: &Keys, background: Arc<Background>) -> Self {
+        Self { objects: Objects::new(bucket, keys, keys.workspaces(), background) }
+    }
+
+    pub(crate) fn objects(&self) -> &Objects<StoredWorkspace> {
+        &self.objects
     }
 
     async fn existing(&self, id: WorkspaceId) -> Result<(Workspace, Option<String>)> {
-        let stored =
-            self.bucket.load::<StoredWorkspace>(&self.keys.workspace(id), self.bucket.deadline()).await?;
+        let stored = self.objects.load(&id.to_string()).await?;
         live(id, stored.as_ref()).cloned()
     }
 
@@ -97,14 +145,14 @@ impl Workspaces {
             let mut new = new.clone();
             new.prepare_put(now.map(|(record, _)| record), expect)?;
             let config = now.and_then(|(_, config)| config.clone());
-            Ok(Decision::Write(StoredWorkspace(Some((new.clone(), config))), new))
+            Ok(Decision::Write(StoredWorkspace::live(new.clone(), config), new))
         };
-        self.bucket.replace(&self.keys.workspace(id), self.bucket.deadline(), decide).await
+        self.objects.change(&id.to_string(), decide).await
     }
 
     /// Removes the object of a workspace, in a generation that is not current any more.
     pub(crate) async fn remove(&self, id: WorkspaceId) -> Result<()> {
-        self.bucket.delete(&self.keys.workspace(id), self.bucket.deadline()).await
+        self.objects.remove(&id.to_string()).await
     }
 
     pub(crate) async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
@@ -115,18 +163,18 @@ impl Workspaces {
             }
             let mut record = record.clone();
             record.last_accessed = at;
-            Ok(Decision::Write(StoredWorkspace(Some((record, config.clone()))), ()))
+            Ok(Decision::Write(StoredWorkspace::live(record, config.clone()), ()))
         };
-        self.bucket.replace(&self.keys.workspace(id), self.bucket.deadline(), decide).await
+        self.objects.change(&id.to_string(), decide).await
     }
 
     pub(crate) async fn delete(&self, id: WorkspaceId) -> Result<()> {
         let decide = |stored: Option<&StoredWorkspace>| match live(id, stored) {
-            Ok(_) => Ok(Decision::Write(StoredWorkspace(None), ())),
+            Ok(_) => Ok(Decision::Write(StoredWorkspace::Deleted, ())),
             Err(error) if *error.kind() == ErrorKind::Deleted => Ok(Decision::Leave(())),
             Err(error) => Err(error),
         };
-        self.bucket.replace(&self.keys.workspace(id), self.bucket.deadline(), decide).await
+        self.objects.change(&id.to_string(), decide).await
     }
 
     pub(crate) async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
@@ -145,19 +193,21 @@ impl Workspaces {
             let (record, now) = live(id, stored)?;
             let what = format_args!("the configuration of workspace {id}");
             ContentHash::check(expect, now.as_deref(), &what)?;
-            Ok(Decision::Write(StoredWorkspace(Some((record.clone(), text.clone()))), ()))
+            Ok(Decision::Write(StoredWorkspace::live(record.clone(), text.clone()), ()))
         };
-        self.bucket.replace(&self.keys.workspace(id), self.bucket.deadline(), decide).await
+        self.objects.change(&id.to_string(), decide).await
     }
 
+    /// Returns a page of workspaces by last access. Those whose deletion has begun are looked at, and passed over unless
+    /// they are asked for.
     pub(crate) async fn list(&self, query: &WorkspaceQuery) -> Result<Page<Workspace>> {
-        let mut keys =
-            self.bucket.list_all(&self.keys.workspaces(), false, self.bucket.deadline()).await?.keys;
-        // An object that belongs to no workspace was put there by another program.
-        keys.retain(|key| last(key).parse::<WorkspaceId>().is_ok());
-        let live = |_: &str, stored: Loaded<StoredWorkspace>| stored.content.0.map(|(record, _)| record);
-        let name = |key: &str| format!("workspace {}", last(key));
-        let (records, damaged) = self.bucket.load_each(keys, live, name).await?;
-        Ok(query.page(records)?.with_damaged(damaged))
+        let (folders, print) = (vec![self.objects.all()], query.fingerprint());
+        let request = Request::new(folders, print, query.cursor.as_ref(), query.limit)?;
+        let shown = |stored: StoredWorkspace| match stored {
+            StoredWorkspace::Live(live) => Some(live.0).filter(|record| query.matches(record)),
+            StoredWorkspace::Deleted | StoredWorkspace::Never => None,
+        };
+        let sort = |records: &mut [Workspace]| query.sort(records);
+        self.objects.page(request.with_total(query.with_total), shown, sort).await
     }
 }

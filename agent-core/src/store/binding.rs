@@ -153,7 +153,12 @@ pub trait BindingStore: Debug + Send + Sync + 'static {
     /// ```
     async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64>;
 
-    /// Returns a page of bindings, ordered by the bytes of the device ids.
+    /// Returns a page of bindings, in an order of the store's own.
+    ///
+    /// The place of a binding in that order does not change while the device stays bound to the workspace. So pages show
+    /// each such binding exactly once, whatever else is bound meanwhile. The stores in memory, in files and in SQLite
+    /// order bindings by the bytes of the device ids; a store in a bucket orders them by workspace, then by a hash of the
+    /// id. Damaged bindings that the store finds on the way are listed on the page.
     ///
     /// # Errors
     ///

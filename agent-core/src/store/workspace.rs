@@ -441,6 +441,16 @@ impl WorkspaceQuery {
         Fingerprint::of("workspaces").field("with", deleting).finish()
     }
 
+    /// Returns whether a workspace matches the query.
+    pub fn matches(&self, workspace: &Workspace) -> bool {
+        self.with_deleting || workspace.status == WorkspaceStatus::Active
+    }
+
+    /// For backends: sorts workspaces in the list's order.
+    pub fn sort(&self, workspaces: &mut [Workspace]) {
+        workspaces.sort_by_key(|workspace| std::cmp::Reverse((workspace.last_accessed, workspace.id)));
+    }
+
     /// For backends that hold all records in memory: returns the page of the matching ones, given in any order.
     ///
     /// # Errors
@@ -463,12 +473,9 @@ impl WorkspaceQuery {
     pub fn page(&self, workspaces: impl IntoIterator<Item = Workspace>) -> Result<Page<Workspace>> {
         let print = self.fingerprint();
         let after = self.cursor.as_ref().map(|cursor| cursor.recent_key::<WorkspaceId>(print)).transpose()?;
-        let mut found: Vec<_> = workspaces
-            .into_iter()
-            .filter(|workspace| self.with_deleting || workspace.status == WorkspaceStatus::Active)
-            .collect();
+        let mut found: Vec<_> = workspaces.into_iter().filter(|workspace| self.matches(workspace)).collect();
         let total = self.with_total.then_some(found.len() as u64);
-        found.sort_by_key(|workspace| std::cmp::Reverse((workspace.last_accessed, workspace.id)));
+        self.sort(&mut found);
         if let Some(after) = after {
             found.retain(|workspace| (workspace.last_accessed, workspace.id) < after);
         }

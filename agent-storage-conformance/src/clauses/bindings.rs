@@ -20,7 +20,7 @@ pub(super) fn clauses() -> Vec<Clause> {
         unbind_workspace_unbinds_only_its_devices,
         unbinding_a_workspace_never_erases_a_newer_bind,
         concurrent_binds_of_many_devices_are_never_lost,
-        bindings_are_listed_by_device_and_by_workspace,
+        bindings_are_listed_once_in_a_stable_order,
         hostile_device_ids_are_kept_apart,
         bad_device_ids_never_reach_a_store,
         cursors_of_other_queries_are_refused,
@@ -184,14 +184,16 @@ async fn concurrent_binds_of_many_devices_are_never_lost(stage: &Stage) -> Check
     .await?;
     let (_, failed) = split(results);
     holds_for("no bind fails", &failed, failed.is_empty())?;
-    let listed = all_bindings(&handles[0], BindingQuery::new().with_limit(7)).await?;
+    let mut listed = all_bindings(&handles[0], BindingQuery::new().with_limit(7)).await?;
+    listed.sort();
     let expected: Vec<_> = devices.into_iter().map(|device| Binding::new(device, workspace)).collect();
     same("all bindings", &listed, &expected)
 }
 
-/// Bindings are listed in the byte order of the devices, by pages, and can be found by workspace.
-async fn bindings_are_listed_by_device_and_by_workspace(stage: &Stage) -> Checked {
-    let storage = stage.open().await?;
+/// Pages show each binding exactly once, of all workspaces and of one, in an order that is the same for pages of any size,
+/// after reopening, and while other devices are bound, moved and unbound.
+async fn bindings_are_listed_once_in_a_stable_order(stage: &Stage) -> Checked {
+    let mut storage = stage.open().await?;
     let ids: Vec<WorkspaceId> = (0..3).map(|_| stage.effects.new_workspace_id()).collect();
     let mut expected = BTreeSet::new();
     for n in 0..30 {
@@ -200,17 +202,38 @@ async fn bindings_are_listed_by_device_and_by_workspace(stage: &Stage) -> Checke
         storage.bindings.bind(&device, ids[n % 3], Precondition::MustNotExist).await?;
         expected.insert(Binding::new(device, ids[n % 3]));
     }
+    let order = all_bindings(&storage, BindingQuery::new()).await?;
+    same("all bindings", &order.iter().cloned().collect(), &expected)?;
     for limit in [1, 2, 7, 29, 30, 100] {
         let all = all_bindings(&storage, BindingQuery::new().with_limit(limit)).await?;
-        same(format_args!("all, {limit} a page"), &all, &expected.iter().cloned().collect())?;
+        same(format_args!("all, {limit} a page"), &all, &order)?;
         for id in &ids {
             let some =
                 all_bindings(&storage, BindingQuery::new().with_workspace(*id).with_limit(limit)).await?;
-            let own: Vec<_> = expected.iter().filter(|b| b.workspace == *id).cloned().collect();
+            let own: Vec<_> = order.iter().filter(|b| b.workspace == *id).cloned().collect();
             same(format_args!("those of a workspace, {limit} a page"), &some, &own)?;
         }
+        storage = stage.reopen(storage).await?;
     }
-    Ok(())
+    // Others come and go between the pages.
+    let (mut seen, mut cursor) = (Vec::new(), None);
+    for turn in 0.. {
+        let page = storage.bindings.list(BindingQuery::new().with_limit(4).with_cursor(cursor)).await?;
+        seen.extend(page.items);
+        ends(seen.len())?;
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+        let other = stage.device(&format!("other {}", turn / 3))?;
+        match turn % 3 {
+            0 => drop(storage.bindings.bind(&other, ids[1], Precondition::None).await?),
+            1 => drop(storage.bindings.bind(&other, ids[2], Precondition::None).await?),
+            _ => drop(storage.bindings.unbind(&other).await?),
+        }
+    }
+    seen.retain(|binding| expected.contains(binding));
+    same("all that stay bound", &seen, &order)
 }
 
 /// Returns device ids that a careless store would take for a path, for structure, or for each other.
@@ -287,7 +310,8 @@ async fn hostile_device_ids_are_kept_apart(stage: &Stage) -> Checked {
         let bound = storage.bindings.resolve(&binding.device).await?;
         same(format_args!("the device {:?}", binding.device), &bound, &Some(binding.workspace))?;
     }
-    let listed = all_bindings(&storage, BindingQuery::new().with_limit(3)).await?;
+    let mut listed = all_bindings(&storage, BindingQuery::new().with_limit(3)).await?;
+    listed.sort();
     same("all bindings", &listed, &expected.iter().cloned().collect())?;
     for binding in &expected {
         same("whether it was bound", &storage.bindings.unbind(&binding.device).await?, &true)?;

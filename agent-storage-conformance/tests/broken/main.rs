@@ -346,7 +346,7 @@ caught! {
     incomplete_unbind_is_caught: UnbindingLeavesOne by
         "bindings::unbind_workspace_unbinds_only_its_devices";
     case_folded_devices_in_lists_are_caught: DevicesFolded by
-        "bindings::bindings_are_listed_by_device_and_by_workspace";
+        "bindings::bindings_are_listed_once_in_a_stable_order";
     cursor_of_another_query_is_caught: LabelsIgnored by "bindings::cursors_of_other_queries_are_refused";
     blob_cut_to_one_chunk_is_caught: BlobCutToOneChunk by "blobs::blobs_of_any_size_come_back_byte_for_byte";
     off_by_one_blob_range_is_caught: BlobRangeOffByOne by "blobs::ranges_return_the_requested_bytes";

@@ -19,3 +19,4 @@ mod probe;
 mod scale;
 mod seeds;
 mod watch;
+mod workspaces;
