@@ -123,7 +123,8 @@ impl<'a> Attempts<'a> {
         }
         let own = Own::new(events);
         let base = self.base(&own).await?;
-        let keys = needed(after, self.known.as_deref().map_or(&[], |known| &known.head.keys), slot);
+        let in_force = self.known.as_deref().map_or(&[][..], |known| &known.head.keys);
+        let keys = needed(after, &self.slots.bucket.settings.index, in_force, slot);
         self.put_keys(&keys, slot).await?;
         let before = self.known.clone();
         let body =
@@ -160,7 +161,7 @@ impl<'a> Attempts<'a> {
             let name = key.name(names, self.id);
             async move { bucket.put(&name, &Bytes::new(), &Condition::Any, self.until).await }
         };
-        let is_before = bucket.watch == Watch::Before;
+        let is_before = bucket.settings.watch == Watch::Before;
         let new = keys.iter().filter(|key| key.slot == slot && (is_before || !key.is_work())).map(put);
         let done = futures::future::try_join_all(new).await;
         // The commit itself was not sent. A key that is left is not in force.
@@ -169,7 +170,7 @@ impl<'a> Attempts<'a> {
 
     /// Puts the key of a session that is due or runs, if the setting is to do that after the commit.
     fn put_later<'k>(&self, keys: impl IntoIterator<Item = &'k IndexKey>) {
-        if self.slots.bucket.watch == Watch::After {
+        if self.slots.bucket.settings.watch == Watch::After {
             let work = keys.into_iter().filter(|key| key.is_work());
             self.slots.put_later(work.map(|key| key.name(&self.slots.keys, self.id)));
         }

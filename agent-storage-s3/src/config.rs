@@ -12,6 +12,8 @@ use url::Url;
 
 use crate::dialect::{Credentials, Dialect};
 use crate::error::invalid;
+use crate::fields::IndexedField;
+use crate::settings::Wanted;
 use crate::watch::{Watch, WatchError};
 
 /// Options of an [`S3Store`](crate::S3Store): a bucket of S3 or of a server that speaks its protocol (`s3://`), of
@@ -44,7 +46,7 @@ pub struct S3Config {
     pub(crate) concurrency: usize,
     pub(crate) effects: Effects,
     pub(crate) create: bool,
-    pub(crate) watch: Option<Watch>,
+    pub(crate) wanted: Wanted,
 }
 
 impl S3Config {
@@ -92,7 +94,7 @@ impl S3Config {
             concurrency: Self::DEFAULT_CONCURRENCY,
             effects: Effects::default(),
             create: true,
-            watch: None,
+            wanted: Wanted::default(),
         }
     }
 
@@ -214,7 +216,7 @@ impl S3Config {
     }
 
     /// Sets an option by its name in a URL: of this store (`deadline_ms`, `attempt_ms`, `concurrency`, `create`,
-    /// `credentials`, `watch`), or of `object_store`'s client of the kind (`AmazonS3`, `GoogleCloudStorage`, `MicrosoftAzure`).
+    /// `credentials`, `watch`, `index`), or of `object_store`'s client of the kind (`AmazonS3`, `GoogleCloudStorage`, `MicrosoftAzure`).
     ///
     /// `credentials` is `environment`, the default, or `instance`: if the environment has none, ask the metadata
     /// service of the machine.
@@ -248,6 +250,7 @@ impl S3Config {
             "watch" => {
                 Ok(self.with_watch(value.parse().map_err(|error: WatchError| invalid(error.to_string()))?))
             }
+            "index" => self.with_index(IndexedField::parse_all(value)?),
             "credentials" => {
                 self.credentials = match value {
                     "environment" => Credentials::Environment,
@@ -319,8 +322,41 @@ impl S3Config {
     /// ```
     #[must_use]
     pub fn with_watch(mut self, watch: Watch) -> Self {
-        self.watch = Some(watch);
+        self.wanted.watch = Some(watch);
         self
+    }
+
+    /// Sets the fields of sessions that have an index of their own; in an address, `?index=creator,label.project`. Default:
+    /// none.
+    ///
+    /// A list of sessions by an indexed field reads the sessions that have the value; by any other label, or by creator, it
+    /// reads all of the workspace or tenant. If a query names several indexed fields, it goes by the one that stands first
+    /// here, so name those first whose values have the fewest sessions. Each field costs a request (PUT) when a session that
+    /// has it is created, when its value changes, when the session is archived, restored or deleted, and with the first
+    /// commit after 15 minutes at rest.
+    ///
+    /// The first store under a prefix stores the fields there. All later ones use what is stored: opening one with other
+    /// fields, or in another order, fails with `InvalidInput`. They cannot be changed; copy the data to another prefix instead.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for more than 8 fields, for one that is named twice, and for a key that no label can have or that
+    /// contains a comma.
+    ///
+    /// ```
+    /// use agent_storage_s3::{IndexedField, S3Config};
+    ///
+    /// let fields = [IndexedField::Label("project".to_owned()), IndexedField::Creator];
+    /// let config = S3Config::new("my-bucket").with_index(fields)?;
+    /// let same = S3Config::from_url("s3://my-bucket?index=label.project,creator")?;
+    /// assert!(S3Config::from_url("s3://my-bucket?index=project").is_err());
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    pub fn with_index(mut self, fields: impl IntoIterator<Item = IndexedField>) -> Result<Self> {
+        let fields: Vec<_> = fields.into_iter().collect();
+        IndexedField::check(&fields)?;
+        self.wanted.index = Some(fields);
+        Ok(self)
     }
 
     /// Sets the source of randomness. Default: that of the system.

@@ -15,6 +15,7 @@ use agent_core::store::SessionQuery;
 use agent_core::{ParseError, SessionId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::fields::{IndexedField, VALUES};
 use crate::keys::{Keys, MINUTE_MAX, Minute, Slot, last};
 
 /// Scope of the keys of sessions that are due or run.
@@ -70,6 +71,11 @@ impl IndexKey {
         self.scope == WORK
     }
 
+    /// Returns whether the key is in the list of a value, such as that of a label.
+    pub(crate) fn is_of_value(&self) -> bool {
+        self.scope.starts_with(VALUES)
+    }
+
     /// Returns the name of the key in the bucket.
     pub(crate) fn name(&self, keys: &Keys, session: SessionId) -> String {
         let (folder, minute) = match self.scope.as_str() {
@@ -98,7 +104,7 @@ fn is_rare(state: SessionState) -> bool {
 }
 
 /// Returns the lists that a session belongs to after a commit, each with the minute of its key there.
-fn wanted(record: &Session) -> Vec<(String, Minute)> {
+fn wanted(record: &Session, fields: &[IndexedField]) -> Vec<(String, Minute)> {
     let (state, active) = (record.status.state, Minute::of(record.last_active_at));
     let class = class(state);
     let mut wanted =
@@ -106,6 +112,8 @@ fn wanted(record: &Session) -> Vec<(String, Minute)> {
     if is_rare(state) {
         wanted.push((format!("f/{state}"), active));
     }
+    let scopes = fields.iter().filter_map(|field| field.scope(record));
+    wanted.extend(scopes.map(|scope| (format!("{scope}/{class}"), active)));
     let due =
         if state.may_hold_lease() { Some(Minute::AT_ONCE) } else { record.next_due_at().map(Minute::of) };
     wanted.extend(due.map(|due| (WORK.to_owned(), due)));
@@ -114,12 +122,17 @@ fn wanted(record: &Session) -> Vec<(String, Minute)> {
 
 /// Returns the keys that are in force after a commit in `slot`, if those of the commit before are `before`. The new
 /// ones name that slot.
-pub(crate) fn needed(record: &Session, before: &[IndexKey], slot: Slot) -> Vec<IndexKey> {
+pub(crate) fn needed(
+    record: &Session,
+    fields: &[IndexedField],
+    before: &[IndexKey],
+    slot: Slot,
+) -> Vec<IndexKey> {
     let key = |(scope, minute): (String, Minute)| {
         let fits = |key: &&IndexKey| key.scope == scope && key.minute.stays_for(minute);
         before.iter().find(fits).cloned().unwrap_or(IndexKey { scope, minute, slot })
     };
-    wanted(record).into_iter().map(key).collect()
+    wanted(record, fields).into_iter().map(key).collect()
 }
 
 /// List of the index, or several that are read like one.
@@ -134,8 +147,9 @@ pub(crate) enum Lists {
 }
 
 impl Lists {
-    /// Returns the lists that contain all sessions of a query without a parent.
-    pub(crate) fn of(query: &SessionQuery, keys: &Keys) -> Self {
+    /// Returns the lists that contain all sessions of a query without a parent: those of the first indexed field that the
+    /// query names, else of the workspace.
+    pub(crate) fn of(query: &SessionQuery, fields: &[IndexedField], keys: &Keys) -> Self {
         let (states, all) =
             (&query.states, |is: fn(SessionState) -> bool| query.states.iter().all(|state| is(*state)));
         if let Some(until) = query.due {
@@ -144,10 +158,13 @@ impl Lists {
         if !states.is_empty() && all(SessionState::may_hold_lease) {
             return Self::Running;
         }
-        let mut scopes: Vec<String> = if !states.is_empty() && query.workspace.is_none() && all(is_rare) {
+        let queried = fields.iter().find_map(|field| field.queried(query));
+        let is_whole = query.workspace.is_none() && queried.is_none();
+        let mut scopes: Vec<String> = if !states.is_empty() && is_whole && all(is_rare) {
             states.iter().map(|state| format!("f/{state}")).collect()
         } else {
-            let folder = query.workspace.map_or("t".to_owned(), |workspace| format!("w/{workspace}"));
+            let of_workspace = || query.workspace.map(|workspace| format!("w/{workspace}"));
+            let folder = queried.or_else(of_workspace).unwrap_or_else(|| "t".to_owned());
             let classes = ["a", "z"].into_iter().filter(|shown| match states.is_empty() {
                 true => *shown == "a",
                 false => states.iter().any(|state| class(*state) == *shown),

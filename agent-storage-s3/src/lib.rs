@@ -58,7 +58,7 @@
 //!
 //! A heartbeat of a run is a request, too. So leases last at least 120 seconds (`Capabilities::min_lease`): this long
 //! after its process was lost, a run is taken over by another one. [`Watch`] sets whether a run that begins waits for the
-//! key by which schedulers find it.
+//! key by which schedulers find it. [`S3Config::with_index`] makes lists by a label, or by creator, cost what they show.
 //!
 //! # Runtime
 //!
@@ -92,6 +92,7 @@ mod config;
 mod dialect;
 mod error;
 mod family;
+mod fields;
 mod generations;
 mod heads;
 mod heartbeats;
@@ -113,12 +114,14 @@ mod settings;
 mod slot;
 mod slots;
 mod store;
+mod stored;
 mod tenant;
 mod upload;
 mod watch;
 mod workspaces;
 
 pub use config::S3Config;
+pub use fields::IndexedField;
 pub use requests::Requests;
 pub use store::S3Store;
 pub use watch::{Watch, WatchError};

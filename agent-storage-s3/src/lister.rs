@@ -24,7 +24,7 @@ pub(crate) async fn list(slots: &Slots, query: &SessionQuery) -> Result<Page<Ses
     if let Some(parent) = query.parent {
         return of_parent(slots, query, children(slots, parent, until).await?).await;
     }
-    match Lists::of(query, &slots.keys) {
+    match Lists::of(query, &slots.bucket.settings.index, &slots.keys) {
         Lists::Recent(folders) => {
             let request = Request::new(folders, query.fingerprint(), query.cursor.as_ref(), query.limit)?;
             pass::page(&Sessions { slots, query }, request.with_total(query.with_total)).await
@@ -153,7 +153,7 @@ pub(crate) async fn newest(slots: &Slots, id: SessionId) -> Result<Option<Arc<En
 /// Returns a page of the sessions of the tenant that run, or are due by a minute.
 async fn work(slots: &Slots, query: &SessionQuery, until: Minute) -> Result<Page<SessionSummary>> {
     let keys = &slots.keys;
-    let (folders, sources) = if slots.bucket.watch == Watch::Off {
+    let (folders, sources) = if slots.bucket.settings.watch == Watch::Off {
         // There are no keys of work, so all sessions are read.
         let folders = [keys.index("t/a"), keys.index("t/z")];
         let sources = folders.iter().map(|folder| Source::new(folder.clone(), None)).collect();

@@ -22,7 +22,7 @@ use crate::config::S3Config;
 use crate::dialect::Dialect;
 use crate::error::{Fate, failed, fate, is_beyond, late};
 use crate::requests::{Counters, Requests};
-use crate::watch::Watch;
+use crate::settings::Settings;
 
 /// Pause before the second attempt; `PAUSE_MAX` is the longest pause. Each is shortened by a random amount.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -112,8 +112,8 @@ pub(crate) struct Bucket {
     permits: Semaphore,
     pub(crate) counters: Counters,
     pub(crate) tags: Tags,
-    /// Setting of the prefix, known once the store is open.
-    pub(crate) watch: Watch,
+    /// Settings of the prefix, known once the store is open.
+    pub(crate) settings: Settings,
 }
 
 /// Failed request, with its known effect.
@@ -135,7 +135,7 @@ impl Bucket {
             permits: Semaphore::new(config.concurrency),
             counters: Counters::default(),
             tags: Tags::Quoted,
-            watch: Watch::default(),
+            settings: Settings::default(),
         })
     }
 

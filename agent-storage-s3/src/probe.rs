@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 use crate::keys;
 use crate::line::{FORMAT, Tag, lines, push};
 use crate::object::{Bucket, Condition, Put, Seen, Tags};
-use crate::settings;
-use crate::watch::Watch;
+use crate::settings::{Settings, Wanted};
+use crate::stored;
 
 /// Number of what the probe tries. A server that passed another one is probed again.
 const PROBE: u32 = 1;
@@ -39,8 +39,9 @@ struct Marker {
     /// Name that the server gives itself.
     server: Option<String>,
     tags: Tags,
-    /// Copy of the setting of the prefix, so that opening needs no other object.
-    watch: Watch,
+    /// Copy of the settings of the prefix, so that opening needs no other object.
+    #[serde(flatten)]
+    settings: Settings,
     /// Time by the clock of the store that probed, in microseconds since 1970.
     probed: i64,
     /// Time of a probe's object by the server's clock, in seconds since 1970.
@@ -49,14 +50,14 @@ struct Marker {
 }
 
 /// What the marker of a bucket says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     /// There is none.
     Absent,
     /// There is one that is not believed: of another server, too old, damaged, or of another version.
     Doubtful,
-    /// The server passed, and expects tags of this form. The prefix has this setting.
-    Passed(Tags, Watch),
+    /// The server passed, and expects tags of this form. The prefix has these settings.
+    Passed(Tags, Settings),
 }
 
 /// Reads the marker.
@@ -70,10 +71,10 @@ pub(crate) async fn known(bucket: &Bucket, prefix: &str) -> Result<Known> {
     };
     let checked = read(&seen.object.bytes).and_then(|marker| {
         check(bucket, prefix, &seen, &marker)?;
-        Ok((marker.tags, marker.watch))
+        Ok((marker.tags, marker.settings))
     });
     Ok(match checked {
-        Ok((tags, watch)) => Known::Passed(tags, watch),
+        Ok((tags, settings)) => Known::Passed(tags, settings),
         Err(why) => {
             tracing::debug!(why, "the server is probed again");
             Known::Doubtful
@@ -114,13 +115,13 @@ fn place(bucket: &Bucket, prefix: &str) -> String {
     Sha256::digest(place.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Tries what the protocol requires, determines the form of tags that the server expects and the setting of the prefix,
+/// Tries what the protocol requires, determines the form of tags that the server expects and the settings of the prefix,
 /// and writes the marker.
 ///
 /// # Errors
 ///
 /// `Unsupported` if the server lacks a feature; the text names it.
-pub(crate) async fn probe(bucket: &mut Bucket, prefix: &str, wanted: Option<Watch>) -> Result<()> {
+pub(crate) async fn probe(bucket: &mut Bucket, prefix: &str, wanted: &Wanted) -> Result<()> {
     let name = format!("{:016x}{:016x}", bucket.effects.random_u64(), bucket.effects.random_u64());
     let folder = keys::probe(prefix, &name);
     // In the order of bytes the second one is first; servers with folders list it last.
@@ -134,7 +135,7 @@ pub(crate) async fn probe(bucket: &mut Bucket, prefix: &str, wanted: Option<Watc
         }
     }
     let seen = done?;
-    bucket.watch = settings::settle(bucket, prefix, wanted).await?;
+    bucket.settings = stored::settle(bucket, prefix, wanted).await?;
     let marker = Marker {
         format: FORMAT,
         kind: "probed".to_owned(),
@@ -142,7 +143,7 @@ pub(crate) async fn probe(bucket: &mut Bucket, prefix: &str, wanted: Option<Watc
         place: place(bucket, prefix),
         server: seen.server,
         tags: bucket.tags,
-        watch: bucket.watch,
+        settings: bucket.settings.clone(),
         probed: bucket.effects.now().as_micros(),
         modified: seen.modified,
         proven: PROVEN.map(str::to_owned).into(),

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::blob_sweep;
 use crate::error::corrupt;
+use crate::index::IndexKey;
 use crate::keys::Slot;
 use crate::object::{AT_ONCE, Condition, Put};
 use crate::slot::{Entry, Head, Kind};
@@ -34,10 +35,13 @@ pub(crate) async fn purge(slots: &Slots, purge: &Purge) -> Result<Purged> {
         }
         // The events are hidden first, then removed, then recorded as removed: the next purge finishes an
         // interrupted one.
-        let hidden = Head { kind: Kind::Purged, kept: Some(keep), removed: false, ..head.head.clone() };
+        // The names of keys by value are made of the session's texts.
+        let (of_values, keys) = head.head.keys.iter().cloned().partition::<Vec<_>, _>(IndexKey::is_of_value);
+        let hidden = Head { kind: Kind::Purged, kept: Some(keep), removed: false, keys, ..head.head.clone() };
         if head.head.kept != Some(keep) && !replace(slots, &head, &hidden, until).await? {
             continue;
         }
+        slots.delete_later(of_values.iter().map(|key| key.name(&slots.keys, id)));
         empty_slots(slots, id, head.head.slot, keep).await?;
         blob_sweep::purge(slots, id).await?;
         let done = Head { removed: true, ..hidden };

@@ -149,7 +149,7 @@ async fn compare(
     };
     let superseded = names.iter().filter(|name| is_over(name)).cloned().collect();
     let mut missing = Vec::new();
-    let is_put = |key: &&IndexKey| slots.bucket.watch != Watch::Off || !key.is_work();
+    let is_put = |key: &&IndexKey| slots.bucket.settings.watch != Watch::Off || !key.is_work();
     for name in head.head.keys.iter().filter(is_put).map(|key| key.name(&slots.keys, id)) {
         if !names.contains(&name) && is_missing(slots, id, &name, head.head.slot).await? {
             missing.push(name);

@@ -2,86 +2,49 @@
 
 use std::fmt;
 
-use agent_core::json::to_text;
 use agent_core::{Error, ErrorKind, Result};
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::error::corrupt;
-use crate::keys;
-use crate::line::{FORMAT, Tag, lines, push};
-use crate::object::{Bucket, Condition, Put};
-use crate::slot::other_format;
+use crate::fields::IndexedField;
 use crate::watch::Watch;
 
-/// Settings, as they are stored.
-#[derive(Debug, Serialize, Deserialize)]
-struct Settings {
-    format: u32,
-    kind: String,
-    watch: Watch,
+/// Settings of a prefix.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Settings {
+    pub(crate) watch: Watch,
+    /// Fields of sessions that have an index of their own. A query goes by the first one that it names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) index: Vec<IndexedField>,
 }
 
-/// Returns the stored setting, and stores one if there is none: `wanted`, if there is no store under the prefix yet.
-pub(crate) async fn settle(bucket: &Bucket, prefix: &str, wanted: Option<Watch>) -> Result<Watch> {
-    let (key, until) = (keys::settings(prefix), bucket.deadline());
-    if let Some(stored) = bucket.get(&key, until).await? {
-        return read(&key, &stored.bytes);
+/// Settings that a store is opened with. What is `None` is as it is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) watch: Option<Watch>,
+    pub(crate) index: Option<Vec<IndexedField>>,
+}
+
+impl Wanted {
+    /// Returns the settings of a prefix whose first store is opened with these.
+    pub(crate) fn of_new(&self) -> Settings {
+        Settings { watch: self.watch.unwrap_or_default(), index: self.index.clone().unwrap_or_default() }
     }
-    // Data without settings was written before there were any.
-    let is_default = wanted.is_none_or(|wanted| wanted == Watch::default());
-    let watch = match wanted {
-        Some(wanted) if !is_default && bucket.first(&keys::tenants(prefix), None, until).await?.is_none() => {
-            wanted
+
+    /// Refuses a store that is opened with other settings than the stored ones.
+    pub(crate) fn check(&self, store: &impl fmt::Display, stored: &Settings) -> Result<()> {
+        let refused = |has: String, wanted: String, remedy: &str| {
+            let text = format!("{store} has the setting {has}, and is opened with {wanted}; {remedy}");
+            Err(Error::new(ErrorKind::InvalidInput, text))
+        };
+        if let Some(wanted) = self.watch.filter(|wanted| *wanted != stored.watch) {
+            let remedy = "leave the option out, or change the setting with S3Store::change_watch";
+            return refused(format!("watch={}", stored.watch), format!("watch={wanted}"), remedy);
         }
-        _ => Watch::default(),
-    };
-    match bucket.put(&key, &encode(watch), &Condition::Absent, until).await? {
-        // Another store was opened for the first time as well.
-        Put::Refused { now: Some(now), .. } => read(&key, &now.bytes),
-        _ => Ok(watch),
+        if let Some(wanted) = self.index.as_ref().filter(|wanted| **wanted != stored.index) {
+            let format = |fields: &[IndexedField]| format!("index={}", IndexedField::format_all(fields));
+            let remedy = "leave the option out, or copy the data to another prefix that has the wanted index";
+            return refused(format(&stored.index), format(wanted), remedy);
+        }
+        Ok(())
     }
-}
-
-/// Replaces the stored setting.
-pub(crate) async fn change(bucket: &Bucket, prefix: &str, watch: Watch) -> Result<()> {
-    // The result of the probe has a copy.
-    bucket.delete(&keys::probed(prefix), bucket.deadline()).await?;
-    bucket.put(&keys::settings(prefix), &encode(watch), &Condition::Any, bucket.deadline()).await.map(drop)
-}
-
-/// Refuses a store that is opened with another setting than the stored one.
-pub(crate) fn check(store: &impl fmt::Display, stored: Watch, wanted: Option<Watch>) -> Result<()> {
-    let Some(wanted) = wanted.filter(|wanted| *wanted != stored) else { return Ok(()) };
-    let text = format!(
-        "{store} has the setting watch={stored}, and is opened with watch={wanted}; leave the option out, or change the \
-         setting with S3Store::change_watch"
-    );
-    Err(Error::new(ErrorKind::InvalidInput, text))
-}
-
-fn encode(watch: Watch) -> Bytes {
-    let mut body = Vec::new();
-    push(&mut body, Tag::Head, &to_text(&Settings { format: FORMAT, kind: "settings".to_owned(), watch }));
-    body.into()
-}
-
-fn read(key: &str, bytes: &Bytes) -> Result<Watch> {
-    #[derive(Deserialize)]
-    struct Format {
-        format: u32,
-    }
-    let object = format!("object {key}");
-    let lines = lines(bytes);
-    let json =
-        lines.first().and_then(|line| line.json(Tag::Head)).ok_or_else(|| corrupt(&object, "is damaged"))?;
-    if let Ok(Format { format }) = serde_json::from_str(json)
-        && format != FORMAT
-    {
-        return Err(other_format(&object, format));
-    }
-    let settings: Settings = serde_json::from_str(json).map_err(|error| {
-        corrupt(&object, "has settings that this version does not know").with_source(error)
-    })?;
-    Ok(settings.watch)
 }

@@ -54,7 +54,7 @@ impl Log {
         let base = self.head.as_ref().and_then(|head| head.base_slot(&own)).map(|slot| self.slot(slot));
         let base = base.filter(|_| !self.is_without_base);
         let before = self.head.as_ref().map_or(&[][..], |head| &head.head.keys);
-        let keys = needed(&after, before, slot);
+        let keys = needed(&after, &[], before, slot);
         let body = Entry::encode(self.head.as_ref(), base.as_ref(), commit.id, &own, &after, keys);
         self.head = Some(Entry::parse(&body, self.id, slot).unwrap());
         assert!(self.head.as_ref().unwrap().is_whole());

@@ -27,7 +27,7 @@ use crate::keys::{self, LAG_MINUTES, Minute};
 use crate::object::Bucket;
 use crate::probe::{self, Known};
 use crate::requests::Requests;
-use crate::settings;
+use crate::stored;
 use crate::tenant::Tenant;
 use crate::watch::Watch;
 use crate::{blob_sweep, blobs, busy, commits, heartbeats, lister, purging, reading, rebuild, removing};
@@ -72,7 +72,7 @@ impl S3Store {
         let work = async {
             let mut bucket = Bucket::new(&config)?;
             match probe::known(&bucket, config.prefix()).await? {
-                Known::Passed(tags, watch) => (bucket.tags, bucket.watch) = (tags, watch),
+                Known::Passed(tags, settings) => (bucket.tags, bucket.settings) = (tags, settings),
                 known => {
                     let all = keys::tenants(config.prefix());
                     if known == Known::Absent
@@ -82,10 +82,10 @@ impl S3Store {
                         let text = format!("{config} holds no store; check the address");
                         return Err(Error::new(ErrorKind::NotFound, text));
                     }
-                    probe::probe(&mut bucket, config.prefix(), config.watch).await?;
+                    probe::probe(&mut bucket, config.prefix(), &config.wanted).await?;
                 }
             }
-            settings::check(&config, bucket.watch, config.watch)?;
+            config.wanted.check(&config, &bucket.settings)?;
             let open = OpenState::new(format!("the store {config}"));
             let (bucket, prefix) = (Arc::new(bucket), Arc::<str>::from(config.prefix()));
             let generations = Arc::new(Generations::new(bucket.clone(), prefix.clone()));
@@ -161,7 +161,7 @@ impl S3Store {
     /// ```
     pub async fn change_watch(&self, watch: Watch) -> Result<()> {
         let span = info_span!("store.change_watch", store = "s3", outcome = Empty);
-        self.observed(span, settings::change(&self.bucket, &self.prefix, watch)).await
+        self.observed(span, stored::change_watch(&self.bucket, &self.prefix, watch)).await
     }
 
     /// Closes the store for all of its tenants and clones: later calls fail with `Unavailable`. Operations that have
@@ -431,7 +431,7 @@ impl SessionStore for S3Store {
 
     fn capabilities(&self) -> Capabilities {
         let lag = Duration::from_secs(60 * LAG_MINUTES);
-        let listing = match self.bucket.watch {
+        let listing = match self.bucket.settings.watch {
             Watch::After => Consistency::Eventual,
             Watch::Before | Watch::Off => Consistency::Immediate,
         };
@@ -612,7 +612,7 @@ impl Backend for S3Store {
     /// and fewer if one tenant has most of them. Some of the tenants may have no work any more. Without such keys
     /// ([`Watch::Off`]), returns all tenants.
     async fn busy_tenants(&self, until: Timestamp, after: Option<TenantId>) -> Result<Page<TenantId>> {
-        if self.bucket.watch == Watch::Off {
+        if self.bucket.settings.watch == Watch::Off {
             return self.tenants(after).await;
         }
         let span = info_span!("store.list_busy_tenants", store = "s3", outcome = Empty);

@@ -7,7 +7,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
-use agent_core::model::Workspace;
+use agent_core::model::{Patch, Workspace};
 use agent_core::session::{NewSession, Session};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{
@@ -166,6 +166,7 @@ async fn requests_per_operation_match_the_table() {
     events(&mut counted).await;
     families(&mut counted).await;
     blobs(&mut counted).await;
+    indexed_fields(&mut counted).await;
     workspaces_and_devices(&mut counted).await;
     deletion(&mut counted).await;
     compare(&counted);
@@ -430,6 +431,29 @@ async fn blobs(counted: &mut Counted) {
     assert_eq!(swept.blobs, 3);
     let of = [("id", 3), ("removed blob", 3)];
     counted.note("sweep the blobs of ids without sessions", &of, counts);
+}
+
+/// Sessions with indexed fields.
+async fn indexed_fields(counted: &mut Counted) {
+    let shop = Shop::new();
+    let config = config(&shop.simulator, "handle").with_option("index", "creator,label.project").unwrap();
+    let store = config.with_effects(shop.effects.clone()).open().await.unwrap();
+    let mut id = shop.effects.new_session_id();
+    for (fields, project) in [(1, None), (2, Some("red")), (2, Some("blue"))] {
+        id = shop.effects.new_session_id();
+        let patch = project.iter().fold(Patch::new(), |patch, project| patch.with_label("project", *project));
+        let new = NewSession::new(id, WorkspaceId::DEFAULT).with_patch(&patch);
+        let (_, counts) = shop.cost(store.commit(Commit::create(&shop.effects, new))).await;
+        counted.note("create a session that has indexed fields", &[("indexed field", fields)], counts);
+    }
+    let head = SessionStore::load(&store, id).await.unwrap().head;
+    let change = NewEvent::updated(Patch::new().with_label("project", "red"));
+    let (_, counts) = shop.cost(store.commit(Commit::seal(&shop.effects, id, head).with_event(change))).await;
+    counted.note("commit that changes an indexed label", &[], counts);
+    let query = SessionQuery::new().with_label("project", "red");
+    let (page, counts) = shop.cost(SessionStore::list(&store, query)).await;
+    assert_eq!(page.items.len(), 2);
+    counted.note("list a page of sessions, their heads known", &[("session", 2)], counts);
 }
 
 /// Workspaces and bindings.

@@ -11,6 +11,7 @@ mod course;
 mod deadline;
 mod deletion;
 mod false_replies;
+mod fields;
 mod formats;
 mod heartbeats;
 mod index;

@@ -4,10 +4,11 @@ use std::fmt::Write;
 
 use agent_core::commit::{Commit, Precondition};
 use agent_core::event::NewEvent;
+use agent_core::model::{Actor, Patch, Role, Workspace};
 use agent_core::session::NewSession;
 use agent_core::state::SessionState;
-use agent_core::store::{BindingQuery, SessionQuery};
-use agent_core::{BindingStore, SessionStore, Timestamp, WorkspaceId};
+use agent_core::store::{BindingQuery, SessionQuery, WorkspaceQuery};
+use agent_core::{BindingStore, SessionStore, Timestamp, WorkspaceId, WorkspaceStore, WorkspaceStoreExt};
 use agent_storage_s3::S3Store;
 use s3_simulator::{Counts, Simulator};
 
@@ -16,22 +17,31 @@ use crate::backend::config;
 const PAGE: &str = include_str!("../../../FORMAT.md");
 /// The columns of the table.
 const SIZES: [usize; 3] = [100, 10_000, 100_000];
-/// Operation of the table that costs more among more sessions.
+/// Operations of the table that cost more among more sessions: they count all.
 const GROWS: &str = "list a page of 50, with the total, cold";
+const ALL_GROW: [&str; 2] = [GROWS, "list a page of 50 workspaces, with the total"];
 
-/// Counts each operation in a tenant with this number of sessions, and as many devices.
+/// Counts each operation in a tenant with this number of sessions, and as many workspaces and devices.
 async fn counted(sessions: usize) -> Vec<(&'static str, Counts)> {
     let simulator = Simulator::new(1);
     let effects = agent_core::clock::Effects::seeded(1, Timestamp::from_micros(1_771_151_400_000_000));
-    let open = async || config(&simulator, "handle").with_effects(effects.clone()).open().await.unwrap();
+    let config = || config(&simulator, "handle").with_option("index", "label.project,creator").unwrap();
+    let open = async || config().with_effects(effects.clone()).open().await.unwrap();
     let store = open().await;
+    let alice = Actor::named(Role::User, "alice").unwrap();
     let (own, other) = (effects.new_workspace_id(), effects.new_workspace_id());
     let mut id = effects.new_session_id();
     for n in 0..sessions {
         // Half of the sessions is in the workspace that is looked at.
         let workspace = if n % 2 == 0 { own } else { other };
         id = effects.new_session_id();
-        store.commit(Commit::create(&effects, NewSession::new(id, workspace))).await.unwrap();
+        let new = NewSession::new(id, workspace);
+        // The other half has the label and the creator that are looked for.
+        let project = Patch::new().with_label("project", ["blue", "red"][n % 2]);
+        let creation = Commit::create(&effects, new.with_patch(&project));
+        store.commit(creation.with_actor([Actor::SYSTEM, alice.clone()][n % 2].clone())).await.unwrap();
+        let workspace = Workspace::new(effects.new_workspace_id(), "name", id, effects.now());
+        store.create(workspace).await.unwrap();
         let to = if n < 10 { own } else { WorkspaceId::DEFAULT };
         store.bind(&format!("device {n}").parse().unwrap(), to, Precondition::MustNotExist).await.unwrap();
     }
@@ -44,6 +54,11 @@ async fn counted(sessions: usize) -> Vec<(&'static str, Counts)> {
     for (what, query) in [
         ("list a page of 50, cold", SessionQuery::new()),
         ("list a page of 50 of a workspace, cold", SessionQuery::new().with_workspace(own)),
+        (
+            "list a page of 50 by an indexed label, cold",
+            SessionQuery::new().with_label("project", "red").with_workspace(other),
+        ),
+        ("list a page of 50 by the creator, indexed, cold", SessionQuery::new().with_creator(alice)),
         (GROWS, SessionQuery::new().with_total()),
     ] {
         let cold = open().await;
@@ -60,6 +75,19 @@ async fn counted(sessions: usize) -> Vec<(&'static str, Counts)> {
     let before = simulator.requests();
     listed(&store, SessionQuery::new().with_due(effects.now()), 0).await;
     note("list the sessions that are due, of which there are none", before);
+    for (what, query) in [
+        ("list a page of 50 workspaces", WorkspaceQuery::new()),
+        (ALL_GROW[1], WorkspaceQuery::new().with_total()),
+    ] {
+        let before = simulator.requests();
+        let page = WorkspaceStore::list(&store, query.with_limit(50)).await.unwrap();
+        assert!(page.items.len() == 50 && page.total.is_none_or(|total| total == sessions as u64));
+        note(what, before);
+    }
+    let before = simulator.requests();
+    let page = BindingStore::list(&store, BindingQuery::new().with_limit(50)).await.unwrap();
+    assert_eq!(page.items.len(), 50);
+    note("list a page of 50 devices of all workspaces", before);
     let before = simulator.requests();
     BindingStore::list(&store, BindingQuery::new().with_workspace(own)).await.unwrap();
     note("list the 10 devices of a workspace", before);
@@ -99,9 +127,9 @@ async fn costs_do_not_grow_with_the_sessions() {
     }
     let table = table();
     for (what, cells) in &table {
-        assert!(*what == GROWS || cells.iter().all(|cell| cell == &cells[0]), "{what}: {cells:?}");
+        assert!(ALL_GROW.contains(what) || cells.iter().all(|cell| cell == &cells[0]), "{what}: {cells:?}");
     }
-    assert_eq!(table.iter().filter(|(what, _)| *what == GROWS).count(), 1);
+    assert_eq!(table.iter().filter(|(what, _)| ALL_GROW.contains(what)).count(), ALL_GROW.len());
 }
 
 /// The same for many more sessions.

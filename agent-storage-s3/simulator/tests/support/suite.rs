@@ -18,6 +18,8 @@ use s3_simulator::{Dialect, Quirks, SimulatedClock, Simulator};
 struct Simulated {
     dialect: Dialect,
     watch: Watch,
+    /// Fields that have an index of their own, as in an address.
+    index: &'static str,
 }
 
 impl Simulated {
@@ -25,7 +27,8 @@ impl Simulated {
         // The clock of the simulated server starts at this time.
         let start = Timestamp::from_micros(20_500 * 86_400_000_000);
         let effects = Effects::default().with_clock(Arc::new(SimulatedClock::new(start)));
-        backend::config(site, client).with_watch(self.watch).with_effects(effects).open().await
+        let config = backend::config(site, client).with_option("index", self.index)?;
+        config.with_watch(self.watch).with_effects(effects).open().await
     }
 }
 
@@ -95,6 +98,6 @@ impl Factory for Simulated {
     }
 }
 
-pub(crate) fn main(dialect: Dialect, watch: Watch) -> ExitCode {
-    agent_storage_conformance::main(Simulated { dialect, watch })
+pub(crate) fn main(dialect: Dialect, watch: Watch, index: &'static str) -> ExitCode {
+    agent_storage_conformance::main(Simulated { dialect, watch, index })
 }
