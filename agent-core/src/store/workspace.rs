@@ -118,6 +118,11 @@ pub trait WorkspaceStore: Debug + Send + Sync + 'static {
 
     /// Returns a page of workspaces, ordered by last access, latest first; lists damaged ones on the page.
     ///
+    /// The order is exact within a page. From page to page it may lag behind the last access by
+    /// [`Capabilities::recency`](crate::store::Capabilities::recency), as that of sessions does: a workspace that was used
+    /// within that time may be on a later page than its last access says. Workspaces that are not used while the pages are
+    /// read are shown exactly once. A page costs what it shows; a [total](WorkspaceQuery::with_total) costs more.
+    ///
     /// # Errors
     ///
     /// `InvalidInput` for a cursor of another query.
@@ -390,7 +395,7 @@ impl fmt::Debug for ContentHash {
 pub struct WorkspaceQuery {
     /// True to include workspaces whose deletion has begun.
     pub with_deleting: bool,
-    /// True to count all matching workspaces, on all pages.
+    /// True to count all matching workspaces, on all pages; see [`with_total`](Self::with_total()) for the cost.
     pub with_total: bool,
     /// Maximum number of workspaces on the page; 50 by default, at most 1,000. 0 returns an empty page without a next
     /// one.
@@ -418,6 +423,10 @@ impl WorkspaceQuery {
     }
 
     /// Counts all matching workspaces.
+    ///
+    /// The cost grows with the number of workspaces of the tenant. The stores in memory and in files read all records for
+    /// every page, so a total adds nothing. SQLite counts rows. A bucket reads the object of each workspace, one request
+    /// for each: ask once, not with each page.
     pub fn with_total(mut self) -> Self {
         self.with_total = true;
         self

@@ -246,6 +246,25 @@ async fn total_counts_all_on_every_page() {
     }
 }
 
+/// A session that moved is counted once in a total, also if its former key is far behind the present one.
+#[tokio::test(start_paused = true)]
+async fn total_counts_a_moved_session_once() {
+    let world = World::new(None);
+    let store = world.open().await;
+    let moved = world.create(&store, "red", &Actor::SYSTEM).await;
+    tokio::time::sleep(Duration::from_secs(1200)).await;
+    for _ in 0..1100 {
+        world.create(&store, "red", &Actor::SYSTEM).await;
+    }
+    let before = world.keys().len();
+    world.change(&store, moved, |commit| commit.with_event(NewEvent::user_message("x"))).await;
+    assert_eq!(world.keys().len(), before + 2, "the former keys are there");
+    for query in [of_project("red"), SessionQuery::new()] {
+        let page = store.list(query.with_total().with_limit(3)).await.unwrap();
+        assert_eq!((page.total, page.items.len()), (Some(1101), 3));
+    }
+}
+
 /// A purge removes the keys of labels and creators, whose names are made of what people wrote; the session stays in the
 /// lists of the tenant.
 #[tokio::test(start_paused = true)]

@@ -220,7 +220,7 @@ pub(crate) async fn look(storage: &Storage) -> Seen {
         let config = storage.workspaces.load_config(workspace.id).await.unwrap();
         workspaces.push((workspace, config));
     }
-    let bindings = storage.bindings.list(BindingQuery::new().with_limit(1000)).await.unwrap().items;
+    let mut bindings = storage.bindings.list(BindingQuery::new().with_limit(1000)).await.unwrap().items;
     let page = storage.sessions.list(SessionQuery::new().with_hidden().with_limit(1000)).await.unwrap();
     assert!(page.damaged.is_empty() && page.next.is_none());
     let mut sessions = Vec::new();
@@ -238,6 +238,7 @@ pub(crate) async fn look(storage: &Storage) -> Seen {
     }
     sessions.sort_by_key(|session| session.id);
     workspaces.sort_by_key(|(workspace, _)| workspace.id);
+    bindings.sort();
     Seen { workspaces, bindings, sessions }
 }
 
