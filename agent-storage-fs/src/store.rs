@@ -725,6 +725,7 @@ impl BindingStore for FsStore {
         observed(span, work).await
     }
 
+    /// The order is that of the bytes of the device ids.
     async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
         let span = info_span!("store.list_bindings", store = "fs", outcome = Empty);
         observed(span, self.look(move |tenant| bindings::list(tenant, &query))).await

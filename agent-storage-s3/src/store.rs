@@ -505,6 +505,10 @@ impl WorkspaceStore for S3Store {
         self.on(span, is_absence, |tenant| async move { tenant.workspaces.touch(id, at).await }).await
     }
 
+    /// A page takes one list request, and one request for each workspace on it. The order lags behind the last access by at
+    /// most 15 minutes from page to page. A workspace whose deletion has begun is read as well, if it comes between those
+    /// of the page. One that is damaged is on the page where its key is; if it has no key,
+    /// [`check`](SessionStore::check) names it.
     async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
         let span = info_span!("store.list_workspaces", store = "s3", outcome = Empty);
         let work = |tenant: Arc<Tenant>| {
@@ -579,6 +583,8 @@ impl BindingStore for S3Store {
         self.on(span, always, |tenant| async move { tenant.bindings.unbind_workspace(id).await }).await
     }
 
+    /// The order is that of the workspaces' ids, then of the SHA-256 of the device ids. A page takes one list request, and
+    /// one request for each device on it.
     async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
         let span = info_span!("store.list_bindings", store = "s3", outcome = Empty);
         let work = |tenant: Arc<Tenant>| {

@@ -481,6 +481,7 @@ impl BindingStore for MemoryStore {
         Ok((before - data.bindings.len()) as u64)
     }
 
+    /// The order is that of the bytes of the device ids.
     async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
         query.page(
             self.data()?.bindings.iter().map(|(device, workspace)| Binding::new(device.clone(), *workspace)),

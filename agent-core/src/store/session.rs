@@ -1059,8 +1059,8 @@ pub struct Capabilities {
     pub durability: Durability,
     /// Delay after which a list shows a write.
     pub listing: Consistency,
-    /// Maximum delay of the order of lists behind `last_active_at`; in JSON, `recency_ms` in milliseconds. A runtime
-    /// records the use of a workspace once in this time.
+    /// Maximum delay of the order of lists behind `last_active_at` of sessions and `last_accessed` of workspaces; in JSON,
+    /// `recency_ms` in milliseconds. A runtime records the use of a workspace once in this time.
     #[serde(rename = "recency_ms", with = "millis")]
     pub recency: Duration,
     /// Shortest ttl of a lease that is sensible on this store; in JSON, `min_lease_ms` in milliseconds.

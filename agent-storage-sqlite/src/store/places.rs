@@ -112,6 +112,7 @@ impl BindingStore for SqliteStore {
         observed(span, async { count(&self.ask(Request::UnbindWorkspace(id)).await?) }).await
     }
 
+    /// The order is that of the bytes of the device ids.
     async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
         let span = info_span!("store.list_bindings", store = "sqlite", outcome = Empty);
         let list = self.shown(move |conn, tenant| bindings::list(conn, tenant, &query));
