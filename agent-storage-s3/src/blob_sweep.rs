@@ -102,7 +102,8 @@ async fn delete_note(slots: &Slots, note: &str, dry_run: bool) -> Result<()> {
 
 /// Removes the blobs of an id without a session, after its first slot was taken, so that none is created.
 async fn remove_early(slots: &Slots, id: SessionId, copies: Vec<Copy>, dry_run: bool) -> Result<SweptBlobs> {
-    if copies.is_empty() || dry_run {
+    // Without a copy, too: a put that was cut off has left a note only.
+    if dry_run {
         return remove(slots, copies, dry_run).await;
     }
     void(slots, id, slots.bucket.deadline()).await?;

@@ -114,14 +114,19 @@ pub(crate) fn work_after(prefix: &str, minute: Minute, tenant: &str) -> String {
     format!("{}{}/{tenant}0", work(prefix), minute.name())
 }
 
+/// Returns the folder of all probes; ends with a slash.
+pub(crate) fn probes(prefix: &str) -> String {
+    if prefix.is_empty() { "probe/".to_owned() } else { format!("{prefix}/probe/") }
+}
+
 /// Returns the folder of one probe, which contains no tenant's objects; ends with a slash.
 pub(crate) fn probe(prefix: &str, name: &str) -> String {
-    if prefix.is_empty() { format!("probe/{name}/") } else { format!("{prefix}/probe/{name}/") }
+    format!("{}{name}/", probes(prefix))
 }
 
 /// Returns the key of the object that says that the server passed a probe.
 pub(crate) fn probed(prefix: &str) -> String {
-    if prefix.is_empty() { "probe/passed".to_owned() } else { format!("{prefix}/probe/passed") }
+    format!("{}passed", probes(prefix))
 }
 
 /// Returns the key of the settings.

@@ -13,6 +13,10 @@ use crate::object::{Bucket, Condition, Put, Seen, Tags};
 use crate::settings::{Settings, Wanted};
 use crate::stored;
 
+/// Time after which a probe has ended, in seconds, however slow the server is.
+const ABANDONED: i64 = 24 * 3600;
+/// Limit on the objects of earlier probes that one probe looks at.
+const LEFTOVERS_MAX: usize = 100;
 /// Number of what the probe tries. A server that passed another one is probed again.
 const PROBE: u32 = 1;
 /// What a server that passed has shown, for people.
@@ -127,14 +131,14 @@ pub(crate) async fn probe(bucket: &mut Bucket, prefix: &str, wanted: &Wanted) ->
     // In the order of bytes the second one is first; servers with folders list it last.
     let (one, two) = (format!("{folder}1/a"), format!("{folder}1-b"));
     let done = try_all(bucket, &folder, &one, &two).await;
-    // A leftover takes a few bytes and does no harm. Apart from this, only the deletion of a tenant needs the right
-    // to delete.
+    // A leftover takes a few bytes and does no harm.
     for key in [one, two] {
         if bucket.delete(&key, bucket.deadline()).await.is_err() {
             tracing::debug!(key, "a probe's object was left behind");
         }
     }
     let seen = done?;
+    remove_leftovers(bucket, prefix, seen.modified).await;
     bucket.settings = stored::settle(bucket, prefix, wanted).await?;
     let marker = Marker {
         format: FORMAT,
@@ -156,6 +160,24 @@ pub(crate) async fn probe(bucket: &mut Bucket, prefix: &str, wanted: &Wanted) ->
         tracing::debug!(%error, "the result of a probe was not written");
     }
     Ok(())
+}
+
+/// Deletes what earlier probes left that were cut off, by the server's clock in seconds.
+async fn remove_leftovers(bucket: &Bucket, prefix: &str, now: i64) {
+    let (folder, passed, until) = (keys::probes(prefix), keys::probed(prefix), bucket.deadline());
+    let found = match bucket.list(&folder, None, None, LEFTOVERS_MAX, false, until).await {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::debug!(%error, "what earlier probes left was not looked for");
+            return;
+        }
+    };
+    for (key, at) in found.keys.into_iter().zip(found.modified) {
+        let is_left = key != passed && at.as_micros() / 1_000_000 < now - ABANDONED;
+        if is_left && let Err(error) = bucket.delete(&key, bucket.deadline()).await {
+            tracing::debug!(%error, key, "an earlier probe's object was left behind");
+        }
+    }
 }
 
 /// Returns an object of the probe as the server showed it.

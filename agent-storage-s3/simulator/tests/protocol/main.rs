@@ -8,6 +8,7 @@ mod bindings;
 mod blobs;
 mod costs;
 mod course;
+mod cuts;
 mod deadline;
 mod deletion;
 mod false_replies;

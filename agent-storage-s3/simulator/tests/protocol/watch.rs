@@ -79,7 +79,7 @@ async fn setting_of_a_prefix_is_kept() {
     let listing = |store: &S3Store| store.capabilities().listing;
     assert_eq!(listing(&world.open(Some(Watch::After)).await), Consistency::Eventual);
     // With the copy in the result of the probe, and without it.
-    for requests in [2, 17] {
+    for requests in [2, 18] {
         let before = world.simulator.requests();
         assert_eq!(listing(&world.open(None).await), Consistency::Eventual);
         let counts = world.simulator.counts_since(before);
