@@ -38,7 +38,7 @@ pub(crate) async fn rebuild(slots: &Slots) -> Result<Rebuilt> {
                 remove(slots, superseded, is_old).await?;
             }
             Session::Void { keys } => remove(slots, keys, true).await?,
-            Session::Absent => {}
+            Session::Absent { .. } => {}
         }
     }
     // What is left belongs to no session.
@@ -105,7 +105,10 @@ enum Session {
     Void {
         keys: Vec<String>,
     },
-    Absent,
+    /// There is no session, but there may be blobs that were put before it.
+    Absent {
+        keys: Vec<(String, agent_core::Timestamp)>,
+    },
     Damaged(Damaged),
 }
 
@@ -121,7 +124,11 @@ async fn all_sessions(slots: &Slots, keys: &mut Names) -> Result<Vec<(SessionId,
             .map(|(id, names)| async move { (id, compare(slots, id, names).await) })
             .buffer_unordered(AT_ONCE);
         while let Some((id, session)) = compared.next().await {
-            all.push((id, session?));
+            match session? {
+                // They belong to no session.
+                Session::Absent { keys: names } if !names.is_empty() => drop(keys.insert(id, names)),
+                session => all.push((id, session)),
+            }
         }
     }
     Ok(all)
@@ -138,7 +145,7 @@ async fn compare(
         }
         found => found?,
     };
-    let Some(head) = found else { return Ok(Session::Absent) };
+    let Some(head) = found else { return Ok(Session::Absent { keys: names }) };
     let names: Vec<_> = names.into_iter().map(|(name, _)| name).collect();
     if head.head.kind == Kind::Void {
         return Ok(Session::Void { keys: names });

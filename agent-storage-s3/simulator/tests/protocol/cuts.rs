@@ -157,6 +157,10 @@ fn suspend<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>
     Box::pin(world.send(store, 0, |commit| commit.with_trigger(Trigger::Suspend(Reason::UserPaused))))
 }
 
+fn terminate<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
+    Box::pin(world.send(store, 0, |commit| commit.with_trigger(Trigger::Terminate(Reason::UserEnded))))
+}
+
 fn delete<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
     Box::pin(world.send(store, 0, |commit| commit.with_trigger(Trigger::Delete(Reason::UserDeleted))))
 }
@@ -191,6 +195,17 @@ fn bind<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
     Box::pin(
         async move { store.bind(&device(), world.workspace, Precondition::MustNotExist).await.map(drop) },
     )
+}
+
+/// More devices of the same workspace.
+fn bind_others<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
+    Box::pin(async move {
+        for n in 0..3 {
+            let other = format!("other-{n}").parse().unwrap();
+            store.bind(&other, world.workspace, Precondition::MustNotExist).await?;
+        }
+        Ok(())
+    })
 }
 
 fn rebind<'a>(_: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
@@ -283,6 +298,11 @@ fn rest_long<'a>(_: &'a World, _: &'a S3Store) -> BoxFuture<'a, Result<()>> {
     })
 }
 
+fn forget_settings<'a>(world: &'a World, _: &'a S3Store) -> BoxFuture<'a, Result<()>> {
+    world.simulator.remove_object("agents/settings");
+    Box::pin(async { Ok(()) })
+}
+
 fn open<'a>(world: &'a World, _: &'a S3Store) -> BoxFuture<'a, Result<()>> {
     world.simulator.remove_object("agents/probe/passed");
     Box::pin(async move { world.open("probing").await.map(drop) })
@@ -302,13 +322,14 @@ const CASES: &[Case] = &[
     Case { name: "archive", setup: &[create], step: archive },
     Case { name: "restore", setup: &[create, archive], step: restore },
     Case { name: "suspend", setup: &[create], step: suspend },
+    Case { name: "terminate", setup: &[create], step: terminate },
     Case { name: "delete", setup: &[create, say], step: delete },
     Case { name: "purge", setup: &[create, say, put_blob, name_blob, delete], step: purge },
     Case { name: "purge with a fork", setup: &[create, say, fork, say, delete], step: purge },
     Case { name: "bind", setup: &[], step: bind },
     Case { name: "bind to another", setup: &[bind], step: rebind },
     Case { name: "unbind", setup: &[bind], step: unbind },
-    Case { name: "unbind a workspace", setup: &[bind], step: unbind_workspace },
+    Case { name: "unbind a workspace", setup: &[bind_others], step: unbind_workspace },
     Case { name: "create a workspace", setup: &[], step: put_workspace },
     Case { name: "use a workspace", setup: &[put_workspace, rest], step: touch },
     Case { name: "configure a workspace", setup: &[put_workspace], step: configure },
@@ -327,6 +348,7 @@ const CASES: &[Case] = &[
         step: delete_tenant,
     },
     Case { name: "change the watch", setup: &[create, say], step: change_watch },
+    Case { name: "open for the first time", setup: &[forget_settings], step: open },
     Case { name: "open with a probe", setup: &[create], step: open },
 ];
 
@@ -415,7 +437,9 @@ async fn finish(world: &World, case: &Case) {
             store.commit(delete.with_trigger(Trigger::Delete(Reason::UserDeleted))).await.unwrap();
         }
     }
-    store.unbind(&device()).await.unwrap();
+    for workspace in [world.workspace, WorkspaceId::DEFAULT] {
+        store.unbind_workspace(workspace).await.unwrap();
+    }
     if WorkspaceStore::load(&store, world.workspace).await.is_ok() {
         WorkspaceStore::delete(&store, world.workspace).await.unwrap();
     }
@@ -479,8 +503,12 @@ async fn judge(world: &World, store: &S3Store, what: &str) {
         let list = query.map_or_else(BindingQuery::new, |id| BindingQuery::new().with_workspace(id));
         let found = BindingStore::list(store, list).await.unwrap().items;
         let expected = bound.filter(|to| query.is_none_or(|id| id == *to));
-        assert_eq!(found.iter().map(|binding| binding.workspace).next(), expected, "{what}: {query:?}");
-        assert!(found.len() <= 1, "{what}: {found:?}");
+        let of_laptop: Vec<_> = found.iter().filter(|binding| binding.device == device()).collect();
+        assert_eq!(of_laptop.iter().map(|binding| binding.workspace).next(), expected, "{what}: {query:?}");
+        assert!(of_laptop.len() <= 1, "{what}: {found:?}");
+        for other in found.iter().filter(|binding| binding.device != device()) {
+            assert_eq!(store.resolve(&other.device).await.unwrap(), Some(other.workspace), "{what}");
+        }
     }
     let is_there = WorkspaceStore::load(store, world.workspace).await.is_ok();
     let listed = WorkspaceStore::list(store, WorkspaceQuery::new()).await.unwrap().items;
@@ -548,6 +576,7 @@ async fn a_kill_between_any_two_requests_leaves_nothing_wrong() {
 /// A blob that an event names can be read after any cut, and a session is not the less for one that nothing names.
 #[tokio::test(start_paused = true)]
 async fn a_kill_loses_no_blob_that_an_event_names() {
+    let mut reads = 0;
     for case in CASES.iter().filter(|case| case.setup.contains(&(put_blob as Step))) {
         for at in 1..12 {
             let (world, ended) = run(case, Cut::Done(at)).await;
@@ -562,7 +591,34 @@ async fn a_kill_loses_no_blob_that_an_event_names() {
                 let read = ReadBlob::new(session.id, BlobName::of(SMALL));
                 let bytes = store.read_blob(read).await.unwrap().into_bytes(1 << 20).await.unwrap();
                 assert_eq!(&bytes[..], SMALL, "{} {at} {ended}", case.name);
+                reads += 1;
             }
         }
     }
+    assert!(reads >= 5, "{reads} blobs were named");
+}
+
+/// Keys of a creation that was cut off are removed by a rebuild alone, also if a blob was put for the session before.
+#[tokio::test(start_paused = true)]
+async fn rebuild_removes_the_keys_of_a_creation_with_a_blob() {
+    let case = Case { name: "create with a blob", setup: &[put_blob], step: create };
+    // The head, the blob and the parent are looked at, then the keys are put, then the slot.
+    let keys_of_lists = |world: &World| {
+        let is_key = |key: &String| key.contains("/idx/") && !key.contains("/idx/blob/");
+        world.simulator.keys().into_iter().filter(is_key).count()
+    };
+    let mut left = 0;
+    for at in 1..12 {
+        let (world, _) = run(&case, Cut::Done(at)).await;
+        let store = world.open("other").await.unwrap();
+        if SessionStore::load(&store, world.sessions[0]).await.is_ok() {
+            continue;
+        }
+        left += keys_of_lists(&world);
+        sleep(8 * DAY).await;
+        assert_eq!(SessionStore::check(&store).await.unwrap().is_empty(), keys_of_lists(&world) == 0, "{at}");
+        SessionStore::rebuild(&store).await.unwrap();
+        assert_eq!(keys_of_lists(&world), 0, "{at}");
+    }
+    assert!(left > 0, "no cut left a key");
 }
