@@ -19,7 +19,7 @@ use crate::background::Background;
 use crate::error::is_damage;
 use crate::keys::{Keys, last};
 use crate::object::{AT_ONCE, Bucket, Condition};
-use crate::pass::{self, Listed, Now, ORPHAN_MICROS, Request};
+use crate::pass::{self, Listable, Now, ORPHAN_MICROS, Request};
 use crate::replaced::{Content, Decision, Loaded};
 
 /// Contents of an object that lists show.
@@ -260,7 +260,7 @@ struct List<'a, C, F, S> {
     sort: S,
 }
 
-impl<C: Indexed, I, F, S> Listed for List<'_, C, F, S>
+impl<C: Indexed, I, F, S> Listable for List<'_, C, F, S>
 where
     I: fmt::Debug + Send,
     F: Fn(C) -> Option<I> + Send + Sync,

@@ -114,7 +114,7 @@ mod settings;
 mod slot;
 mod slots;
 mod store;
-mod stored;
+mod stored_settings;
 mod tenant;
 mod upload;
 mod watch;

@@ -13,7 +13,7 @@ use crate::family::{children, void};
 use crate::index::{Lists, parse_name};
 use crate::keys::{Minute, Slot};
 use crate::object::{Bucket, PAGE_AT_ONCE};
-use crate::pass::{self, Listed, Now, Request, Source};
+use crate::pass::{self, Listable, Now, Request, Source};
 use crate::slot::{Entry, Kind, RECORD_PART};
 use crate::slots::{Slots, record};
 use crate::watch::Watch;
@@ -41,7 +41,7 @@ struct Sessions<'a> {
     query: &'a SessionQuery,
 }
 
-impl Listed for Sessions<'_> {
+impl Listable for Sessions<'_> {
     type Id = SessionId;
     type Item = SessionSummary;
 

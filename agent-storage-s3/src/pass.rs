@@ -34,7 +34,7 @@ pub(crate) struct Now<I> {
 }
 
 /// Objects of one kind that a list shows.
-pub(crate) trait Listed: Sync {
+pub(crate) trait Listable: Sync {
     type Id: Clone + Ord + Hash + fmt::Debug + Send + Sync;
     type Item: fmt::Debug + Send;
 
@@ -104,7 +104,7 @@ impl Request {
 
 /// Items that were found, by their places in the list.
 #[derive(Debug)]
-pub(crate) struct Found<L: Listed> {
+pub(crate) struct Found<L: Listable> {
     shown: BTreeMap<(String, L::Id), L::Item>,
     /// Limit on the items that are kept, the first ones after a place. The others are only counted.
     most: usize,
@@ -113,7 +113,7 @@ pub(crate) struct Found<L: Listed> {
     pub(crate) damaged: Vec<Damaged>,
 }
 
-impl<L: Listed> Found<L> {
+impl<L: Listable> Found<L> {
     fn new(start: Option<String>, most: usize) -> Self {
         Self { shown: BTreeMap::new(), most, start, count: 0, damaged: Vec::new() }
     }
@@ -223,7 +223,7 @@ struct Read<I> {
 }
 
 /// One pass over lists.
-struct Pass<'a, L: Listed> {
+struct Pass<'a, L: Listable> {
     listed: &'a L,
     folders: Vec<String>,
     /// Place after which items are looked for.
@@ -238,7 +238,7 @@ struct Pass<'a, L: Listed> {
     orphans: Vec<(L::Id, String)>,
 }
 
-impl<'a, L: Listed> Pass<'a, L> {
+impl<'a, L: Listable> Pass<'a, L> {
     fn new(listed: &'a L, folders: Vec<String>, start: Option<String>, found: Found<L>) -> Self {
         let (read, superseded, orphans) = (HashMap::new(), Vec::new(), Vec::new());
         Self { listed, folders, start, found, read, forgets: false, superseded, orphans }
@@ -379,7 +379,7 @@ impl<'a, L: Listed> Pass<'a, L> {
 }
 
 /// Returns a page of a list.
-pub(crate) async fn page<L: Listed>(listed: &L, request: Request) -> Result<Page<L::Item>> {
+pub(crate) async fn page<L: Listable>(listed: &L, request: Request) -> Result<Page<L::Item>> {
     let Request { folders, fingerprint, start, limit, with_total } = request;
     if limit == 0 && !with_total {
         return Ok(Page::default());
@@ -442,7 +442,7 @@ pub(crate) async fn page<L: Listed>(listed: &L, request: Request) -> Result<Page
 }
 
 /// Returns all items of a list that is read as a whole.
-pub(crate) async fn all<L: Listed>(
+pub(crate) async fn all<L: Listable>(
     listed: &L,
     folders: Vec<String>,
     mut sources: Vec<Source>,

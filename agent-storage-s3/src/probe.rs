@@ -11,7 +11,7 @@ use crate::keys;
 use crate::line::{FORMAT, Tag, lines, push};
 use crate::object::{Bucket, Condition, Put, Seen, Tags};
 use crate::settings::{Settings, Wanted};
-use crate::stored;
+use crate::stored_settings;
 
 /// Time after which a probe has ended, in seconds, however slow the server is.
 const ABANDONED: i64 = 24 * 3600;
@@ -139,7 +139,7 @@ pub(crate) async fn probe(bucket: &mut Bucket, prefix: &str, wanted: &Wanted) ->
     }
     let seen = done?;
     remove_leftovers(bucket, prefix, seen.modified).await;
-    bucket.settings = stored::settle(bucket, prefix, wanted).await?;
+    bucket.settings = stored_settings::settle(bucket, prefix, wanted).await?;
     let marker = Marker {
         format: FORMAT,
         kind: "probed".to_owned(),

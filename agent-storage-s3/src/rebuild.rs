@@ -38,7 +38,6 @@ pub(crate) async fn rebuild(slots: &Slots) -> Result<Rebuilt> {
                 remove(slots, superseded, is_old).await?;
             }
             Session::Void { keys } => remove(slots, keys, true).await?,
-            Session::Absent { .. } => {}
         }
     }
     // What is left belongs to no session.
@@ -105,10 +104,6 @@ enum Session {
     Void {
         keys: Vec<String>,
     },
-    /// There is no session, but there may be blobs that were put before it.
-    Absent {
-        keys: Vec<(String, agent_core::Timestamp)>,
-    },
     Damaged(Damaged),
 }
 
@@ -121,34 +116,36 @@ async fn all_sessions(slots: &Slots, keys: &mut Names) -> Result<Vec<(SessionId,
         let ids = folders.iter().filter_map(|folder| last(folder).parse::<SessionId>().ok());
         let with_keys: Vec<_> = ids.map(|id| (id, keys.remove(&id).unwrap_or_default())).collect();
         let mut compared = futures::stream::iter(with_keys)
-            .map(|(id, names)| async move { (id, compare(slots, id, names).await) })
+            .map(|(id, names)| async move { (id, compare(slots, id, &names).await, names) })
             .buffer_unordered(AT_ONCE);
-        while let Some((id, session)) = compared.next().await {
+        while let Some((id, session, names)) = compared.next().await {
             match session? {
-                // They belong to no session.
-                Session::Absent { keys: names } if !names.is_empty() => drop(keys.insert(id, names)),
-                session => all.push((id, session)),
+                Some(session) => all.push((id, session)),
+                // They are of a creation that was cut off, and the id has blobs that were put before.
+                None if !names.is_empty() => drop(keys.insert(id, names)),
+                None => {}
             }
         }
     }
     Ok(all)
 }
 
+/// Compares a session with its keys; `None` if there is no session.
 async fn compare(
     slots: &Slots,
     id: SessionId,
-    names: Vec<(String, agent_core::Timestamp)>,
-) -> Result<Session> {
+    names: &[(String, agent_core::Timestamp)],
+) -> Result<Option<Session>> {
     let found = match newest(slots, id).await {
         Err(error) if is_damage(&error) => {
-            return Ok(Session::Damaged(Damaged::new(format!("session {id}"), error.to_string())));
+            return Ok(Some(Session::Damaged(Damaged::new(format!("session {id}"), error.to_string()))));
         }
         found => found?,
     };
-    let Some(head) = found else { return Ok(Session::Absent { keys: names }) };
-    let names: Vec<_> = names.into_iter().map(|(name, _)| name).collect();
+    let Some(head) = found else { return Ok(None) };
+    let names: Vec<_> = names.iter().map(|(name, _)| name.clone()).collect();
     if head.head.kind == Kind::Void {
-        return Ok(Session::Void { keys: names });
+        return Ok(Some(Session::Void { keys: names }));
     }
     let in_force = names_of(slots, id, &head);
     let is_over = |name: &String| {
@@ -164,7 +161,7 @@ async fn compare(
     }
     let long_ago = slots.bucket.effects.now().plus_micros(-3_600_000_000);
     let is_old = head.record.as_deref().is_some_and(|record| record.updated_at < long_ago);
-    Ok(Session::Sound { missing, superseded, is_old })
+    Ok(Some(Session::Sound { missing, superseded, is_old }))
 }
 
 fn names_of(slots: &Slots, id: SessionId, head: &Arc<Entry>) -> Vec<String> {

@@ -349,6 +349,12 @@ fn decode<C: Content>(key: &str, object: &Object) -> Result<Current<C>> {
         return Err(bad("is cut short"));
     }
     let content = C::read(&lines[1..]).map_err(bad)?;
+    let named = header.key.as_ref().map(|key| key.folder.as_str());
+    if content.folder(named).as_deref() != named
+        || header.key.as_ref().is_some_and(|key| key.writes > header.writes)
+    {
+        return Err(bad("names a key of the index that its contents do not have"));
+    }
     Ok(Current { header, content, tag: object.tag.clone() })
 }
 

@@ -39,7 +39,7 @@ fn objects() -> [(&'static str, &'static str, Bytes); 5] {
         (
             "workspace",
             "default",
-            encode(keyed(header("workspace", "default", 20), "ws/9970470489/18"), write, &live),
+            encode(keyed(header("workspace", "default", 20), "ws/9970480819/18"), write, &live),
         ),
         (
             "workspace-deleted",
@@ -119,5 +119,27 @@ fn damage_never_yields_other_contents() {
         }
         let error = readable(name, "elsewhere", bytes).unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Corrupt, "{name}");
+    }
+}
+
+/// A header that names a key of another list than that of the contents, or of a later write, is damage: the object would be
+/// shown where it does not belong.
+#[test]
+fn keys_of_other_contents_are_damage() {
+    let (name, key, bytes) = objects().into_iter().find(|(name, ..)| *name == "binding").unwrap();
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    let place = text.split("\"key\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let (folder, _) = place.rsplit_once('/').unwrap();
+    for (forged, is_damage) in [
+        (place.clone(), false),
+        (format!("{folder}/9"), true),
+        ("bound/01a211be-ad51-72ab-8cf2-962dbd33b991/1".to_owned(), true),
+        ("ws/9970479999/1".to_owned(), true),
+    ] {
+        let (header, rest) = text.split_once('\n').unwrap();
+        let header = header[9..].replacen(&place, &forged, 1);
+        let bytes = format!("{:08x} {header}\n{rest}", crc32c::crc32c(header.as_bytes()));
+        let read = readable(name, key, bytes.into());
+        assert_eq!(read.is_err(), is_damage, "{forged}: {read:?}");
     }
 }

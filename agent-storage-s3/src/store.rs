@@ -27,7 +27,7 @@ use crate::keys::{self, LAG_MINUTES, Minute};
 use crate::object::Bucket;
 use crate::probe::{self, Known};
 use crate::requests::Requests;
-use crate::stored;
+use crate::stored_settings;
 use crate::tenant::Tenant;
 use crate::watch::Watch;
 use crate::{blob_sweep, blobs, busy, commits, heartbeats, lister, purging, reading, rebuild, removing};
@@ -161,7 +161,7 @@ impl S3Store {
     /// ```
     pub async fn change_watch(&self, watch: Watch) -> Result<()> {
         let span = info_span!("store.change_watch", store = "s3", outcome = Empty);
-        self.observed(span, stored::change_watch(&self.bucket, &self.prefix, watch)).await
+        self.observed(span, stored_settings::change_watch(&self.bucket, &self.prefix, watch)).await
     }
 
     /// Closes the store for all of its tenants and clones: later calls fail with `Unavailable`. Operations that have

@@ -185,3 +185,18 @@ async fn doubtful_marker_causes_another_probe() {
     assert!(!costs_a_probe(start.plus_micros(8 * day)).await);
     assert!(costs_a_probe(start).await, "by a clock that is eight days slow");
 }
+
+/// A probe deletes what another one has left that was cut off more than a day ago, and spares one that may be under way.
+#[tokio::test(start_paused = true)]
+async fn leftovers_of_probes_go_after_a_day() {
+    let simulator = Simulator::new(1);
+    let left = "agents/probe/0123456789abcdef0123456789abcdef/1/a";
+    simulator.put_object(left, "third");
+    for (hours, stays) in [(23, true), (2, false)] {
+        tokio::time::sleep(Duration::from_secs(hours * 3600)).await;
+        simulator.remove_object(MARKER);
+        config(&simulator, "handle").open().await.unwrap();
+        assert_eq!(simulator.object(left).is_some(), stays, "after {hours} hours more");
+        assert!(simulator.object(MARKER).is_some());
+    }
+}
