@@ -3,28 +3,27 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::process::{Child, Command, Stdio};
+#[path = "../../tests/runtime/scheduled.rs"]
+mod scheduled;
+
+use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Effects;
 use agent_core::commit::Commit;
-use agent_core::event::{EventType, NewEvent};
-use agent_core::model::{Timer, Usage};
+use agent_core::event::NewEvent;
+use agent_core::model::Timer;
 use agent_core::session::NewSession;
-use agent_core::state::{SessionState, TriggerKind};
-use agent_core::store::{Capabilities, DeletedTenant, Page, ReadEvents, SessionQuery, SessionStoreWrapper};
+use agent_core::state::SessionState;
+use agent_core::store::{Capabilities, DeletedTenant, Page, SessionQuery, SessionStoreWrapper};
 use agent_core::{
-    Backend, Result, SessionId, SessionStore, SessionStoreExt, Storage, TenantId, Timestamp, WorkspaceId,
-    async_trait,
+    Backend, Result, SessionId, SessionStore, Storage, TenantId, Timestamp, WorkspaceId, async_trait,
 };
-use agent_runtime::{
-    AgentBuilder, Config, LlmProvider, ModelEvent, ModelRequest, ModelStream, Retry, Scheduler,
-    SchedulerConfig, StopReason,
-};
+use agent_runtime::{AgentBuilder, Config, Retry, Scheduler, SchedulerConfig};
 use agent_storage_s3::{S3Config, S3Store};
-use futures::{StreamExt, stream};
 use s3_servers::{Kind, Server};
+use scheduled::{Children, Slow, lost_runs, start};
 use tokio::time::{sleep, timeout};
 
 const TENANTS: usize = 3;
@@ -37,28 +36,6 @@ const STORE: &str = "AGENT_TEST_SCHEDULED_BUCKET";
 
 /// Says how long a model of that process takes to answer, in milliseconds.
 const TAKES: &str = "AGENT_TEST_ANSWER_TAKES";
-
-/// Takes its time, so that whoever is killed is killed in the middle.
-#[derive(Debug)]
-struct Slow(Duration);
-
-#[async_trait]
-impl LlmProvider for Slow {
-    fn name(&self) -> &str {
-        "slow"
-    }
-
-    fn model(&self) -> &str {
-        "slow"
-    }
-
-    async fn generate(&self, _: ModelRequest) -> Result<ModelStream> {
-        sleep(self.0).await;
-        let said =
-            [ModelEvent::Text("done".to_owned()), ModelEvent::done(StopReason::EndTurn, Usage::default())];
-        Ok(stream::iter(said.map(Ok)).boxed())
-    }
-}
 
 /// The store with shorter leases than it recommends, so that nobody waits two minutes for one that ends.
 #[derive(Debug)]
@@ -127,32 +104,9 @@ async fn a_scheduler_process() {
     let _ = timeout(STUCK * 2, run).await;
 }
 
-fn start(address: &str, takes: Duration) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_scheduler_process", "--nocapture"])
-        .env(STORE, address)
-        .env(TAKES, takes.as_millis().to_string())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap()
-}
-
-/// Ends what it started also where the test fails.
-struct Children(Vec<Child>);
-
-impl Children {
-    fn kill(&mut self, count: usize) {
-        for mut child in self.0.drain(..count.min(self.0.len())) {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
-    }
-}
-
-impl Drop for Children {
-    fn drop(&mut self) {
-        self.kill(usize::MAX);
-    }
+fn start_scheduler(address: &str, takes: Duration) -> Child {
+    let takes = takes.as_millis().to_string();
+    start("a_scheduler_process", &[(STORE, address), (TAKES, &takes)])
 }
 
 /// Sessions of which each has one thing to do: an input, or a timer that is due.
@@ -205,26 +159,16 @@ async fn two_schedulers(kind: Kind) {
     let store = open(&address).await;
     let sessions = due_sessions(&store).await;
     // The first one ends no run before it is killed.
-    let mut children = Children(vec![start(&address, STUCK * 2)]);
+    let mut children = Children(vec![start_scheduler(&address, STUCK * 2)]);
     until(&store, SessionState::Running, 1).await;
-    children.0.push(start(&address, Duration::from_millis(50)));
+    children.0.push(start_scheduler(&address, Duration::from_millis(50)));
     until(&store, SessionState::Idle, SESSIONS).await;
     children.kill(1);
     until(&store, SessionState::Idle, sessions.len()).await;
     children.kill(1);
     let mut lost = 0;
     for (tenant, id) in &sessions {
-        let sessions = store.tenant(tenant).sessions;
-        let now = sessions.load(*id).await.unwrap();
-        assert_eq!((now.status.state, now.inputs_open, now.timers.len()), (SessionState::Idle, 0, 0), "{id}");
-        let events = sessions.history(*id, ReadEvents::last(1000)).await.unwrap().events;
-        let answers = events.iter().filter(|event| event.kind == EventType::AGENT_MESSAGE).count();
-        assert_eq!(answers, 1, "{id} was answered {answers} times");
-        let ends = events.iter().filter(|event| {
-            event.transition().unwrap().is_some_and(|change| change.trigger == TriggerKind::EndRun)
-        });
-        assert_eq!(ends.count(), 1, "{id}");
-        lost += now.counts.runs - 1;
+        lost += lost_runs(&*store.tenant(tenant).sessions, *id).await;
     }
     assert!((1..=PARALLEL as u64).contains(&lost), "{lost} runs began and did not end");
     for n in 0..TENANTS {

@@ -1,23 +1,20 @@
 //! Many schedulers on one store, and some of them killed: each session that is due is run, and its work is done once.
 
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use agent_core::clock::Effects;
 use agent_core::commit::Commit;
-use agent_core::event::{EventType, NewEvent};
-use agent_core::model::{Timer, Usage};
+use agent_core::event::NewEvent;
+use agent_core::model::Timer;
 use agent_core::session::NewSession;
-use agent_core::state::{SessionState, TriggerKind};
-use agent_core::store::{ReadEvents, SessionQuery};
-use agent_core::{MemoryStore, Result, SessionId, SessionStoreExt, Storage, WorkspaceId, async_trait};
-use agent_runtime::{
-    AgentBuilder, Config, LlmProvider, ModelEvent, ModelRequest, ModelStream, Retry, Scheduler,
-    SchedulerConfig, StopReason,
-};
+use agent_core::state::SessionState;
+use agent_core::store::SessionQuery;
+use agent_core::{MemoryStore, SessionId, Storage, WorkspaceId};
+use agent_runtime::{AgentBuilder, Config, Retry, Scheduler, SchedulerConfig};
 use agent_storage_fs::FsStore;
 use agent_storage_sqlite::SqliteStore;
-use futures::{StreamExt, stream};
+
+use crate::scheduled::{Children, Slow, lost_runs, start};
 
 const SESSIONS: usize = 1000;
 const SCHEDULERS: usize = 16;
@@ -26,33 +23,17 @@ const PARALLEL: usize = 4;
 
 /// Says where the scheduler that is a process of its own finds its store.
 const STORE: &str = "AGENT_TEST_SCHEDULED_STORE";
-
-/// Takes a moment, so that whoever is killed is killed in the middle.
-#[derive(Debug)]
-struct Slow;
-
-#[async_trait]
-impl LlmProvider for Slow {
-    fn name(&self) -> &str {
-        "slow"
-    }
-
-    fn model(&self) -> &str {
-        "slow"
-    }
-
-    async fn generate(&self, _: ModelRequest) -> Result<ModelStream> {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        let said =
-            [ModelEvent::Text("done".to_owned()), ModelEvent::done(StopReason::EndTurn, Usage::default())];
-        Ok(stream::iter(said.map(Ok)).boxed())
-    }
-}
+const PROCESS: &str = "concurrent_schedulers::a_scheduler_process";
 
 fn scheduler(storage: Storage) -> Scheduler {
     let retry = Retry::new(Duration::from_millis(100), Duration::from_secs(1), 100);
     let config = Config::default().with_lease_ttl(Duration::from_secs(2)).with_retry(retry);
-    let agent = AgentBuilder::new().with_config(config).with_llm(Slow).with_storage(storage).build().unwrap();
+    let agent = AgentBuilder::new()
+        .with_config(config)
+        .with_llm(Slow(Duration::from_millis(20)))
+        .with_storage(storage)
+        .build()
+        .unwrap();
     let config = SchedulerConfig::new()
         .with_interval(Duration::from_millis(200))
         .with_max_runs(PARALLEL)
@@ -109,20 +90,11 @@ async fn until_idle(storage: &Storage, least: u64) {
     panic!("after two minutes {left} sessions are queued and {running} running");
 }
 
-/// Each session was run to its end once: one answer, one end, nothing left; and only runs that were killed began twice.
+/// Each session was run to its end once, and only runs that were killed began twice.
 async fn check(storage: &Storage, sessions: &[SessionId]) {
     let mut lost = 0;
     for id in sessions {
-        let now = storage.sessions.load(*id).await.unwrap();
-        assert_eq!((now.status.state, now.inputs_open, now.timers.len()), (SessionState::Idle, 0, 0), "{id}");
-        let events = storage.sessions.history(*id, ReadEvents::last(1000)).await.unwrap().events;
-        let answers = events.iter().filter(|event| event.kind == EventType::AGENT_MESSAGE).count();
-        assert_eq!(answers, 1, "{id} was answered {answers} times");
-        let ends = events.iter().filter(|event| {
-            event.transition().unwrap().is_some_and(|change| change.trigger == TriggerKind::EndRun)
-        });
-        assert_eq!(ends.count(), 1, "{id}");
-        lost += now.counts.runs - 1;
+        lost += lost_runs(&*storage.sessions, *id).await;
     }
     assert!(lost <= (KILLED * PARALLEL) as u64, "{lost} runs began and did not end");
 }
@@ -150,37 +122,10 @@ fn sixteen_schedulers_in_memory_do_work_once() {
     main.block_on(check(&storage, &sessions));
 }
 
-fn start(place: &str) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "concurrent_schedulers::a_scheduler_process", "--nocapture"])
-        .env(STORE, place)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap()
-}
-
-/// Ends what it started also where the test fails.
-struct Children(Vec<Child>);
-
-impl Children {
-    fn kill(&mut self, count: usize) {
-        for mut child in self.0.drain(..count.min(self.0.len())) {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
-    }
-}
-
-impl Drop for Children {
-    fn drop(&mut self) {
-        self.kill(SCHEDULERS);
-    }
-}
-
 async fn processes(place: &str) {
     let storage = storage_at(place).await;
     let sessions = due_sessions(&storage).await;
-    let mut children = Children((0..SCHEDULERS).map(|_| start(place)).collect());
+    let mut children = Children((0..SCHEDULERS).map(|_| start(PROCESS, &[(STORE, place)])).collect());
     until_idle(&storage, 100).await;
     children.kill(KILLED);
     until_idle(&storage, SESSIONS as u64).await;

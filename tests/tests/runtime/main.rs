@@ -39,6 +39,7 @@ mod provider_rules;
 mod redaction;
 mod refusals;
 mod replay;
+mod scheduled;
 mod scheduler;
 mod secrets;
 mod session_tools;
