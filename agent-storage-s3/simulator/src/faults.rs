@@ -33,11 +33,11 @@ pub enum Fault {
     TimeoutAfter,
     /// The request is applied and never answered; the client must time out.
     Hang,
-    /// The connection breaks or the time runs out, and it is done up to ten minutes later.
+    /// The connection breaks or the time runs out, and it is done up to [`FaultPlan::latest`] later.
     Late,
     /// It is done twice, and the second answer is the one that arrives.
     Duplicate,
-    /// It is done and answered, and done once more up to ten minutes later.
+    /// It is done and answered, and done once more up to [`FaultPlan::latest`] later.
     Echo,
     /// The body of the answer breaks off.
     Truncated,
@@ -97,6 +97,8 @@ pub struct FaultPlan {
     pub latest: Duration,
     /// After this the client's HTTP library gives up.
     pub timeout: Duration,
+    /// The chances of a LIST, in a thousand, to be answered with one to three keys, and that there are more.
+    pub cut_lists: u32,
 }
 
 impl FaultPlan {
@@ -108,6 +110,7 @@ impl FaultPlan {
             latency: (Duration::ZERO, Duration::ZERO),
             latest: Duration::from_secs(600),
             timeout: Duration::from_secs(30),
+            cut_lists: 0,
         }
     }
 
@@ -128,6 +131,26 @@ impl FaultPlan {
     pub fn with_faults(mut self, faults: impl Into<Vec<Fault>>) -> Self {
         self.faults = faults.into();
         self
+    }
+
+    /// Late requests, and those that are carried out again, land up to this time later.
+    #[must_use]
+    pub const fn with_latest(mut self, latest: Duration) -> Self {
+        self.latest = latest;
+        self
+    }
+
+    /// So many LISTs in a thousand are answered with one to three keys, and that there are more.
+    #[must_use]
+    pub const fn with_cut_lists(mut self, per_mille: u32) -> Self {
+        self.cut_lists = per_mille;
+        self
+    }
+
+    /// Draws the number of keys of a LIST's answer, if it is cut. Draws nothing if none are.
+    pub(crate) fn cut(&self, seeded: &mut Seeded) -> Option<usize> {
+        let is_cut = self.cut_lists > 0 && seeded.chance(self.cut_lists);
+        is_cut.then(|| usize::try_from(seeded.below(3)).unwrap_or(0) + 1)
     }
 
     pub(crate) fn draw(&self, seeded: &mut Seeded, op: Op) -> Option<Fault> {

@@ -1,6 +1,6 @@
 //! The bucket, its state of health, and what has been asked of it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,6 +33,7 @@ struct World {
     plan: FaultPlan,
     script: VecDeque<(Op, Fault)>,
     cut_off: Vec<Arc<str>>,
+    denied: BTreeSet<Op>,
     seeded: Seeded,
     start: Option<Instant>,
     entries: Vec<Entry>,
@@ -65,6 +66,7 @@ impl Simulator {
             plan: FaultPlan::quiet(),
             script: VecDeque::new(),
             cut_off: Vec::new(),
+            denied: BTreeSet::new(),
             seeded: Seeded::new(seed),
             start: None,
             entries: Vec::new(),
@@ -108,6 +110,17 @@ impl Simulator {
         if cut {
             world.cut_off.push(client.into());
         }
+    }
+
+    /// While a kind of requests is denied, each is answered with 403 and not carried out. What is on its way stays on its
+    /// way.
+    pub fn deny(&self, op: Op, denied: bool) {
+        let mut world = self.world();
+        if denied {
+            world.denied.insert(op)
+        } else {
+            world.denied.remove(&op)
+        };
     }
 
     /// The body stored under a key.
@@ -187,6 +200,7 @@ impl Simulator {
         let fault = match scripted.and_then(|at| world.script.remove(at)) {
             Some((_, fault)) => Some(fault),
             None if cut => Some(Fault::Refused),
+            None if world.denied.contains(&op) => Some(Fault::Forbidden),
             None => {
                 let World { plan, seeded, .. } = &mut *world;
                 plan.draw(seeded, op)
@@ -226,9 +240,14 @@ impl Simulator {
     }
 
     /// Carries a request out.
-    pub(crate) fn carry_out(&self, number: usize, request: Request) -> Answer {
+    pub(crate) fn carry_out(&self, number: usize, mut request: Request) -> Answer {
         let mut world = self.world();
         let now = world.now();
+        if let Request::List(list) = &mut request {
+            let World { plan, seeded, .. } = &mut *world;
+            let most = plan.cut(seeded).into_iter().chain(list.max_keys).min();
+            list.max_keys = most;
+        }
         let mut answer = world.bucket.apply(request, now);
         let name = world.bucket.quirks.server.map(|name| (http::header::SERVER, name.to_owned()));
         answer.headers.extend(name);
