@@ -157,6 +157,11 @@ impl Simulator {
         self.world().entries.clone()
     }
 
+    /// Every request after the first `from`.
+    pub fn entries_since(&self, from: usize) -> Vec<Entry> {
+        self.world().entries.iter().skip(from).cloned().collect()
+    }
+
     /// Returns the number of requests of each kind.
     pub fn counts(&self) -> Counts {
         Counts::of(self.world().entries.iter())
