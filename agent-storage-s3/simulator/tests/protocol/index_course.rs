@@ -522,12 +522,13 @@ impl Handle {
     /// Begins a list, is cut off while it lasts, and goes on after more than two minutes.
     async fn list_cut_off(&mut self) -> Result<(), String> {
         let due = self.effects.now().plus_micros(24 * 3_600_000_000);
-        let query = match self.seeded.below(3) {
-            0 => SessionQuery::new(),
-            1 => SessionQuery::new().with_hidden(),
-            _ => SessionQuery::new().with_due(due),
+        let (query, most) = match self.seeded.below(4) {
+            0 => (SessionQuery::new(), 4),
+            1 => (SessionQuery::new().with_hidden(), 4),
+            // What is due at once is listed by the first request.
+            _ => (SessionQuery::new().with_due(due), 2),
         };
-        let lists = 1 + self.seeded.below(4) as usize;
+        let lists = 1 + self.seeded.below(most) as usize;
         let (simulator, client) = (self.scene.simulator.clone(), self.client);
         let before = simulator.requests();
         let cut = async {
@@ -622,7 +623,9 @@ impl Handle {
 
     /// Looks for what is due, and does it.
     async fn work_until(&mut self, ends: Instant) -> Result<(), String> {
-        while self.goes_on(ends, 10).await {
+        // What is due stays so for a while in a long burst.
+        let rest = if ends.duration_since(Instant::now()) > secs(200) { 90 } else { 10 };
+        while self.goes_on(ends, rest).await {
             let store = self.store().await?;
             let (now, asked) = (self.effects.now(), self.scene.shared.tape.moment());
             match store.busy_tenants(now, None).await {
@@ -799,8 +802,8 @@ impl Writer {
         let commit = Commit::seal(effects, id, seen.head);
         let text = seeded.next_u64().to_string();
         let trigger = match seeded.below(20) {
-            0..=4 => return Ok(Some(commit.with_event(NewEvent::user_message(text)))),
-            5..=6 => {
+            0..=2 => return Ok(Some(commit.with_event(NewEvent::user_message(text)))),
+            3..=6 => {
                 let minutes = [1, 10, 60, 180, 20 * 60][seeded.below(5) as usize];
                 let at = effects.now().plus_micros(minutes * 60_000_000);
                 let timer = Timer::new(format!("timer-{}", seeded.below(2)), at);
