@@ -21,7 +21,7 @@ use agent_core::{
     Backend, BlobName, Error, ErrorKind, Result, Seq, SessionId, SessionStore, Timestamp, WorkspaceId,
 };
 use agent_storage_s3::{IndexedField, S3Store};
-use s3_simulator::{Entry, Fault, FaultPlan, Op, Seeded, SimulatedClock, Simulator};
+use s3_simulator::{Dialect, Entry, Fault, FaultPlan, Op, Seeded, SimulatedClock, Simulator};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::backend;
@@ -85,7 +85,7 @@ struct Shared {
     dropped: Cell<usize>,
 }
 
-/// Runs the course of a seed.
+/// Runs the course of a seed; of an even one as on S3, of an odd one as on Google Cloud Storage.
 ///
 /// # Errors
 ///
@@ -94,7 +94,8 @@ pub(crate) fn run(seed: u64) -> Result<IndexCourse, String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let local = tokio::task::LocalSet::new();
-    let simulator = Simulator::new(seed);
+    let dialect = if seed.is_multiple_of(2) { Dialect::S3 } else { Dialect::Gcs };
+    let simulator = Simulator::new(seed).with_dialect(dialect);
     let played = local.block_on(&runtime, play(seed, simulator.clone()));
     // A course that is replayed shows all that happened, above all where it goes wrong.
     if std::env::var(REPLAY).is_ok() {

@@ -8,7 +8,7 @@ use s3_simulator::Fault;
 use crate::course::REPLAY;
 use crate::index_course::{IndexCourse, run};
 
-/// The variable that says how many courses are run; 500 unless set.
+/// The variable that says how many courses are run; 300 unless set.
 const SEEDS: &str = "S3_INDEX_SEEDS";
 
 /// Courses that once showed a defect.
@@ -104,7 +104,7 @@ fn lists_stay_correct_under_any_faults() {
         one(seed.parse().expect("S3_SEED is a number"));
         return;
     }
-    let seeds = std::env::var(SEEDS).map_or(500, |seeds| seeds.parse().expect("S3_INDEX_SEEDS is a number"));
+    let seeds = std::env::var(SEEDS).map_or(300, |seeds| seeds.parse().expect("S3_INDEX_SEEDS is a number"));
     REMEMBERED.iter().for_each(|seed| drop(one(*seed)));
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let share = |of: u64| {
