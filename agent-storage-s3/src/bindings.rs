@@ -14,7 +14,7 @@ use crate::indexed::{Indexed, Objects};
 use crate::keys::{self, Keys};
 use crate::line::Line;
 use crate::object::{AT_ONCE, Bucket};
-use crate::pass::Request;
+use crate::pass::{Folder, Request};
 use crate::replaced::{self, Content, Decision};
 
 /// Device as it is stored. The object stays when the device is unbound, so that no late write binds it again.
@@ -136,7 +136,12 @@ impl Bindings {
     /// that a page looks at none of them.
     pub(crate) async fn list(&self, query: &BindingQuery) -> Result<Page<Binding>> {
         let folder = self.folder(query.workspace);
-        let request = Request::new(vec![folder], query.fingerprint(), query.cursor.as_ref(), query.limit)?;
+        let request = Request::new(
+            vec![Folder::whole(folder)],
+            query.fingerprint(),
+            query.cursor.as_ref(),
+            query.limit,
+        )?;
         let bound = |stored: StoredBinding| Some(Binding::new(stored.device?, stored.workspace?));
         self.objects.page(request, bound, |_| {}).await
     }

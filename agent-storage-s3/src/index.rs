@@ -9,6 +9,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use agent_core::model::INACTIVE_AFTER_LABEL;
 use agent_core::session::Session;
 use agent_core::state::SessionState;
 use agent_core::store::SessionQuery;
@@ -17,9 +18,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::fields::{IndexedField, VALUES};
 use crate::keys::{Keys, MINUTE_MAX, Minute, Slot, last};
+use crate::pass::Folder;
 
 /// Scope of the keys of sessions that are due or run.
 const WORK: &str = "work";
+/// List, without the class, of the sessions that have a time of inactivity of their own.
+const OWN_TIMES: &str = "own";
 
 /// Key of a session in one list. Headers name it as `<scope>/<minute>.<slot>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,9 +75,9 @@ impl IndexKey {
         self.scope == WORK
     }
 
-    /// Returns whether the key is in the list of a value, such as that of a label.
+    /// Returns whether the key is in a list that a label decides on, or another field that people write.
     pub(crate) fn is_of_value(&self) -> bool {
-        self.scope.starts_with(VALUES)
+        self.scope.starts_with(VALUES) || self.scope.split('/').next() == Some(OWN_TIMES)
     }
 
     /// Returns the name of the key in the bucket.
@@ -114,6 +118,9 @@ fn wanted(record: &Session, fields: &[IndexedField]) -> Vec<(String, Minute)> {
     }
     let scopes = fields.iter().filter_map(|field| field.scope(record));
     wanted.extend(scopes.map(|scope| (format!("{scope}/{class}"), active)));
+    if record.attributes.labels.contains_key(INACTIVE_AFTER_LABEL) {
+        wanted.push((format!("{OWN_TIMES}/{class}"), active));
+    }
     let due =
         if state.may_hold_lease() { Some(Minute::AT_ONCE) } else { record.next_due_at().map(Minute::of) };
     wanted.extend(due.map(|due| (WORK.to_owned(), due)));
@@ -139,7 +146,7 @@ pub(crate) fn needed(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Lists {
     /// Folders of keys with inverted minutes.
-    Recent(Vec<String>),
+    Recent(Vec<Folder>),
     /// Sessions that run.
     Running,
     /// Sessions that are due by this minute.
@@ -160,19 +167,27 @@ impl Lists {
         }
         let queried = fields.iter().find_map(|field| field.queried(query));
         let is_whole = query.workspace.is_none() && queried.is_none();
+        let classes = ["a", "z"].into_iter().filter(|shown| match states.is_empty() {
+            true => *shown == "a",
+            false => states.iter().any(|state| class(*state) == *shown),
+        });
         let mut scopes: Vec<String> = if !states.is_empty() && is_whole && all(is_rare) {
             states.iter().map(|state| format!("f/{state}")).collect()
         } else {
             let of_workspace = || query.workspace.map(|workspace| format!("w/{workspace}"));
             let folder = queried.or_else(of_workspace).unwrap_or_else(|| "t".to_owned());
-            let classes = ["a", "z"].into_iter().filter(|shown| match states.is_empty() {
-                true => *shown == "a",
-                false => states.iter().any(|state| class(*state) == *shown),
-            });
-            classes.map(|class| format!("{folder}/{class}")).collect()
+            classes.clone().map(|class| format!("{folder}/{class}")).collect()
         };
         scopes.sort();
         scopes.dedup();
-        Self::Recent(scopes.iter().map(|scope| keys.index(scope)).collect())
+        let whole = |scope: &String| Folder::whole(keys.index(scope));
+        let Some(until) = query.inactive_since else {
+            return Self::Recent(scopes.iter().map(whole).collect());
+        };
+        // A key lags behind the last activity, and never is ahead of it. Those with a time of their own come first: if a
+        // session is in both lists, its place there counts.
+        let own = classes.map(|class| Folder::whole(keys.index(&format!("{OWN_TIMES}/{class}"))));
+        let inactive = scopes.iter().map(|scope| Folder::until(keys.index(scope), Minute::of(until)));
+        Self::Recent(own.chain(inactive).collect())
     }
 }

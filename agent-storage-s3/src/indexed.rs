@@ -5,7 +5,7 @@
 //! may be one of a former write. So a key in force always exists. Another one may be deleted by whoever has read the
 //! object when it was written as often.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ struct ListedKey {
 #[derive(Debug)]
 struct Compared {
     /// Keys that are not in force, by the names of their objects.
-    others: HashMap<String, Vec<ListedKey>>,
+    others: BTreeMap<String, Vec<ListedKey>>,
     /// Names of objects, and their keys in force that do not exist.
     missing: Vec<(String, String)>,
     /// Objects that cannot be read.
@@ -212,7 +212,7 @@ impl<C: Indexed> Objects<C> {
 
     /// Compares all objects with their keys.
     async fn compare(&self) -> Result<Compared> {
-        let mut keys: HashMap<String, Vec<ListedKey>> = HashMap::new();
+        let mut keys: BTreeMap<String, Vec<ListedKey>> = BTreeMap::new();
         for key in self.listed_keys(&self.all()).await? {
             keys.entry(key.name.clone()).or_default().push(key);
         }

@@ -1,7 +1,7 @@
 //! Pages of lists, from the index: which objects may be in a list say its keys, and whether they are says each object
 //! itself.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
@@ -71,11 +71,32 @@ pub(crate) trait Listable: Sync {
     fn delete_later(&self, keys: Vec<String>);
 }
 
+/// Folder of keys that are listed, or the end of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Folder {
+    /// Name; ends with a slash.
+    name: String,
+    /// Place after which the keys start.
+    start: Option<String>,
+}
+
+impl Folder {
+    pub(crate) fn whole(name: String) -> Self {
+        Self { name, start: None }
+    }
+
+    /// Returns the keys of the minute and of earlier ones, which are listed after those of later ones.
+    pub(crate) fn until(name: String, minute: Minute) -> Self {
+        Self { name, start: Some(minute.inverted()) }
+    }
+}
+
 /// Page that is asked for.
 #[derive(Debug)]
 pub(crate) struct Request {
-    /// Folders of the keys, which are read like one; each ends with a slash.
-    folders: Vec<String>,
+    /// Folders of the keys, which are read like one. The place of an object is that of its key in the first one that has
+    /// it.
+    folders: Vec<Folder>,
     fingerprint: u64,
     /// Place after which the page starts.
     start: Option<String>,
@@ -88,7 +109,7 @@ impl Request {
     ///
     /// `InvalidInput` for a cursor of another query.
     pub(crate) fn new(
-        folders: Vec<String>,
+        folders: Vec<Folder>,
         fingerprint: u64,
         cursor: Option<&Cursor>,
         limit: usize,
@@ -161,12 +182,22 @@ pub(crate) struct Source {
     is_done: bool,
     /// First key of the last request.
     last_first: Option<String>,
+    requests: usize,
 }
 
 impl Source {
     pub(crate) fn new(folder: String, from: Option<String>) -> Self {
         let after = from.clone();
-        Self { folder, from, after, work: None, keys: Vec::new(), is_done: false, last_first: None }
+        Self {
+            folder,
+            from,
+            after,
+            work: None,
+            keys: Vec::new(),
+            is_done: false,
+            last_first: None,
+            requests: 0,
+        }
     }
 
     pub(crate) fn of_work(folder: String, from: Option<String>, keys: Keys, until: Minute) -> Self {
@@ -184,7 +215,7 @@ impl Source {
         while self.keys.is_empty() && !self.is_done {
             let until = bucket.deadline();
             let page = bucket.list(&self.folder, self.after.as_deref(), None, KEYS, false, until).await?;
-            requests += 1;
+            (requests, self.requests) = (requests + 1, self.requests + 1);
             self.is_done = page.next.is_none();
             self.last_first = page.keys.first().cloned();
             self.after = page.keys.last().cloned().or(self.after.take());
@@ -252,7 +283,7 @@ impl<'a, L: Listable> Pass<'a, L> {
 
     /// Reads the objects of some keys, some at a time, and decides what is shown.
     async fn resolve(&mut self, keys: &[Key]) -> Result<()> {
-        let mut new = HashSet::new();
+        let mut new = BTreeSet::new();
         for key in keys {
             if let Some((id, _)) = self.listed.parse(&key.name)
                 && !self.read.contains_key(&id)
@@ -310,7 +341,8 @@ impl<'a, L: Listable> Pass<'a, L> {
         if is_over && self.superseded.len() < DELETED_MAX {
             self.superseded.push(key.name.clone());
         }
-        let place = keys.iter().find_map(|name| self.place(name));
+        let in_folder = |folder: &String| keys.iter().find_map(|name| name.strip_prefix(folder.as_str()));
+        let place = self.folders.iter().find_map(in_folder).map(str::to_owned);
         // The key may be another one than that in force: of a write before or after that one. The object is shown where
         // it is now, unless that is on another page.
         let is_here = |place: &String| self.start.as_ref().is_none_or(|start| place > start);
@@ -347,7 +379,8 @@ impl<'a, L: Listable> Pass<'a, L> {
                     (false, _) if !is_exhausted => source.after.as_ref().map(|key| (key, true)),
                     _ => None,
                 };
-                if n == last && source.after == source.from {
+                // The last request listed all of it.
+                if n == last && source.requests == 1 {
                     continue;
                 }
                 let to = to.map(|(key, too)| (source.place(key), too));
@@ -387,9 +420,12 @@ pub(crate) async fn page<L: Listable>(listed: &L, request: Request) -> Result<Pa
     // A total counts all, from the first on, and keeps no more than the page.
     let (from, most, kept) =
         if with_total { (None, usize::MAX, limit + 1) } else { (start.clone(), limit, usize::MAX) };
-    let after = |folder: &String| from.as_ref().map(|start| format!("{folder}{start}"));
-    let mut sources: Vec<_> =
-        folders.iter().map(|folder| Source::new(folder.clone(), after(folder))).collect();
+    let source = |folder: &Folder| {
+        let start = folder.start.as_ref().max(from.as_ref());
+        Source::new(folder.name.clone(), start.map(|start| format!("{}{start}", folder.name)))
+    };
+    let mut sources: Vec<_> = folders.iter().map(source).collect();
+    let folders = folders.into_iter().map(|folder| folder.name).collect();
     let mut pass = Pass::new(listed, folders, from.clone(), Found::new(start.clone(), kept));
     pass.forgets = with_total;
     let (mut requests, mut last_listed, mut end) = (0, 0, None::<String>);

@@ -1,6 +1,6 @@
 //! Check and repair of the index: each key in force exists, and others are removed.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agent_core::store::{Damaged, Rebuilt};
@@ -72,7 +72,7 @@ pub(crate) async fn check(slots: &Slots) -> Result<Vec<Damaged>> {
 }
 
 /// Names of the keys of each session, with the time of each by the server's clock.
-type Names = HashMap<SessionId, Vec<(String, agent_core::Timestamp)>>;
+type Names = BTreeMap<SessionId, Vec<(String, agent_core::Timestamp)>>;
 
 /// Returns the keys of all sessions, in any list.
 async fn all_keys(slots: &Slots) -> Result<Names> {

@@ -14,7 +14,7 @@ use crate::indexed::{Indexed, Objects};
 use crate::keys::{Keys, Minute, last};
 use crate::line::{Line, Tag, push};
 use crate::object::Bucket;
-use crate::pass::Request;
+use crate::pass::{Folder, Request};
 use crate::replaced::{Content, Decision};
 
 /// Record of a workspace that was never created.
@@ -201,7 +201,7 @@ impl Workspaces {
     /// Returns a page of workspaces by last access. Those whose deletion has begun are looked at, and passed over unless
     /// they are asked for.
     pub(crate) async fn list(&self, query: &WorkspaceQuery) -> Result<Page<Workspace>> {
-        let (folders, print) = (vec![self.objects.all()], query.fingerprint());
+        let (folders, print) = (vec![Folder::whole(self.objects.all())], query.fingerprint());
         let request = Request::new(folders, print, query.cursor.as_ref(), query.limit)?;
         let shown = |stored: StoredWorkspace| match stored {
             StoredWorkspace::Live(live) => Some(live.0).filter(|record| query.matches(record)),

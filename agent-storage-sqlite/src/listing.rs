@@ -1,5 +1,6 @@
 //! Lists of sessions: each query walks one index in its order, and reads no more than its page.
 
+use agent_core::model::INACTIVE_AFTER_LABEL;
 use agent_core::session::SessionSummary;
 use agent_core::state::SessionState;
 use agent_core::store::{Cursor, PAGE_MAX, Page, SessionQuery};
@@ -194,6 +195,12 @@ fn narrow(sql: &mut Sql, query: &SessionQuery, by: By<'_>, state: Option<Session
     if let (Some(parent), false) = (query.parent, matches!(by, By::Parent(_))) {
         sql.push(" AND s.parent = ").value(parent.to_string());
     }
+    if let Some(until) = query.inactive_since {
+        sql.push(" AND (s.last_active_at < ").int(until.as_micros());
+        sql.push(" OR EXISTS (SELECT 1 FROM labels x WHERE x.log = s.log AND x.key = ")
+            .value(INACTIVE_AFTER_LABEL);
+        sql.push("))");
+    }
     let others = query.labels.iter().skip(usize::from(matches!(by, By::Label(..))));
     for (key, value) in others {
         sql.push(" AND EXISTS (SELECT 1 FROM labels x WHERE x.tenant = s.tenant AND x.key = ").value(key);
@@ -212,7 +219,8 @@ pub(crate) struct Listed {
 /// Returns whether a page is read by walking an index no further than the page: no row on the way is skipped or
 /// counted.
 pub(crate) fn is_one_walk(query: &SessionQuery) -> bool {
-    matches!(by(query), By::Workspace | By::State) && !query.with_total
+    let is_filtered = query.with_total || query.inactive_since.is_some();
+    matches!(by(query), By::Workspace | By::State) && !is_filtered
 }
 
 /// Returns a page of sessions; `None` if it has more than `most` bytes.

@@ -15,7 +15,7 @@ use crate::base::{
     Epoch, Error, ErrorKind, Reason, Result, Seq, SessionId, SessionState, Timestamp, WorkspaceId,
 };
 use crate::commit::{Commit, Committed};
-use crate::model::{Actor, BlobInfo};
+use crate::model::{Actor, BlobInfo, INACTIVE_AFTER_LABEL};
 use crate::session::{Session, SessionSummary};
 use crate::store::blob::{BLOB_MAX_BYTES, BlobContent, BlobQuery, PutBlob, ReadBlob, SweepBlobs, SweptBlobs};
 use crate::store::page::{Cursor, Damaged, Fingerprint, PAGE_MAX, Page, PageQuery};
@@ -574,6 +574,9 @@ pub struct SessionQuery {
     /// If it is set, the list contains only sessions that are due by this time, ordered by due time, earliest first,
     /// and for equal times by id.
     pub due: Option<Timestamp>,
+    /// Time since which the sessions had no activity, for sweeps; see [`with_inactive_since`](Self::with_inactive_since).
+    /// `None` for any.
+    pub inactive_since: Option<Timestamp>,
     /// True to count all matching sessions, on all pages.
     ///
     /// The first page of such a list also reports missing sessions, which have existed but cannot be found. The store
@@ -595,6 +598,7 @@ impl Default for SessionQuery {
             creator: None,
             parent: None,
             due: None,
+            inactive_since: None,
             with_total: false,
             limit: 50,
             cursor: None,
@@ -709,6 +713,40 @@ impl SessionQuery {
         self
     }
 
+    /// Selects sessions whose last activity was before `until`, and those with
+    /// [a time of their own](crate::model::Patch::with_inactive_after), whenever they were active.
+    ///
+    /// These are the sessions that a sweep looks at. In a bucket a page of them costs what it shows, however many
+    /// sessions were active since.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, SessionStoreExt, Timestamp, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use std::time::Duration;
+    /// use agent_core::SessionStore;
+    /// use agent_core::model::Patch;
+    /// use agent_core::store::SessionQuery;
+    ///
+    /// # let store = MemoryStore::new();
+    /// # let (effects, long_ago) = (Effects::default(), Effects::seeded(1, Timestamp::UNIX_EPOCH));
+    /// # let new = || NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// let own = Patch::new().with_inactive_after(Duration::from_secs(60));
+    /// let old = store.create(&long_ago, new()).await?;
+    /// let recent = store.create(&effects, new()).await?;
+    /// let impatient = store.create(&effects, new().with_patch(&own)).await?;
+    ///
+    /// let page = store.list(SessionQuery::new().with_inactive_since(recent.last_active_at)).await?;
+    /// let found: Vec<_> = page.items.iter().map(|item| item.id).collect();
+    /// assert_eq!(found, [impatient.id, old.id]);
+    /// # Ok(()) }
+    /// ```
+    pub fn with_inactive_since(mut self, until: Timestamp) -> Self {
+        self.inactive_since = Some(until);
+        self
+    }
+
     /// Counts all matching sessions, and lists missing ones.
     ///
     /// A page costs what it shows; a total counts all that match, so its cost grows with them. The stores in memory and in
@@ -743,6 +781,9 @@ impl SessionQuery {
             && self.creator.as_ref().is_none_or(|creator| session.creator == *creator)
             && self.parent.is_none_or(|parent| session.origin.parent() == Some(parent))
             && self.due.is_none_or(|until| session.next_due_at.is_some_and(|at| at <= until))
+            && self.inactive_since.is_none_or(|until| {
+                session.last_active_at < until || session.attributes.labels.contains_key(INACTIVE_AFTER_LABEL)
+            })
     }
 
     /// For backends: sorts sessions in the list's order.
@@ -769,7 +810,8 @@ impl SessionQuery {
             .field("workspace", self.workspace.map(|id| id.as_uuid().to_string()))
             .field("creator", self.creator.as_ref().map(Actor::to_string))
             .field("parent", self.parent.map(|id| id.to_string()))
-            .field("due", self.due.map(|at| at.as_micros().to_string()));
+            .field("due", self.due.map(|at| at.as_micros().to_string()))
+            .field("inactive", self.inactive_since.map(|at| at.as_micros().to_string()));
         let states: BTreeSet<_> = self.states.iter().map(|state| state.as_str()).collect();
         if states.len() == SessionState::ALL.len() {
             // A later version may have more states.

@@ -149,9 +149,12 @@ impl SweepPolicy {
         self
     }
 
-    fn query(&self, states: &[SessionState]) -> SessionQuery {
+    /// Returns the query for the sessions that a rule looks at: those without activity since `cutoff`, unless recent ones
+    /// are reported.
+    fn query(&self, states: &[SessionState], cutoff: Timestamp) -> SessionQuery {
         let mut query = SessionQuery::new().with_states(states.iter().copied()).with_limit(PAGE_MAX);
         query.workspace = self.workspace;
+        query.inactive_since = Some(cutoff).filter(|_| !self.report_recent);
         query
     }
 }
@@ -160,7 +163,8 @@ impl SweepPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SweepReport {
-    /// Number of examined sessions: those in a state that a rule covers, without purged ones.
+    /// Number of examined sessions, without purged ones: those in a state that a rule covers that are old enough for it or
+    /// have a time of their own, and all others if [`SweepPolicy::report_recent`] is set.
     pub examined: u64,
     /// Actions that were taken, each with its session.
     pub swept: Vec<SweepEntry>,
@@ -253,7 +257,8 @@ impl Sweeper<'_> {
                 SweepAction::Terminated,
             ),
         };
-        let mut pages = pages(policy.query(states), |query| self.0.storage.sessions.list(query));
+        let mut pages =
+            pages(policy.query(states, before(now, after)), |query| self.0.storage.sessions.list(query));
         while let Some(page) = pages.try_next().await? {
             report.damaged.extend(page.damaged);
             for item in &page.items {
@@ -286,7 +291,7 @@ impl Sweeper<'_> {
         report: &mut SweepReport,
     ) -> Result<()> {
         let swept = swept_so_far(report);
-        let mut pages = pages(policy.query(&[state]), |query| self.0.storage.sessions.list(query));
+        let mut pages = pages(policy.query(&[state], cutoff), |query| self.0.storage.sessions.list(query));
         while let Some(page) = pages.try_next().await? {
             report.damaged.extend(page.damaged);
             for item in page.items.iter().filter(|item| !swept.contains(&item.id)) {
@@ -311,7 +316,7 @@ impl Sweeper<'_> {
     ) -> Result<()> {
         let sessions = &*self.0.storage.sessions;
         let swept = swept_so_far(report);
-        let mut pages = pages(policy.query(&[SessionState::Deleted]), |query| sessions.list(query));
+        let mut pages = pages(policy.query(&[SessionState::Deleted], cutoff), |query| sessions.list(query));
         while let Some(page) = pages.try_next().await? {
             report.damaged.extend(page.damaged);
             for item in page.items.iter().filter(|item| !swept.contains(&item.id)) {

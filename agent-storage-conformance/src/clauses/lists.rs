@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::NewEvent;
@@ -152,7 +153,7 @@ async fn pages_lose_nothing_while_sessions_are_used(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// Workspace, state, labels, creator and parent filter in the store, alone and together. Totals count the matches on
+/// Workspace, state, labels, creator, parent and time of the last activity filter in the store, alone and together. Totals count the matches on
 /// all pages.
 async fn filters_and_totals_agree(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
@@ -163,6 +164,7 @@ async fn filters_and_totals_agree(stage: &Stage) -> Checked {
         let patch = Patch::new()
             .with_label("project", ["red", "blue"][n % 2])
             .with_label("user", ["a", "b", "c"][n % 3]);
+        let patch = if n % 9 == 7 { patch.with_inactive_after(Duration::from_secs(60)) } else { patch };
         let id = stage.effects.new_session_id();
         let new = match made.get(n / 4).filter(|_| n % 5 == 4) {
             Some(parent) => NewSession::child(id, &*storage.sessions.load(parent.id).await?),
@@ -196,6 +198,9 @@ async fn filters_and_totals_agree(stage: &Stage) -> Checked {
         new().with_states([SessionState::Queued]),
         new().with_states([SessionState::Suspended, SessionState::Queued]),
         new().with_states([SessionState::Running]),
+        new().with_inactive_since(made[12].last_active_at),
+        new().with_inactive_since(made[0].last_active_at),
+        new().with_inactive_since(made[12].last_active_at).with_label("user", "b"),
         new()
             .with_workspace(workspaces[1])
             .with_label("user", "a")

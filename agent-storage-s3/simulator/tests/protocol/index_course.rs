@@ -13,7 +13,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Committed, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{Event, NewEvent};
 use agent_core::json::RawJson;
-use agent_core::model::{Failure, Origin, Patch, Timer};
+use agent_core::model::{Failure, INACTIVE_AFTER_LABEL, Origin, Patch, Timer};
 use agent_core::session::{NewSession, Session, SessionSummary};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{Purge, PutBlob, ReadBlob, ReadEvents, SessionQuery, SweepBlobs};
@@ -319,13 +319,16 @@ impl Scene {
             let label = record.attributes.labels.get("project");
             let hash = |value: &String| hash(&format!("label.project\n{value}"))[..32].to_owned();
             lists.extend(label.map(|value| format!("l/{}/{class}", hash(value))));
+            if record.attributes.inactive_after().is_some() {
+                lists.push(format!("own/{class}"));
+            }
             expected.extend(lists.into_iter().map(|list| ((list, record.id), active)));
             let due = if state.may_hold_lease() { Some(0) } else { record.next_due_at().map(minute_of) };
             expected.extend(due.map(|due| (("work".to_owned(), record.id), due)));
         }
         for key in self.simulator.keys() {
-            let name = key.strip_prefix("agents/v4/default/idx/");
-            let found = match (name, key.strip_prefix("agents/work/v4/")) {
+            let name = key.strip_prefix("agents/v5/default/idx/");
+            let found = match (name, key.strip_prefix("agents/work/v5/")) {
                 (Some(name), _) => {
                     let parts: Vec<_> = name.rsplitn(3, '/').collect();
                     let [last, minute, list] = parts[..] else { return Err(format!("{key} is left")) };
@@ -552,7 +555,7 @@ impl Handle {
     fn query(&mut self) -> SessionQuery {
         let now = self.effects.now();
         let query = SessionQuery::new();
-        let query = match self.seeded.below(12) {
+        let query = match self.seeded.below(14) {
             0 | 1 => query,
             2 | 3 => query.with_hidden(),
             4 => query.with_workspace(WorkspaceId::DEFAULT).with_hidden(),
@@ -565,7 +568,9 @@ impl Handle {
                 Some(parent) => query.with_parent(parent).with_hidden(),
                 None => query,
             },
-            _ => query.with_due(now),
+            11 => query.with_due(now),
+            12 => query.with_inactive_since(now.plus_micros(-600_000_000)),
+            _ => query.with_inactive_since(now.plus_micros(-6 * 3_600_000_000)).with_hidden(),
         };
         match self.seeded.below(10) {
             0..=3 => query.with_limit(2),
@@ -811,7 +816,11 @@ impl Writer {
                 return Ok(Some(commit.with_event(NewEvent::timer_scheduled(timer))));
             }
             7..=8 => {
-                let patch = Patch::new().with_label("project", PROJECTS[seeded.below(2) as usize]);
+                let patch = match seeded.below(4) {
+                    0 => Patch::new().with_inactive_after(hours(1)),
+                    1 => Patch::new().without_label(INACTIVE_AFTER_LABEL),
+                    project => Patch::new().with_label("project", PROJECTS[project as usize - 2]),
+                };
                 return Ok(Some(commit.with_event(NewEvent::updated(patch))));
             }
             9..=10 => {

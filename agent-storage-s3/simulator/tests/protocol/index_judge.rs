@@ -286,8 +286,8 @@ impl Walk {
             let fits = possible.iter().filter(|state| matches(state)).count();
             most += u64::from(fits > 0);
             // It may be purged, and have no labels any more.
-            let is_unlabelled =
-                !self.query.labels.is_empty() && possible.iter().any(|state| state.is_deleted());
+            let is_unlabelled = (!self.query.labels.is_empty() || self.query.inactive_since.is_some())
+                && possible.iter().any(|state| state.is_deleted());
             if may_be_absent || is_unlabelled || possible.is_empty() || fits < possible.len() {
                 continue;
             }

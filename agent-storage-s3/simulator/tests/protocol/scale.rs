@@ -1,6 +1,7 @@
 //! Requests of the same operations among few and many sessions: the table and the plot in the docs, counted.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use agent_core::commit::{Commit, Precondition};
 use agent_core::event::NewEvent;
@@ -10,9 +11,13 @@ use agent_core::state::SessionState;
 use agent_core::store::{BindingQuery, SessionQuery, WorkspaceQuery};
 use agent_core::{BindingStore, SessionStore, Timestamp, WorkspaceId, WorkspaceStore, WorkspaceStoreExt};
 use agent_storage_s3::S3Store;
-use s3_simulator::{Counts, Simulator};
+use s3_simulator::{Counts, SimulatedClock, Simulator};
 
 use crate::backend::config;
+
+const START: Timestamp = Timestamp::from_micros(1_771_151_400_000_000);
+/// Time of the last activity of the sessions that are not in use: two days before.
+const BEFORE: Timestamp = Timestamp::from_micros(1_771_151_400_000_000 - 2 * 86_400_000_000);
 
 const PAGE: &str = include_str!("../../../FORMAT.md");
 /// The columns of the table.
@@ -24,7 +29,8 @@ const ALL_GROW: [&str; 2] = [GROWS, "list a page of 50 workspaces, with the tota
 /// Counts each operation in a tenant with this number of sessions, and as many workspaces and devices.
 async fn counted(sessions: usize) -> Vec<(&'static str, Counts)> {
     let simulator = Simulator::new(1);
-    let effects = agent_core::clock::Effects::seeded(1, Timestamp::from_micros(1_771_151_400_000_000));
+    let effects = agent_core::clock::Effects::seeded(1, START);
+    let earlier = effects.clone().with_clock(Arc::new(SimulatedClock::new(BEFORE)));
     let config = || config(&simulator, "handle").with_option("index", "label.project,creator").unwrap();
     let open = async || config().with_effects(effects.clone()).open().await.unwrap();
     let store = open().await;
@@ -38,7 +44,9 @@ async fn counted(sessions: usize) -> Vec<(&'static str, Counts)> {
         let new = NewSession::new(id, workspace);
         // The other half has the label and the creator that are looked for.
         let project = Patch::new().with_label("project", ["blue", "red"][n % 2]);
-        let creation = Commit::create(&effects, new.with_patch(&project));
+        // The first ones were used two days ago, and not since.
+        let clock = if n < 60 { &earlier } else { &effects };
+        let creation = Commit::create(clock, new.with_patch(&project));
         store.commit(creation.with_actor([Actor::SYSTEM, alice.clone()][n % 2].clone())).await.unwrap();
         let workspace = Workspace::new(effects.new_workspace_id(), "name", id, effects.now());
         store.create(workspace).await.unwrap();
@@ -59,6 +67,10 @@ async fn counted(sessions: usize) -> Vec<(&'static str, Counts)> {
             SessionQuery::new().with_label("project", "red").with_workspace(other),
         ),
         ("list a page of 50 by the creator, indexed, cold", SessionQuery::new().with_creator(alice)),
+        (
+            "list a page of 50 that were not used for a day, cold",
+            SessionQuery::new().with_inactive_since(BEFORE.plus_micros(86_400_000_000)),
+        ),
         (GROWS, SessionQuery::new().with_total()),
     ] {
         let cold = open().await;
