@@ -16,6 +16,7 @@ mod false_replies;
 mod fields;
 mod formats;
 mod heartbeats;
+mod in_flight;
 mod index;
 mod known_heads;
 mod probe;
