@@ -3,6 +3,7 @@
 use agent_core::DeviceId;
 use agent_core::clock::Effects;
 use agent_core::event::{EventPayload, EventType};
+use agent_core::model::Workspace;
 use agent_core::store::{ReadEvents, SessionQuery};
 use agent_runtime::{AgentBuilder, AgentRuntime, Config, Conversation, NewWorkspace};
 
@@ -36,30 +37,39 @@ pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Failure> {
         .with_storage(storage)
         .with_effects(effects)
         .build()?;
-    let handle = session(&agent, &device, args).await?;
+    let (handle, workspace) = session(&agent, &device, args).await?;
     let (reader, printer) = if terminal {
         Reader::terminal(own_lines(&handle).await?).map_err(Failure::other)?
     } else {
         (Reader::pipe(), None)
     };
-    let workspace = agent.workspaces().load(handle.record().workspace).await?;
     let place = ChatContext { agent, workspace, device, data };
     Chat::new(place, handle, reader, Screen::new(terminal, printer)).map_err(Failure::other)
 }
 
-/// Returns the session that `--session` names, or else the most recently used one of the device's workspace. A new
-/// workspace gets the device's name.
-async fn session(agent: &AgentRuntime, device: &DeviceId, args: &Args) -> agent_core::Result<Conversation> {
+/// Returns the session that `--session` names, or else the most recently used one of the device's workspace; and its
+/// workspace. A new workspace gets the device's name.
+async fn session(
+    agent: &AgentRuntime,
+    device: &DeviceId,
+    args: &Args,
+) -> agent_core::Result<(Conversation, Workspace)> {
     if let Some(id) = args.session {
-        return agent.session(id).await;
+        let handle = agent.session(id).await?;
+        let workspace = agent.workspaces().load(handle.record().workspace).await?;
+        return Ok((handle, workspace));
     }
-    agent.workspaces().resolve_or_create(device, &NewWorkspace::new(short(device))).await?;
-    let main = agent.open(device).await?;
-    let query = SessionQuery::new().with_workspace(main.record().workspace).with_limit(1);
-    match agent.storage().sessions.list(query).await?.items.first() {
-        Some(last) if last.id != main.id() => agent.session(last.id).await,
-        _ => Ok(main),
-    }
+    let new = NewWorkspace::new(short(device));
+    let mut workspace = agent.workspaces().resolve_or_create(device, &new).await?.workspace;
+    let main = agent.open_main(&workspace).await?;
+    // A new session has replaced a main session that was deleted.
+    workspace.main_session = main.id();
+    let query = SessionQuery::new().with_workspace(workspace.id).with_limit(1);
+    let handle = match agent.storage().sessions.list(query).await?.items.first() {
+        Some(last) if last.id != main.id() => agent.session(last.id).await?,
+        _ => main,
+    };
+    Ok((handle, workspace))
 }
 
 /// Returns the user messages of the session, for the arrow keys.

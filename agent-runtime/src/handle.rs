@@ -28,6 +28,7 @@ use agent_core::commit::{Commit, Committed, Precondition, Trigger};
 use agent_core::event::{Event, EventPayload, NewEvent, ToolConfirmation, ToolResult, ToolUse};
 use agent_core::model::{
     Actor, Artifact, Counts, ExternalHandle, Lease, Liveness, MountSet, OpenCall, Patch, Timer, Title,
+    Workspace,
 };
 use agent_core::session::{Fork, NewSession, Session};
 use agent_core::state::{Reason, SessionState};
@@ -173,7 +174,34 @@ impl AgentRuntime {
     /// Errors of the stores, unchanged.
     pub async fn open(&self, device: &DeviceId) -> Result<Conversation> {
         let resolved = self.workspaces.resolve(device).await?;
-        let session = self.workspaces.main_session(&resolved.workspace).await?;
+        self.open_main(&resolved.workspace).await
+    }
+
+    /// Opens the main session of a workspace; creates the session if it does not exist.
+    ///
+    /// Starts no run, and does not read the workspace again. A session that replaces a deleted main session has another id
+    /// than `workspace.main_session`. If the future is dropped, the session may have been created; call it again.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// use agent_runtime::NewWorkspace;
+    ///
+    /// let laptop = "laptop".parse()?;
+    /// let resolved = agent.workspaces().resolve_or_create(&laptop, &NewWorkspace::new("Ann's laptop")).await?;
+    /// let chat = agent.open_main(&resolved.workspace).await?;
+    /// assert_eq!(chat.id(), resolved.workspace.main_session);
+    /// assert_eq!(agent.open(&laptop).await?.id(), chat.id());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`WorkspaceManager::main_session`](crate::WorkspaceManager::main_session).
+    pub async fn open_main(&self, workspace: &Workspace) -> Result<Conversation> {
+        let session = self.workspaces.main_session(workspace).await?;
         Conversation::new(self.clone(), session).freeze_config().await
     }
 

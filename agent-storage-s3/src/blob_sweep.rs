@@ -62,17 +62,15 @@ pub(crate) async fn purge(slots: &Slots, id: SessionId) -> Result<()> {
 async fn without_sessions(slots: &Slots, dry_run: bool) -> Result<SweptBlobs> {
     let Slots { bucket, keys, .. } = slots;
     let (mut swept, mut after) = (SweptBlobs::default(), None::<String>);
-    let now = bucket.effects.now();
-    let (long_ago, twice) = (now.plus_micros(-ORPHAN_MICROS), now.plus_micros(-2 * ORPHAN_MICROS));
     loop {
         let until = bucket.deadline();
         let page = bucket.list(&keys.early_all(), after.as_deref(), None, PAGE, false, until).await?;
         after = page.next.and(page.keys.last().cloned());
-        for (note, at) in page.keys.iter().zip(page.modified) {
+        for (note, age) in page.keys.iter().zip(page.ages) {
             let Ok(id) = last(note).parse::<SessionId>() else { continue };
             match newest(slots, id).await? {
                 // The age is a courtesy: whether the session may still be created is decided by its slot.
-                None if at < long_ago => {
+                None if age.is_over(ORPHAN_MICROS) => {
                     swept += remove_early(slots, id, copies(slots, id).await?, dry_run).await?;
                 }
                 None => {
@@ -82,7 +80,7 @@ async fn without_sessions(slots: &Slots, dry_run: bool) -> Result<SweptBlobs> {
                 Some(head) if head.head.kind == Kind::Void => {
                     swept += remove(slots, copies(slots, id).await?, dry_run).await?;
                     // A put that was sent before may still arrive. For so long the note stays.
-                    if at < twice {
+                    if age.is_over(2 * ORPHAN_MICROS) {
                         delete_note(slots, note, dry_run).await?;
                     }
                 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use agent_core::{Error, Result, async_trait};
+use agent_core::{Error, Result, Timestamp, async_trait};
 use bytes::{Bytes, BytesMut};
+use chrono::DateTime;
 use futures::TryStreamExt;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 #[cfg(feature = "azure")]
@@ -221,7 +222,19 @@ pub(crate) async fn body(found: GetResult, most: u64) -> object_store::Result<Op
 #[derive(Clone, Debug)]
 pub(crate) struct ServerName(pub(crate) String);
 
-/// Sends requests by another client, and passes on the name of the server with each answer.
+/// Time of an answer by the server's clock, from its header `Date`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ServerTime(pub(crate) Timestamp);
+
+impl ServerTime {
+    /// Parses a date as HTTP writes it, such as `Sun, 15 Feb 2026 10:30:00 GMT`.
+    fn parse(date: &[u8]) -> Option<Self> {
+        let time = DateTime::parse_from_rfc2822(std::str::from_utf8(date).ok()?).ok()?;
+        Some(Self(Timestamp::from_micros(time.timestamp_micros())))
+    }
+}
+
+/// Sends requests by another client, and passes on the name and the time of the server with each answer.
 #[derive(Clone, Debug)]
 struct Observer(Arc<dyn HttpConnector>);
 
@@ -248,6 +261,31 @@ impl HttpService for Observed {
         if let Some(name) = name.map(|name| ServerName(name.into_owned())) {
             response.extensions_mut().insert(name);
         }
+        if let Some(time) = response.headers().get("date").and_then(|date| ServerTime::parse(date.as_bytes()))
+        {
+            response.extensions_mut().insert(time);
+        }
         Ok(response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_of_http_are_parsed_and_others_ignored() {
+        let time = Timestamp::from_micros(1_771_151_400_000_000);
+        assert_eq!(ServerTime::parse(b"Sun, 15 Feb 2026 10:30:00 GMT"), Some(ServerTime(time)));
+        for other in [
+            "",
+            "2026-02-15T10:30:00Z",
+            "Sun Feb 15 10:30:00 2026",
+            "Mon, 15 Feb 2026 10:30:00 GMT",
+            "\u{e4}",
+        ] {
+            assert_eq!(ServerTime::parse(other.as_bytes()), None, "{other}");
+        }
+        assert_eq!(ServerTime::parse(&[0xff]), None);
     }
 }

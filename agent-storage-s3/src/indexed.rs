@@ -10,8 +10,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use agent_core::Result;
 use agent_core::store::{Damaged, Page};
-use agent_core::{Result, Timestamp};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 
@@ -55,8 +55,8 @@ struct ListedKey {
     /// Name of the object, and the number of the write.
     name: String,
     writes: u64,
-    /// Time at which it was put, by the server's clock.
-    at: Timestamp,
+    /// True if it is older than a creation takes.
+    is_old: bool,
 }
 
 /// All objects, compared with their keys.
@@ -128,9 +128,9 @@ impl<C: Indexed> Objects<C> {
 
     async fn listed_keys(&self, folder: &str) -> Result<Vec<ListedKey>> {
         let found = self.bucket.list_all(folder, false, self.bucket.deadline()).await?;
-        let parsed = found.keys.into_iter().zip(found.modified).filter_map(|(key, at)| {
+        let parsed = found.keys.into_iter().zip(found.ages).filter_map(|(key, age)| {
             let (name, writes) = Self::parse(&key)?;
-            Some(ListedKey { name: name.to_owned(), writes, at, key })
+            Some(ListedKey { name: name.to_owned(), writes, is_old: age.is_over(ORPHAN_MICROS), key })
         });
         Ok(parsed.collect())
     }
@@ -179,9 +179,8 @@ impl<C: Indexed> Objects<C> {
         for (_, key) in &missing {
             self.bucket.put(key, &Bytes::new(), &Condition::Any, self.bucket.deadline()).await?;
         }
-        let long_ago = self.bucket.effects.now().plus_micros(-ORPHAN_MICROS);
         let tidy = |(name, keys): (String, Vec<ListedKey>)| async move {
-            match self.tidy(&name, &keys, long_ago).await {
+            match self.tidy(&name, &keys).await {
                 // It is among the damaged ones.
                 Err(error) if is_damage(&error) => Ok(()),
                 done => done,
@@ -193,13 +192,13 @@ impl<C: Indexed> Objects<C> {
     }
 
     /// Deletes those of an object's keys that are not in force, and never will be.
-    async fn tidy(&self, name: &str, keys: &[ListedKey], long_ago: Timestamp) -> Result<()> {
+    async fn tidy(&self, name: &str, keys: &[ListedKey]) -> Result<()> {
         let key = self.key(name);
         let mut now = self.bucket.load_counted::<C>(&key, self.bucket.deadline()).await?;
         let next = now.as_ref().map_or(0, |now| now.writes) + 1;
         // An attempt that was cut off: once the object is written, it cannot come any more. How long ago it was is a
         // courtesy.
-        if keys.iter().any(|key| key.writes == next && key.at < long_ago) {
+        if keys.iter().any(|key| key.writes == next && key.is_old) {
             let decide = |stored: Option<&C>| Ok(Decision::Write(stored.cloned().unwrap_or(C::NEVER), ()));
             self.change(name, decide).await?;
             now = self.bucket.load_counted(&key, self.bucket.deadline()).await?;

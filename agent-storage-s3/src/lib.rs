@@ -36,7 +36,8 @@
 //! - A commit is one object, which exists or does not. Only one writer can win its slot, on any machine. The slot
 //!   contains the commit's id, so that a lost answer, a failing server, or a request that arrives late or twice never
 //!   loses or doubles a commit. A model of the protocol was checked in all interleavings.
-//! - The protocol does not depend on clocks. A slot that was taken is never free again.
+//! - The protocol does not depend on clocks. A slot that was taken is never free again. How long leftovers of cut-off
+//!   creations and uploads are spared depends on the server's clock, never on that of this machine.
 //! - If an operation runs out of time in doubt, its error is [`WriteOutcome::Unknown`](agent_core::WriteOutcome).
 //!   Sending the same commit again determines the outcome.
 //! - A server that ignores preconditions, or lists late, is refused when the store is opened; the error names what is

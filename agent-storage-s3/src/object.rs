@@ -6,18 +6,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agent_core::clock::Effects;
-use agent_core::{Error, ErrorKind, Result, Timestamp, WriteOutcome};
+use agent_core::{Error, ErrorKind, Result, WriteOutcome};
 use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
 use object_store::list::PaginatedListOptions;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectMeta, PutMode, PutOptions, PutPayload, UpdateVersion};
+use object_store::{
+    Extensions, GetOptions, GetRange, ObjectMeta, PutMode, PutOptions, PutPayload, UpdateVersion,
+};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::client::{self, Client, Connected, ServerName, body};
+use crate::client::{self, Client, Connected, ServerName, ServerTime, body};
 use crate::config::S3Config;
 use crate::dialect::Dialect;
 use crate::error::{Fate, failed, fate, is_beyond, late};
@@ -47,12 +49,34 @@ pub(crate) struct Object {
     pub(crate) tag: String,
 }
 
+/// Time since an object was last written: the time of the answer that shows it less that of the object, both by the
+/// server's clock. This machine's clock takes no part, since it may be wrong by more than any age that matters. Unknown if the
+/// answer has no header `Date`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Age(Option<i64>);
+
+impl Age {
+    pub(crate) const UNKNOWN: Self = Self(None);
+
+    fn new(extensions: &Extensions, modified_micros: i64) -> Self {
+        let now = extensions.get::<ServerTime>();
+        Self(now.map(|now| now.0.as_micros().saturating_sub(modified_micros)))
+    }
+
+    /// Returns whether the object was written more than `micros` microseconds ago; `false` if nobody knows, so that
+    /// nothing is deleted by its age.
+    pub(crate) fn is_over(self, micros: i64) -> bool {
+        self.0.is_some_and(|age| age > micros)
+    }
+}
+
 /// Object as it was read, with what the server said beside it.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) object: Object,
     /// Time at which the object was written, by the server's clock, in seconds since 1970.
     pub(crate) modified: i64,
+    pub(crate) age: Age,
     /// Name that the server gives itself.
     pub(crate) server: Option<String>,
 }
@@ -90,8 +114,8 @@ pub(crate) enum Tags {
 #[derive(Debug, Default)]
 pub(crate) struct Listed {
     pub(crate) keys: Vec<String>,
-    /// Times at which the objects were last written, by the server's clock.
-    pub(crate) modified: Vec<Timestamp>,
+    /// Times since the objects were last written.
+    pub(crate) ages: Vec<Age>,
     /// Numbers of bytes of the objects.
     pub(crate) sizes: Vec<u64>,
     /// Folders, if these were requested.
@@ -257,15 +281,16 @@ impl Bucket {
                         // A retry would give the same result.
                         Err(error) if is_part && is_beyond(&error) => {
                             let object = Object { bytes: Bytes::new(), tag: String::new() };
-                            return Ok(Some(Seen { object, modified: 0, server: None }));
+                            return Ok(Some(Seen { object, modified: 0, age: Age::UNKNOWN, server: None }));
                         }
                         found => found?,
                     };
                     let tag = self.tag(found.meta.e_tag.clone(), found.meta.version.clone());
                     let modified = found.meta.last_modified.timestamp();
+                    let age = Age::new(&found.extensions, found.meta.last_modified.timestamp_micros());
                     let server = found.extensions.get::<ServerName>().map(|server| server.0.clone());
                     let bytes = body(found, most).await?;
-                    Ok(bytes.map(|bytes| Seen { object: Object { bytes, tag }, modified, server }))
+                    Ok(bytes.map(|bytes| Seen { object: Object { bytes, tag }, modified, age, server }))
                 };
                 let found = self.request("read an object", mebibytes, until, &self.counters.get, work).await?;
                 found.ok_or_else(|| Failed {
@@ -336,13 +361,14 @@ impl Bucket {
         let found = found.await?.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, "cannot list objects: there is no such bucket; check the address")
         })?;
+        let extensions = &found.result.extensions;
         let of = |object: ObjectMeta| {
-            (object.location.to_string(), Timestamp::from_micros(object.last_modified.timestamp_micros()))
+            (object.location.to_string(), Age::new(extensions, object.last_modified.timestamp_micros()))
         };
         let sizes = found.result.objects.iter().map(|object| object.size).collect();
-        let (keys, modified) = found.result.objects.into_iter().map(of).unzip();
+        let (keys, ages) = found.result.objects.into_iter().map(of).unzip();
         let folders = found.result.common_prefixes.into_iter().map(|folder| folder.to_string()).collect();
-        Ok(Listed { keys, modified, sizes, folders, next: found.page_token })
+        Ok(Listed { keys, ages, sizes, folders, next: found.page_token })
     }
 
     /// Returns the first key under `prefix` that sorts after `after`.
@@ -364,7 +390,7 @@ impl Bucket {
         while let Some(token) = all.next.take() {
             let page = self.list(prefix, None, Some(&token), 1000, folders, until).await?;
             all.keys.extend(page.keys);
-            all.modified.extend(page.modified);
+            all.ages.extend(page.ages);
             all.sizes.extend(page.sizes);
             all.folders.extend(page.folders);
             all.next = page.next;

@@ -6,18 +6,18 @@ use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
 
+use agent_core::Result;
 use agent_core::store::{Cursor, Damaged, PAGE_MAX, Page};
-use agent_core::{Result, Timestamp};
 use futures::StreamExt;
 
 use crate::error::is_damage;
 use crate::keys::{Keys, Minute};
-use crate::object::{Bucket, PAGE_AT_ONCE};
+use crate::object::{Age, Bucket, PAGE_AT_ONCE};
 
 /// Number of keys of a list request.
 const KEYS: usize = 1000;
-/// Time after which the key of a creation that was never made is an orphan. It is a courtesy: whether the object may
-/// still be created is decided by the object itself.
+/// Age after which the key of a creation that was never made is an orphan. It is a courtesy: whether the object may still
+/// be created is decided by the object itself.
 pub(crate) const ORPHAN_MICROS: i64 = 7 * 24 * 3600 * 1_000_000;
 /// Limit on the superseded keys that one list deletes.
 const DELETED_MAX: usize = 100;
@@ -163,7 +163,7 @@ impl<L: Listable> Found<L> {
 #[derive(Clone, Debug)]
 struct Key {
     name: String,
-    /// True if it was put long ago.
+    /// True if it is older than a creation takes.
     is_old: bool,
 }
 
@@ -219,9 +219,8 @@ impl Source {
             self.is_done = page.next.is_none();
             self.last_first = page.keys.first().cloned();
             self.after = page.keys.last().cloned().or(self.after.take());
-            let long_ago = bucket.effects.now().plus_micros(-ORPHAN_MICROS);
-            let key = |(name, at): (String, Timestamp)| Key { name, is_old: at < long_ago };
-            self.keys = page.keys.into_iter().zip(page.modified).map(key).collect();
+            let key = |(name, age): (String, Age)| Key { name, is_old: age.is_over(ORPHAN_MICROS) };
+            self.keys = page.keys.into_iter().zip(page.ages).map(key).collect();
             if let Some((own, until)) = &self.work {
                 self.is_done |= self.keys.iter().any(|key| own.is_work_after(&key.name, *until));
                 // Those of other tenants are between them.

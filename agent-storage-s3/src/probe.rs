@@ -13,8 +13,8 @@ use crate::object::{Bucket, Condition, Put, Seen, Tags};
 use crate::settings::{Settings, Wanted};
 use crate::stored_settings;
 
-/// Time after which a probe has ended, in seconds, however slow the server is.
-const ABANDONED: i64 = 24 * 3600;
+/// Age of a probe's object after which the probe has ended, however slow the server is.
+const ABANDONED_MICROS: i64 = 24 * 3600 * 1_000_000;
 /// Limit on the objects of earlier probes that one probe looks at.
 const LEFTOVERS_MAX: usize = 100;
 /// Number of what the probe tries. A server that passed another one is probed again.
@@ -138,7 +138,7 @@ pub(crate) async fn probe(bucket: &mut Bucket, prefix: &str, wanted: &Wanted) ->
         }
     }
     let seen = done?;
-    remove_leftovers(bucket, prefix, seen.modified).await;
+    remove_leftovers(bucket, prefix).await;
     bucket.settings = stored_settings::settle(bucket, prefix, wanted).await?;
     let marker = Marker {
         format: FORMAT,
@@ -162,8 +162,8 @@ pub(crate) async fn probe(bucket: &mut Bucket, prefix: &str, wanted: &Wanted) ->
     Ok(())
 }
 
-/// Deletes what earlier probes left that were cut off, by the server's clock in seconds.
-async fn remove_leftovers(bucket: &Bucket, prefix: &str, now: i64) {
+/// Deletes what earlier probes left that were cut off.
+async fn remove_leftovers(bucket: &Bucket, prefix: &str) {
     let (folder, passed, until) = (keys::probes(prefix), keys::probed(prefix), bucket.deadline());
     let found = match bucket.list(&folder, None, None, LEFTOVERS_MAX, false, until).await {
         Ok(found) => found,
@@ -172,8 +172,8 @@ async fn remove_leftovers(bucket: &Bucket, prefix: &str, now: i64) {
             return;
         }
     };
-    for (key, at) in found.keys.into_iter().zip(found.modified) {
-        let is_left = key != passed && at.as_micros() / 1_000_000 < now - ABANDONED;
+    for (key, age) in found.keys.into_iter().zip(found.ages) {
+        let is_left = key != passed && age.is_over(ABANDONED_MICROS);
         if is_left && let Err(error) = bucket.delete(&key, bucket.deadline()).await {
             tracing::debug!(%error, key, "an earlier probe's object was left behind");
         }

@@ -14,11 +14,14 @@ use crate::family::void;
 use crate::index::{IndexKey, parse_name};
 use crate::keys::{Slot, last};
 use crate::lister::newest;
-use crate::object::{AT_ONCE, Condition};
+use crate::object::{AT_ONCE, Age, Condition};
 use crate::pass::ORPHAN_MICROS;
 use crate::slot::{Entry, Kind};
 use crate::slots::Slots;
 use crate::watch::Watch;
+
+/// Age of a commit after which no list is read any more that began before it.
+const HOUR_MICROS: i64 = 3_600_000_000;
 
 /// Puts the keys that are missing, removes those that are not in force, and takes the slots of creations that were begun
 /// long ago and never made. Holds the names of all keys of the tenant in memory.
@@ -41,7 +44,7 @@ pub(crate) async fn rebuild(slots: &Slots) -> Result<Rebuilt> {
         }
     }
     // What is left belongs to no session.
-    for (id, names) in keys.into_iter().filter(|(_, names)| is_orphan(slots, names)) {
+    for (id, names) in keys.into_iter().filter(|(_, names)| is_orphan(names)) {
         void(slots, id, slots.bucket.deadline()).await?;
         remove(slots, names.into_iter().map(|(name, _)| name).collect(), true).await?;
     }
@@ -62,7 +65,7 @@ pub(crate) async fn check(slots: &Slots) -> Result<Vec<Damaged>> {
             faults.push(Damaged::new(format!("session {id}"), what));
         }
     }
-    for (id, _) in keys.iter().filter(|(_, names)| is_orphan(slots, names)) {
+    for (id, _) in keys.iter().filter(|(_, names)| is_orphan(names)) {
         let what =
             "it was begun more than 7 days ago and never created, and its keys are left; run `rebuild`";
         faults.push(Damaged::new(format!("session {id}"), what));
@@ -71,8 +74,8 @@ pub(crate) async fn check(slots: &Slots) -> Result<Vec<Damaged>> {
     Ok(faults)
 }
 
-/// Names of the keys of each session, with the time of each by the server's clock.
-type Names = BTreeMap<SessionId, Vec<(String, agent_core::Timestamp)>>;
+/// Names of the keys of each session, with the age of each.
+type Names = BTreeMap<SessionId, Vec<(String, Age)>>;
 
 /// Returns the keys of all sessions, in any list.
 async fn all_keys(slots: &Slots) -> Result<Names> {
@@ -80,12 +83,12 @@ async fn all_keys(slots: &Slots) -> Result<Names> {
     let bucket = &slots.bucket;
     for folder in [slots.keys.families(), slots.keys.all_work()] {
         let all = bucket.list_all(&folder, false, bucket.deadline()).await?;
-        for (key, at) in all.keys.into_iter().zip(all.modified) {
+        for (key, age) in all.keys.into_iter().zip(all.ages) {
             if key.starts_with(&slots.keys.all_work()) && !slots.keys.is_own_work(&key) {
                 continue;
             }
             if let Some((id, _)) = parse_name(&key) {
-                found.entry(id).or_default().push((key, at));
+                found.entry(id).or_default().push((key, age));
             }
         }
     }
@@ -131,11 +134,7 @@ async fn all_sessions(slots: &Slots, keys: &mut Names) -> Result<Vec<(SessionId,
 }
 
 /// Compares a session with its keys; `None` if there is no session.
-async fn compare(
-    slots: &Slots,
-    id: SessionId,
-    names: &[(String, agent_core::Timestamp)],
-) -> Result<Option<Session>> {
+async fn compare(slots: &Slots, id: SessionId, names: &[(String, Age)]) -> Result<Option<Session>> {
     let found = match newest(slots, id).await {
         Err(error) if is_damage(&error) => {
             return Ok(Some(Session::Damaged(Damaged::new(format!("session {id}"), error.to_string()))));
@@ -151,7 +150,7 @@ async fn compare(
     let is_over = |name: &String| {
         parse_name(name).is_some_and(|(_, slot)| slot <= head.head.slot) && !in_force.contains(name)
     };
-    let superseded = names.iter().filter(|name| is_over(name)).cloned().collect();
+    let superseded: Vec<_> = names.iter().filter(|name| is_over(name)).cloned().collect();
     let mut missing = Vec::new();
     let is_put = |key: &&IndexKey| slots.bucket.settings.watch != Watch::Off || !key.is_work();
     for name in head.head.keys.iter().filter(is_put).map(|key| key.name(&slots.keys, id)) {
@@ -159,9 +158,15 @@ async fn compare(
             missing.push(name);
         }
     }
-    let long_ago = slots.bucket.effects.now().plus_micros(-3_600_000_000);
-    let is_old = head.record.as_deref().is_some_and(|record| record.updated_at < long_ago);
+    let is_old = !superseded.is_empty() && is_old(slots, id, head.head.slot).await?;
     Ok(Some(Session::Sound { missing, superseded, is_old }))
+}
+
+/// Returns whether a commit was written more than an hour ago, by the server's clock.
+async fn is_old(slots: &Slots, id: SessionId, slot: Slot) -> Result<bool> {
+    let (key, until) = (slots.keys.slot(id, slot), slots.bucket.deadline());
+    let seen = slots.bucket.see(&key, Some(0..1), until).await?;
+    Ok(seen.is_some_and(|seen| seen.age.is_over(HOUR_MICROS)))
 }
 
 fn names_of(slots: &Slots, id: SessionId, head: &Arc<Entry>) -> Vec<String> {
@@ -191,7 +196,6 @@ async fn remove(slots: &Slots, names: Vec<String>, at_once: bool) -> Result<()> 
 }
 
 /// Returns whether the keys of a session that does not exist were put long ago.
-fn is_orphan(slots: &Slots, names: &[(String, agent_core::Timestamp)]) -> bool {
-    let long_ago = slots.bucket.effects.now().plus_micros(-ORPHAN_MICROS);
-    names.iter().all(|(_, at)| *at < long_ago)
+fn is_orphan(names: &[(String, Age)]) -> bool {
+    names.iter().all(|(_, age)| age.is_over(ORPHAN_MICROS))
 }

@@ -398,7 +398,7 @@ impl SessionStore for S3Store {
     }
 
     /// Removes a blob of a living session only after 256 more events: until then a commit that is under way may name it.
-    /// Such blobs are counted as unfinished. What was put before its session stays for a week. If the
+    /// Such blobs are counted as unfinished. What was put before its session stays for a week by the server's clock. If the
     /// session was not created by then, a sweep of all such ids gives the id up.
     async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
         let span = info_span!("store.sweep_blobs", store = "s3", outcome = Empty);

@@ -1,6 +1,7 @@
 //! What the bucket answers: status, headers, body, and the XML that the client reads.
 
 use bytes::Bytes;
+use chrono::{DateTime, Utc};
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderName, LAST_MODIFIED};
 use quick_xml::escape::escape;
@@ -62,10 +63,7 @@ impl Answer {
     /// The object, or that part of it.
     pub(crate) fn object(object: &Object, part: Option<std::ops::Range<usize>>, head: bool) -> Self {
         let size = object.body.len();
-        let mut headers = vec![
-            (ETAG, object.etag.clone()),
-            (LAST_MODIFIED, object.modified.format("%a, %d %b %Y %H:%M:%S GMT").to_string()),
-        ];
+        let mut headers = vec![(ETAG, object.etag.clone()), (LAST_MODIFIED, http_date(object.modified))];
         headers.extend(generation(object));
         let status = if let Some(part) = &part {
             headers.push((CONTENT_RANGE, format!("bytes {}-{}/{size}", part.start, part.end - 1)));
@@ -108,6 +106,11 @@ impl Answer {
         xml += "</DeleteResult>";
         Self { status: StatusCode::OK, headers: Vec::new(), body: xml.into() }
     }
+}
+
+/// A time as HTTP writes it, in whole seconds.
+pub(crate) fn http_date(time: DateTime<Utc>) -> String {
+    time.format("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
 /// The header of a generation, if the object has one.

@@ -200,7 +200,7 @@ fn missing() -> Answer {
     Answer::error(StatusCode::NOT_FOUND, "NoSuchKey")
 }
 
-/// The server's clock.
-fn server_time(now: Duration) -> DateTime<Utc> {
+/// The server's clock, as it is in the header `Date` of each answer.
+pub(crate) fn server_time(now: Duration) -> DateTime<Utc> {
     DateTime::UNIX_EPOCH + TimeDelta::days(20_500) + TimeDelta::from_std(now).unwrap_or_default()
 }

@@ -34,6 +34,8 @@ pub struct Quirks {
     pub page_limit: Option<usize>,
     /// Name of the server in the header `Server` of each answer.
     pub server: Option<&'static str>,
+    /// Answers have no header `Date`.
+    pub omits_date: bool,
 }
 
 /// What is stored under a key.

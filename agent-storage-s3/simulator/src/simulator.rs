@@ -9,8 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::answer::Answer;
-use crate::bucket::{Bucket, md5};
+use crate::answer::{Answer, http_date};
+use crate::bucket::{Bucket, md5, server_time};
 use crate::faults::{Fault, FaultPlan};
 use crate::object::{Dialect, Quirks};
 use crate::op::Op;
@@ -256,6 +256,9 @@ impl Simulator {
         let mut answer = world.bucket.apply(request, now);
         let name = world.bucket.quirks.server.map(|name| (http::header::SERVER, name.to_owned()));
         answer.headers.extend(name);
+        if !world.bucket.quirks.omits_date {
+            answer.headers.push((http::header::DATE, http_date(server_time(now))));
+        }
         let status = answer.status.as_u16();
         if let Some(entry) = world.entries.get_mut(number) {
             entry.done.push((now, status));

@@ -18,27 +18,30 @@ use agent_core::{
 };
 use agent_storage_s3::{IndexedField, S3Config, S3Store, Watch};
 use futures::future::BoxFuture;
+use object_store::client::HttpConnector;
 use s3_simulator::{FaultPlan, SimulatedClock, Simulator};
 use tokio::time::{sleep, timeout};
 
-use crate::backend::config;
+use crate::backend::config_of;
 
 /// The simulated server's clock starts at the same time.
 const START: Timestamp = Timestamp::from_micros(20_500 * 86_400_000_000);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// More than an operation may take, in simulated time.
-const STUCK: Duration = Duration::from_secs(3600);
+pub(crate) const STUCK: Duration = Duration::from_secs(3600);
 /// Number of sessions, and of blobs, that a setup makes.
 const SESSIONS: usize = 3;
 
-struct World {
-    simulator: Simulator,
+pub(crate) struct World {
+    pub(crate) simulator: Simulator,
     effects: Effects,
     clock: SimulatedClock,
     sessions: [SessionId; SESSIONS],
     workspace: WorkspaceId,
     /// What was sent first, so that the same is sent again.
     sent: Mutex<Option<Commit>>,
+    /// How the process that is cut off opens a store, if that is the operation.
+    pub(crate) opens: Mutex<Option<S3Config>>,
 }
 
 impl World {
@@ -50,20 +53,21 @@ impl World {
             sessions: std::array::from_fn(|_| effects.new_session_id()),
             workspace: effects.new_workspace_id(),
             sent: Mutex::default(),
+            opens: Mutex::default(),
             clock,
             effects,
         }
     }
 
-    fn config(&self, client: &str) -> S3Config {
+    pub(crate) fn config(&self, connector: impl HttpConnector) -> S3Config {
         // Each process has random numbers of its own.
         let effects = Effects::default().with_clock(Arc::new(self.clock.clone()));
-        let config = config(&self.simulator, client).with_index([IndexedField::Label("project".to_owned())]);
+        let config = config_of(connector).with_index([IndexedField::Label("project".to_owned())]);
         config.unwrap().with_effects(effects)
     }
 
     async fn open(&self, client: &str) -> Result<S3Store> {
-        self.config(client).open().await
+        self.config(self.simulator.connector(client)).open().await
     }
 
     /// Sends a commit, the same one each time.
@@ -94,11 +98,11 @@ impl World {
 
 type Step = for<'a> fn(&'a World, &'a S3Store) -> BoxFuture<'a, Result<()>>;
 
-struct Case {
-    name: &'static str,
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
     /// What was acknowledged before.
     setup: &'static [Step],
-    step: Step,
+    pub(crate) step: Step,
 }
 
 fn create<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
@@ -248,6 +252,16 @@ fn put_blob<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()
     Box::pin(store.put_blob(PutBlob::of_bytes(world.sessions[0], SMALL)))
 }
 
+/// More blobs of the same session.
+fn put_others<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
+    Box::pin(async move {
+        for n in 0..3 {
+            store.put_blob(PutBlob::of_bytes(world.sessions[0], format!("some bytes {n}"))).await?;
+        }
+        Ok(())
+    })
+}
+
 fn put_large<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
     Box::pin(store.put_blob(PutBlob::of_bytes(world.sessions[0], vec![7; 9 << 20])))
 }
@@ -305,11 +319,13 @@ fn forget_settings<'a>(world: &'a World, _: &'a S3Store) -> BoxFuture<'a, Result
 
 fn open<'a>(world: &'a World, _: &'a S3Store) -> BoxFuture<'a, Result<()>> {
     world.simulator.remove_object("agents/probe/passed");
-    Box::pin(async move { world.open("probing").await.map(drop) })
+    let config = world.opens.lock().unwrap().take();
+    let config = config.unwrap_or_else(|| world.config(world.simulator.connector("probing")));
+    Box::pin(async move { config.open().await.map(drop) })
 }
 
 /// Each operation that sends more than one request.
-const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     Case { name: "create", setup: &[], step: create },
     Case { name: "fork", setup: &[create, say], step: fork },
     Case { name: "commit an input", setup: &[create], step: say },
@@ -339,12 +355,16 @@ const CASES: &[Case] = &[
     Case { name: "put a blob before its session", setup: &[], step: put_blob },
     Case { name: "name a blob", setup: &[create, put_blob], step: name_blob },
     Case { name: "create with a blob", setup: &[put_blob], step: create },
-    Case { name: "sweep", setup: &[create, put_blob, delete], step: sweep },
-    Case { name: "sweep early blobs", setup: &[put_blob, rest_long], step: sweep_early },
-    Case { name: "rebuild", setup: &[create, begin, bind, put_workspace, lose_keys], step: rebuild },
+    Case { name: "sweep", setup: &[create, put_blob, put_others, delete], step: sweep },
+    Case { name: "sweep early blobs", setup: &[put_blob, put_others, rest_long], step: sweep_early },
+    Case {
+        name: "rebuild",
+        setup: &[create, begin, bind, bind_others, put_workspace, lose_keys],
+        step: rebuild,
+    },
     Case {
         name: "delete a tenant",
-        setup: &[create, say, bind, put_workspace, put_blob],
+        setup: &[create, say, bind, bind_others, put_workspace, put_blob, put_others],
         step: delete_tenant,
     },
     Case { name: "change the watch", setup: &[create, say], step: change_watch },
@@ -371,8 +391,8 @@ impl Cut {
     }
 }
 
-/// Runs a case that is cut off. Returns the world, and whether the operation ended before the cut.
-async fn run(case: &Case, cut: Cut) -> (World, bool) {
+/// Makes what was acknowledged before.
+pub(crate) async fn set_up(case: &Case) -> World {
     let world = World::new();
     let store = world.open("setup").await.unwrap();
     for step in case.setup {
@@ -380,6 +400,12 @@ async fn run(case: &Case, cut: Cut) -> (World, bool) {
         world.forget();
     }
     store.close().await.unwrap();
+    world
+}
+
+/// Runs a case that is cut off. Returns the world, and whether the operation ended before the cut.
+async fn run(case: &Case, cut: Cut) -> (World, bool) {
+    let world = set_up(case).await;
     // The process that is cut off knows what it has read, but sends what it has put off no more.
     let store = world.open("cut").await.unwrap();
     world.simulator.set_plan(FaultPlan::healthy());
@@ -515,6 +541,64 @@ async fn judge(world: &World, store: &S3Store, what: &str) {
     assert_eq!(listed.len(), usize::from(is_there), "{what}");
 }
 
+/// What an undisturbed run of a case leaves for ever.
+pub(crate) async fn undisturbed(case: &Case) -> BTreeMap<String, usize> {
+    let (world, ended) = run(case, Cut::Never).await;
+    assert!(ended);
+    finish(&world, case).await;
+    assert_eq!(legible(&world), [""; 0], "{}", case.name);
+    shapes(&world)
+}
+
+/// Judges what a process left that ended within a case. Returns what stays for ever beside what is `expected`. The
+/// operation is done `again` by another process, or not.
+pub(crate) async fn aftermath(
+    world: &World,
+    case: &Case,
+    expected: &BTreeMap<String, usize>,
+    again: bool,
+    what: &str,
+) -> Vec<String> {
+    let store = world.open("other").await.unwrap();
+    // Keys that were lost are missing until then.
+    if case.name != "rebuild" {
+        judge(world, &store, what).await;
+    }
+    if again {
+        match (case.step)(world, &store).await {
+            Ok(()) => {}
+            // It was done, and had to be the first.
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {}
+            Err(error) => panic!("{what}: {error:?}"),
+        }
+        judge(world, &store, what).await;
+    }
+    store.close().await.unwrap();
+    collect(world).await;
+    let store = world.open("late").await.unwrap();
+    judge(world, &store, what).await;
+    store.close().await.unwrap();
+    finish(world, case).await;
+    let most = |shape: &String| expected.get(shape).copied().unwrap_or_default();
+    let left = shapes(world);
+    let more = left.iter().filter(|(shape, count)| **count > most(shape));
+    let more = more.map(|(shape, count)| format!("{what}: {count} of {shape} are left, not {}", most(shape)));
+    more.chain(legible(world).into_iter().map(|left| format!("{what}: {left}"))).collect()
+}
+
+/// Objects that hold what anybody said or named, now that everything is deleted.
+fn legible(world: &World) -> Vec<String> {
+    let mut found = Vec::new();
+    for key in world.simulator.keys() {
+        let body = world.simulator.object(&key).unwrap();
+        let body = String::from_utf8_lossy(&body);
+        let texts =
+            ["hello", "travel", "Travel", "some bytes"].into_iter().filter(|text| body.contains(text));
+        found.extend(texts.map(|text| format!("{key} still has {text:?}")));
+    }
+    found
+}
+
 /// A process that ends between any two requests of any operation leaves every session, workspace and device in each list
 /// that it belongs to, and in no other. The same operation again, by another process, succeeds. Whether it is done again
 /// or not, nothing stays that an undisturbed operation would not leave.
@@ -522,10 +606,7 @@ async fn judge(world: &World, store: &S3Store, what: &str) {
 async fn a_kill_between_any_two_requests_leaves_nothing_wrong() {
     let mut faults = Vec::new();
     for case in CASES {
-        let (clean, ended) = run(case, Cut::Never).await;
-        assert!(ended);
-        finish(&clean, case).await;
-        let expected = shapes(&clean);
+        let expected = undisturbed(case).await;
         let mut cuts = 0;
         for at in 1.. {
             let mut ends = 0;
@@ -535,33 +616,7 @@ async fn a_kill_between_any_two_requests_leaves_nothing_wrong() {
                     ends += usize::from(ended);
                     cuts += usize::from(!ended);
                     let what = format!("{}, {cut:?}, again: {again}", case.name);
-                    let store = world.open("other").await.unwrap();
-                    // Keys that were lost are missing until then.
-                    if case.name != "rebuild" {
-                        judge(&world, &store, &what).await;
-                    }
-                    if again {
-                        match (case.step)(&world, &store).await {
-                            Ok(()) => {}
-                            // It was done, and had to be the first.
-                            Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {}
-                            Err(error) => panic!("{what}: {error:?}"),
-                        }
-                        judge(&world, &store, &what).await;
-                    }
-                    store.close().await.unwrap();
-                    collect(&world).await;
-                    let store = world.open("late").await.unwrap();
-                    judge(&world, &store, &what).await;
-                    store.close().await.unwrap();
-                    finish(&world, case).await;
-                    let left = shapes(&world);
-                    for (shape, count) in &left {
-                        let most = expected.get(shape).copied().unwrap_or_default();
-                        if *count > most {
-                            faults.push(format!("{what}: {count} of {shape} are left, not {most}"));
-                        }
-                    }
+                    faults.extend(aftermath(&world, case, &expected, again, &what).await);
                 }
             }
             if ends == 4 {

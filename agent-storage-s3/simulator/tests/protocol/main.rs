@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod ages;
 #[path = "../support/backend.rs"]
 mod backend;
 mod bindings;
@@ -15,6 +16,7 @@ mod false_replies;
 mod fields;
 mod formats;
 mod heartbeats;
+mod in_flight;
 mod index;
 mod index_course;
 mod index_judge;
