@@ -19,14 +19,26 @@ const MOMENT: Duration = Duration::from_millis(1);
 /// After this, each request in flight has landed. No operation sends another one by then unless it gets an answer.
 const LANDED: Duration = Duration::from_millis(200);
 
-/// What becomes of the requests of the moment in which a process ends, which is that of its n-th request. What it has
-/// sent before lands, and no answer arrives any more.
+/// Time in which a process does all that does not wait for the request that was lost, and does not send that one again.
+const STALLED: Duration = Duration::from_secs(5);
+
+/// What becomes of the requests of a process from its n-th one on. What it has sent before lands.
 #[derive(Clone, Copy, Debug)]
 enum Lost {
-    /// The n-th one is lost, and all others land.
+    /// The n-th one is lost, and all others of that moment land. No answer arrives any more.
     One(usize),
-    /// The n-th one lands, and all others are lost.
+    /// The n-th one lands, and all others of that moment are lost. No answer arrives any more.
     Others(usize),
+    /// The n-th one is lost, and the process goes on with what does not wait for its answer.
+    Slow(usize),
+}
+
+impl Lost {
+    /// Returns the number of the request with which the process ends, or begins to wait in vain.
+    fn at(self) -> usize {
+        let (Self::One(n) | Self::Others(n) | Self::Slow(n)) = self;
+        n
+    }
 }
 
 /// State of a process.
@@ -37,6 +49,7 @@ struct Process {
     sent: usize,
     /// Number of requests that were sent and not answered.
     in_flight: usize,
+    /// No answer arrives any more.
     is_dead: bool,
 }
 
@@ -68,7 +81,7 @@ impl HttpService for Ending {
         };
         sleep(MOMENT).await;
         let is_lost = match lost {
-            Lost::One(lost) => n == lost,
+            Lost::One(lost) | Lost::Slow(lost) => n == lost,
             Lost::Others(landed) => self.process.lock().unwrap().is_dead && n != landed,
         };
         if is_lost {
@@ -89,8 +102,7 @@ impl Process {
         let lost = self.lost?;
         self.sent += 1;
         self.in_flight += 1;
-        let (Lost::One(last) | Lost::Others(last)) = lost;
-        self.is_dead |= self.sent == last;
+        self.is_dead |= self.sent == lost.at() && !matches!(lost, Lost::Slow(_));
         Some((lost, self.sent))
     }
 }
@@ -106,10 +118,10 @@ async fn run(case: &Case, lost: Lost) -> (World, Option<usize>) {
     world.simulator.set_plan(FaultPlan::healthy());
     ending.process.lock().unwrap().lost = Some(lost);
     let dead = async {
-        while !ending.process.lock().unwrap().is_dead {
+        while ending.process.lock().unwrap().sent < lost.at() {
             sleep(MOMENT).await;
         }
-        sleep(LANDED).await;
+        sleep(if matches!(lost, Lost::Slow(_)) { STALLED } else { LANDED }).await;
     };
     let ended = tokio::select! {
         biased;
@@ -130,7 +142,7 @@ async fn run(case: &Case, lost: Lost) -> (World, Option<usize>) {
 }
 
 /// A process that ends while requests are in flight leaves what one leaves that ends between two requests, whichever of
-/// them is lost and whichever lands.
+/// them is lost and whichever lands, and however far those get that do not wait for it.
 #[tokio::test(start_paused = true)]
 async fn a_kill_with_requests_in_flight_leaves_nothing_wrong() {
     let (mut faults, mut together) = (Vec::new(), BTreeMap::new());
@@ -145,7 +157,7 @@ async fn a_kill_with_requests_in_flight_leaves_nothing_wrong() {
             }
             let most: &mut usize = together.entry(case.name).or_default();
             *most = in_flight.max(*most);
-            for lost in [Lost::One(at), Lost::Others(at)] {
+            for lost in [Lost::One(at), Lost::Others(at), Lost::Slow(at)] {
                 for again in [true, false] {
                     let (world, in_flight) = run(case, lost).await;
                     let what = format!("{}, {lost:?} of {in_flight:?}, again: {again}", case.name);
