@@ -157,9 +157,10 @@ impl Simulator {
         self.world().entries.clone()
     }
 
-    /// Every request after the first `from`.
-    pub fn entries_since(&self, from: usize) -> Vec<Entry> {
-        self.world().entries.iter().skip(from).cloned().collect()
+    /// Returns how many requests of a client and a kind, after the first `from`, were carried out.
+    pub fn carried_out(&self, client: &str, op: Op, from: usize) -> usize {
+        let is_done = |entry: &&Entry| *entry.client == *client && entry.op == op && !entry.done.is_empty();
+        self.world().entries.iter().skip(from).filter(is_done).count()
     }
 
     /// Returns the number of requests of each kind.

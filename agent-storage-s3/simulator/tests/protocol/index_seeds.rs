@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::ops::Range;
 
 use s3_simulator::Fault;
 
 use crate::course::REPLAY;
 use crate::index_course::{IndexCourse, run};
 
-/// The variable that says how many courses are run; 300 unless set.
+/// The variable that says how many courses are run, or which, such as `2000..4000`; 300 unless set.
 const SEEDS: &str = "S3_INDEX_SEEDS";
 
 /// Courses that once showed a defect.
@@ -87,6 +88,12 @@ impl Sum {
     }
 }
 
+fn seeds() -> Range<u64> {
+    let Ok(seeds) = std::env::var(SEEDS) else { return 0..300 };
+    let number = |text: &str| text.parse().expect("S3_INDEX_SEEDS is a number, or two with .. between");
+    seeds.split_once("..").map_or_else(|| 0..number(&seeds), |(first, end)| number(first)..number(end))
+}
+
 fn one(seed: u64) -> IndexCourse {
     run(seed).unwrap_or_else(|what| panic!("{REPLAY}={seed} in the courses around the index: {what}"))
 }
@@ -104,11 +111,17 @@ fn lists_stay_correct_under_any_faults() {
         one(seed.parse().expect("S3_SEED is a number"));
         return;
     }
-    let seeds = std::env::var(SEEDS).map_or(300, |seeds| seeds.parse().expect("S3_INDEX_SEEDS is a number"));
+    let seeds = seeds();
     REMEMBERED.iter().for_each(|seed| drop(one(*seed)));
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let share = |of: u64| {
-        (0..seeds).filter(|seed| seed % threads == of).fold(Sum::default(), |sum, seed| sum.add(&one(seed)))
+        let mine = seeds.clone().filter(|seed| seed % threads == of);
+        mine.fold(Sum::default(), |sum, seed| {
+            if seed > 0 && seed.is_multiple_of(5000) {
+                println!("seed {seed}");
+            }
+            sum.add(&one(seed))
+        })
     };
     let sum = std::thread::scope(|scope| {
         let shares: Vec<_> = (0..threads).map(|of| scope.spawn(move || share(of))).collect();
