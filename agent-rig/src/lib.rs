@@ -1,0 +1,59 @@
+//! Bridge to [rig](rig_core): its models answer in our runs, and its agents keep their conversations in our stores.
+//!
+//! - [`RigProvider`] makes any completion model of rig an [`LlmProvider`](agent_runtime::LlmProvider): Anthropic, OpenAI,
+//!   Gemini, Ollama, and every endpoint with an API like OpenAI's.
+//!
+//! ```no_run
+//! use agent_core::MemoryStore;
+//! use agent_rig::RigProvider;
+//! use agent_runtime::AgentBuilder;
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+//! # let key = String::new();
+//! let agent = AgentBuilder::new()
+//!     .with_llm(RigProvider::connect("anthropic/claude-opus-5-5", key)?)
+//!     .with_storage(MemoryStore::new())
+//!     .build()?;
+//! let chat = agent.conversation("support/4711").await?;
+//! println!("{}", chat.prompt("Hello").await?.finish().await?.text);
+//! # Ok(()) }
+//! ```
+//!
+//! # Version of rig
+//!
+//! The crate needs exactly rig-core 0.44.0, the newest version that builds on Rust 1.95. The version is part of
+//! [`RigProvider`]'s rendering, because the bytes of a request depend on it: after an upgrade the reasoning of earlier
+//! answers is not sent back, everything else is.
+//!
+//! # What rig keeps of a provider's items
+//!
+//! An answer's items are stored as rig decodes them, in the order in which the provider began them, and sent back while
+//! nothing before them changed. rig reads JSON into `serde_json::Value`:
+//!
+//! - The members of an object keep their order, and texts their characters. Escapes and white space are written in one
+//!   form.
+//! - Numbers are read as 64-bit integers or doubles. One that is spelled otherwise is written in the usual form, like
+//!   100000.0 for `1e5`. If a call's arguments show a number whose *value* rig cannot hold, the call has no native item;
+//!   it is sent as a plain call then. The [input](agent_runtime::ModelCall::input) that tools receive and the log keeps is always the
+//!   provider's own text.
+//! - Before a stored item is sent, the bridge checks that rig writes it as it is stored. If not, nothing is sent, and the
+//!   request fails with [`ReplayRejected`](agent_runtime::FaultKind::ReplayRejected); the run then asks without such items.
+//!
+//! The tests of this crate send recorded answers through rig, and compare the items of the next request with the
+//! recorded ones. What the wires do not keep:
+//!
+//! - Gemini: a call that came without an id gets one, in the item and in its result.
+//!
+//! # Logs
+//!
+//! Errors hold the machine code, the HTTP status and the time for a retry, never a body, a prompt or a key. rig itself
+//! logs the bodies of requests and answers at the level `trace`, with targets that begin with `rig`; filter them where that matters.
+
+mod answer;
+mod fault;
+mod number;
+mod provider;
+mod request;
+
+pub use provider::RigProvider;
+pub use rig_core;

@@ -1,0 +1,190 @@
+//! Anthropic Messages.
+
+use agent_core::event::EventPayload;
+use agent_core::model::Cost;
+use agent_rig::RigProvider;
+use agent_rig::rig_core::providers::anthropic::wire::AnthropicConfig;
+use agent_runtime::{LlmProvider, Usage};
+use serde_json::{Value, json};
+
+use crate::recorded::{Recording, anthropic_answers, anthropic_blocks, streams};
+use crate::server::{Answer, Server};
+use crate::{items, talk};
+
+pub(crate) fn model(server: &Server, name: &str) -> RigProvider {
+    let config = AnthropicConfig::new("SECRET-KEY").with_base_url(&server.url);
+    RigProvider::new(config.client().completion(name)).unwrap()
+}
+
+/// Events of an answer with these blocks, each streamed in one piece.
+pub(crate) fn answer(blocks: &[Value], stop: &str) -> Answer {
+    let mut events = vec![json!({"type": "message_start", "message": {
+        "id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": "claude",
+        "usage": {"input_tokens": 10, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 5, "output_tokens": 1}
+    }})];
+    for (index, block) in blocks.iter().enumerate() {
+        let mut start = block.clone();
+        let delta = match block["type"].as_str().unwrap() {
+            "text" => {
+                start["text"] = "".into();
+                Some(json!({"type": "text_delta", "text": block["text"]}))
+            }
+            "thinking" => {
+                (start["thinking"], start["signature"]) = ("".into(), "".into());
+                let delta = json!({"type": "signature_delta", "signature": block["signature"]});
+                events.push(json!({"type": "content_block_start", "index": index, "content_block": start}));
+                events.push(json!({"type": "content_block_delta", "index": index,
+                    "delta": {"type": "thinking_delta", "thinking": block["thinking"]}}));
+                events.push(json!({"type": "content_block_delta", "index": index, "delta": delta}));
+                events.push(json!({"type": "content_block_stop", "index": index}));
+                continue;
+            }
+            "tool_use" => {
+                start["input"] = json!({});
+                let json = block["input"].to_string();
+                Some(json!({"type": "input_json_delta", "partial_json": json}))
+            }
+            _ => None,
+        };
+        events.push(json!({"type": "content_block_start", "index": index, "content_block": start}));
+        events.extend(
+            delta.map(|delta| json!({"type": "content_block_delta", "index": index, "delta": delta})),
+        );
+        events.push(json!({"type": "content_block_stop", "index": index}));
+    }
+    events.push(json!({"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": null},
+        "usage": {"output_tokens": 30, "output_tokens_details": {"thinking_tokens": 20}}}));
+    events.push(json!({"type": "message_stop"}));
+    let events: Vec<_> = events.iter().map(Value::to_string).collect();
+    Answer::events(events.iter().map(String::as_str))
+}
+
+pub(crate) fn says(text: &str) -> Answer {
+    answer(&[json!({"type": "text", "text": text})], "end_turn")
+}
+
+fn blocks() -> Vec<Value> {
+    vec![
+        json!({"type": "thinking", "thinking": "They ask.", "signature": "EqQBCgIYAg=="}),
+        json!({"type": "redacted_thinking", "data": "EmwKAhgB"}),
+        json!({"type": "text", "text": "I look."}),
+        json!({"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"z": 1, "a": [2.5, {"é": null}]},
+            "caller": {"type": "direct"}}),
+        json!({"type": "tool_use", "id": "toolu_2", "name": "look", "input": {}}),
+    ]
+}
+
+/// The first model binds its reasoning to the system prompt and the tools, and rig compares them; the second does not.
+#[tokio::test]
+async fn items_go_back_as_they_came_and_in_order() {
+    for name in ["claude-opus-5-5", "claude-sonnet-4-5", "claude-of-tomorrow"] {
+        let server = Server::start([answer(&blocks(), "tool_use"), says("Done."), says("Yes.")]).await;
+        let model = model(&server, name);
+        let talk = talk(model, &server, &["look"], 3).await;
+        let bodies = talk.bodies("messages");
+        for body in &bodies[1..] {
+            assert_eq!(body["messages"][1]["role"], "assistant");
+            assert_eq!(items(&body["messages"][1]["content"]), items(&blocks().into()), "{name}");
+        }
+        let results = &bodies[1]["messages"][2];
+        assert_eq!(results["role"], "user");
+        let calls: Vec<_> = results["content"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|result| result["tool_use_id"].clone())
+            .collect();
+        assert_eq!(calls, ["toolu_1", "toolu_2"]);
+        assert_eq!(bodies[2]["messages"][3]["content"][0]["text"], "Done.");
+        assert_eq!(talk.reports[0].text, "Done.");
+    }
+}
+
+#[tokio::test]
+async fn answers_are_stored_with_items_usage_and_origin() {
+    let server = Server::start([answer(&blocks(), "tool_use"), says("Done.")]).await;
+    let talk = talk(model(&server, "claude-opus-5-5").with_account("team-a"), &server, &["look"], 2).await;
+    let usage = Usage::new(115, 30).with_cache(100, 5).with_reasoning(20);
+    assert_eq!(talk.reports[0].usage, usage.plus(usage));
+    let mut natives = Vec::new();
+    for payload in talk.payloads() {
+        let native = match payload {
+            EventPayload::AgentThinking(message) | EventPayload::AgentMessage(message) => message.native,
+            EventPayload::AgentToolUse(call) => call.native,
+            EventPayload::AgentResponse(response) => {
+                let origin = response.origin.unwrap();
+                assert_eq!((&*origin.api, &*origin.provider), ("anthropic.messages", "anthropic"));
+                assert_eq!((&*origin.model, origin.account.as_deref()), ("claude-opus-5-5", Some("team-a")));
+                continue;
+            }
+            _ => continue,
+        };
+        natives.extend(native.map(|native| native.item.get().to_owned()));
+    }
+    let mut expected = items(&blocks().into());
+    expected.push(r#"{"type":"text","text":"Done."}"#.to_owned());
+    assert_eq!(natives, expected);
+}
+
+#[tokio::test]
+async fn cost_and_capabilities_come_from_the_catalog() {
+    let server = Server::start([]).await;
+    let model = model(&server, "claude-opus-5-5");
+    let capabilities = model.capabilities();
+    assert!(capabilities.tools && capabilities.structured_output && capabilities.media.len() >= 2);
+    let Some(Cost { currency, micros, .. }) = model.cost(Usage::new(1_000_000, 0)) else {
+        panic!("it has a price")
+    };
+    assert!(currency == "USD" && micros > 1_000_000, "{micros}");
+    assert!(!format!("{model:?}").contains("SECRET"));
+    assert_eq!(model.rendering(), "agent-rig/1+rig/0.44.0");
+}
+
+/// Names of the tools that an answer calls.
+fn called(blocks: &[Value]) -> Vec<&str> {
+    let mut names: Vec<_> = blocks
+        .iter()
+        .filter(|block| block["type"] == "tool_use")
+        .filter_map(|block| block["name"].as_str())
+        .collect();
+    names.push("other");
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Differences that are known: Anthropic does not take them back, or they are no items.
+fn is_sent_back(block: &Value) -> bool {
+    let is_blank = block["type"] == "text" && block["text"].as_str().unwrap().trim().is_empty();
+    !is_blank
+}
+
+#[tokio::test]
+async fn recorded_answers_go_back_as_they_came() {
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for recording in streams("anthropic") {
+        for (at, events) in anthropic_answers(&recording).into_iter().enumerate() {
+            let name = format!("{}, answer {at}", recording.name);
+            let recording = Recording { name: name.clone(), events };
+            let values = recording.values();
+            let stop = values.iter().rev().find_map(|event| event["delta"]["stop_reason"].as_str());
+            if !matches!(stop, Some("end_turn" | "tool_use" | "stop_sequence")) {
+                continue;
+            }
+            let blocks = anthropic_blocks(&values);
+            let expected: Vec<Value> = blocks.iter().filter(|block| is_sent_back(block)).cloned().collect();
+            let answers =
+                [Answer::events(recording.events.iter().map(String::as_str)), says("Done."), says("Done.")];
+            let server = Server::start(answers).await;
+            let talk = talk(model(&server, "claude-sonnet-4-5"), &server, &called(&blocks), 2).await;
+            let sent = talk.requests[1].body()["messages"][1]["content"].clone();
+            seen += 1;
+            if items(&sent) != items(&expected.clone().into()) {
+                wrong.push(format!("{name}:\n  gave {}\n  sent {sent}", Value::from(expected)));
+            }
+        }
+    }
+    println!("{seen} recorded answers");
+    assert!(wrong.is_empty(), "{} of {seen}: {wrong:#?}", wrong.len());
+}

@@ -1,0 +1,175 @@
+//! Recorded answers of providers, which lie beside the repository and are no part of it, and the items in them.
+//!
+//! The items are put together from the events of a stream as the providers' own libraries do it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+/// One recorded answer: the events of its stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Recording {
+    pub(crate) name: String,
+    pub(crate) events: Vec<String>,
+}
+
+impl Recording {
+    pub(crate) fn values(&self) -> Vec<Value> {
+        self.events.iter().map(|event| serde_json::from_str(event).unwrap()).collect()
+    }
+}
+
+/// Returns the recorded streams in a folder. If there is none, says so on standard error, also if output is captured.
+pub(crate) fn streams(folder: &str) -> Vec<Recording> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures");
+    let folder =
+        std::env::var_os("AGENT_FIXTURES").map_or_else(beside, PathBuf::from).join("vercel-ai").join(folder);
+    let Ok(entries) = fs::read_dir(&folder) else {
+        let _ = writeln!(
+            std::io::stderr(),
+            "\n*** LEFT OUT: recorded answers in {}; set AGENT_FIXTURES to their folder ***\n",
+            folder.display()
+        );
+        return Vec::new();
+    };
+    let mut found: Vec<_> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter_map(|path| {
+            let name = path.file_name()?.to_str()?.strip_suffix(".chunks.txt")?.to_owned();
+            let text = fs::read_to_string(&path).unwrap();
+            let events = text.lines().map(|line| line.strip_prefix("data:").unwrap_or(line).trim());
+            let events = events.filter(|line| line.starts_with('{')).map(str::to_owned).collect();
+            Some(Recording { name, events })
+        })
+        .collect();
+    found.sort_by(|one, other| one.name.cmp(&other.name));
+    found
+}
+
+fn append(to: &mut Value, name: &str, piece: &Value) {
+    let piece = piece.as_str().unwrap_or_default();
+    let whole = format!("{}{piece}", to[name].as_str().unwrap_or_default());
+    to[name] = whole.into();
+}
+
+/// Splits a recording of Anthropic into its answers: some hold several, one behind the other.
+pub(crate) fn anthropic_answers(recording: &Recording) -> Vec<Vec<String>> {
+    let mut answers: Vec<Vec<String>> = Vec::new();
+    for event in &recording.events {
+        if event.contains(r#""type":"message_start""#) || answers.is_empty() {
+            answers.push(Vec::new());
+        }
+        answers.last_mut().unwrap().push(event.clone());
+    }
+    answers
+}
+
+/// Blocks of an answer of Anthropic.
+pub(crate) fn anthropic_blocks(events: &[Value]) -> Vec<Value> {
+    let mut blocks: BTreeMap<u64, (Value, String)> = BTreeMap::new();
+    for event in events {
+        let index = event["index"].as_u64().unwrap_or_default();
+        match event["type"].as_str().unwrap_or_default() {
+            "content_block_start" => {
+                blocks.insert(index, (event["content_block"].clone(), String::new()));
+            }
+            "content_block_delta" => {
+                let (block, input) = blocks.get_mut(&index).unwrap();
+                let delta = &event["delta"];
+                match delta["type"].as_str().unwrap() {
+                    "text_delta" => append(block, "text", &delta["text"]),
+                    "thinking_delta" => append(block, "thinking", &delta["thinking"]),
+                    "signature_delta" => append(block, "signature", &delta["signature"]),
+                    "input_json_delta" => input.push_str(delta["partial_json"].as_str().unwrap()),
+                    "citations_delta" => {
+                        if !block["citations"].is_array() {
+                            block["citations"] = json!([]);
+                        }
+                        block["citations"].as_array_mut().unwrap().push(delta["citation"].clone());
+                    }
+                    "compaction_delta" => block["content"] = delta["content"].clone(),
+                    other => panic!("{other}"),
+                }
+            }
+            "content_block_stop" => {
+                let (block, input) = blocks.get_mut(&index).unwrap();
+                if !input.is_empty() {
+                    block["input"] = serde_json::from_str(input).unwrap();
+                }
+            }
+            _ => {}
+        }
+    }
+    blocks.into_values().map(|(block, _)| block).collect()
+}
+
+/// Output items of an answer of OpenAI's Responses API.
+pub(crate) fn responses_items(events: &[Value]) -> Vec<Value> {
+    let mut items = BTreeMap::new();
+    for event in events.iter().filter(|event| event["type"] == "response.output_item.done") {
+        items.insert(event["output_index"].as_u64().unwrap(), event["item"].clone());
+    }
+    items.into_values().collect()
+}
+
+/// Parts of an answer of Gemini: texts that follow each other are one part.
+pub(crate) fn gemini_parts(events: &[Value]) -> Vec<Value> {
+    let mut parts: Vec<Value> = Vec::new();
+    for event in events {
+        for part in event["candidates"][0]["content"]["parts"].as_array().into_iter().flatten() {
+            let is_text = |part: &Value| part["text"].is_string();
+            if is_text(part) && part["text"] == "" && part.get("thoughtSignature").is_none() {
+                continue;
+            }
+            match parts.last_mut().filter(|last| {
+                is_text(last)
+                    && is_text(part)
+                    && last.get("thought") == part.get("thought")
+                    && last.get("thoughtSignature").is_none()
+            }) {
+                Some(last) => {
+                    append(last, "text", &part["text"]);
+                    if let Some(signature) = part.get("thoughtSignature") {
+                        last["thoughtSignature"] = signature.clone();
+                    }
+                }
+                None => parts.push(part.clone()),
+            }
+        }
+    }
+    parts
+}
+
+/// Message of an answer of a chat API like OpenAI's.
+pub(crate) fn chat_message(events: &[Value]) -> Value {
+    let mut message = json!({});
+    let mut calls: BTreeMap<u64, Value> = BTreeMap::new();
+    for event in events {
+        let delta = &event["choices"][0]["delta"];
+        for name in ["content", "reasoning_content", "reasoning"] {
+            if delta[name].as_str().is_some_and(|piece| !piece.is_empty()) {
+                append(&mut message, name, &delta[name]);
+            }
+        }
+        for (at, call) in delta["tool_calls"].as_array().into_iter().flatten().enumerate() {
+            let index = call["index"].as_u64().unwrap_or(at as u64);
+            let held = calls.entry(index).or_insert_with(|| json!({"function": {"arguments": ""}}));
+            for name in ["id", "type"] {
+                if call[name].is_string() {
+                    held[name] = call[name].clone();
+                }
+            }
+            if call["function"]["name"].is_string() {
+                held["function"]["name"] = call["function"]["name"].clone();
+            }
+            append(&mut held["function"], "arguments", &call["function"]["arguments"]);
+        }
+    }
+    if !calls.is_empty() {
+        message["tool_calls"] = calls.into_values().collect();
+    }
+    message
+}

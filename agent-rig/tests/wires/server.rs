@@ -1,0 +1,155 @@
+//! HTTP server on the loopback that gives scripted answers, one for each request, and records the requests.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// Deadline of every wait in these tests.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Waits for the future, at most until the deadline.
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(DEADLINE, future).await.expect("the test ends before its deadline")
+}
+
+/// Answer to one request.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    status: u16,
+    headers: Vec<(&'static str, String)>,
+    body: String,
+    /// True if the connection stays open behind the body until the client closes it.
+    hangs: bool,
+}
+
+impl Answer {
+    /// A stream of these events.
+    pub(crate) fn events<'a>(events: impl IntoIterator<Item = &'a str>) -> Self {
+        let body = events.into_iter().map(|event| format!("data: {event}\n\n")).collect();
+        Self {
+            status: 200,
+            headers: vec![("content-type", "text/event-stream".to_owned())],
+            body,
+            hangs: false,
+        }
+    }
+
+    /// A stream of JSON lines.
+    pub(crate) fn lines<'a>(lines: impl IntoIterator<Item = &'a str>) -> Self {
+        let body = lines.into_iter().map(|line| format!("{line}\n")).collect();
+        let headers = vec![("content-type", "application/x-ndjson".to_owned())];
+        Self { status: 200, headers, body, hangs: false }
+    }
+
+    /// A refusal.
+    pub(crate) fn status(status: u16, body: &str) -> Self {
+        let headers = vec![("content-type", "application/json".to_owned())];
+        Self { status, headers, body: body.to_owned(), hangs: false }
+    }
+
+    pub(crate) fn with_header(mut self, name: &'static str, value: &str) -> Self {
+        self.headers.push((name, value.to_owned()));
+        self
+    }
+
+    /// The same, whose connection stays open behind the body.
+    pub(crate) fn hanging(mut self) -> Self {
+        self.hangs = true;
+        self
+    }
+}
+
+/// Request, as the server received it.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) path: String,
+    pub(crate) head: String,
+    pub(crate) text: String,
+}
+
+impl Request {
+    pub(crate) fn body(&self) -> Value {
+        serde_json::from_str(&self.text).expect("a request is JSON")
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Server {
+    pub(crate) url: String,
+    answers: Arc<Mutex<VecDeque<Answer>>>,
+    requests: Arc<Mutex<Vec<Request>>>,
+    /// Number of clients that closed a connection that hung.
+    gone: watch::Receiver<usize>,
+}
+
+impl Server {
+    pub(crate) async fn start(answers: impl IntoIterator<Item = Answer>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (left, gone) = watch::channel(0);
+        let left = Arc::new(left);
+        let answers = Arc::new(Mutex::new(answers.into_iter().collect()));
+        let server = Self { url, answers, requests: Arc::default(), gone };
+        let serving = server.clone();
+        tokio::spawn(async move {
+            while let Ok((connection, _)) = listener.accept().await {
+                let (serving, left) = (serving.clone(), left.clone());
+                tokio::spawn(async move { serving.serve(connection, &left).await });
+            }
+        });
+        server
+    }
+
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        self.requests.lock().unwrap().clone()
+    }
+
+    /// Waits until a client has closed a connection that hung.
+    pub(crate) async fn client_left(&mut self) {
+        soon(self.gone.wait_for(|gone| *gone > 0)).await.unwrap();
+    }
+
+    async fn serve(&self, connection: TcpStream, left: &watch::Sender<usize>) {
+        let mut connection = BufReader::new(connection);
+        let (mut head, mut length) = (String::new(), 0);
+        loop {
+            let mut line = String::new();
+            if connection.read_line(&mut line).await.unwrap_or(0) == 0 {
+                return;
+            }
+            if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
+            }
+            head.push_str(&line);
+            if line.trim().is_empty() {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        connection.read_exact(&mut body).await.unwrap();
+        let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+        self.requests.lock().unwrap().push(Request { path, head, text: String::from_utf8(body).unwrap() });
+        let answer = self.answers.lock().unwrap().pop_front();
+        let answer = answer.unwrap_or_else(|| Answer::status(418, "the script has no more answers"));
+        let mut sent = format!("HTTP/1.1 {} Scripted\r\nconnection: close\r\n", answer.status);
+        for (name, value) in &answer.headers {
+            sent.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if !answer.hangs {
+            sent.push_str(&format!("content-length: {}\r\n", answer.body.len()));
+        }
+        sent.push_str("\r\n");
+        sent.push_str(&answer.body);
+        let _ = connection.get_mut().write_all(sent.as_bytes()).await;
+        if answer.hangs {
+            let mut rest = Vec::new();
+            let _ = connection.read_to_end(&mut rest).await;
+            left.send_modify(|gone| *gone += 1);
+        }
+    }
+}
