@@ -3,7 +3,8 @@
 //! rig decides about a part's native item when the provider has ended the whole answer, so parts end then. Their pieces
 //! are forwarded as they arrive.
 
-use std::collections::VecDeque;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
 
 use agent_core::event::{Citation, HostedCall, HostedResult, Media, Native, Part};
 use agent_core::json::RawJson;
@@ -23,16 +24,24 @@ use tracing::debug;
 
 use crate::fault::fault;
 use crate::number::are_kept;
+use crate::request::RESPONSES;
 
-/// Part of an answer while it streams. Its place in the list is its number.
+/// Part of an answer while it streams.
 #[derive(Debug)]
 struct Growing {
-    /// rig's number of the part; numbers of parts that are left out are missing.
-    part: streaming::Part,
+    kind: PartKind,
+    /// Number under which the run knows the part; `None` until it is told.
+    number: Option<u32>,
     /// JSON of a call's arguments, as the provider wrote it.
     arguments: String,
     /// Content, when the part has ended.
     content: Option<AssistantContent>,
+}
+
+impl Growing {
+    const fn new(kind: PartKind) -> Self {
+        Self { kind, number: None, arguments: String::new(), content: None }
+    }
 }
 
 /// Answer while it streams.
@@ -40,7 +49,12 @@ struct Answer {
     provider: String,
     api: String,
     stream: Option<CompletionStream>,
-    parts: Vec<Growing>,
+    /// Parts by rig's positions, which are in the provider's order. Positions of parts that rig drops are missing.
+    parts: BTreeMap<usize, Growing>,
+    /// First position that has no number yet; the positions before it are decided.
+    next: usize,
+    /// Number of the parts that have a number.
+    numbers: u32,
     events: VecDeque<Result<ModelEvent>>,
 }
 
@@ -54,7 +68,9 @@ pub(crate) async fn begin(provider: &str, api: &str, stream: CompletionStream) -
         provider: provider.to_owned(),
         api: api.to_owned(),
         stream: Some(stream),
-        parts: Vec::new(),
+        parts: BTreeMap::new(),
+        next: 0,
+        numbers: 0,
         events: VecDeque::new(),
     };
     // Nothing is sent before the first event is asked for.
@@ -89,49 +105,81 @@ impl Answer {
     }
 
     fn take(&mut self, event: StreamEvent) {
+        let position = event.part().index();
         match event {
-            StreamEvent::Start { part, kind, .. } => {
-                let kind = match kind {
-                    streaming::PartKind::Text => PartKind::Text,
-                    streaming::PartKind::Reasoning => PartKind::Reasoning,
-                    streaming::PartKind::ToolCall => PartKind::Call,
-                    _ => PartKind::Other,
-                };
-                let index = self.parts.len();
-                self.parts.push(Growing { part, arguments: String::new(), content: None });
-                self.events.push_back(Ok(ModelEvent::part_started(number(index), kind)));
-            }
-            StreamEvent::Text { part, text } | StreamEvent::Reasoning { part, text } => {
-                if let Some(index) = self.index(part) {
-                    self.events.push_back(Ok(ModelEvent::delta(number(index), text)));
+            StreamEvent::Start { kind, .. } => self.start(position, kind),
+            StreamEvent::Text { text, .. } | StreamEvent::Reasoning { text, .. } => self.grow(position, text),
+            StreamEvent::Arguments { json, .. } => {
+                if let Some(growing) = self.parts.get_mut(&position) {
+                    growing.arguments.push_str(&json);
                 }
+                self.grow(position, json);
             }
-            StreamEvent::Arguments { part, json } => {
-                if let Some(index) = self.index(part) {
-                    self.parts[index].arguments.push_str(&json);
-                    self.events.push_back(Ok(ModelEvent::delta(number(index), json)));
-                }
-            }
-            StreamEvent::End { part, content } => {
-                if let Some(index) = self.index(part) {
-                    self.parts[index].content = Some(content);
+            StreamEvent::End { content, .. } => {
+                if let Some(growing) = self.parts.get_mut(&position) {
+                    growing.content = Some(content);
                 }
             }
         }
     }
 
-    fn index(&self, part: streaming::Part) -> Option<usize> {
-        self.parts.iter().rposition(|growing| growing.part == part)
+    fn grow(&mut self, position: usize, piece: String) {
+        if let Some(number) = self.parts.get(&position).and_then(|growing| growing.number) {
+            self.events.push_back(Ok(ModelEvent::delta(number, piece)));
+        }
+    }
+
+    /// Begins a part. The run numbers parts in the order in which they begin, so a part whose pieces are shown at once
+    /// decides about all positions before it; another one waits for them.
+    fn start(&mut self, position: usize, kind: streaming::PartKind) {
+        let kind = match kind {
+            streaming::PartKind::Text => PartKind::Text,
+            streaming::PartKind::Reasoning => PartKind::Reasoning,
+            streaming::PartKind::ToolCall => PartKind::Call,
+            _ => PartKind::Other,
+        };
+        let is_held = self.parts.get(&position).is_some_and(|held| held.kind == kind);
+        if !is_held {
+            self.parts.insert(position, Growing::new(kind));
+        }
+        if kind != PartKind::Other {
+            self.number_until(position);
+        }
+        while self.parts.contains_key(&self.next) {
+            self.number_until(self.next);
+        }
+    }
+
+    /// Numbers the parts up to a position.
+    fn number_until(&mut self, position: usize) {
+        for at in self.next..=position {
+            // rig holds the reasoning of this API back until the item behind it has ended.
+            if self.api == RESPONSES && !self.parts.contains_key(&at) {
+                self.parts.insert(at, Growing::new(PartKind::Reasoning));
+            }
+            self.number(at);
+        }
+        // A part that rig begins late comes behind those that have a number.
+        self.number(position);
+        self.next = self.next.max(position + 1);
+    }
+
+    fn number(&mut self, position: usize) {
+        if let Some(growing) = self.parts.get_mut(&position).filter(|growing| growing.number.is_none()) {
+            growing.number = Some(self.numbers);
+            self.events.push_back(Ok(ModelEvent::part_started(self.numbers, growing.kind)));
+            self.numbers += 1;
+        }
     }
 
     /// Ends the answer with a fault. Parts that the provider has ended are whole, but have no native item.
     fn fail(&mut self, error: Error) {
         self.stream = None;
-        for (index, growing) in self.parts.iter().enumerate() {
-            if let Some(content) = &growing.content
-                && let Ok(part) = model_part(&self.api, &content.canonical(), &growing.arguments)
+        for growing in self.parts.values() {
+            if let (Some(number), Some(content)) = (growing.number, &growing.content)
+                && let Ok(part) = model_part(&self.api, &canonical(content), &growing.arguments)
             {
-                self.events.push_back(Ok(ModelEvent::part_done(number(index), part)));
+                self.events.push_back(Ok(ModelEvent::part_done(number, part)));
             }
         }
         self.events.push_back(Err(error));
@@ -146,26 +194,50 @@ impl Answer {
                 return self.fail(ProviderFault::new(kind, text).into());
             }
         };
-        let mut decided: Vec<_> = response.choice.iter().map(Some).collect();
-        let mut order: Vec<_> = (0..self.parts.len()).collect();
-        order.sort_by_key(|index| self.parts[*index].part);
-        let mut done = Vec::with_capacity(order.len());
-        for index in order {
-            let growing = &self.parts[index];
-            let Some(ended) = &growing.content else { continue };
-            // rig gives the parts without numbers, and may have moved one.
-            let is_same = |other: &AssistantContent| is_same(other, ended);
-            let found =
-                decided.iter_mut().find(|content| content.is_some_and(is_same)).and_then(Option::take);
-            match model_part(&self.api, found.unwrap_or(&ended.canonical()), &growing.arguments) {
-                Ok(part) => done.push((index, part)),
-                Err(error) => return self.fail(error),
-            }
+        let positions: Vec<_> = self.parts.keys().copied().collect();
+        positions.into_iter().for_each(|position| self.number(position));
+        // rig gives the parts without positions, and may have moved one.
+        let mut ended: Vec<_> =
+            self.parts.values().filter_map(|growing| Some((growing, growing.content.as_ref()?))).collect();
+        let mut done = Vec::with_capacity(ended.len());
+        for decided in &response.choice {
+            let Some(at) = ended.iter().position(|(_, content)| is_same(content, decided)) else { continue };
+            let (growing, _) = ended.remove(at);
+            done.push((growing, Cow::Borrowed(decided)));
         }
-        done.sort_by_key(|(index, _)| *index);
-        self.events
-            .extend(done.into_iter().map(|(index, part)| Ok(ModelEvent::part_done(number(index), part))));
-        self.events.push_back(Ok(ModelEvent::done(stop, usage(&response.usage))));
+        let is_in_order = done.windows(2).all(|two| two[0].0.number < two[1].0.number);
+        if !is_in_order {
+            debug!(
+                api = self.api,
+                "the items began in another order than they have; they cannot be sent back as they came"
+            );
+            done.iter_mut().for_each(|(_, content)| *content = Cow::Owned(canonical(content)));
+        }
+        done.extend(ended.into_iter().map(|(growing, content)| (growing, Cow::Owned(canonical(content)))));
+        let parts: Result<Vec<_>> = done
+            .into_iter()
+            .map(|(growing, content)| {
+                let part = model_part(&self.api, &content, &growing.arguments)?;
+                Ok(ModelEvent::part_done(growing.number.unwrap_or(u32::MAX), part))
+            })
+            .collect();
+        match parts {
+            Ok(parts) => {
+                self.events.extend(parts.into_iter().map(Ok));
+                self.events.push_back(Ok(ModelEvent::done(stop, usage(&response.usage))));
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+}
+
+/// Returns the content without its native item.
+fn canonical(content: &AssistantContent) -> AssistantContent {
+    match content {
+        AssistantContent::Opaque(Opaque { item, .. }) => {
+            AssistantContent::Opaque(Opaque { item: item.clone(), replay: false })
+        }
+        content => content.canonical(),
     }
 }
 
@@ -178,10 +250,6 @@ fn is_same(one: &AssistantContent, other: &AssistantContent) -> bool {
         (AssistantContent::Text(one), AssistantContent::Text(other)) => one.text == other.text,
         _ => one.canonical() == other.canonical(),
     }
-}
-
-fn number(index: usize) -> u32 {
-    u32::try_from(index).unwrap_or(u32::MAX)
 }
 
 /// Returns the reason of the end.

@@ -79,7 +79,8 @@ fn kind(status: Option<u16>, code: Option<&str>, body: &str) -> FaultKind {
         (Some(401 | 403), _) | (None, "authentication_error" | "permission_error" | "invalid_api_key") => {
             FaultKind::Auth
         }
-        (Some(429), _) | (None, "rate_limit_error" | "rate_limit_exceeded" | "RESOURCE_EXHAUSTED") => {
+        (Some(429), _)
+        | (None, "rate_limit_error" | "rate_limit_exceeded" | "insufficient_quota" | "RESOURCE_EXHAUSTED") => {
             FaultKind::RateLimited
         }
         (Some(408 | 504), _) | (None, "timeout_error" | "DEADLINE_EXCEEDED") => FaultKind::Timeout,

@@ -19,7 +19,10 @@ use rig_core::message::{
     UserContent, VideoMediaType,
 };
 use rig_core::{completion, message, schemars};
-use serde_json::Value;
+use serde_json::{Value, json};
+
+/// Name of the API that keeps conversations unless it is told not to.
+pub(crate) const RESPONSES: &str = "openai.responses";
 
 /// Target of the requests of one provider.
 #[derive(Debug)]
@@ -87,6 +90,10 @@ pub(crate) fn convert(target: &Target<'_>, request: &ModelRequest) -> Result<Com
     if let Some(schema) = &request.output_schema {
         let schema = schemars::Schema::try_from(value(schema)?);
         converted = converted.output_schema(schema.map_err(|_| invalid("the output schema is no object"))?);
+    }
+    if target.origin.api.as_str() == RESPONSES {
+        // The log is the truth: the provider keeps nothing, and gives its reasoning encrypted.
+        converted = converted.additional_params(json!({ "store": false }));
     }
     if let Some(effort) = request.effort {
         // What the model does not take is left out, with a warning of rig.

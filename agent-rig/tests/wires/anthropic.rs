@@ -153,38 +153,59 @@ fn called(blocks: &[Value]) -> Vec<&str> {
     names
 }
 
-/// Differences that are known: Anthropic does not take them back, or they are no items.
-fn is_sent_back(block: &Value) -> bool {
-    let is_blank = block["type"] == "text" && block["text"].as_str().unwrap().trim().is_empty();
-    !is_blank
+/// Blocks that Anthropic does not take back: blank texts.
+fn is_taken_back(block: &Value) -> bool {
+    !(block["type"] == "text" && block["text"].as_str().unwrap().trim().is_empty())
 }
 
+/// Recordings from which rig leaves out an item, and that item's type.
+const LEFT_OUT: [(&str, &str); 1] = [
+    // Names the model that answered in place of another; rig keeps it, and does not send it.
+    ("anthropic-fallback", "fallback"),
+];
+
+/// The answers of a recording are one conversation; the request behind them holds them all.
 #[tokio::test]
 async fn recorded_answers_go_back_as_they_came() {
-    let mut wrong = Vec::new();
-    let mut seen = 0;
+    let (mut seen, mut wrong) = (0, Vec::new());
     for recording in streams("anthropic") {
-        for (at, events) in anthropic_answers(&recording).into_iter().enumerate() {
-            let name = format!("{}, answer {at}", recording.name);
-            let recording = Recording { name: name.clone(), events };
-            let values = recording.values();
-            let stop = values.iter().rev().find_map(|event| event["delta"]["stop_reason"].as_str());
-            if !matches!(stop, Some("end_turn" | "tool_use" | "stop_sequence")) {
-                continue;
-            }
-            let blocks = anthropic_blocks(&values);
-            let expected: Vec<Value> = blocks.iter().filter(|block| is_sent_back(block)).cloned().collect();
-            let answers =
-                [Answer::events(recording.events.iter().map(String::as_str)), says("Done."), says("Done.")];
-            let server = Server::start(answers).await;
-            let talk = talk(model(&server, "claude-sonnet-4-5"), &server, &called(&blocks), 2).await;
-            let sent = talk.requests[1].body()["messages"][1]["content"].clone();
-            seen += 1;
-            if items(&sent) != items(&expected.clone().into()) {
-                wrong.push(format!("{name}:\n  gave {}\n  sent {sent}", Value::from(expected)));
-            }
+        let answers = anthropic_answers(&recording);
+        let is_whole = |events: &Vec<String>| {
+            let stops =
+                ["end_turn", "tool_use", "stop_sequence"].map(|stop| format!(r#""stop_reason":"{stop}""#));
+            let ends = |event: &&String| event.contains(r#""type":"message_delta""#);
+            events.iter().filter(ends).any(|event| stops.iter().any(|stop| event.contains(stop)))
+        };
+        // rig does not read an answer that is whole in its `message_start`: code that calls a tool again is given so.
+        if !answers.iter().all(is_whole) {
+            continue;
+        }
+        let of = |events: &Vec<String>| {
+            let recording = Recording { name: String::new(), events: events.clone() };
+            anthropic_blocks(&recording.values())
+        };
+        let given: Vec<Vec<Value>> = answers.iter().map(of).collect();
+        let script = answers.iter().map(|events| Answer::events(events.iter().map(String::as_str)));
+        let server = Server::start(script.chain([says("Done.")])).await;
+        let talk =
+            talk(model(&server, "claude-sonnet-4-5"), &server, &called(&given.concat()), answers.len() + 1)
+                .await;
+        let body = talk.bodies("messages").pop().unwrap();
+        let sent =
+            body["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "assistant");
+        let sent: Vec<_> = sent.map(|message| items(&message["content"])).collect();
+        let left_out = |block: &Value| {
+            LEFT_OUT.iter().any(|(name, kind)| recording.name == *name && block["type"] == *kind)
+        };
+        let taken = |blocks: &Vec<Value>| {
+            items(&blocks.iter().filter(|block| is_taken_back(block) && !left_out(block)).cloned().collect())
+        };
+        let expected: Vec<_> = given.iter().map(taken).filter(|blocks| !blocks.is_empty()).collect();
+        seen += sent.concat().len();
+        if sent != expected {
+            wrong.push(format!("{}:\n  gave {expected:?}\n  sent {sent:?}", recording.name));
         }
     }
-    println!("{seen} recorded answers");
-    assert!(wrong.is_empty(), "{} of {seen}: {wrong:#?}", wrong.len());
+    println!("{seen} items");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -41,7 +41,10 @@ pub(crate) fn streams(folder: &str) -> Vec<Recording> {
             let name = path.file_name()?.to_str()?.strip_suffix(".chunks.txt")?.to_owned();
             let text = fs::read_to_string(&path).unwrap();
             let events = text.lines().map(|line| line.strip_prefix("data:").unwrap_or(line).trim());
-            let events = events.filter(|line| line.starts_with('{')).map(str::to_owned).collect();
+            // One file is not JSON throughout.
+            let is_json =
+                |line: &&str| serde_json::from_str::<Value>(line).is_ok_and(|event| event.is_object());
+            let events = events.filter(is_json).map(str::to_owned).collect();
             Some(Recording { name, events })
         })
         .collect();
@@ -147,12 +150,19 @@ pub(crate) fn gemini_parts(events: &[Value]) -> Vec<Value> {
 pub(crate) fn chat_message(events: &[Value]) -> Value {
     let mut message = json!({});
     let mut calls: BTreeMap<u64, Value> = BTreeMap::new();
+    // Parts, of a provider that gives reasoning as a part.
+    let mut content: Vec<Value> = Vec::new();
     for event in events {
         let delta = &event["choices"][0]["delta"];
         for name in ["content", "reasoning_content", "reasoning"] {
             if delta[name].as_str().is_some_and(|piece| !piece.is_empty()) {
                 append(&mut message, name, &delta[name]);
             }
+        }
+        if let Some(parts) = delta["content"].as_array() {
+            content.extend(parts.iter().cloned());
+        } else if !content.is_empty() && delta["content"].as_str().is_some_and(|piece| !piece.is_empty()) {
+            content.push(json!({"type": "text", "text": delta["content"]}));
         }
         for (at, call) in delta["tool_calls"].as_array().into_iter().flatten().enumerate() {
             let index = call["index"].as_u64().unwrap_or(at as u64);
@@ -162,14 +172,32 @@ pub(crate) fn chat_message(events: &[Value]) -> Value {
                     held[name] = call[name].clone();
                 }
             }
-            if call["function"]["name"].is_string() {
+            if call["function"]["name"].as_str().is_some_and(|name| !name.is_empty()) {
                 held["function"]["name"] = call["function"]["name"].clone();
             }
             append(&mut held["function"], "arguments", &call["function"]["arguments"]);
         }
     }
+    if !content.is_empty() {
+        message["content"] = joined(content).into();
+    }
     if !calls.is_empty() {
         message["tool_calls"] = calls.into_values().collect();
     }
     message
+}
+
+/// Joins the pieces of texts and of reasoning.
+fn joined(pieces: Vec<Value>) -> Vec<Value> {
+    let mut parts: Vec<Value> = Vec::new();
+    for piece in pieces {
+        match parts.last_mut().filter(|last| last["type"] == piece["type"]) {
+            Some(last) if piece["type"] == "thinking" => {
+                append(&mut last["thinking"][0], "text", &piece["thinking"][0]["text"]);
+            }
+            Some(last) => append(last, "text", &piece["text"]),
+            None => parts.push(piece),
+        }
+    }
+    parts
 }
