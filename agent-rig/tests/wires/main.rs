@@ -8,6 +8,7 @@ mod chat;
 mod faults;
 mod gemini;
 mod recorded;
+mod requests;
 mod responses;
 mod server;
 
