@@ -2,6 +2,7 @@
 //!
 //! - [`RigProvider`] makes any completion model of rig an [`LlmProvider`](agent_runtime::LlmProvider): Anthropic, OpenAI,
 //!   Gemini, Ollama, and every endpoint with an API like OpenAI's.
+//! - [`RigMemory`] keeps the conversations of rig's agents in any of our stores.
 //!
 //! ```no_run
 //! use agent_core::MemoryStore;
@@ -51,9 +52,11 @@
 
 mod answer;
 mod fault;
+mod memory;
 mod number;
 mod provider;
 mod request;
 
+pub use memory::RigMemory;
 pub use provider::RigProvider;
 pub use rig_core;

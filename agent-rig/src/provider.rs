@@ -81,7 +81,7 @@ impl RigProvider {
     ///
     /// ```
     /// use agent_rig::RigProvider;
-    /// use agent_rig::rig_core::client::Ollama;
+    /// use agent_rig::rig_core::providers::ollama::Ollama;
     /// use agent_runtime::LlmProvider;
     ///
     /// # fn main() -> agent_core::Result<()> {

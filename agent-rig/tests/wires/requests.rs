@@ -144,6 +144,20 @@ async fn items_that_rig_would_change_are_refused_before_sending() {
     assert_eq!(items(&body["messages"][1]["content"])[0], kept);
 }
 
+/// With its reasoning off, a model that binds it to the system prompt and the tools is given it only if rig finds the same
+/// ones.
+#[tokio::test]
+async fn bound_items_go_back_to_a_model_that_does_not_reason() {
+    let kept = r#"{"type":"thinking","thinking":"Hm.","signature":"EqQB"}"#;
+    let native = Native::new("anthropic.messages", RawJson::constant(kept));
+    let mut asked = with_tool(answered(native));
+    asked.system = Some("Be brief.".to_owned());
+    asked.effort = Some(Effort::Off);
+    let body = sent("claude-sonnet-5-5", asked).await;
+    assert_eq!(body["thinking"]["type"], "between_tools", "{body}");
+    assert_eq!(items(&body["messages"][1]["content"])[0], kept);
+}
+
 #[tokio::test]
 async fn items_of_another_api_are_left_out() {
     let native = Native::new("openai.responses", RawJson::constant(r#"{"type":"reasoning","id":"rs_1"}"#));

@@ -75,6 +75,29 @@ async fn items_go_back_as_they_came_and_in_order() {
     assert_eq!(model(&server).origin().unwrap().api, "openai.responses");
 }
 
+/// Two searches of the provider at the same time, of which the second ends first.
+#[tokio::test]
+async fn hosted_calls_that_overlap_keep_their_order() {
+    let search = |n: u32| json!({"id": format!("ws_{n}"), "type": "web_search_call", "status": "completed"});
+    let text = json!({"id": "msg_1", "type": "message", "status": "completed", "role": "assistant",
+        "content": [{"type": "output_text", "annotations": [], "logprobs": [], "text": "Found."}]});
+    let output = [search(0), search(1), text];
+    let event = |kind: &str, index: usize| json!({"type": format!("response.output_item.{kind}"), "output_index": index, "item": output[index]});
+    let events = [
+        event("added", 0),
+        event("added", 1),
+        event("done", 1),
+        event("done", 0),
+        event("added", 2),
+        event("done", 2),
+        json!({"type": "response.completed", "response": {"id": "resp_1", "status": "completed", "output": output}}),
+    ];
+    let events: Vec<_> = events.iter().map(Value::to_string).collect();
+    let server = Server::start([Answer::events(events.iter().map(String::as_str)), says("Yes.")]).await;
+    let talk = talk(model(&server), &server, &[], 2).await;
+    assert_eq!(sent(&talk.bodies("input")[1]), items(&output.to_vec().into()));
+}
+
 /// Names of the tools that an answer calls.
 fn called(output: &[Value]) -> Vec<&str> {
     let mut names: Vec<_> = output
