@@ -30,7 +30,7 @@ use crate::request::RESPONSES;
 #[derive(Debug)]
 struct Growing {
     kind: PartKind,
-    /// Number under which the run knows the part; `None` until it is told.
+    /// Number under which the run knows the part; `None` before the part begins for it.
     number: Option<u32>,
     /// JSON of a call's arguments, as the provider wrote it.
     arguments: String,

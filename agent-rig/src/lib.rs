@@ -40,10 +40,18 @@
 //! - Before a stored item is sent, the bridge checks that rig writes it as it is stored. If not, nothing is sent, and the
 //!   request fails with [`ReplayRejected`](agent_runtime::FaultKind::ReplayRejected); the run then asks without such items.
 //!
-//! The tests of this crate send recorded answers through rig, and compare the items of the next request with the
-//! recorded ones. What the wires do not keep:
+//! The tests send recorded answers through rig from a server on the loopback, and compare the items of the next request
+//! with the recorded ones, in their order and with the order of their members. No server of a provider was asked.
 //!
-//! - Gemini: a call that came without an id gets one, in the item and in its result.
+//! | API | Items go back as they came | Not kept by rig 0.44 |
+//! |---|---|---|
+//! | Anthropic Messages | text with citations, thinking with its signature, redacted thinking, calls, items that the provider ran, its compactions | the marker `fallback` of a model that stood in for another; blank texts, which Anthropic refuses; an answer that is whole in its `message_start` is not read, and ends in a fault |
+//! | OpenAI Responses, with `store: false` | messages, reasoning with `encrypted_content`, function and custom calls, items that the provider ran | `shell_call`, `local_shell_call` and `apply_patch_call`; reasoning without `encrypted_content`, and then the id of the item behind it |
+//! | Gemini `generateContent` | thoughts, texts and calls, each with its own signature; images | a call that came without an id gets one, in the item and in its result; the key is sent in the address |
+//! | chat completions (OpenAI, DeepSeek, Groq, Mistral and others) | text, reasoning in the field in which it came, calls | the text of a call's arguments is written again, with the same values and other white space |
+//! | Ollama's own API | text, thinking, calls | |
+//!
+//! Each gap that a test can show is a test that fails, marked `ignore` with the reason.
 //!
 //! # Logs
 //!

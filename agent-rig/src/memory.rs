@@ -55,7 +55,7 @@ const ATTEMPTS: u32 = 16;
 /// - An append is one commit: all of its messages are stored, or none. It waits for no run, and is sent again until its
 ///   outcome is known.
 /// - Clearing keeps the log, the title and the labels; deleting and erasing are methods of this library.
-/// - A conversation that was deleted is begun anew by the next append.
+/// - The append after a deletion begins a new conversation of the same id.
 ///
 /// # Errors
 ///

@@ -40,7 +40,7 @@ const RENDERING: &str = "agent-rig/1+rig/0.44.0";
 /// # What is sent
 ///
 /// - The conversation, each message from itself alone: a request begins with the bytes of the one before. Texts that the
-///   system inserts are texts of the user between `<system>` and `</system>`.
+///   system inserts are texts of the user between `<system>` and `</system>`, which a user can write, too.
 /// - Items of the model's own earlier answers as rig has them, in their order; see the [crate](crate#what-rig-keeps-of-a-providers-items).
 ///   Reasoning without such an item is left out.
 /// - Effort as the nearest level that the model has. An option that the model does not take is left out, and rig logs it.

@@ -21,7 +21,7 @@ use rig_core::message::{
 use rig_core::{completion, message, schemars};
 use serde_json::{Value, json};
 
-/// Name of the API that keeps conversations unless it is told not to.
+/// Name of the API that keeps conversations unless a request says otherwise.
 pub(crate) const RESPONSES: &str = "openai.responses";
 
 /// Target of the requests of one provider.
