@@ -142,9 +142,12 @@ async fn conversations_are_those_of_the_runtime() {
     assert_eq!(soon(memory.load(&key)).await.unwrap(), [Message::user("Anew")]);
 }
 
+/// On a store whose reads take time, so that all of them find no conversation.
 #[tokio::test]
 async fn appends_at_once_lose_nothing() {
-    let memory = RigMemory::new(MemoryStore::new());
+    let folder = tempfile::tempdir().unwrap();
+    let backend = SqliteConfig::new(folder.path().join("store.db")).open().await.unwrap();
+    let memory = RigMemory::new(backend.tenant(&TenantId::default()));
     let append = async |n: usize| {
         let said = vec![Message::user(format!("question {n}")), Message::assistant(format!("answer {n}"))];
         soon(memory.append(&"a".into(), said)).await.unwrap();

@@ -63,7 +63,7 @@ pub(crate) fn says(text: &str) -> Answer {
     answer(&[json!({"type": "text", "text": text})], "end_turn")
 }
 
-fn blocks() -> Vec<Value> {
+pub(crate) fn blocks() -> Vec<Value> {
     vec![
         json!({"type": "thinking", "thinking": "They ask.", "signature": "EqQBCgIYAg=="}),
         json!({"type": "redacted_thinking", "data": "EmwKAhgB"}),

@@ -9,12 +9,12 @@ use crate::recorded::{Recording, gemini_parts, streams};
 use crate::server::{Answer, Server};
 use crate::{items, talk};
 
-fn model(server: &Server, name: &str) -> RigProvider {
+pub(crate) fn model(server: &Server, name: &str) -> RigProvider {
     let config = GeminiConfig::new("SECRET-KEY").with_base_url(&server.url);
     RigProvider::new(config.client().completion(name)).unwrap()
 }
 
-fn answer(parts: &[Value]) -> Answer {
+pub(crate) fn answer(parts: &[Value]) -> Answer {
     let mut events: Vec<_> = parts
         .iter()
         .map(|part| json!({"candidates": [{"content": {"parts": [part], "role": "model"}, "index": 0}]}))
@@ -26,11 +26,11 @@ fn answer(parts: &[Value]) -> Answer {
     Answer::events(events.iter().map(String::as_str))
 }
 
-fn says(text: &str) -> Answer {
+pub(crate) fn says(text: &str) -> Answer {
     answer(&[json!({"text": text})])
 }
 
-fn parts() -> Vec<Value> {
+pub(crate) fn parts() -> Vec<Value> {
     vec![
         json!({"text": "They ask.", "thought": true}),
         json!({"text": "I look.", "thoughtSignature": "EpEg"}),

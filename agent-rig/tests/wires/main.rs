@@ -11,10 +11,11 @@ mod recorded;
 mod requests;
 mod responses;
 mod server;
+mod switch;
 
-use agent_core::MemoryStore;
 use agent_core::event::{Event, EventPayload};
 use agent_core::store::ReadEvents;
+use agent_core::{MemoryStore, Storage};
 use agent_rig::RigProvider;
 use agent_runtime::schemars::JsonSchema;
 use agent_runtime::{AgentBuilder, AgentRuntime, Config, RunReport, ToolContext, tool};
@@ -30,14 +31,17 @@ struct Any {}
 
 /// An agent with a model, and tools of these names that answer `done`.
 fn agent(model: RigProvider, tools: &[&str]) -> AgentRuntime {
+    agent_on(MemoryStore::new().into(), model, tools)
+}
+
+fn agent_on(storage: Storage, model: RigProvider, tools: &[&str]) -> AgentRuntime {
     let config = Config::new()
         .with_system_prompt("Be brief.")
         .with_store_thinking(true)
         .with_record_usage(true)
         .with_max_tokens(1024)
         .with_model_retries(0);
-    let mut builder =
-        AgentBuilder::new().with_llm(model).with_storage(MemoryStore::new()).with_config(config);
+    let mut builder = AgentBuilder::new().with_llm(model).with_storage(storage).with_config(config);
     for name in tools {
         let answers = async |_: Any, _: ToolContext| Ok::<_, String>("done");
         builder = builder.with_tool(tool(*name, "A tool.", answers));

@@ -9,12 +9,12 @@ use crate::recorded::{Recording, responses_items, streams};
 use crate::server::{Answer, Server};
 use crate::{items, talk};
 
-fn model(server: &Server) -> RigProvider {
+pub(crate) fn model(server: &Server) -> RigProvider {
     let config = OpenAIConfig::new("SECRET-KEY").with_base_url(&server.url);
     RigProvider::new(config.client().responses("gpt-5.5")).unwrap()
 }
 
-fn answer(output: &[Value]) -> Answer {
+pub(crate) fn answer(output: &[Value]) -> Answer {
     let mut events = vec![json!({"type": "response.created", "response": {"id": "resp_1", "output": []}})];
     for (index, item) in output.iter().enumerate() {
         events.push(json!({"type": "response.output_item.added", "output_index": index, "item": item}));
@@ -27,12 +27,12 @@ fn answer(output: &[Value]) -> Answer {
     Answer::events(events.iter().map(String::as_str))
 }
 
-fn says(text: &str) -> Answer {
+pub(crate) fn says(text: &str) -> Answer {
     answer(&[json!({"id": "msg_done", "type": "message", "status": "completed", "role": "assistant",
         "content": [{"type": "output_text", "annotations": [], "logprobs": [], "text": text}]})])
 }
 
-fn output() -> Vec<Value> {
+pub(crate) fn output() -> Vec<Value> {
     vec![
         json!({"id": "rs_1", "type": "reasoning", "encrypted_content": "gAAAAB", "summary": []}),
         json!({"id": "msg_1", "type": "message", "status": "completed", "role": "assistant", "phase": "commentary",
