@@ -147,6 +147,22 @@ async fn dropping_the_stream_closes_the_connection() {
 }
 
 #[tokio::test]
+async fn dropping_the_future_closes_the_connection() {
+    let mut server = Server::start([Answer::events([]).hanging()]).await;
+    let model = model(&server, "claude-opus-5-5");
+    let asking = tokio::spawn(async move { model.generate(request()).await.map(drop) });
+    soon(async {
+        while server.requests().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    asking.abort();
+    server.client_left().await;
+    assert!(soon(asking).await.unwrap_err().is_cancelled());
+}
+
+#[tokio::test]
 async fn parts_are_numbered_without_gaps_and_stream_in_pieces() {
     let blocks = [
         json!({"type": "thinking", "thinking": "Hm.", "signature": "EqQB"}),

@@ -1,11 +1,13 @@
 //! Gemini's `generateContent`.
 
+use std::collections::BTreeSet;
+
 use agent_core::event::{EventPayload, MediaSource, Part};
 use agent_rig::RigProvider;
 use agent_rig::rig_core::providers::gemini::GeminiConfig;
 use serde_json::{Value, json};
 
-use crate::recorded::{Recording, gemini_parts, streams};
+use crate::recorded::{Recording, answers, gemini_parts, streams};
 use crate::server::{Answer, Server};
 use crate::{items, talk};
 
@@ -108,22 +110,40 @@ async fn images_that_the_model_made_are_stored_and_go_back() {
     assert_eq!(media.source, MediaSource::Inline(b"\x89PNG".as_slice().into()));
 }
 
+/// Google's pages say that a part with a signature is not to be joined with one without.
+#[tokio::test]
+#[ignore = "rig 0.44 joins a signed text with the texts behind it"]
+async fn signed_texts_stay_parts_of_their_own() {
+    let parts = [json!({"text": "One.", "thoughtSignature": "EpEi"}), json!({"text": " Two."})];
+    let server = Server::start([answer(&parts), says("Yes.")]).await;
+    let talk = talk(model(&server, "gemini-3-pro-preview"), &server, &[], 2).await;
+    assert_eq!(items(&sent(&talk.bodies("contents")[1]).into()), items(&parts.to_vec().into()));
+}
+
+/// Recordings in which rig joins a signed text with the texts behind it.
+const JOINED: [&str; 1] = ["test_google_model_thinking_part_iter, exchange 0"];
+
 /// Answers whose calls have no ids are compared without the ids that rig adds.
 #[tokio::test]
 async fn recorded_answers_go_back_as_they_came() {
-    let (mut seen, mut wrong) = (0, Vec::new());
-    for recording in streams("google") {
+    let (mut seen, mut left_out, mut wrong) = (0, 0, Vec::new());
+    let whole = |body: &Value| body["candidates"].is_array().then(|| vec![body.to_string()]);
+    for recording in streams("google").into_iter().chain(answers("google", whole)) {
         let Recording { name, events } = &recording;
         let values = recording.values();
         let reasons: Vec<_> =
             values.iter().filter_map(|event| event["candidates"][0]["finishReason"].as_str()).collect();
         // Others stream the arguments of a call in a form of Vertex only.
-        if reasons.last() != Some(&"STOP") || events.iter().any(|event| event.contains("partialArgs")) {
+        if JOINED.contains(&&**name)
+            || reasons.last() != Some(&"STOP")
+            || events.iter().any(|event| event.contains("partialArgs"))
+        {
+            left_out += 1;
             continue;
         }
         let given = gemini_parts(&values);
         let calls = given.iter().filter_map(|part| part["functionCall"]["name"].as_str());
-        let tools: Vec<_> = calls.chain(["other"]).collect();
+        let tools: Vec<_> = calls.chain(["other"]).collect::<BTreeSet<_>>().into_iter().collect();
         let script = [Answer::events(events.iter().map(String::as_str)), says("Done."), says("Done.")];
         let server = Server::start(script).await;
         let talk = talk(model(&server, "gemini-3-pro-preview"), &server, &tools, 2).await;
@@ -138,6 +158,6 @@ async fn recorded_answers_go_back_as_they_came() {
             wrong.push(format!("{name}:\n  gave {}\n  sent {}", Value::from(given), Value::from(sent)));
         }
     }
-    println!("{seen} items");
+    println!("{seen} items; {left_out} answers left out");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

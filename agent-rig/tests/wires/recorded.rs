@@ -7,6 +7,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use saphyr_parser::{Event, Parser, ScalarStyle};
 use serde_json::{Value, json};
 
 /// One recorded answer: the events of its stream.
@@ -22,34 +23,108 @@ impl Recording {
     }
 }
 
-/// Returns the recorded streams in a folder. If there is none, says so on standard error, also if output is captured.
-pub(crate) fn streams(folder: &str) -> Vec<Recording> {
+/// Returns a folder of the recordings. If there is none, says so on standard error, also if output is captured.
+fn folder(name: &str) -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/fixtures");
-    let folder =
-        std::env::var_os("AGENT_FIXTURES").map_or_else(beside, PathBuf::from).join("vercel-ai").join(folder);
-    let Ok(entries) = fs::read_dir(&folder) else {
-        let _ = writeln!(
-            std::io::stderr(),
-            "\n*** LEFT OUT: recorded answers in {}; set AGENT_FIXTURES to their folder ***\n",
-            folder.display()
-        );
-        return Vec::new();
-    };
-    let mut found: Vec<_> = entries
+    let folder = std::env::var_os("AGENT_FIXTURES").map_or_else(beside, PathBuf::from).join(name);
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    let _ = writeln!(
+        std::io::stderr(),
+        "\n*** LEFT OUT: recorded answers in {}; set AGENT_FIXTURES to the folder above ***\n",
+        folder.display()
+    );
+    None
+}
+
+/// Returns the names and the texts of the files in a folder whose names end so.
+fn files(of: &str, end: &str) -> Vec<(String, String)> {
+    let Some(folder) = folder(of) else { return Vec::new() };
+    let mut found: Vec<_> = fs::read_dir(folder)
+        .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter_map(|path| {
-            let name = path.file_name()?.to_str()?.strip_suffix(".chunks.txt")?.to_owned();
-            let text = fs::read_to_string(&path).unwrap();
-            let events = text.lines().map(|line| line.strip_prefix("data:").unwrap_or(line).trim());
-            // One file is not JSON throughout.
-            let is_json =
-                |line: &&str| serde_json::from_str::<Value>(line).is_ok_and(|event| event.is_object());
-            let events = events.filter(is_json).map(str::to_owned).collect();
-            Some(Recording { name, events })
+            let name = path.file_name()?.to_str()?.strip_suffix(end)?.to_owned();
+            Some((name, fs::read_to_string(&path).unwrap()))
         })
         .collect();
-    found.sort_by(|one, other| one.name.cmp(&other.name));
+    found.sort();
     found
+}
+
+/// Returns the events in the lines of a stream.
+fn events(text: &str) -> Vec<String> {
+    let lines = text.lines().map(|line| line.strip_prefix("data:").unwrap_or(line).trim());
+    // One file is not JSON throughout.
+    let is_json = |line: &&str| serde_json::from_str::<Value>(line).is_ok_and(|event| event.is_object());
+    lines.filter(is_json).map(str::to_owned).collect()
+}
+
+/// Returns the recorded streams in a folder.
+pub(crate) fn streams(folder: &str) -> Vec<Recording> {
+    let of = |(name, text): (String, String)| Recording { name, events: events(&text) };
+    files(&format!("vercel-ai/{folder}"), ".chunks.txt").into_iter().map(of).collect()
+}
+
+/// Returns the answers in the recorded conversations of a folder, each for itself. `stream` makes the events of an answer
+/// that came whole; `None` for another thing than an answer.
+pub(crate) fn answers(folder: &str, stream: impl Fn(&Value) -> Option<Vec<String>>) -> Vec<Recording> {
+    let mut found = Vec::new();
+    for (name, text) in files(&format!("pydantic-ai/{folder}"), ".yaml") {
+        let Some(whole) = yaml(&text) else { continue };
+        for (at, exchange) in whole["interactions"].as_array().into_iter().flatten().enumerate() {
+            let response = &exchange["response"];
+            let events = match response["body"]["string"].as_str().map(events) {
+                Some(events) if !events.is_empty() => Some(events),
+                _ => stream(&response["parsed_body"]),
+            };
+            let Some(events) = events.filter(|_| response["status"]["code"] == 200) else { continue };
+            found.push(Recording { name: format!("{name}, exchange {at}"), events });
+        }
+    }
+    found
+}
+
+/// Returns a YAML text as JSON; `None` if it refers to a part of itself.
+fn yaml(text: &str) -> Option<Value> {
+    let mut open: Vec<(Option<String>, Value)> = vec![(None, json!([]))];
+    for event in Parser::new_from_str(text) {
+        let value = match event.ok()?.0 {
+            Event::Scalar(scalar, style, ..) => plain(&scalar, style),
+            Event::SequenceStart(..) => {
+                open.push((None, json!([])));
+                continue;
+            }
+            Event::MappingStart(..) => {
+                open.push((None, json!({})));
+                continue;
+            }
+            Event::SequenceEnd | Event::MappingEnd => open.pop()?.1,
+            Event::Alias(_) => return None,
+            _ => continue,
+        };
+        match open.last_mut()? {
+            (_, Value::Array(list)) => list.push(value),
+            (key @ None, _) => *key = Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned)),
+            (key, object) => object[key.take()?] = value,
+        }
+    }
+    open.pop()?.1.as_array_mut()?.pop()
+}
+
+fn plain(scalar: &str, style: ScalarStyle) -> Value {
+    match scalar {
+        _ if style != ScalarStyle::Plain => scalar.into(),
+        "" | "~" | "null" => Value::Null,
+        "true" => true.into(),
+        "false" => false.into(),
+        text => {
+            let is_number = text.starts_with(|c: char| c == '-' || c.is_ascii_digit());
+            let number = serde_json::from_str(text).ok().filter(|_| is_number);
+            number.unwrap_or_else(|| text.into())
+        }
+    }
 }
 
 fn append(to: &mut Value, name: &str, piece: &Value) {
