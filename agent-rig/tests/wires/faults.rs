@@ -136,6 +136,74 @@ async fn broken_answers_keep_their_parts_and_end_in_a_fault() {
     }
 }
 
+/// Events of an answer, and the fault that ends it, also before its first event.
+async fn ended(answer: Answer) -> (Vec<ModelEvent>, Option<ProviderFault>) {
+    let server = Server::start([answer]).await;
+    let mut events = Vec::new();
+    let mut stream = match soon(model(&server, "claude-opus-5-5").generate(request())).await {
+        Ok(stream) => stream,
+        Err(error) => return (events, ProviderFault::of(&error).cloned()),
+    };
+    while let Some(event) = soon(stream.next()).await {
+        match event {
+            Ok(event) => events.push(event),
+            Err(error) => return (events, ProviderFault::of(&error).cloned()),
+        }
+    }
+    (events, None)
+}
+
+fn is_done(event: &ModelEvent) -> bool {
+    matches!(event, ModelEvent::Done { .. })
+}
+
+fn is_signed(event: &ModelEvent) -> bool {
+    matches!(event, ModelEvent::PartDone { part, .. } if part.native.is_some())
+}
+
+#[tokio::test]
+async fn answers_cut_at_any_byte_end_in_a_fault_or_whole() {
+    let whole = answer(&crate::anthropic::blocks(), "tool_use");
+    let (all, fault) = ended(whole.clone()).await;
+    assert!(fault.is_none() && all.iter().filter(|event| is_signed(event)).count() == 5);
+    let mut wholes = 0;
+    for bytes in 0..=whole.len() {
+        let (events, fault) = ended(whole.clone().cut(bytes)).await;
+        match fault {
+            None => {
+                assert!(events == all, "{bytes}: {events:?}");
+                wholes += 1;
+            }
+            Some(fault) => {
+                assert!(matches!(fault.kind, FaultKind::Network | FaultKind::Other), "{bytes}: {fault:?}");
+                assert!(
+                    !events.iter().any(|event| is_done(event) || is_signed(event)),
+                    "{bytes}: {events:?}"
+                );
+            }
+        }
+    }
+    // Nothing is needed behind the reason of the end.
+    assert!(wholes > 0 && wholes < 200, "{wholes}");
+}
+
+#[tokio::test]
+async fn malformed_answers_are_faults_without_payload() {
+    for event in [
+        r#"{"type":"content_block_start","SECRET-PROMPT"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":["SECRET-PROMPT"]}}"#,
+        r#"{"type":"content_block_start","index":"SECRET-PROMPT","content_block":{"type":"text","text":""}}"#,
+    ] {
+        let (_, fault) = ended(cut(None).with_event(event)).await;
+        let fault = fault.unwrap();
+        assert!(!fault.kind.is_retryable() || fault.kind == FaultKind::Network, "{fault:?}");
+        assert!(!fault.text.contains("SECRET"), "{fault}");
+    }
+    // Not an answer at all.
+    let (_, fault) = ended(Answer::status(200, "<html>SECRET-PROMPT</html>")).await;
+    assert!(!fault.unwrap().text.contains("SECRET"));
+}
+
 #[tokio::test]
 async fn dropping_the_stream_closes_the_connection() {
     let mut server = Server::start([cut(None).hanging()]).await;

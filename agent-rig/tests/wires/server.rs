@@ -23,6 +23,8 @@ pub(crate) struct Answer {
     status: u16,
     headers: Vec<(&'static str, String)>,
     body: String,
+    /// Bytes that the head of the answer names and that do not come: the connection breaks.
+    missing: usize,
     /// True if the connection stays open behind the body until the client closes it.
     hangs: bool,
 }
@@ -35,6 +37,7 @@ impl Answer {
             status: 200,
             headers: vec![("content-type", "text/event-stream".to_owned())],
             body,
+            missing: 0,
             hangs: false,
         }
     }
@@ -43,17 +46,35 @@ impl Answer {
     pub(crate) fn lines<'a>(lines: impl IntoIterator<Item = &'a str>) -> Self {
         let body = lines.into_iter().map(|line| format!("{line}\n")).collect();
         let headers = vec![("content-type", "application/x-ndjson".to_owned())];
-        Self { status: 200, headers, body, hangs: false }
+        Self { status: 200, headers, body, missing: 0, hangs: false }
     }
 
     /// A refusal.
     pub(crate) fn status(status: u16, body: &str) -> Self {
         let headers = vec![("content-type", "application/json".to_owned())];
-        Self { status, headers, body: body.to_owned(), hangs: false }
+        Self { status, headers, body: body.to_owned(), missing: 0, hangs: false }
     }
 
     pub(crate) fn with_header(mut self, name: &'static str, value: &str) -> Self {
         self.headers.push((name, value.to_owned()));
+        self
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.body.len()
+    }
+
+    /// The same, whose connection breaks behind these bytes, or before the character in which they end.
+    pub(crate) fn cut(mut self, bytes: usize) -> Self {
+        let end = (0..=bytes).rev().find(|end| self.body.is_char_boundary(*end)).unwrap_or_default();
+        self.missing = self.body.len() - end;
+        self.body.truncate(end);
+        self
+    }
+
+    /// The same with another event at the end.
+    pub(crate) fn with_event(mut self, event: &str) -> Self {
+        self.body.push_str(&format!("data: {event}\n\n"));
         self
     }
 
@@ -141,7 +162,7 @@ impl Server {
             sent.push_str(&format!("{name}: {value}\r\n"));
         }
         if !answer.hangs {
-            sent.push_str(&format!("content-length: {}\r\n", answer.body.len()));
+            sent.push_str(&format!("content-length: {}\r\n", answer.body.len() + answer.missing));
         }
         sent.push_str("\r\n");
         sent.push_str(&answer.body);
