@@ -5,6 +5,7 @@
 
 mod anthropic;
 mod chat;
+mod checked;
 mod faults;
 mod gemini;
 mod recorded;
@@ -35,8 +36,12 @@ fn agent(model: RigProvider, tools: &[&str]) -> AgentRuntime {
 }
 
 fn agent_on(storage: Storage, model: RigProvider, tools: &[&str]) -> AgentRuntime {
+    agent_with(storage, model, tools, "Be brief.")
+}
+
+fn agent_with(storage: Storage, model: RigProvider, tools: &[&str], system: &str) -> AgentRuntime {
     let config = Config::new()
-        .with_system_prompt("Be brief.")
+        .with_system_prompt(system)
         .with_store_thinking(true)
         .with_record_usage(true)
         .with_max_tokens(1024)

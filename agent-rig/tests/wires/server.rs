@@ -99,23 +99,33 @@ impl Request {
     }
 }
 
-#[derive(Clone, Debug)]
+/// What decides about the answer to a request.
+type Script = Arc<Mutex<dyn FnMut(&Request) -> Answer + Send>>;
+
+#[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) url: String,
-    answers: Arc<Mutex<VecDeque<Answer>>>,
+    script: Script,
     requests: Arc<Mutex<Vec<Request>>>,
     /// Number of clients that closed a connection that hung.
     gone: watch::Receiver<usize>,
 }
 
 impl Server {
+    /// Gives these answers, one for each request.
     pub(crate) async fn start(answers: impl IntoIterator<Item = Answer>) -> Self {
+        let mut answers: VecDeque<_> = answers.into_iter().collect();
+        let none = || Answer::status(418, "the script has no more answers");
+        Self::answering(move |_| answers.pop_front().unwrap_or_else(none)).await
+    }
+
+    /// Gives the answers of a function.
+    pub(crate) async fn answering(script: impl FnMut(&Request) -> Answer + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (left, gone) = watch::channel(0);
         let left = Arc::new(left);
-        let answers = Arc::new(Mutex::new(answers.into_iter().collect()));
-        let server = Self { url, answers, requests: Arc::default(), gone };
+        let server = Self { url, script: Arc::new(Mutex::new(script)), requests: Arc::default(), gone };
         let serving = server.clone();
         tokio::spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
@@ -154,9 +164,9 @@ impl Server {
         let mut body = vec![0; length];
         connection.read_exact(&mut body).await.unwrap();
         let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
-        self.requests.lock().unwrap().push(Request { path, head, text: String::from_utf8(body).unwrap() });
-        let answer = self.answers.lock().unwrap().pop_front();
-        let answer = answer.unwrap_or_else(|| Answer::status(418, "the script has no more answers"));
+        let request = Request { path, head, text: String::from_utf8(body).unwrap() };
+        self.requests.lock().unwrap().push(request.clone());
+        let answer = (self.script.lock().unwrap())(&request);
         let mut sent = format!("HTTP/1.1 {} Scripted\r\nconnection: close\r\n", answer.status);
         for (name, value) in &answer.headers {
             sent.push_str(&format!("{name}: {value}\r\n"));
