@@ -43,7 +43,7 @@ const RENDERING: &str = "agent-rig/1+rig/0.44.0";
 ///   system inserts are texts of the user between `<system>` and `</system>`, which a user can write, too.
 /// - Items of the model's own earlier answers as rig has them, in their order; see the [crate](crate#what-rig-keeps-of-a-providers-items).
 ///   Reasoning without such an item is left out.
-/// - Effort as the nearest level that the model has. An option that the model does not take is left out, and rig logs it.
+/// - Effort as the nearest level that the model has, or as a number of tokens, at most half of `max_tokens`. An option that the model does not take is left out, and rig logs it.
 ///
 /// # Cancel safety
 ///
@@ -55,6 +55,7 @@ const RENDERING: &str = "agent-rig/1+rig/0.44.0";
 /// - rig shows no signs of life: a model that is silent for longer than
 ///   [`model_silence`](field@agent_runtime::Limits::model_silence) fails the run, also if its server sends pings.
 /// - rig reads a paused answer of Anthropic (`pause_turn`) as the end of the turn.
+#[derive(Clone)]
 pub struct RigProvider {
     model: DynModel<Completion>,
     name: String,

@@ -95,10 +95,11 @@ pub(crate) fn convert(target: &Target<'_>, request: &ModelRequest) -> Result<Com
         // The log is the truth: the provider keeps nothing, and gives its reasoning encrypted.
         converted = converted.additional_params(json!({ "store": false }));
     }
-    if let Some(effort) = request.effort {
+    let reasoning = request.effort.and_then(|effort| reasoning(effort, target.spec, request.max_tokens));
+    if let Some(reasoning) = reasoning {
         // What the model does not take is left out, with a warning of rig.
         let options = GenerationOptions::new().on_unsupported(OnUnsupported::Ignore);
-        converted = converted.options(options.reasoning(reasoning(effort, target.spec)));
+        converted = converted.options(options.reasoning(reasoning));
     }
     Ok(converted)
 }
@@ -132,16 +133,17 @@ fn tool_choice(choice: &ToolChoice) -> Result<Option<message::ToolChoice>> {
     })
 }
 
-/// Returns the level of reasoning of the model that is nearest to the effort; the lower one of two.
-fn reasoning(effort: Effort, spec: Option<&ModelSpec>) -> Reasoning {
+/// Returns the reasoning of the model that is nearest to the effort; the lower one of two levels. A model that takes a number
+/// of tokens in place of a level is given at most half of `max_tokens`, and none if that is less than its minimum.
+fn reasoning(effort: Effort, spec: Option<&ModelSpec>, max_tokens: Option<u32>) -> Option<Reasoning> {
     use completion::Effort as Level;
-    let wanted = match effort {
-        Effort::Off => return Reasoning::Off,
-        Effort::Minimal => Level::Minimal,
-        Effort::Low => Level::Low,
-        Effort::High => Level::High,
-        Effort::Max => Level::Max,
-        _ => Level::Medium,
+    let (wanted, tokens) = match effort {
+        Effort::Off => return Some(Reasoning::Off),
+        Effort::Minimal => (Level::Minimal, 0),
+        Effort::Low => (Level::Low, 4 << 10),
+        Effort::High => (Level::High, 16 << 10),
+        Effort::Max => (Level::Max, 32 << 10),
+        _ => (Level::Medium, 8 << 10),
     };
     let place = |level: &Level| match level {
         Level::Minimal => 0_i32,
@@ -153,7 +155,15 @@ fn reasoning(effort: Effort, spec: Option<&ModelSpec>) -> Reasoning {
     };
     let levels = spec.map_or(&[][..], |spec| &spec.reasoning.levels);
     let nearest = levels.iter().min_by_key(|level| ((place(level) - place(&wanted)).abs(), place(level)));
-    Reasoning::Effort(nearest.copied().unwrap_or(wanted))
+    let budget = spec.and_then(|spec| spec.reasoning.budget.as_ref());
+    match (nearest, budget) {
+        (None, Some(budget)) => {
+            let most = max_tokens.map_or(u32::MAX, |most| most / 2).min(*budget.end());
+            let tokens = tokens.max(*budget.start()).min(most);
+            (tokens >= *budget.start()).then_some(Reasoning::Budget { tokens })
+        }
+        (nearest, _) => Some(Reasoning::Effort(nearest.copied().unwrap_or(wanted))),
+    }
 }
 
 /// Returns the source of a medium; `None` for a blob, whose bytes are not there.

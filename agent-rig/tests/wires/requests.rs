@@ -109,6 +109,16 @@ async fn options_are_those_of_the_model() {
     assert_eq!(body["output_config"]["format"]["type"], "json_schema");
     // The model's lowest level.
     assert_eq!(body["output_config"]["effort"], "low", "{body}");
+    // A model with a number of tokens.
+    asked.effort = Some(Effort::Medium);
+    for (max_tokens, thinking) in [
+        (100_000, json!({"type": "enabled", "budget_tokens": 8192})),
+        (10_000, json!({"type": "enabled", "budget_tokens": 5000})),
+        (1000, Value::Null),
+    ] {
+        asked.max_tokens = Some(max_tokens);
+        assert_eq!(sent("claude-sonnet-4-5", asked.clone()).await["thinking"], thinking, "{max_tokens}");
+    }
     // Without a level, and in a catalog that does not list the model.
     for effort in [Effort::Off, Effort::Max] {
         asked.effort = Some(effort);
