@@ -7,11 +7,12 @@ use std::fs;
 use std::path::Path;
 
 /// Where the files of each crate lie.
-const SOURCES: [&str; 14] = [
+const SOURCES: [&str; 15] = [
     "agent-core/src",
     "agent-transcript/src",
     "agent-admin/src",
     "agent-runtime/src",
+    "agent-rig/src",
     "agent-cli/src",
     "agent-storage-conformance/src",
     "agent-storage-fs/src",
