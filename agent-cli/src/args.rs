@@ -8,6 +8,8 @@ use agent_core::{DeviceId, SessionId, TenantId};
 use agent_storage_fs::FsConfig;
 
 use crate::failure::Failure;
+use crate::model::ModelName;
+use crate::offline::OfflineModel;
 use crate::stores::{Address, address};
 
 /// Heading of the global options in the help.
@@ -44,6 +46,12 @@ pub(crate) struct Args {
     /// Id of the session to open (default: the most recently used one)
     #[arg(long, value_name = "ID")]
     pub(crate) session: Option<SessionId>,
+
+    /// Model: anthropic:NAME, openai:NAME, google:NAME, ollama:NAME, http://HOST/v1#NAME (an API like OpenAI's), or offline
+    /// (repeats what is said). The key is read from ANTHROPIC_API_KEY, OPENAI_API_KEY, GEMINI_API_KEY, or for an address
+    /// from AGENT_MODEL_API_KEY
+    #[arg(long, value_name = "MODEL", default_value = OfflineModel::NAME)]
+    pub(crate) model: ModelName,
 
     /// Delay before each word of an answer
     #[arg(long, value_name = "MS", value_parser = millis, default_value = "0", hide = true)]

@@ -10,7 +10,10 @@ mod content;
 mod failure;
 mod files;
 mod help;
+#[cfg(feature = "models")]
+mod hosted;
 mod input;
+mod model;
 mod offline;
 mod open;
 mod screen;

@@ -11,6 +11,8 @@ use crate::args::{Args, short};
 use crate::chat::{Chat, ChatContext};
 use crate::failure::Failure;
 use crate::input::Reader;
+#[cfg(not(feature = "models"))]
+use crate::model::ModelName;
 use crate::offline::{OfflineModel, Tools};
 use crate::screen::Screen;
 
@@ -30,9 +32,8 @@ pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Failure> {
     if let Some(ttl) = args.lease_ttl_ms {
         config = config.with_lease_ttl(ttl);
     }
-    let agent = AgentBuilder::new()
+    let agent = with_model(AgentBuilder::new(), args)?
         .with_config(config)
-        .with_llm(OfflineModel::new(args.echo_delay_ms))
         .with_plugin(Tools(effects.clone()))
         .with_storage(storage)
         .with_effects(effects)
@@ -45,6 +46,27 @@ pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Failure> {
     };
     let place = ChatContext { agent, workspace, device, data };
     Chat::new(place, handle, reader, Screen::new(terminal, printer)).map_err(Failure::other)
+}
+
+/// Adds the model that `--model` names.
+#[cfg(feature = "models")]
+fn with_model(builder: AgentBuilder, args: &Args) -> Result<AgentBuilder, Failure> {
+    Ok(match crate::hosted::HostedModel::new(&args.model)? {
+        Some(model) => builder.with_llm(model),
+        None => builder.with_llm(OfflineModel::new(args.echo_delay_ms)),
+    })
+}
+
+#[cfg(not(feature = "models"))]
+fn with_model(builder: AgentBuilder, args: &Args) -> Result<AgentBuilder, Failure> {
+    if args.model == ModelName::Offline {
+        return Ok(builder.with_llm(OfflineModel::new(args.echo_delay_ms)));
+    }
+    let text = format!(
+        "--model {}: this program was built without hosted models; build it with `cargo build --bin chat --features models`",
+        args.model
+    );
+    Err(Failure::new(2, "unsupported", text))
 }
 
 /// Returns the session that `--session` names, or else the most recently used one of the device's workspace; and its

@@ -43,6 +43,8 @@ const RENDERING: &str = "agent-rig/1+rig/0.44.0";
 ///   system inserts are texts of the user between `<system>` and `</system>`, which a user can write, too.
 /// - Items of the model's own earlier answers as rig has them, in their order; see the [crate](crate#what-rig-keeps-of-a-providers-items).
 ///   Reasoning without such an item is left out.
+/// - A limit on the answer of 8,192 tokens, if the request has none, the API is Anthropic's and the model is not in rig's catalog:
+///   the API wants one.
 /// - Effort as the nearest level that the model has, or as a number of tokens, at most half of `max_tokens`. An option that the model does not take is left out, and rig logs it.
 ///
 /// # Cancel safety

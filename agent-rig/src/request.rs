@@ -24,6 +24,12 @@ use serde_json::{Value, json};
 /// Name of the API that keeps conversations unless a request says otherwise.
 pub(crate) const RESPONSES: &str = "openai.responses";
 
+/// Name of the API whose requests must say how long an answer may be.
+const MESSAGES: &str = "anthropic.messages";
+
+/// Length of an answer of that API, in tokens, if neither the request names one nor rig's catalog has the model.
+const MAX_TOKENS: u64 = 8192;
+
 /// Target of the requests of one provider.
 #[derive(Debug)]
 pub(crate) struct Target<'a> {
@@ -83,7 +89,9 @@ pub(crate) fn convert(target: &Target<'_>, request: &ModelRequest) -> Result<Com
             _ => Message::user(message.text()),
         });
     }
-    converted = converted.tools(tools(request)?).max_tokens(request.max_tokens.map(u64::from));
+    let is_unlimited = target.spec.is_some() || target.origin.api.as_str() != MESSAGES;
+    let most = request.max_tokens.map(u64::from).or((!is_unlimited).then_some(MAX_TOKENS));
+    converted = converted.tools(tools(request)?).max_tokens(most);
     if let Some(choice) = tool_choice(&request.tool_choice)?.filter(|_| !request.tools.is_empty()) {
         converted = converted.tool_choice(choice);
     }

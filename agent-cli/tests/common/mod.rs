@@ -23,10 +23,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// Path of the program: of this package, or of the package of the S3 tests.
-const PROGRAM: &str = match (option_env!("CARGO_BIN_EXE_chat"), option_env!("CARGO_BIN_EXE_chat-with-s3")) {
-    (Some(program), _) | (None, Some(program)) => program,
-    (None, None) => panic!("these tests belong to a package with the program"),
-};
+pub(crate) const PROGRAM: &str =
+    match (option_env!("CARGO_BIN_EXE_chat"), option_env!("CARGO_BIN_EXE_chat-with-s3")) {
+        (Some(program), _) | (None, Some(program)) => program,
+        (None, None) => panic!("these tests belong to a package with the program"),
+    };
 
 /// Deadline after which a test fails as stuck. No test measures it.
 const STUCK: Duration = Duration::from_secs(60);
