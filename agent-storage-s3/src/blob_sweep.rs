@@ -10,9 +10,8 @@ use futures::TryStreamExt;
 use crate::blob_names::{Copy, named};
 use crate::blobs::PAGE;
 use crate::error::is_damage;
-use crate::family::void;
 use crate::keys::last;
-use crate::lister::newest;
+use crate::lister::{give_up, newest};
 use crate::object::AT_ONCE;
 use crate::pass::ORPHAN_MICROS;
 use crate::slot::Kind;
@@ -104,11 +103,9 @@ async fn remove_early(slots: &Slots, id: SessionId, copies: Vec<Copy>, dry_run: 
     if dry_run {
         return remove(slots, copies, dry_run).await;
     }
-    void(slots, id, slots.bucket.deadline()).await?;
-    // The session may have been created at that moment.
-    match newest(slots, id).await? {
-        Some(head) if head.head.kind == Kind::Void => remove(slots, copies, dry_run).await,
-        _ => Ok(SweptBlobs::default()),
+    match give_up(slots, id).await? {
+        true => remove(slots, copies, dry_run).await,
+        false => Ok(SweptBlobs::default()),
     }
 }
 

@@ -78,8 +78,8 @@ impl Listable for Sessions<'_> {
         slot == Slot::FIRST.0
     }
 
-    async fn give_up(&self, id: SessionId) -> Result<()> {
-        void(self.slots, id, self.slots.bucket.deadline()).await.map(drop)
+    async fn give_up(&self, id: SessionId) -> Result<bool> {
+        give_up(self.slots, id).await
     }
 
     fn delete_later(&self, keys: Vec<String>) {
@@ -119,6 +119,12 @@ fn resolve_all<'a>(
 ) -> impl futures::Stream<Item = (SessionId, Result<Option<Arc<Entry>>>)> + Unpin + Send + 'a {
     let resolve = move |id| async move { (id, newest(slots, id).await) };
     Box::pin(futures::stream::iter(ids).map(resolve).buffer_unordered(PAGE_AT_ONCE))
+}
+
+/// Takes the first slot of a session that was not created, so that it cannot be. Returns `false` if it was created meanwhile.
+pub(crate) async fn give_up(slots: &Slots, id: SessionId) -> Result<bool> {
+    void(slots, id, slots.bucket.deadline()).await?;
+    Ok(newest(slots, id).await?.is_some_and(|newest| newest.head.kind == Kind::Void))
 }
 
 /// Returns the newest commit of a session, or the object that takes the slot so that there is none. Reads no more of an object than its

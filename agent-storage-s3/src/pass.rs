@@ -62,9 +62,9 @@ pub(crate) trait Listable: Sync {
         false
     }
 
-    /// Takes care that an object cannot be created any more.
-    fn give_up(&self, _: Self::Id) -> impl Future<Output = Result<()>> + Send {
-        async { Ok(()) }
+    /// Takes care that an object cannot be created any more. Returns `false` if it was created meanwhile.
+    fn give_up(&self, _: Self::Id) -> impl Future<Output = Result<bool>> + Send {
+        async { Ok(false) }
     }
 
     /// Deletes keys later that are not in force any more.
@@ -356,9 +356,10 @@ impl<'a, L: Listable> Pass<'a, L> {
     async fn clean(&mut self) -> Result<()> {
         let mut keys = std::mem::take(&mut self.superseded);
         for (id, key) in std::mem::take(&mut self.orphans) {
-            // If the creation comes after all, it fails.
-            self.listed.give_up(id).await?;
-            keys.push(key);
+            // If the creation comes after this, it fails. If it came before, its keys are in force.
+            if self.listed.give_up(id).await? {
+                keys.push(key);
+            }
         }
         keys.truncate(DELETED_MAX);
         self.listed.delete_later(keys);

@@ -10,10 +10,9 @@ use futures::StreamExt;
 
 use crate::background::DELAY;
 use crate::error::is_damage;
-use crate::family::void;
 use crate::index::{IndexKey, parse_name};
 use crate::keys::{Slot, last};
-use crate::lister::newest;
+use crate::lister::{give_up, newest};
 use crate::object::{AT_ONCE, Age, Condition};
 use crate::pass::ORPHAN_MICROS;
 use crate::slot::{Entry, Kind};
@@ -45,7 +44,9 @@ pub(crate) async fn rebuild(slots: &Slots) -> Result<Rebuilt> {
     }
     // What is left belongs to no session.
     for (id, names) in keys.into_iter().filter(|(_, names)| is_orphan(names)) {
-        void(slots, id, slots.bucket.deadline()).await?;
+        if !give_up(slots, id).await? {
+            continue;
+        }
         remove(slots, names.into_iter().map(|(name, _)| name).collect(), true).await?;
     }
     damaged.sort();

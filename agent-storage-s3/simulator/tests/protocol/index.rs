@@ -260,6 +260,44 @@ async fn an_orphan_of_a_creation_is_collected() {
     assert_eq!(*store.commit(creation).await.unwrap_err().kind(), agent_core::ErrorKind::Deleted);
 }
 
+/// A creation that was cut off long ago, and is sent again while a list or a rebuild gives it up, is refused, or is in all
+/// lists for good.
+#[tokio::test(start_paused = true)]
+async fn an_orphan_that_is_created_meanwhile_keeps_its_keys() {
+    let (mut made, mut refused) = (0, 0);
+    for delay in (0..240).step_by(4) {
+        for rebuilds in [true, false] {
+            let world = World::new(None);
+            let (store, writer) = (world.open().await, world.open().await);
+            let creation = world.creation();
+            let other = World::new(None);
+            other.open().await.commit(creation.clone()).await.unwrap();
+            for key in other.keys() {
+                world.simulator.put_object(&key, Bytes::new());
+            }
+            tokio::time::sleep(Duration::from_secs(8 * 24 * 3600)).await;
+            world.simulator.set_plan(FaultPlan::healthy());
+            let collects = async {
+                match rebuilds {
+                    true => drop(store.rebuild().await.unwrap()),
+                    false => drop(store.list(SessionQuery::new()).await.unwrap()),
+                }
+            };
+            let creates = async {
+                tokio::time::sleep(Duration::from_millis(delay)).await;
+                writer.commit(creation.clone()).await.is_ok()
+            };
+            let ((), is_made) = tokio::join!(collects, creates);
+            (made, refused) = (made + u64::from(is_made), refused + u64::from(!is_made));
+            tokio::time::sleep(Duration::from_secs(300)).await;
+            let expected = if is_made { vec![creation.session] } else { Vec::new() };
+            assert_eq!(listed(&store, SessionQuery::new()).await, expected, "{delay} {rebuilds}");
+            assert_eq!(store.check().await.unwrap(), [], "{delay} {rebuilds}");
+        }
+    }
+    assert!(made > 10 && refused > 10, "{made} {refused}");
+}
+
 /// A tenant that is deleted leaves no key in the work of all tenants, also of those that were not in force any more.
 #[tokio::test(start_paused = true)]
 async fn deleted_tenant_leaves_no_keys() {
