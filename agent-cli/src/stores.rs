@@ -24,6 +24,8 @@ enum Kind {
     Files(PathBuf),
     /// A database file.
     Sqlite(SqliteConfig),
+    /// A bucket with a prefix, where counting all sessions reads each of them.
+    Bucket(String),
     Other,
 }
 
@@ -68,6 +70,8 @@ fn checked(text: &str, registry: &Registry) -> Result<Address, String> {
         Kind::Files(config.root().to_owned())
     } else if let Ok(config) = SqliteConfig::from_url(url) {
         Kind::Sqlite(config)
+    } else if ["s3:", "gs:", "az:"].iter().any(|scheme| url.starts_with(scheme)) {
+        Kind::Bucket(url.split('?').next().unwrap_or(url).trim_end_matches('/').to_owned())
     } else {
         Kind::Other
     };
@@ -75,6 +79,11 @@ fn checked(text: &str, registry: &Registry) -> Result<Address, String> {
 }
 
 impl Address {
+    /// Returns whether the store is in a bucket.
+    pub(crate) const fn is_bucket(&self) -> bool {
+        matches!(self.kind, Kind::Bucket(_))
+    }
+
     /// Returns the address of a folder.
     pub(crate) fn files(config: FsConfig) -> Self {
         let kind = Kind::Files(config.root().to_owned());
@@ -112,11 +121,12 @@ impl Address {
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         match (&self.kind, &other.kind) {
             (Kind::Sqlite(one), Kind::Sqlite(other)) => real(one.path()) == real(other.path()),
+            (Kind::Bucket(one), Kind::Bucket(other)) => one == other,
             (one, other) => {
                 let place = |kind: &Kind| match kind {
                     Kind::Files(folder) => Some(real(folder)),
                     Kind::Sqlite(config) => Some(real(config.path())),
-                    Kind::Other => None,
+                    Kind::Bucket(_) | Kind::Other => None,
                 };
                 let (Some(a), Some(b)) = (place(one), place(other)) else { return false };
                 let holds =

@@ -85,6 +85,10 @@ fn s3(config: &S3Config) -> Result<Connected> {
         ));
     }
     let endpoint = value(Key::S3Endpoint).or_else(|| value(Key::Endpoint));
+    if let Some(endpoint) = &endpoint {
+        let allows_http = value(Key::Client(ClientConfigKey::AllowHttp));
+        check_endpoint(config, endpoint, allows_http.as_deref() == Some("true"), "AWS_ALLOW_HTTP")?;
+    }
     let endpoint = endpoint.unwrap_or_else(|| {
         format!("AWS {}", value(Key::Region).or_else(|| value(Key::DefaultRegion)).unwrap_or_default())
     });
@@ -95,6 +99,22 @@ fn s3(config: &S3Config) -> Result<Connected> {
         .build()
         .map_err(|error| unfit(config, error))?;
     Ok(Connected { client: Arc::new(client), place: endpoint })
+}
+
+/// Checks the address of a server: the client panics without a scheme, and takes a refused one for a server that is away.
+fn check_endpoint(config: &S3Config, endpoint: &str, allows_http: bool, variable: &str) -> Result<()> {
+    let scheme = endpoint.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    match scheme.as_deref() {
+        Some("https") => Ok(()),
+        Some("http") if allows_http => Ok(()),
+        Some("http") => Err(invalid(format!(
+            "the endpoint {endpoint} of {config} is not encrypted; to allow that set {variable}=true, or write \
+             ?allow_http=true at the end of the address"
+        ))),
+        _ => Err(invalid(format!(
+            "the endpoint {endpoint:?} of {config} has no scheme; write it with https:// or http:// in front"
+        ))),
+    }
 }
 
 #[cfg(feature = "gcs")]
@@ -163,7 +183,11 @@ fn azure(config: &S3Config) -> Result<Connected> {
     }
     let account = value(Key::AccountName).unwrap_or_default();
     let place = match value(Key::Endpoint) {
-        Some(endpoint) => endpoint,
+        Some(endpoint) => {
+            let allows_http = value(Key::Client(ClientConfigKey::AllowHttp));
+            check_endpoint(config, &endpoint, allows_http.as_deref() == Some("true"), "AZURE_ALLOW_HTTP")?;
+            endpoint
+        }
         None if emulated => {
             format!("emulator {}", std::env::var("AZURITE_BLOB_STORAGE_URL").unwrap_or_default())
         }

@@ -102,7 +102,7 @@ impl Dialect {
             ),
         };
         Err(invalid(format!(
-            "unknown option {name:?}; supported: deadline_ms, attempt_ms, concurrency, create, credentials, and those \
+            "unknown option {name:?}; supported: deadline_ms, attempt_ms, concurrency, create, credentials, index, watch, and those \
              of object_store's {client} ({options}, ...)"
         )))
     }

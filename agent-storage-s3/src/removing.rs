@@ -75,7 +75,11 @@ pub(crate) async fn tenants(
             let was_deleted = deleted.contains(&tenant);
             async move {
                 if was_deleted {
-                    let now = generations.read(&tenant, bucket.deadline()).await?;
+                    // Whoever uses that tenant is told of the damage; it does not hide the others.
+                    let now = match generations.read(&tenant, bucket.deadline()).await {
+                        Err(error) if is_damage(&error) => return Ok(Some(tenant)),
+                        now => now?,
+                    };
                     let part = generations.part(&tenant, now.generation);
                     if !has_objects(bucket, &part).await? {
                         return Ok(None);

@@ -67,7 +67,7 @@ mod open;
 #[cfg(feature = "fs")]
 pub use agent_storage_fs::FsStore;
 #[cfg(feature = "s3")]
-pub use agent_storage_s3::S3Store;
+pub use agent_storage_s3::{IndexedField, Requests, S3Config, S3Store, Watch};
 #[cfg(feature = "sqlite")]
 pub use agent_storage_sqlite::SqliteStore;
 pub use {agent_admin as admin, agent_core as core, agent_runtime as runtime};

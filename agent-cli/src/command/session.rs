@@ -58,6 +58,10 @@ pub(crate) enum SessionCommand {
         /// Cursor of the next page, as the previous page printed it
         #[arg(long, value_name = "CURSOR")]
         after: Option<Cursor>,
+        /// Count all sessions of the list (`total` in JSON). Without it they are counted on stores where that reads no
+        /// sessions, so not in a bucket
+        #[arg(long)]
+        total: bool,
         #[command(flatten)]
         tenants: AllTenants,
     },
@@ -221,9 +225,9 @@ fn label(text: &str) -> Result<(String, String), String> {
 impl SessionCommand {
     pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
         match self {
-            Self::List { workspace, state, label, all, limit, after, tenants: _ } => {
-                let mut query =
-                    SessionQuery::new().with_states(state).with_total().with_limit(limit).with_cursor(after);
+            Self::List { workspace, state, label, all, limit, after, total, tenants: _ } => {
+                let mut query = SessionQuery::new().with_states(state).with_limit(limit).with_cursor(after);
+                query.with_total = total || !site.args.address()?.is_bucket();
                 if all {
                     query = query.with_hidden();
                 }

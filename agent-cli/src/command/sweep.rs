@@ -49,6 +49,9 @@ pub(crate) struct Sweep {
     /// Report what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
+    /// Also list the sessions that were used too recently, which reads every session
+    #[arg(long)]
+    recent: bool,
     #[command(flatten)]
     consent: Consent,
     #[command(flatten)]
@@ -83,7 +86,8 @@ impl Sweep {
         policy.delete_archived = self.delete_archived.map(days);
         policy.purge_deleted = self.purge_deleted.map(days);
         (policy.workspace, policy.dry_run) = (self.workspace, self.dry_run);
-        policy.with_report_recent()
+        policy.report_recent = self.recent;
+        policy
     }
 
     /// Returns whether the sweep can be undone.

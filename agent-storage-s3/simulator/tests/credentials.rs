@@ -55,6 +55,26 @@ async fn missing_credentials_are_named_at_once() {
     }
 }
 
+/// An endpoint without a scheme, and one without encryption that is not allowed, are refused at once.
+#[tokio::test(start_paused = true)]
+async fn wrong_endpoints_are_named_at_once() {
+    if !alone("wrong_endpoints_are_named_at_once", &[]) {
+        return;
+    }
+    let keys = "access_key_id=a&secret_access_key=b";
+    for (address, says) in [
+        ("s3://bucket/agents?endpoint=localhost:9000", "has no scheme"),
+        ("s3://bucket/agents?endpoint=127.0.0.1:1&allow_http=true", "has no scheme"),
+        ("s3://bucket/agents?endpoint=http://localhost:9000", "AWS_ALLOW_HTTP=true"),
+    ] {
+        let begun = tokio::time::Instant::now();
+        let (kind, text, requests) = refusal(&format!("{address}&{keys}")).await;
+        assert_eq!((kind, requests), (ErrorKind::InvalidInput, 0), "{address}: {text}");
+        assert!(text.contains(says), "{text}");
+        assert_eq!(begun.elapsed(), Duration::ZERO, "{address}");
+    }
+}
+
 /// The metadata service is asked if the address says so.
 #[tokio::test(start_paused = true)]
 async fn instance_credentials_are_asked_for_if_told() {

@@ -316,6 +316,24 @@ async fn deleted_tenant_leaves_no_keys() {
     assert_eq!(world.keys(), all.into_iter().filter(of_other).collect::<Vec<_>>());
 }
 
+/// A damaged generation of one tenant does not hide the others: that tenant is listed, and its use names the damage.
+#[tokio::test(start_paused = true)]
+async fn damaged_generation_hides_no_other_tenant() {
+    let world = World::new(None);
+    let store = world.open().await;
+    let [alpha, beta]: [TenantId; 2] = ["alpha", "beta"].map(|name| name.parse().unwrap());
+    for tenant in [&alpha, &beta] {
+        world.create(&store.for_tenant(tenant)).await;
+    }
+    world.simulator.put_object("agents/generations/beta", "garbage");
+    let store = world.open().await;
+    assert_eq!(store.tenants(None).await.unwrap().items, [alpha.clone(), beta.clone()]);
+    assert_eq!(listed(&store.for_tenant(&alpha), SessionQuery::new()).await.len(), 1);
+    let error = store.for_tenant(&beta).list(SessionQuery::new()).await.unwrap_err();
+    assert_eq!(*error.kind(), agent_core::ErrorKind::Corrupt);
+    assert!(error.to_string().contains("agents/generations/beta"), "{error}");
+}
+
 /// Tenants with work are found by one list request for all tenants, whatever the rest of them holds; what has more keys
 /// takes a request for each 1,000, unless they are one tenant's.
 #[tokio::test(start_paused = true)]
