@@ -15,7 +15,7 @@ use agent_core::event::{
 use agent_core::model::{Actor, CallId, Lineage};
 use agent_core::session::{NewSession, OPEN_CALLS_MAX, Session};
 use agent_core::state::SessionState;
-use agent_core::store::{PutBlob, ReadBlob, ReadEvents};
+use agent_core::store::{PAGE_MAX, PutBlob, ReadBlob, ReadEvents};
 use agent_core::{BlobName, Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, Storage, WorkspaceId};
 
 pub use crate::gap::LostRange;
@@ -161,8 +161,23 @@ async fn outline(storage: &Storage, id: SessionId) -> Result<Option<Arc<Session>
 
 /// Returns the number of the last event that can be read.
 async fn last(storage: &Storage, id: SessionId) -> Result<Seq> {
-    let last = storage.sessions.read(id, ReadEvents::last(1)).await?.events.pop();
+    let last = match storage.sessions.read(id, ReadEvents::last(1)).await {
+        // The newest cannot be told; those before it may be there.
+        Err(error) if *error.kind() == ErrorKind::Corrupt => return last_from_the_first(storage, id).await,
+        page => page?.events.pop(),
+    };
     Ok(last.map_or(Seq::ZERO, |event| event.seq))
+}
+
+/// Returns the number of the last event that can be read from the first one on.
+async fn last_from_the_first(storage: &Storage, id: SessionId) -> Result<Seq> {
+    let (mut last, mut read) = (Seq::ZERO, Some(ReadEvents::first(PAGE_MAX)));
+    while let Some(next) = read {
+        let page = storage.sessions.read(id, next).await?;
+        last = page.events.last().map_or(last, |event| event.seq);
+        read = page.next;
+    }
+    Ok(last)
 }
 
 /// New session, and the events that are to be added next.

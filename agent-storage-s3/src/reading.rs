@@ -54,7 +54,13 @@ pub(crate) async fn read(slots: &Slots, id: SessionId, read: &ReadEvents) -> Res
     let is_known = |head: &Arc<Entry>| read.known_head > Seq::ZERO && head.last() >= read.known_head;
     let mut head = match slots.heads.get(id).filter(is_known) {
         Some(head) => head,
-        None => slots.existing(id, until).await?,
+        None => match slots.existing(id, until).await {
+            // The events before it are not the newest ones.
+            Err(error) if *error.kind() == ErrorKind::Corrupt && !read.newest => {
+                return read_older(slots, id, read, error).await;
+            }
+            head => head?,
+        },
     };
     loop {
         let reader = Reader { slots, id, head: &head, keeps: read.known_head > Seq::ZERO, until };
@@ -72,6 +78,38 @@ pub(crate) async fn read(slots: &Slots, id: SessionId, read: &ReadEvents) -> Res
             return page;
         }
         head = now;
+    }
+}
+
+/// Returns a page of the events up to the last commit that can be read, where those after it cannot. Each such page names the
+/// damage.
+///
+/// # Errors
+///
+/// `error`, which says what is damaged, if no commit can be read.
+async fn read_older(slots: &Slots, id: SessionId, read: &ReadEvents, error: Error) -> Result<EventPage> {
+    let (until, folder) = (slots.bucket.deadline(), slots.keys.slots(id));
+    let mut after = None;
+    loop {
+        let listed = slots.bucket.list(&folder, after.as_deref(), None, PAGE_MAX, false, until).await?;
+        for key in &listed.keys {
+            // Whatever is no slot of this session is passed over, like a damaged one.
+            let Ok(slot) = slot_of(key) else { continue };
+            let head = match slots.get(id, slot, until).await {
+                Err(error) if *error.kind() == ErrorKind::Corrupt => continue,
+                head => head?,
+            };
+            if let Some(head) = head.filter(|head| head.record.is_some()) {
+                let page = Reader { slots, id, head: &head, keeps: false, until }.page(read).await?;
+                let mut damaged = page.damaged.clone();
+                damaged.push(Damaged::new(format!("session {id}"), error.to_string()));
+                return Ok(page.with_damaged(damaged));
+            }
+        }
+        match (listed.next, listed.keys.last()) {
+            (Some(_), Some(last)) => after = Some(last.clone()),
+            _ => return Err(error),
+        }
     }
 }
 

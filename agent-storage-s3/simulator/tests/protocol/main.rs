@@ -10,6 +10,7 @@ mod blobs;
 mod costs;
 mod course;
 mod cuts;
+mod damage;
 mod deadline;
 mod deletion;
 mod false_replies;
