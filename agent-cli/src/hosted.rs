@@ -47,6 +47,14 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.trim().is_empty())
 }
 
+/// Returns an address without a user and a password, as it may be shown.
+fn without_user(address: &str) -> String {
+    let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or(authority);
+    format!("{scheme}://{host}{path}")
+}
+
 impl HostedModel {
     /// Returns the model that was named. Asks nothing of it.
     ///
@@ -72,7 +80,7 @@ impl HostedModel {
                 keys.join(" or "),
                 keys[0]
             );
-            return Err(Failure::new(2, "missing_key", text));
+            return Err(Failure::new(1, "missing_key", text));
         }
         let (key, secret) = found.map_or((None, String::new()), |(key, secret)| (Some(key), secret));
         let own = variable(place);
@@ -98,7 +106,7 @@ impl HostedModel {
                 RigProvider::new(config.client().native_completion(model))
             }
         };
-        Ok(Some(Self { model: provider?.with_name(vendor.name()), key, address }))
+        Ok(Some(Self { model: provider?.with_name(vendor.name()), key, address: without_user(&address) }))
     }
 
     /// Says of a fault what the user can do about it.

@@ -47,6 +47,13 @@ impl FromStr for ModelName {
             return Ok(Self::Offline);
         }
         if text.starts_with("http://") || text.starts_with("https://") {
+            let authority = text.split('/').nth(2).unwrap_or_default();
+            if authority.contains('@') {
+                // The command line is shown to other users of the machine.
+                return Err(
+                    "the address holds a password; leave it out, and set AGENT_MODEL_API_KEY".to_owned()
+                );
+            }
             return match text.split_once('#') {
                 Some((url, model)) if !model.is_empty() => {
                     Ok(Self::At { url: url.trim_end_matches('/').to_owned(), model: model.to_owned() })
@@ -90,6 +97,8 @@ mod tests {
         ] {
             assert_eq!(name.parse::<ModelName>().unwrap().to_string(), name);
         }
+        let secret = "https://user:SECRET@host/v1#m".parse::<ModelName>().unwrap_err();
+        assert!(secret.contains("AGENT_MODEL_API_KEY") && !secret.contains("SECRET"), "{secret}");
         for wrong in ["", "claude", "anthropic:", "azure:x", "http://localhost/v1", "https://localhost/v1#"] {
             assert!(wrong.parse::<ModelName>().is_err(), "{wrong}");
         }

@@ -66,7 +66,7 @@ fn with_model(builder: AgentBuilder, args: &Args) -> Result<AgentBuilder, Failur
         "--model {}: this program was built without hosted models; build it with `cargo build --bin chat --features models`",
         args.model
     );
-    Err(Failure::new(2, "unsupported", text))
+    Err(Failure::new(1, "unsupported", text))
 }
 
 /// Returns the session that `--session` names, or else the most recently used one of the device's workspace; and its

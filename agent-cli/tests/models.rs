@@ -100,6 +100,18 @@ fn answers(path: &str) -> (u16, String) {
     } else if path.contains("generateContent") || path.contains("streamGenerateContent") {
         events(&[json!({"candidates": [{"content": {"role": "model", "parts": [{"text": "I am Gemini."}]},
             "finishReason": "STOP"}], "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 2}})])
+    } else if path.contains("/responses") {
+        let item = json!({"id": "msg_1", "type": "message", "status": "completed", "role": "assistant",
+            "content": [{"type": "output_text", "annotations": [], "logprobs": [], "text": "I am GPT."}]});
+        let usage = json!({"input_tokens": 10, "output_tokens": 2, "total_tokens": 12,
+            "input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}});
+        events(&[
+            json!({"type": "response.created", "response": {"id": "resp_1", "output": []}}),
+            json!({"type": "response.output_item.added", "output_index": 0, "item": item}),
+            json!({"type": "response.output_item.done", "output_index": 0, "item": item}),
+            json!({"type": "response.completed", "response": {"id": "resp_1", "model": "gpt-5.5",
+                "status": "completed", "output": [item], "usage": usage}}),
+        ])
     } else if path.contains("/chat/completions") {
         let chunk = |delta: Value, end: Value| {
             json!({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "local",
@@ -131,7 +143,8 @@ fn chat(folder: &Path, model: &str, variables: &[(&str, &str)]) -> Chat {
     {
         command.env_remove(unset);
     }
-    command.envs(variables.iter().copied());
+    // A proxy of the machine is not asked for the loopback.
+    command.env("NO_PROXY", "127.0.0.1").envs(variables.iter().copied());
     Chat::spawn(command)
 }
 
@@ -157,6 +170,7 @@ async fn a_conversation_goes_on_with_another_model() {
             ("anthropic:claude", "ANTHROPIC_BASE_URL", Some("ANTHROPIC_API_KEY"), "I am Claude."),
             ("ollama:llama", "OLLAMA_HOST", None, "I am a llama."),
             ("google:gemini", "GOOGLE_GEMINI_BASE_URL", Some("GEMINI_API_KEY"), "I am Gemini."),
+            ("openai:gpt-5.5", "OPENAI_BASE_URL", Some("OPENAI_API_KEY"), "I am GPT."),
         ];
         let endpoint = format!("{}/v1#local", server.url);
         let mut said = Vec::new();
@@ -172,7 +186,8 @@ async fn a_conversation_goes_on_with_another_model() {
             )]);
         for (turn, (model, place, key, answer)) in starts.enumerate() {
             // The keys of others are there, too.
-            let mut variables = vec![("OPENAI_API_KEY", "OTHER-KEY-4712")];
+            let mut variables =
+                vec![("ANTHROPIC_API_KEY", "OTHER-KEY-4712"), ("OPENAI_API_KEY", "OTHER-KEY-4713")];
             variables.extend(place.map(|place| (place, server.url.as_str())));
             variables.extend(key.map(|key| (key, SECRET)));
             let mut chat = chat(folder.path(), model, &variables);
@@ -193,8 +208,8 @@ async fn a_conversation_goes_on_with_another_model() {
         }
         assert!(!holds(folder.path(), "SECRET-KEY"), "a key was stored");
         let found = found(folder.path()).await;
-        assert_eq!((found.said().len(), found.answered().len()), (5, 5));
-        assert_eq!(found.answered()[4], "I am Claude.");
+        assert_eq!((found.said().len(), found.answered().len()), (6, 6));
+        assert_eq!(found.answered()[5], "I am Claude.");
     }
 }
 

@@ -67,6 +67,7 @@ fn s3(config: &S3Config) -> Result<Connected> {
     }
     let value = |key: Key| builder.get_config_value(&key).filter(|value| !value.is_empty());
     let has = |keys: &[Key]| keys.iter().all(|key| value(*key).is_some());
+    let is = |key: Key| value(key).is_some_and(|value| is_true(&value));
     let given = match (has(&[Key::AccessKeyId]), has(&[Key::SecretAccessKey])) {
         (true, false) => return Err(half(config, "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")),
         (false, true) => return Err(half(config, "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID")),
@@ -74,7 +75,7 @@ fn s3(config: &S3Config) -> Result<Connected> {
             both || has(&[Key::WebIdentityTokenFile, Key::RoleArn])
                 || has(&[Key::ContainerCredentialsRelativeUri])
                 || has(&[Key::ContainerCredentialsFullUri, Key::ContainerAuthorizationTokenFile])
-                || value(Key::SkipSignature).as_deref() == Some("true")
+                || is(Key::SkipSignature)
         }
     };
     if !given && config.credentials == Credentials::Environment {
@@ -86,8 +87,7 @@ fn s3(config: &S3Config) -> Result<Connected> {
     }
     let endpoint = value(Key::S3Endpoint).or_else(|| value(Key::Endpoint));
     if let Some(endpoint) = &endpoint {
-        let allows_http = value(Key::Client(ClientConfigKey::AllowHttp));
-        check_endpoint(config, endpoint, allows_http.as_deref() == Some("true"), "AWS_ALLOW_HTTP")?;
+        check_endpoint(config, endpoint, is(Key::Client(ClientConfigKey::AllowHttp)), "AWS_ALLOW_HTTP")?;
     }
     let endpoint = endpoint.unwrap_or_else(|| {
         format!("AWS {}", value(Key::Region).or_else(|| value(Key::DefaultRegion)).unwrap_or_default())
@@ -99,6 +99,11 @@ fn s3(config: &S3Config) -> Result<Connected> {
         .build()
         .map_err(|error| unfit(config, error))?;
     Ok(Connected { client: Arc::new(client), place: endpoint })
+}
+
+/// Returns whether the client takes the value of an option for true.
+fn is_true(value: &str) -> bool {
+    matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "on" | "yes" | "y")
 }
 
 /// Checks the address of a server: the client panics without a scheme, and takes a refused one for a server that is away.
@@ -159,7 +164,7 @@ fn azure(config: &S3Config) -> Result<Connected> {
     }
     let value = |key: Key| builder.get_config_value(&key).filter(|value| !value.is_empty());
     let has = |keys: &[Key]| keys.iter().all(|key| value(*key).is_some());
-    let is = |key: Key| value(key).as_deref() == Some("true");
+    let is = |key: Key| value(key).is_some_and(|value| is_true(&value));
     let emulated = is(Key::UseEmulator);
     if !emulated && !has(&[Key::AccountName]) {
         return Err(invalid(format!(
@@ -184,8 +189,12 @@ fn azure(config: &S3Config) -> Result<Connected> {
     let account = value(Key::AccountName).unwrap_or_default();
     let place = match value(Key::Endpoint) {
         Some(endpoint) => {
-            let allows_http = value(Key::Client(ClientConfigKey::AllowHttp));
-            check_endpoint(config, &endpoint, allows_http.as_deref() == Some("true"), "AZURE_ALLOW_HTTP")?;
+            check_endpoint(
+                config,
+                &endpoint,
+                is(Key::Client(ClientConfigKey::AllowHttp)),
+                "AZURE_ALLOW_HTTP",
+            )?;
             endpoint
         }
         None if emulated => {

@@ -81,12 +81,12 @@ pub(crate) async fn read(slots: &Slots, id: SessionId, read: &ReadEvents) -> Res
     }
 }
 
-/// Returns a page of the events up to the last commit that can be read, where those after it cannot. Each such page names the
-/// damage.
+/// Returns a page of the events up to the last commit that can be read, where those after it cannot. Each such page names
+/// the damage.
 ///
 /// # Errors
 ///
-/// `error`, which says what is damaged, if no commit can be read.
+/// `error`, which says what is damaged, if no commit or no event of the page can be read.
 async fn read_older(slots: &Slots, id: SessionId, read: &ReadEvents, error: Error) -> Result<EventPage> {
     let (until, folder) = (slots.bucket.deadline(), slots.keys.slots(id));
     let mut after = None;
@@ -101,6 +101,10 @@ async fn read_older(slots: &Slots, id: SessionId, read: &ReadEvents, error: Erro
             };
             if let Some(head) = head.filter(|head| head.record.is_some()) {
                 let page = Reader { slots, id, head: &head, keeps: false, until }.page(read).await?;
+                // Whoever has read so far is told, and does not take the end of what is left for that of the log.
+                if page.events.is_empty() {
+                    return Err(error);
+                }
                 let mut damaged = page.damaged.clone();
                 damaged.push(Damaged::new(format!("session {id}"), error.to_string()));
                 return Ok(page.with_damaged(damaged));

@@ -254,6 +254,12 @@ fn sweep_removes_old_sessions_but_not_pinned_ones() {
         };
         assert!(kept.iter().all(is_fork) && !kept.is_empty() && dry["examined"] == json!(2), "{dry}");
         assert_eq!(site.json(&["session", "show", &main])["status"]["state"], "idle", "nothing was done");
+        // Those that were used recently are listed on request.
+        let young = ["sweep", "--inactive", "9", "--dry-run", "--workspace", &workspace];
+        assert_eq!((&site.json(&young)["examined"], &site.json(&young)["retained"]), (&json!(0), &json!([])));
+        let recent = site.json(&[&young[..], &["--recent"]].concat());
+        assert_eq!(recent["examined"], json!(2), "{recent}");
+        assert!(recent["retained"][0]["reason"].as_str().unwrap().starts_with("used recently"), "{recent}");
         // A sweep does not process what it has just changed; the next one does.
         for action in ["terminated", "deleted", "purged"] {
             let done = sweep("--yes");

@@ -717,8 +717,7 @@ impl SessionQuery {
     /// [a time of their own](crate::model::Patch::with_inactive_after), whenever they were active.
     ///
     /// These are the sessions that a sweep looks at. One that gets or loses such a time while pages are read may be on
-    /// two of them. In a bucket a page of them costs what it shows, however many
-    /// sessions were active since.
+    /// two of them. In a bucket a page of them costs what it shows, however many sessions were active since.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {

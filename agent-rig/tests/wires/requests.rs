@@ -119,6 +119,12 @@ async fn options_are_those_of_the_model() {
         asked.max_tokens = Some(max_tokens);
         assert_eq!(sent("claude-sonnet-4-5", asked.clone()).await["thinking"], thinking, "{max_tokens}");
     }
+    // The API wants a limit. Of a model that the catalog lists it is known.
+    asked.max_tokens = None;
+    assert_eq!(sent("claude-of-tomorrow", asked.clone()).await["max_tokens"], json!(8192));
+    assert!(
+        sent("claude-opus-5-5", asked.clone()).await["max_tokens"].as_u64().is_some_and(|most| most > 8192)
+    );
     // Without a level, and in a catalog that does not list the model.
     for effort in [Effort::Off, Effort::Max] {
         asked.effort = Some(effort);

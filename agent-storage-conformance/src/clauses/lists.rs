@@ -153,8 +153,8 @@ async fn pages_lose_nothing_while_sessions_are_used(stage: &Stage) -> Checked {
     Ok(())
 }
 
-/// Workspace, state, labels, creator, parent and time of the last activity filter in the store, alone and together. Totals count the matches on
-/// all pages.
+/// Workspace, state, labels, creator, parent and time of the last activity filter in the store, alone and together.
+/// Totals count the matches on all pages.
 async fn filters_and_totals_agree(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let workspaces = [stage.new_workspace(&storage).await?.id, stage.new_workspace(&storage).await?.id];

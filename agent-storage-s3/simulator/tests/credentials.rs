@@ -61,17 +61,27 @@ async fn wrong_endpoints_are_named_at_once() {
     if !alone("wrong_endpoints_are_named_at_once", &[]) {
         return;
     }
-    let keys = "access_key_id=a&secret_access_key=b";
+    let (keys, azure) = ("access_key_id=a&secret_access_key=b", "account_name=mine&access_key=YQ==");
     for (address, says) in [
-        ("s3://bucket/agents?endpoint=localhost:9000", "has no scheme"),
-        ("s3://bucket/agents?endpoint=127.0.0.1:1&allow_http=true", "has no scheme"),
-        ("s3://bucket/agents?endpoint=http://localhost:9000", "AWS_ALLOW_HTTP=true"),
+        (format!("s3://bucket/agents?{keys}&endpoint=localhost:9000"), "has no scheme"),
+        (format!("s3://bucket/agents?{keys}&endpoint=127.0.0.1:1&allow_http=true"), "has no scheme"),
+        (format!("s3://bucket/agents?{keys}&endpoint=http://localhost:9000"), "AWS_ALLOW_HTTP=true"),
+        (format!("az://container/agents?{azure}&endpoint=localhost:9000"), "has no scheme"),
+        (format!("az://container/agents?{azure}&endpoint=http://localhost:9000"), "AZURE_ALLOW_HTTP=true"),
     ] {
         let begun = tokio::time::Instant::now();
-        let (kind, text, requests) = refusal(&format!("{address}&{keys}")).await;
+        let (kind, text, requests) = refusal(&address).await;
         assert_eq!((kind, requests), (ErrorKind::InvalidInput, 0), "{address}: {text}");
         assert!(text.contains(says), "{text}");
         assert_eq!(begun.elapsed(), Duration::ZERO, "{address}");
+    }
+    // Each spelling that the client takes for true is taken.
+    for spelling in ["true", "TRUE", "1", "yes"] {
+        let address =
+            format!("s3://bucket/agents?{keys}&endpoint=http://localhost:9000&allow_http={spelling}");
+        let simulator = Simulator::new(1);
+        let config = S3Config::from_url(&address).unwrap();
+        config.with_http_connector(simulator.connector("handle")).open().await.unwrap();
     }
 }
 

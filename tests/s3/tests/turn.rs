@@ -10,7 +10,9 @@ mod proxy;
 use std::process::Command;
 use std::time::Duration;
 
-use agent_core::Storage;
+use agent_core::clock::Effects;
+use agent_core::session::NewSession;
+use agent_core::{SessionStoreExt, Storage, WorkspaceId};
 use agent_runtime::{AgentBuilder, AgentRuntime, EchoProvider};
 use agent_storage_s3::S3Config;
 use common::Chat;
@@ -130,6 +132,60 @@ async fn counted(kind: Kind) {
         }
         assert_eq!(chat.finish(), 0, "{}", chat.err.text());
         proxy.forget();
+    }
+}
+
+/// Runs a command of the program on a bucket; returns its exit code, its output and its errors.
+fn command(endpoint: &str, arguments: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chat-with-s3"));
+    command
+        .args(arguments)
+        .env("AWS_ENDPOINT_URL", endpoint)
+        .env("AWS_REGION", "us-east-1")
+        .env("AWS_ALLOW_HTTP", "1")
+        .env("AWS_ACCESS_KEY_ID", Server::ACCESS_KEY)
+        .env("AWS_SECRET_ACCESS_KEY", Server::SECRET_KEY);
+    let mut chat = Chat::spawn(command);
+    (chat.finish(), chat.out.text(), chat.err.text())
+}
+
+/// A list and a sweep of the program read what they show; counting all, and listing what was used recently, is asked for.
+/// A copy of a bucket into itself is a wrong command line.
+#[tokio::test]
+async fn commands_on_a_bucket_read_what_they_show() {
+    let server = match Kind::Ministack.look().and_then(|()| Server::start(Kind::Ministack)) {
+        Ok(server) => server,
+        Err(missing) if missing.may_be_passed_over() => return,
+        Err(missing) => panic!("{missing}"),
+    };
+    let storage: Storage = S3Config::from_url(&server.address("many")).unwrap().open().await.unwrap().into();
+    let effects = Effects::default();
+    for _ in 0..30 {
+        let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+        storage.sessions.create(&effects, new).await.unwrap();
+    }
+    let proxy = Proxy::to(server.endpoint());
+    let store = format!("s3://{}/many", Server::BUCKET);
+    let run = |arguments: &[&str]| {
+        proxy.forget();
+        let (code, out, err) = command(proxy.endpoint(), &[&["--store", &store], arguments].concat());
+        assert_eq!(code, 0, "{arguments:?}: {err}");
+        (out, proxy.forget().len())
+    };
+    // The first one at this address probes the server.
+    run(&["session", "list", "--limit", "2"]);
+    let (page, few) = run(&["session", "list", "--limit", "2", "--json"]);
+    assert!(page.contains(r#""total":null"#), "{page}");
+    let (page, all) = run(&["session", "list", "--limit", "2", "--json", "--total"]);
+    assert!(page.contains(r#""total":30"#), "{page}");
+    assert!(few <= 12 && all >= 60, "{few} {all}");
+    let (_, few) = run(&["sweep", "--inactive", "30"]);
+    let (report, all) = run(&["sweep", "--inactive", "30", "--recent", "--json"]);
+    assert!(report.contains(r#""examined":30"#), "{report}");
+    assert!(few <= 12 && all >= 60, "{few} {all}");
+    for same in [store.clone(), format!("{store}/"), format!("{store}?concurrency=3")] {
+        let (code, _, err) = command(server.endpoint(), &["copy", &store, &same]);
+        assert_eq!(code, 2, "{same}: {err}");
     }
 }
 

@@ -188,17 +188,22 @@ async fn without_the_time_of_the_server_nothing_is_old() {
     assert!(shown > 0 && world.keys("/a/").is_empty());
 }
 
+/// Creates a session and archives it, by a store that is closed before it deletes the keys of the first commit.
+async fn archived(world: &World) {
+    let store = world.open(world.clock.clone()).await;
+    let head = store.commit(world.creation()).await.unwrap().session.head;
+    let archive = Commit::seal(&world.effects, world.session, head).with_trigger(Trigger::Archive);
+    store.commit(archive).await.unwrap();
+    store.close().await.unwrap();
+}
+
 /// A rebuild deletes keys that are not in force at once if the commit is older than an hour by the server's clock: no
 /// list which began before is still read. Else it deletes them two minutes later.
 #[tokio::test(start_paused = true)]
 async fn rebuild_spares_what_a_list_may_read() {
     for ahead in [Duration::ZERO, 8 * DAY] {
         let world = World::new(Quirks::default());
-        let store = world.open(world.clock.clone()).await;
-        let head = store.commit(world.creation()).await.unwrap().session.head;
-        let archive = Commit::seal(&world.effects, world.session, head).with_trigger(Trigger::Archive);
-        store.commit(archive).await.unwrap();
-        store.close().await.unwrap();
+        archived(&world).await;
         let shown = world.keys("/a/").len();
         assert!(shown > 0);
         for (rest, left) in [(Duration::ZERO, shown), (Duration::from_secs(3700), 0)] {
@@ -211,11 +216,7 @@ async fn rebuild_spares_what_a_list_may_read() {
     }
     // By a clock that is behind, too.
     let world = World::new(Quirks::default());
-    let store = world.open(world.clock.clone()).await;
-    let head = store.commit(world.creation()).await.unwrap().session.head;
-    let archive = Commit::seal(&world.effects, world.session, head).with_trigger(Trigger::Archive);
-    store.commit(archive).await.unwrap();
-    store.close().await.unwrap();
+    archived(&world).await;
     sleep(Duration::from_secs(3700)).await;
     let rebuilder = world.open(world.clock.clone().behind(8 * DAY)).await;
     SessionStore::rebuild(&rebuilder).await.unwrap();

@@ -177,6 +177,11 @@ async fn sessions(counted: &mut Counted) {
     let shop = Shop::new();
     let (store, counts) = shop.cost(config(&shop.simulator, "handle").open()).await;
     counted.note("open the first store of a prefix", &[], counts);
+    let other = Simulator::new(1);
+    let indexed = config(&other, "handle").with_option("index", "creator").unwrap();
+    let before = other.requests();
+    indexed.open().await.unwrap();
+    counted.note("open the first store of a prefix, with an index", &[], other.counts_since(before));
     shop.simulator.remove_object("agents/probe/passed");
     let (_, counts) = shop.cost(config(&shop.simulator, "handle").open()).await;
     counted.note("open a store whose server was not probed in the last week", &[], counts);

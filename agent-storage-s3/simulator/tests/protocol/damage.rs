@@ -56,6 +56,10 @@ async fn events_before_a_damaged_head_are_read() {
             assert!(found.len() as u64 >= left, "{what}: {found:?}");
             assert_eq!(found, (1..=found.len() as u64).collect::<Vec<_>>(), "{what}");
             assert!(!page.damaged.is_empty() && page.next.is_none(), "{what}: {page:?}");
+            // Whoever has read all that is left is told that it is not the end.
+            let after = ReadEvents::first(100).with_after(page.events.last().unwrap().seq);
+            let beyond = store.read(session.id, after).await;
+            assert_eq!(*beyond.unwrap_err().kind(), ErrorKind::Corrupt, "{what}");
             // Of half an object the record may be left.
             if kind != "half" {
                 // What is left is not the newest.

@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::backend;
 use crate::course::REPLAY;
-use crate::index_judge::{Judged, Shown, Tape, Walk, is_rare};
+use crate::index_judge::{Judged, Shown, Tape, Walk};
 
 /// The simulated server's clock starts at the same time.
 const START: Timestamp = Timestamp::from_micros(20_500 * 86_400_000_000);
@@ -371,8 +371,14 @@ fn minute_of(at: Timestamp) -> u64 {
     u64::try_from(at.as_micros() / 60_000_000).unwrap()
 }
 
+/// Returns whether sessions in this state have a list of their own.
+fn is_rare(state: SessionState) -> bool {
+    matches!(state, SessionState::Failed | SessionState::Suspended | SessionState::Terminated)
+}
+
+/// The SHA-256 of a text in hexadecimal, by which blobs are named, too.
 fn hash(text: &str) -> String {
-    BlobName::of(text.as_bytes()).to_string().rsplit(':').next().unwrap_or_default().to_owned()
+    BlobName::of(text.as_bytes()).to_string()
 }
 
 /// Something that is no input.

@@ -315,8 +315,3 @@ impl Walk {
         Ok(())
     }
 }
-
-/// Returns whether sessions in this state have a list of their own.
-pub(crate) fn is_rare(state: SessionState) -> bool {
-    matches!(state, SessionState::Failed | SessionState::Suspended | SessionState::Terminated)
-}

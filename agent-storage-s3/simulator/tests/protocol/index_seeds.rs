@@ -31,24 +31,23 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(mut self, course: &IndexCourse) -> Self {
-        self.courses += 1;
-        self.requests += course.simulator.requests();
-        self.sessions += course.sessions;
-        self.commits += course.commits;
-        self.pages += course.pages;
-        self.purged += course.purged;
-        self.blobs += course.blobs;
-        self.dropped += course.dropped;
-        self.needed += course.judged.needed;
-        self.changing += course.judged.changing;
-        for (fault, times) in course.simulator.fired() {
-            *self.fired.entry(fault).or_default() += times;
+    fn of(course: &IndexCourse) -> Self {
+        Self {
+            courses: 1,
+            requests: course.simulator.requests(),
+            sessions: course.sessions,
+            commits: course.commits,
+            pages: course.pages,
+            purged: course.purged,
+            blobs: course.blobs,
+            dropped: course.dropped,
+            needed: course.judged.needed,
+            changing: course.judged.changing,
+            fired: course.simulator.fired(),
         }
-        self
     }
 
-    fn join(mut self, other: &Self) -> Self {
+    fn join(mut self, other: Self) -> Self {
         self.courses += other.courses;
         self.requests += other.requests;
         self.sessions += other.sessions;
@@ -59,8 +58,8 @@ impl Sum {
         self.dropped += other.dropped;
         self.needed += other.needed;
         self.changing += other.changing;
-        for (fault, times) in &other.fired {
-            *self.fired.entry(*fault).or_default() += times;
+        for (fault, times) in other.fired {
+            *self.fired.entry(fault).or_default() += times;
         }
         self
     }
@@ -120,12 +119,12 @@ fn lists_stay_correct_under_any_faults() {
             if seed > 0 && seed.is_multiple_of(5000) {
                 println!("seed {seed}");
             }
-            sum.add(&one(seed))
+            sum.join(Sum::of(&one(seed)))
         })
     };
     let sum = std::thread::scope(|scope| {
         let shares: Vec<_> = (0..threads).map(|of| scope.spawn(move || share(of))).collect();
-        shares.into_iter().fold(Sum::default(), |sum, share| sum.join(&share.join().unwrap()))
+        shares.into_iter().fold(Sum::default(), |sum, share| sum.join(share.join().unwrap()))
     });
     println!("{}", sum.table());
     // What does not happen tests nothing.

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use agent_admin::salvage::salvage;
+use agent_admin::verify::verify;
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Precondition};
 use agent_core::event::NewEvent;
@@ -185,6 +187,35 @@ async fn damaged_bucket_objects_give_no_wrong_answer() {
     eprintln!("proof: {same} objects of a bucket with other contents, which changes no answer");
     assert!(named > 0 && same > 0, "{named} named, {same} as before");
     assert_eq!(PANICS.load(Ordering::SeqCst), 0);
+}
+
+/// A session whose newest commit is damaged is salvaged up to the one before it, into its own workspace.
+#[tokio::test]
+async fn session_with_a_damaged_head_is_salvaged() {
+    let (_, effects) = seeded();
+    for body in [Vec::new(), b"garbage".to_vec()] {
+        let bucket = Simulator::new(1);
+        let storage = open(&bucket).await;
+        let place =
+            Workspace::new(effects.new_workspace_id(), "Place", effects.new_session_id(), effects.now());
+        storage.workspaces.put(place.clone(), Precondition::MustNotExist).await.unwrap();
+        let new = NewSession::new(effects.new_session_id(), place.id);
+        let mut now = storage.sessions.create(&effects, new).await.unwrap();
+        for n in 0..120 {
+            let said = vec![NewEvent::user_message(format!("message {n}"))];
+            now = storage.sessions.append(&effects, now.id, now.head, said).await.unwrap().session;
+        }
+        let is_slot = |key: &String| key.contains("/c/") && key.contains(&now.id.to_string());
+        // The newest is listed first.
+        let newest = bucket.keys().into_iter().find(is_slot).unwrap();
+        bucket.put_object(&newest, body);
+        let storage = open(&bucket).await;
+        assert!(!verify(&storage, |_| {}).await.unwrap().is_sound());
+        let salvaged = salvage(&storage, &effects, now.id, None).await.unwrap();
+        assert_eq!((salvaged.read, salvaged.session.workspace), (120, place.id));
+        let log = storage.sessions.read(salvaged.session.id, ReadEvents::last(1)).await.unwrap();
+        assert!(format!("{:?}", log.events).contains("message 118"), "{log:?}");
+    }
 }
 
 /// A line that names where an event lies, and lacks the checksum of that line, is not followed: the event is found in the
