@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// Where the files of each crate lie.
-const SOURCES: [&str; 15] = [
+const SOURCES: [&str; 16] = [
     "agent-core/src",
     "agent-transcript/src",
     "agent-admin/src",
@@ -21,6 +21,7 @@ const SOURCES: [&str; 15] = [
     "agent-storage-s3/simulator/src",
     "agent-storage-s3/servers/src",
     "benches/src",
+    "model-servers/src",
     "docs/src",
     "docs/writing-a-backend/src",
 ];

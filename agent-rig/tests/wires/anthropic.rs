@@ -7,6 +7,8 @@ use agent_rig::rig_core::providers::anthropic::wire::AnthropicConfig;
 use agent_runtime::{LlmProvider, Usage};
 use serde_json::{Value, json};
 
+pub(crate) use model_servers::anthropic::{answer, events, says};
+
 use crate::recorded::{Recording, answers, anthropic_answers, anthropic_blocks, streams};
 use crate::server::{Answer, Server};
 use crate::{items, talk};
@@ -14,56 +16,6 @@ use crate::{items, talk};
 pub(crate) fn model(server: &Server, name: &str) -> RigProvider {
     let config = AnthropicConfig::new("SECRET-KEY").with_base_url(&server.url);
     RigProvider::new(config.client().completion(name)).unwrap()
-}
-
-/// An answer with these blocks, each streamed in one piece.
-pub(crate) fn answer(blocks: &[Value], stop: &str) -> Answer {
-    Answer::events(events(blocks, stop).iter().map(String::as_str))
-}
-
-fn events(blocks: &[Value], stop: &str) -> Vec<String> {
-    let mut events = vec![json!({"type": "message_start", "message": {
-        "id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": "claude",
-        "usage": {"input_tokens": 10, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 5, "output_tokens": 1}
-    }})];
-    for (index, block) in blocks.iter().enumerate() {
-        let mut start = block.clone();
-        let delta = match block["type"].as_str().unwrap() {
-            "text" => {
-                start["text"] = "".into();
-                Some(json!({"type": "text_delta", "text": block["text"]}))
-            }
-            "thinking" => {
-                (start["thinking"], start["signature"]) = ("".into(), "".into());
-                let delta = json!({"type": "signature_delta", "signature": block["signature"]});
-                events.push(json!({"type": "content_block_start", "index": index, "content_block": start}));
-                events.push(json!({"type": "content_block_delta", "index": index,
-                    "delta": {"type": "thinking_delta", "thinking": block["thinking"]}}));
-                events.push(json!({"type": "content_block_delta", "index": index, "delta": delta}));
-                events.push(json!({"type": "content_block_stop", "index": index}));
-                continue;
-            }
-            "tool_use" => {
-                start["input"] = json!({});
-                let json = block["input"].to_string();
-                Some(json!({"type": "input_json_delta", "partial_json": json}))
-            }
-            _ => None,
-        };
-        events.push(json!({"type": "content_block_start", "index": index, "content_block": start}));
-        events.extend(
-            delta.map(|delta| json!({"type": "content_block_delta", "index": index, "delta": delta})),
-        );
-        events.push(json!({"type": "content_block_stop", "index": index}));
-    }
-    events.push(json!({"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": null},
-        "usage": {"output_tokens": 30, "output_tokens_details": {"thinking_tokens": 20}}}));
-    events.push(json!({"type": "message_stop"}));
-    events.iter().map(Value::to_string).collect()
-}
-
-pub(crate) fn says(text: &str) -> Answer {
-    answer(&[json!({"type": "text", "text": text})], "end_turn")
 }
 
 pub(crate) fn blocks() -> Vec<Value> {

@@ -5,31 +5,15 @@ use agent_rig::rig_core::providers::ollama::OllamaConfig;
 use agent_rig::rig_core::providers::openai::wire::{DEEPSEEK, Dialect, GROQ, MISTRAL, OPENAI, OpenAIConfig};
 use serde_json::{Value, json};
 
+use model_servers::chat::{answer, says};
+
 use crate::recorded::{chat_message, streams};
 use crate::server::{Answer, Server};
 use crate::{items, talk};
 
-fn model(server: &Server, dialect: &Dialect, name: &str) -> RigProvider {
+pub(crate) fn model(server: &Server, dialect: &Dialect, name: &str) -> RigProvider {
     let config = OpenAIConfig::with_key(dialect, "SECRET-KEY").with_base_url(&server.url);
     RigProvider::new(config.client().chat(name)).unwrap()
-}
-
-fn answer(deltas: &[Value], finish: &str) -> Answer {
-    let chunk = |delta: &Value, finish: Value| {
-        json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m",
-            "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
-    };
-    let mut events: Vec<_> = deltas.iter().map(|delta| chunk(delta, Value::Null)).collect();
-    events.push(chunk(&json!({}), finish.into()));
-    events.push(json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [],
-        "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}}));
-    let mut events: Vec<_> = events.iter().map(Value::to_string).collect();
-    events.push("[DONE]".to_owned());
-    Answer::events(events.iter().map(String::as_str))
-}
-
-fn says(text: &str) -> Answer {
-    answer(&[json!({"role": "assistant", "content": text})], "stop")
 }
 
 /// Messages of a request that the model gave.

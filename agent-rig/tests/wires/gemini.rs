@@ -7,6 +7,8 @@ use agent_rig::RigProvider;
 use agent_rig::rig_core::providers::gemini::GeminiConfig;
 use serde_json::{Value, json};
 
+pub(crate) use model_servers::gemini::{answer, says};
+
 use crate::recorded::{Recording, answers, gemini_parts, streams};
 use crate::server::{Answer, Server};
 use crate::{items, talk};
@@ -14,22 +16,6 @@ use crate::{items, talk};
 pub(crate) fn model(server: &Server, name: &str) -> RigProvider {
     let config = GeminiConfig::new("SECRET-KEY").with_base_url(&server.url);
     RigProvider::new(config.client().completion(name)).unwrap()
-}
-
-pub(crate) fn answer(parts: &[Value]) -> Answer {
-    let mut events: Vec<_> = parts
-        .iter()
-        .map(|part| json!({"candidates": [{"content": {"parts": [part], "role": "model"}, "index": 0}]}))
-        .collect();
-    events.push(json!({"candidates": [{"content": {"parts": [{"text": ""}], "role": "model"}, "finishReason": "STOP",
-        "index": 0}], "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 18,
-        "thoughtsTokenCount": 3}}));
-    let events: Vec<_> = events.iter().map(Value::to_string).collect();
-    Answer::events(events.iter().map(String::as_str))
-}
-
-pub(crate) fn says(text: &str) -> Answer {
-    answer(&[json!({"text": text})])
 }
 
 pub(crate) fn parts() -> Vec<Value> {

@@ -4,10 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod anthropic;
+mod calibrated;
 mod chat;
-mod checked;
 mod faults;
 mod gemini;
+mod histories;
+mod logs;
 mod recorded;
 mod requests;
 mod responses;

@@ -86,6 +86,45 @@ pub(crate) fn answers(folder: &str, stream: impl Fn(&Value) -> Option<Vec<String
     found
 }
 
+/// Recorded request, and what the provider answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Exchange {
+    pub(crate) name: String,
+    pub(crate) uri: String,
+    pub(crate) body: Value,
+    pub(crate) status: u64,
+    /// Answer, if it is JSON.
+    pub(crate) answer: Value,
+}
+
+/// Returns the exchanges of all recorded conversations.
+pub(crate) fn exchanges() -> Vec<Exchange> {
+    let folders = [
+        "anthropic",
+        "anthropic_mid_conversation_system",
+        "google",
+        "openai_responses",
+        "thinking_wire_contract",
+    ];
+    let texts = folders.iter().chain(&["tool_availability_portability"]);
+    let texts = texts.flat_map(|folder| files(&format!("pydantic-ai/{folder}"), ".yaml"));
+    let mut found = Vec::new();
+    for (name, text) in texts {
+        let Some(whole) = yaml(&text) else { continue };
+        for exchange in whole["interactions"].as_array().into_iter().flatten() {
+            let (request, response) = (&exchange["request"], &exchange["response"]);
+            found.push(Exchange {
+                name: name.clone(),
+                uri: request["uri"].as_str().unwrap_or_default().to_owned(),
+                body: request["parsed_body"].clone(),
+                status: response["status"]["code"].as_u64().unwrap_or_default(),
+                answer: response["parsed_body"].clone(),
+            });
+        }
+    }
+    found
+}
+
 /// Returns a YAML text as JSON; `None` if it refers to a part of itself.
 fn yaml(text: &str) -> Option<Value> {
     let mut open: Vec<(Option<String>, Value)> = vec![(None, json!([]))];

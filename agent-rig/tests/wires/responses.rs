@@ -5,6 +5,8 @@ use agent_rig::rig_core::providers::openai::wire::OpenAIConfig;
 use agent_runtime::LlmProvider;
 use serde_json::{Value, json};
 
+pub(crate) use model_servers::responses::{answer, events, says};
+
 use crate::recorded::{Recording, answers, responses_items, streams};
 use crate::server::{Answer, Server};
 use crate::{items, talk};
@@ -12,27 +14,6 @@ use crate::{items, talk};
 pub(crate) fn model(server: &Server) -> RigProvider {
     let config = OpenAIConfig::new("SECRET-KEY").with_base_url(&server.url);
     RigProvider::new(config.client().responses("gpt-5.5")).unwrap()
-}
-
-pub(crate) fn answer(output: &[Value]) -> Answer {
-    Answer::events(events(output).iter().map(String::as_str))
-}
-
-fn events(output: &[Value]) -> Vec<String> {
-    let mut events = vec![json!({"type": "response.created", "response": {"id": "resp_1", "output": []}})];
-    for (index, item) in output.iter().enumerate() {
-        events.push(json!({"type": "response.output_item.added", "output_index": index, "item": item}));
-        events.push(json!({"type": "response.output_item.done", "output_index": index, "item": item}));
-    }
-    events.push(json!({"type": "response.completed", "response": {"id": "resp_1", "model": "gpt-5.5",
-        "status": "completed", "output": output, "usage": {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15,
-        "input_tokens_details": {"cached_tokens": 4}, "output_tokens_details": {"reasoning_tokens": 3}}}}));
-    events.iter().map(Value::to_string).collect()
-}
-
-pub(crate) fn says(text: &str) -> Answer {
-    answer(&[json!({"id": "msg_done", "type": "message", "status": "completed", "role": "assistant",
-        "content": [{"type": "output_text", "annotations": [], "logprobs": [], "text": text}]})])
 }
 
 pub(crate) fn output() -> Vec<Value> {

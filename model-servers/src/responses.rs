@@ -112,7 +112,8 @@ pub(crate) fn check(provider: &Provider, request: &Request, body: &Value) -> Res
     }
     let mut checked = Checked::default();
     let mut ids = BTreeSet::new();
-    let (mut calls, mut results) = (BTreeSet::new(), BTreeSet::new());
+    // Calls of tools that the provider knows may do without a result.
+    let (mut calls, mut others, mut results) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for (at, item) in input.iter().enumerate() {
         if !id(item).is_empty() && !ids.insert(id(item)) {
             let what = format!(
@@ -123,11 +124,16 @@ pub(crate) fn check(provider: &Provider, request: &Request, body: &Value) -> Res
         }
         let call = item["call_id"].as_str().unwrap_or_default();
         match kind(item) {
-            "function_call" | "custom_tool_call" if !calls.insert(call) => {
-                return refuse(Rule::CallId, format!("Duplicate function call with call_id {call}."));
+            "function_call" | "custom_tool_call" => {
+                if !calls.insert(call) {
+                    return refuse(Rule::CallId, format!("Duplicate function call with call_id {call}."));
+                }
+            }
+            kind if kind.ends_with("_call") => {
+                others.insert(call);
             }
             "function_call_output" | "custom_tool_call_output" => {
-                if !calls.contains(call) {
+                if !calls.contains(call) && !others.contains(call) {
                     let what = format!("No tool call found for function call output with call_id {call}.");
                     return refuse(Rule::CallMissing, what);
                 }
@@ -163,11 +169,8 @@ fn reasoning(
     let next = input.get(at + 1);
     let is_followed = match provider.led_to.get(id(item)) {
         Some(led_to) => next.is_some_and(|next| id(next) == led_to),
-        // Any item that a model made, and other reasoning.
-        None => next.is_some_and(|next| {
-            !matches!(next["role"].as_str(), Some("user" | "system" | "developer"))
-                && !kind(next).ends_with("_output")
-        }),
+        // An item that a model made: one with an id.
+        None => next.is_some_and(|next| !id(next).is_empty()),
     };
     if !is_followed {
         let what = format!(

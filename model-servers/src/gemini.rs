@@ -33,10 +33,38 @@ pub fn events(parts: &[Value]) -> Vec<String> {
 fn before(request: &Request, body: &Value, contents: &[Value], parts: &[Value]) -> Value {
     let model = request.path.split(['?', ':']).next();
     let account = request.header("x-goog-api-key").or_else(|| request.path.split("key=").nth(1));
-    json!([model, account, body["systemInstruction"], body["tools"], contents, parts])
+    let joined = |content: &Value| json!([content["role"], joined(list(&content["parts"]))]);
+    let contents: Vec<_> = contents.iter().map(joined).collect();
+    json!([model, account, body["systemInstruction"], body["tools"], contents, self::joined(parts)])
+}
+
+/// Joins texts that follow each other and have no signature: a stream cuts them where it likes.
+fn joined(parts: &[Value]) -> Vec<Value> {
+    let is_text = |part: &Value| part["text"].is_string() && part.get("thoughtSignature").is_none();
+    let mut joined: Vec<Value> = Vec::new();
+    for part in parts {
+        match joined.last_mut() {
+            Some(last) if is_text(last) && is_text(part) && last.get("thought") == part.get("thought") => {
+                let text = [&last["text"], &part["text"]].map(|text| text.as_str().unwrap_or_default());
+                last["text"] = text.concat().into();
+            }
+            _ => joined.push(part.clone()),
+        }
+    }
+    joined
 }
 
 pub(crate) fn give(provider: &mut Provider, request: &Request, body: &Value, items: &[Item]) -> Answer {
+    // Texts that follow each other are one part.
+    let mut whole: Vec<Item> = Vec::new();
+    for item in items {
+        match (whole.last_mut(), item) {
+            (Some(Item::Text(text)), Item::Text(more)) => text.push_str(more),
+            (_, Item::Redacted) => {}
+            _ => whole.push(item.clone()),
+        }
+    }
+    let items = whole;
     let mut parts: Vec<Value> = Vec::new();
     let mut has_call = false;
     for (index, item) in items.iter().enumerate() {
@@ -85,6 +113,8 @@ pub(crate) fn check(provider: &Provider, request: &Request, body: &Value) -> Res
                 .to_owned(),
         );
     }
+    // Earlier models do not sign their calls.
+    let is_signed = !["gemini-1", "gemini-2"].iter().any(|old| request.path.contains(old));
     // The current turn begins behind the last text of the user.
     let is_prompt = |content: &Value| content["role"] != "model" && has(content, "functionResponse") == 0;
     let turn = contents.iter().rposition(is_prompt).unwrap_or_default();
@@ -115,7 +145,7 @@ pub(crate) fn check(provider: &Provider, request: &Request, body: &Value) -> Res
             return refuse(Rule::CallMissing, what.to_owned());
         }
         if content["role"] == "model" {
-            signatures(provider, request, body, (at, at >= turn), &mut checked)?;
+            signatures(provider, request, body, (at, is_signed && at >= turn), &mut checked)?;
         }
     }
     Ok(checked)

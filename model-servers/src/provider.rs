@@ -51,7 +51,7 @@ pub enum Item {
 pub enum Rule {
     /// The body is an object with messages; `max_tokens` on Anthropic's. "Field required".
     Shape,
-    /// The conversation begins with a user on Anthropic's, and does not end with the model.
+    /// The conversation does not end with the model, on Anthropic's and Gemini's. "must end with a user message".
     Order,
     /// No message, item or part is empty; texts on Anthropic's have more than white space. "must be non-empty".
     Empty,
@@ -227,13 +227,19 @@ impl Provider {
         hasher.finalize().iter().take(12).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Signs what stands before an item. The signature reads like base64, since clients may decode it.
+    /// Binds a signature to what stands before it.
+    fn bind(&self, number: &str, before: &Value) -> String {
+        let mut text = String::new();
+        canonical(before, &mut text);
+        self.mac(&["before", number, &text])
+    }
+
+    /// Signs what stands before an item. The signature is base64, since clients decode it and encode it again.
     pub(crate) fn sign(&mut self, before: &Value) -> String {
         self.signatures += 1;
         let number = format!("{:08x}", self.signatures);
-        let (own, bound) =
-            (self.mac(&["number", &number]), self.mac(&["before", &number, &before.to_string()]));
-        format!("Ep{number}{own}{bound}==")
+        let (own, bound) = (self.mac(&["number", &number]), self.bind(&number, before));
+        format!("EpEA{number}{own}{bound}")
     }
 
     /// Looks at a signature that stands behind this.
@@ -241,36 +247,41 @@ impl Provider {
         if !self.verifies {
             return Signed::Current;
         }
-        let parts = signature.strip_prefix("Ep").and_then(|rest| rest.strip_suffix("=="));
+        let parts = signature.strip_prefix("EpEA");
         let Some((number, macs)) = parts.and_then(|parts| parts.split_at_checked(8)) else {
             return Signed::Forged;
         };
         let Some(bound) = macs.strip_prefix(&self.mac(&["number", number])) else { return Signed::Forged };
-        if bound == self.mac(&["before", number, &before.to_string()]) {
-            Signed::Current
-        } else {
-            Signed::Stale
-        }
+        if bound == self.bind(number, before) { Signed::Current } else { Signed::Stale }
     }
 }
 
-/// Removes the marks for caches, which move from request to request.
-pub(crate) fn unmarked(mut value: Value) -> Value {
-    match &mut value {
+/// Writes JSON in the form that is signed: members in the order of their names, without those that are `null`, which clients
+/// add and leave out, and without the marks for caches, which move from request to request.
+fn canonical(value: &Value, out: &mut String) {
+    match value {
         Value::Object(members) => {
-            members.shift_remove("cache_control");
-            for member in members.values_mut() {
-                *member = unmarked(member.take());
+            let is_signed =
+                |(name, member): &(&String, &Value)| !member.is_null() && *name != "cache_control";
+            let members: BTreeMap<_, _> = members.iter().filter(is_signed).collect();
+            out.push('{');
+            for (name, member) in members {
+                out.push_str(&format!("{name:?}:"));
+                canonical(member, out);
+                out.push(',');
             }
+            out.push('}');
         }
         Value::Array(list) => {
+            out.push('[');
             for item in list {
-                *item = unmarked(item.take());
+                canonical(item, out);
+                out.push(',');
             }
+            out.push(']');
         }
-        _ => {}
+        plain => out.push_str(&plain.to_string()),
     }
-    value
 }
 
 /// Returns the items of a list; none if it is no list.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::http::{Answer, Request};
-use crate::provider::{Checked, Item, Provider, Refusal, Rule, Signed, is_name, list, tool_names, unmarked};
+use crate::provider::{Checked, Item, Provider, Refusal, Rule, Signed, is_name, list, tool_names};
 
 /// Returns an answer with these blocks, each streamed in one piece.
 pub fn answer(blocks: &[Value], stop: &str) -> Answer {
@@ -58,7 +58,7 @@ pub fn events(blocks: &[Value], stop: &str) -> Vec<String> {
 /// What stands before a block of an answer.
 fn before(request: &Request, body: &Value, messages: &[Value], blocks: &[Value]) -> Value {
     let account = request.header("x-api-key");
-    unmarked(json!([body["model"], account, body["system"], body["tools"], messages, blocks]))
+    json!([body["model"], account, body["system"], body["tools"], messages, blocks])
 }
 
 pub(crate) fn give(provider: &mut Provider, request: &Request, body: &Value, items: &[Item]) -> Answer {
@@ -109,11 +109,8 @@ pub(crate) fn check(provider: &Provider, request: &Request, body: &Value) -> Res
         list(&body["tools"]).iter().filter(|tool| matches!(tool["type"].as_str(), None | Some("custom")));
     tool_names(own.map(|tool| tool["name"].as_str()), 128)?;
     let messages = list(&body["messages"]);
-    let Some(first) = messages.first() else {
+    if messages.is_empty() {
         return refuse(Rule::Shape, "messages: at least one message is required".to_owned());
-    };
-    if first["role"] != "user" {
-        return refuse(Rule::Order, "messages: first message must use the \"user\" role".to_owned());
     }
     if messages.last().is_some_and(|last| last["role"] == "assistant") {
         let what = "This model does not support assistant message prefill. The conversation must end with a user message.";

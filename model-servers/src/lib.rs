@@ -41,8 +41,8 @@
 //! API has it, and in which words it is refused.
 //!
 //! What a signature covers is no provider's secret to tell; here it covers all that stands before it in the request: the model,
-//! the account, the system prompt, the tools, and every message and item, in order, without marks for caches. That is at least
-//! as strict as any provider.
+//! the account, the system prompt, the tools, and every message and item, in order. Members that are `null`, their order and
+//! marks for caches are not covered: the providers' own clients change them.
 
 pub mod anthropic;
 pub mod chat;

@@ -21,8 +21,8 @@ const MAX_BODY: usize = 64 << 20;
 /// use model_servers::Answer;
 ///
 /// let slow_down = Answer::status(429, "{}").with_header("retry-after", "7");
-/// let torn = Answer::events([r#"{"type":"ping"}"#]).cut(8);
-/// assert_eq!(torn.body(), "data: {\"");
+/// let torn = Answer::events([r#"{"type":"ping"}"#]).cut(20);
+/// assert_eq!(torn.body(), "event: ping\ndata: {\"");
 /// # let _ = slow_down;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,9 +42,10 @@ impl Answer {
         Self { status, headers, body, missing: 0, hangs: false }
     }
 
-    /// Creates a stream of server-sent events with these data.
+    /// Creates a stream of server-sent events with these data. Each event is named by the member `type` of its data, as
+    /// Anthropic and OpenAI do; data without one have no name.
     pub fn events<'a>(events: impl IntoIterator<Item = &'a str>) -> Self {
-        let body = events.into_iter().map(|event| format!("data: {event}\n\n")).collect();
+        let body = events.into_iter().map(event).collect();
         Self::new(200, "text/event-stream", body)
     }
 
@@ -69,7 +70,7 @@ impl Answer {
     /// Adds an event at the end.
     #[must_use]
     pub fn with_event(mut self, event: &str) -> Self {
-        self.body.push_str(&format!("data: {event}\n\n"));
+        self.body.push_str(&self::event(event));
         self
     }
 
@@ -111,6 +112,12 @@ impl Answer {
         sent.push_str(&self.body);
         sent.into_bytes()
     }
+}
+
+fn event(data: &str) -> String {
+    let read: Value = serde_json::from_str(data).unwrap_or_default();
+    let name = read["type"].as_str().map(|name| format!("event: {name}\n"));
+    format!("{}data: {data}\n\n", name.unwrap_or_default())
 }
 
 /// Request, as the server received it.

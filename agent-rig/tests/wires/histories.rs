@@ -1,0 +1,404 @@
+//! Random histories over four APIs, on servers that sign, check and refuse as the providers do: prompts that end, that are
+//! cancelled, that fail, and whose process dies in the middle of a stream or of a tool; forks, compactions, cleared
+//! histories, other system prompts and other models, at every point. Nothing is refused, and where nothing before it
+//! changed no reasoning is lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, Trigger};
+use agent_core::event::{Media, Message, Part};
+use agent_core::session::Fork;
+use agent_core::{MemoryStore, SessionId, SessionStoreExt, Storage, Timestamp};
+use agent_rig::RigProvider;
+use agent_rig::rig_core::providers::openai::wire::OPENAI;
+use agent_runtime::schemars::JsonSchema;
+use agent_runtime::{
+    AgentBuilder, AgentRuntime, Config, Conversation, RunError, RunReport, ToolContext, tool,
+};
+use model_servers::{Answer, Item, Provider, Server, Wire};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::logs::{self, SECRETS};
+use crate::server::{DEADLINE, soon};
+use crate::{anthropic, chat, gemini, responses};
+
+/// Histories that are tried, unless `AGENT_HISTORIES` says another number.
+const HISTORIES: u64 = 200;
+
+/// Points of a history.
+const STEPS: u64 = 12;
+
+/// What a server has seen and given.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Signatures in the first request of the present run, and in the last request.
+    first: Option<BTreeSet<String>>,
+    last: BTreeSet<String>,
+    /// Signatures in the last answer that was given whole.
+    made: BTreeSet<String>,
+    stale: Vec<String>,
+    requests: usize,
+    given_back: usize,
+    /// How the next answer ends too early.
+    end: Option<End>,
+}
+
+/// Arguments of the calls.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(crate = "agent_runtime::schemars")]
+#[allow(dead_code, reason = "a tool reads them from JSON")]
+struct Look {
+    z: u32,
+    a: Value,
+    m: Value,
+}
+
+/// How an answer ends too early.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// The connection breaks.
+    Breaks,
+    /// Nothing comes any more.
+    Hangs,
+}
+
+fn pick(effects: &Effects, of: u64) -> u64 {
+    effects.random_u64() % of
+}
+
+/// Items of a random answer.
+fn items(effects: &Effects) -> Vec<Item> {
+    let mut items = Vec::new();
+    for n in 0..=pick(effects, 3) {
+        items.push(match pick(effects, 4) {
+            0 => Item::Reasoning(format!("Thought {n}, PAYLOAD. 한🙂")),
+            1 => Item::Redacted,
+            _ => Item::Text(format!("Text {n}, PAYLOAD. \u{2028}é")),
+        });
+    }
+    if pick(effects, 2) == 0 {
+        for n in 0..=pick(effects, 2) {
+            let arguments = json!({"z": n, "a": [1.5, "PAYLOAD é"], "m": {"y": null, "b": true}});
+            items.push(Item::Call { name: "look".to_owned(), arguments });
+        }
+    } else {
+        items.push(Item::Text("Done.".to_owned()));
+    }
+    items
+}
+
+/// Signatures in an answer, as it is streamed.
+fn signatures(answer: &Answer) -> BTreeSet<String> {
+    let is_signature = |text: &&str| text.starts_with("EpEA") && text.len() == 60;
+    answer.body().split('"').filter(is_signature).map(str::to_owned).collect()
+}
+
+struct Life {
+    seed: u64,
+    effects: Effects,
+    storage: Storage,
+    servers: BTreeMap<Wire, (Server, Arc<Mutex<Seen>>)>,
+    /// Signatures that each server must find in its next request.
+    kept: BTreeMap<Wire, BTreeSet<String>>,
+    system: &'static str,
+    /// True if tools do not answer.
+    stalls: Arc<AtomicBool>,
+    session: Option<SessionId>,
+    /// What happened, for a failure.
+    story: Vec<String>,
+}
+
+impl Life {
+    async fn new(seed: u64) -> Self {
+        let effects = Effects::seeded(seed, Timestamp::UNIX_EPOCH);
+        let mut servers = BTreeMap::new();
+        for wire in Wire::ALL {
+            let seen = Arc::new(Mutex::new(Seen::default()));
+            let (serving, chance) = (seen.clone(), effects.clone());
+            let server = Server::checking(Provider::new(wire), move |provider, request, checked| {
+                let answer = provider.answer(request, &items(&chance));
+                let mut seen = serving.lock().unwrap();
+                let current: BTreeSet<_> = checked.current.iter().cloned().collect();
+                seen.first.get_or_insert_with(|| current.clone());
+                seen.requests += 1;
+                seen.given_back += current.len();
+                seen.last = current;
+                seen.stale.extend(checked.stale.clone());
+                seen.made.clear();
+                let bytes = usize::try_from(pick(&chance, answer.body().len() as u64)).unwrap();
+                match seen.end.take() {
+                    None => {
+                        seen.made = signatures(&answer);
+                        answer
+                    }
+                    Some(End::Breaks) => answer.cut(bytes),
+                    Some(End::Hangs) => answer.cut(bytes).hanging(),
+                }
+            })
+            .await;
+            servers.insert(wire, (server, seen));
+        }
+        let storage = MemoryStore::new().into();
+        let stalls = Arc::default();
+        Self {
+            seed,
+            effects,
+            storage,
+            servers,
+            kept: BTreeMap::new(),
+            system: "Be brief.",
+            stalls,
+            session: None,
+            story: Vec::new(),
+        }
+    }
+
+    fn pick(&self, of: u64) -> u64 {
+        pick(&self.effects, of)
+    }
+
+    fn model(&self, wire: Wire) -> RigProvider {
+        let server = &self.servers[&wire].0;
+        match wire {
+            Wire::Anthropic => anthropic::model(server, "claude-opus-5-5"),
+            Wire::Responses => responses::model(server),
+            Wire::Gemini => gemini::model(server, "gemini-3-pro-preview"),
+            Wire::Chat => chat::model(server, &OPENAI, "gpt-4o"),
+        }
+    }
+
+    /// A new process.
+    fn agent(&self, wire: Wire) -> AgentRuntime {
+        let config = Config::new()
+            .with_system_prompt(self.system)
+            .with_store_thinking(true)
+            .with_max_tokens(1024)
+            .with_resume_on_prompt(true)
+            .with_model_retries(0);
+        let stalls = self.stalls.clone();
+        let look = tool("look", "A tool.", move |_: Look, _: ToolContext| {
+            let stalls = stalls.clone();
+            async move {
+                if stalls.load(Ordering::SeqCst) {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, String>("done PAYLOAD")
+            }
+        });
+        let builder = AgentBuilder::new().with_llm(self.model(wire)).with_storage(self.storage.clone());
+        builder.with_config(config).with_tool(look).build().unwrap()
+    }
+
+    async fn conversation(&mut self, agent: &AgentRuntime) -> Conversation {
+        match self.session {
+            Some(id) => agent.session(id).await.unwrap(),
+            None => {
+                let chat = agent.conversation("test").await.unwrap();
+                self.session = Some(chat.id());
+                chat
+            }
+        }
+    }
+
+    fn input(&self) -> Message {
+        match self.pick(3) {
+            0 => Message::new("Look:").with_part(Part::Image(Media::inline("image/png", *b"\x89PNG"))),
+            _ => Message::new(format!("Question {}, PAYLOAD", self.pick(1000))),
+        }
+    }
+
+    fn seen(&self, wire: Wire) -> std::sync::MutexGuard<'_, Seen> {
+        self.servers[&wire].1.lock().unwrap()
+    }
+
+    /// Checks what a run has sent: nothing was refused, and no reasoning is lost.
+    fn check(&self, wire: Wire) {
+        let server = &self.servers[&wire].0;
+        let tell = || {
+            if std::env::var_os("AGENT_HISTORY").is_some() {
+                server.requests().iter().for_each(|request| println!("{}\n", request.text));
+            }
+            format!("seed {}: {:?}", self.seed, self.story)
+        };
+        assert_eq!(server.refusals(), [], "{}", tell());
+        let seen = self.seen(wire);
+        assert_eq!(seen.stale, [""; 0], "{}", tell());
+        if let (Some(first), Some(kept)) = (&seen.first, self.kept.get(&wire)) {
+            let lost: Vec<_> = kept.difference(first).collect();
+            assert!(lost.is_empty(), "{wire:?} did not get back {lost:?}, {}", tell());
+        }
+    }
+
+    /// A prompt whose answer comes, to the end.
+    async fn whole(&mut self, wire: Wire) {
+        let agent = self.agent(wire);
+        let chat = self.conversation(&agent).await;
+        self.seen(wire).first = None;
+        let run = soon(chat.prompt(self.input())).await.unwrap();
+        let ended = soon(run.finish()).await;
+        assert!(ended.is_ok(), "seed {}: {ended:?}, {:?}", self.seed, self.story);
+        self.check(wire);
+        let kept = {
+            let seen = self.seen(wire);
+            seen.last.union(&seen.made).cloned().collect()
+        };
+        self.kept.insert(wire, kept);
+    }
+
+    /// A prompt that is cancelled while the answer comes, or the tool runs.
+    async fn cancelled(&mut self, wire: Wire) {
+        let agent = self.agent(wire);
+        let chat = self.conversation(&agent).await;
+        self.cut(wire, End::Hangs);
+        let before = self.servers[&wire].0.requests().len();
+        let run = soon(chat.prompt(self.input())).await.unwrap();
+        self.asked(wire, before).await;
+        tokio::time::sleep(Duration::from_millis(self.pick(5))).await;
+        run.cancel();
+        Self::ended(&soon(run.finish()).await);
+        self.healed(wire);
+    }
+
+    /// A prompt whose connection breaks.
+    async fn broken(&mut self, wire: Wire) {
+        let agent = self.agent(wire);
+        let chat = self.conversation(&agent).await;
+        self.seen(wire).first = None;
+        self.seen(wire).end = Some(End::Breaks);
+        let run = soon(chat.prompt(self.input())).await.unwrap();
+        Self::ended(&soon(run.finish()).await);
+        self.healed(wire);
+    }
+
+    /// What came of a run is no matter here; that it ends is, and that its error holds no payload.
+    fn ended(ended: &Result<RunReport, RunError>) {
+        let shown = match ended {
+            Ok(report) => format!("{:?} {:?}", report.outcome, report.fault()),
+            Err(error) => error.to_string(),
+        };
+        assert!(!SECRETS.iter().any(|secret| shown.contains(secret)), "{shown}");
+    }
+
+    /// A prompt whose process dies while the answer comes, or the tool runs.
+    async fn killed(&mut self, wire: Wire) {
+        let agent = self.agent(wire);
+        let id = self.conversation(&agent).await.id();
+        drop(agent);
+        let process =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        self.cut(wire, End::Hangs);
+        let before = self.servers[&wire].0.requests().len();
+        let (agent, input) = (self.agent(wire), self.input());
+        let begun = process.spawn(async move {
+            let chat = agent.session(id).await.unwrap();
+            let run = chat.prompt(input).await.unwrap();
+            (chat, run)
+        });
+        let (chat, run) = soon(begun).await.unwrap();
+        self.asked(wire, before).await;
+        tokio::time::sleep(Duration::from_millis(self.pick(5))).await;
+        process.shutdown_background();
+        Self::ended(&soon(run.finish()).await);
+        drop(chat);
+        // Its lease ends.
+        let session = self.storage.sessions.load(id).await.unwrap();
+        let ended =
+            Commit::seal(&self.effects, id, session.head).with_trigger(Trigger::LeaseExpired(session.epoch));
+        let _ = self.storage.sessions.commit_with_retry(ended).await;
+        self.healed(wire);
+    }
+
+    /// Lets the next answer of a server, or the next tool, not come to its end.
+    fn cut(&self, wire: Wire, end: End) {
+        self.seen(wire).first = None;
+        if self.pick(3) == 0 {
+            self.stalls.store(true, Ordering::SeqCst);
+        } else {
+            self.seen(wire).end = Some(end);
+        }
+    }
+
+    /// Waits until a server has had another request.
+    async fn asked(&self, wire: Wire, before: usize) {
+        let asked = async {
+            while self.servers[&wire].0.requests().len() == before {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, asked).await.expect("the model is asked");
+    }
+
+    fn healed(&self, wire: Wire) {
+        self.stalls.store(false, Ordering::SeqCst);
+        self.check(wire);
+        self.seen(wire).end = None;
+    }
+
+    async fn step(&mut self) {
+        let wire = Wire::ALL[usize::try_from(self.pick(4)).unwrap()];
+        let what = self.pick(16);
+        let names = ["fork", "compact", "clear", "system", "cancel", "cancel", "break", "kill", "kill"];
+        let name = usize::try_from(what).ok().and_then(|what| names.get(what)).unwrap_or(&"prompt");
+        self.story.push(format!("{name} {wire:?}"));
+        match what {
+            0 => {
+                let agent = self.agent(wire);
+                let fork = self.conversation(&agent).await.fork(Fork::new()).await.unwrap();
+                self.session = Some(fork.id());
+            }
+            1 => {
+                let agent = self.agent(wire);
+                // There may be nothing to compact.
+                let _ = self.conversation(&agent).await.compact(None, "They talked.").await;
+                self.kept.clear();
+            }
+            2 if self.pick(3) == 0 => {
+                let agent = self.agent(wire);
+                self.conversation(&agent).await.clear().await.unwrap();
+                self.kept.clear();
+            }
+            3 => {
+                self.system = ["Be brief.", "Be long."][usize::try_from(self.pick(2)).unwrap()];
+                self.kept.clear();
+            }
+            4 | 5 => self.cancelled(wire).await,
+            6 => self.broken(wire).await,
+            7 | 8 => self.killed(wire).await,
+            _ => self.whole(wire).await,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_history_is_refused_and_no_reasoning_is_lost() {
+    let log = logs::read();
+    let histories = std::env::var("AGENT_HISTORIES").map_or(HISTORIES, |text| text.parse().unwrap());
+    let only: Option<u64> = std::env::var("AGENT_HISTORY").ok().map(|text| text.parse().unwrap());
+    let (mut requests, mut given_back) = (BTreeMap::new(), 0);
+    for seed in only.map_or(0..histories, |seed| seed..seed + 1) {
+        let mut life = Life::new(seed).await;
+        for _ in 0..STEPS {
+            life.step().await;
+        }
+        // Each model can go on.
+        for wire in Wire::ALL {
+            life.whole(wire).await;
+            let seen = life.seen(wire);
+            *requests.entry(wire).or_insert(0) += seen.requests;
+            given_back += seen.given_back;
+        }
+    }
+    println!("{requests:?} requests, {given_back} signatures given back");
+    println!("proof: {} histories that no model refuses", if only.is_some() { 1 } else { histories });
+    let least = if only.is_some() { 0 } else { usize::try_from(histories).unwrap() };
+    assert!(
+        requests.values().all(|requests| *requests >= 3 * least) && given_back >= 5 * least,
+        "{given_back}"
+    );
+    log.check();
+}
