@@ -1,6 +1,13 @@
 //! Maps errors of the object store to errors of this library. No other module does this.
 
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+
 use agent_core::{Error, ErrorKind};
+
+/// Limit on the bytes of an error text of the server or the client that are shown.
+const SHOWN_MAX: usize = 500;
 
 /// Known effect of a request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +81,71 @@ fn is_elsewhere(error: &object_store::Error) -> bool {
     error.to_string().contains("redirect without LOCATION")
 }
 
+/// What the client said about a failed request, once and without markup: its own errors repeat the text of each of
+/// their causes, and contain the whole document that the server answered with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Cause(String);
+
+impl Cause {
+    fn of(error: &object_store::Error) -> Self {
+        let text = error.to_string();
+        let Some(code) = element(&text, "Code") else { return Self(shortened(&without_repeats(error))) };
+        let status = text.split_once("status code: ").and_then(|(_, rest)| rest.split_once(": "));
+        let mut said = format!("the server answered {code}");
+        if let Some((status, _)) = status {
+            said = format!("the server answered {status}, {code}");
+        }
+        if let Some(message) = element(&text, "Message").filter(|message| !message.is_empty()) {
+            said = format!("{said}: {message}");
+        }
+        Self(shortened(&said))
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl StdError for Cause {}
+
+/// Returns the text of the first element with this name in a document of the server.
+fn element<'a>(text: &'a str, name: &str) -> Option<Cow<'a, str>> {
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    let (inside, _) = rest.split_once(&format!("</{name}>"))?;
+    let inside = inside.trim();
+    if !inside.contains('&') {
+        return Some(inside.into());
+    }
+    let entities =
+        [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&#39;", "'"), ("&amp;", "&")];
+    Some(entities.iter().fold(inside.to_owned(), |text, (entity, plain)| text.replace(entity, plain)).into())
+}
+
+/// Returns an error and its causes, except those that the text has already.
+fn without_repeats(error: &dyn StdError) -> String {
+    let (mut text, mut cause) = (error.to_string(), error.source());
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// Returns a text in one line, and its beginning only if it is long, such as the page of a gateway.
+fn shortened(text: &str) -> String {
+    let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if let Some((end, _)) = line.char_indices().find(|(at, _)| *at >= SHOWN_MAX) {
+        line.truncate(end);
+        line.push('…');
+    }
+    line
+}
+
 /// Error for a failure that the client reports: `cannot <doing>: <what to do>`.
 pub(crate) fn failed(doing: &str, source: object_store::Error) -> Error {
     use object_store::Error as E;
@@ -99,7 +171,8 @@ pub(crate) fn failed(doing: &str, source: object_store::Error) -> Error {
         }
         _ => (ErrorKind::Unavailable, "the server or the way to it failed; try again"),
     };
-    Error::new(kind, format!("cannot {doing}: {remedy}")).with_source(source)
+    tracing::debug!(error = %source, "a request failed");
+    Error::new(kind, format!("cannot {doing}: {remedy}")).with_source(Cause::of(&source))
 }
 
 /// Error for a server that did not answer in time.
@@ -145,6 +218,26 @@ mod tests {
 
     fn generic(text: &str) -> E {
         E::Generic { store: "S3", source: text.into() }
+    }
+
+    /// Of a document only the code and the message are shown, and nothing twice.
+    #[test]
+    fn cause_shows_code_and_message_once() {
+        let xml = "status code: 403 Forbidden: <?xml version=\"1.0\"?><Error><Code>AccessDenied</Code><Message>No &quot;a&quot; \
+                   &amp; b</Message><RequestId>1</RequestId></Error>";
+        let denied = E::PermissionDenied { path: "a".into(), source: xml.into() };
+        let said = "the server answered 403 Forbidden, AccessDenied: No \"a\" & b";
+        assert_eq!(Cause::of(&denied).to_string(), said);
+        let error = failed("read an object", denied);
+        let source = error.source().unwrap();
+        assert_eq!((source.to_string().as_str(), source.source().is_none()), (said, true));
+        // Without a code, the text of the client, and of a page the beginning.
+        let inner = std::io::Error::other("connection refused");
+        let said = Cause::of(&E::Generic { store: "S3", source: Box::new(inner) }).to_string();
+        assert_eq!(said, "Generic S3 error: connection refused");
+        let page =
+            Cause::of(&generic(&format!("status code: 502: <html>\n {}", "é".repeat(400)))).to_string();
+        assert!(page.len() < SHOWN_MAX + 10 && page.ends_with('…') && !page.contains('\n'), "{page}");
     }
 
     /// A missing bucket is not an absent object, and permanent failures are not retried.
