@@ -60,9 +60,22 @@ fn is_status(error: &object_store::Error, status: &str) -> bool {
     error.to_string().contains(&format!("status code: {status} "))
 }
 
+/// Codes with which servers refuse temporary credentials that have ended, some of them with the status 400.
+const ENDED: [&str; 4] = ["ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"];
+/// Code of a session token that is not one of the server's, or does not belong to the key; also with the status 400.
+const INVALID_TOKEN: &str = "InvalidToken";
+
+/// Returns whether the server answered with one of these codes.
+fn has_code(error: &object_store::Error, codes: &[&str]) -> bool {
+    element(&error.to_string(), "Code").is_some_and(|code| codes.contains(&&*code))
+}
+
 /// Returns whether access was denied.
 fn is_denied(error: &object_store::Error) -> bool {
     use object_store::Error as E;
+    if has_code(error, &ENDED) || has_code(error, &[INVALID_TOKEN]) {
+        return true;
+    }
     match error {
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => true,
         E::Generic { .. } => is_status(error, "401") || is_status(error, "403"),
@@ -157,6 +170,16 @@ pub(crate) fn failed(doing: &str, source: object_store::Error) -> Error {
         _ if is_denied(&source) && text.contains("Quota") => {
             (ErrorKind::Full, "the quota is used up; make room, then try again")
         }
+        _ if has_code(&source, &ENDED) => (
+            ErrorKind::Denied,
+            "the temporary credentials have ended; get new ones (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and \
+             AWS_SESSION_TOKEN together), then start again",
+        ),
+        _ if has_code(&source, &[INVALID_TOKEN]) => (
+            ErrorKind::Denied,
+            "the session token is not valid; set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN of the \
+             same credentials, then start again",
+        ),
         _ if is_denied(&source) => {
             (ErrorKind::Denied, "access was denied; check the credentials and their rights")
         }
@@ -261,6 +284,22 @@ mod tests {
             ),
             (generic("status code: 403 Forbidden: "), Fate::Denied, ErrorKind::Denied),
             (generic("status code: 401 Unauthorized: "), Fate::Denied, ErrorKind::Denied),
+            (
+                generic("status code: 400 Bad Request: <Code>ExpiredToken</Code>"),
+                Fate::Denied,
+                ErrorKind::Denied,
+            ),
+            (
+                generic("status code: 400 Bad Request: <Code>InvalidToken</Code>"),
+                Fate::Denied,
+                ErrorKind::Denied,
+            ),
+            // A connection that was too slow; the same request may get through.
+            (
+                generic("status code: 400 Bad Request: <Code>RequestTimeout</Code>"),
+                Fate::Doubt,
+                ErrorKind::Unavailable,
+            ),
             (generic("status code: 503"), Fate::Doubt, ErrorKind::Unavailable),
             (generic("Received redirect without LOCATION, ..."), Fate::Wrong, ErrorKind::InvalidInput),
             (
