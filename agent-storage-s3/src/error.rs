@@ -50,8 +50,7 @@ pub(crate) fn fate(error: &object_store::Error) -> Fate {
 
 /// Returns whether the bucket is missing. Servers answer 404 for that too, and an object must not seem absent then.
 fn is_without_bucket(error: &object_store::Error) -> bool {
-    let text = error.to_string();
-    text.contains("NoSuchBucket") || text.contains("ContainerNotFound")
+    has_code(error, &["NoSuchBucket", "ContainerNotFound"])
 }
 
 /// Returns whether the server answered with this status. Of lists, and of GCS and Azure, the client tells it by its
@@ -97,12 +96,20 @@ fn is_elsewhere(error: &object_store::Error) -> bool {
 /// What the client said about a failed request, once and without markup: its own errors repeat the text of each of
 /// their causes, and contain the whole document that the server answered with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Cause(String);
+struct Cause {
+    text: String,
+    /// Whether the bucket is missing.
+    is_without_bucket: bool,
+}
 
 impl Cause {
     fn of(error: &object_store::Error) -> Self {
+        Self { text: Self::text(error), is_without_bucket: is_without_bucket(error) }
+    }
+
+    fn text(error: &object_store::Error) -> String {
         let text = error.to_string();
-        let Some(code) = element(&text, "Code") else { return Self(shortened(&without_repeats(error))) };
+        let Some(code) = element(&text, "Code") else { return shortened(&without_repeats(error)) };
         let status = text.split_once("status code: ").and_then(|(_, rest)| rest.split_once(": "));
         let mut said = format!("the server answered {code}");
         if let Some((status, _)) = status {
@@ -111,13 +118,13 @@ impl Cause {
         if let Some(message) = element(&text, "Message").filter(|message| !message.is_empty()) {
             said = format!("{said}: {message}");
         }
-        Self(shortened(&said))
+        shortened(&said)
     }
 }
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
@@ -159,31 +166,53 @@ fn shortened(text: &str) -> String {
     line
 }
 
-/// Error for a failure that the client reports: `cannot <doing>: <what to do>`.
-pub(crate) fn failed(doing: &str, source: object_store::Error) -> Error {
+/// Error for a bucket that does not exist. An object or a session is not proven absent by that: the bucket may have been
+/// removed, or come back.
+fn without_bucket(doing: &str, place: &str) -> String {
+    format!("cannot {doing}: there is no such bucket: {place}; restore or create it, or check the address")
+}
+
+/// Error for a list that was answered with 404, which only a missing bucket explains.
+pub(crate) fn no_bucket_to_list(place: &str) -> Error {
+    let cause = Cause { text: "the server answered 404 to a list".to_owned(), is_without_bucket: true };
+    Error::new(ErrorKind::Unavailable, without_bucket("list objects", place)).with_source(cause)
+}
+
+/// Returns the error for a store that cannot be opened: without its bucket, there is no store.
+pub(crate) fn at_opening(error: Error) -> Error {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<Cause>()).cloned();
+    match cause.filter(|cause| cause.is_without_bucket) {
+        Some(cause) => Error::new(ErrorKind::NotFound, error.to_string()).with_source(cause),
+        None => error,
+    }
+}
+
+/// Error for a failure that the client reports at this place: `cannot <doing>: <what to do>`.
+pub(crate) fn failed(doing: &str, place: &str, source: &object_store::Error) -> Error {
     use object_store::Error as E;
     let text = source.to_string();
-    let (kind, remedy) = match &source {
-        E::NotFound { .. } | E::Generic { .. } if is_without_bucket(&source) => {
-            (ErrorKind::NotFound, "there is no such bucket; create it, or check the address")
+    let (kind, remedy) = match source {
+        E::NotFound { .. } | E::Generic { .. } if is_without_bucket(source) => {
+            let text = without_bucket(doing, place);
+            return Error::new(ErrorKind::Unavailable, text).with_source(Cause::of(source));
         }
-        _ if is_denied(&source) && text.contains("Quota") => {
+        _ if is_denied(source) && text.contains("Quota") => {
             (ErrorKind::Full, "the quota is used up; make room, then try again")
         }
-        _ if has_code(&source, &ENDED) => (
+        _ if has_code(source, &ENDED) => (
             ErrorKind::Denied,
             "the temporary credentials have ended; get new ones (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and \
              AWS_SESSION_TOKEN together), then start again",
         ),
-        _ if has_code(&source, &[INVALID_TOKEN]) => (
+        _ if has_code(source, &[INVALID_TOKEN]) => (
             ErrorKind::Denied,
             "the session token is not valid; set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN of the \
              same credentials, then start again",
         ),
-        _ if is_denied(&source) => {
+        _ if is_denied(source) => {
             (ErrorKind::Denied, "access was denied; check the credentials and their rights")
         }
-        E::Generic { .. } if is_elsewhere(&source) => {
+        E::Generic { .. } if is_elsewhere(source) => {
             (ErrorKind::InvalidInput, "the bucket is in another region; name it (AWS_REGION, or ?region=)")
         }
         E::InvalidPath { .. } => {
@@ -195,7 +224,7 @@ pub(crate) fn failed(doing: &str, source: object_store::Error) -> Error {
         _ => (ErrorKind::Unavailable, "the server or the way to it failed; try again"),
     };
     tracing::debug!(error = %source, "a request failed");
-    Error::new(kind, format!("cannot {doing}: {remedy}")).with_source(Cause::of(&source))
+    Error::new(kind, format!("cannot {doing}: {remedy}")).with_source(Cause::of(source))
 }
 
 /// Error for a server that did not answer in time.
@@ -251,7 +280,7 @@ mod tests {
         let denied = E::PermissionDenied { path: "a".into(), source: xml.into() };
         let said = "the server answered 403 Forbidden, AccessDenied: No \"a\" & b";
         assert_eq!(Cause::of(&denied).to_string(), said);
-        let error = failed("read an object", denied);
+        let error = failed("read an object", "s3://bucket at AWS", &denied);
         let source = error.source().unwrap();
         assert_eq!((source.to_string().as_str(), source.source().is_none()), (said, true));
         // Without a code, the text of the client, and of a page the beginning.
@@ -271,16 +300,16 @@ mod tests {
         let refused = E::Precondition { path: "a".into(), source: "412".into() };
         let cases = [
             (absent("<Code>NoSuchKey</Code>"), Fate::Absent, ErrorKind::Unavailable),
-            (absent("<Code>NoSuchBucket</Code>"), Fate::Wrong, ErrorKind::NotFound),
+            (absent("<Code>NoSuchBucket</Code>"), Fate::Wrong, ErrorKind::Unavailable),
             (exists(Box::new(refused)), Fate::Refused, ErrorKind::Unavailable),
             (exists("409".into()), Fate::Collided, ErrorKind::Unavailable),
             // Of Google and Azure, and of lists, the client has the status in its text only.
             (exists("status code: 412 Precondition Failed: ".into()), Fate::Refused, ErrorKind::Unavailable),
-            (absent("<Code>ContainerNotFound</Code>"), Fate::Wrong, ErrorKind::NotFound),
+            (absent("<Code>ContainerNotFound</Code>"), Fate::Wrong, ErrorKind::Unavailable),
             (
                 generic("status code: 404 Not Found: <Code>NoSuchBucket</Code>"),
                 Fate::Wrong,
-                ErrorKind::NotFound,
+                ErrorKind::Unavailable,
             ),
             (generic("status code: 403 Forbidden: "), Fate::Denied, ErrorKind::Denied),
             (generic("status code: 401 Unauthorized: "), Fate::Denied, ErrorKind::Denied),
@@ -311,7 +340,7 @@ mod tests {
         for (error, fated, kind) in cases {
             assert_eq!(fate(&error), fated, "{error}");
             let text = error.to_string();
-            assert_eq!(*failed("do it", error).kind(), kind, "{text}");
+            assert_eq!(*failed("do it", "s3://bucket at AWS", &error).kind(), kind, "{text}");
         }
     }
 }

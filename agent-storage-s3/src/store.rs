@@ -22,6 +22,7 @@ use tracing::{Instrument, Span, info_span};
 
 use crate::blobs::Place;
 use crate::config::S3Config;
+use crate::error::at_opening;
 use crate::generations::{self, Current, Generations, is_absence};
 use crate::keys::{self, LAG_MINUTES, Minute};
 use crate::object::Bucket;
@@ -94,7 +95,7 @@ impl S3Store {
             let current = Arc::new(Current::new(generations.clone(), tenant));
             Ok(Self { bucket, prefix, generations, current, open })
         };
-        observed(span, work).await
+        observed(span, async { work.await.map_err(at_opening) }).await
     }
 
     /// Returns the same store for another tenant. Does no I/O: a tenant that was never written to is empty.

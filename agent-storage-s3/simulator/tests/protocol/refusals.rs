@@ -87,3 +87,31 @@ async fn ended_credentials_are_denied_at_once() {
         assert_eq!(SessionStore::load(&store, session.id).await.unwrap().head, session.head);
     }
 }
+
+/// A bucket that is gone is no proof that a session or a device does not exist, which a host would create then. Each call
+/// says which bucket it is; the same store goes on when it is back. Only opening says that there is no store.
+#[tokio::test(start_paused = true)]
+async fn vanished_buckets_are_not_absent_objects() {
+    for code in ["NoSuchBucket", "ContainerNotFound"] {
+        let (simulator, effects) = (Simulator::new(1), Effects::default());
+        let (store, session) = opened(&simulator, &effects).await;
+        simulator.refuse_all(Some((404, code)));
+        let begun = Instant::now();
+        for error in refusals(&store, &effects, &session).await {
+            let text = told(&error);
+            assert_eq!(*error.kind(), ErrorKind::Unavailable, "{text}");
+            assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{text}");
+            assert!(
+                !error.is_absent() && text.contains("there is no such bucket: s3://bucket at "),
+                "{text}"
+            );
+            assert!(!text.contains('<') && text.matches("simulated").count() == 1, "{text}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(5), "{code}: {:?}", begun.elapsed());
+        let error = config(&simulator, "b").open().await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::NotFound, "{error}");
+        assert!(error.to_string().contains("there is no such bucket: s3://bucket at "), "{error}");
+        simulator.refuse_all(None);
+        assert_eq!(SessionStore::load(&store, session.id).await.unwrap().head, session.head);
+    }
+}
