@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::StreamExt;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -13,6 +14,8 @@ use crate::object::{AT_ONCE, Bucket, Condition};
 /// Time between the moment at which a key is seen to be superseded, and its deletion: a list that has begun may still
 /// come to it.
 pub(crate) const DELAY: Duration = Duration::from_secs(120);
+/// Time limit of the deletion of keys that were superseded long ago, which the end of a process waits for.
+const DELETION: Duration = Duration::from_secs(10);
 /// Limit on the keys that wait. Others are left to a later list.
 const MOST: usize = 10_000;
 
@@ -22,8 +25,8 @@ pub(crate) struct Background {
     bucket: Arc<Bucket>,
     waiting: Arc<Mutex<Waiting>>,
     task: Mutex<Option<JoinHandle<()>>>,
-    /// Keys that are being put.
-    puts: Mutex<Vec<JoinHandle<()>>>,
+    /// Keys that are being put or deleted.
+    begun: Mutex<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Debug, Default)]
@@ -62,17 +65,17 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Background {
     pub(crate) fn new(bucket: Arc<Bucket>) -> Self {
-        Self { bucket, waiting: Arc::default(), task: Mutex::default(), puts: Mutex::default() }
+        Self { bucket, waiting: Arc::default(), task: Mutex::default(), begun: Mutex::default() }
     }
 
     /// Puts keys at once, and returns before that is done. It goes on if the store is dropped.
     pub(crate) fn put(&self, keys: impl IntoIterator<Item = String>) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let mut puts = held(&self.puts);
-        puts.retain(|put| !put.is_finished());
+        let mut begun = held(&self.begun);
+        begun.retain(|task| !task.is_finished());
         for key in keys {
             let bucket = self.bucket.clone();
-            puts.push(runtime.spawn(async move {
+            begun.push(runtime.spawn(async move {
                 // A heartbeat may be there already.
                 let (empty, until) = (Bytes::new(), bucket.deadline());
                 if let Err(error) = bucket.put(&key, &empty, &Condition::Absent, until).await {
@@ -82,10 +85,28 @@ impl Background {
         }
     }
 
-    /// Waits until the keys are put.
+    /// Waits until the keys are put, and those deleted whose deletion has begun.
     pub(crate) async fn finish(&self) {
-        let puts = std::mem::take(&mut *held(&self.puts));
-        futures::future::join_all(puts).await;
+        let begun = std::mem::take(&mut *held(&self.begun));
+        futures::future::join_all(begun).await;
+    }
+
+    /// Begins to delete keys, and returns before that is done. [`finish`](Self::finish) waits for it, but not for long, since
+    /// nothing depends on it.
+    pub(crate) fn delete_now(&self, keys: Vec<String>) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if keys.is_empty() {
+            return;
+        }
+        let mut begun = held(&self.begun);
+        begun.retain(|task| !task.is_finished());
+        let bucket = self.bucket.clone();
+        begun.push(runtime.spawn(async move {
+            let until = bucket.deadline().min(Instant::now() + DELETION);
+            let bucket = &bucket;
+            let deletions = keys.into_iter().map(|key| async move { remove(bucket, &key, until).await });
+            futures::stream::iter(deletions).buffer_unordered(AT_ONCE).collect::<()>().await;
+        }));
     }
 
     /// Deletes keys later. If the store is closed or dropped before, they stay; nothing depends on their deletion.
@@ -125,14 +146,14 @@ async fn work(bucket: Arc<Bucket>, waiting: Arc<Mutex<Waiting>>) {
         let Some(at) = held(&waiting).queue.front().map(|(at, _)| *at) else { return };
         tokio::time::sleep_until(at).await;
         let due = held(&waiting).take();
-        let delete = |key: Arc<str>| {
-            let bucket = &bucket;
-            async move {
-                if let Err(error) = bucket.delete(&key, bucket.deadline()).await {
-                    tracing::debug!(%error, "a superseded key was left behind");
-                }
-            }
-        };
-        futures::future::join_all(due.into_iter().map(delete)).await;
+        let until = bucket.deadline();
+        futures::future::join_all(due.iter().map(|key| remove(&bucket, key, until))).await;
+    }
+}
+
+/// Deletes a key that is not in force.
+async fn remove(bucket: &Bucket, key: &str, until: Instant) {
+    if let Err(error) = bucket.delete(key, until).await {
+        tracing::debug!(%error, "a superseded key was left behind");
     }
 }

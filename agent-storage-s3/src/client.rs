@@ -145,7 +145,15 @@ fn gcs(config: &S3Config) -> Result<Connected> {
              GOOGLE_SERVICE_ACCOUNT_KEY (its contents), or run `gcloud auth application-default login`",
         ));
     }
-    let place = value(Key::BaseUrl).unwrap_or_else(|| "Google".to_owned());
+    let place = match value(Key::BaseUrl) {
+        Some(url) => {
+            // The client takes plain HTTP by itself here, unless it is told not to.
+            let allows_http = is_true(&value(Key::Client(ClientConfigKey::AllowHttp)).unwrap_or_default());
+            check_endpoint(config, &url, allows_http, "GOOGLE_ALLOW_HTTP")?;
+            url
+        }
+        None => "Google".to_owned(),
+    };
     let client = builder
         .with_bucket_name(config.bucket())
         .with_retry(no_retries())
@@ -198,7 +206,11 @@ fn azure(config: &S3Config) -> Result<Connected> {
             endpoint
         }
         None if emulated => {
-            format!("emulator {}", std::env::var("AZURITE_BLOB_STORAGE_URL").unwrap_or_default())
+            let url = std::env::var("AZURITE_BLOB_STORAGE_URL").unwrap_or_default();
+            if !url.is_empty() {
+                check_endpoint(config, &url, true, "AZURE_ALLOW_HTTP")?;
+            }
+            format!("emulator {url}")
         }
         None => format!("Azure fabric={}", is(Key::UseFabricEndpoint)),
     };

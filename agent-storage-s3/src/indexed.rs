@@ -283,6 +283,8 @@ where
             number: now.writes,
             keys: Some(self.objects.in_force(&name, &now).into_iter().collect()),
             item: (self.item)(now.content),
+            // Whoever writes it deletes its keys, and nobody looks for these often.
+            is_settled: false,
         }))
     }
 
@@ -296,5 +298,9 @@ where
 
     fn delete_later(&self, keys: Vec<String>) {
         self.objects.background.delete(keys);
+    }
+
+    fn delete_now(&self, keys: Vec<String>) {
+        self.objects.background.delete_now(keys);
     }
 }

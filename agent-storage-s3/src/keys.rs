@@ -216,10 +216,15 @@ impl Keys {
         format!("{}{session}", self.early_all())
     }
 
+    /// Returns the folder of the folders of [`children`](Self::children); ends with a slash.
+    pub(crate) fn all_children(&self) -> String {
+        format!("{}child/", self.families())
+    }
+
     /// Returns the folder with the ids of the sessions that were created, or announced, from a session; ends with a
     /// slash.
     pub(crate) fn children(&self, parent: SessionId) -> String {
-        format!("{}child/{parent}/", self.families())
+        format!("{}{parent}/", self.all_children())
     }
 
     pub(crate) fn child(&self, parent: SessionId, session: SessionId) -> String {

@@ -90,6 +90,7 @@ mod busy;
 mod client;
 mod commits;
 mod config;
+mod delete_damaged;
 mod dialect;
 mod error;
 mod family;

@@ -8,15 +8,19 @@ use agent_core::store::{Damaged, Page, SessionQuery};
 use agent_core::{Result, SessionId};
 use futures::StreamExt;
 
+use crate::background::DELAY;
 use crate::error::is_damage;
 use crate::family::{children, void};
 use crate::index::{Lists, parse_name};
 use crate::keys::{Minute, Slot};
-use crate::object::{Bucket, PAGE_AT_ONCE};
+use crate::object::{Age, Bucket, PAGE_AT_ONCE};
 use crate::pass::{self, Listable, Now, Request, Source};
 use crate::slot::{Entry, Kind, RECORD_PART};
 use crate::slots::{Slots, record};
 use crate::watch::Watch;
+
+/// Age of a commit after which the keys that it superseded are deleted at once, as their writer would have by then.
+const SETTLED_MICROS: i64 = DELAY.as_micros() as i64;
 
 /// Returns a page of sessions by recency, or by the time at which they are due.
 pub(crate) async fn list(slots: &Slots, query: &SessionQuery) -> Result<Page<SessionSummary>> {
@@ -54,12 +58,12 @@ impl Listable for Sessions<'_> {
     }
 
     async fn read(&self, id: SessionId) -> Result<Option<Now<SessionSummary>>> {
-        let Some(head) = newest(self.slots, id).await? else { return Ok(None) };
+        let Some((head, age)) = newest_seen(self.slots, id).await? else { return Ok(None) };
         let item = summary(&head)?;
         let names = head.head.keys.iter().map(|key| key.name(&self.slots.keys, id)).collect();
         // A stub does not say which keys are in force.
         let keys = (head.head.kind != Kind::Stub).then_some(names);
-        Ok(Some(Now { number: head.head.slot.0, keys, item }))
+        Ok(Some(Now { number: head.head.slot.0, keys, item, is_settled: age.is_over(SETTLED_MICROS) }))
     }
 
     fn describe(&self, id: &SessionId) -> String {
@@ -84,6 +88,10 @@ impl Listable for Sessions<'_> {
 
     fn delete_later(&self, keys: Vec<String>) {
         self.slots.delete_later(keys);
+    }
+
+    fn delete_now(&self, keys: Vec<String>) {
+        self.slots.delete_now(keys);
     }
 }
 
@@ -130,19 +138,27 @@ pub(crate) async fn give_up(slots: &Slots, id: SessionId) -> Result<bool> {
 /// Returns the newest commit of a session, or the object that takes the slot so that there is none. Reads no more of an object than its
 /// record, if the session is not known.
 pub(crate) async fn newest(slots: &Slots, id: SessionId) -> Result<Option<Arc<Entry>>> {
+    Ok(newest_seen(slots, id).await?.map(|(entry, _)| entry))
+}
+
+/// Like [`newest`], with the time since the object was written. Unknown if the session was known.
+async fn newest_seen(slots: &Slots, id: SessionId) -> Result<Option<(Arc<Entry>, Age)>> {
     let until = slots.bucket.deadline();
     if slots.heads.get(id).is_some() {
-        return slots.newest(id, until).await;
+        return Ok(slots.newest(id, until).await?.map(|entry| (entry, Age::UNKNOWN)));
     }
     let mut emptied = None;
     loop {
         let Some(slot) = slots.newest_slot(id, until).await? else { return Ok(None) };
         let key = slots.keys.slot(id, slot);
-        let Some(part) = slots.bucket.get_range(&key, 0..RECORD_PART, until).await? else { return Ok(None) };
+        let Some(seen) = slots.bucket.see(&key, Some(0..RECORD_PART), until).await? else {
+            return Ok(None);
+        };
+        let (part, age) = (seen.object, seen.age);
         let entry = Arc::new(Entry::parse(&part.bytes, id, slot)?);
         match entry.head.kind {
             // Nothing is committed behind it.
-            Kind::Void => return Ok(Some(entry)),
+            Kind::Void => return Ok(Some((entry, age))),
             // The slot was the newest when it was listed, and is not any more.
             Kind::Stub if emptied.replace(slot) != Some(slot) => {}
             _ => {
@@ -150,7 +166,7 @@ pub(crate) async fn newest(slots: &Slots, id: SessionId) -> Result<Option<Arc<En
                 if entry.is_whole() && (part.bytes.len() as u64) < RECORD_PART {
                     slots.heads.note(id, &entry);
                 }
-                return Ok(Some(entry));
+                return Ok(Some((entry, age)));
             }
         }
     }

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use crate::client::{self, Client, Connected, ServerName, ServerTime, body};
 use crate::config::S3Config;
 use crate::dialect::Dialect;
-use crate::error::{Fate, failed, fate, is_beyond, late};
+use crate::error::{Fate, failed, fate, is_beyond, late, no_bucket_to_list};
 use crate::requests::{Counters, Requests};
 use crate::settings::Settings;
 
@@ -193,7 +193,7 @@ impl Bucket {
         let most = (Instant::now() + self.attempt * mebibytes).min(until);
         match tokio::time::timeout_at(most, work).await {
             Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) => Err(Failed { fate: fate(&error), error: failed(doing, error) }),
+            Ok(Err(error)) => Err(Failed { fate: fate(&error), error: failed(doing, &self.place, &error) }),
             Err(_) => Err(Failed { fate: Fate::Doubt, error: late(doing) }),
         }
     }
@@ -358,9 +358,7 @@ impl Bucket {
                 self.request("list objects", 1, until, &self.counters.list, work).await
             })
         });
-        let found = found.await?.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, "cannot list objects: there is no such bucket; check the address")
-        })?;
+        let found = found.await?.ok_or_else(|| no_bucket_to_list(&self.place))?;
         let extensions = &found.result.extensions;
         let of = |object: ObjectMeta| {
             (object.location.to_string(), Age::new(extensions, object.last_modified.timestamp_micros()))

@@ -31,6 +31,9 @@ pub(crate) struct Now<I> {
     pub(crate) keys: Option<Vec<String>>,
     /// Item of the list; `None` if no list shows it.
     pub(crate) item: Option<I>,
+    /// True if it is known to be as it is for so long that no list which began before is still read: keys that are not in
+    /// force may be deleted at once.
+    pub(crate) is_settled: bool,
 }
 
 /// Objects of one kind that a list shows.
@@ -69,6 +72,9 @@ pub(crate) trait Listable: Sync {
 
     /// Deletes keys later that are not in force any more.
     fn delete_later(&self, keys: Vec<String>);
+
+    /// Deletes keys in the background that have not been in force for long.
+    fn delete_now(&self, keys: Vec<String>);
 }
 
 /// Folder of keys that are listed, or the end of it.
@@ -248,6 +254,7 @@ struct Read<I> {
     keys: Option<Vec<String>>,
     /// True if there is no object.
     is_absent: bool,
+    is_settled: bool,
     /// Item, until it is shown.
     item: Option<Box<I>>,
 }
@@ -265,13 +272,16 @@ struct Pass<'a, L: Listable> {
     forgets: bool,
     /// Keys that may be deleted, and those of creations that were begun long ago and never made.
     superseded: Vec<String>,
+    /// Those that may be deleted at once.
+    settled: Vec<String>,
     orphans: Vec<(L::Id, String)>,
 }
 
 impl<'a, L: Listable> Pass<'a, L> {
     fn new(listed: &'a L, folders: Vec<String>, start: Option<String>, found: Found<L>) -> Self {
-        let (read, superseded, orphans) = (HashMap::new(), Vec::new(), Vec::new());
-        Self { listed, folders, start, found, read, forgets: false, superseded, orphans }
+        let (superseded, settled, orphans) = (Vec::new(), Vec::new(), Vec::new());
+        let read = HashMap::new();
+        Self { listed, folders, start, found, read, forgets: false, superseded, settled, orphans }
     }
 
     /// Returns the place in these lists of a key, if it is in one of them.
@@ -313,10 +323,11 @@ impl<'a, L: Listable> Pass<'a, L> {
     }
 
     fn note(&mut self, id: L::Id, now: Result<Option<Now<L::Item>>>) -> Result<()> {
-        let mut read = Read { number: 0, keys: None, is_absent: false, item: None };
+        let mut read = Read { number: 0, keys: None, is_absent: false, is_settled: false, item: None };
         match now {
             Ok(Some(now)) => {
                 (read.number, read.keys, read.item) = (now.number, now.keys, now.item.map(Box::new));
+                read.is_settled = now.is_settled;
             }
             Ok(None) => read.is_absent = true,
             Err(error) if is_damage(&error) => {
@@ -337,8 +348,11 @@ impl<'a, L: Listable> Pass<'a, L> {
         }
         let Some(keys) = &read.keys else { return };
         let is_over = number <= read.number && !keys.contains(&key.name);
-        if is_over && self.superseded.len() < DELETED_MAX {
-            self.superseded.push(key.name.clone());
+        if is_over {
+            let keys = if read.is_settled { &mut self.settled } else { &mut self.superseded };
+            if keys.len() < DELETED_MAX {
+                keys.push(key.name.clone());
+            }
         }
         let in_folder = |folder: &String| keys.iter().find_map(|name| name.strip_prefix(folder.as_str()));
         let place = self.folders.iter().find_map(in_folder).map(str::to_owned);
@@ -352,9 +366,9 @@ impl<'a, L: Listable> Pass<'a, L> {
         }
     }
 
-    /// Deletes, later, the keys that are not in force any more, and those of creations that were never made.
+    /// Deletes the keys that are not in force any more, and those of creations that were never made.
     async fn clean(&mut self) -> Result<()> {
-        let mut keys = std::mem::take(&mut self.superseded);
+        let mut keys = std::mem::take(&mut self.settled);
         for (id, key) in std::mem::take(&mut self.orphans) {
             // If the creation comes after this, it fails. If it came before, its keys are in force.
             if self.listed.give_up(id).await? {
@@ -362,7 +376,8 @@ impl<'a, L: Listable> Pass<'a, L> {
             }
         }
         keys.truncate(DELETED_MAX);
-        self.listed.delete_later(keys);
+        self.listed.delete_now(keys);
+        self.listed.delete_later(std::mem::take(&mut self.superseded));
         Ok(())
     }
 

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use agent_core::store::{Purge, Purged};
-use agent_core::{Result, Seq, SessionId};
+use agent_core::{ErrorKind, Result, Seq, SessionId};
 use futures::TryStreamExt;
 use tokio::time::Instant;
 
 use crate::blob_sweep;
 use crate::error::corrupt;
 use crate::index::IndexKey;
-use crate::keys::Slot;
+use crate::keys::{Slot, last};
 use crate::object::{AT_ONCE, Condition, Put};
 use crate::slot::{Entry, Head, Kind};
-use crate::slots::{Slots, absent, record, slot_of};
+use crate::slots::{Slots, absent, record};
 
 /// Length of a first part of an object that always contains its header, in bytes.
 const HEADER_PART: u64 = 8 << 10;
@@ -84,7 +84,14 @@ async fn empty_slots(slots: &Slots, id: SessionId, newest: Slot, keep: Seq) -> R
         // A long session takes long; each step has its own time limit.
         let until = slots.bucket.deadline();
         let page = slots.bucket.list(&folder, None, token.as_deref(), 1000, false, until).await?;
-        let found = page.keys.iter().map(|key| slot_of(key)).collect::<Result<Vec<_>>>()?;
+        let mut found = Vec::new();
+        for key in &page.keys {
+            match Slot::parse(last(key)) {
+                Some(slot) => found.push(slot),
+                // An object that is no slot was put there by another program.
+                None => slots.bucket.delete(key, until).await?,
+            }
+        }
         // The newest come first: everything before the commit that holds `keep` is kept.
         let enough = found.iter().any(|slot| slot.0 <= keep.get());
         let straddling = found.iter().copied().find(|slot| slot.0 <= keep.get());
@@ -105,7 +112,12 @@ async fn empty(slots: &Slots, id: SessionId, slot: Slot, keep: Seq) -> Result<()
     let (key, until) = (slots.keys.slot(id, slot), slots.bucket.deadline());
     let gone = || corrupt(&format!("slot {} of session {id}", slot.0), "is gone");
     let part = slots.bucket.get_range(&key, 0..HEADER_PART, until).await?.ok_or_else(gone)?;
-    let head = Entry::parse_head(&part.bytes, id, slot)?;
+    let head = match Entry::parse_head(&part.bytes, id, slot) {
+        Err(error) if *error.kind() == ErrorKind::Corrupt => {
+            return empty_damaged(slots, id, slot, keep).await;
+        }
+        head => head?,
+    };
     if head.kind == Kind::Stub || head.kept.unwrap_or(head.last) <= keep {
         return Ok(());
     }
@@ -113,8 +125,25 @@ async fn empty(slots: &Slots, id: SessionId, slot: Slot, keep: Seq) -> Result<()
         Entry::encode_bare(&Head { kind: Kind::Stub, kept: None, keys: Vec::new(), ..head }, None)
     } else {
         let found = slots.bucket.get(&key, until).await?.ok_or_else(gone)?;
-        Entry::parse(&found.bytes, id, slot)?.encode_cut(&Head { kept: Some(keep), ..head })
+        match Entry::parse(&found.bytes, id, slot) {
+            Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                return empty_damaged(slots, id, slot, keep).await;
+            }
+            entry => entry?.encode_cut(&Head { kept: Some(keep), ..head }),
+        }
     };
     // Without a condition: only a purge writes to a slot that is taken, and it only removes.
     slots.bucket.put(&key, &body, &Condition::Any, until).await.map(drop)
+}
+
+/// Empties a damaged slot, unless it may have events that are kept, up to `keep`.
+async fn empty_damaged(slots: &Slots, id: SessionId, slot: Slot, keep: Seq) -> Result<()> {
+    let base = slots.load(id, slots.bucket.deadline()).await?.lineage.base();
+    if slot.0 <= keep.get() && keep > base {
+        tracing::warn!(session = %id, slot = slot.0, "a damaged slot may have events that a fork reads, and stays");
+        return Ok(());
+    }
+    let stub = Head::bare(Kind::Stub, id, slot, slots.bucket.effects.new_commit_id());
+    let (key, body) = (slots.keys.slot(id, slot), Entry::encode_bare(&stub, None));
+    slots.bucket.put(&key, &body, &Condition::Any, slots.bucket.deadline()).await.map(drop)
 }

@@ -42,6 +42,11 @@ impl Slots {
         self.background.delete(names);
     }
 
+    /// Deletes keys of the index that have not been in force for long, in the background.
+    pub(crate) fn delete_now(&self, names: Vec<String>) {
+        self.background.delete_now(names);
+    }
+
     /// Returns the object in a slot, if the slot is taken.
     pub(crate) async fn get(&self, id: SessionId, slot: Slot, until: Instant) -> Result<Option<Arc<Entry>>> {
         let found = self.bucket.get(&self.keys.slot(id, slot), until).await?;

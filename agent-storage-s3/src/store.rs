@@ -7,6 +7,7 @@ use agent_core::commit::{Commit, Committed, Precondition, Step};
 use agent_core::event::Event;
 use agent_core::model::Workspace;
 use agent_core::session::{Session, SessionSummary};
+use agent_core::state::Reason;
 use agent_core::store::{
     BLOB_MAX_BYTES, BackendConfig, Binding, BindingQuery, BlobContent, BlobInfo, BlobQuery, Capabilities,
     Consistency, ContentHash, Damaged, DeletedTenant, Durability, EventPage, LeaseStatus, Page, Purge,
@@ -22,6 +23,7 @@ use tracing::{Instrument, Span, info_span};
 
 use crate::blobs::Place;
 use crate::config::S3Config;
+use crate::error::at_opening;
 use crate::generations::{self, Current, Generations, is_absence};
 use crate::keys::{self, LAG_MINUTES, Minute};
 use crate::object::Bucket;
@@ -30,7 +32,9 @@ use crate::requests::Requests;
 use crate::stored_settings;
 use crate::tenant::Tenant;
 use crate::watch::Watch;
-use crate::{blob_sweep, blobs, busy, commits, heartbeats, lister, purging, reading, rebuild, removing};
+use crate::{
+    blob_sweep, blobs, busy, commits, delete_damaged, heartbeats, lister, purging, reading, rebuild, removing,
+};
 
 /// Interval at which a session is checked for changes by other stores while a caller waits for one. Each check is a
 /// request.
@@ -94,7 +98,7 @@ impl S3Store {
             let current = Arc::new(Current::new(generations.clone(), tenant));
             Ok(Self { bucket, prefix, generations, current, open })
         };
-        observed(span, work).await
+        observed(span, async { work.await.map_err(at_opening) }).await
     }
 
     /// Returns the same store for another tenant. Does no I/O: a tenant that was never written to is empty.
@@ -416,6 +420,17 @@ impl SessionStore for S3Store {
             Ok(rebuilt)
         };
         self.on(span, always, work).await
+    }
+
+    /// Reads the commits from the newest on, up to one that can be read. A process that had read the newest one before it was
+    /// damaged may still write: if neither the header nor the record of that one can be read, such writes are not refused,
+    /// and are never seen.
+    async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
+        let span = info_span!("store.delete_damaged", store = "s3", session = %id, outcome = Empty);
+        let work = |tenant: Arc<Tenant>| async move {
+            delete_damaged::delete_damaged(&tenant.slots, id, at, reason).await
+        };
+        self.on(span, is_absence, work).await
     }
 
     async fn check(&self) -> Result<Vec<Damaged>> {

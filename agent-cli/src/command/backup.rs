@@ -23,11 +23,16 @@ impl Backup {
     pub(super) async fn run(self, args: &Args) -> Result<(), Failure> {
         let address = args.address()?;
         let Some(config) = address.database() else {
+            let copied = if address.is_bucket() {
+                "all objects below its prefix with a tool of the server"
+            } else {
+                "its folder"
+            };
             return Err(Failure::new(
                 1,
                 "unsupported",
                 format!(
-                    "{} is not a SQLite store, and only SQLite stores can be backed up; run `chat copy FROM sqlite:FILE`, or stop the programs that use the store and copy its folder",
+                    "{} is not a SQLite store, and only SQLite stores can be backed up; run `chat copy FROM sqlite:FILE`, or stop the programs that use the store and copy {copied}",
                     address.shown()
                 ),
             ));

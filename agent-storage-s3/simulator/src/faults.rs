@@ -43,10 +43,12 @@ pub enum Fault {
     Truncated,
     /// The body of the answer comes in drips.
     Drip,
+    /// This status, and an error with this code; nothing is done.
+    Refusal(u16, &'static str),
 }
 
 impl Fault {
-    /// Every one.
+    /// Every one, but a [`Refusal`](Self::Refusal).
     pub const ALL: [Self; 17] = [
         Self::Refused,
         Self::Busy,

@@ -88,6 +88,10 @@ async fn journey(simulator: Simulator, request: Request, fate: Fate) -> Result<H
         Fault::Throttled => Answer::error(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests"),
         Fault::Forbidden => Answer::error(StatusCode::FORBIDDEN, "ExpiredToken"),
         Fault::Conflict => Answer::error(StatusCode::CONFLICT, "ConditionalRequestConflict"),
+        Fault::Refusal(status, code) => {
+            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            Answer::error(status, code)
+        }
         Fault::ErrorBefore => Answer::error(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
         Fault::ErrorAfter => {
             carry_out(request);

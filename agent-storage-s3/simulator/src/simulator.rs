@@ -34,6 +34,7 @@ struct World {
     script: VecDeque<(Op, Fault)>,
     cut_off: Vec<Arc<str>>,
     denied: BTreeSet<Op>,
+    refusal: Option<Fault>,
     seeded: Seeded,
     start: Option<Instant>,
     entries: Vec<Entry>,
@@ -67,6 +68,7 @@ impl Simulator {
             script: VecDeque::new(),
             cut_off: Vec::new(),
             denied: BTreeSet::new(),
+            refusal: None,
             seeded: Seeded::new(seed),
             start: None,
             entries: Vec::new(),
@@ -121,6 +123,12 @@ impl Simulator {
         } else {
             world.denied.remove(&op)
         };
+    }
+
+    /// While set, every request is answered with this status and an error with this code, and not carried out. What is on
+    /// its way stays on its way.
+    pub fn refuse_all(&self, refusal: Option<(u16, &'static str)>) {
+        self.world().refusal = refusal.map(|(status, code)| Fault::Refusal(status, code));
     }
 
     /// The body stored under a key.
@@ -207,6 +215,7 @@ impl Simulator {
             Some((_, fault)) => Some(fault),
             None if cut => Some(Fault::Refused),
             None if world.denied.contains(&op) => Some(Fault::Forbidden),
+            None if world.refusal.is_some() => world.refusal,
             None => {
                 let World { plan, seeded, .. } = &mut *world;
                 plan.draw(seeded, op)

@@ -68,6 +68,7 @@ async fn wrong_endpoints_are_named_at_once() {
         (format!("s3://bucket/agents?{keys}&endpoint=http://localhost:9000"), "AWS_ALLOW_HTTP=true"),
         (format!("az://container/agents?{azure}&endpoint=localhost:9000"), "has no scheme"),
         (format!("az://container/agents?{azure}&endpoint=http://localhost:9000"), "AZURE_ALLOW_HTTP=true"),
+        ("gs://bucket/agents?bearer_token=a&base_url=localhost:4443".to_owned(), "has no scheme"),
     ] {
         let begun = tokio::time::Instant::now();
         let (kind, text, requests) = refusal(&address).await;
@@ -153,4 +154,16 @@ fn wrong_addresses_are_named_by_part() {
     assert!(
         S3Config::from_url("s3://bucket?secret_access_key=a+b/c==&endpoint=http://localhost:9000").is_ok()
     );
+}
+
+/// So is the address of an emulator in the environment.
+#[tokio::test(start_paused = true)]
+async fn wrong_emulator_addresses_are_named_at_once() {
+    let variables = [("AZURITE_BLOB_STORAGE_URL", "localhost:10000")];
+    if !alone("wrong_emulator_addresses_are_named_at_once", &variables) {
+        return;
+    }
+    let (kind, text, requests) = refusal("az://container/agents?use_emulator=true").await;
+    assert_eq!((kind, requests), (ErrorKind::InvalidInput, 0), "{text}");
+    assert!(text.contains("localhost:10000") && text.contains("has no scheme"), "{text}");
 }

@@ -663,3 +663,49 @@ async fn a_long_event_is_read_alone() {
     // And one whether there is a newer object.
     assert_eq!(shop.simulator.counts_since(before).get, 6 + 1, "one request each");
 }
+
+/// The requests of a scheduler's round by a process that looks once and ends.
+async fn round_of_a_short_process(shop: &Shop) -> (Vec<TenantId>, Counts) {
+    let store = shop.open().await;
+    let before = shop.simulator.requests();
+    let busy = store.busy_tenants(shop.effects.now(), None).await.unwrap().items;
+    for tenant in &busy {
+        let tenant = store.for_tenant(tenant);
+        let running = SessionQuery::new().with_states([SessionState::Running]);
+        assert_eq!(SessionStore::list(&tenant, running).await.unwrap().items.len(), 0);
+        let due = SessionQuery::new().with_due(shop.effects.now());
+        assert_eq!(SessionStore::list(&tenant, due).await.unwrap().items.len(), 0);
+    }
+    store.close().await.unwrap();
+    (busy, shop.simulator.counts_since(before))
+}
+
+/// The key of a turn that has ended keeps its tenant busy for two minutes, and until the next look after that, also if all
+/// processes end before they have deleted anything by their own clock.
+#[tokio::test(start_paused = true)]
+async fn short_looks_delete_the_keys_of_ended_turns() {
+    let shop = Shop::new();
+    let store = shop.open().await;
+    let (busy, counts) = round_of_a_short_process(&shop).await;
+    assert_eq!((busy.len(), counts.list, counts.total()), (0, 1, 1), "{counts}");
+    let session = shop.session(&store).await;
+    let lease = LeaseRequest::new("holder", shop.effects.new_run_id());
+    let begin = shop.said(&session, 1).with_trigger(Trigger::BeginRun(lease));
+    let running = store.commit(begin).await.unwrap().session;
+    let held = running.lease.as_ref().unwrap();
+    let end = shop.said(&running, 0).with_fence(held.run, held.epoch);
+    store.commit(end.with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)))).await.unwrap();
+    store.close().await.unwrap();
+    // What FORMAT.md says of a round over a tenant whose turn has ended.
+    for seconds in [0, 60, 50] {
+        tokio::time::sleep(std::time::Duration::from_secs(seconds)).await;
+        let (busy, counts) = round_of_a_short_process(&shop).await;
+        assert_eq!((busy.len(), counts.list, counts.get, counts.delete), (1, 6, 4, 0), "{counts}");
+    }
+    tokio::time::sleep(std::time::Duration::from_secs(20)).await;
+    let (busy, counts) = round_of_a_short_process(&shop).await;
+    assert_eq!((busy.len(), counts.list, counts.get, counts.delete), (1, 6, 3, 1), "{counts}");
+    let (busy, counts) = round_of_a_short_process(&shop).await;
+    assert_eq!((busy.len(), counts.list, counts.total()), (0, 1, 1), "{counts}");
+    assert_eq!(shop.open().await.check().await.unwrap(), []);
+}

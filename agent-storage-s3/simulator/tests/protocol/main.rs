@@ -24,6 +24,7 @@ mod index_judge;
 mod index_seeds;
 mod known_heads;
 mod probe;
+mod refusals;
 mod scale;
 mod seeds;
 mod watch;
