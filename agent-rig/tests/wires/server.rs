@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+#[allow(unused_imports, reason = "not every program looks at requests")]
 pub(crate) use model_servers::{Answer, Request, Server};
 
 /// Deadline of every wait in these tests.
