@@ -45,7 +45,7 @@ pub enum Item {
     },
 }
 
-/// What every request is held against.
+/// Rule against which every request is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Rule {
@@ -121,7 +121,7 @@ impl Refusal {
     }
 }
 
-/// What an accepted request holds of the provider's reasoning.
+/// Signatures of the provider in a request that is accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
     /// Signatures of this account before which everything is as it was, in order.
