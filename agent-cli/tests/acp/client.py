@@ -25,6 +25,8 @@ class Client:
         self.came.set()
 
     async def request_permission(self, session_id, tool_call, options, **_):
+        # What was sent before the question is of no interest any more.
+        self.updates = []
         self.asked.set()
         assert [option.kind for option in options] == ["allow_once", "reject_once"], options
         if self.option is None:
@@ -54,6 +56,11 @@ def messages(updates):
             text = getattr(update.content, "text", None) or f"[{update.content.type}]"
             said[name] = said.get(name, "") + text
     return said
+
+
+def says(kind, text):
+    """Whether an update is a piece of this kind with this text in it."""
+    return lambda update: update.session_update == kind and text in (getattr(update.content, "text", None) or "")
 
 
 def has_status(status):
@@ -117,7 +124,7 @@ async def conversation():
         listed = (await agent.list_sessions(cwd="/work")).sessions
         assert [found.session_id for found in listed] == [session] and listed[0].cwd == "/work", listed
         await agent.load_session(cwd="/work", session_id=session)
-        await seen.until(lambda update: "See" in messages([update]).get(("agent_message_chunk", getattr(update, "message_id", None)), ""))
+        await seen.until(says("agent_message_chunk", "See"))
         loaded = messages(seen.take())
         assert [kind for kind, _ in list(loaded)[:2]] == ["user_message_chunk", "agent_message_chunk"], loaded
         assert live.items() <= loaded.items(), (live, loaded)
@@ -160,7 +167,7 @@ async def killed(session):
     async with started(seen) as (agent, _):
         await initialized(agent)
         await agent.load_session(cwd="/work", session_id=session)
-        await seen.until(lambda update: update.session_update == "user_message_chunk" and "lost1999" in update.content.text)
+        await seen.until(says("user_message_chunk", "lost1999"))
         seen.take()
         answer = await agent.prompt(session_id=session, prompt=[text_block("Go on")])
         assert answer.stop_reason == "end_turn", answer
@@ -185,7 +192,7 @@ async def permitted(session):
         await agent.load_session(cwd="/work", session_id=session)
         await seen.asked.wait()
         await seen.until(has_status("completed"))
-        await seen.until(lambda u: u.session_update == "agent_message_chunk" and "tool returned" in u.content.text)
+        await seen.until(says("agent_message_chunk", "tool returned"))
     seen = client(option="reject", asks=True)
     async with started(seen) as (agent, _):
         await initialized(agent)
