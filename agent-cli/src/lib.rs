@@ -37,15 +37,25 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return print_usage(&error),
     };
-    let mut runtime = match cli.command {
-        Some(_) => tokio::runtime::Builder::new_current_thread(),
-        None => tokio::runtime::Builder::new_multi_thread(),
+    let serves = cli.command.as_ref().is_some_and(command::Command::serves);
+    let administers = cli.command.is_some() && !serves;
+    let mut runtime = if administers {
+        tokio::runtime::Builder::new_current_thread()
+    } else {
+        tokio::runtime::Builder::new_multi_thread()
     };
-    if cli.command.is_some() {
+    if administers {
         runtime.max_blocking_threads(FILE_THREADS);
     }
     match runtime.enable_all().build() {
-        Ok(runtime) => runtime.block_on(run(cli)),
+        Ok(runtime) => {
+            let code = runtime.block_on(run(cli));
+            if serves {
+                // A thread may still wait for standard input.
+                runtime.shutdown_background();
+            }
+            code
+        }
         Err(error) => {
             print_error(&format!("cannot start the async runtime: {error}"));
             ExitCode::FAILURE

@@ -9,7 +9,7 @@ use agent_core::{Error, ErrorKind, Result, async_trait};
 use agent_runtime::context::ModelMessage;
 use agent_runtime::{
     EchoProvider, LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, Plugin, StopReason,
-    ToolContext, ToolSpec,
+    ToolContext, ToolMode, ToolSpec,
 };
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
@@ -75,7 +75,11 @@ struct Sleep {
 
 /// Tools that return the time, and wait.
 #[derive(Debug)]
-pub(crate) struct Tools(pub(crate) Effects);
+pub(crate) struct Tools {
+    pub(crate) effects: Effects,
+    /// Whether calls need consent.
+    pub(crate) mode: ToolMode,
+}
 
 #[async_trait]
 impl Plugin for Tools {
@@ -85,14 +89,14 @@ impl Plugin for Tools {
 
     fn tools(&self) -> Vec<ToolSpec> {
         vec![
-            ToolSpec::new("clock", "Returns the time in UTC."),
-            ToolSpec::new("sleep", "Waits for `seconds` seconds."),
+            ToolSpec::new("clock", "Returns the time in UTC.").with_mode(self.mode),
+            ToolSpec::new("sleep", "Waits for `seconds` seconds.").with_mode(self.mode),
         ]
     }
 
     async fn call(&self, tool: &str, input: RawJson, _: ToolContext) -> Result<RawJson> {
         match tool {
-            "clock" => RawJson::of(&self.0.now()),
+            "clock" => RawJson::of(&self.effects.now()),
             "sleep" => {
                 let Sleep { seconds } = input.to()?;
                 let time = Duration::try_from_secs_f64(seconds).map_err(|source| {

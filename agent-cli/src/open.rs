@@ -5,7 +5,7 @@ use agent_core::clock::Effects;
 use agent_core::event::{EventPayload, EventType};
 use agent_core::model::Workspace;
 use agent_core::store::{ReadEvents, SessionQuery};
-use agent_runtime::{AgentBuilder, AgentRuntime, Config, Conversation, NewWorkspace};
+use agent_runtime::{AgentBuilder, AgentRuntime, Config, Conversation, NewWorkspace, ToolMode};
 
 use crate::args::{Args, short};
 use crate::chat::{Chat, ChatContext};
@@ -22,22 +22,7 @@ const LINES: usize = 200;
 /// Opens the store, the agent and the session that the options name.
 pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Failure> {
     let device = args.device()?;
-    let address = args.address()?;
-    let (storage, data) = (address.open(args.tenant.as_ref()).await?, address.shown());
-    let effects = Effects::default();
-    let name = short(&device);
-    let mut config = Config::default()
-        .with_resume_on_prompt(true)
-        .with_holder(format!("chat on {name}, process {}", std::process::id()));
-    if let Some(ttl) = args.lease_ttl_ms {
-        config = config.with_lease_ttl(ttl);
-    }
-    let agent = with_model(AgentBuilder::new(), args)?
-        .with_config(config)
-        .with_plugin(Tools(effects.clone()))
-        .with_storage(storage)
-        .with_effects(effects)
-        .build()?;
+    let (agent, data) = agent(args, &device, ToolMode::Direct).await?;
     let (handle, workspace) = session(&agent, &device, args).await?;
     let (reader, printer) = if terminal {
         Reader::terminal(own_lines(&handle).await?).map_err(Failure::other)?
@@ -46,6 +31,32 @@ pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Failure> {
     };
     let place = ChatContext { agent, workspace, device, data };
     Chat::new(place, handle, reader, Screen::new(terminal, printer)).map_err(Failure::other)
+}
+
+/// Opens the store, and the agent on it, whose tools have this mode. Returns also the address of the store, for
+/// messages.
+pub(crate) async fn agent(
+    args: &Args,
+    device: &DeviceId,
+    mode: ToolMode,
+) -> Result<(AgentRuntime, String), Failure> {
+    let address = args.address()?;
+    let (storage, data) = (address.open(args.tenant.as_ref()).await?, address.shown());
+    let effects = Effects::default();
+    let name = short(device);
+    let mut config = Config::default()
+        .with_resume_on_prompt(true)
+        .with_holder(format!("chat on {name}, process {}", std::process::id()));
+    if let Some(ttl) = args.lease_ttl_ms {
+        config = config.with_lease_ttl(ttl);
+    }
+    let agent = with_model(AgentBuilder::new(), args)?
+        .with_config(config)
+        .with_plugin(Tools { effects: effects.clone(), mode })
+        .with_storage(storage)
+        .with_effects(effects)
+        .build()?;
+    Ok((agent, data))
 }
 
 /// Adds the model that `--model` names.

@@ -7,12 +7,13 @@ use std::fs;
 use std::path::Path;
 
 /// Where the files of each crate lie.
-const SOURCES: [&str; 16] = [
+const SOURCES: [&str; 17] = [
     "agent-core/src",
     "agent-transcript/src",
     "agent-admin/src",
     "agent-runtime/src",
     "agent-rig/src",
+    "agent-acp/src",
     "agent-cli/src",
     "agent-storage-conformance/src",
     "agent-storage-fs/src",

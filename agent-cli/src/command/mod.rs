@@ -1,5 +1,6 @@
 //! Commands of the command line, one module for each noun.
 
+mod acp;
 mod area;
 mod audit;
 mod backup;
@@ -27,6 +28,7 @@ use crate::args::Args;
 use crate::failure::Failure;
 use crate::help::examples;
 use crate::stdout;
+use acp::Acp;
 use area::AreaCommand;
 use audit::AuditCommand;
 use config::ConfigCommand;
@@ -42,6 +44,13 @@ use workspace::WorkspaceCommand;
 /// Commands.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Serve an editor over standard input and output, with the Agent Client Protocol
+    ///
+    /// The editor starts the program, creates sessions and goes on with them; they are those of the store, and `chat`
+    /// shows them too. New sessions belong to the workspace of the device. The options of the store and the model stand
+    /// before the command: `chat --store sqlite:notes.db --model ollama:qwen3 acp`. The program ends with its input.
+    #[command(after_help = examples!("chat acp", "chat --model anthropic:claude-opus-5-5 acp --ask"))]
+    Acp(Acp),
     /// List, create, show and delete workspaces, set their main session, and delete unused ones
     #[command(subcommand)]
     Workspace(WorkspaceCommand),
@@ -129,6 +138,11 @@ pub(crate) async fn run(command: Command, args: &Args, mut grammar: clap::Comman
         Command::Copy(copy) => copy.run(args).await,
         Command::Tenant(tenant) => tenant.run(args).await,
         Command::Backup(backup) => backup.run(args).await,
+        Command::Acp(acp) => match acp.run(args).await {
+            Ok(0) => Ok(()),
+            Ok(code) => return ExitCode::from(code),
+            Err(failure) => Err(failure),
+        },
         command => on_store(command, args).await,
     };
     let out = Out::new(args.json);
@@ -143,6 +157,11 @@ pub(crate) async fn run(command: Command, args: &Args, mut grammar: clap::Comman
 }
 
 impl Command {
+    /// Returns whether the command serves conversations, whose runs may use many threads.
+    pub(crate) const fn serves(&self) -> bool {
+        matches!(self, Self::Acp(_))
+    }
+
     /// Returns whether the command may create the store; all others require an existing one.
     fn makes_store(&self) -> bool {
         match self {
@@ -237,6 +256,10 @@ async fn on_site(command: Command, site: &Site<'_>) -> Result<(), Failure> {
         Command::Sweep(sweep) => sweep.run(site).await,
         Command::Verify { .. } => verify::run(site).await,
         Command::Rebuild { .. } => verify::rebuild(site).await,
-        Command::Copy(_) | Command::Tenant(_) | Command::Backup(_) | Command::Completions { .. } => Ok(()),
+        Command::Acp(_)
+        | Command::Copy(_)
+        | Command::Tenant(_)
+        | Command::Backup(_)
+        | Command::Completions { .. } => Ok(()),
     }
 }

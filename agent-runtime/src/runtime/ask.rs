@@ -67,9 +67,9 @@ struct Listening {
     thinking: Pieces,
     /// Pieces of numbered parts.
     numbered: BTreeMap<u32, (PartKind, Pieces)>,
-    /// Numbered part to which the last piece belongs that was forwarded.
+    /// Part to which the last piece belongs that was forwarded.
     shown: Option<u32>,
-    /// Number of numbered parts that the readers know.
+    /// Number of parts that the readers know.
     known: u32,
     usage: Usage,
     /// Time of the request.
@@ -473,7 +473,8 @@ fn show(driver: &Driver, heard: &mut Listening, index: Option<u32>, kind: PartKi
     forward(driver, heard, index, kind, shown);
 }
 
-/// Sends the readers a piece, and before it the numbered part to which it belongs.
+/// Sends the readers a piece, and before it the part to which it belongs. A part that the provider does not number has
+/// its place in the answer as its number.
 fn forward(driver: &Driver, heard: &mut Listening, index: Option<u32>, kind: PartKind, piece: String) {
     let update = match kind {
         PartKind::Text | PartKind::Refusal => Update::Text,
@@ -483,14 +484,13 @@ fn forward(driver: &Driver, heard: &mut Listening, index: Option<u32>, kind: Par
     if piece.is_empty() {
         return;
     }
-    match index {
-        Some(index) => turn_to(driver, heard, index, kind),
-        None => heard.shown = None,
+    if let Some(index) = index.or_else(|| heard.parts.last_of(kind)) {
+        turn_to(driver, heard, index, kind);
     }
     driver.send(update(piece));
 }
 
-/// Tells the readers the numbered part to which the next pieces belong, if it is another one.
+/// Tells the readers the part to which the next pieces belong, if it is another one.
 fn turn_to(driver: &Driver, heard: &mut Listening, index: u32, kind: PartKind) {
     if let Some(commit) = driver.answer.filter(|_| heard.shown != Some(index)) {
         heard.shown = Some(index);

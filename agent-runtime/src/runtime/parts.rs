@@ -11,8 +11,8 @@ use agent_core::json::RawJson;
 pub(super) struct ReceivedPart {
     pub(super) content: PartContent,
     pub(super) native: Option<Native>,
-    /// Provider's number of the part, if it numbers its parts.
-    pub(super) index: Option<u32>,
+    /// Number of the part: the provider's, or else its place in the answer.
+    pub(super) index: u32,
     /// True if the provider has ended the part.
     pub(super) is_done: bool,
 }
@@ -109,6 +109,12 @@ impl Parts {
             Ok(growing) => growing.end(part, waits, room),
             Err(refused) => (None, Err(refused)),
         }
+    }
+
+    /// Returns the number of the last part of a kind.
+    pub(super) fn last_of(&self, kind: PartKind) -> Option<u32> {
+        let at = self.0.iter().rposition(|part| part.kind == kind)?;
+        u32::try_from(at).ok()
     }
 
     /// Returns whether a call is among the parts.
@@ -228,8 +234,7 @@ impl Collected {
         Ok(is_new.then_some(piece))
     }
 
-    fn finish(self, at: u32, is_cut: bool) -> Option<ReceivedPart> {
-        let index = self.is_numbered.then_some(at);
+    fn finish(self, index: u32, is_cut: bool) -> Option<ReceivedPart> {
         let is_done = self.whole.is_some();
         let content = match (self.whole, self.kind) {
             (Some(part), _) => {

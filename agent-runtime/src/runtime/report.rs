@@ -57,8 +57,8 @@ pub enum Update {
     Text(String),
     /// Piece of the agent's reasoning.
     Thinking(String),
-    /// Numbered part of an answer to which the pieces that follow belong. Sent where a part begins, and again where
-    /// one goes on after pieces of another; never for a provider that does not number its parts.
+    /// Part of an answer to which the pieces that follow belong. Sent where a part begins, and again where one goes on
+    /// after pieces of another. If a provider does not number its parts, they are counted from 0 in their order.
     ///
     /// The commit and the number together name the part. In the log, it is the item of that commit whose `part` is the
     /// number; an item without `part` has its place among the items of the answer as its number, counted from 0. Items

@@ -52,7 +52,7 @@ impl Driver {
         // An answer that lost one of its native items is not given back as it came: a provider refuses a gap.
         let mut is_whole = !is_cut;
         for part in parts {
-            let index = part.index.filter(|index| *index != place);
+            let index = Some(part.index).filter(|index| *index != place);
             let had_native = part.native.is_some();
             let item = self.item_of(part, index, &mut said, context);
             is_whole &= !had_native || item.as_ref().is_some_and(|item| native_of(item).is_some());

@@ -123,6 +123,37 @@ async fn streamed_parts_have_the_names_of_the_log() {
     assert_eq!(stored, expected.map(|(index, kind)| (index, kind.to_owned())).into());
 }
 
+/// Parts that the provider does not number are counted, and one that is not stored counts too.
+#[tokio::test]
+async fn parts_without_numbers_have_the_names_of_the_log() {
+    let turn = Turn::new()
+        .event(ModelEvent::thinking("cat?"))
+        .text("A ")
+        .text("tabby.")
+        .event(ModelEvent::thinking("sure"))
+        .text("Yes.");
+    let chat = agent(&MemoryStore::new().into(), ScriptedProvider::new([turn]));
+    let chat = chat.conversation("key").await.unwrap();
+    let (seen, commit) = parts(&updates(&chat, "What is it?").await);
+    let expected = [
+        "0 Reasoning",
+        "thinking cat?",
+        "1 Text",
+        "text A ",
+        "text tabby.",
+        "2 Reasoning",
+        "thinking sure",
+        "3 Text",
+        "text Yes.",
+    ];
+    assert_eq!(seen, expected);
+    let stored = names_of_items(&chat, commit.unwrap()).await;
+    for (index, kind) in &stored {
+        assert_eq!(*kind, if index % 2 == 0 { "agent.thinking" } else { "agent.message" });
+    }
+    assert!(stored.contains_key(&1) && stored.contains_key(&3), "{stored:?}");
+}
+
 /// The names hold for calls that are refused and for an answer that is cut.
 #[tokio::test]
 async fn a_cut_answer_has_the_names_it_was_streamed_with() {

@@ -51,14 +51,17 @@ async fn updates_of_a_run_survive_json() {
     let kinds: Vec<_> = seen.iter().map(|update| update["type"].as_str().unwrap()).collect();
     let expected = [
         "started",
+        "part_started",
         "thinking",
         "tool_called",
         "tool_done",
         "part_started",
         "part",
+        "part_started",
         "text",
         "tool_called",
         "tool_done",
+        "part_started",
         "text",
         "ended",
         "started",
@@ -68,14 +71,14 @@ async fn updates_of_a_run_survive_json() {
     ];
     assert_eq!(kinds, expected);
     let fault = serde_json::json!({"kind": "rate_limited", "retry_after_ms": 0, "text": "slow down"});
-    assert_eq!(seen[12]["data"], serde_json::json!({"after_ms": 0, "fault": fault}));
-    assert_eq!(seen[13]["data"]["fault"], "auth");
-    assert_eq!((&seen[4]["data"]["index"], &seen[4]["data"]["kind"]), (&0.into(), &"other".into()));
+    assert_eq!(seen[15]["data"], serde_json::json!({"after_ms": 0, "fault": fault}));
+    assert_eq!(seen[16]["data"]["fault"], "auth");
+    assert_eq!((&seen[5]["data"]["index"], &seen[5]["data"]["kind"]), (&0.into(), &"other".into()));
     let cat = serde_json::json!({"type": "image", "media": "image/png", "data": "Y2F0"});
-    assert_eq!(seen[5], serde_json::json!({"type": "part", "data": cat}));
-    assert_eq!(seen[9], serde_json::json!({"type": "text", "data": "warm"}));
-    assert_eq!(seen[10]["data"]["outcome"], serde_json::json!({"type": "completed", "data": "end_turn"}));
-    assert_eq!(seen[14]["data"]["outcome"]["type"], "failed");
+    assert_eq!(seen[6], serde_json::json!({"type": "part", "data": cat}));
+    assert_eq!(seen[12], serde_json::json!({"type": "text", "data": "warm"}));
+    assert_eq!(seen[13]["data"]["outcome"], serde_json::json!({"type": "completed", "data": "end_turn"}));
+    assert_eq!(seen[17]["data"]["outcome"]["type"], "failed");
     let lost = Error::new(ErrorKind::Full, "no space; free some").with_outcome(WriteOutcome::Unknown);
     assert_eq!(encoded(&Update::NotStored(lost))["data"]["kind"], "full");
 }

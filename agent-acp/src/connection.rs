@@ -1,0 +1,416 @@
+//! One client: its sessions, their turns, and the requests that it makes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use agent_client_protocol::schema::ProtocolVersion;
+use agent_client_protocol::v1::{ConnectionTo, Responder, schema};
+use agent_client_protocol::{Agent, Channel, Client, Error, JsonRpcResponse};
+use agent_client_protocol::{on_receive_notification, on_receive_request};
+use agent_core::model::Patch;
+use agent_core::session::{Fork, Session};
+use agent_core::state::SessionState;
+use agent_core::store::{Cursor, SessionQuery};
+use agent_core::{DeviceId, ErrorKind, SessionId, WorkspaceId};
+use agent_runtime::{AgentRuntime, Conversation, MediaKind, NewWorkspace};
+use serde_json::json;
+use tracing::{debug, warn};
+
+use crate::open::OpenSessions;
+use crate::updates::Updates;
+use crate::{fault, meta, turn};
+
+/// Label of a session that keeps the working directory of its last client.
+pub const DIRECTORY_LABEL: &str = "acp.cwd";
+
+/// Maximum bytes of a working directory: those of the label that keeps it.
+const DIRECTORY_MAX_BYTES: usize = 512;
+
+/// Directory of a session that no client has opened.
+const NO_DIRECTORY: &str = "/";
+
+/// Number of sessions on a page of a list.
+const PAGE: usize = 50;
+
+/// What a host chooses.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) agent: AgentRuntime,
+    pub(crate) device: Option<DeviceId>,
+    pub(crate) per_directory: bool,
+    /// Name and version that clients are told.
+    pub(crate) info: (String, String),
+}
+
+/// Connection with one client.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection {
+    options: Options,
+    pub(crate) open: Arc<OpenSessions>,
+}
+
+impl Connection {
+    pub(crate) fn new(options: Options) -> Self {
+        let open = OpenSessions::new(options.agent.clone());
+        Self { options, open }
+    }
+
+    fn agent(&self) -> &AgentRuntime {
+        &self.options.agent
+    }
+
+    /// Serves the messages of a channel until it is closed.
+    pub(crate) async fn serve(&self, channel: Channel) -> Result<(), Error> {
+        /// Answers a request in a task, so that it does not hold up the messages behind it.
+        macro_rules! request {
+            ($method:ident, $request:ty) => {{
+                let connection = self.clone();
+                async move |request: $request, responder: Responder<_>, client: ConnectionTo<Client>| {
+                    let this = connection.clone();
+                    connection.open.spawn(async move {
+                        respond(responder, this.$method(&client, request).await);
+                    });
+                    Ok(())
+                }
+            }};
+        }
+        let (initialized, prompted, cancelled) = (self.clone(), self.clone(), self.clone());
+        let (loaded, resumed) = (self.clone(), self.clone());
+        Agent
+            .v1()
+            .name("agent-acp")
+            .on_receive_request(
+                async move |request: schema::InitializeRequest, responder, _: ConnectionTo<Client>| {
+                    respond(responder, initialized.initialize(&request));
+                    Ok(())
+                },
+                on_receive_request!(),
+            )
+            .on_receive_request(request!(create, schema::NewSessionRequest), on_receive_request!())
+            .on_receive_request(request!(list, schema::ListSessionsRequest), on_receive_request!())
+            .on_receive_request(request!(close, schema::CloseSessionRequest), on_receive_request!())
+            .on_receive_request(request!(delete, schema::DeleteSessionRequest), on_receive_request!())
+            .on_receive_request(request!(fork, schema::ForkSessionRequest), on_receive_request!())
+            .on_receive_request(
+                async move |request: schema::LoadSessionRequest, responder, client: ConnectionTo<Client>| {
+                    let this = loaded.clone();
+                    loaded.open.spawn(async move {
+                        let opened = this.load(&client, &request).await;
+                        this.opened(&client, responder, opened, schema::LoadSessionResponse::new());
+                    });
+                    Ok(())
+                },
+                on_receive_request!(),
+            )
+            .on_receive_request(
+                async move |request: schema::ResumeSessionRequest,
+                            responder,
+                            client: ConnectionTo<Client>| {
+                    let this = resumed.clone();
+                    resumed.open.spawn(async move {
+                        let opened = this.resume(&request).await;
+                        this.opened(&client, responder, opened, schema::ResumeSessionResponse::new());
+                    });
+                    Ok(())
+                },
+                on_receive_request!(),
+            )
+            .on_receive_request(
+                async move |request: schema::PromptRequest, responder, client: ConnectionTo<Client>| {
+                    // Before the next message is read, which may be the cancellation of this turn.
+                    let turn = session_id(&request.session_id).and_then(|id| prompted.open.begin_turn(id));
+                    match turn {
+                        Ok(turn) => prompted.open.spawn(async move {
+                            respond(responder, turn::prompt(turn, &client, request.prompt).await);
+                        }),
+                        Err(error) => respond(responder, Err(error)),
+                    }
+                    Ok(())
+                },
+                on_receive_request!(),
+            )
+            .on_receive_notification(
+                async move |request: schema::CancelNotification, _: ConnectionTo<Client>| {
+                    // A notification has no answer.
+                    if let Ok(id) = session_id(&request.session_id) {
+                        cancelled.open.cancel(id);
+                    }
+                    Ok(())
+                },
+                on_receive_notification!(),
+            )
+            .connect_to(channel)
+            .await
+    }
+
+    fn initialize(&self, request: &schema::InitializeRequest) -> Result<schema::InitializeResponse, Error> {
+        self.open.set_device(meta::device(request.meta.as_ref())?);
+        let media = self.agent().active_provider().capabilities();
+        let prompts = schema::PromptCapabilities::new()
+            .image(media.takes(MediaKind::Image))
+            .audio(media.takes(MediaKind::Audio))
+            .embedded_context(true);
+        let sessions = schema::SessionCapabilities::new()
+            .list(schema::SessionListCapabilities::new())
+            .resume(schema::SessionResumeCapabilities::new())
+            .close(schema::SessionCloseCapabilities::new())
+            .delete(schema::SessionDeleteCapabilities::new())
+            .fork(schema::SessionForkCapabilities::new());
+        let agent = schema::AgentCapabilities::new()
+            .load_session(true)
+            .prompt_capabilities(prompts)
+            .session_capabilities(sessions);
+        let (name, version) = &self.options.info;
+        Ok(schema::InitializeResponse::new(ProtocolVersion::V1)
+            .agent_capabilities(agent)
+            .agent_info(schema::Implementation::new(name.as_str(), version.as_str())))
+    }
+
+    async fn create(
+        &self,
+        _: &ConnectionTo<Client>,
+        request: schema::NewSessionRequest,
+    ) -> Result<schema::NewSessionResponse, Error> {
+        let directory = directory(&request.cwd)?;
+        without_mcp(&request.mcp_servers);
+        let workspace = self.workspace(request.meta.as_ref(), directory).await?;
+        let patch = Patch::new().with_label(DIRECTORY_LABEL, directory);
+        let created = self.agent().new_session(workspace, &patch).await;
+        let id = created.map_err(|error| fault::store(&error, None))?.id();
+        self.open.add(id);
+        let meta = meta::meta(&json!({ "workspace": workspace.to_string() }));
+        Ok(schema::NewSessionResponse::new(id.to_string()).meta(meta))
+    }
+
+    /// Opens a session and sends its visible history.
+    async fn load(
+        &self,
+        client: &ConnectionTo<Client>,
+        request: &schema::LoadSessionRequest,
+    ) -> Result<Conversation, Error> {
+        without_mcp(&request.mcp_servers);
+        let chat = self.opened_at(&request.session_id, &request.cwd).await?;
+        Updates::new(client, self.open.flow(), &chat, chat.record().visible_from).replay().await?;
+        Ok(chat)
+    }
+
+    async fn resume(&self, request: &schema::ResumeSessionRequest) -> Result<Conversation, Error> {
+        without_mcp(&request.mcp_servers);
+        self.opened_at(&request.session_id, &request.cwd).await
+    }
+
+    /// Answers the request that opened a session; then asks for the permission that the session waits for.
+    fn opened<T: JsonRpcResponse>(
+        &self,
+        client: &ConnectionTo<Client>,
+        responder: Responder<T>,
+        opened: Result<Conversation, Error>,
+        response: T,
+    ) {
+        let chat = match opened {
+            Ok(chat) => chat,
+            Err(error) => return respond(responder, Err(error)),
+        };
+        self.open.add(chat.id());
+        respond(responder, Ok(response));
+        if waits_for_permission(&chat.record())
+            && let Ok(turn) = self.open.begin_turn(chat.id())
+        {
+            let client = client.clone();
+            self.open.spawn(async move { turn::ask_again(turn, &client).await });
+        }
+    }
+
+    async fn list(
+        &self,
+        _: &ConnectionTo<Client>,
+        request: schema::ListSessionsRequest,
+    ) -> Result<schema::ListSessionsResponse, Error> {
+        let mut query = SessionQuery::new().with_limit(PAGE);
+        if let Some(cursor) = &request.cursor {
+            let cursor = cursor.parse::<Cursor>().map_err(|error| {
+                fault::invalid(format!("cursor {}: {error}", agent_core::text::quoted(cursor)))
+            })?;
+            query = query.with_cursor(Some(cursor));
+        }
+        let at = request.cwd.as_deref().map(directory).transpose()?;
+        if let Some(directory) = at {
+            query = query.with_label(DIRECTORY_LABEL, directory);
+        }
+        if !self.options.per_directory {
+            match self.bound(request.meta.as_ref()).await? {
+                Some(workspace) => query = query.with_workspace(workspace),
+                None => return Ok(schema::ListSessionsResponse::new(Vec::new())),
+            }
+        }
+        let listed = self.agent().storage().sessions.list(query).await;
+        let page = listed.map_err(|error| fault::store(&error, None))?;
+        for damage in &page.damaged {
+            warn!(%damage, "a session is missing in a list");
+        }
+        let sessions = page.items.into_iter().map(|session| {
+            let directory =
+                session.attributes.labels.get(DIRECTORY_LABEL).map_or(NO_DIRECTORY, String::as_str);
+            schema::SessionInfo::new(session.id.to_string(), directory)
+                .title(session.attributes.title.map(|title| title.text))
+                .updated_at(session.last_active_at.to_string())
+        });
+        let next = page.next.map(|cursor| cursor.to_string());
+        Ok(schema::ListSessionsResponse::new(sessions.collect()).next_cursor(next))
+    }
+
+    /// Cancels the turn of a session, waits for its end, and forgets the session. Nothing is removed from the store.
+    async fn close(
+        &self,
+        _: &ConnectionTo<Client>,
+        request: schema::CloseSessionRequest,
+    ) -> Result<schema::CloseSessionResponse, Error> {
+        let id = session_id(&request.session_id)?;
+        if !self.open.forget(id).await {
+            self.session(id).await?;
+        }
+        Ok(schema::CloseSessionResponse::new())
+    }
+
+    async fn delete(
+        &self,
+        _: &ConnectionTo<Client>,
+        request: schema::DeleteSessionRequest,
+    ) -> Result<schema::DeleteSessionResponse, Error> {
+        let id = session_id(&request.session_id)?;
+        self.open.forget(id).await;
+        let deleted = async { self.agent().session(id).await?.delete().await };
+        match deleted.await {
+            // The protocol wants success for a session that is not there.
+            Err(error) if error.is_absent() || *error.kind() == ErrorKind::Deleted => {}
+            deleted => deleted.map_err(|error| fault::store(&error, Some(id)))?,
+        }
+        Ok(schema::DeleteSessionResponse::new())
+    }
+
+    async fn fork(
+        &self,
+        _: &ConnectionTo<Client>,
+        request: schema::ForkSessionRequest,
+    ) -> Result<schema::ForkSessionResponse, Error> {
+        let id = session_id(&request.session_id)?;
+        let directory = directory(&request.cwd)?;
+        without_mcp(&request.mcp_servers);
+        let of_store = |error| fault::store(&error, Some(id));
+        let fork = self.session(id).await?.fork(Fork::new()).await.map_err(of_store)?;
+        place(&fork, directory).await?;
+        self.open.add(fork.id());
+        Ok(schema::ForkSessionResponse::new(fork.id().to_string()))
+    }
+
+    /// Opens a session that exists, if it has no turn here, and records the directory in which it goes on.
+    async fn opened_at(&self, id: &schema::SessionId, cwd: &Path) -> Result<Conversation, Error> {
+        let id = session_id(id)?;
+        let directory = directory(cwd)?;
+        self.open.check_idle(id)?;
+        let chat = self.session(id).await?;
+        place(&chat, directory).await?;
+        Ok(chat)
+    }
+
+    async fn session(&self, id: SessionId) -> Result<Conversation, Error> {
+        self.agent().session(id).await.map_err(|error| fault::store(&error, Some(id)))
+    }
+
+    /// Returns the workspace for a new session, which is made if it does not exist.
+    async fn workspace(&self, meta: Option<&schema::Meta>, directory: &str) -> Result<WorkspaceId, Error> {
+        let of_store = |error| fault::store(&error, None);
+        let device = if self.options.per_directory {
+            Some(meta::device_of(&format!("directory {directory}"))?)
+        } else {
+            self.device(meta)?
+        };
+        let workspaces = self.agent().workspaces();
+        let workspace = match device {
+            Some(device) => {
+                let name = &device.as_str()[..device.as_str().floor_char_boundary(200)];
+                workspaces
+                    .resolve_or_create(&device, &NewWorkspace::new(name))
+                    .await
+                    .map_err(of_store)?
+                    .workspace
+            }
+            None => workspaces.default_workspace().await.map_err(of_store)?,
+        };
+        Ok(workspace.id)
+    }
+
+    /// Returns the workspace of the device; `None` if it is bound to none.
+    async fn bound(&self, meta: Option<&schema::Meta>) -> Result<Option<WorkspaceId>, Error> {
+        match self.device(meta)? {
+            Some(device) => {
+                let bound = self.agent().storage().bindings.resolve(&device).await;
+                bound.map_err(|error| fault::store(&error, None))
+            }
+            None => Ok(Some(WorkspaceId::DEFAULT)),
+        }
+    }
+
+    /// Returns the device that the request names, or else the client, or else the host.
+    fn device(&self, meta: Option<&schema::Meta>) -> Result<Option<DeviceId>, Error> {
+        let named = meta::device(meta)?.or_else(|| self.open.device());
+        Ok(named.or_else(|| self.options.device.clone()))
+    }
+}
+
+fn respond<T: JsonRpcResponse>(responder: Responder<T>, response: Result<T, Error>) {
+    if responder.respond_with_result(response).is_err() {
+        debug!("the client was gone before its request was answered");
+    }
+}
+
+/// Records the directory in which a session goes on, if it is another one.
+async fn place(chat: &Conversation, directory: &str) -> Result<(), Error> {
+    let now = chat.record();
+    if now.attributes.labels.get(DIRECTORY_LABEL).is_some_and(|label| label == directory)
+        || now.status.state == SessionState::Archived
+    {
+        return Ok(());
+    }
+    let patch = Patch::new().with_label(DIRECTORY_LABEL, directory);
+    chat.update(patch).await.map_err(|error| fault::store(&error, Some(chat.id())))
+}
+
+fn waits_for_permission(session: &Session) -> bool {
+    use agent_core::model::ActionKind::{Approval, ToolConfirmation};
+    session.status.state == SessionState::RequiresAction
+        && session.action.as_ref().is_some_and(|action| matches!(action.kind, ToolConfirmation | Approval))
+}
+
+/// Returns the id that a client gave, as an id of a session.
+fn session_id(id: &schema::SessionId) -> Result<SessionId, Error> {
+    id.0.parse().map_err(|error| {
+        fault::invalid(format!("{} is no session id: {error}", agent_core::text::quoted(&id.0)))
+            .data(json!({ "sessionId": &*id.0 }))
+    })
+}
+
+/// Returns an absolute directory as text that a label can keep.
+fn directory(cwd: &Path) -> Result<&str, Error> {
+    let shown = || agent_core::text::quoted(&cwd.to_string_lossy()).to_string();
+    match cwd.to_str() {
+        _ if !cwd.is_absolute() => Err(fault::invalid(format!("cwd {} must be an absolute path", shown()))),
+        Some(text) if text.len() <= DIRECTORY_MAX_BYTES => Ok(text),
+        Some(text) => Err(fault::invalid(format!(
+            "cwd {} has {} bytes, more than {DIRECTORY_MAX_BYTES}",
+            shown(),
+            text.len()
+        ))),
+        None => Err(fault::invalid(format!("cwd {} is not valid UTF-8", shown()))),
+    }
+}
+
+/// The servers of a client are its own; tools come from the host.
+fn without_mcp(servers: &[schema::McpServer]) {
+    if !servers.is_empty() {
+        warn!(
+            servers = servers.len(),
+            "the client's MCP servers are not used; give the agent its tools in the host"
+        );
+    }
+}

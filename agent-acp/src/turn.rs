@@ -1,0 +1,293 @@
+//! Turn of a session: from a prompt, or from the answer to a permission request, to the end of the work.
+
+use agent_client_protocol::v1::{ConnectionTo, schema};
+use agent_client_protocol::{Client, Error};
+use agent_core::ErrorKind;
+use agent_core::event::{Decision, ToolConfirmation};
+use agent_core::model::{ActionKind, CallId, PendingAction};
+use agent_core::state::Reason;
+use agent_runtime::{Conversation, Queued, Run, RunError, RunOutcome, RunReport, Update};
+use futures::StreamExt;
+use schema::{
+    ContentBlock, PermissionOption, PermissionOptionKind, PromptResponse, RequestPermissionOutcome,
+    StopReason,
+};
+use serde_json::json;
+use tracing::debug;
+
+use crate::meta::meta;
+use crate::open::TurnPermit;
+use crate::updates::Updates;
+use crate::{content, fault};
+
+/// Id of the option that allows a call once; one of several choices has its number behind it.
+const ALLOW: &str = "allow";
+/// Id of the option that refuses a call once.
+const REJECT: &str = "reject";
+
+/// Answer to a permission request.
+enum Permission {
+    Given(ToolConfirmation),
+    Cancelled,
+    /// The client is gone; the session goes on waiting.
+    Gone,
+}
+
+/// Sends a prompt, and streams what follows until the turn ends.
+pub(crate) async fn prompt(
+    turn: TurnPermit,
+    client: &ConnectionTo<Client>,
+    blocks: Vec<ContentBlock>,
+) -> Result<PromptResponse, Error> {
+    let chat = open(&turn).await?;
+    let message = content::message(&chat, blocks).await?;
+    let mut turn = Open::new(&turn, client, &chat);
+    let run = chat.prompt(message).await.map_err(|error| turn.of_store(&error))?;
+    let ended = turn.follow(run).await?;
+    turn.to_the_end(ended).await
+}
+
+/// Asks again for the permission that the session waits for, and streams what follows.
+pub(crate) async fn ask_again(turn: TurnPermit, client: &ConnectionTo<Client>) {
+    let asked = async {
+        let chat = open(&turn).await?;
+        let Some(action) = chat.record().action.clone() else { return Ok(()) };
+        let mut turn = Open::new(&turn, client, &chat);
+        turn.to_the_end(Ended::Awaiting(action)).await.map(drop)
+    };
+    if let Err(error) = asked.await {
+        debug!(session = %turn.session, ?error, "the session goes on waiting for an answer");
+    }
+}
+
+async fn open(turn: &TurnPermit) -> Result<Conversation, Error> {
+    let opened = turn.open.agent().session(turn.session).await;
+    opened.map_err(|error| fault::store(&error, Some(turn.session)))
+}
+
+/// End of a run, or of the wait for one.
+enum Ended {
+    Stopped(StopReason),
+    Awaiting(PendingAction),
+}
+
+/// Turn with what it streams.
+struct Open<'a> {
+    turn: &'a TurnPermit,
+    client: &'a ConnectionTo<Client>,
+    chat: &'a Conversation,
+    updates: Updates<'a>,
+    title: Option<String>,
+}
+
+impl<'a> Open<'a> {
+    fn new(turn: &'a TurnPermit, client: &'a ConnectionTo<Client>, chat: &'a Conversation) -> Self {
+        let seen = chat.record().head;
+        let updates = Updates::new(client, turn.open.flow(), chat, seen);
+        Self { turn, client, chat, updates, title: title(chat) }
+    }
+
+    fn of_store(&self, error: &agent_core::Error) -> Error {
+        fault::store(error, Some(self.turn.session))
+    }
+
+    /// Asks for each permission that the work needs, until it ends.
+    async fn to_the_end(&mut self, mut ended: Ended) -> Result<PromptResponse, Error> {
+        let response = loop {
+            let action = match ended {
+                Ended::Stopped(reason) => break PromptResponse::new(reason),
+                Ended::Awaiting(action) => action,
+            };
+            if !matches!(action.kind, ActionKind::ToolConfirmation | ActionKind::Approval) {
+                // The result comes from outside; a run goes on with it, which may be one of another process.
+                let awaits = json!({ "awaits": action.id.as_str() });
+                break PromptResponse::new(StopReason::EndTurn).meta(meta(&awaits));
+            }
+            let run = match self.permission(&action).await? {
+                Permission::Given(answer) => self.answer(&action, answer).await?,
+                Permission::Gone => break PromptResponse::new(StopReason::Cancelled),
+                Permission::Cancelled => {
+                    self.chat.interrupt().await.map_err(|error| self.of_store(&error))?;
+                    self.updates.catch_up().await?;
+                    None
+                }
+            };
+            ended = match run {
+                Some(run) => self.follow(run).await?,
+                None => Ended::Stopped(StopReason::Cancelled),
+            };
+        };
+        let now = title(self.chat);
+        if now != self.title {
+            self.updates.title(now.as_deref()).await;
+        }
+        Ok(response)
+    }
+
+    /// Streams a run to its end. A cancelled turn cancels the run, which then stores what it has.
+    async fn follow(&mut self, run: Run) -> Result<Ended, Error> {
+        if let Some(queued) = run.queued().cloned() {
+            return self.wait(&queued).await;
+        }
+        let canceller = run.canceller();
+        let turn = self.turn;
+        let cancel = async {
+            turn.cancelled().await;
+            canceller.cancel();
+            std::future::pending::<()>().await;
+        };
+        let read = self.read(run);
+        let ended = tokio::select! {
+            ended = read => ended,
+            () = cancel => return Err(Error::internal_error()),
+        };
+        self.updates.fill_gap().await?;
+        match ended {
+            Ok(report) => self.ended(report),
+            Err(error) => Err(fault::run(&error, turn.session)),
+        }
+    }
+
+    async fn read(&mut self, mut run: Run) -> Result<RunReport, RunError> {
+        while let Some(update) = run.next().await {
+            match update? {
+                Update::Ended(report) => return Ok(*report),
+                update => self.updates.of_run(update).await,
+            }
+        }
+        // Says that the run was lost.
+        run.finish().await
+    }
+
+    /// Waits for the answer to an input that another run gives, and sends it from the log.
+    async fn wait(&mut self, queued: &Queued) -> Result<Ended, Error> {
+        let turn = self.turn;
+        let answered = tokio::select! {
+            answered = self.chat.wait_for_answer(queued) => answered,
+            () = turn.cancelled() => {
+                if !turn.is_gone() {
+                    self.chat.interrupt().await.map_err(|error| self.of_store(&error))?;
+                }
+                return Ok(Ended::Stopped(StopReason::Cancelled));
+            }
+        };
+        self.updates.catch_up().await?;
+        match answered {
+            Ok(report) => self.ended(report),
+            Err(error) => Err(fault::run(&error, turn.session)),
+        }
+    }
+
+    fn ended(&self, report: RunReport) -> Result<Ended, Error> {
+        Ok(match report.outcome {
+            RunOutcome::Completed(reason) => Ended::Stopped(stop_reason(reason)),
+            RunOutcome::Awaiting(action) => Ended::Awaiting(action),
+            RunOutcome::Failed(_) if self.turn.is_cancelled() => Ended::Stopped(StopReason::Cancelled),
+            RunOutcome::Failed(_) => return Err(fault::failed(&report)),
+            _ => Ended::Stopped(StopReason::Cancelled),
+        })
+    }
+
+    /// Stores an answer, and starts the run that goes on with it.
+    async fn answer(
+        &mut self,
+        action: &PendingAction,
+        answer: ToolConfirmation,
+    ) -> Result<Option<Run>, Error> {
+        let is_allowed = answer.decision == Decision::Allow;
+        match self.chat.answer_and_run(answer).await {
+            Ok(run) => {
+                if let (true, Ok(call)) = (is_allowed, action.id.as_str().parse::<CallId>()) {
+                    self.updates.allowed(&call).await;
+                }
+                Ok(Some(run))
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Expired { .. }) => {
+                self.chat.run_pending().await.map_err(|error| self.of_store(&error))
+            }
+            Err(error) => Err(self.of_store(&error)),
+        }
+    }
+
+    /// Asks the client whether a call may be made, or which choice a question gets.
+    async fn permission(&self, action: &PendingAction) -> Result<Permission, Error> {
+        let turn = self.turn;
+        let call = self.chat.pending_call().await.map_err(|error| self.of_store(&error))?;
+        let mut fields = schema::ToolCallUpdateFields::new()
+            .status(schema::ToolCallStatus::Pending)
+            .content(vec![content::text(&action.question).into()]);
+        fields = fields.title(action.tool.clone().unwrap_or_else(|| action.question.clone()));
+        if let Some(call) = call.filter(|call| !call.omitted) {
+            fields = fields.raw_input(call.input.to::<serde_json::Value>().ok());
+        }
+        let about = schema::ToolCallUpdate::new(action.id.as_str().to_owned(), fields);
+        let request = schema::RequestPermissionRequest::new(turn.session.to_string(), about, options(action));
+        let outcome = tokio::select! {
+            biased;
+            () = turn.cancelled() => {
+                return Ok(if turn.is_gone() { Permission::Gone } else { Permission::Cancelled });
+            }
+            response = self.client.send_request(request).block_task() => match response {
+                Ok(response) => response.outcome,
+                Err(_) if turn.is_gone() => return Ok(Permission::Gone),
+                Err(error) => {
+                    let text = format!(
+                        "session {} waits for an answer to {}, and the client could not ask for it ({}); load the \
+                         session again to be asked again",
+                        turn.session, action.id, error.message
+                    );
+                    return Err(fault::refused(turn.session, text));
+                }
+            },
+        };
+        let chosen = match outcome {
+            RequestPermissionOutcome::Selected(chosen) => chosen.option_id.0,
+            _ => return Ok(Permission::Cancelled),
+        };
+        let allow = || ToolConfirmation::new(action.id.clone(), Decision::Allow);
+        let choice =
+            chosen.strip_prefix("allow/").and_then(|at| action.choices.get(at.parse::<usize>().ok()?));
+        Ok(Permission::Given(match (&*chosen, choice) {
+            (REJECT, _) => ToolConfirmation::new(action.id.clone(), Decision::Deny),
+            (ALLOW, _) if action.choices.is_empty() => allow(),
+            (_, Some(choice)) => allow().with_choice(choice),
+            _ => {
+                return Err(fault::refused(
+                    turn.session,
+                    format!(
+                        "session {}: {:?} is none of the options of the permission request for {}; load the session \
+                         again to be asked again",
+                        turn.session, chosen, action.id
+                    ),
+                ));
+            }
+        }))
+    }
+}
+
+/// Returns the options for an action. There is none that holds for later calls, because the runtime keeps no such rule.
+fn options(action: &PendingAction) -> Vec<PermissionOption> {
+    let mut options = Vec::with_capacity(action.choices.len() + 1);
+    if action.choices.is_empty() {
+        options.push(PermissionOption::new(ALLOW, "Allow", PermissionOptionKind::AllowOnce));
+    }
+    for (at, choice) in action.choices.iter().enumerate() {
+        let id = format!("{ALLOW}/{at}");
+        options.push(PermissionOption::new(id, choice.as_str(), PermissionOptionKind::AllowOnce));
+    }
+    options.push(PermissionOption::new(REJECT, "Reject", PermissionOptionKind::RejectOnce));
+    options
+}
+
+fn title(chat: &Conversation) -> Option<String> {
+    chat.record().attributes.title.as_ref().map(|title| title.text.clone())
+}
+
+const fn stop_reason(reason: Reason) -> StopReason {
+    match reason {
+        Reason::MaxTokens | Reason::MaxOutput => StopReason::MaxTokens,
+        Reason::MaxTurns => StopReason::MaxTurnRequests,
+        Reason::Refusal => StopReason::Refusal,
+        _ => StopReason::EndTurn,
+    }
+}

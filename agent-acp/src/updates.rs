@@ -1,0 +1,301 @@
+//! Events of a session and updates of a run as notifications `session/update`, with the same ids in both.
+
+use std::collections::{HashMap, HashSet};
+
+use agent_client_protocol::v1::{ConnectionTo, schema};
+use agent_client_protocol::{Client, Error};
+use agent_core::event::{Event, EventPayload, Message, Part, ToolOutcome, ToolResult, ToolUse};
+use agent_core::json::RawJson;
+use agent_core::model::CallId;
+use agent_core::store::ReadEvents;
+use agent_core::{CommitId, Seq};
+use agent_runtime::{Conversation, Update};
+use schema::{ContentBlock, ContentChunk, SessionUpdate, ToolCall, ToolCallStatus, ToolCallUpdate};
+use serde_json::{Value, json};
+
+use crate::meta::meta;
+use crate::wire::Flow;
+use crate::{content, fault};
+
+/// Maximum number of events of a log in memory, and of their bytes.
+const PAGE: usize = 100;
+const PAGE_BYTES: usize = 1 << 20;
+
+/// Role of the author of a piece.
+#[derive(Clone, Copy)]
+enum Said {
+    User,
+    Agent,
+    Thought,
+}
+
+/// Sends the updates of one session, each once: those of a run as they come, and what it left out from the log.
+pub(crate) struct Updates<'a> {
+    client: &'a ConnectionTo<Client>,
+    flow: &'a Flow,
+    chat: &'a Conversation,
+    /// Last event of the log that was sent, or that is older than what is sent.
+    seen: Seq,
+    /// Bytes of the text of each message that were sent; the maximum for content that is no text.
+    said: HashMap<String, usize>,
+    called: HashSet<CallId>,
+    done: HashSet<CallId>,
+    /// Id of the message to which the next pieces belong.
+    current: Option<String>,
+    /// Whether the run has left out updates; the rest comes from the log.
+    has_gap: bool,
+    names: Names,
+}
+
+/// Ids of the items of an answer in the log: the commit, and the number of the item.
+#[derive(Default)]
+struct Names {
+    commit: Option<CommitId>,
+    place: u32,
+}
+
+impl Names {
+    /// Returns the id of the next item. `number` is its own, if it differs from its place.
+    fn next(&mut self, event: &Event, number: Option<u32>) -> String {
+        if self.commit != Some(event.commit) {
+            *self = Self { commit: Some(event.commit), place: 0 };
+        }
+        let place = self.place;
+        self.place += 1;
+        name(event.commit, number.unwrap_or(place))
+    }
+}
+
+fn name(commit: CommitId, number: u32) -> String {
+    format!("{commit}/{number}")
+}
+
+impl<'a> Updates<'a> {
+    /// Creates the sender for what the session gets after `seen`.
+    pub(crate) fn new(
+        client: &'a ConnectionTo<Client>,
+        flow: &'a Flow,
+        chat: &'a Conversation,
+        seen: Seq,
+    ) -> Self {
+        Self {
+            client,
+            flow,
+            chat,
+            seen,
+            said: HashMap::new(),
+            called: HashSet::new(),
+            done: HashSet::new(),
+            current: None,
+            has_gap: false,
+            names: Names::default(),
+        }
+    }
+
+    /// Sends the visible history of the session, with the messages of people.
+    pub(crate) async fn replay(&mut self) -> Result<(), Error> {
+        self.read_log(true).await
+    }
+
+    /// Sends what the log has and what was not sent.
+    pub(crate) async fn catch_up(&mut self) -> Result<(), Error> {
+        self.read_log(false).await
+    }
+
+    /// Sends what the log has of a run that left out updates.
+    pub(crate) async fn fill_gap(&mut self) -> Result<(), Error> {
+        if std::mem::take(&mut self.has_gap) { self.catch_up().await } else { Ok(()) }
+    }
+
+    async fn read_log(&mut self, is_replay: bool) -> Result<(), Error> {
+        let of_store = |error| fault::store(&error, Some(self.chat.id()));
+        let read = ReadEvents::first(PAGE).with_after(self.seen).with_max_bytes(PAGE_BYTES);
+        let mut next = Some(read);
+        while let Some(read) = next {
+            let page = self.chat.history(read.clone()).await.map_err(of_store)?;
+            if let Some(damage) = page.damaged.first() {
+                let text = format!("session {}: {damage}", self.chat.id());
+                return Err(fault::store(&agent_core::Error::corrupt(text), Some(self.chat.id())));
+            }
+            for event in &page.events {
+                if self.flow.is_cut() {
+                    return Err(Error::internal_error().data("the client is gone"));
+                }
+                self.event(event, is_replay).await.map_err(of_store)?;
+                self.seen = event.seq;
+            }
+            next = page.next;
+        }
+        Ok(())
+    }
+
+    /// Sends what of an event was not sent. Events of unknown types are left out.
+    async fn event(&mut self, event: &Event, is_replay: bool) -> agent_core::Result<()> {
+        match event.decode()? {
+            EventPayload::UserMessage(message) | EventPayload::UserDefineOutcome(message) if is_replay => {
+                self.message(Said::User, event.id().to_string(), &message).await;
+            }
+            EventPayload::AgentMessage(message) => {
+                let id = self.names.next(event, message.part);
+                self.message(Said::Agent, id, &message).await;
+            }
+            EventPayload::AgentThinking(message) => {
+                let id = self.names.next(event, message.part);
+                self.message(Said::Thought, id, &message).await;
+            }
+            EventPayload::AgentPart(item) => {
+                let id = self.names.next(event, item.part);
+                match &item.content {
+                    Part::Refusal { text, .. } => {
+                        self.message(Said::Agent, id, &Message::new(text.as_str())).await;
+                    }
+                    part => self.part(id, part).await,
+                }
+            }
+            EventPayload::AgentToolUse(call) | EventPayload::AgentCustomToolUse(call) => {
+                self.names.next(event, call.part);
+                self.call(&call).await;
+            }
+            EventPayload::AgentToolResult(result) | EventPayload::UserCustomToolResult(result) => {
+                self.result(&result).await;
+            }
+            EventPayload::SessionUpdated(patch) => {
+                if let Some(title) = &patch.title {
+                    self.title(title.as_ref().map(|title| title.text.as_str())).await;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Sends an update of a run. Its pieces are announced as streamed; what is stored when it is sent is not.
+    pub(crate) async fn of_run(&mut self, update: Update) {
+        match update {
+            Update::Skipped { .. } => self.has_gap = true,
+            // The order of what follows a gap is that of the log.
+            _ if self.has_gap => {}
+            Update::PartStarted { commit, index, .. } => self.current = Some(name(commit, index)),
+            Update::Text(piece) => self.piece(Said::Agent, &piece).await,
+            Update::Thinking(piece) => self.piece(Said::Thought, &piece).await,
+            Update::Part(part) => {
+                if let Some(id) = self.current.clone() {
+                    self.part(id, &part).await;
+                }
+            }
+            Update::ToolCalled(call) => self.call(&call).await,
+            Update::ToolDone(result) => self.result(&result).await,
+            _ => {}
+        }
+    }
+
+    /// Sends a change of the title.
+    pub(crate) async fn title(&mut self, title: Option<&str>) {
+        let change = schema::SessionInfoUpdate::new().title(title.map(str::to_owned));
+        self.send(SessionUpdate::SessionInfoUpdate(change)).await;
+    }
+
+    /// Sends that a call that waited for consent may run.
+    pub(crate) async fn allowed(&mut self, call: &CallId) {
+        let fields = schema::ToolCallUpdateFields::new().status(ToolCallStatus::InProgress);
+        self.send(SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call.as_str().to_owned(), fields))).await;
+    }
+
+    async fn message(&mut self, said: Said, id: String, message: &Message) {
+        let sent = self.said.get(&id).copied().unwrap_or(0);
+        if message.parts.is_empty() {
+            // What was streamed is the beginning of what is stored.
+            if let Some(rest) = message.text.get(sent..).filter(|rest| !rest.is_empty()) {
+                self.chunk(said, &id, content::text(rest), false).await;
+                self.said.insert(id, message.text.len());
+            }
+        } else if sent == 0 {
+            for block in content::blocks(self.chat, message).await {
+                self.chunk(said, &id, block, false).await;
+            }
+            self.said.insert(id, usize::MAX);
+        }
+    }
+
+    async fn piece(&mut self, said: Said, piece: &str) {
+        let id = self.current.clone().unwrap_or_default();
+        *self.said.entry(id.clone()).or_default() += piece.len();
+        self.chunk(said, &id, content::text(piece), true).await;
+    }
+
+    async fn part(&mut self, id: String, part: &Part) {
+        if self.said.insert(id.clone(), usize::MAX).is_none()
+            && let Some(block) = content::block(self.chat, part, "").await
+        {
+            self.chunk(Said::Agent, &id, block, false).await;
+        }
+    }
+
+    async fn chunk(&mut self, said: Said, id: &str, block: ContentBlock, is_streamed: bool) {
+        let mut chunk = ContentChunk::new(block);
+        if !id.is_empty() {
+            chunk = chunk.message_id(schema::MessageId::new(id));
+        }
+        if is_streamed {
+            chunk = chunk.meta(meta(&json!({ "streamed": true })));
+        }
+        self.send(match said {
+            Said::User => SessionUpdate::UserMessageChunk(chunk),
+            Said::Agent => SessionUpdate::AgentMessageChunk(chunk),
+            Said::Thought => SessionUpdate::AgentThoughtChunk(chunk),
+        })
+        .await;
+    }
+
+    async fn call(&mut self, call: &ToolUse) {
+        if !self.called.insert(call.call.clone()) {
+            return;
+        }
+        let mut sent =
+            ToolCall::new(call.call.as_str().to_owned(), call.name.as_str()).name(call.name.clone());
+        if !call.omitted {
+            sent = sent.raw_input(value(&call.input));
+        }
+        self.send(SessionUpdate::ToolCall(sent)).await;
+    }
+
+    async fn result(&mut self, result: &ToolResult) {
+        if !self.done.insert(result.call.clone()) {
+            return;
+        }
+        let status = match result.outcome {
+            ToolOutcome::Ok => ToolCallStatus::Completed,
+            _ => ToolCallStatus::Failed,
+        };
+        let mut blocks = Vec::new();
+        let mut fields = schema::ToolCallUpdateFields::new().status(status);
+        if !result.omitted {
+            match value(&result.output) {
+                Value::String(output) => blocks.push(content::text(&output)),
+                output => {
+                    blocks.push(content::text(result.output.get()));
+                    fields = fields.raw_output(output);
+                }
+            }
+        }
+        for part in &result.content {
+            blocks.extend(content::block(self.chat, part, "").await);
+        }
+        let blocks: Vec<_> = blocks.into_iter().map(schema::ToolCallContent::from).collect();
+        let call = result.call.as_str().to_owned();
+        self.send(SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call, fields.content(blocks)))).await;
+    }
+
+    /// Sends an update as soon as few others wait. If the client is gone, nothing is sent; what is stored is in the log.
+    async fn send(&self, update: SessionUpdate) {
+        self.flow.room().await;
+        self.flow.send();
+        let id = self.chat.id().to_string();
+        let _ = self.client.send_notification(schema::SessionNotification::new(id, update));
+    }
+}
+
+/// Returns stored JSON as a value. JSON that the value type does not hold is sent as its text.
+fn value(json: &RawJson) -> Value {
+    json.to().unwrap_or_else(|_| Value::String(json.get().to_owned()))
+}

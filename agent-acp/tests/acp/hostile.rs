@@ -1,0 +1,150 @@
+//! Clients that are wrong: each message gets an error that names its object, and the next one is served.
+
+use std::sync::Arc;
+
+use agent_acp::AcpAgent;
+use agent_core::state::SessionState;
+use agent_runtime::{Gate, ScriptedProvider, Turn};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
+use tokio::time::timeout;
+
+use crate::common::{STUCK, Site, serve};
+
+/// Client that writes bytes.
+struct Raw {
+    lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
+    writer: WriteHalf<DuplexStream>,
+    next: u64,
+}
+
+impl Raw {
+    async fn new(stream: DuplexStream) -> Self {
+        let (reader, writer) = tokio::io::split(stream);
+        let mut raw = Self { lines: BufReader::new(reader).lines(), writer, next: 0 };
+        let answer = raw.call("initialize", json!({ "protocolVersion": 1 })).await;
+        assert_eq!(answer["result"]["protocolVersion"], 1);
+        raw
+    }
+
+    async fn write(&mut self, bytes: &[u8]) {
+        timeout(STUCK, self.writer.write_all(bytes)).await.expect("it is read").unwrap();
+    }
+
+    async fn send(&mut self, method: &str, params: Value) -> u64 {
+        self.next += 1;
+        let request = json!({ "jsonrpc": "2.0", "id": self.next, "method": method, "params": params });
+        self.write(format!("{request}\n").as_bytes()).await;
+        self.next
+    }
+
+    /// Returns the next message that is no update.
+    async fn answer(&mut self) -> Value {
+        loop {
+            let line =
+                timeout(STUCK, self.lines.next_line()).await.expect("an answer").unwrap().expect("an answer");
+            let message: Value = serde_json::from_str(&line).unwrap();
+            if message["method"] != "session/update" {
+                return message;
+            }
+        }
+    }
+
+    async fn call(&mut self, method: &str, params: Value) -> Value {
+        let id = self.send(method, params).await;
+        let answer = self.answer().await;
+        assert_eq!(answer["id"], id, "{answer}");
+        answer
+    }
+
+    /// Calls a method that fails. Returns the code of the error, and the whole error as text.
+    async fn fails(&mut self, method: &str, params: Value) -> (i64, String) {
+        let answer = self.call(method, params).await;
+        (answer["error"]["code"].as_i64().expect("an error"), answer["error"].to_string())
+    }
+}
+
+#[tokio::test]
+async fn wrong_requests_are_answered_and_the_next_is_served() {
+    let agent =
+        Site::new("memory").agent(ScriptedProvider::new([Turn::new().text("Yes.")]), &Arc::default()).await;
+    let (stream, served) = serve(AcpAgent::new(agent.clone()).with_message_max_bytes(100_000));
+    let mut raw = Raw::new(stream).await;
+    let absent = agent.effects().new_session_id().to_string();
+    let at = |id: &str| json!({ "sessionId": id, "cwd": "/work", "mcpServers": [] });
+    for method in ["session/load", "session/resume", "session/fork", "session/close"] {
+        let (code, text) = raw.fails(method, at(&absent)).await;
+        assert!(code == -32002 && text.contains(&absent), "{method}: {text}");
+        let (code, text) = raw.fails(method, at("../../etc/passwd")).await;
+        assert!(code == -32602 && text.contains("../../etc/passwd"), "{method}: {text}");
+    }
+    let prompt = |id: &str| json!({ "sessionId": id, "prompt": [{ "type": "text", "text": "Hello" }] });
+    let (code, text) = raw.fails("session/prompt", prompt(&absent)).await;
+    assert!(code == -32002 && text.contains(&absent), "{text}");
+    for cwd in ["work", ""] {
+        let (code, text) = raw.fails("session/new", json!({ "cwd": cwd, "mcpServers": [] })).await;
+        assert!(code == -32602 && text.contains("absolute"), "{text}");
+    }
+    let long = format!("/{}", "x".repeat(600));
+    let (code, text) = raw.fails("session/new", json!({ "cwd": long, "mcpServers": [] })).await;
+    assert!(code == -32602 && text.contains("512"), "{text}");
+    assert_eq!(raw.fails("session/prompt", json!({ "prompt": 7 })).await.0, -32602);
+    assert_eq!(raw.fails("session/dance", json!({})).await.0, -32601);
+
+    for (bytes, code, names) in [
+        (b"hello\n".to_vec(), -32700, "hello"),
+        (b"\xff\xfe\n".to_vec(), -32700, "UTF-8"),
+        (b"[]\n".to_vec(), -32600, ""),
+        (b"17\n".to_vec(), -32600, ""),
+        ([vec![b'{'; 1_000_000], b"\n".to_vec()].concat(), -32600, "1000000 bytes"),
+        ([b"[".repeat(50_000), b"\n".to_vec()].concat(), -32700, "50000 bytes"),
+    ] {
+        raw.write(&bytes).await;
+        let answer = raw.answer().await;
+        assert_eq!(answer["error"]["code"], code, "{answer}");
+        assert!(answer["error"].to_string().contains(names), "{answer}");
+    }
+
+    // A notification has no answer, and empty lines are nothing.
+    raw.write(b"\n\n{\"jsonrpc\":\"2.0\",\"method\":\"session/cancel\",\"params\":{\"sessionId\":\"?\"}}\n")
+        .await;
+    let created = raw.call("session/new", json!({ "cwd": "/work", "mcpServers": [] })).await;
+    let session = created["result"]["sessionId"].as_str().unwrap();
+    let answer = raw.call("session/prompt", prompt(session)).await;
+    assert_eq!(answer["result"]["stopReason"], "end_turn");
+
+    // Half a message, and the end of the input.
+    raw.write(b"{\"jsonrpc\":").await;
+    raw.writer.shutdown().await.unwrap();
+    assert_eq!(raw.answer().await["error"]["code"], -32700);
+    timeout(STUCK, served).await.expect("the service ends").unwrap().unwrap();
+    agent.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_second_prompt_in_a_turn_is_refused() {
+    let gate = Gate::new();
+    let agent = Site::new("memory")
+        .agent(ScriptedProvider::new([Turn::new().gate(&gate).text("Yes.")]), &Arc::default())
+        .await;
+    let (stream, served) = serve(AcpAgent::new(agent.clone()));
+    let mut raw = Raw::new(stream).await;
+    let created = raw.call("session/new", json!({ "cwd": "/work", "mcpServers": [] })).await;
+    let session = created["result"]["sessionId"].as_str().unwrap().to_owned();
+    let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "Hello" }] });
+    let first = raw.send("session/prompt", prompt.clone()).await;
+    let (code, text) = raw.fails("session/prompt", prompt).await;
+    assert!(code == -32600 && text.contains(&session), "{text}");
+    let (code, text) =
+        raw.fails("session/load", json!({ "sessionId": session, "cwd": "/work", "mcpServers": [] })).await;
+    assert!(code == -32600 && text.contains(&session), "{text}");
+    gate.open();
+    let answer = raw.answer().await;
+    assert_eq!((&answer["id"], &answer["result"]["stopReason"]), (&first.into(), &"end_turn".into()));
+
+    // Both directions break at once, in the middle of a turn.
+    let session = agent.session(session.parse().unwrap()).await.unwrap();
+    drop(raw);
+    timeout(STUCK, served).await.expect("the service ends").unwrap().unwrap();
+    assert_eq!(session.refresh().await.unwrap().status.state, SessionState::Idle);
+}

@@ -1,0 +1,124 @@
+//! Permissions: asked once, stored, and asked again of whoever comes later.
+
+use std::sync::Arc;
+
+use agent_acp::AcpAgent;
+use agent_client_protocol::v1::schema;
+use agent_core::event::{EventPayload, ToolOutcome};
+use agent_core::state::SessionState;
+use agent_runtime::{AgentRuntime, ScriptedProvider, Turn};
+use schema::{StopReason, ToolCallStatus};
+
+use crate::common::{
+    Counter, Site, client, created, each_store, empty, has_status, id, load, log, prompt, shown,
+};
+
+each_store!(a_permission_outlives_its_client);
+each_store!(a_refused_call_is_not_made);
+
+fn pays() -> ScriptedProvider {
+    ScriptedProvider::new([Turn::new().text("I pay.").call("p1", "pay", empty()), Turn::new().text("Paid.")])
+}
+
+async fn outcomes(agent: &AgentRuntime, session: &schema::SessionId) -> Vec<ToolOutcome> {
+    let results = log(agent, session).await.into_iter().filter_map(|event| match event.decode().unwrap() {
+        EventPayload::AgentToolResult(result) => Some(result.outcome),
+        _ => None,
+    });
+    results.collect()
+}
+
+async fn a_permission_outlives_its_client(site: Site) {
+    let tool = Arc::new(Counter::default());
+    let agent = site.agent(pays(), &tool).await;
+    // The client is asked, and goes away without an answer.
+    let session = client(AcpAgent::new(agent.clone()), None, async |connection, seen| {
+        let session = created(&connection).await;
+        connection.send_request(prompt(&session, "Pay.")).detach();
+        seen.until(|update| has_status(update, ToolCallStatus::Pending)).await;
+        session
+    })
+    .await;
+    let chat = agent.session(id(&session)).await.unwrap();
+    assert_eq!(chat.record().status.state, SessionState::RequiresAction);
+    site.end(agent).await;
+    assert_eq!(tool.calls(), 0);
+
+    // Another process; its client resumes, is asked, and goes away, too.
+    let agent = site.agent(ScriptedProvider::new([]), &tool).await;
+    client(AcpAgent::new(agent.clone()), None, async |connection, seen| {
+        let resume = schema::ResumeSessionRequest::new(session.clone(), "/work");
+        connection.send_request(resume).block_task().await.unwrap();
+        seen.until(|update| has_status(update, ToolCallStatus::Pending)).await;
+        let error = connection.send_request(prompt(&session, "Hello?")).block_task().await.unwrap_err();
+        assert!(error.message.contains("permission") && error.message.contains(&*session.0), "{error:?}");
+    })
+    .await;
+    site.end(agent).await;
+
+    let agent = site.agent(ScriptedProvider::new([Turn::new().text("Paid.")]), &tool).await;
+    client(AcpAgent::new(agent.clone()), Some("allow"), async |connection, seen| {
+        connection.send_request(load(&session)).block_task().await.unwrap();
+        seen.until(|update| has_status(update, ToolCallStatus::Completed)).await;
+        let said = |update: &schema::SessionUpdate| {
+            matches!(update, schema::SessionUpdate::AgentMessageChunk(chunk)
+                if matches!(&chunk.content, schema::ContentBlock::Text(text) if text.text == "Paid."))
+        };
+        seen.until(said).await;
+        let lines = shown(&seen.take());
+        let calls: Vec<_> = lines.iter().filter(|line| line.starts_with("p1")).collect();
+        assert_eq!(calls, ["p1 pay Pending", "p1 Pending", "p1 InProgress", "p1 Completed"]);
+    })
+    .await;
+    assert_eq!(tool.calls(), 1);
+    assert_eq!(outcomes(&agent, &session).await, [ToolOutcome::Ok]);
+    site.end(agent).await;
+}
+
+async fn a_refused_call_is_not_made(site: Site) {
+    let tool = Arc::new(Counter::default());
+    let agent = site.agent(pays(), &tool).await;
+    let session = client(AcpAgent::new(agent.clone()), Some("reject"), async |connection, seen| {
+        let session = created(&connection).await;
+        let answer = connection.send_request(prompt(&session, "Pay.")).block_task().await.unwrap();
+        assert_eq!(answer.stop_reason, StopReason::EndTurn);
+        assert!(seen.take().iter().any(|update| has_status(update, ToolCallStatus::Failed)));
+        session
+    })
+    .await;
+    assert_eq!((tool.calls(), outcomes(&agent, &session).await), (0, vec![ToolOutcome::Denied]));
+    site.end(agent).await;
+}
+
+#[tokio::test]
+async fn an_option_that_was_not_offered_answers_nothing() {
+    let tool = Arc::new(Counter::default());
+    let agent = Site::new("memory").agent(pays(), &tool).await;
+    let session = client(AcpAgent::new(agent.clone()), Some("always"), async |connection, _| {
+        let session = created(&connection).await;
+        let error = connection.send_request(prompt(&session, "Pay.")).block_task().await.unwrap_err();
+        assert!(error.message.contains("always") && error.message.contains(&*session.0), "{error:?}");
+        session
+    })
+    .await;
+    let chat = agent.session(id(&session)).await.unwrap();
+    assert_eq!((tool.calls(), chat.record().status.state), (0, SessionState::RequiresAction));
+}
+
+#[tokio::test]
+async fn a_turn_is_cancelled_while_it_waits_for_permission() {
+    let tool = Arc::new(Counter::default());
+    let model = ScriptedProvider::new([Turn::new().call("p1", "pay", empty()), Turn::new().text("Fine.")]);
+    let agent = Site::new("memory").agent(model, &tool).await;
+    client(AcpAgent::new(agent.clone()), None, async |connection, seen| {
+        let session = created(&connection).await;
+        let asked = connection.send_request(prompt(&session, "Pay."));
+        seen.until(|update| has_status(update, ToolCallStatus::Pending)).await;
+        connection.send_notification(schema::CancelNotification::new(session.clone())).unwrap();
+        assert_eq!(asked.block_task().await.unwrap().stop_reason, StopReason::Cancelled);
+        let answer = connection.send_request(prompt(&session, "Never mind.")).block_task().await.unwrap();
+        assert_eq!(answer.stop_reason, StopReason::EndTurn);
+    })
+    .await;
+    assert_eq!(tool.calls(), 0);
+}
