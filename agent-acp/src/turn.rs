@@ -44,7 +44,7 @@ pub(crate) async fn prompt(
     let mut turn = Open::new(&turn, client, &chat);
     let run = chat.prompt(message).await.map_err(|error| turn.of_store(&error))?;
     let ended = turn.follow(run).await?;
-    turn.to_the_end(ended).await
+    turn.finish(ended).await
 }
 
 /// Asks again for the permission that the session waits for, and streams what follows.
@@ -53,7 +53,7 @@ pub(crate) async fn ask_again(turn: TurnPermit, client: &ConnectionTo<Client>) {
         let chat = open(&turn).await?;
         let Some(action) = chat.record().action.clone() else { return Ok(()) };
         let mut turn = Open::new(&turn, client, &chat);
-        turn.to_the_end(Ended::Awaiting(action)).await.map(drop)
+        turn.finish(Ended::Awaiting(action)).await.map(drop)
     };
     if let Err(error) = asked.await {
         debug!(session = %turn.session, ?error, "the session goes on waiting for an answer");
@@ -92,7 +92,7 @@ impl<'a> Open<'a> {
     }
 
     /// Asks for each permission that the work needs, until it ends.
-    async fn to_the_end(&mut self, mut ended: Ended) -> Result<PromptResponse, Error> {
+    async fn finish(&mut self, mut ended: Ended) -> Result<PromptResponse, Error> {
         let response = loop {
             let action = match ended {
                 Ended::Stopped(reason) => break PromptResponse::new(reason),

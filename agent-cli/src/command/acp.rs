@@ -16,9 +16,11 @@ impl Acp {
     /// Says how to build a program that has the command.
     #[allow(clippy::unused_async, reason = "the command waits if the program has it")]
     pub(crate) async fn run(self, _: &Args) -> Result<u8, Failure> {
-        let Self { ask: _ } = self;
-        let text = "acp: this program was built without the Agent Client Protocol; build it with `cargo build --bin chat \
-                    --features acp`";
+        let options = if self.ask { " --ask" } else { "" };
+        let text = format!(
+            "acp{options}: this program was built without the Agent Client Protocol; build it with `cargo build --bin \
+             chat --features acp`"
+        );
         Err(Failure::new(1, "unsupported", text))
     }
 }
