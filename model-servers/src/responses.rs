@@ -112,8 +112,8 @@ pub(crate) fn check(provider: &Provider, request: &Request, body: &Value) -> Res
     }
     let mut checked = Checked::default();
     let mut ids = BTreeSet::new();
-    // Calls of tools that the provider knows may do without a result.
-    let (mut calls, mut others, mut results) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    // Calls that need a result, all calls, and those with a result.
+    let (mut calls, mut known, mut results) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for (at, item) in input.iter().enumerate() {
         if !id(item).is_empty() && !ids.insert(id(item)) {
             let what = format!(
@@ -124,16 +124,14 @@ pub(crate) fn check(provider: &Provider, request: &Request, body: &Value) -> Res
         }
         let call = item["call_id"].as_str().unwrap_or_default();
         match kind(item) {
-            "function_call" | "custom_tool_call" => {
-                if !calls.insert(call) {
-                    return refuse(Rule::CallId, format!("Duplicate function call with call_id {call}."));
-                }
+            "function_call" | "custom_tool_call" if !calls.insert(call) => {
+                return refuse(Rule::CallId, format!("Duplicate function call with call_id {call}."));
             }
             kind if kind.ends_with("_call") => {
-                others.insert(call);
+                known.insert(call);
             }
             "function_call_output" | "custom_tool_call_output" => {
-                if !calls.contains(call) && !others.contains(call) {
+                if !known.contains(call) {
                     let what = format!("No tool call found for function call output with call_id {call}.");
                     return refuse(Rule::CallMissing, what);
                 }
