@@ -257,7 +257,7 @@ pub(crate) fn shown(updates: &[SessionUpdate]) -> Vec<String> {
             SessionUpdate::AgentMessageChunk(chunk) => say("agent", chunk),
             SessionUpdate::AgentThoughtChunk(chunk) => say("thought", chunk),
             SessionUpdate::ToolCall(call) => {
-                calls.push(format!("{} {} {:?}", call.tool_call_id, call.title, call.status))
+                calls.push(format!("{} {} {:?}", call.tool_call_id, call.title, call.status));
             }
             SessionUpdate::ToolCallUpdate(update) => {
                 calls.push(format!("{} {:?}", update.tool_call_id, update.fields.status.unwrap()));

@@ -54,7 +54,7 @@ impl Visit for Fields {
     }
 }
 
-fn entry(metadata: &Metadata<'_>, fields: Fields) {
+fn entry(metadata: &Metadata<'_>, fields: &Fields) {
     if let Some(log) = LOG.get() {
         log.entry(&format!("{} {}{}", metadata.target(), metadata.name(), fields.0));
     }
@@ -69,7 +69,7 @@ impl Subscriber for Reader {
     fn new_span(&self, span: &span::Attributes<'_>) -> span::Id {
         let mut fields = Fields::default();
         span.record(&mut fields);
-        entry(span.metadata(), fields);
+        entry(span.metadata(), &fields);
         span::Id::from_u64(1)
     }
 
@@ -86,7 +86,7 @@ impl Subscriber for Reader {
     fn event(&self, event: &Event<'_>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        entry(event.metadata(), fields);
+        entry(event.metadata(), &fields);
     }
 
     fn enter(&self, _: &span::Id) {}
