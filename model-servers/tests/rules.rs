@@ -157,7 +157,7 @@ fn anthropic_refuses_what_breaks_a_rule() {
     talk.refused(Rule::Shape, |body| body["messages"] = json!([]));
     talk.refused(Rule::ToolName, |body| body["tools"][0]["name"] = "look at".into());
     talk.refused(Rule::Order, |body| {
-        push(&mut body["messages"], [json!({"role": "assistant", "content": "So"})])
+        push(&mut body["messages"], [json!({"role": "assistant", "content": "So"})]);
     });
     talk.refused(Rule::Empty, |body| push(&mut body["messages"], [json!({"role": "user", "content": []})]));
     talk.refused(Rule::Empty, |body| push(&mut body["messages"], [user(" \n")]));
@@ -168,7 +168,7 @@ fn anthropic_refuses_what_breaks_a_rule() {
     });
     talk.refused(Rule::ResultMissing, |body| body["messages"][2] = user("Never mind"));
     talk.refused(Rule::ResultMissing, |body| {
-        body["messages"].as_array_mut().unwrap().insert(2, user("Wait"))
+        body["messages"].as_array_mut().unwrap().insert(2, user("Wait"));
     });
     talk.refused(Rule::CallMissing, |body| remove(&mut body["messages"][1]["content"], 3));
     talk.refused(Rule::CallMissing, |body| {
@@ -244,7 +244,7 @@ fn gemini_refuses_what_breaks_a_rule() {
     talk.refused(Rule::Shape, |body| body["contents"] = json!([]));
     talk.refused(Rule::ToolName, |body| body["tools"][0]["functionDeclarations"][0]["name"] = "a b".into());
     talk.refused(Rule::Order, |body| {
-        push(&mut body["contents"], [json!({"role": "model", "parts": [{"text": "So"}]})])
+        push(&mut body["contents"], [json!({"role": "model", "parts": [{"text": "So"}]})]);
     });
     talk.refused(Rule::Order, |body| remove(&mut body["contents"], 0));
     talk.refused(Rule::Empty, |body| push(&mut body["contents"], [json!({"role": "user", "parts": [{}]})]));
@@ -285,7 +285,7 @@ fn chat_refuses_what_breaks_a_rule() {
     talk.refused(Rule::Shape, |body| body["messages"] = json!([]));
     talk.refused(Rule::ToolName, |body| body["tools"][0]["function"]["name"] = "ö".into());
     talk.refused(Rule::Empty, |body| {
-        push(&mut body["messages"], [json!({"role": "assistant", "content": null})])
+        push(&mut body["messages"], [json!({"role": "assistant", "content": null})]);
     });
     talk.refused(Rule::CallId, |body| body["messages"][1]["tool_calls"][0]["id"] = "c".repeat(41).into());
     talk.refused(Rule::ResultMissing, |body| remove(&mut body["messages"], 2));
