@@ -41,7 +41,7 @@
 //!   request fails with [`ReplayRejected`](agent_runtime::FaultKind::ReplayRejected); the run then asks without such items.
 //!
 //! The tests send recorded answers through rig from a server on the loopback, and compare the items of the next request
-//! with the recorded ones, in their order and with the order of their members. No server of a provider was asked.
+//! with the recorded ones, in their order and with the order of their members.
 //!
 //! | API | Items go back as they came | Not kept by rig 0.44 |
 //! |---|---|---|
@@ -52,6 +52,23 @@
 //! | Ollama's own API | text, thinking, calls | |
 //!
 //! Each gap that a test can show is a test that fails, marked `ignore` with the reason.
+//!
+//! # What only a real key can confirm
+//!
+//! No server of a provider was asked. The tests hold conversations with the servers of `model-servers`, which sign, check and
+//! refuse by the providers' pages and recordings, and which the providers' own clients understand. What these cannot show:
+//!
+//! - that a server takes back what it signed, for each of its models, and what exactly its signatures cover;
+//! - that its prompt cache is hit by the requests, and how much of them it counts;
+//! - that the levels of effort, and the limits on tokens of rig's catalog, are those of the model;
+//! - that images, audio and files are taken in the form in which rig sends them;
+//! - what `retry-after` and which codes a server gives under load.
+//!
+//! A person with a key runs the example `confirm`, which holds one short conversation and says of each thing whether it held:
+//!
+//! ```sh
+//! MODEL_KEY=… cargo run -p agent-rig --example confirm -- anthropic/claude-opus-5-5
+//! ```
 //!
 //! # Logs
 //!

@@ -5,7 +5,7 @@ use agent_rig::rig_core::providers::ollama::OllamaConfig;
 use agent_rig::rig_core::providers::openai::wire::{DEEPSEEK, Dialect, GROQ, MISTRAL, OPENAI, OpenAIConfig};
 use serde_json::{Value, json};
 
-use model_servers::chat::{answer, says};
+pub(crate) use model_servers::chat::{answer, says};
 
 use crate::recorded::{chat_message, streams};
 use crate::server::{Answer, Server};

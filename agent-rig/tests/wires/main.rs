@@ -6,6 +6,9 @@
 mod anthropic;
 mod calibrated;
 mod chat;
+#[path = "../../examples/confirm/checks.rs"]
+mod checks;
+mod confirmed;
 mod faults;
 mod gemini;
 mod histories;
