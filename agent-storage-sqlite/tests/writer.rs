@@ -318,6 +318,17 @@ async fn is_at_once<F: Future>(call: impl Fn() -> F) -> bool {
     true
 }
 
+/// Whether calls are done on the caller's thread as soon as nobody else is busy with the file: a handle that was dropped
+/// still puts it in order, and reads go to another thread meanwhile.
+async fn is_soon_at_once<F: Future>(call: impl Fn() -> F) -> bool {
+    for _ in 0..400 {
+        if is_at_once(&call).await {
+            return true;
+        }
+    }
+    false
+}
+
 /// Whether calls are done on another thread: then one is not there yet at some look. It may need many where the
 /// system lets that thread go first each time it is woken.
 async fn is_elsewhere<F: Future>(call: impl Fn() -> F) -> bool {
@@ -353,9 +364,9 @@ async fn callers_thread_reads_only_small_cached_data() {
         store.list(SessionQuery::new()).await.unwrap();
     }
     let (read, list) = (|id, read: ReadEvents| store.read(id, read), |query| store.list(query));
-    assert!(is_at_once(|| store.load(many.id)).await);
-    assert!(is_at_once(|| read(many.id, ReadEvents::last(50))).await);
-    assert!(is_at_once(|| list(SessionQuery::new().with_limit(50))).await);
+    assert!(is_soon_at_once(|| store.load(many.id)).await);
+    assert!(is_soon_at_once(|| read(many.id, ReadEvents::last(50))).await);
+    assert!(is_soon_at_once(|| list(SessionQuery::new().with_limit(50))).await);
     assert!(is_elsewhere(|| read(many.id, ReadEvents::last(65))).await, "too many events");
     assert!(is_elsewhere(|| read(large.id, ReadEvents::last(50))).await, "too many bytes");
     let of_a_kind = || ReadEvents::last(50).with_types([EventType::SESSION_CREATED]);
