@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::http::{Answer, Request};
-use crate::provider::{Checked, Item, Provider, Refusal, Rule, Signed, is_name, list, tool_names};
+use crate::account::{Account, Signed};
+use crate::message::{Answer, Request};
+use crate::rule::{Checked, Item, Refusal, Rule, is_name, list, tool_names};
 
 /// Returns an answer with these blocks, each streamed in one piece.
 pub fn answer(blocks: &[Value], stop: &str) -> Answer {
@@ -57,17 +58,17 @@ pub fn events(blocks: &[Value], stop: &str) -> Vec<String> {
 
 /// What stands before a block of an answer.
 fn before(request: &Request, body: &Value, messages: &[Value], blocks: &[Value]) -> Value {
-    let account = request.header("x-api-key");
-    json!([body["model"], account, body["system"], body["tools"], messages, blocks])
+    let key = request.header("x-api-key");
+    json!([body["model"], key, body["system"], body["tools"], messages, blocks])
 }
 
-pub(crate) fn give(provider: &mut Provider, request: &Request, body: &Value, items: &[Item]) -> Answer {
+pub(crate) fn give(account: &mut Account, request: &Request, body: &Value, items: &[Item]) -> Answer {
     let mut blocks = Vec::new();
     let mut stop = "end_turn";
     for (index, item) in items.iter().enumerate() {
         let mut sign = |blocks: &[Value]| {
             let before = before(request, body, list(&body["messages"]), blocks);
-            provider.sign(&before)
+            account.sign(&before)
         };
         blocks.push(match item {
             Item::Text(text) => json!({"type": "text", "text": text}),
@@ -77,7 +78,7 @@ pub(crate) fn give(provider: &mut Provider, request: &Request, body: &Value, ite
             Item::Redacted => json!({"type": "redacted_thinking", "data": sign(&blocks)}),
             Item::Call { name, arguments } => {
                 stop = "tool_use";
-                json!({"type": "tool_use", "id": provider.id("toolu", index), "name": name, "input": arguments})
+                json!({"type": "tool_use", "id": account.id("toolu", index), "name": name, "input": arguments})
             }
         });
     }
@@ -99,7 +100,7 @@ fn ids<'a>(blocks: &'a [Value], kind: &'a str, member: &'a str) -> impl Iterator
         .map(move |block| block[member].as_str().unwrap_or_default())
 }
 
-pub(crate) fn check(provider: &Provider, request: &Request, body: &Value) -> Result<Checked, Refusal> {
+pub(crate) fn check(account: &Account, request: &Request, body: &Value) -> Result<Checked, Refusal> {
     let refuse = |rule, what: String| Err(Refusal::new(rule, what));
     if body["max_tokens"].as_u64().is_none_or(|most| most == 0) {
         return refuse(Rule::Shape, "max_tokens: Field required".to_owned());
@@ -162,7 +163,7 @@ pub(crate) fn check(provider: &Provider, request: &Request, body: &Value) -> Res
             }
         }
         if message["role"] == "assistant" {
-            signatures(provider, request, body, (at, &content), &mut checked)?;
+            signatures(account, request, body, (at, &content), &mut checked)?;
             let thinks =
                 |block: &Value| matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"));
             let is_on = matches!(body["thinking"]["type"].as_str(), Some("enabled"));
@@ -189,7 +190,7 @@ fn blank(text: &Value) -> bool {
 
 /// Holds the signatures of one message against what stands before them.
 fn signatures(
-    provider: &Provider,
+    account: &Account,
     request: &Request,
     body: &Value,
     (at, content): (usize, &[Value]),
@@ -203,7 +204,7 @@ fn signatures(
         };
         let signature = signature.as_str().unwrap_or_default();
         let before = before(request, body, &list(&body["messages"])[..at], &content[..n]);
-        match provider.verify(signature, &before) {
+        match account.verify(signature, &before) {
             Signed::Current => checked.current.push(signature.to_owned()),
             Signed::Stale | Signed::Forged => {
                 let what = format!("messages.{at}.content.{n}: Invalid `signature` in `thinking` block");

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::http::Answer;
-use crate::provider::{Checked, Item, Provider, Refusal, Rule, list, tool_names};
+use crate::account::Account;
+use crate::message::Answer;
+use crate::rule::{Checked, Item, Refusal, Rule, list, tool_names};
 
 /// Returns an answer with these pieces of the message.
 pub fn answer(deltas: &[Value], finish: &str) -> Answer {
@@ -27,7 +28,7 @@ pub fn says(text: &str) -> Answer {
     answer(&[json!({"role": "assistant", "content": text})], "stop")
 }
 
-pub(crate) fn give(provider: &Provider, items: &[Item]) -> Answer {
+pub(crate) fn give(account: &Account, items: &[Item]) -> Answer {
     let mut deltas = vec![json!({"role": "assistant", "content": ""})];
     let mut calls = 0;
     for (index, item) in items.iter().enumerate() {
@@ -35,7 +36,7 @@ pub(crate) fn give(provider: &Provider, items: &[Item]) -> Answer {
             Item::Text(text) => deltas.push(json!({"content": text})),
             Item::Reasoning(_) | Item::Redacted => {}
             Item::Call { name, arguments } => {
-                let id = provider.id("call", index);
+                let id = account.id("call", index);
                 deltas.push(json!({"tool_calls": [{"index": calls, "id": id, "type": "function",
                     "function": {"name": name, "arguments": arguments.to_string()}}]}));
                 calls += 1;

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::http::{Answer, Request};
-use crate::provider::{Checked, Item, Provider, Refusal, Rule, Signed, list, tool_names};
+use crate::account::{Account, Signed};
+use crate::message::{Answer, Request};
+use crate::rule::{Checked, Item, Refusal, Rule, list, tool_names};
 
 /// What Google's pages name for a call that another model made.
 const NOT_SIGNED: [&str; 2] = ["skip_thought_signature_validator", "context_engineering_is_the_way_to_go"];
@@ -32,10 +33,10 @@ pub fn events(parts: &[Value]) -> Vec<String> {
 /// What stands before a part of an answer.
 fn before(request: &Request, body: &Value, contents: &[Value], parts: &[Value]) -> Value {
     let model = request.path.split(['?', ':']).next();
-    let account = request.header("x-goog-api-key").or_else(|| request.path.split("key=").nth(1));
+    let key = request.header("x-goog-api-key").or_else(|| request.path.split("key=").nth(1));
     let joined = |content: &Value| json!([content["role"], joined(list(&content["parts"]))]);
     let contents: Vec<_> = contents.iter().map(joined).collect();
-    json!([model, account, body["systemInstruction"], body["tools"], contents, self::joined(parts)])
+    json!([model, key, body["systemInstruction"], body["tools"], contents, self::joined(parts)])
 }
 
 /// Joins texts that follow each other and have no signature: a stream cuts them where it likes.
@@ -54,7 +55,7 @@ fn joined(parts: &[Value]) -> Vec<Value> {
     joined
 }
 
-pub(crate) fn give(provider: &mut Provider, request: &Request, body: &Value, items: &[Item]) -> Answer {
+pub(crate) fn give(account: &mut Account, request: &Request, body: &Value, items: &[Item]) -> Answer {
     // Texts that follow each other are one part.
     let mut whole: Vec<Item> = Vec::new();
     for item in items {
@@ -74,16 +75,16 @@ pub(crate) fn give(provider: &mut Provider, request: &Request, body: &Value, ite
             Item::Redacted => continue,
             // The last text of an answer without calls is signed, and so is the first call.
             Item::Text(text) if is_last && !has_call => {
-                let signature = provider.sign(&before(request, body, list(&body["contents"]), &parts));
+                let signature = account.sign(&before(request, body, list(&body["contents"]), &parts));
                 json!({"text": text, "thoughtSignature": signature})
             }
             Item::Text(text) => json!({"text": text}),
             Item::Call { name, arguments } => {
-                let id = provider.id("fc", index);
+                let id = account.id("fc", index);
                 let mut part = json!({"functionCall": {"id": id, "name": name, "args": arguments}});
                 if !has_call {
                     let before = before(request, body, list(&body["contents"]), &parts);
-                    part["thoughtSignature"] = provider.sign(&before).into();
+                    part["thoughtSignature"] = account.sign(&before).into();
                     has_call = true;
                 }
                 part
@@ -98,7 +99,7 @@ fn has(content: &Value, member: &str) -> usize {
     list(&content["parts"]).iter().filter(|part| part[member].is_object()).count()
 }
 
-pub(crate) fn check(provider: &Provider, request: &Request, body: &Value) -> Result<Checked, Refusal> {
+pub(crate) fn check(account: &Account, request: &Request, body: &Value) -> Result<Checked, Refusal> {
     let refuse = |rule, what: String| Err(Refusal::new(rule, what));
     let declared = list(&body["tools"]).iter().flat_map(|tool| list(&tool["functionDeclarations"]));
     tool_names(declared.map(|tool| tool["name"].as_str()), 64)?;
@@ -145,7 +146,7 @@ pub(crate) fn check(provider: &Provider, request: &Request, body: &Value) -> Res
             return refuse(Rule::CallMissing, what.to_owned());
         }
         if content["role"] == "model" {
-            signatures(provider, request, body, (at, is_signed && at >= turn), &mut checked)?;
+            signatures(account, request, body, (at, is_signed && at >= turn), &mut checked)?;
         }
     }
     Ok(checked)
@@ -153,7 +154,7 @@ pub(crate) fn check(provider: &Provider, request: &Request, body: &Value) -> Res
 
 /// Holds the signatures of one answer against what stands before them.
 fn signatures(
-    provider: &Provider,
+    account: &Account,
     request: &Request,
     body: &Value,
     (at, is_current): (usize, bool),
@@ -176,7 +177,7 @@ fn signatures(
         if NOT_SIGNED.contains(&signature) {
             continue;
         }
-        match provider.verify(signature, &before(request, body, &contents[..at], &parts[..n])) {
+        match account.verify(signature, &before(request, body, &contents[..at], &parts[..n])) {
             Signed::Current => checked.current.push(signature.to_owned()),
             Signed::Stale if !is_current => checked.stale.push(signature.to_owned()),
             Signed::Stale | Signed::Forged => {

@@ -47,9 +47,15 @@
 pub mod anthropic;
 pub mod chat;
 pub mod gemini;
-mod http;
-mod provider;
 pub mod responses;
 
-pub use http::{Answer, Request, Server};
-pub use provider::{Checked, Item, Provider, Refusal, Rule, Wire};
+mod account;
+mod message;
+mod provider;
+mod rule;
+mod server;
+
+pub use message::{Answer, Request};
+pub use provider::Provider;
+pub use rule::{Checked, Item, Refusal, Rule, Wire};
+pub use server::Server;

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::http::{Answer, Request};
-use crate::provider::{Checked, Item, Provider, Refusal, Rule, Signed, list, tool_names};
+use crate::account::{Account, Signed};
+use crate::message::{Answer, Request};
+use crate::rule::{Checked, Item, Refusal, Rule, list, tool_names};
 
 /// Returns an answer with these output items.
 pub fn answer(output: &[Value]) -> Answer {
@@ -56,35 +57,35 @@ pub fn events(output: &[Value]) -> Vec<String> {
 
 /// What stands before an item of an answer.
 fn before(request: &Request, body: &Value, input: &[Value], output: &[Value]) -> Value {
-    let account = request.header("authorization");
+    let key = request.header("authorization");
     let items: Vec<_> = input.iter().chain(output).collect();
-    json!([body["model"], account, body["instructions"], body["tools"], items])
+    json!([body["model"], key, body["instructions"], body["tools"], items])
 }
 
-pub(crate) fn give(provider: &mut Provider, request: &Request, body: &Value, items: &[Item]) -> Answer {
+pub(crate) fn give(account: &mut Account, request: &Request, body: &Value, items: &[Item]) -> Answer {
     let mut output: Vec<Value> = Vec::new();
     let is_asked = list(&body["include"]).iter().any(|what| what == "reasoning.encrypted_content");
     for (index, item) in items.iter().enumerate() {
         let made = match item {
-            Item::Text(text) => message(&provider.id("msg", index), text),
+            Item::Text(text) => message(&account.id("msg", index), text),
             // Reasoning leads to an item; without one behind it, it is not given.
             Item::Reasoning(text)
                 if matches!(items.get(index + 1), Some(Item::Text(_) | Item::Call { .. })) =>
             {
-                let signature = provider.sign(&before(request, body, list(&body["input"]), &output));
+                let signature = account.sign(&before(request, body, list(&body["input"]), &output));
                 let encrypted = is_asked.then_some(signature);
-                json!({"id": provider.id("rs", index), "type": "reasoning", "encrypted_content": encrypted,
+                json!({"id": account.id("rs", index), "type": "reasoning", "encrypted_content": encrypted,
                     "summary": [{"type": "summary_text", "text": text}]})
             }
             Item::Reasoning(_) | Item::Redacted => continue,
             Item::Call { name, arguments } => {
-                json!({"id": provider.id("fc", index), "type": "function_call", "status": "completed",
-                    "arguments": arguments.to_string(), "call_id": provider.id("call", index), "name": name})
+                json!({"id": account.id("fc", index), "type": "function_call", "status": "completed",
+                    "arguments": arguments.to_string(), "call_id": account.id("call", index), "name": name})
             }
         };
         if let Some(reasoning) = output.last().filter(|last| last["type"] == "reasoning") {
             let (reasoning, item) = (id(reasoning).to_owned(), id(&made).to_owned());
-            provider.led_to.insert(reasoning, item);
+            account.led_to.insert(reasoning, item);
         }
         output.push(made);
     }
@@ -99,7 +100,7 @@ fn kind(item: &Value) -> &str {
     item["type"].as_str().unwrap_or("message")
 }
 
-pub(crate) fn check(provider: &Provider, request: &Request, body: &Value) -> Result<Checked, Refusal> {
+pub(crate) fn check(account: &Account, request: &Request, body: &Value) -> Result<Checked, Refusal> {
     let refuse = |rule, what: String| Err(Refusal::new(rule, what));
     let own = list(&body["tools"]).iter().filter(|tool| tool["type"] == "function");
     tool_names(own.map(|tool| tool["name"].as_str()), 64)?;
@@ -137,10 +138,10 @@ pub(crate) fn check(provider: &Provider, request: &Request, body: &Value) -> Res
                 }
                 results.insert(call);
             }
-            "reasoning" => reasoning(provider, request, body, (at, item), &mut checked)?,
+            "reasoning" => reasoning(account, request, body, (at, item), &mut checked)?,
             _ => {}
         }
-        let led_by = provider.led_to.iter().find(|(_, led)| *led == id(item)).map(|(reasoning, _)| reasoning);
+        let led_by = account.led_to.iter().find(|(_, led)| *led == id(item)).map(|(reasoning, _)| reasoning);
         if let Some(led_by) = led_by.filter(|led_by| at == 0 || id(&input[at - 1]) != **led_by) {
             let (id, kind) = (id(item), kind(item));
             let what = format!(
@@ -157,7 +158,7 @@ pub(crate) fn check(provider: &Provider, request: &Request, body: &Value) -> Res
 
 /// Checks that reasoning is this account's, and that what it led to is behind it.
 fn reasoning(
-    provider: &Provider,
+    account: &Account,
     request: &Request,
     body: &Value,
     (at, item): (usize, &Value),
@@ -165,7 +166,7 @@ fn reasoning(
 ) -> Result<(), Refusal> {
     let input = list(&body["input"]);
     let next = input.get(at + 1);
-    let is_followed = match provider.led_to.get(id(item)) {
+    let is_followed = match account.led_to.get(id(item)) {
         Some(led_to) => next.is_some_and(|next| id(next) == led_to),
         // An item that a model made: one with an id.
         None => next.is_some_and(|next| !id(next).is_empty()),
@@ -188,7 +189,7 @@ fn reasoning(
         }
         return Ok(());
     };
-    match provider.verify(encrypted, &before(request, body, &input[..at], &[])) {
+    match account.verify(encrypted, &before(request, body, &input[..at], &[])) {
         Signed::Current => checked.current.push(encrypted.to_owned()),
         Signed::Stale => checked.stale.push(encrypted.to_owned()),
         Signed::Forged => {
