@@ -88,9 +88,11 @@ pub(crate) fn is_beyond(error: &object_store::Error) -> bool {
     text.contains("InvalidRange") || text.contains("Range Not Satisfiable")
 }
 
-/// Returns whether the server redirected the request to another region; a retry would not help.
+/// Returns whether the server said that the bucket is in another region, by a redirect or because the request is signed for
+/// a wrong one; a retry would not help.
 fn is_elsewhere(error: &object_store::Error) -> bool {
     error.to_string().contains("redirect without LOCATION")
+        || has_code(error, &["AuthorizationHeaderMalformed", "PermanentRedirect"])
 }
 
 /// What the client said about a failed request, once and without markup: its own errors repeat the text of each of

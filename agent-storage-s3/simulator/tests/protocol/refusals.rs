@@ -88,6 +88,22 @@ async fn ended_credentials_are_denied_at_once() {
     }
 }
 
+/// A request that is signed for a wrong region is not sent again, and the text says what to name.
+#[tokio::test(start_paused = true)]
+async fn wrong_regions_are_named_at_once() {
+    let (simulator, effects) = (Simulator::new(1), Effects::default());
+    let (store, session) = opened(&simulator, &effects).await;
+    simulator.refuse_all(Some((400, "AuthorizationHeaderMalformed")));
+    let begun = Instant::now();
+    for error in refusals(&store, &effects, &session).await {
+        let text = told(&error);
+        assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{text}");
+        assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{text}");
+        assert!(text.contains("in another region; name it (AWS_REGION"), "{text}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
 /// A bucket that is gone is no proof that a session or a device does not exist, which a host would create then. Each call
 /// says which bucket it is; the same store goes on when it is back. Only opening says that there is no store.
 #[tokio::test(start_paused = true)]
