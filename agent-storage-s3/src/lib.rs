@@ -112,6 +112,7 @@ mod rebuild;
 mod removing;
 mod replaced;
 mod requests;
+mod scrub;
 mod settings;
 mod slot;
 mod slots;

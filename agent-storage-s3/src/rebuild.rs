@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use agent_core::state::SessionState;
 use agent_core::store::{Damaged, Rebuilt};
 use agent_core::{Result, SessionId};
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use crate::keys::{Slot, last};
 use crate::lister::{give_up, newest};
 use crate::object::{AT_ONCE, Age, Condition};
 use crate::pass::ORPHAN_MICROS;
+use crate::scrub;
 use crate::slot::{Entry, Kind};
 use crate::slots::Slots;
 use crate::watch::Watch;
@@ -30,7 +32,7 @@ pub(crate) async fn rebuild(slots: &Slots) -> Result<Rebuilt> {
     for (_, found) in all_sessions(slots, &mut keys).await? {
         match found {
             Session::Damaged(what) => damaged.push(what),
-            Session::Sound { missing, superseded, is_old } => {
+            Session::Sound { missing, superseded, is_old, .. } => {
                 sessions += u64::from(!missing.is_empty() || !superseded.is_empty());
                 for name in missing {
                     let until = slots.bucket.deadline();
@@ -53,17 +55,21 @@ pub(crate) async fn rebuild(slots: &Slots) -> Result<Rebuilt> {
     Ok(Rebuilt::new(sessions).with_damaged(damaged))
 }
 
-/// Returns what breaks an invariant of the index: keys in force that do not exist, and creations that were begun long
-/// ago and never made.
+/// Returns what breaks an invariant: slots that are missing or damaged, keys in force that do not exist, and creations
+/// that were begun long ago and never made.
 pub(crate) async fn check(slots: &Slots) -> Result<Vec<Damaged>> {
     let mut keys = all_keys(slots).await?;
     let mut faults = Vec::new();
     for (id, found) in all_sessions(slots, &mut keys).await? {
         // A damaged session is reported by whoever reads it.
-        let Session::Sound { missing, .. } = found else { continue };
+        let Session::Sound { missing, is_deleted, .. } = found else { continue };
         for name in missing {
             let what = format!("its key {name} is missing, so that lists do not show it; run `rebuild`");
             faults.push(Damaged::new(format!("session {id}"), what));
+        }
+        // Nobody writes to a deleted one any more, and a purge removes what is there.
+        if !is_deleted {
+            faults.extend(scrub::faults(slots, id).await?);
         }
     }
     for (id, _) in keys.iter().filter(|(_, names)| is_orphan(names)) {
@@ -103,6 +109,7 @@ enum Session {
         superseded: Vec<String>,
         /// True if its newest commit is old, so that no list which has begun before is still read.
         is_old: bool,
+        is_deleted: bool,
     },
     /// The slot was taken so that the session cannot be created.
     Void {
@@ -160,7 +167,9 @@ async fn compare(slots: &Slots, id: SessionId, names: &[(String, Age)]) -> Resul
         }
     }
     let is_old = !superseded.is_empty() && is_old(slots, id, head.head.slot).await?;
-    Ok(Some(Session::Sound { missing, superseded, is_old }))
+    let is_deleted =
+        head.record.as_ref().is_none_or(|record| record.status.state == SessionState::Deleted);
+    Ok(Some(Session::Sound { missing, superseded, is_old, is_deleted }))
 }
 
 /// Returns whether a commit was written more than an hour ago, by the server's clock.

@@ -220,3 +220,39 @@ async fn forks_of_unreadable_sessions_keep_their_history() {
     assert_eq!(SessionStore::load(&store, living.id).await.unwrap().lineage, living.lineage);
     assert_eq!(store.check().await.unwrap(), []);
 }
+
+/// Each damaged or missing slot of a session is named by a check, also one whose events are read from later commits.
+#[tokio::test(start_paused = true)]
+async fn checks_name_damaged_slots_that_reading_does_not_need() {
+    let mut unseen = 0;
+    for (kind, damage) in DAMAGES {
+        for at in 0..14 {
+            let what = format!("{kind} {at}");
+            let (simulator, effects) = (Simulator::new(1), Effects::default());
+            let store = config(&simulator, "a").open().await.unwrap();
+            let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+            let mut session = store.create(&effects, new).await.unwrap();
+            for n in 0..14 {
+                let events = (0..=n % 3).map(|m| NewEvent::user_message(format!("said {n} {m}"))).collect();
+                session = store.append(&effects, session.id, session.head, events).await.unwrap().session;
+            }
+            let other = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+            let other = store.create(&effects, other).await.unwrap().id;
+            assert_eq!(store.check().await.unwrap(), [], "{what}");
+            // All but the newest.
+            let key = slots_of(&simulator, session.id)[at + 1].clone();
+            let foreign = simulator.object(&slots_of(&simulator, other)[0]).unwrap();
+            match damage(&simulator.object(&key).unwrap(), &foreign) {
+                Some(body) => simulator.put_object(&key, body),
+                None => simulator.remove_object(&key),
+            }
+            let fresh = config(&simulator, "b").open().await.unwrap();
+            let page = fresh.read(session.id, ReadEvents::first(100)).await;
+            unseen += usize::from(page.is_ok_and(|page| page.damaged.is_empty()));
+            let [fault] = &fresh.check().await.unwrap()[..] else { panic!("{what}: one fault") };
+            assert_eq!(fault.object, format!("session {}", session.id), "{what}");
+            assert!(fault.reason.contains("slot"), "{what}: {fault}");
+        }
+    }
+    assert!(unseen >= 50, "reading shows nearly all: {unseen}");
+}
