@@ -167,8 +167,7 @@ async fn compare(slots: &Slots, id: SessionId, names: &[(String, Age)]) -> Resul
         }
     }
     let is_old = !superseded.is_empty() && is_old(slots, id, head.head.slot).await?;
-    let is_deleted =
-        head.record.as_ref().is_none_or(|record| record.status.state == SessionState::Deleted);
+    let is_deleted = head.record.as_ref().is_none_or(|record| record.status.state == SessionState::Deleted);
     Ok(Some(Session::Sound { missing, superseded, is_old, is_deleted }))
 }
 

@@ -17,8 +17,7 @@ pub(crate) async fn faults(slots: &Slots, id: SessionId) -> Result<Vec<Damaged>>
     let listed = slots.bucket.list_all(&slots.keys.slots(id), false, slots.bucket.deadline()).await?;
     // The newest are listed first.
     let all: Vec<_> = listed.keys.iter().rev().filter_map(|key| Slot::parse(last(key))).collect();
-    let read =
-        |slot: Slot| async move { (slot, slots.get(id, slot, slots.bucket.deadline()).await) };
+    let read = |slot: Slot| async move { (slot, slots.get(id, slot, slots.bucket.deadline()).await) };
     let mut entries = futures::stream::iter(all).map(read).buffered(AT_ONCE);
     let (mut due, mut faults) = (Some(Slot::FIRST), Vec::new());
     let fault = |text: String| Damaged::new(format!("session {id}"), text);

@@ -7,10 +7,12 @@ mod common;
 #[path = "support/proxy.rs"]
 mod proxy;
 
+use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
 use agent_core::clock::Effects;
+use agent_core::model::Patch;
 use agent_core::session::NewSession;
 use agent_core::{SessionStoreExt, Storage, WorkspaceId};
 use agent_runtime::{AgentBuilder, AgentRuntime, EchoProvider};
@@ -67,6 +69,38 @@ async fn a_turn_costs_three_puts_and_one_get() {
         assert!(counts.get <= most && counts.list == 0, "turn {turn}: {counts}");
         assert_eq!(counts.put, 3 + usize::from(turn == 0), "turn {turn}: {counts}");
     }
+}
+
+/// A conversation is opened by its key, and a session is begun, at the requests that the format page of the S3 store says.
+#[tokio::test]
+async fn conversations_are_opened_at_the_requests_of_the_page() {
+    let simulator = Simulator::new(1);
+    let (agent, other) = (runtime(&simulator).await, runtime(&simulator).await);
+    let page = include_str!("../../../agent-storage-s3/FORMAT.md");
+    let mut said = BTreeMap::new();
+    let rows = page.split("| Of the runtime | Requests |").nth(1).unwrap().lines().skip(2);
+    for row in rows.take_while(|row| row.starts_with("| ")) {
+        let (what, requests) = row[2..].trim_end_matches(" |").split_once(" | ").unwrap();
+        said.insert(what, requests);
+    }
+    let mut counted = BTreeMap::new();
+    for (what, agent, key) in [
+        ("the first conversation of a tenant, with its workspace", &agent, "support/1"),
+        ("a new conversation", &agent, "support/2"),
+        ("a conversation that the process knows", &agent, "support/2"),
+        ("a conversation that another process has begun", &other, "support/1"),
+    ] {
+        let before = simulator.requests();
+        agent.conversation(key).await.unwrap();
+        counted.insert(what, simulator.counts_since(before).to_string());
+    }
+    for _ in 0..2 {
+        let before = simulator.requests();
+        agent.new_session(WorkspaceId::DEFAULT, &Patch::new()).await.unwrap();
+        counted.insert("a new session of a workspace", simulator.counts_since(before).to_string());
+    }
+    let counted: BTreeMap<_, _> = counted.iter().map(|(what, counts)| (*what, counts.as_str())).collect();
+    assert_eq!(counted, said);
 }
 
 /// The same, counted between the program and a server.

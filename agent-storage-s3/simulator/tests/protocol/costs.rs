@@ -169,6 +169,7 @@ async fn requests_per_operation_match_the_table() {
     indexed_fields(&mut counted).await;
     workspaces_and_devices(&mut counted).await;
     deletion(&mut counted).await;
+    maintenance(&mut counted).await;
     compare(&counted);
 }
 
@@ -572,6 +573,43 @@ async fn deletion(counted: &mut Counted) {
             ("child", sessions - 1),
         ];
         counted.note("delete a tenant", &of, counts);
+    }
+}
+
+/// Checks and rebuilds of a tenant without faults, by processes that know nothing of it.
+async fn maintenance(counted: &mut Counted) {
+    for (sessions, commits, devices) in [(2, 3, 1), (5, 14, 4)] {
+        let shop = Shop::new();
+        let store = shop.open().await;
+        let id = shop.effects.new_workspace_id();
+        let workspace = Workspace::new(id, "name", shop.effects.new_session_id(), shop.effects.now());
+        store.put(workspace, Precondition::MustNotExist).await.unwrap();
+        for n in 0..devices {
+            let device = format!("device {n}").parse().unwrap();
+            store.bind(&device, id, Precondition::MustNotExist).await.unwrap();
+        }
+        for _ in 0..sessions {
+            let mut session = shop.session(&store).await;
+            for _ in 1..commits {
+                session = store.commit(shop.said(&session, 1)).await.unwrap().session;
+            }
+        }
+        tokio::time::sleep(std::time::Duration::from_secs(600)).await;
+        let of = [
+            ("session", sessions),
+            ("folder of sessions", shop.folders()),
+            ("commit", sessions * commits),
+            ("workspace", 1),
+            ("device", devices),
+        ];
+        let cold = shop.open().await;
+        let (faults, counts) = shop.cost(cold.check()).await;
+        assert_eq!(faults, []);
+        counted.note("check the store", &of, counts);
+        let cold = shop.open().await;
+        let (rebuilt, counts) = shop.cost(cold.rebuild()).await;
+        assert!(rebuilt.damaged.is_empty());
+        counted.note("rebuild the index, of which nothing is missing", &of, counts);
     }
 }
 
