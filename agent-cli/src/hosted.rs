@@ -99,7 +99,7 @@ impl HostedModel {
             Vendor::Google => {
                 let config = GeminiConfig::new(secret);
                 let config = if own.is_some() { config.with_base_url(&address) } else { config };
-                RigProvider::new(config.client().completion(model))
+                RigProvider::gemini(config.client().completion(model))
             }
             Vendor::Ollama => {
                 let config = OllamaConfig::new().with_base_url(&address);

@@ -23,6 +23,7 @@ use serde_json::Value;
 use tracing::debug;
 
 use crate::fault::fault;
+use crate::gemini;
 use crate::number::are_kept;
 use crate::request::RESPONSES;
 
@@ -308,6 +309,9 @@ fn model_part(api: &str, content: &AssistantContent, arguments: &str) -> Result<
         debug!(api, "a call has a number of more than 64 bits; its item cannot be sent back as it came");
     }
     Ok(match item.filter(|_| is_kept) {
+        Some(item) if api == gemini::API => {
+            part.with_native(Native::new(api, RawJson::of(&gemini::without_mark(item))?))
+        }
         Some(item) => part.with_native(Native::new(api, RawJson::of(item)?)),
         None => part,
     })

@@ -47,7 +47,7 @@
 //! |---|---|---|
 //! | Anthropic Messages | text with citations, thinking with its signature, redacted thinking, calls, items that the provider ran, its compactions | the marker `fallback` of a model that stood in for another; blank texts, which Anthropic refuses; an answer that is whole in its `message_start` is not read, and ends in a fault |
 //! | OpenAI Responses, with `store: false` | messages, reasoning with `encrypted_content`, function and custom calls, items that the provider ran | `shell_call`, `local_shell_call` and `apply_patch_call`; reasoning without `encrypted_content`, and then the id of the item behind it |
-//! | Gemini `generateContent` | thoughts, texts and calls, each with its own signature; images | a call that came without an id gets one, in the item and in its result; a signed text is joined with the texts behind it; the key is sent in the address |
+//! | Gemini `generateContent`, by [`RigProvider::gemini`] | thoughts, texts and calls, each with its own signature; images | |
 //! | chat completions (OpenAI, DeepSeek, Groq, Mistral and others) | text, reasoning in the field in which it came, calls | the text of a call's arguments is written again, with the same values and other white space |
 //! | Ollama's own API | text, thinking, calls | |
 //!
@@ -77,6 +77,7 @@
 
 mod answer;
 mod fault;
+mod gemini;
 mod memory;
 mod number;
 mod provider;

@@ -8,13 +8,17 @@ use agent_core::{Error, Result, async_trait};
 use agent_runtime::{LlmProvider, MediaKind, ModelCapabilities, ModelRequest, ModelStream, Usage};
 use rig_core::DynModel;
 use rig_core::catalog::{Catalog, ModelSpec};
+use rig_core::driver::Model;
 use rig_core::message::Origin;
 use rig_core::operation::Completion;
+use rig_core::providers::gemini::GeminiConfig;
+use rig_core::providers::gemini::completion::{GenerateContent, PROVIDER_NAME as GEMINI};
 use rig_core::providers::registry::{self, ProviderId};
 use rig_core::wire::Secret;
 
 use crate::answer::begin;
 use crate::fault::fault;
+use crate::gemini;
 use crate::request::{Target, convert, probe};
 
 /// Name and version of what turns a request into bytes. The first number is raised when `request.rs` changes them.
@@ -105,6 +109,30 @@ impl RigProvider {
         Ok(Self { model, name, origin, account: None, capabilities: capabilities(spec), spec })
     }
 
+    /// Creates a provider for a model of Gemini's `generateContent`. Sends nothing.
+    ///
+    /// Unlike with [`new`](Self::new), the key is sent in a header and not in the address, a call that came without an id
+    /// goes back without one, and a text with a signature is not joined with the texts behind it.
+    ///
+    /// ```
+    /// use agent_rig::RigProvider;
+    /// use agent_rig::rig_core::providers::gemini::GeminiConfig;
+    /// use agent_runtime::LlmProvider;
+    ///
+    /// # fn main() -> agent_core::Result<()> {
+    /// let config = GeminiConfig::new("the key").with_base_url("http://127.0.0.1:4711");
+    /// let model = RigProvider::gemini(config.client().completion("gemini-3-pro"))?;
+    /// assert_eq!(model.model(), "gemini-3-pro");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `Provider` if rig cannot write a request for the model.
+    pub fn gemini(model: Model<GenerateContent>) -> Result<Self> {
+        Self::new(gemini::model(model))
+    }
+
     /// Creates a provider for a model by rig's reference, `vendor/model` or `vendor/format:model`, on rig's own HTTP
     /// client. Sends nothing; a wrong key is found by the first request.
     ///
@@ -112,12 +140,18 @@ impl RigProvider {
     ///
     /// `InvalidInput` if rig knows no such vendor.
     pub fn connect(reference: &str, key: impl Into<Secret>) -> Result<Self> {
-        let model = registry::connect(reference, key).map_err(|error| {
+        let key = key.into();
+        let model = registry::connect(reference, key.clone()).map_err(|error| {
             let what =
                 format!("{error}; name a model of a vendor that rig knows, like `anthropic/claude-opus-5-5`");
             Error::invalid(what)
         })?;
-        Self::new(model)
+        match model.id() {
+            Some(id) if model.name() == GEMINI => {
+                Self::gemini(GeminiConfig::new(key).client().completion(id))
+            }
+            _ => Self::new(model),
+        }
     }
 
     /// Sets the name by which the configuration chooses the provider: 1 to 256 bytes; the default is rig's name of the
