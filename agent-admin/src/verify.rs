@@ -52,7 +52,8 @@ impl Verification {
 
     fn damaged(&mut self, damaged: &[Damaged]) {
         for damage in damaged {
-            self.found(FindingKind::Damaged, &damage.object, &damage.reason);
+            let kind = if damage.is_unsupported { FindingKind::Unsupported } else { FindingKind::Damaged };
+            self.found(kind, &damage.object, &damage.reason);
         }
     }
 }
@@ -87,6 +88,8 @@ pub enum FindingKind {
     ///
     /// [`salvage`](crate::salvage::salvage()) recovers the readable part of a session.
     Damaged,
+    /// Nothing is damaged: the object has a format that this version does not read. Update the library.
+    Unsupported,
     /// Derived data differs from the log. [`SessionStore::rebuild`](agent_core::SessionStore::rebuild) recomputes it.
     Differs,
     /// The object refers to an object that does not exist: a session to its workspace, a device to a workspace.
@@ -96,7 +99,7 @@ pub enum FindingKind {
 }
 
 impl FindingKind {
-    /// Returns the stable name of the kind: `damaged`, `differs`, `dangling`.
+    /// Returns the stable name of the kind: `damaged`, `unsupported`, `differs`, `dangling`.
     ///
     /// ```
     /// use agent_admin::verify::FindingKind;
@@ -107,6 +110,7 @@ impl FindingKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Damaged => "damaged",
+            Self::Unsupported => "unsupported",
             Self::Differs => "differs",
             Self::Dangling => "dangling",
         }
@@ -165,6 +169,15 @@ pub async fn verify(storage: &Storage, progress: impl FnMut(&Verification) + Sen
     verifier.all_bindings().await?;
     verifier.all_sessions().await?;
     Ok(verifier.so_far)
+}
+
+/// Returns the finding that an error of a read is, if it is one.
+fn finding(error: &Error) -> Option<FindingKind> {
+    match error.kind() {
+        ErrorKind::Corrupt => Some(FindingKind::Damaged),
+        ErrorKind::Unsupported => Some(FindingKind::Unsupported),
+        _ => None,
+    }
 }
 
 /// State of a workspace to which an object belongs.
@@ -284,8 +297,8 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
                     self.so_far.found(FindingKind::Damaged, name, gap);
                 }
                 Err(error) if is_gone(&error) => return Ok(()),
-                Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                    self.so_far.found(FindingKind::Damaged, name, error);
+                Err(error) if let Some(kind) = finding(&error) => {
+                    self.so_far.found(kind, name, error);
                     return Ok(());
                 }
                 Err(error) => return Err(error),
@@ -437,8 +450,8 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
     fn note<T>(&mut self, what: &str, id: impl fmt::Display, found: Result<T>) -> Result<Option<T>> {
         match found {
             Ok(found) => Ok(Some(found)),
-            Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                self.so_far.found(FindingKind::Damaged, format!("{what} {id}"), error);
+            Err(error) if let Some(kind) = finding(&error) => {
+                self.so_far.found(kind, format!("{what} {id}"), error);
                 Ok(None)
             }
             Err(error) if is_gone(&error) => Ok(None),

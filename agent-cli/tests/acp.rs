@@ -1,6 +1,6 @@
-//! `chat acp` with a client that is not ours: the SDK of the Agent Client Protocol for Python.
+//! `chat acp` with clients that are not ours: the SDKs of the Agent Client Protocol for Python and for TypeScript.
 //!
-//! `.ci/servers` installs it under `target`. Without it the test says so; if `CI` is set, it fails.
+//! `.ci/servers` installs them under `target`. Without one its test says so; if `CI` is set, it fails.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -48,6 +48,19 @@ async fn the_python_sdk_drives_the_program() {
     let Some(python) = sdk("acp-python/bin/python") else { return };
     let folder = TempDir::new().unwrap();
     run(Command::new(python), "client.py", folder.path());
+    let found = whole(folder.path()).await;
+    assert_eq!(found.outcomes(), [ToolOutcome::Ok, ToolOutcome::Ok, ToolOutcome::Denied]);
+    assert_eq!(found.take_overs().len(), 1, "of the killed program's turn");
+}
+
+/// The same with the SDK for TypeScript.
+#[tokio::test]
+async fn the_typescript_sdk_drives_the_program() {
+    let Some(sdk) = sdk("acp-typescript/node_modules/@agentclientprotocol/sdk") else { return };
+    let folder = TempDir::new().unwrap();
+    let mut node = Command::new("node");
+    node.env("ACP_SDK", sdk);
+    run(node, "client.mjs", folder.path());
     let found = whole(folder.path()).await;
     assert_eq!(found.outcomes(), [ToolOutcome::Ok, ToolOutcome::Ok, ToolOutcome::Denied]);
     assert_eq!(found.take_overs().len(), 1, "of the killed program's turn");

@@ -49,6 +49,7 @@ const RENDERING: &str = "agent-rig/1+rig/0.44.0";
 ///   Reasoning without such an item is left out.
 /// - A limit on the answer of 8,192 tokens, if the request has none, the API is Anthropic's and the model is not in rig's catalog:
 ///   the API wants one.
+/// - To Anthropic, that it should keep the prompt in its [cache](Self::with_prompt_cache).
 /// - Effort as the nearest level that the model has, or as a number of tokens, at most half of `max_tokens`. An option that the model does not take is left out, and rig logs it.
 ///
 /// # Cancel safety
@@ -70,6 +71,7 @@ pub struct RigProvider {
     account: Option<String>,
     capabilities: ModelCapabilities,
     spec: Option<&'static ModelSpec>,
+    caches: bool,
 }
 
 impl fmt::Debug for RigProvider {
@@ -106,7 +108,7 @@ impl RigProvider {
         let origin = origin(&model, &name, None)?;
         let vendor = ProviderId::catalog(&name);
         let spec = vendor.and_then(|vendor| Catalog::builtin().find(vendor, &origin.model));
-        Ok(Self { model, name, origin, account: None, capabilities: capabilities(spec), spec })
+        Ok(Self { model, name, origin, account: None, capabilities: capabilities(spec), spec, caches: true })
     }
 
     /// Creates a provider for a model of Gemini's `generateContent`. Sends nothing.
@@ -170,6 +172,25 @@ impl RigProvider {
     #[must_use]
     pub fn with_account(mut self, account: impl Into<String>) -> Self {
         self.account = Some(account.into());
+        self
+    }
+
+    /// Sets whether Anthropic is asked to keep the prompt in its cache for five minutes; the default is true. The other
+    /// providers cache without being asked.
+    ///
+    /// A request begins with the bytes of the one before, so a conversation that goes on within five minutes pays a tenth for what the
+    /// model has seen, and a quarter more for what is new. For single questions without a conversation, set it to false.
+    ///
+    /// ```
+    /// use agent_rig::RigProvider;
+    ///
+    /// # fn main() -> agent_core::Result<()> {
+    /// let model = RigProvider::connect("anthropic/claude-opus-5-5", "the key")?.with_prompt_cache(false);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn with_prompt_cache(mut self, caches: bool) -> Self {
+        self.caches = caches;
         self
     }
 
@@ -239,7 +260,7 @@ impl LlmProvider for RigProvider {
             None => None,
         };
         let origin = bound.as_ref().unwrap_or(&self.origin);
-        let target = Target { provider: &self.name, origin, spec: self.spec };
+        let target = Target { provider: &self.name, origin, spec: self.spec, caches: self.caches };
         let request = convert(&target, &request)?;
         let stream = self.model.stream(request).map_err(|error| fault(&self.name, &error))?;
         begin(&self.name, origin.api.as_str(), stream).await

@@ -12,7 +12,9 @@ use agent_runtime::{Effort, FaultKind, ModelRequest, ProviderFault, ToolChoice};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rig_core::catalog::ModelSpec;
-use rig_core::completion::{CompletionRequest, GenerationOptions, OnUnsupported, Reasoning, ToolDefinition};
+use rig_core::completion::{
+    CacheRetention, CompletionRequest, GenerationOptions, OnUnsupported, Reasoning, ToolDefinition,
+};
 use rig_core::message::{
     AssistantContent, AssistantMessage, AudioMediaType, CallId, DocumentMediaType, DocumentSourceKind, Image,
     ImageMediaType, Message, MimeType, Opaque, Origin, ToolFunction, ToolName, ToolResult, ToolResultContent,
@@ -39,6 +41,16 @@ pub(crate) struct Target<'a> {
     pub(crate) origin: &'a Origin,
     /// What rig's catalog knows of the model.
     pub(crate) spec: Option<&'a ModelSpec>,
+    /// Whether the provider is asked to keep the prompt in its cache.
+    pub(crate) caches: bool,
+}
+
+impl Target<'_> {
+    /// Returns whether the provider keeps prompts only if it is asked to. The others do without, and other servers with
+    /// the same API may not know the member.
+    fn asks_for_caching(&self) -> bool {
+        self.caches && self.origin.api.as_str() == MESSAGES && self.origin.provider == "anthropic"
+    }
 }
 
 /// Returns a request with the system prompt and the tools of another one, and nothing else, from which rig computes to
@@ -103,13 +115,11 @@ pub(crate) fn convert(target: &Target<'_>, request: &ModelRequest) -> Result<Com
         // The log is the truth: the provider keeps nothing, and gives its reasoning encrypted.
         converted = converted.additional_params(json!({ "store": false }));
     }
-    let reasoning = request.effort.and_then(|effort| reasoning(effort, target.spec, request.max_tokens));
-    if let Some(reasoning) = reasoning {
-        // What the model does not take is left out, with a warning of rig.
-        let options = GenerationOptions::new().on_unsupported(OnUnsupported::Ignore);
-        converted = converted.options(options.reasoning(reasoning));
-    }
-    Ok(converted)
+    // What the model does not take is left out, with a warning of rig.
+    let mut options = GenerationOptions::new().on_unsupported(OnUnsupported::Ignore);
+    options.reasoning = request.effort.and_then(|effort| reasoning(effort, target.spec, request.max_tokens));
+    options.cache = target.asks_for_caching().then_some(CacheRetention::Short);
+    Ok(converted.options(options))
 }
 
 fn invalid(what: impl std::fmt::Display) -> Error {

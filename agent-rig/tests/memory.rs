@@ -6,6 +6,10 @@
 #[allow(dead_code, reason = "the other tests use all of it")]
 mod server;
 
+#[path = "../examples/remember.rs"]
+#[allow(dead_code, reason = "its `main` is for a person with a key")]
+mod remember;
+
 use std::error::Error as _;
 
 use agent_core::clock::Effects;
@@ -220,4 +224,27 @@ async fn agents_of_rig_remember_in_one_line() {
     assert_eq!(body["messages"][0], json!({"role": "user", "content": text("I am Alice.")}));
     assert_eq!(body["messages"][1]["content"], blocks);
     assert_eq!(body["messages"][2], json!({"role": "user", "content": text("Who am I?")}));
+}
+
+/// The example goes on with a conversation in another process, which has opened the files anew.
+#[tokio::test]
+async fn the_example_remembers() {
+    let answer = |text: &str| {
+        let answer = json!({"id": "msg_1", "type": "message", "role": "assistant", "model": "claude",
+            "content": [{"type": "text", "text": text}], "stop_reason": "end_turn",
+            "usage": {"input_tokens": 1, "output_tokens": 1}});
+        Answer::status(200, &answer.to_string())
+    };
+    let server = Server::start([answer("Hi, Alice."), answer("You are Alice.")]).await;
+    let folder = tempfile::tempdir().unwrap();
+    for (text, wanted) in [("I am Alice.", "Hi, Alice."), ("Who am I?", "You are Alice.")] {
+        let backend = FsConfig::new(folder.path()).open().await.unwrap();
+        let storage = backend.tenant(&TenantId::default());
+        let config = AnthropicConfig::new("key").with_base_url(&server.url);
+        let model = config.client().completion("claude-sonnet-4-5").erase();
+        let said = soon(remember::answer(model, storage.clone(), "support/4711", text)).await.unwrap();
+        assert_eq!(said, wanted);
+        storage.close().await.unwrap();
+    }
+    assert_eq!(server.requests()[1].body()["messages"].as_array().unwrap().len(), 3);
 }

@@ -21,7 +21,7 @@ use crate::{layout, sessions};
 
 /// Returns the objects in a folder of blobs that are not files.
 pub(crate) fn odd(env: &Env, folder: &Path) -> Vec<Damaged> {
-    let report = |path: &Path, error: &Error| Damaged::new(path.display().to_string(), error.to_string());
+    let report = |path: &Path, error: &Error| Damaged::of(path.display().to_string(), &error);
     let names = match is_there(env, folder) {
         Ok(true) => env.list(folder),
         Ok(false) => Ok(Vec::new()),
@@ -45,7 +45,7 @@ pub(crate) fn odd_early(tenant: &Tenant) -> Vec<Damaged> {
     match early_ids(tenant) {
         Ok(ids) => ids.iter().flat_map(|id| odd(&tenant.env, &tenant.layout.early_blobs_of(*id))).collect(),
         Err(error) => {
-            vec![Damaged::new(tenant.layout.early_blobs().display().to_string(), error.to_string())]
+            vec![Damaged::of(tenant.layout.early_blobs().display().to_string(), &error)]
         }
     }
 }

@@ -428,7 +428,7 @@ pub(crate) fn list(tenant: &Tenant, cell: &SharedSession, query: &BlobQuery) -> 
                 // It was removed meanwhile.
                 Ok(None) => {}
                 Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                    odd.push(Damaged::new(path.display().to_string(), error.to_string()));
+                    odd.push(Damaged::of(path.display().to_string(), &error));
                 }
                 Err(error) => return Err(error),
             }

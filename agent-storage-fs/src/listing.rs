@@ -31,7 +31,7 @@ pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<Ses
             Ok(names) => names,
             // An unreadable workspace hides nothing of the others.
             Err(error) if query.workspace.is_none() && is_own(&error) => {
-                closed.push(Damaged::new(folder.display().to_string(), error.to_string()));
+                closed.push(Damaged::of(folder.display().to_string(), &error));
                 Vec::new()
             }
             Err(error) => {
@@ -49,7 +49,7 @@ pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<Ses
                 origin(tenant, &folder, id).is_some_and(|origin| origin.parent() != Some(parent))
             });
             if !other {
-                damaged.push(Damaged::new(folder.display().to_string(), error.to_string()));
+                damaged.push(Damaged::of(folder.display().to_string(), &error));
             }
             None
         })
@@ -86,7 +86,7 @@ pub(crate) fn all(tenant: &Tenant, damaged: &mut Vec<Damaged>) -> Result<Vec<(Wo
                 all.extend(names.iter().filter_map(|(name, _)| Some((workspace, id_of::<SessionId>(name)?))));
             }
             Err(error) if is_own(&error) => {
-                damaged.push(Damaged::new(folder.display().to_string(), error.to_string()));
+                damaged.push(Damaged::of(folder.display().to_string(), &error));
             }
             Err(error) => return Err(error),
         }

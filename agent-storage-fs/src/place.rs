@@ -126,7 +126,7 @@ pub(crate) fn all_missing(tenant: &Tenant, there: &HashSet<SessionId>) -> Vec<Da
     let mut damaged = Vec::new();
     let mut names = |folder: &Path| {
         tenant.env.list(folder).unwrap_or_else(|error| {
-            damaged.push(Damaged::new(folder.display().to_string(), error.to_string()));
+            damaged.push(Damaged::of(folder.display().to_string(), &error));
             Vec::new()
         })
     };
@@ -142,10 +142,10 @@ pub(crate) fn all_missing(tenant: &Tenant, there: &HashSet<SessionId>) -> Vec<Da
         match locate(tenant, id) {
             Ok(SessionFolder::Missing(workspace)) => {
                 let error = missing(&tenant.layout.session(workspace, id), id);
-                damaged.push(Damaged::new(object, error.to_string()).with_workspace(workspace));
+                damaged.push(Damaged::of(object, &error).with_workspace(workspace));
             }
             Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                damaged.push(Damaged::new(object, error.to_string()));
+                damaged.push(Damaged::of(object, &error));
             }
             // The session may have been created meanwhile.
             _ => {}

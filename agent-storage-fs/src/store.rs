@@ -522,7 +522,7 @@ impl SessionStore for FsStore {
                 match rebuilt.await {
                     Ok(there) => done.sessions += u64::from(there),
                     Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
-                        done.damaged.push(Damaged::new(format!("session {id}"), error.to_string()));
+                        done.damaged.push(Damaged::of(format!("session {id}"), &error));
                     }
                     Err(error) => return Err(error),
                 }

@@ -28,7 +28,7 @@ pub(crate) fn list(env: &Env, after: Option<&TenantId>) -> Result<Page<TenantId>
         Ok(names) => (names, Vec::new()),
         Err(error) if *error.kind() == ErrorKind::Corrupt => {
             let place = Layout::tenants(&env.root).display().to_string();
-            (Vec::new(), vec![Damaged::new(place, error.to_string())])
+            (Vec::new(), vec![Damaged::of(place, &error)])
         }
         Err(error) => return Err(error),
     };

@@ -72,7 +72,7 @@ pub(crate) fn missing(tenant: &Tenant) -> Vec<Damaged> {
             if !error.is_absent()
                 && matches!(find(tenant, &tenant.layout.workspace(id), id), Ok(Found::Nothing)) =>
         {
-            Some(Damaged::new(format!("workspace {id}"), error.to_string()))
+            Some(Damaged::of(format!("workspace {id}"), &error))
         }
         _ => None,
     });
@@ -180,7 +180,7 @@ pub(crate) fn list(tenant: &Tenant, query: &WorkspaceQuery) -> Result<Page<Works
             Ok(Found::Tombstone | Found::Nothing) => {}
             Err(error) => {
                 let object = folder.join(layout::RECORD).display().to_string();
-                damaged.push(Damaged::new(object, error.to_string()));
+                damaged.push(Damaged::of(object, &error));
             }
         }
     }

@@ -6,7 +6,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use agent_admin::verify::verify;
+use agent_admin::verify::{FindingKind, verify};
 use agent_core::clock::Effects;
 use agent_core::commit::Trigger;
 use agent_core::event::NewEvent;
@@ -75,6 +75,8 @@ async fn is_refused(root: &Path, id: SessionId, says: &str) {
     let found = verify(&Storage::from(store.clone()), |_| {}).await.unwrap().findings;
     assert!(page.damaged.iter().any(|it| it.reason.contains(says)), "{page:?}");
     assert!(!found.is_empty() && found.iter().all(|it| it.detail.contains(says)), "{found:?}");
+    assert!(found.iter().all(|it| it.kind == FindingKind::Unsupported), "{found:?}");
+    assert!(page.damaged.iter().all(|it| it.is_unsupported), "{page:?}");
     let rebuilt = store.rebuild().await.unwrap();
     assert!(rebuilt.damaged.iter().any(|it| it.reason.contains(says)), "{rebuilt:?}");
     store.close().await.unwrap();

@@ -103,7 +103,7 @@ async fn of_parent(slots: &Slots, query: &SessionQuery, ids: Vec<SessionId>) -> 
         match newest.and_then(|newest| newest.as_deref().map_or(Ok(None), summary)) {
             Ok(summary) => shown.extend(summary),
             Err(error) if is_damage(&error) => {
-                damaged.push(Damaged::new(format!("session {id}"), error.to_string()));
+                damaged.push(Damaged::of(format!("session {id}"), &error));
             }
             Err(error) => return Err(error),
         }

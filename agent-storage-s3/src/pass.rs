@@ -331,7 +331,7 @@ impl<'a, L: Listable> Pass<'a, L> {
             }
             Ok(None) => read.is_absent = true,
             Err(error) if is_damage(&error) => {
-                self.found.damaged.push(Damaged::new(self.listed.describe(&id), error.to_string()));
+                self.found.damaged.push(Damaged::of(self.listed.describe(&id), &error));
             }
             Err(error) => return Err(error),
         }

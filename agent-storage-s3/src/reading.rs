@@ -106,7 +106,7 @@ async fn read_older(slots: &Slots, id: SessionId, read: &ReadEvents, error: Erro
                     return Err(error);
                 }
                 let mut damaged = page.damaged.clone();
-                damaged.push(Damaged::new(format!("session {id}"), error.to_string()));
+                damaged.push(Damaged::of(format!("session {id}"), &error));
                 return Ok(page.with_damaged(damaged));
             }
         }
@@ -153,7 +153,7 @@ impl Reader<'_> {
         let page = EventPage::collect(read, events.into_iter().map(Ok))?;
         Ok(match error {
             Some(error) if !full => {
-                page.with_damaged(vec![Damaged::new(format!("session {}", self.id), error.to_string())])
+                page.with_damaged(vec![Damaged::of(format!("session {}", self.id), &error)])
             }
             _ => page,
         })

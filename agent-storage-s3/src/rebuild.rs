@@ -145,7 +145,7 @@ async fn all_sessions(slots: &Slots, keys: &mut Names) -> Result<Vec<(SessionId,
 async fn compare(slots: &Slots, id: SessionId, names: &[(String, Age)]) -> Result<Option<Session>> {
     let found = match newest(slots, id).await {
         Err(error) if is_damage(&error) => {
-            return Ok(Some(Session::Damaged(Damaged::new(format!("session {id}"), error.to_string()))));
+            return Ok(Some(Session::Damaged(Damaged::of(format!("session {id}"), &error))));
         }
         found => found?,
     };

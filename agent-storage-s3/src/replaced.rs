@@ -186,7 +186,7 @@ impl Bucket {
         while let Some((loaded, key)) = found.next().await {
             match loaded {
                 Ok(loaded) => picked.extend(loaded.and_then(|loaded| pick(&key, loaded))),
-                Err(error) if is_damage(&error) => damaged.push(Damaged::new(name(&key), error.to_string())),
+                Err(error) if is_damage(&error) => damaged.push(Damaged::of(name(&key), &error)),
                 Err(error) => return Err(error),
             }
         }

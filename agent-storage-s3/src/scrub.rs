@@ -1,9 +1,10 @@
 //! Check of all slots of a session, also of those whose events later commits carry, so that reading does not need them.
 
 use agent_core::store::Damaged;
-use agent_core::{ErrorKind, Result, Seq, SessionId};
+use agent_core::{Result, Seq, SessionId};
 use futures::StreamExt;
 
+use crate::error::is_damage;
 use crate::keys::{Slot, last};
 use crate::object::AT_ONCE;
 use crate::slot::{Entry, Kind};
@@ -26,8 +27,8 @@ pub(crate) async fn faults(slots: &Slots, id: SessionId) -> Result<Vec<Damaged>>
             Ok(Some(entry)) => entry,
             // It was removed since it was listed; so were all, if the tenant was deleted.
             Ok(None) => continue,
-            Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                faults.push(fault(error.to_string()));
+            Err(error) if is_damage(&error) => {
+                faults.push(Damaged::of(format!("session {id}"), &error));
                 due = None;
                 continue;
             }

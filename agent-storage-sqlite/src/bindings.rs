@@ -95,8 +95,7 @@ pub(crate) fn list(conn: &Connection, tenant: &str, wanted: &BindingQuery) -> St
         match bound(row, 1, tenant, device.as_str())? {
             Ok(workspace) => page.items.push(Binding::new(device, workspace)),
             Err(error) => {
-                page.damaged
-                    .push(Damaged::new(format!("the binding of device {device:?}"), error.to_string()));
+                page.damaged.push(Damaged::of(format!("the binding of device {device:?}"), &error));
             }
         }
         Ok(())

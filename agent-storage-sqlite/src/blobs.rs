@@ -155,7 +155,7 @@ pub(crate) fn list(conn: &Connection, tenant: &str, query: &BlobQuery) -> Step<R
             Ok(info) => found.push(info),
             Err(Fault::Refused(error)) => {
                 let object = format!("blob {} of session {session}", text(row, 0)?.unwrap_or("?"));
-                bad.push((found.len(), Damaged::new(object, error.to_string())));
+                bad.push((found.len(), Damaged::of(object, &error)));
             }
             Err(fault) => return Err(fault),
         }

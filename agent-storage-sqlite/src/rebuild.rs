@@ -185,7 +185,7 @@ pub(crate) fn all(conn: &Connection, only: Option<&str>) -> Step<Rebuilt> {
             .and_then(|_| blob_removal::rebuild(conn, &tenant, id));
         match rebuilt {
             Ok(()) => done.sessions += 1,
-            Err(Fault::Refused(error)) => done.damaged.push(Damaged::new(object, error.to_string())),
+            Err(Fault::Refused(error)) => done.damaged.push(Damaged::of(object, &error)),
             Err(fault) => return Err(fault),
         }
     }

@@ -193,7 +193,7 @@ pub(crate) fn list(conn: &Connection, tenant: &str, wanted: &WorkspaceQuery) -> 
         match record(row, 1, tenant, id) {
             Ok(workspace) => page.items.push(workspace),
             Err(Fault::Refused(error)) => {
-                page.damaged.push(Damaged::new(format!("workspace {id}"), error.to_string()));
+                page.damaged.push(Damaged::of(format!("workspace {id}"), &error));
             }
             Err(fault) => return Err(fault),
         }

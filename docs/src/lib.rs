@@ -94,6 +94,10 @@ pub mod cookbook {
     /// `operate-and-back-up.md`.
     #[doc = include_str!("../cookbook/operate-and-back-up.md")]
     pub mod operate_and_back_up {}
+
+    /// `serve-over-http.md`.
+    #[doc = include_str!("../cookbook/serve-over-http.md")]
+    pub mod serve_over_http {}
 }
 
 /// The root of the project.

@@ -124,3 +124,38 @@ async fn an_overloaded_model_is_asked_again() {
     let out = succeeds(env!("CARGO_BIN_EXE_provider"), folder.path(), &[]).await;
     assert!(out.contains("529") && out.contains("take an umbrella"), "{out}");
 }
+
+/// Two workers share the work of two customers; one is killed, and the other one, or the next, does what is left, each once.
+#[tokio::test]
+async fn killed_workers_lose_no_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_worker");
+    for store in ["sqlite:work.db", "files:work"] {
+        for customer in ["acme", "globex"] {
+            succeeds(program, folder.path(), &[store, "add", customer, "10"]).await;
+        }
+        let work = || {
+            let mut command = Command::new(program);
+            command.args([store, "run"]).current_dir(folder.path()).kill_on_drop(true).spawn().unwrap()
+        };
+        let mut workers = [work(), work()];
+        let done = async |least: u64| {
+            let waited = async {
+                while succeeds(program, folder.path(), &[store, "count"]).await.trim().parse::<u64>().unwrap()
+                    < least
+                {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            };
+            timeout(LONG, waited).await.expect("the work is done");
+        };
+        done(3).await;
+        workers[0].kill().await.unwrap(); // SIGKILL
+        done(20).await;
+        assert_eq!(
+            succeeds(program, folder.path(), &[store, "count"]).await.trim(),
+            "20",
+            "{store}: each once"
+        );
+    }
+}

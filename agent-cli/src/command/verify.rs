@@ -76,6 +76,9 @@ fn next_commands(findings: &[Finding]) -> String {
                 "For lost or damaged blobs, run the command in their lines with a copy of the file; without one, restore a \
                  backup, or run `chat session salvage ID` to copy the rest into a new session."
             }
+            FindingKind::Unsupported => {
+                "For objects of another format, use the version of the program that wrote them, and change nothing until then."
+            }
             FindingKind::Differs => "Run `chat rebuild` to rebuild the differing records and lists.",
             FindingKind::Dangling if finding.object.starts_with("device ") => {
                 "For devices of missing workspaces, run `chat device bind NAME WORKSPACE` or `chat device unbind NAME`."

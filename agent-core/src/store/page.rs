@@ -9,7 +9,7 @@ use futures::stream::{self, BoxStream, StreamExt};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::base::percent::{percent_decode, percent_encode};
-use crate::base::{Error, ParseError, Result, Text, Timestamp, WorkspaceId, quoted};
+use crate::base::{Error, ErrorKind, ParseError, Result, Text, Timestamp, WorkspaceId, quoted};
 
 /// Maximum number of items on a page; a larger limit is reduced to it.
 pub const PAGE_MAX: usize = 1000;
@@ -135,7 +135,7 @@ where
     pages.boxed()
 }
 
-/// Stored object that cannot be read. Its bytes are kept.
+/// Stored object that cannot be read: it is damaged, or of a newer format. Its bytes are kept.
 ///
 /// ```
 /// use agent_core::WorkspaceId;
@@ -156,12 +156,29 @@ pub struct Damaged {
     /// workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<WorkspaceId>,
+    /// True if nothing is damaged: the object has a format that this version does not read. Update the library.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_unsupported: bool,
 }
 
 impl Damaged {
     /// Creates a report of a damaged object.
     pub fn new(object: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { object: object.into(), reason: reason.into(), workspace: None }
+        Self { object: object.into(), reason: reason.into(), workspace: None, is_unsupported: false }
+    }
+
+    /// Creates a report of an object that could not be read because of an error, which is `Corrupt` or `Unsupported`.
+    ///
+    /// ```
+    /// use agent_core::store::Damaged;
+    /// use agent_core::{Error, ErrorKind};
+    ///
+    /// let error = Error::new(ErrorKind::Unsupported, "it has format 9; update the library");
+    /// assert!(Damaged::of("session 019c…", &error).is_unsupported);
+    /// ```
+    pub fn of(object: impl Into<String>, error: &Error) -> Self {
+        let is_unsupported = *error.kind() == ErrorKind::Unsupported;
+        Self { is_unsupported, ..Self::new(object, error.to_string()) }
     }
 
     /// Sets the workspace that the object belongs to, so that the workspace is not considered unused.

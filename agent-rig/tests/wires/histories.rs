@@ -277,7 +277,7 @@ impl Life {
     fn ended(ended: &Result<RunReport, RunError>) {
         let shown = match ended {
             Ok(report) => format!("{:?} {:?}", report.outcome, report.fault()),
-            Err(error) => error.to_string(),
+            Err(error) => format!("{error} {error:?}"),
         };
         assert!(!SECRETS.iter().any(|secret| shown.contains(secret)), "{shown}");
     }

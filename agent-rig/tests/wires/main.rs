@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod anthropic;
+mod cached;
 mod calibrated;
 mod chat;
 #[path = "../../examples/confirm/checks.rs"]

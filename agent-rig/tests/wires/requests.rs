@@ -40,6 +40,21 @@ fn with_tool(mut request: ModelRequest) -> ModelRequest {
     request
 }
 
+/// Anthropic caches what it is asked to, and only then.
+#[tokio::test]
+async fn anthropic_is_asked_to_cache_the_prompt() {
+    let hello = || request(vec![ModelMessage::user(vec![Part::text("Hello")])]);
+    let asked = sent("claude-opus-5-5", hello()).await;
+    assert_eq!(asked["cache_control"], json!({"type": "ephemeral"}));
+    let server = Server::start([says("Hi.")]).await;
+    let model = model(&server, "claude-opus-5-5").with_prompt_cache(false);
+    let mut stream = soon(model.generate(hello())).await.unwrap();
+    while let Some(event) = soon(stream.next()).await {
+        event.unwrap();
+    }
+    assert!(!server.requests()[0].text.contains("cache_control"));
+}
+
 #[tokio::test]
 async fn messages_of_every_kind_are_sent_in_their_place() {
     let mut result = ModelToolResult::new("c1".parse().unwrap(), ToolOutcome::Ok, "seen");

@@ -125,7 +125,7 @@ impl ModelContext {
             let page = match store.history_of(session, read).await {
                 Ok(page) => page,
                 Err(error) if *error.kind() == ErrorKind::Corrupt && !self.window.is_empty() => {
-                    self.damaged.push(Damaged::new(format!("session {}", session.id), error.to_string()));
+                    self.damaged.push(Damaged::of(format!("session {}", session.id), &error));
                     self.cut = true;
                     break;
                 }

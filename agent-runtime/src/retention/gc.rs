@@ -215,9 +215,7 @@ impl Collector<'_> {
                     Ok(swept) => report.blobs += swept,
                     // It is unknown which blobs a damaged log names.
                     Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                        report
-                            .damaged
-                            .push(Damaged::new(format!("session {}", session.id), error.to_string()));
+                        report.damaged.push(Damaged::of(format!("session {}", session.id), &error));
                     }
                     Err(error) => return Err(error),
                 }
@@ -364,7 +362,7 @@ impl Collector<'_> {
             let reason = if collected { Reason::Collected } else { Reason::UserDeleted };
             match self.0.finish_deletion(id, reason).await {
                 Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                    report.damaged.push(Damaged::new(format!("workspace {id}"), error.to_string()));
+                    report.damaged.push(Damaged::of(format!("workspace {id}"), &error));
                     return Ok(());
                 }
                 other => other?,
@@ -396,7 +394,7 @@ impl Collector<'_> {
                     match self.0.storage.sessions.purge(Purge::new(session.id, session.head)).await {
                         Err(error) if *error.kind() == ErrorKind::Corrupt => {
                             let object = format!("session {}", item.id);
-                            report.damaged.push(Damaged::new(object, error.to_string()));
+                            report.damaged.push(Damaged::of(object, &error));
                             continue;
                         }
                         other => drop(other?),

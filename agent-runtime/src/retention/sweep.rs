@@ -354,7 +354,7 @@ impl Sweeper<'_> {
     async fn load_known(&self, id: SessionId, report: &mut SweepReport) -> Result<Option<Arc<Session>>> {
         match self.0.storage.sessions.load(id).await {
             Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                report.damaged.push(Damaged::new(format!("session {id}"), error.to_string()));
+                report.damaged.push(Damaged::of(format!("session {id}"), &error));
                 Ok(None)
             }
             other => other.map(Some),

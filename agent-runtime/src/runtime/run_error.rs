@@ -61,12 +61,15 @@ impl fmt::Display for RunError {
     }
 }
 
-/// Prints the message first, because a program whose `main` returns the error prints this form.
+/// Prints the message first, because a program whose `main` returns the error prints this form; and not the text of the
+/// answer, because logs have it.
 impl fmt::Debug for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed(report) => {
-                f.debug_struct("Failed").field("message", &self.to_string()).field("report", report).finish()
+                let mut shown = f.debug_struct("Failed");
+                shown.field("message", &self.to_string()).field("usage", &report.usage);
+                shown.field("text", &format_args!("{} bytes", report.text.len())).finish_non_exhaustive()
             }
             Self::Queued(queued) => {
                 f.debug_struct("Queued").field("message", &self.to_string()).field("queued", queued).finish()

@@ -383,7 +383,7 @@ impl SqliteStore {
             match self.mend(id).await {
                 Ok(_) => {}
                 Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                    let damage = Damaged::new(format!("session {id}"), error.to_string());
+                    let damage = Damaged::of(format!("session {id}"), &error);
                     damaged.push(damage.with_workspace(workspace.unwrap_or(WorkspaceId::DEFAULT)));
                 }
                 Err(error) => return Err(error),

@@ -103,7 +103,7 @@ impl SessionStore for SqliteStore {
                         listed.page.items.extend(query.matches(&summary).then_some(summary));
                     }
                     Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                        listed.page.damaged.push(Damaged::new(format!("session {id}"), error.to_string()));
+                        listed.page.damaged.push(Damaged::of(format!("session {id}"), &error));
                     }
                     Err(error) => return Err(error),
                 }

@@ -106,6 +106,7 @@ async fn another_format_is_refused_by_name() {
         reasons.extend(WorkspaceStore::list(&store, WorkspaceQuery::new()).await.unwrap().damaged);
         reasons.extend(BindingStore::list(&store, BindingQuery::new()).await.unwrap().damaged);
         assert!(reasons.len() == 3 && reasons.iter().all(|it| it.reason.contains(&says)), "{reasons:?}");
+        assert!(reasons.iter().all(|it| it.is_unsupported), "{reasons:?}");
         assert!(objects(&simulator) == before, "something was written");
     }
 }

@@ -1,0 +1,55 @@
+//! Errors as answers of HTTP.
+
+use agent::{Error, ErrorKind};
+use axum::Json;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+/// Request that was not served.
+pub(crate) enum Refused {
+    User,
+    Because(Error),
+}
+
+impl Refused {
+    pub(crate) const fn unknown_user() -> Self {
+        Self::User
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self::Because(error)
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let error = match self {
+            Self::User => {
+                let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
+                return (StatusCode::UNAUTHORIZED, challenge, "a token of a user is needed\n")
+                    .into_response();
+            }
+            Self::Because(error) => error,
+        };
+        let status = match error.kind() {
+            ErrorKind::InvalidInput => StatusCode::BAD_REQUEST,
+            ErrorKind::NotFound => StatusCode::NOT_FOUND,
+            ErrorKind::Deleted | ErrorKind::Expired { .. } => StatusCode::GONE,
+            ErrorKind::Conflict { .. } | ErrorKind::Busy { .. } | ErrorKind::InvalidTransition { .. } => {
+                StatusCode::CONFLICT
+            }
+            ErrorKind::LimitExceeded => StatusCode::PAYLOAD_TOO_LARGE,
+            _ if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        // What the store says is for the operator: it may name files and servers.
+        if status.is_server_error() {
+            eprintln!("error: {error}");
+            return (status, Json(json!({"kind": error.kind().name()}))).into_response();
+        }
+        (status, Json(json!({"kind": error.kind().name(), "text": error.to_string()}))).into_response()
+    }
+}

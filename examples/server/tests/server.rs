@@ -1,0 +1,217 @@
+//! The server keeps users apart, streams, asks for consent, and goes on where it was killed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// Time after which a test is stuck. No test measures it.
+const STUCK: Duration = Duration::from_secs(60);
+
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(store: &Path) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_example-server"));
+        command.args(["127.0.0.1:0", &format!("sqlite:{}", store.display())]);
+        command.env("USERS", "alice:token-of-alice,bob:token-of-bob");
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("http://").expect("it prints its address").to_owned();
+        Self { child, address }
+    }
+
+    /// Sends a request of HTTP 1.0, which is answered without chunks.
+    fn send(&self, user: &str, line: &str, headers: &str, body: &str) -> BufReader<TcpStream> {
+        let mut connection = TcpStream::connect(&self.address).unwrap();
+        connection.set_read_timeout(Some(STUCK)).unwrap();
+        let length = body.len();
+        let request = format!(
+            "{line} HTTP/1.0\r\nauthorization: Bearer token-of-{user}\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
+        );
+        connection.write_all(request.as_bytes()).unwrap();
+        BufReader::new(connection)
+    }
+
+    /// Sends a request, and returns the status and the body when it has ended.
+    fn ask(&self, user: &str, line: &str, body: &str) -> (u16, String) {
+        let json = if body.starts_with('{') { "content-type: application/json\r\n" } else { "" };
+        let mut answer = String::new();
+        self.send(user, line, json, body).read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    /// Returns the answer of the agent to a message.
+    fn say(&self, user: &str, key: &str, text: &str) -> Vec<Value> {
+        let (status, body) = self.ask(user, &format!("POST /conversations/{key}/messages"), text);
+        assert_eq!(status, 200, "{body}");
+        events(&body)
+    }
+
+    /// Returns the data of stored events after one, until `is_last` holds for one.
+    fn follow(&self, user: &str, key: &str, after: u64, is_last: fn(&Value) -> bool) -> Vec<Value> {
+        let (begun, mut found) = (Instant::now(), Vec::new());
+        let line = format!("GET /conversations/{key}/events");
+        let answer = self.send(user, &line, &format!("last-event-id: {after}\r\n"), "");
+        for line in answer.lines() {
+            assert!(begun.elapsed() < STUCK, "{found:#?}");
+            found.extend(events(&line.unwrap()));
+            if found.last().is_some_and(is_last) {
+                return found;
+            }
+        }
+        panic!("the events ended: {found:#?}");
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns the data of the events of a stream.
+fn events(body: &str) -> Vec<Value> {
+    let data = body.lines().filter_map(|line| line.strip_prefix("data: "));
+    data.map(|data| serde_json::from_str(data).unwrap()).collect()
+}
+
+fn text(updates: &[Value]) -> String {
+    updates
+        .iter()
+        .filter(|update| update["type"] == "text")
+        .filter_map(|update| update["data"].as_str())
+        .collect()
+}
+
+fn is_answer(event: &Value) -> bool {
+    event["type"] == "agent.message"
+}
+
+#[test]
+fn users_talk_at_once_and_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&folder.path().join("agent.db"));
+    std::thread::scope(|scope| {
+        for user in ["alice", "bob"] {
+            let server = &server;
+            scope.spawn(move || {
+                let said = format!("this is {user}");
+                assert_eq!(text(&server.say(user, "notes", &said)), said);
+            });
+        }
+    });
+    // The ids of both are made from the key, and are the same: what they name is not.
+    for (user, other) in [("alice", "bob"), ("bob", "alice")] {
+        let stored = Value::from(server.follow(user, "notes", 0, is_answer)).to_string();
+        assert!(stored.contains(user) && !stored.contains(other), "{stored}");
+    }
+    assert_eq!(server.ask("mallory", "GET /conversations/notes", "").0, 401);
+}
+
+#[test]
+fn consent_outlives_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("agent.db");
+    for (decision, wanted) in [("allow", "the milk is forgotten"), ("deny", "")] {
+        let server = Server::start(&store);
+        server.say("alice", decision, "forget the milk");
+        server.kill();
+        let server = Server::start(&store);
+        let (_, shown) = server.ask("alice", &format!("GET /conversations/{decision}"), "");
+        let shown: Value = serde_json::from_str(&shown).unwrap();
+        let answer = json!({"action": shown["action"]["id"], "decision": decision}).to_string();
+        // Nobody else can answer.
+        let line = format!("POST /conversations/{decision}/answers");
+        let (status, _) = server.ask("bob", &line, &answer);
+        assert!((400..500).contains(&status), "{status}");
+        let (status, body) = server.ask("alice", &line, &answer);
+        assert_eq!(status, 200, "{body}");
+        assert!(text(&events(&body)).contains(wanted), "{body}");
+        let (status, body) = server.ask("alice", &line, &answer);
+        assert!((400..500).contains(&status), "twice: {status} {body}");
+    }
+}
+
+#[test]
+fn killed_answers_are_given_by_the_next_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("agent.db");
+    let server = Server::start(&store);
+    let long = "one two three four five six seven eight nine ten";
+    let mut answer = server.send("alice", "POST /conversations/count/messages", "", long);
+    let mut line = String::new();
+    while !line.contains("one") {
+        line.clear();
+        assert_ne!(answer.read_line(&mut line).unwrap(), 0);
+    }
+    server.kill();
+    let server = Server::start(&store);
+    let stored =
+        server.follow("alice", "count", 0, |event| is_answer(event) && event.to_string().contains("ten"));
+    let asked = stored.iter().filter(|event| event["type"] == "user.message").count();
+    assert_eq!(asked, 1, "{stored:#?}");
+    // A client that was cut off goes on after the last event that it has seen.
+    let last = stored[1]["seq"].as_u64().unwrap();
+    let rest =
+        server.follow("alice", "count", last, |event| is_answer(event) && event.to_string().contains("ten"));
+    assert_eq!(rest, stored[2..]);
+}
+
+#[test]
+fn wrong_requests_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&folder.path().join("agent.db"));
+    let refused = |line: &str, body: &str| server.ask("alice", line, body).0;
+    let long = format!("POST /conversations/{}/messages", "x".repeat(2000));
+    assert_eq!(refused(&long, "hello"), 400);
+    assert_eq!(refused("POST /conversations/a/messages", ""), 400);
+    assert_eq!(refused("POST /conversations/a/answers", "{}"), 422);
+    assert_eq!(refused("POST /conversations/a/messages", &"x".repeat(3 << 20)), 413);
+    assert_eq!(refused("GET /other", ""), 404);
+}
+
+/// A server that is told to stop ends its runs and its streams first.
+#[cfg(unix)]
+#[test]
+fn stopped_servers_end_what_they_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start(&folder.path().join("agent.db"));
+    let mut follower = server.send("alice", "GET /conversations/count/events", "", "");
+    let mut answer = server.send("alice", "POST /conversations/count/messages", "", "one two three");
+    let mut line = String::new();
+    while !line.contains("one") {
+        line.clear();
+        assert_ne!(answer.read_line(&mut line).unwrap(), 0);
+    }
+    let pid = server.child.id().to_string();
+    assert!(Command::new("kill").arg(pid).status().unwrap().success());
+    let begun = Instant::now();
+    let status = loop {
+        assert!(begun.elapsed() < STUCK);
+        match server.child.try_wait().unwrap() {
+            Some(status) => break status,
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    assert!(status.success(), "{status}");
+    let mut rest = String::new();
+    follower.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("one two three"), "{rest}");
+}
