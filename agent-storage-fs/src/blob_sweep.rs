@@ -21,7 +21,7 @@ use crate::{layout, sessions};
 
 /// Returns the objects in a folder of blobs that are not files.
 pub(crate) fn odd(env: &Env, folder: &Path) -> Vec<Damaged> {
-    let report = |path: &Path, error: &Error| Damaged::of(path.display().to_string(), &error);
+    let report = |path: &Path, error: &Error| Damaged::of(path.display().to_string(), error);
     let names = match is_there(env, folder) {
         Ok(true) => env.list(folder),
         Ok(false) => Ok(Vec::new()),

@@ -11,7 +11,7 @@
 //!
 //! A message is stored when its answer begins. A client that goes away stops nothing: the run goes on, and the events say
 //! how it ended. If the server is killed, the next one goes on with what had begun.
-#![allow(clippy::print_stdout, reason = "it is an example")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is an example")]
 
 mod model;
 mod refused;

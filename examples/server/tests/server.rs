@@ -6,9 +6,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 /// Time after which a test is stuck. No test measures it.
 const STUCK: Duration = Duration::from_secs(60);
@@ -189,8 +190,8 @@ fn wrong_requests_are_refused() {
 
 /// A server that is told to stop ends its runs and its streams first.
 #[cfg(unix)]
-#[test]
-fn stopped_servers_end_what_they_do() {
+#[tokio::test]
+async fn stopped_servers_end_what_they_do() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = Server::start(&folder.path().join("agent.db"));
     let mut follower = server.send("alice", "GET /conversations/count/events", "", "");
@@ -207,7 +208,7 @@ fn stopped_servers_end_what_they_do() {
         assert!(begun.elapsed() < STUCK);
         match server.child.try_wait().unwrap() {
             Some(status) => break status,
-            None => std::thread::sleep(Duration::from_millis(20)),
+            None => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     };
     assert!(status.success(), "{status}");
