@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::timeout;
+use tracing::warn;
 
 use crate::blobs::with_blobs;
 use crate::context::TEXT_MAX_BYTES;
@@ -23,6 +24,7 @@ use crate::workspaces::WorkspaceManager;
 use agent_core::clock::Effects;
 use agent_core::commit::LeaseRequest;
 use agent_core::event::Message;
+use agent_core::isolated::isolated;
 use agent_core::json::RawJson;
 use agent_core::{Error, ErrorKind, Result, Storage};
 
@@ -57,7 +59,7 @@ pub(crate) struct Shared {
     pub(crate) active: usize,
     /// Plugins, each with its name.
     pub(crate) plugins: Vec<(String, Arc<dyn Plugin>)>,
-    pub(crate) tools: Toolbox,
+    pub(crate) tools: Arc<Toolbox>,
     pub(crate) summarizer: Option<Arc<dyn Summarizer>>,
     pub(crate) effects: Effects,
     pub(crate) runs: Runs,
@@ -327,7 +329,7 @@ impl AgentRuntime {
     ///
     /// An interrupted run stores its output so far. When all runs have ended, the streams of
     /// [`Conversation::follow`](crate::handle::Conversation::follow) return the last stored events and end. The stores
-    /// stay open; [`close`](Self::close) closes them too.
+    /// stay open; [`close`](Self::close) closes them too. Plugins [end](Plugin::close) what they have started.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -360,7 +362,15 @@ impl AgentRuntime {
         let runs = &self.shared.runs;
         runs.closed.send_replace(true);
         // Also if runs do not end in time, or this future is dropped.
-        let _over = Over(runs);
+        let over = Over(runs);
+        let ended = self.end_runs(grace).await;
+        drop(over);
+        self.close_plugins().await;
+        ended
+    }
+
+    async fn end_runs(&self, grace: Duration) -> Result<()> {
+        let runs = &self.shared.runs;
         if timeout(grace, runs.ended()).await.is_ok() {
             return Ok(());
         }
@@ -373,6 +383,17 @@ impl AgentRuntime {
                 format!("{left} runs did not end; their sessions continue when their leases have expired"),
             )
         })
+    }
+
+    /// Lets plugins end what they have started. One that panics or takes too long holds nobody up.
+    async fn close_plugins(&self) {
+        for (name, plugin) in &self.shared.plugins {
+            match timeout(CLOSING, isolated(|| plugin.close())).await {
+                Ok(Some(())) => {}
+                Ok(None) => warn!(plugin = name, "a plugin panicked when it was closed"),
+                Err(_) => warn!(plugin = name, "a plugin took too long to close"),
+            }
+        }
     }
 
     /// Shuts the agent [down](Self::shutdown) with a grace of 5 seconds, then [closes](Storage::close) its stores.

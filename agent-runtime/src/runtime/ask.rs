@@ -187,7 +187,6 @@ pub(super) async fn ask(driver: &mut Driver, context: &ModelContext) -> Answer {
 /// Returns the request for the context, and what the log says of it.
 fn prepare(
     driver: &Driver,
-    shared: &Shared,
     provider: &Arc<dyn LlmProvider>,
     context: &ModelContext,
 ) -> Result<(ModelRequest, Asked), AnswerEnd> {
@@ -203,7 +202,7 @@ fn prepare(
     let request = ModelRequest {
         system: context.system_or(settings.system_prompt.as_deref()),
         messages: context.request(),
-        tools: shared.tools.offered(&settings.tool_policies, &*driver.handle.runtime().storage().sessions),
+        tools: driver.tools.offered(&settings.tool_policies, &*driver.handle.runtime().storage().sessions),
         tool_choice: settings.tool_choice.clone(),
         output_schema: settings.output_schema.clone(),
         // A model that reasons could demand the reasoning before its calls.
@@ -273,7 +272,7 @@ async fn listen(
     let sessions = driver.handle.runtime().storage().sessions.clone();
     let mut request;
     (request, *asked) = {
-        let prepared = prepare(driver, shared, &provider, context)?;
+        let prepared = prepare(driver, &provider, context)?;
         with_media(&*sessions, &driver.session.clone(), prepared).await?
     };
     let mut retries = 0;
@@ -290,7 +289,7 @@ async fn listen(
                 warn!(%session, provider = provider_name, "the provider refused its own items; it is asked without them");
                 driver.is_canonical = true;
                 (request, *asked) = {
-                    let prepared = prepare(driver, shared, &provider, context)?;
+                    let prepared = prepare(driver, &provider, context)?;
                     with_media(&*sessions, &driver.session.clone(), prepared).await?
                 };
                 continue;

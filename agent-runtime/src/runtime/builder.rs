@@ -338,7 +338,7 @@ impl AgentBuilder {
             active,
             plugins,
             summarizer: self.summarizer,
-            tools,
+            tools: Arc::new(tools),
             effects: self.effects,
             runs: Runs::default(),
             process,

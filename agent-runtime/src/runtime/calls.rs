@@ -66,7 +66,7 @@ impl Driver {
         for call in made {
             let mode = self.mode(&call.name);
             // Nobody is asked about a call that cannot be made; its result says why.
-            let refused = (mode == ToolMode::Confirm).then(|| shared.tools.refused(call)).flatten();
+            let refused = (mode == ToolMode::Confirm).then(|| self.tools.refused(call)).flatten();
             if let Some(result) = refused {
                 self.save_result(result, false, context).await?;
             } else if let Some(action) = self.action_for(call, mode) {
@@ -243,8 +243,8 @@ impl Driver {
                 for_whom = for_whom.with_secrets(secrets.clone());
             }
             let (policies, time) = (&self.settings.tool_policies, self.settings.limits.tool_timeout);
-            let work = shared.tools.call(call, for_whom, policies, time);
-            let work = telemetry::execute_tool(session.id, call, shared.tools.has(&call.name), work);
+            let work = self.tools.call(call, for_whom, policies, time);
+            let work = telemetry::execute_tool(session.id, call, self.tools.has(&call.name), work);
             tokio::select! {
                 biased;
                 stopped = &mut self.stop => return match stopped {
@@ -303,7 +303,10 @@ impl Driver {
         context: &mut ModelContext,
     ) -> Result<()> {
         // The stores redact the output too, but the model and the caller receive it from here.
-        result.output = self.handle.runtime().redact_json(result.output);
+        let runtime = self.handle.runtime();
+        result.output = runtime.redact_json(result.output);
+        result.structured = result.structured.map(|structured| runtime.redact_json(structured));
+        result.content = result.content.iter().map(|part| self.redacted_part(part)).collect();
         result = self.preview(result);
         let mut event = NewEvent::of(&self.kept(&EventPayload::AgentToolResult(result.clone())));
         // A text takes more bytes as JSON, and the preview is beside it. A blob takes the whole out of the event.
@@ -328,7 +331,8 @@ impl Driver {
         let runtime = self.handle.runtime();
         // Of an output that the log omits there is no blob.
         let reads_outputs = self.payloads() == ToolPayloads::Store
-            && runtime.reads_outputs(&self.settings.tool_policies, result.output.get().len());
+            && self.tools.reads_outputs(&self.settings.tool_policies)
+            && result.output.get().len() as u64 <= runtime.blob_max_bytes();
         preview(result, self.preview_bytes(), reads_outputs)
     }
 

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use tokio::time::timeout;
 use tracing::{debug, warn};
@@ -18,6 +19,7 @@ use crate::runtime::fault::{FaultKind, ProviderFault};
 use crate::runtime::model_event::StopReason;
 use crate::runtime::report::{RunOutcome, RunReport, Update};
 use crate::runtime::room::Full;
+use crate::runtime::session_context::SessionContext;
 use crate::runtime::settings::Settings;
 use crate::runtime::spans;
 use crate::runtime::stop::{HeartbeatTask, Stopped, asks_to_stop};
@@ -156,6 +158,7 @@ impl Driver {
         telemetry::record_model(&self.settings.provider, runtime.shared.model(&self.settings.provider));
         let mut context = self.context().await?;
         if !self.session.open_calls.is_empty() {
+            self.look_up_tools().await;
             let after = self.answered_calls(&mut context).await?;
             if let Some(outcome) = outcome_of(after) {
                 return Ok(Ending::of(String::new(), outcome));
@@ -163,6 +166,7 @@ impl Driver {
         }
         let mut text = String::new();
         for _ in 0..self.settings.limits.turns {
+            self.look_up_tools().await;
             if self.asked_to_end()? {
                 return Ok(Ending::of(text, RunOutcome::Interrupted));
             }
@@ -175,6 +179,44 @@ impl Driver {
             }
         }
         Ok(Ending::of(text, RunOutcome::Completed(Reason::MaxTurns)))
+    }
+
+    /// Looks up the tools that plugins offer in the session. A plugin that fails offers none until the next time.
+    async fn look_up_tools(&mut self) {
+        let runtime = self.handle.runtime().clone();
+        let limit = self.settings.limits.tool_timeout;
+        let mut found = Vec::new();
+        for (name, plugin) in &runtime.shared.plugins {
+            let (session, run, effects) = (self.session.clone(), self.run, runtime.effects().clone());
+            let mut context = SessionContext::new(session, run, runtime.storage.clone(), effects);
+            if let Some(secrets) = &runtime.secrets {
+                context = context.with_secrets(secrets.clone());
+            }
+            let work = timeout(limit, isolated(|| plugin.session_tools(context)));
+            tokio::select! {
+                biased;
+                stopped = &mut self.stop, if self.noticed.is_none() => {
+                    // The run ends at its next step.
+                    self.noticed = Some(stopped);
+                    return;
+                }
+                specs = work => match specs {
+                    Ok(Some(Ok(specs))) if specs.is_empty() => {}
+                    Ok(Some(Ok(specs))) => found.push((name.clone(), plugin.clone(), specs)),
+                    Ok(Some(Err(error))) => {
+                        let error = error.to_string();
+                        warn!(plugin = name, error = %runtime.redact(&error), "a plugin's tools are not known");
+                    }
+                    Ok(None) => warn!(plugin = name, "a plugin panicked when it was asked for its tools"),
+                    Err(_) => warn!(plugin = name, "a plugin took too long to say its tools"),
+                },
+            }
+        }
+        let tools = &runtime.shared.tools;
+        self.tools = match found.is_empty() {
+            true => tools.clone(),
+            false => Arc::new(tools.with_session_tools(found, runtime.config().read_outputs)),
+        };
     }
 
     /// Returns the context for the first model call.
@@ -389,5 +431,139 @@ async fn hook(
         }
         Ok(None) => warn!(plugin, hook = name, "a plugin's hook panicked"),
         Err(_) => warn!(plugin, hook = name, "a plugin's hook took too long"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use agent_core::event::{EventPayload, Media, Part, ToolOutcome, ToolResult};
+    use agent_core::json::RawJson;
+    use agent_core::state::SessionState;
+    use agent_core::store::ReadEvents;
+    use agent_core::{Error, MemoryStore, Result, async_trait};
+
+    use crate::{
+        AgentBuilder, Config, Conversation, Plugin, ScriptedProvider, SessionContext, ToolContext,
+        ToolOutput, ToolSpec, Turn,
+    };
+
+    /// Plugin whose tools change with each step, and that can fail.
+    #[derive(Debug, Default)]
+    struct Changing {
+        fault: &'static str,
+        asked: AtomicUsize,
+        closed: AtomicUsize,
+    }
+
+    #[async_trait]
+    impl Plugin for Changing {
+        fn name(&self) -> &str {
+            "changing"
+        }
+
+        fn tools(&self) -> Vec<ToolSpec> {
+            vec![ToolSpec::new("fixed", "Is always there.")]
+        }
+
+        async fn session_tools(&self, context: SessionContext) -> Result<Vec<ToolSpec>> {
+            let at = self.asked.fetch_add(1, Ordering::SeqCst);
+            match self.fault {
+                "" => {}
+                "panic" => panic!("on purpose"),
+                "hang" => std::future::pending().await,
+                text => return Err(Error::invalid(text)),
+            }
+            assert_eq!(context.session.status.state, SessionState::Running);
+            let array = RawJson::constant(r#"{"type":"array"}"#);
+            Ok(vec![
+                ToolSpec::new(format!("step{at}"), "Is there for one step."),
+                ToolSpec::new("fixed", "Has the name of another."),
+                ToolSpec::new("no.name", "Has a name that providers refuse."),
+                ToolSpec::new("no_schema", "Has a schema that providers refuse.").with_input(array),
+            ])
+        }
+
+        async fn call_for_output(&self, tool: &str, _: RawJson, _: ToolContext) -> Result<ToolOutput> {
+            let output = ToolOutput::new(RawJson::of(&tool)?);
+            Ok(match tool {
+                "fixed" => output.with_part(Part::Image(Media::inline("no media type", *b"png"))),
+                _ => output.with_part(Part::Image(Media::inline("image/png", *b"png"))),
+            })
+        }
+
+        async fn close(&self) {
+            self.closed.fetch_add(1, Ordering::SeqCst);
+            if self.fault == "panic" {
+                panic!("on purpose");
+            }
+        }
+    }
+
+    async fn results(chat: &Conversation) -> Vec<ToolResult> {
+        let events = chat.history(ReadEvents::first(100)).await.unwrap().events;
+        let results = events.iter().filter_map(|event| match event.decode().unwrap() {
+            EventPayload::AgentToolResult(result) => Some(result),
+            _ => None,
+        });
+        results.collect()
+    }
+
+    #[tokio::test]
+    async fn tools_of_a_session_hold_for_one_step() {
+        let call = |id: &str, tool: &str| Turn::new().call(id, tool, RawJson::empty_object());
+        let turns = [call("a", "step0"), call("b", "step0"), call("c", "fixed"), Turn::new().text("Done.")];
+        let (model, plugin) = (ScriptedProvider::new(turns), Arc::new(Changing::default()));
+        let builder = AgentBuilder::new().with_llm(model.clone()).with_plugin(plugin.clone());
+        let agent = builder.with_storage(MemoryStore::new()).build().unwrap();
+        let chat = agent.conversation("test").await.unwrap();
+        chat.prompt("Go.").await.unwrap().finish().await.unwrap();
+        let offered = |request: crate::ModelRequest| {
+            let names = request.tools.into_iter().map(|tool| tool.name);
+            names.filter(|name| name != "read_output").collect::<Vec<_>>().join(" ")
+        };
+        let offered: Vec<_> = model.requests().into_iter().map(offered).collect();
+        assert_eq!(offered, ["fixed step0", "fixed step1", "fixed step2", "fixed step3"]);
+        let results = results(&chat).await;
+        assert_eq!((results[0].outcome, results[0].content.len()), (ToolOutcome::Ok, 1));
+        // Of the step before.
+        assert_eq!(results[1].outcome, ToolOutcome::Error);
+        // A part that a store refuses fails the call, not the run.
+        assert_eq!(results[2].outcome, ToolOutcome::Error);
+        assert!(results[2].output.get().contains("the call was made, and its output is lost"), "{results:?}");
+        agent.close().await.unwrap();
+        assert_eq!(plugin.closed.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn plugins_that_do_not_say_their_tools_are_isolated() {
+        for fault in ["panic", "hang", "no tools today"] {
+            let model = ScriptedProvider::new([Turn::new().text("Done.")]);
+            let plugin = Arc::new(Changing { fault, ..Changing::default() });
+            let limits = Config::new().with_tool_timeout(std::time::Duration::from_millis(50));
+            let builder = AgentBuilder::new().with_llm(model.clone()).with_plugin(plugin.clone());
+            let agent = builder.with_config(limits).with_storage(MemoryStore::new()).build().unwrap();
+            let chat = agent.conversation("test").await.unwrap();
+            let report = chat.prompt("Go.").await.unwrap().finish().await.unwrap();
+            assert_eq!(report.text, "Done.", "{fault}");
+            assert_eq!(model.requests()[0].tools[0].name, "fixed", "{fault}");
+            agent.close().await.unwrap();
+            assert_eq!(plugin.closed.load(Ordering::SeqCst), 1, "{fault}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_run_is_cancelled_while_tools_are_looked_up() {
+        let plugin = Changing { fault: "hang", ..Changing::default() };
+        let builder = AgentBuilder::new().with_llm(ScriptedProvider::new([])).with_plugin(plugin);
+        let agent = builder.with_storage(MemoryStore::new()).build().unwrap();
+        let chat = agent.conversation("test").await.unwrap();
+        let run = chat.prompt("Go.").await.unwrap();
+        run.cancel();
+        let report = run.finish().await.unwrap();
+        assert_eq!(report.outcome, crate::RunOutcome::Interrupted);
+        agent.close().await.unwrap();
     }
 }

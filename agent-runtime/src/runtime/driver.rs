@@ -15,6 +15,7 @@ use crate::runtime::report::Update;
 use crate::runtime::session_ref::SessionRef;
 use crate::runtime::settings::{Settings, Theirs};
 use crate::runtime::stop::{OwnHead, Stopped, asks_to_stop, stopped};
+use crate::runtime::tools::Toolbox;
 use crate::runtime::updates::UpdateSender;
 use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
@@ -56,6 +57,8 @@ pub(crate) struct Driver {
     /// True after the provider refused its own items: the rest of the run asks without them.
     pub(super) is_canonical: bool,
     pub(super) settings: Settings,
+    /// Tools of all plugins, with those that they offer in the session.
+    pub(super) tools: Arc<Toolbox>,
     /// True if no caller waits for the outcome; a failed run is then retried.
     pub(super) unattended: bool,
     /// Provider choice of the workspace, if it was already looked up.
@@ -78,6 +81,7 @@ impl Driver {
         let settings = Settings::of(&runtime.shared);
         let (sessions, stopping) = (runtime.storage.sessions.clone(), runtime.shared.runs.stopping());
         let stop = stopped(sessions, session.id, epoch, own.clone(), cancel, stopping).boxed();
+        let tools = runtime.shared.tools.clone();
         Self {
             handle,
             run,
@@ -100,6 +104,7 @@ impl Driver {
             answer_calls: 0,
             is_canonical: false,
             settings,
+            tools,
             unattended: false,
             theirs: None,
         }
@@ -180,7 +185,7 @@ impl Driver {
 
     /// Returns how the calls of a tool are made.
     pub(super) fn mode(&self, tool: &str) -> ToolMode {
-        self.handle.runtime().shared.tools.mode(tool, &self.settings.tool_policies)
+        self.tools.mode(tool, &self.settings.tool_policies)
     }
 
     pub(super) fn failed_provider(&self, what: &str) -> Error {

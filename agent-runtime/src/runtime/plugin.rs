@@ -3,12 +3,10 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use tracing::warn;
-
-use crate::mounts::effective_mounts;
 use crate::runtime::provider::ToolSpec;
 use crate::runtime::report::RunReport;
+use crate::runtime::session_context::{SessionContext, is_mounted, mounted_secret};
+use crate::runtime::tool_output::ToolOutput;
 use crate::secrets::Secrets;
 use crate::secrets::{Secret, SecretName};
 use agent_core::clock::Effects;
@@ -16,6 +14,7 @@ use agent_core::json::RawJson;
 use agent_core::model::{Access, CallId};
 use agent_core::session::Session;
 use agent_core::{Error, ErrorKind, Result, RunId, SessionId, SessionStore, WorkspaceId};
+use async_trait::async_trait;
 
 /// Family of tools, and hooks around a run. A single function is simpler as a [`tool`](crate::tool).
 ///
@@ -84,10 +83,29 @@ pub trait Plugin: Debug + Send + Sync + 'static {
 
     /// Returns the tools that the plugin offers; the default is none.
     ///
-    /// Called once, when the runtime is built. The runtime refuses names and schemas that providers do not accept; a
-    /// plugin cannot add tools later.
+    /// Called once, when the runtime is built. The runtime refuses names and schemas that providers do not accept.
+    /// Tools that depend on the session, or that change, are those of [`session_tools`](Self::session_tools).
     fn tools(&self) -> Vec<ToolSpec> {
         Vec::new()
+    }
+
+    /// Returns the tools that the plugin offers in one session, besides [`tools`](Self::tools); the default is none.
+    ///
+    /// Called before each model call of a run, and before a run continues calls that waited for an answer. The tools
+    /// hold until the next time; a call of a tool that is not among them any more gets an error as its result. A tool
+    /// with a name or a schema that providers do not accept is left out, and so is one with the name of another tool;
+    /// that is logged. A model is given the tools before its messages, so a change costs the cache of its provider.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future is dropped if the run is cancelled or the [time limit](crate::Limits) of a tool call is reached.
+    ///
+    /// # Errors
+    ///
+    /// Any error; it is logged, and the plugin has no tools in the session until the next time.
+    async fn session_tools(&self, context: SessionContext) -> Result<Vec<ToolSpec>> {
+        let _ = context;
+        Ok(Vec::new())
     }
 
     /// Checks the input of a call before a person is asked about it; the default accepts every input.
@@ -121,6 +139,16 @@ pub trait Plugin: Debug + Send + Sync + 'static {
         Err(Error::new(ErrorKind::Provider, format!("plugin {} has no tool {tool}", self.name())))
     }
 
+    /// Calls one of the plugin's tools, and returns its output with parts, like images. The runtime makes every call
+    /// through this method; the default makes it with [`call`](Self::call), and what is said there holds here.
+    ///
+    /// # Errors
+    ///
+    /// Any error; the model receives its text.
+    async fn call_for_output(&self, tool: &str, input: RawJson, context: ToolContext) -> Result<ToolOutput> {
+        self.call(tool, input, context).await.map(ToolOutput::new)
+    }
+
     /// Called after a run has begun and before the model is called.
     ///
     /// # Errors
@@ -140,6 +168,12 @@ pub trait Plugin: Debug + Send + Sync + 'static {
         let _ = (session, report);
         Ok(())
     }
+
+    /// Ends what the plugin has started, like processes and connections; the default does nothing.
+    ///
+    /// Called when the agent [shuts down](crate::AgentRuntime::shutdown), after its runs have ended, and again if it is
+    /// shut down again.
+    async fn close(&self) {}
 }
 
 #[async_trait]
@@ -152,6 +186,10 @@ impl<P: Plugin + ?Sized> Plugin for Arc<P> {
         (**self).tools()
     }
 
+    async fn session_tools(&self, context: SessionContext) -> Result<Vec<ToolSpec>> {
+        (**self).session_tools(context).await
+    }
+
     fn check_input(&self, tool: &str, input: &RawJson) -> Result<()> {
         (**self).check_input(tool, input)
     }
@@ -160,12 +198,20 @@ impl<P: Plugin + ?Sized> Plugin for Arc<P> {
         (**self).call(tool, input, context).await
     }
 
+    async fn call_for_output(&self, tool: &str, input: RawJson, context: ToolContext) -> Result<ToolOutput> {
+        (**self).call_for_output(tool, input, context).await
+    }
+
     async fn before_run(&self, session: &Session) -> Result<()> {
         (**self).before_run(session).await
     }
 
     async fn after_run(&self, session: &Session, report: &RunReport) -> Result<()> {
         (**self).after_run(session, report).await
+    }
+
+    async fn close(&self) {
+        (**self).close().await;
     }
 }
 
@@ -275,7 +321,7 @@ impl ToolContext {
         self.effects.as_ref()
     }
 
-    /// Returns whether the session now has `resource` [mounted](effective_mounts) with at least this access. Reads up
+    /// Returns whether the session now has `resource` [mounted](crate::mounts::effective_mounts) with at least this access. Reads up
     /// to four records.
     ///
     /// Returns false also if the resource cannot be looked up, which is logged.
@@ -300,18 +346,7 @@ impl ToolContext {
     /// # Ok(()) }
     /// ```
     pub async fn is_mounted(&self, resource: &str, access: Access) -> bool {
-        let Some(sessions) = &self.sessions else { return false };
-        let looked_up = async {
-            let session = sessions.load(self.session).await?;
-            effective_mounts(&**sessions, &session).await
-        };
-        match looked_up.await {
-            Ok(mounts) => mounts.is_mounted(resource, access),
-            Err(error) => {
-                warn!(session = %self.session, %error, "the mounts cannot be looked up; the tool is denied");
-                false
-            }
-        }
+        is_mounted(self.sessions.as_ref(), self.session, resource, access).await
     }
 
     /// Returns the value of a secret that the session has [mounted](SecretName::resource).
@@ -348,19 +383,7 @@ impl ToolContext {
     /// `Denied` if the secret is not mounted, or if that cannot be looked up; `NotFound` if it has no value, or if the
     /// agent [has no secrets](crate::runtime::agent::AgentRuntime::with_secrets); errors of the source.
     pub async fn secret(&self, name: &SecretName) -> Result<Secret> {
-        let resource = name.resource();
-        if !self.is_mounted(&resource, Access::Read).await {
-            return Err(Error::new(
-                ErrorKind::Denied,
-                format!("session {} may not read secret {name}; mount {resource} in it", self.session),
-            ));
-        }
-        let secrets = self.secrets.as_ref().ok_or_else(|| {
-            Error::new(
-                ErrorKind::NotFound,
-                format!("secret {name}: the agent has no secrets; set them with AgentBuilder::with_secrets"),
-            )
-        })?;
-        secrets.reveal(self.workspace, name).await
+        let (sessions, secrets) = (self.sessions.as_ref(), self.secrets.as_ref());
+        mounted_secret(sessions, secrets, self.session, self.workspace, name).await
     }
 }

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use tracing::warn;
 
 use crate::runtime::config::ToolPolicy;
 use crate::runtime::plugin::{Plugin, ToolContext};
 use crate::runtime::provider::{ToolMode, ToolSpec};
 use crate::runtime::read_output::{READ_OUTPUT, ReadOutput};
+use crate::runtime::tool_output::ToolOutput;
 use agent_core::SessionStore;
-use agent_core::event::{EVENT_MAX_BYTES, ToolOutcome, ToolResult, ToolUse};
+use agent_core::event::{EVENT_MAX_BYTES, EventPayload, ToolOutcome, ToolResult, ToolUse};
 use agent_core::isolated::{called, isolated};
 use agent_core::json::RawJson;
 
@@ -21,8 +23,11 @@ type Policies = BTreeMap<String, ToolPolicy>;
 /// Maximum bytes of a tool's error; in an event a byte of text takes up to six bytes.
 const ERROR_MAX_BYTES: usize = 2 << 20;
 
+/// Tools that one plugin offers in a session.
+pub(crate) type SessionTools = (String, Arc<dyn Plugin>, Vec<ToolSpec>);
+
 /// Tools of all plugins.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Toolbox {
     /// Tools as their plugins offer them.
     specs: Vec<ToolSpec>,
@@ -72,6 +77,26 @@ impl Toolbox {
             self.reads_outputs = true;
         }
         self
+    }
+
+    /// Returns the toolbox with the tools that plugins offer in a session, without those that providers would refuse.
+    pub(crate) fn with_session_tools(&self, found: Vec<SessionTools>, read_outputs: bool) -> Self {
+        let mut toolbox = self.clone();
+        for (name, plugin, specs) in found {
+            for spec in specs {
+                let mut faults = spec_faults(&spec, &name);
+                if toolbox.has(&spec.name) {
+                    faults.push(format!("tool {} of plugin {name} has the name of another tool", spec.name));
+                }
+                if !faults.is_empty() {
+                    warn!(plugin = name, faults = faults.join("; "), "a tool of the session is left out");
+                    continue;
+                }
+                toolbox.owners.insert(spec.name.clone(), (name.clone(), plugin.clone()));
+                toolbox.specs.push(spec);
+            }
+        }
+        if read_outputs { toolbox.with_read_output() } else { toolbox }
     }
 
     /// Returns the tools that the model is offered under these policies, each with its effective mode. What they are
@@ -130,14 +155,14 @@ impl Toolbox {
             return failed(call, format!("there is no such tool; there are: {}", names.join(", ")));
         };
         let most = max_output_bytes(&context);
-        let work = isolated(|| plugin.call(&call.name, call.input.clone(), context));
+        let work = isolated(|| plugin.call_for_output(&call.name, call.input.clone(), context));
         match timeout(time, work).await {
-            Ok(Some(Ok(output))) if output.get().len() as u64 > most => failed(
+            Ok(Some(Ok(output))) if (output.json_bytes() + output.media_bytes()) as u64 > most => failed(
                 call,
                 format!(
                     "the tool gave {} bytes, more than the {most} that the store keeps of an output; the call was made, and \
                      its output is lost",
-                    output.get().len()
+                    output.json_bytes() + output.media_bytes()
                 ),
             ),
             // The event that holds the output adds one level.
@@ -149,7 +174,7 @@ impl Toolbox {
                     RawJson::MAX_DEPTH - 1
                 ),
             ),
-            Ok(Some(Ok(output))) => ToolResult::new(call.call.clone(), ToolOutcome::Ok, output),
+            Ok(Some(Ok(output))) => done(call, output),
             Ok(Some(Err(error))) => failed(call, error.to_string()),
             Ok(None) => failed(call, "the tool panicked; whether it took effect is not known".to_owned()),
             Err(_) => failed(
@@ -164,6 +189,22 @@ impl Toolbox {
 fn max_output_bytes(context: &ToolContext) -> u64 {
     let blobs = context.sessions().map_or(0, |sessions| sessions.capabilities().blob_max_bytes);
     blobs.max(EVENT_MAX_BYTES as u64 - 512)
+}
+
+/// Returns the result of a call that was made. A store would refuse parts that are wrong, and with them the run.
+fn done(call: &ToolUse, output: ToolOutput) -> ToolResult {
+    let ToolOutput { output, content, structured } = output;
+    let mut result = ToolResult::new(call.call.clone(), ToolOutcome::Ok, output);
+    (result.content, result.structured) = (content, structured);
+    if result.content.is_empty() {
+        return result;
+    }
+    let payload = EventPayload::AgentToolResult(result);
+    match (payload.check(), payload) {
+        (Ok(()), EventPayload::AgentToolResult(result)) => result,
+        (Err(error), _) => failed(call, format!("the call was made, and its output is lost: {error}")),
+        (Ok(()), _) => failed(call, "the call was made, and its output is lost".to_owned()),
+    }
 }
 
 /// Returns the result of a call that failed with this text.
