@@ -1,0 +1,510 @@
+//! Plugin of an agent: the servers of its sessions.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use agent_core::json::RawJson;
+use agent_core::model::{Actor, CallId};
+use agent_core::{Error, ErrorKind, Result, RunId, SessionId, async_trait};
+use agent_runtime::configuration::ConfigLayers;
+use agent_runtime::documents::Documents;
+use agent_runtime::{Conversation, Plugin, SessionContext, ToolContext, ToolOutput, ToolSpec};
+use futures::future::join_all;
+use rmcp::model::JsonObject;
+use tokio::time::{Instant, sleep};
+use tracing::warn;
+
+use crate::config::{McpServers, Resolved};
+use crate::consent::{self, Permissions};
+use crate::hub::Hub;
+use crate::link::{Failed, Link, ServerStatus, changed};
+use crate::tool::McpTool;
+
+/// Time after which a session that is not used loses its servers, if no other is set.
+const IDLE: Duration = Duration::from_secs(600);
+
+/// MCP servers of an agent: a [`Plugin`] whose tools are those of the servers. Cloning is cheap.
+///
+/// One value belongs to one agent. Keep a clone, to show tools and to store permissions:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use agent_core::MemoryStore;
+/// use agent_mcp::{Mcp, McpServer, McpServers};
+/// use agent_runtime::{AgentBuilder, EchoProvider};
+///
+/// // No program of this name exists: the agent works without its tools.
+/// let servers = McpServers::new().with_server("files", McpServer::command("no-such-program"))?;
+/// let mcp = Mcp::new(servers);
+/// let agent = AgentBuilder::new()
+///     .with_llm(EchoProvider::new())
+///     .with_storage(MemoryStore::new())
+///     .with_plugin(mcp.clone())
+///     .build()?;
+/// let chat = agent.conversation("support/4711").await?;
+/// assert_eq!(chat.prompt("Hello").await?.finish().await?.text, "Hello");
+///
+/// let status = &mcp.status(chat.id())[0];
+/// assert_eq!((status.name.as_str(), status.tools), ("files", 0));
+/// assert!(status.error.as_ref().is_some_and(|error| error.contains("its program was not found")));
+/// agent.close().await?;
+/// # Ok(()) }
+/// ```
+#[must_use]
+#[derive(Clone, Debug)]
+pub struct Mcp {
+    inner: Arc<Inner>,
+}
+
+/// Function that returns the value of an environment variable.
+type Lookup = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// Where the servers are configured.
+enum Source {
+    Fixed(McpServers),
+    Layered { layers: ConfigLayers, lookup: Lookup },
+}
+
+struct Inner {
+    source: Source,
+    idle: Duration,
+    hub: OnceLock<Option<Hub>>,
+    sessions: Mutex<HashMap<SessionId, Arc<SessionServers>>>,
+}
+
+/// Tools by name.
+type Tools = Arc<BTreeMap<String, McpTool>>;
+
+/// Servers of one session.
+#[derive(Debug)]
+struct SessionServers {
+    state: Mutex<SessionState>,
+}
+
+#[derive(Debug)]
+struct SessionState {
+    links: BTreeMap<String, Arc<Link>>,
+    /// Servers without a link, each with the reason.
+    faults: BTreeMap<String, String>,
+    /// Run that was the last to read the configuration.
+    run: Option<RunId>,
+    /// Tools that the model was last offered.
+    offered: Tools,
+    /// Calls of earlier runs that wait for an answer, each with the tools that the model was offered then.
+    asked: BTreeMap<CallId, Tools>,
+    /// Calls that are being made.
+    calls: usize,
+    used: Instant,
+}
+
+impl Mcp {
+    /// Creates a plugin with the same servers in all workspaces.
+    pub fn new(servers: McpServers) -> Self {
+        Self::of(Source::Fixed(servers))
+    }
+
+    /// Creates a plugin whose servers are those of a layered configuration, in which each session has the configuration
+    /// of its workspace. `lookup` returns the value of an environment variable, if it is set.
+    ///
+    /// A configuration that is wrong gives no servers; the error is logged.
+    ///
+    /// ```
+    /// use agent_mcp::{Mcp, McpServers};
+    /// use agent_runtime::configuration::ConfigLayers;
+    ///
+    /// let layers = ConfigLayers::new().with_global("[mcp.files]\ncommand = 'mcp-files'")?;
+    /// // A workspace may set limits, and not what is started.
+    /// let mcp = Mcp::layered(McpServers::protect(layers)?, |name| std::env::var(name).ok());
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    pub fn layered(
+        layers: ConfigLayers,
+        lookup: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        Self::of(Source::Layered { layers, lookup: Box::new(lookup) })
+    }
+
+    fn of(source: Source) -> Self {
+        let inner = Inner { source, idle: IDLE, hub: OnceLock::new(), sessions: Mutex::default() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Sets the time after which a session that is not used loses its servers; the default is ten minutes.
+    ///
+    /// No effect after the plugin was cloned.
+    pub fn with_idle_timeout(mut self, time: Duration) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.idle = time;
+        }
+        self
+    }
+
+    /// Returns the tools of a session, for whoever shows them. Connects to the servers if necessary.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the configuration and of the store. A server that fails has no tools; see [`status`](Self::status).
+    pub async fn tools(&self, context: SessionContext) -> Result<Vec<McpTool>> {
+        let servers = self.inner.session(context.session.id);
+        if servers.state().links.is_empty() {
+            self.inner.configure(&servers, &context).await?;
+        }
+        let tools = self.inner.tools(&servers, &context, true).await?;
+        Ok(tools.into_values().collect())
+    }
+
+    /// Returns the tools that a session was last offered by this process. No I/O.
+    pub fn offered(&self, session: SessionId) -> Vec<McpTool> {
+        let Some(servers) = self.inner.known(session) else { return Vec::new() };
+        servers.state().offered.values().cloned().collect()
+    }
+
+    /// Returns what the servers of a session last were in this process. No I/O.
+    pub fn status(&self, session: SessionId) -> Vec<ServerStatus> {
+        let Some(servers) = self.inner.known(session) else { return Vec::new() };
+        let state = servers.state();
+        let links = state.links.values().map(|link| link.status());
+        let faults = state.faults.iter().map(|(name, error)| ServerStatus {
+            name: name.clone(),
+            tools: 0,
+            left_out: 0,
+            error: Some(error.clone()),
+        });
+        let mut all: Vec<_> = links.chain(faults).collect();
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        all
+    }
+
+    /// Allows all calls of a tool in a conversation and its later forks, while the tool has the digest of `tool`: what
+    /// the person was shown. The permission is stored in the session.
+    ///
+    /// A question that waits is not answered by this.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store; `LimitExceeded` if the session has 1,024 permissions.
+    pub async fn always_allow(&self, chat: &Conversation, tool: &McpTool, by: &Actor) -> Result<()> {
+        consent::set(&chat.documents(), &tool.name, Some(&tool.digest), by).await
+    }
+
+    /// Removes the permission for a tool from a conversation.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the store.
+    pub async fn ask_again(&self, chat: &Conversation, tool: &str, by: &Actor) -> Result<()> {
+        consent::set(&chat.documents(), tool, None, by).await
+    }
+}
+
+impl Inner {
+    fn sessions(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Arc<SessionServers>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self, session: SessionId) -> Option<Arc<SessionServers>> {
+        self.sessions().get(&session).cloned()
+    }
+
+    fn session(&self, session: SessionId) -> Arc<SessionServers> {
+        self.sessions().entry(session).or_insert_with(|| Arc::new(SessionServers::new())).clone()
+    }
+
+    fn hub(self: &Arc<Self>) -> Result<&Hub> {
+        let hub = self.hub.get_or_init(|| {
+            let hub = Hub::start().ok()?;
+            hub.spawn(close_idle(Arc::downgrade(self), self.idle));
+            Some(hub)
+        });
+        hub.as_ref().ok_or_else(|| {
+            Error::new(
+                ErrorKind::Unavailable,
+                "the thread of the MCP servers cannot be started; free threads and memory",
+            )
+        })
+    }
+
+    /// Returns the servers that are configured for the workspace of a session.
+    async fn configured(&self, context: &SessionContext) -> Result<McpServers> {
+        let (layers, lookup) = match &self.source {
+            Source::Fixed(servers) => return Ok(servers.clone()),
+            Source::Layered { layers, lookup } => (layers.clone(), lookup),
+        };
+        let workspace = context.session.workspace;
+        let layers = match context.storage().workspaces.load_config(workspace).await {
+            Ok(Some(text)) => {
+                layers.with_workspace_from(format!("the configuration of workspace {workspace}"), &text)?
+            }
+            Ok(None) => layers,
+            // A host may keep sessions of workspaces that it never stored.
+            Err(error) if error.is_absent() => layers,
+            Err(error) => return Err(error),
+        };
+        McpServers::from_config(&layers.merge(lookup)?)
+    }
+
+    /// Gives a session the servers of its configuration. A server whose settings changed is replaced.
+    async fn configure(self: &Arc<Self>, servers: &SessionServers, context: &SessionContext) -> Result<()> {
+        let hub = self.hub()?;
+        let configured = self.configured(context).await?;
+        let (mut resolved, mut faults) = (Vec::<Resolved>::new(), BTreeMap::new());
+        for (name, server) in configured.enabled() {
+            match server.resolve(name, context).await {
+                Ok(server) => resolved.push(server),
+                Err(error) => {
+                    let session = context.session.id;
+                    warn!(server = name, %session, %error, "an MCP server is not used");
+                    faults.insert(name.to_owned(), error.to_string());
+                }
+            }
+        }
+        let mut state = servers.state();
+        let mut before = std::mem::take(&mut state.links);
+        for server in resolved {
+            let link = match before.remove(&server.name) {
+                Some(link)
+                    if link.server.settings == server.settings && link.server.always == server.always =>
+                {
+                    link
+                }
+                other => {
+                    before.extend(other.map(|link| (server.name.clone(), link)));
+                    Arc::new(Link::new(server, hub.groups.clone(), hub.log.clone()))
+                }
+            };
+            state.links.insert(link.server.name.clone(), link);
+        }
+        state.faults = faults;
+        for link in before.into_values() {
+            hub.spawn(async move { link.close().await });
+        }
+        Ok(())
+    }
+
+    /// Returns the tools of a session for the next step of a run.
+    async fn offer(self: &Arc<Self>, context: &SessionContext) -> Result<Tools> {
+        let servers = self.session(context.session.id);
+        let is_new_run = servers.state().run != Some(context.run);
+        if is_new_run {
+            self.configure(&servers, context).await?;
+            servers.begin(context);
+        }
+        let offered = Arc::new(self.tools(&servers, context, is_new_run).await?);
+        let mut state = servers.state();
+        state.offered = offered.clone();
+        state.used = Instant::now();
+        Ok(offered)
+    }
+
+    /// Asks the servers of a session for their tools. With `again`, all lists are read again.
+    async fn tools(
+        self: &Arc<Self>,
+        servers: &SessionServers,
+        context: &SessionContext,
+        again: bool,
+    ) -> Result<BTreeMap<String, McpTool>> {
+        let hub = self.hub()?;
+        let links: Vec<_> = servers.state().links.values().cloned().collect();
+        let asked = links.iter().map(|link| {
+            let link = link.clone();
+            hub.run(async move { link.tools(again).await })
+        });
+        let answers = join_all(asked).await;
+        let permissions = self.permissions(context).await;
+        let mut offered = BTreeMap::new();
+        for (link, answer) in links.iter().zip(answers) {
+            let (server, session) = (&link.server.name, context.session.id);
+            let tools = match answer {
+                Some(Ok(tools)) => tools,
+                Some(Err(Failed { text, is_new })) => {
+                    if is_new {
+                        warn!(server, %session, error = text, "an MCP server cannot be used");
+                    }
+                    continue;
+                }
+                None => {
+                    warn!(server, %session, "the work for an MCP server panicked");
+                    continue;
+                }
+            };
+            for tool in &tools.tools {
+                let is_allowed = |known: Option<&String>| known == Some(&tool.digest);
+                let always =
+                    is_allowed(permissions.get(&tool.name)) || is_allowed(link.server.always.get(&tool.tool));
+                offered.insert(tool.name.clone(), McpTool { always, ..tool.clone() });
+            }
+        }
+        Ok(offered)
+    }
+
+    /// Returns the permissions of a session; none if they cannot be read, so that people are asked.
+    async fn permissions(&self, context: &SessionContext) -> Permissions {
+        let session = &context.session;
+        let documents =
+            Documents::new(context.storage().sessions.clone(), context.effects().clone(), session.id);
+        consent::read(&documents).await.unwrap_or_else(|error| {
+            warn!(session = %session.id, %error, "the permissions for MCP tools cannot be read; each call is asked about");
+            Permissions::new()
+        })
+    }
+
+    async fn call(
+        self: &Arc<Self>,
+        name: &str,
+        input: &RawJson,
+        context: &ToolContext,
+    ) -> Result<ToolOutput> {
+        let arguments: JsonObject = input.to().map_err(|_| {
+            Error::invalid(format!(
+                "tool {name} was not called: its arguments are no JSON object; name each argument"
+            ))
+        })?;
+        let unknown = || Error::new(ErrorKind::NotFound, format!("no MCP server has tool {name} now"));
+        let servers = self.known(context.session).ok_or_else(unknown)?;
+        let (offered, link) = {
+            let state = servers.state();
+            let offered = state.offered.get(name).cloned().ok_or_else(unknown)?;
+            // What a person was asked about in an earlier run.
+            let asked = state.asked.get(&context.call).and_then(|tools| tools.get(name));
+            if asked.is_some_and(|asked| asked.digest != offered.digest) {
+                return Err(changed(&offered));
+            }
+            let link = state.links.get(&offered.server).cloned().ok_or_else(unknown)?;
+            (offered, link)
+        };
+        let _busy = Busy::new(servers);
+        let called = self.hub()?.run(async move { link.call(&offered, arguments).await });
+        called.await.unwrap_or_else(|| {
+            let text = format!(
+                "tool {name}: the work panicked or was ended; it is not known whether the tool took effect"
+            );
+            Err(Error::new(ErrorKind::Unavailable, text))
+        })
+    }
+
+    /// Ends the servers of all sessions.
+    async fn close(&self) {
+        let sessions = std::mem::take(&mut *self.sessions());
+        let Some(Some(hub)) = self.hub.get() else { return };
+        let links = sessions.into_values().flat_map(|servers| servers.take_links());
+        let closing: Vec<_> = links.map(|link| async move { link.close().await }).collect();
+        hub.run(join_all(closing)).await;
+        // Whatever did not end in time.
+        hub.groups.kill();
+    }
+}
+
+impl SessionServers {
+    fn new() -> Self {
+        let state = SessionState {
+            links: BTreeMap::new(),
+            faults: BTreeMap::new(),
+            run: None,
+            offered: Tools::default(),
+            asked: BTreeMap::new(),
+            calls: 0,
+            used: Instant::now(),
+        };
+        Self { state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, SessionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a run. Its first calls are those that waited for an answer.
+    fn begin(&self, context: &SessionContext) {
+        let mut state = self.state();
+        state.run = Some(context.run);
+        let (offered, mut before) = (std::mem::take(&mut state.offered), std::mem::take(&mut state.asked));
+        let waiting = context.session.open_calls.iter().map(|open| {
+            let tools = before.remove(&open.call).unwrap_or_else(|| offered.clone());
+            (open.call.clone(), tools)
+        });
+        state.asked = waiting.collect();
+    }
+
+    fn take_links(&self) -> Vec<Arc<Link>> {
+        let mut state = self.state();
+        // The next run reads the configuration again.
+        state.run = None;
+        std::mem::take(&mut state.links).into_values().collect()
+    }
+}
+
+/// Mark of a session whose call is being made: it loses no server.
+struct Busy(Arc<SessionServers>);
+
+impl Busy {
+    fn new(servers: Arc<SessionServers>) -> Self {
+        servers.state().calls += 1;
+        Self(servers)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.calls -= 1;
+        state.used = Instant::now();
+    }
+}
+
+/// Closes the servers of sessions that are not used, until the plugin is dropped.
+async fn close_idle(plugin: Weak<Inner>, idle: Duration) {
+    let pause = (idle / 4).clamp(Duration::from_millis(10), Duration::from_secs(30));
+    loop {
+        sleep(pause).await;
+        let Some(plugin) = plugin.upgrade() else { return };
+        let mut unused = Vec::new();
+        plugin.sessions().retain(|_, servers| {
+            let is_used = {
+                let state = servers.state();
+                state.calls > 0 || state.used.elapsed() < idle
+            };
+            if !is_used {
+                unused.push(servers.clone());
+            }
+            is_used
+        });
+        drop(plugin);
+        for link in unused.iter().flat_map(|servers| servers.take_links()) {
+            link.close().await;
+        }
+    }
+}
+
+#[async_trait]
+impl Plugin for Mcp {
+    fn name(&self) -> &str {
+        "mcp"
+    }
+
+    async fn session_tools(&self, context: SessionContext) -> Result<Vec<ToolSpec>> {
+        Ok(self.inner.offer(&context).await?.values().map(McpTool::spec).collect())
+    }
+
+    async fn call(&self, tool: &str, input: RawJson, context: ToolContext) -> Result<RawJson> {
+        self.inner.call(tool, &input, &context).await.map(|output| output.output)
+    }
+
+    async fn call_for_output(&self, tool: &str, input: RawJson, context: ToolContext) -> Result<ToolOutput> {
+        self.inner.call(tool, &input, &context).await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let servers: Vec<&str> = match &self.source {
+            Source::Fixed(servers) => servers.names().collect(),
+            Source::Layered { .. } => Vec::new(),
+        };
+        f.debug_struct("Inner").field("servers", &servers).field("idle", &self.idle).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,288 @@
+//! Tools of a server as the agent offers them: names, limits and digests.
+
+use std::collections::BTreeSet;
+
+use agent_core::BlobName;
+use agent_core::json::RawJson;
+use agent_runtime::ToolSpec;
+use rmcp::model::Tool;
+use serde_json::{Map, Value};
+
+/// Separator of the names of a server and of its tool.
+const SEPARATOR: &str = "__";
+/// Hexadecimal digits of the hash at the end of a changed name.
+const HASH_DIGITS: usize = 10;
+/// Maximum bytes of a description; the rest is cut.
+const DESCRIPTION_MAX_BYTES: usize = 16 << 10;
+/// Maximum bytes of an input schema.
+const SCHEMA_MAX_BYTES: usize = 64 << 10;
+/// Maximum levels of an input schema.
+const SCHEMA_MAX_DEPTH: usize = 32;
+/// Maximum bytes of the descriptions and schemas of all tools of a server.
+const LIST_MAX_BYTES: usize = 1 << 20;
+
+/// Tool of an MCP server, as a session is offered it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct McpTool {
+    /// Name by which the model calls it.
+    pub name: String,
+    /// Name of the server in the configuration.
+    pub server: String,
+    /// Name that the server gives it.
+    pub tool: String,
+    /// Description for the model.
+    pub description: String,
+    /// JSON schema of the input.
+    pub input: RawJson,
+    /// SHA-256 of the server's command or address, and of the tool's name, description and schema, in hexadecimal.
+    pub digest: String,
+    /// True if nobody is asked about its calls.
+    pub always: bool,
+}
+
+impl McpTool {
+    pub(crate) fn spec(&self) -> ToolSpec {
+        use agent_runtime::ToolMode::{Confirm, Direct};
+        let mode = if self.always { Direct } else { Confirm };
+        ToolSpec::new(&self.name, &self.description).with_input(self.input.clone()).with_mode(mode)
+    }
+}
+
+/// Tools of a server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ToolList {
+    /// Tools in the order of their names.
+    pub(crate) tools: Vec<McpTool>,
+    /// Number of tools that are left out.
+    pub(crate) left_out: usize,
+}
+
+/// List of a server's tools while its pages are read.
+#[derive(Debug)]
+pub(crate) struct ToolListReader<'a> {
+    server: &'a str,
+    identity: &'a str,
+    most: usize,
+    bytes: usize,
+    names: BTreeSet<String>,
+    list: ToolList,
+}
+
+impl<'a> ToolListReader<'a> {
+    pub(crate) fn new(server: &'a str, identity: &'a str, most: usize) -> Self {
+        Self { server, identity, most, bytes: 0, names: BTreeSet::new(), list: ToolList::default() }
+    }
+
+    /// Takes a tool of a page.
+    pub(crate) fn push(&mut self, tool: &Tool) {
+        let schema = (*tool.input_schema).clone();
+        self.add(&tool.name, tool.description.as_deref().unwrap_or_default(), schema);
+    }
+
+    /// Takes what a page has in place of a tool. One wrong tool hides none of the others.
+    pub(crate) fn push_value(&mut self, value: &Value) {
+        match serde_json::from_value(value.clone()) {
+            Ok(tool) => self.push(&tool),
+            Err(_) => self.list.left_out += 1,
+        }
+    }
+
+    /// Returns whether there is room for more tools.
+    pub(crate) fn has_room(&self) -> bool {
+        self.list.tools.len() < self.most
+    }
+
+    fn add(&mut self, tool: &str, description: &str, schema: Map<String, Value>) {
+        let taken = self.tool(tool, description, schema);
+        match taken {
+            Some(tool) if self.has_room() && self.names.insert(tool.name.clone()) => {
+                self.list.tools.push(tool);
+            }
+            _ => self.list.left_out += 1,
+        }
+    }
+
+    fn tool(&mut self, tool: &str, description: &str, mut schema: Map<String, Value>) -> Option<McpTool> {
+        let is_named = !tool.is_empty() && tool.len() <= 1024 && !tool.chars().any(char::is_control);
+        // What the server wrote, before anything is cut or added.
+        let digest = digest(self.identity, tool, description, &schema);
+        let kind = schema.entry("type").or_insert_with(|| Value::from("object"));
+        let is_object = kind.as_str() == Some("object");
+        let input = RawJson::of(&schema).ok()?;
+        let description = cut(description, DESCRIPTION_MAX_BYTES);
+        let bytes = self.bytes + input.get().len() + description.len();
+        let is_small = input.get().len() <= SCHEMA_MAX_BYTES
+            && input.depth() <= SCHEMA_MAX_DEPTH
+            && bytes <= LIST_MAX_BYTES;
+        if !is_named || !is_object || !is_small {
+            return None;
+        }
+        self.bytes = bytes;
+        Some(McpTool {
+            name: tool_name(self.server, tool),
+            server: self.server.to_owned(),
+            tool: tool.to_owned(),
+            description: description.to_owned(),
+            input,
+            digest,
+            always: false,
+        })
+    }
+
+    /// Returns the tools. Their order does not depend on that of the server, which may give another one each time.
+    pub(crate) fn finish(mut self) -> ToolList {
+        self.list.tools.sort_by(|one, other| one.name.cmp(&other.name));
+        self.list
+    }
+}
+
+/// Returns the name by which a model calls a tool.
+fn tool_name(server: &str, tool: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let whole = format!("{server}{SEPARATOR}{tool}");
+    if whole.len() <= ToolSpec::NAME_MAX_BYTES && tool.chars().all(is_plain) {
+        return whole;
+    }
+    let plain = whole.chars().map(|c| if is_plain(c) { c } else { '_' });
+    let kept: String = plain.take(ToolSpec::NAME_MAX_BYTES - HASH_DIGITS - 1).collect();
+    let hash = BlobName::of(whole.as_bytes()).to_string();
+    format!("{kept}_{}", &hash[..HASH_DIGITS])
+}
+
+/// Returns the digest of a tool. The order of members in the schema does not matter.
+fn digest(identity: &str, tool: &str, description: &str, schema: &Map<String, Value>) -> String {
+    let texts = [identity, tool, description].map(|text| Value::from(text).to_string());
+    let mut canonical = texts.join(",");
+    canonical.push(',');
+    write_members(schema, &mut canonical);
+    BlobName::of(canonical.as_bytes()).to_string()
+}
+
+fn write_members(members: &Map<String, Value>, out: &mut String) {
+    let mut sorted: Vec<_> = members.iter().collect();
+    sorted.sort_by_key(|(name, _)| *name);
+    out.push('{');
+    for (name, value) in sorted {
+        out.push_str(&Value::from(name.as_str()).to_string());
+        out.push(':');
+        write_canonical(value, out);
+        out.push(',');
+    }
+    out.push('}');
+}
+
+/// Writes JSON with the members of objects in the order of their names.
+fn write_canonical(value: &Value, out: &mut String) {
+    match value {
+        Value::Object(members) => write_members(members, out),
+        Value::Array(items) => {
+            out.push('[');
+            for item in items {
+                write_canonical(item, out);
+                out.push(',');
+            }
+            out.push(']');
+        }
+        plain => out.push_str(&plain.to_string()),
+    }
+}
+
+/// Returns the beginning of a text.
+pub(crate) fn cut(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn listed(most: usize, tools: &Value) -> ToolList {
+        let mut reader = ToolListReader::new("srv", "[\"stdio\"]", most);
+        tools.as_array().unwrap().iter().for_each(|tool| reader.push_value(tool));
+        reader.finish()
+    }
+
+    #[test]
+    fn names_are_those_that_providers_take() {
+        assert_eq!(tool_name("srv", "echo"), "srv__echo");
+        let long = "x".repeat(70);
+        let names: Vec<_> = ["a.b", "a_b", "a/b", "a b", "ä", &long, &format!("{long}y"), &"é".repeat(60)]
+            .map(|tool| tool_name("srv", tool))
+            .into();
+        let is_plain = |name: &String| {
+            name.len() <= 64 && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
+        };
+        assert!(names.iter().all(is_plain), "{names:?}");
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");
+        assert!(names[0].starts_with("srv__a_b_"), "{names:?}");
+        // The same name each time, since sessions outlive processes.
+        assert_eq!(names[0], tool_name("srv", "a.b"));
+    }
+
+    #[test]
+    fn lies_in_a_list_hide_no_other_tool() {
+        let schema = json!({"type": "object"});
+        let deep = (0..40).fold(json!({}), |inner, _| json!({ "properties": inner }));
+        let list = listed(
+            100,
+            &json!([
+                {"name": "good", "inputSchema": schema},
+                {"name": "good", "description": "another", "inputSchema": schema},
+                {"name": "array", "inputSchema": {"type": "array"}},
+                {"name": "text", "inputSchema": "none"},
+                {"name": "", "inputSchema": schema},
+                {"name": "line\nbreak", "inputSchema": schema},
+                {"inputSchema": schema},
+                {"name": "missing"},
+                {"name": "deep", "inputSchema": deep},
+                {"name": "large", "inputSchema": {"type": "object", "description": "x".repeat(70_000)}},
+                7,
+                {"name": "untyped", "description": "d".repeat(20_000), "inputSchema": {}},
+            ]),
+        );
+        let names: Vec<_> = list.tools.iter().map(|tool| tool.name.as_str()).collect();
+        assert_eq!(names, ["srv__good", "srv__untyped"]);
+        assert_eq!((list.left_out, list.tools[0].description.as_str()), (10, ""));
+        assert_eq!(list.tools[1].description.len(), 16 << 10);
+        assert_eq!(list.tools[1].input.get(), r#"{"type":"object"}"#);
+    }
+
+    #[test]
+    fn a_list_has_a_limit_and_an_order() {
+        let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
+        let list = listed(2, &json!([tool("c"), tool("a"), tool("b")]));
+        let names: Vec<_> = list.tools.iter().map(|tool| tool.tool.as_str()).collect();
+        assert_eq!((names, list.left_out), (vec!["a", "c"], 1));
+        let many: Vec<_> = (0..100)
+            .map(|at| json!({"name": format!("t{at}"), "inputSchema": {"type": "object", "title": "x".repeat(60_000)}}))
+            .collect();
+        let list = listed(100, &Value::from(many));
+        assert_eq!((list.tools.len(), list.left_out), (17, 83));
+    }
+
+    #[test]
+    fn a_digest_holds_what_a_person_allows() {
+        let of = |identity: &str, tool: &str, description: &str, schema: Value| {
+            digest(identity, tool, description, schema.as_object().unwrap())
+        };
+        let schema = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {}}});
+        let base = of("i", "t", "d", schema.clone());
+        assert_eq!(base.len(), 64);
+        let turned: Value =
+            serde_json::from_str(r#"{"properties":{"b":{},"a":{"type":"string"}},"type":"object"}"#).unwrap();
+        assert_eq!(of("i", "t", "d", turned), base);
+        let mut others = vec![
+            of("j", "t", "d", schema.clone()),
+            of("i", "u", "d", schema.clone()),
+            of("i", "t", "d.", schema),
+            of("i", "t", "d", json!({"type": "object", "properties": {"a": {"type": "number"}, "b": {}}})),
+            of("i", "t\",\"d", "", json!({})),
+            of("i", "t", "d", json!({"a": ["b", {"c": 1}]})),
+            of("i", "t", "d", json!({"a": ["b"], "c": 1})),
+        ];
+        others.push(base);
+        assert_eq!(others.iter().collect::<BTreeSet<_>>().len(), others.len());
+    }
+}

@@ -1,0 +1,73 @@
+//! Calls and their results.
+
+use agent_core::event::{MediaSource, ToolOutcome};
+use agent_runtime::context::ModelMessage;
+
+use crate::common::{Site, only, output, server};
+
+#[tokio::test]
+async fn results_hold_text_media_and_data() {
+    let site = Site::new(only(server("good"))).await;
+    let results = site.run(&[("srv__everything", "")]).await;
+    let result = &results[0];
+    assert_eq!(result.outcome, ToolOutcome::Ok);
+    assert_eq!(output(result), "A picture.\n[resource file:///a.txt]\ninside");
+    assert_eq!(result.structured.as_ref().unwrap().get(), r#"{"pictures":1}"#);
+    let tags: Vec<_> = result.content.iter().map(|part| part.tag().into_owned()).collect();
+    assert_eq!(tags, ["image", "audio", "resource", "resource_link"]);
+    // The log holds the picture as a blob, and the model is given its bytes.
+    let picture = result.content[0].media().unwrap();
+    assert!(matches!(picture.source, MediaSource::Blob { bytes: 3000, .. }), "{picture:?}");
+    assert_eq!(site.chat.media_bytes(picture, 1 << 20).await.unwrap().len(), 3000);
+    let requests = site.model.requests();
+    let Some(ModelMessage::ToolResults(given)) = requests[1].messages.last() else {
+        panic!("a result is given")
+    };
+    let media = given[0].content[0].media().unwrap();
+    assert!(matches!(&media.source, MediaSource::Inline(bytes) if bytes.len() == 3000), "{media:?}");
+    site.agent.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn failures_and_refusals_are_failed_calls() {
+    let site = Site::new(only(server("good"))).await;
+    let results =
+        site.run(&[("srv__fail", ""), ("srv__refuse", ""), ("srv__wrong", ""), ("srv__none", "")]).await;
+    let texts: Vec<_> = results.iter().map(output).collect();
+    assert!(results.iter().all(|result| result.outcome == ToolOutcome::Error), "{results:?}");
+    assert_eq!(texts[0], "no such city");
+    assert!(texts[1].contains("MCP server srv refused the call: text is missing (-32602)"), "{texts:?}");
+    assert!(texts[2].contains("something that is no result"), "{texts:?}");
+    assert!(texts[3].contains("there is no such tool"), "{texts:?}");
+    // The server is still there.
+    assert_eq!(site.one("srv__echo", "hello").await, "hello");
+    site.agent.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn long_results_are_shortened_and_kept() {
+    let site = Site::new(only(server("good"))).await;
+    let long = "0123456789".repeat(20_000);
+    let results = site.run(&[("srv__echo", &long)]).await;
+    assert!(output(&results[0]).len() < 40_000);
+    assert_eq!(results[0].full.as_ref().unwrap().bytes, 200_000);
+    site.agent.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn tools_are_named_by_server_and_sorted() {
+    let servers = only(server("liar")).with_server("b-2", server("good")).unwrap();
+    let site = Site::new(servers).await;
+    assert_eq!(site.one("srv__echo", "hello").await, "hello");
+    let offered = &site.offered()[0];
+    assert!(offered.is_sorted() && offered.contains(&"b-2__pid".to_owned()), "{offered:?}");
+    // Of the lies, what is left is the first tool of a name, and one under a name that providers take.
+    let own: Vec<_> = offered.iter().filter(|name| name.starts_with("srv__")).collect();
+    assert_eq!(own.len(), 2, "{own:?}");
+    assert!(own[0].starts_with("srv__dotted_name_with_spaces_"), "{own:?}");
+    let status = site.mcp.status(site.chat.id());
+    assert_eq!((status[1].name.as_str(), status[1].tools, status[1].left_out), ("srv", 2, 4));
+    let tool = site.mcp.offered(site.chat.id()).into_iter().find(|tool| tool.name == "srv__echo").unwrap();
+    assert_eq!((tool.description.as_str(), tool.tool.as_str()), ("The first.", "echo"));
+    site.agent.close().await.unwrap();
+}

@@ -1,0 +1,12 @@
+//! The bridge against servers that behave and servers that do not, over pipes and over HTTP on the loopback.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod calls;
+mod common;
+mod consent;
+mod failures;
+mod http;
+mod lifecycle;
+mod reference;
+mod sessions;

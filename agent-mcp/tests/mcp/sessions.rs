@@ -1,0 +1,120 @@
+//! What a session has: servers of its own, the configuration of its workspace, the secrets that it mounts.
+
+use std::collections::BTreeMap;
+
+use agent_core::commit::Precondition;
+use agent_core::model::{Access, Patch};
+use agent_core::{MemoryStore, Storage};
+use agent_mcp::{Mcp, McpServers};
+use agent_runtime::configuration::ConfigLayers;
+use agent_runtime::secrets::{Secret, SecretName, Secrets};
+use agent_runtime::{AgentBuilder, NewWorkspace, ScriptedProvider, SessionContext};
+
+use crate::common::{Site, allowing, only, output, program, results, server, within};
+
+#[tokio::test]
+async fn sessions_have_servers_of_their_own() {
+    let site = Site::new(only(server("good"))).await;
+    let first = site.one("srv__pid", "").await;
+    let other = Site { chat: site.agent.conversation("other").await.unwrap(), ..site };
+    let second = other.one("srv__pid", "").await;
+    assert_ne!(first, second);
+    // The same as long as the session uses it.
+    assert_eq!(other.one("srv__pid", "").await, second);
+    other.agent.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_workspace_has_its_own_configuration() {
+    let storage = Storage::from(MemoryStore::new());
+    let program = program().to_string_lossy().into_owned();
+    let host = format!(
+        "[mcp.srv]\ncommand = '{program}'\nargs = ['good']\n[mcp.extra]\ncommand = '{program}'\nargs = ['huge']"
+    );
+    let layers = McpServers::protect(ConfigLayers::new().with_global(&host).unwrap()).unwrap();
+    let site = Site::of(Mcp::layered(layers, |_| None), storage.clone(), allowing()).await;
+    let workspace = site.agent.workspaces().create(NewWorkspace::new("small")).await.unwrap();
+    let save = async |text: &str| {
+        let expect = match storage.workspaces.load_config(workspace.id).await.unwrap() {
+            Some(_) => Precondition::MustExist,
+            None => Precondition::MustNotExist,
+        };
+        storage.workspaces.save_config(workspace.id, Some(text.to_owned()), expect).await.unwrap();
+    };
+    save("[mcp.extra]\ntools_max = 3").await;
+    assert_eq!(site.one("srv__echo", "hello").await, "hello");
+    let extra = |at: usize| site.offered()[at].iter().filter(|name| name.starts_with("extra__")).count();
+    assert_eq!(extra(0), 128);
+
+    // In the other workspace, with the next run after a change.
+    let chat = site.agent.workspace(workspace.id).conversation("there").await.unwrap();
+    let there = Site { chat, ..site };
+    let first = there.one("srv__pid", "").await;
+    let extra = |at: usize| there.offered()[at].iter().filter(|name| name.starts_with("extra__")).count();
+    assert_eq!(extra(2), 3);
+    save("[mcp.extra]\ndisabled = true").await;
+    // The server whose settings are the same goes on.
+    assert_eq!(there.one("srv__pid", "").await, first);
+    assert_eq!(extra(4), 0);
+
+    // What is wrong gives no servers, and does not hold up the conversation.
+    for wrong in [
+        "[mcp.srv]\ncommand = 'sh'",
+        "[mcp.srv]\nargs = ['-c', 'true']",
+        "[mcp",
+        "[mcp.srv]\ncal_timeout = 3",
+    ] {
+        save(wrong).await;
+        there.run(&[]).await;
+        assert!(there.offered().last().unwrap().is_empty(), "{wrong}");
+    }
+    save("").await;
+    assert_eq!(there.one("srv__echo", "again").await, "again");
+    there.agent.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn secrets_are_given_by_name_and_redacted() {
+    let name: SecretName = "github".parse().unwrap();
+    let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("ghp_0123456789").unwrap())]));
+    let mcp = Mcp::new(only(server("good").with_env("TOKEN", "Bearer ${secret:github}!")));
+    let model = ScriptedProvider::new([]);
+    let builder =
+        AgentBuilder::new().with_llm(model.clone()).with_plugin(mcp.clone()).with_config(allowing());
+    let agent = builder.with_storage(MemoryStore::new()).with_secrets(secrets).build().unwrap();
+    let chat = agent.conversation("test").await.unwrap();
+    let site = Site { agent, mcp, model, chat };
+
+    // A session that does not mount the secret does not get the server.
+    site.run(&[]).await;
+    let error = site.mcp.status(site.chat.id())[0].error.clone().unwrap();
+    assert!(error.contains("mount secret:github"), "{error}");
+
+    site.chat.update(Patch::new().mount(name.resource(), Access::Read)).await.unwrap();
+    let given = site.one("srv__env", "").await;
+    assert!(given.contains("TOKEN=Bearer (secret github)!"), "{given}");
+    assert!(!format!("{:?}", site.model.requests()).contains("ghp_0123456789"));
+    // Nothing of the host's environment but what programs need.
+    let names: Vec<_> = given.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name).collect();
+    assert!(names.contains(&"PATH"), "{names:?}");
+    assert!(!names.iter().any(|name| name.starts_with("CARGO") || name.starts_with("RUST")), "{names:?}");
+
+    // Also in media that are text, and in errors.
+    let results = results(&site.chat).await;
+    assert!(results.iter().all(|result| !output(result).contains("ghp_")));
+    site.agent.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn tools_can_be_shown_before_a_run() {
+    let site = Site::asking(only(server("good"))).await;
+    let (effects, storage) = (site.agent.effects().clone(), site.agent.storage().clone());
+    let context = SessionContext::new(site.chat.record(), effects.new_run_id(), storage, effects);
+    let tools = within(site.mcp.tools(context)).await.unwrap();
+    let echo = tools.iter().find(|tool| tool.name == "srv__echo").unwrap();
+    assert_eq!((echo.digest.len(), echo.always), (64, false));
+    // What is allowed beforehand is not asked about.
+    site.mcp.always_allow(&site.chat, echo, &agent_core::model::Actor::USER).await.unwrap();
+    assert_eq!(site.one("srv__echo", "hello").await, "hello");
+    site.agent.close().await.unwrap();
+}
