@@ -52,6 +52,8 @@
 //! | `gcs` | `gs://BUCKET/PREFIX` | the same on Google Cloud Storage |
 //! | `azure` | `az://CONTAINER/PREFIX` | the same on Azure Blob Storage |
 //!
+//! The feature `mcp` adds the tools of servers of the Model Context Protocol, as `mcp`.
+//!
 //! All features are off by default. [`open_storage`] opens a store by its address, [`open_backend`] all of its tenants.
 //! [`AgentBuilder`] accepts any other store that implements the three traits of [`core`], one for each kind of store.
 //! The library needs a Tokio runtime, of either flavor, with time enabled.
@@ -64,6 +66,8 @@
 
 mod open;
 
+#[cfg(feature = "mcp")]
+pub use agent_mcp as mcp;
 #[cfg(feature = "fs")]
 pub use agent_storage_fs::FsStore;
 #[cfg(feature = "s3")]

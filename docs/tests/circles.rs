@@ -7,13 +7,14 @@ use std::fs;
 use std::path::Path;
 
 /// Where the files of each crate lie.
-const SOURCES: [&str; 17] = [
+const SOURCES: [&str; 18] = [
     "agent-core/src",
     "agent-transcript/src",
     "agent-admin/src",
     "agent-runtime/src",
     "agent-rig/src",
     "agent-acp/src",
+    "agent-mcp/src",
     "agent-cli/src",
     "agent-storage-conformance/src",
     "agent-storage-fs/src",
