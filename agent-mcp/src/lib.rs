@@ -3,7 +3,9 @@
 //!
 //! [`Mcp`] is a plugin of an agent. Its servers are those of the configuration: child processes, to which it speaks over
 //! their standard input and output, and addresses, to which it speaks over streamable HTTP. Each session has connections
-//! of its own, so that no server mixes up two conversations. They are opened when a run of the session begins.
+//! of its own, so that no server mixes up two conversations. They are opened when a run of the session begins. What
+//! [`for_storage`](agent_runtime::AgentRuntime::for_storage) returns is another tenant's agent, with servers of its own: keep it as long as
+//! its tenant is served.
 //!
 //! ```no_run
 //! use agent_core::MemoryStore;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use agent_core::json::RawJson;
 use agent_core::model::{Actor, CallId};
-use agent_core::{Error, ErrorKind, Result, RunId, SessionId, async_trait};
+use agent_core::{Error, ErrorKind, Result, RunId, SessionId, SessionStore, async_trait};
 use agent_runtime::configuration::ConfigLayers;
 use agent_runtime::documents::Documents;
-use agent_runtime::{Conversation, Plugin, SessionContext, ToolContext, ToolOutput, ToolSpec};
+use agent_runtime::{AgentRuntime, Conversation, Plugin, SessionContext, ToolContext, ToolOutput, ToolSpec};
 use futures::future::join_all;
 use rmcp::model::JsonObject;
 use tokio::time::{Instant, sleep};
@@ -46,7 +46,7 @@ const IDLE: Duration = Duration::from_secs(600);
 /// let chat = agent.conversation("support/4711").await?;
 /// assert_eq!(chat.prompt("Hello").await?.finish().await?.text, "Hello");
 ///
-/// let status = &mcp.status(chat.id())[0];
+/// let status = &mcp.status(&agent, chat.id())[0];
 /// assert_eq!((status.name.as_str(), status.tools), ("files", 0));
 /// assert!(status.error.as_ref().is_some_and(|error| error.contains("its program was not found")));
 /// agent.close().await?;
@@ -71,7 +71,14 @@ struct Inner {
     source: Source,
     idle: Duration,
     hub: OnceLock<Option<Hub>>,
-    sessions: Mutex<HashMap<SessionId, Arc<SessionServers>>>,
+    sessions: Mutex<HashMap<Place, Arc<SessionServers>>>,
+}
+
+/// A session, and the address of the store that has it: sessions of several tenants can have one id.
+type Place = (SessionId, usize);
+
+fn place(session: SessionId, store: &Arc<dyn SessionStore>) -> Place {
+    (session, Arc::as_ptr(store).cast::<()>().addr())
 }
 
 /// Tools by name.
@@ -80,6 +87,8 @@ type Tools = Arc<BTreeMap<String, McpTool>>;
 /// Servers of one session.
 #[derive(Debug)]
 struct SessionServers {
+    /// Store of the session. It is held, so that no other one gets its address.
+    store: Arc<dyn SessionStore>,
     state: Mutex<SessionState>,
 }
 
@@ -147,7 +156,7 @@ impl Mcp {
     ///
     /// Errors of the configuration and of the store. A server that fails has no tools; see [`status`](Self::status).
     pub async fn tools(&self, context: SessionContext) -> Result<Vec<McpTool>> {
-        let servers = self.inner.session(context.session.id);
+        let servers = self.inner.session(&context);
         if servers.state().links.is_empty() {
             self.inner.configure(&servers, &context).await?;
         }
@@ -155,15 +164,15 @@ impl Mcp {
         Ok(tools.into_values().collect())
     }
 
-    /// Returns the tools that a session was last offered by this process. No I/O.
-    pub fn offered(&self, session: SessionId) -> Vec<McpTool> {
-        let Some(servers) = self.inner.known(session) else { return Vec::new() };
+    /// Returns the tools that a session of an agent's tenant was last offered through this agent. No I/O.
+    pub fn offered(&self, agent: &AgentRuntime, session: SessionId) -> Vec<McpTool> {
+        let Some(servers) = self.inner.known(agent, session) else { return Vec::new() };
         servers.state().offered.values().cloned().collect()
     }
 
-    /// Returns what the servers of a session last were in this process. No I/O.
-    pub fn status(&self, session: SessionId) -> Vec<ServerStatus> {
-        let Some(servers) = self.inner.known(session) else { return Vec::new() };
+    /// Returns what the servers of a session of an agent's tenant last were, as this agent knows. No I/O.
+    pub fn status(&self, agent: &AgentRuntime, session: SessionId) -> Vec<ServerStatus> {
+        let Some(servers) = self.inner.known(agent, session) else { return Vec::new() };
         let state = servers.state();
         let links = state.links.values().map(|link| link.status());
         let faults = state.faults.iter().map(|(name, error)| ServerStatus {
@@ -200,16 +209,39 @@ impl Mcp {
 }
 
 impl Inner {
-    fn sessions(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Arc<SessionServers>>> {
+    fn sessions(&self) -> std::sync::MutexGuard<'_, HashMap<Place, Arc<SessionServers>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self, session: SessionId) -> Option<Arc<SessionServers>> {
-        self.sessions().get(&session).cloned()
+    fn known(&self, agent: &AgentRuntime, session: SessionId) -> Option<Arc<SessionServers>> {
+        self.sessions().get(&place(session, &agent.storage().sessions)).cloned()
     }
 
-    fn session(&self, session: SessionId) -> Arc<SessionServers> {
-        self.sessions().entry(session).or_insert_with(|| Arc::new(SessionServers::new())).clone()
+    fn session(&self, context: &SessionContext) -> Arc<SessionServers> {
+        let store = &context.storage().sessions;
+        let made = || Arc::new(SessionServers::new(store.clone()));
+        self.sessions().entry(place(context.session.id, store)).or_insert_with(made).clone()
+    }
+
+    /// Takes out the sessions that were not used for some time, and those of whose tenant no agent is left.
+    fn take_unused(&self) -> Vec<Arc<SessionServers>> {
+        let mut sessions = self.sessions();
+        // How often this plugin itself holds each store.
+        let mut held = HashMap::<usize, usize>::new();
+        sessions.keys().for_each(|(_, store)| *held.entry(*store).or_default() += 1);
+        let unused = sessions.extract_if(|(_, store), servers| {
+            let has_agent = Arc::strong_count(&servers.store) > held[store];
+            let state = servers.state();
+            state.calls == 0 && !(has_agent && state.used.elapsed() < self.idle)
+        });
+        unused.map(|(_, servers)| servers).collect()
+    }
+
+    /// Returns the servers of the session of a run.
+    fn of_run(&self, session: SessionId, run: RunId) -> Option<Arc<SessionServers>> {
+        let sessions = self.sessions();
+        let mut of_id = sessions.iter().filter(|((id, _), _)| *id == session).map(|(_, servers)| servers);
+        of_id.find(|servers| servers.state().run == Some(run)).cloned()
     }
 
     fn hub(self: &Arc<Self>) -> Result<&Hub> {
@@ -285,7 +317,7 @@ impl Inner {
 
     /// Returns the tools of a session for the next step of a run.
     async fn offer(self: &Arc<Self>, context: &SessionContext) -> Result<Tools> {
-        let servers = self.session(context.session.id);
+        let servers = self.session(context);
         let is_new_run = servers.state().run != Some(context.run);
         if is_new_run {
             self.configure(&servers, context).await?;
@@ -362,7 +394,7 @@ impl Inner {
             ))
         })?;
         let unknown = || Error::new(ErrorKind::NotFound, format!("no MCP server has tool {name} now"));
-        let servers = self.known(context.session).ok_or_else(unknown)?;
+        let servers = self.of_run(context.session, context.run).ok_or_else(unknown)?;
         let (offered, link) = {
             let state = servers.state();
             let offered = state.offered.get(name).cloned().ok_or_else(unknown)?;
@@ -397,7 +429,7 @@ impl Inner {
 }
 
 impl SessionServers {
-    fn new() -> Self {
+    fn new(store: Arc<dyn SessionStore>) -> Self {
         let state = SessionState {
             links: BTreeMap::new(),
             faults: BTreeMap::new(),
@@ -407,7 +439,7 @@ impl SessionServers {
             calls: 0,
             used: Instant::now(),
         };
-        Self { state: Mutex::new(state) }
+        Self { store, state: Mutex::new(state) }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, SessionState> {
@@ -452,23 +484,13 @@ impl Drop for Busy {
     }
 }
 
-/// Closes the servers of sessions that are not used, until the plugin is dropped.
+/// Closes the servers of sessions that are not used, or of whose tenant no agent is left, until the plugin is dropped.
 async fn close_idle(plugin: Weak<Inner>, idle: Duration) {
-    let pause = (idle / 4).clamp(Duration::from_millis(10), Duration::from_secs(30));
+    let pause = (idle / 4).clamp(Duration::from_millis(10), Duration::from_secs(5));
     loop {
         sleep(pause).await;
         let Some(plugin) = plugin.upgrade() else { return };
-        let mut unused = Vec::new();
-        plugin.sessions().retain(|_, servers| {
-            let is_used = {
-                let state = servers.state();
-                state.calls > 0 || state.used.elapsed() < idle
-            };
-            if !is_used {
-                unused.push(servers.clone());
-            }
-            is_used
-        });
+        let unused = plugin.take_unused();
         drop(plugin);
         for link in unused.iter().flat_map(|servers| servers.take_links()) {
             link.close().await;

@@ -65,9 +65,14 @@ async fn tools_are_named_by_server_and_sorted() {
     let own: Vec<_> = offered.iter().filter(|name| name.starts_with("srv__")).collect();
     assert_eq!(own.len(), 2, "{own:?}");
     assert!(own[0].starts_with("srv__dotted_name_with_spaces_"), "{own:?}");
-    let status = site.mcp.status(site.chat.id());
+    let status = site.mcp.status(&site.agent, site.chat.id());
     assert_eq!((status[1].name.as_str(), status[1].tools, status[1].left_out), ("srv", 2, 4));
-    let tool = site.mcp.offered(site.chat.id()).into_iter().find(|tool| tool.name == "srv__echo").unwrap();
+    let tool = site
+        .mcp
+        .offered(&site.agent, site.chat.id())
+        .into_iter()
+        .find(|tool| tool.name == "srv__echo")
+        .unwrap();
     assert_eq!((tool.description.as_str(), tool.tool.as_str()), ("The first.", "echo"));
     site.agent.close().await.unwrap();
 }

@@ -50,6 +50,7 @@ pub(crate) fn only(server: McpServer) -> McpServers {
 }
 
 /// Agent with a script of calls, of which nobody is asked about any.
+#[derive(Clone)]
 pub(crate) struct Site {
     pub(crate) agent: AgentRuntime,
     pub(crate) mcp: Mcp,

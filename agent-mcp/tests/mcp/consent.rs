@@ -9,7 +9,11 @@ use agent_runtime::{RunOutcome, ToolMode, Turn};
 use crate::common::{Site, allow, call, only, output, results, server, waits, within};
 
 fn tool(site: &Site, name: &str) -> McpTool {
-    site.mcp.offered(site.chat.id()).into_iter().find(|tool| tool.name == name).expect("the tool is offered")
+    site.mcp
+        .offered(&site.agent, site.chat.id())
+        .into_iter()
+        .find(|tool| tool.name == name)
+        .expect("the tool is offered")
 }
 
 #[tokio::test]

@@ -43,7 +43,7 @@ async fn restarts_are_delayed() {
     // At once, at the next use, and then not before a second has passed.
     let starts = || std::fs::read_to_string(file.path()).unwrap().lines().count();
     assert_eq!(starts(), 2);
-    let error = site.mcp.status(site.chat.id())[0].error.clone().unwrap();
+    let error = site.mcp.status(&site.agent, site.chat.id())[0].error.clone().unwrap();
     assert_eq!(error, "it ended, or sent a message that is too large; it is not tried again for 1 seconds");
     sleep(Duration::from_millis(1100)).await;
     site.run(&[]).await;
@@ -102,7 +102,7 @@ async fn servers_that_do_not_start_are_left_out() {
     assert_eq!(site.one("srv__echo", "hello").await, "hello");
     // They are waited for at the same time, each until its deadline.
     assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
-    let status = site.mcp.status(site.chat.id());
+    let status = site.mcp.status(&site.agent, site.chat.id());
     for (name, why) in [
         ("gone", "its program was not found"),
         ("exit", "it ended"),
@@ -155,7 +155,7 @@ async fn lists_without_end_are_cut() {
     for (mode, tools, left_out) in [("endless", 100, 0), ("circle", 1, 1), ("huge", 128, 2872)] {
         let site = Site::new(only(server(mode))).await;
         site.run(&[]).await;
-        let status = &site.mcp.status(site.chat.id())[0];
+        let status = &site.mcp.status(&site.agent, site.chat.id())[0];
         assert_eq!((status.tools, status.left_out, &status.error), (tools, left_out, &None), "{mode}");
         site.agent.close().await.unwrap();
     }
@@ -207,10 +207,18 @@ async fn a_list_that_is_not_given_again_ends_the_server() {
     // The second run reads the list again, and gets none in time.
     assert!(site.run(&[]).await.is_empty());
     assert_eq!(site.offered().last().unwrap().len(), 0);
-    assert!(site.mcp.status(site.chat.id())[0].error.as_ref().unwrap().contains("no answer in 2s"));
+    assert!(
+        site.mcp.status(&site.agent, site.chat.id())[0].error.as_ref().unwrap().contains("no answer in 2s")
+    );
     // It has cost two seconds, so that it is not tried again at once.
     site.run(&[]).await;
-    assert!(site.mcp.status(site.chat.id())[0].error.as_ref().unwrap().contains("not tried again for"));
+    assert!(
+        site.mcp.status(&site.agent, site.chat.id())[0]
+            .error
+            .as_ref()
+            .unwrap()
+            .contains("not tried again for")
+    );
     site.agent.close().await.unwrap();
 }
 

@@ -264,7 +264,7 @@ async fn servers_that_cannot_be_reached_are_left_out() {
         .unwrap();
     let site = Site::new(servers).await;
     assert_eq!(site.one("srv__echo", "hello").await, "hello");
-    let status = site.mcp.status(site.chat.id());
+    let status = site.mcp.status(&site.agent, site.chat.id());
     for (name, why) in [
         ("closed", "it could not be reached"),
         ("silent", "it gave no answer in 3s"),
@@ -286,7 +286,7 @@ async fn headers_are_not_sent_to_another_address() {
         let web = Web::start(move |_| Some(Answer::Plain(status, location.clone(), String::new()))).await;
         let site = Site::new(only(web.server().with_header("Authorization", "Bearer hunter22"))).await;
         assert!(site.run(&[]).await.is_empty());
-        assert!(site.mcp.status(site.chat.id())[0].error.is_some());
+        assert!(site.mcp.status(&site.agent, site.chat.id())[0].error.is_some());
         site.agent.close().await.unwrap();
     }
     assert!(thief.received().is_empty(), "{:?}", thief.received());

@@ -61,7 +61,7 @@ async fn a_session_that_is_not_used_loses_its_servers() {
     let site = Site::of(mcp, MemoryStore::new().into(), allowing()).await;
     let first = site.one("srv__pid", "").await;
     until("the server is ended", || !runs(&first)).await;
-    assert!(site.mcp.status(site.chat.id()).is_empty());
+    assert!(site.mcp.status(&site.agent, site.chat.id()).is_empty());
     assert_ne!(site.one("srv__pid", "").await, first);
     // A call that takes longer than that is no rest.
     assert!(site.one("srv__stall", "").await.contains("it gave no answer in 2s"));

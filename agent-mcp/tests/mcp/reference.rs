@@ -50,7 +50,7 @@ async fn is_understood(site: &Site) {
     assert!(output(&results[4]).contains("[resource demo://"), "{results:?}");
     assert_eq!(results[5].content[0].tag(), "resource");
     assert_eq!(results[6].outcome, ToolOutcome::Error, "{results:?}");
-    let status = &site.mcp.status(site.chat.id())[0];
+    let status = &site.mcp.status(&site.agent, site.chat.id())[0];
     assert!(status.tools >= 10 && status.left_out == 0 && status.error.is_none(), "{status:?}");
     // Without capabilities of the client, the server offers no tool that needs one.
     let offered = site.offered();

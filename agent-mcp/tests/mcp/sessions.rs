@@ -1,16 +1,17 @@
 //! What a session has: servers of its own, the configuration of its workspace, the secrets that it mounts.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use agent_core::commit::Precondition;
 use agent_core::model::{Access, Patch};
-use agent_core::{MemoryStore, Storage};
+use agent_core::{Backend, MemoryStore, Storage};
 use agent_mcp::{Mcp, McpServers};
 use agent_runtime::configuration::ConfigLayers;
 use agent_runtime::secrets::{Secret, SecretName, Secrets};
 use agent_runtime::{AgentBuilder, NewWorkspace, ScriptedProvider, SessionContext};
 
-use crate::common::{Site, allowing, only, output, program, results, server, within};
+use crate::common::{Site, allowing, only, output, program, results, runs, server, until, within};
 
 #[tokio::test]
 async fn sessions_have_servers_of_their_own() {
@@ -22,6 +23,32 @@ async fn sessions_have_servers_of_their_own() {
     // The same as long as the session uses it.
     assert_eq!(other.one("srv__pid", "").await, second);
     other.agent.close().await.unwrap();
+}
+
+/// Two tenants have a conversation of one key, so that their sessions have the same id.
+#[tokio::test]
+async fn tenants_share_no_server() {
+    let store = MemoryStore::new();
+    let storage = |tenant: &str| store.tenant(&tenant.parse().unwrap());
+    let mcp = Mcp::new(only(server("good"))).with_idle_timeout(Duration::from_secs(60));
+    let site = Site::of(mcp, storage("acme"), allowing()).await;
+    let first = site.one("srv__pid", "").await;
+    let agent = site.agent.for_storage(storage("globex"));
+    let other = Site { chat: agent.conversation("test").await.unwrap(), agent, ..site.clone() };
+    assert_eq!(other.chat.id(), site.chat.id());
+    // Nothing is known of it before its first run.
+    assert!(other.mcp.status(&other.agent, other.chat.id()).is_empty());
+    assert!(other.mcp.offered(&other.agent, other.chat.id()).is_empty());
+    let second = other.one("srv__pid", "").await;
+    assert_ne!(first, second);
+    // Neither takes the other's away.
+    assert_eq!(site.one("srv__pid", "").await, first);
+    assert_eq!(other.one("srv__pid", "").await, second);
+    // A tenant of which no agent is left loses its servers.
+    drop(other);
+    until("its server is ended", || !runs(&second)).await;
+    assert_eq!(site.one("srv__pid", "").await, first);
+    site.agent.close().await.unwrap();
 }
 
 #[tokio::test]
@@ -87,7 +114,7 @@ async fn secrets_are_given_by_name_and_redacted() {
 
     // A session that does not mount the secret does not get the server.
     site.run(&[]).await;
-    let error = site.mcp.status(site.chat.id())[0].error.clone().unwrap();
+    let error = site.mcp.status(&site.agent, site.chat.id())[0].error.clone().unwrap();
     assert!(error.contains("mount secret:github"), "{error}");
 
     site.chat.update(Patch::new().mount(name.resource(), Access::Read)).await.unwrap();
