@@ -27,6 +27,8 @@
 //! # Ok(()) }
 //! ```
 //!
+//! The example `ask` is an agent on the command line, which shows each call and remembers what is allowed.
+//!
 //! # Configuration
 //!
 //! [`Mcp::layered`] reads the servers from a layered [`configuration`](agent_runtime::configuration): that of the host,

@@ -5,6 +5,7 @@
 mod calls;
 mod common;
 mod consent;
+mod example;
 mod failures;
 mod http;
 mod lifecycle;
