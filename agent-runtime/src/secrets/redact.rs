@@ -188,6 +188,14 @@ mod tests {
         assert!(kept.get().starts_with(r#"{"correct horse":["(secret b)""#), "{kept:?}");
     }
 
+    /// The text in front of a value makes its first line look like the spelling of that line in JSON.
+    #[test]
+    fn overlapping_forms_are_redacted_whole() {
+        let given = given(&[("\\aéé//\n/", "a"), ("first horse battery", "b"), ("battery staple", "c")]);
+        assert_eq!(text(&given, "\\\\aéé//\n/ and"), "(secret a) and");
+        assert_eq!(text(&given, "first horse battery staple first"), "(secret b) first");
+    }
+
     #[test]
     fn text_without_secrets_is_unchanged() {
         let given = given(&[("correct horse", "a")]);
@@ -211,6 +219,9 @@ mod tests {
             let whole = format!("{before}{value}{after}");
             prop_assume!(whole.matches(value.as_str()).count() == 1 && whole.find(&value) == Some(before.len()));
             let given = given(&[(value.as_str(), "a")]);
+            // The end of the text before may make it the spelling of something longer.
+            let whole_value = before.len()..before.len() + value.len();
+            prop_assume!(given.find(&whole).next().is_some_and(|(at, _)| at == whole_value));
             let source = RawJson::of(&serde_json::json!([{ key.clone(): whole }, key, 7])).unwrap();
             let expected = serde_json::json!([{ key.clone(): format!("{before}(secret a){after}") }, key, 7]);
             let out: serde_json::Value = serde_json::from_str(json(&given, &source, 0).unwrap().get()).unwrap();
