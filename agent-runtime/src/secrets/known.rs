@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use aho_corasick::{AhoCorasick, Input, MatchKind};
+use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
 
 use crate::secrets::secret::{Secret, SecretName};
@@ -71,23 +71,9 @@ impl Known {
         self.finder = finder.ok().map(|finder| (finder, self.forms.values().cloned().collect()));
     }
 
-    /// Returns the positions of known forms in a text, in order and without overlaps. Forms that overlap are one.
+    /// Returns the positions of known forms in a text, in order and without overlaps.
     pub(super) fn find<'a>(&'a self, text: &'a str) -> impl Iterator<Item = (Range<usize>, &'a SecretName)> {
-        let mut from = 0;
-        std::iter::from_fn(move || {
-            let (finder, names) = self.finder.as_ref()?;
-            let first = finder.find(Input::new(text).range(from..))?;
-            let (mut at, mut inside) = (first.range(), first.start() + 1);
-            // A text in front of a value can make its beginning the spelling of a part of it.
-            while let Some(next) =
-                finder.find(Input::new(text).range(inside..)).filter(|it| it.start() < at.end)
-            {
-                at.end = at.end.max(next.end());
-                inside = next.start() + 1;
-            }
-            from = at.end;
-            Some((at, names.get(first.pattern().as_usize())?))
-        })
+        self.find_bytes(text.as_bytes())
     }
 
     /// Returns the positions of known forms in bytes of text, in order and without overlaps.
