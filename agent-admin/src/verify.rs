@@ -88,7 +88,7 @@ pub enum FindingKind {
     ///
     /// [`salvage`](crate::salvage::salvage()) recovers the readable part of a session.
     Damaged,
-    /// Nothing is damaged: the object has a format that this version does not read. Update the library.
+    /// Nothing is damaged: the object has a format that this version does not read. Use the version that wrote it.
     Unsupported,
     /// Derived data differs from the log. [`SessionStore::rebuild`](agent_core::SessionStore::rebuild) recomputes it.
     Differs,

@@ -1,6 +1,6 @@
 //! Plugin of an agent: the servers of its sessions.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -71,7 +71,7 @@ struct Inner {
     source: Source,
     idle: Duration,
     hub: OnceLock<Option<Hub>>,
-    sessions: Mutex<HashMap<Place, Arc<SessionServers>>>,
+    sessions: Mutex<BTreeMap<Place, Arc<SessionServers>>>,
 }
 
 /// A session, and the address of the store that has it: sessions of several tenants can have one id.
@@ -209,7 +209,7 @@ impl Mcp {
 }
 
 impl Inner {
-    fn sessions(&self) -> std::sync::MutexGuard<'_, HashMap<Place, Arc<SessionServers>>> {
+    fn sessions(&self) -> std::sync::MutexGuard<'_, BTreeMap<Place, Arc<SessionServers>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -227,9 +227,9 @@ impl Inner {
     fn take_unused(&self) -> Vec<Arc<SessionServers>> {
         let mut sessions = self.sessions();
         // How often this plugin itself holds each store.
-        let mut held = HashMap::<usize, usize>::new();
+        let mut held = BTreeMap::<usize, usize>::new();
         sessions.keys().for_each(|(_, store)| *held.entry(*store).or_default() += 1);
-        let unused = sessions.extract_if(|(_, store), servers| {
+        let unused = sessions.extract_if(.., |(_, store), servers| {
             let has_agent = Arc::strong_count(&servers.store) > held[store];
             let state = servers.state();
             state.calls == 0 && !(has_agent && state.used.elapsed() < self.idle)
@@ -240,7 +240,7 @@ impl Inner {
     /// Returns the servers of the session of a run.
     fn of_run(&self, session: SessionId, run: RunId) -> Option<Arc<SessionServers>> {
         let sessions = self.sessions();
-        let mut of_id = sessions.iter().filter(|((id, _), _)| *id == session).map(|(_, servers)| servers);
+        let mut of_id = sessions.range((session, 0)..=(session, usize::MAX)).map(|(_, servers)| servers);
         of_id.find(|servers| servers.state().run == Some(run)).cloned()
     }
 

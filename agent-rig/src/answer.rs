@@ -310,7 +310,7 @@ fn model_part(api: &str, content: &AssistantContent, arguments: &str) -> Result<
     }
     Ok(match item.filter(|_| is_kept) {
         Some(item) if api == gemini::API => {
-            part.with_native(Native::new(api, RawJson::of(&gemini::without_mark(item))?))
+            part.with_native(Native::new(api, RawJson::of(&*gemini::without_mark(item))?))
         }
         Some(item) => part.with_native(Native::new(api, RawJson::of(item)?)),
         None => part,

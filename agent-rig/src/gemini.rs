@@ -1,6 +1,7 @@
 //! Gemini's API as rig writes and reads it, but for three things: the key is sent in a header, calls without ids get none, and
 //! a text with a signature is not joined with the texts behind it.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use rig_core::completion::CompletionRequest;
@@ -23,7 +24,7 @@ const KEY_HEADER: &str = "x-goog-api-key";
 
 /// What stands for the signature of a text without one, so that rig begins a part with it. It is no base64: no signature of
 /// the provider is like it, and rig never sends it.
-const UNSIGNED: &str = "unsigned";
+const UNSIGNED: &str = "not signed";
 
 /// Field of a part with its signature.
 const SIGNATURE: &str = "thoughtSignature";
@@ -166,12 +167,55 @@ impl Parts {
 }
 
 /// Removes the mark of a text without a signature from its item.
-pub(crate) fn without_mark(item: &Value) -> Value {
+pub(crate) fn without_mark(item: &Value) -> Cow<'_, Value> {
+    if item[SIGNATURE] != UNSIGNED {
+        return Cow::Borrowed(item);
+    }
     let mut item = item.clone();
-    if item[SIGNATURE] == UNSIGNED
-        && let Some(part) = item.as_object_mut()
-    {
+    if let Some(part) = item.as_object_mut() {
         part.shift_remove(SIGNATURE);
     }
-    item
+    Cow::Owned(item)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+    use serde_json::json;
+
+    use super::*;
+
+    /// A mark is like no signature, stands at the first unsigned text behind a signed one of its kind, and leaves no trace.
+    #[test]
+    fn unsigned_texts_behind_signed_ones_are_marked() {
+        assert!(
+            [STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD]
+                .iter()
+                .all(|base64| base64.decode(UNSIGNED).is_err())
+        );
+        let text = |text: &str| json!({ "text": text });
+        let thought = |text: &str| json!({ "text": text, "thought": true });
+        let signed = |mut part: Value| {
+            part[SIGNATURE] = json!("EpEi");
+            part
+        };
+        let alone = json!({ SIGNATURE: "EpEi" });
+        let call = json!({ "functionCall": { "name": "look", "args": {} } });
+        for (parts, marked) in [
+            (vec![signed(text("a")), text("b"), text("c")], vec![1]),
+            (vec![text("a"), signed(text("b")), text(""), text("c")], vec![3]),
+            (vec![signed(thought("a")), text("b")], vec![]),
+            (vec![signed(thought("a")), thought("b"), signed(text("c")), text("d")], vec![1, 3]),
+            (vec![signed(text("a")), call, text("b")], vec![]),
+            (vec![signed(text("a")), alone, text("b")], vec![2]),
+        ] {
+            let (mut decoder, mut sent) = (Parts::default(), parts.clone());
+            sent.iter_mut().for_each(|part| decoder.separate(part));
+            let found = (0..sent.len()).filter(|at| sent[*at][SIGNATURE] == UNSIGNED);
+            assert_eq!(found.collect::<Vec<_>>(), marked, "{parts:?}");
+            assert!(sent.iter().map(without_mark).eq(parts.iter().map(Cow::Borrowed)), "{sent:?}");
+        }
+    }
 }

@@ -178,8 +178,9 @@ impl RigProvider {
     /// Sets whether Anthropic is asked to keep the prompt in its cache for five minutes; the default is true. The other
     /// providers cache without being asked.
     ///
-    /// A request begins with the bytes of the one before, so a conversation that goes on within five minutes pays a tenth for what the
-    /// model has seen, and a quarter more for what is new. For single questions without a conversation, set it to false.
+    /// A request begins with the bytes of the one before. Anthropic charges less for what it finds in its cache, and more for
+    /// what it writes there ([prices](https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching)). So for single
+    /// questions without a conversation, set it to false.
     ///
     /// ```
     /// use agent_rig::RigProvider;

@@ -135,7 +135,7 @@ where
     pages.boxed()
 }
 
-/// Stored object that cannot be read: it is damaged, or of a newer format. Its bytes are kept.
+/// Stored object that cannot be read: it is damaged, or of another format. Its bytes are kept.
 ///
 /// ```
 /// use agent_core::WorkspaceId;
@@ -156,7 +156,8 @@ pub struct Damaged {
     /// workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<WorkspaceId>,
-    /// True if nothing is damaged: the object has a format that this version does not read. Update the library.
+    /// True if nothing is damaged: the object has a format that this version does not read. Use the version that wrote
+    /// it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unsupported: bool,
 }

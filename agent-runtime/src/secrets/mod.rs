@@ -23,7 +23,8 @@
 //! - split over the pieces that a model streams, in the stream of a run. Text that may be the beginning of a value is
 //!   held back until more text arrives.
 //!
-//! A value is not recognized if it was encoded (Base64, a hash) or if only a part of a line occurs. Text that was
+//! A value is not recognized if it was encoded (Base64, a hash) or if only a part of a line occurs. Of a value of several
+//! lines that begins with a backslash and stands behind another one, lines of less than 8 bytes can stay. Text that was
 //! written earlier, by others, or to the records of workspaces and devices is not redacted.
 //!
 //! ```

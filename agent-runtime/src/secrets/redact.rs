@@ -210,10 +210,9 @@ mod tests {
             prop_assume!(!before.contains(&value) && !after.contains(&value) && !key.contains(&value));
             let whole = format!("{before}{value}{after}");
             prop_assume!(whole.matches(value.as_str()).count() == 1 && whole.find(&value) == Some(before.len()));
+            // It would make the first line of a value look like that line in JSON, and what is behind it would be left.
+            prop_assume!(!before.ends_with('\\'));
             let given = given(&[(value.as_str(), "a")]);
-            // The end of the text before may make it the spelling of something longer.
-            let whole_value = before.len()..before.len() + value.len();
-            prop_assume!(given.find(&whole).next().is_some_and(|(at, _)| at == whole_value));
             let source = RawJson::of(&serde_json::json!([{ key.clone(): whole }, key, 7])).unwrap();
             let expected = serde_json::json!([{ key.clone(): format!("{before}(secret a){after}") }, key, 7]);
             let out: serde_json::Value = serde_json::from_str(json(&given, &source, 0).unwrap().get()).unwrap();

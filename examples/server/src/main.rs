@@ -57,7 +57,7 @@ impl FromRequestParts<Server> for User {
     async fn from_request_parts(parts: &mut Parts, server: &Server) -> Result<Self, Refused> {
         let header = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = header.and_then(|value| value.strip_prefix("Bearer "));
-        let tenant = token.and_then(|token| server.users.get(token)).ok_or(Refused::unknown_user())?;
+        let tenant = token.and_then(|token| server.users.get(token)).ok_or(Refused::User)?;
         Ok(Self(server.agent.for_storage(server.tenants.tenant(tenant))))
     }
 }

@@ -8,14 +8,9 @@ use serde_json::json;
 
 /// Request that was not served.
 pub(crate) enum Refused {
+    /// The token is that of no user.
     User,
     Because(Error),
-}
-
-impl Refused {
-    pub(crate) const fn unknown_user() -> Self {
-        Self::User
-    }
 }
 
 impl From<Error> for Refused {
