@@ -17,6 +17,7 @@ use serde_json::json;
 use tracing::{debug, warn};
 
 use crate::open::OpenSessions;
+use crate::servers::{ClientServers, GivenServers};
 use crate::updates::Updates;
 use crate::{fault, meta, turn};
 
@@ -40,6 +41,7 @@ pub(crate) struct Options {
     pub(crate) per_directory: bool,
     /// Name and version that clients are told.
     pub(crate) info: (String, String),
+    pub(crate) servers: ClientServers,
 }
 
 /// Connection with one client.
@@ -51,7 +53,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn new(options: Options) -> Self {
-        let open = OpenSessions::new(options.agent.clone());
+        let open = OpenSessions::new(options.agent.clone(), options.servers.clone());
         Self { options, open }
     }
 
@@ -95,7 +97,7 @@ impl Connection {
                 async move |request: schema::LoadSessionRequest, responder, client: ConnectionTo<Client>| {
                     let this = loaded.clone();
                     loaded.open.spawn(async move {
-                        let opened = this.load(&client, &request).await;
+                        let opened = this.load(&client, request).await;
                         this.opened(&client, responder, opened, schema::LoadSessionResponse::new());
                     });
                     Ok(())
@@ -108,7 +110,7 @@ impl Connection {
                             client: ConnectionTo<Client>| {
                     let this = resumed.clone();
                     resumed.open.spawn(async move {
-                        let opened = this.resume(&request).await;
+                        let opened = this.resume(request).await;
                         this.opened(&client, responder, opened, schema::ResumeSessionResponse::new());
                     });
                     Ok(())
@@ -159,6 +161,7 @@ impl Connection {
         let agent = schema::AgentCapabilities::new()
             .load_session(true)
             .prompt_capabilities(prompts)
+            .mcp_capabilities(self.open.servers().capabilities())
             .session_capabilities(sessions);
         let (name, version) = &self.options.info;
         Ok(schema::InitializeResponse::new(ProtocolVersion::V1)
@@ -172,12 +175,12 @@ impl Connection {
         request: schema::NewSessionRequest,
     ) -> Result<schema::NewSessionResponse, Error> {
         let directory = directory(&request.cwd)?;
-        without_mcp(&request.mcp_servers);
+        let servers = self.open.servers().read(request.mcp_servers, directory)?;
         let workspace = self.workspace(request.meta.as_ref(), directory).await?;
         let patch = Patch::new().with_label(DIRECTORY_LABEL, directory);
         let created = self.agent().new_session(workspace, &patch).await;
         let id = created.map_err(|error| fault::store(&error, None))?.id();
-        self.open.add(id);
+        self.open.add(id, self.open.servers().give(self.agent(), id, servers)?);
         let meta = meta::meta(&json!({ "workspace": workspace.to_string() }));
         Ok(schema::NewSessionResponse::new(id.to_string()).meta(meta))
     }
@@ -186,17 +189,18 @@ impl Connection {
     async fn load(
         &self,
         client: &ConnectionTo<Client>,
-        request: &schema::LoadSessionRequest,
-    ) -> Result<Conversation, Error> {
-        without_mcp(&request.mcp_servers);
-        let chat = self.opened_at(&request.session_id, &request.cwd).await?;
+        request: schema::LoadSessionRequest,
+    ) -> Result<(Conversation, GivenServers), Error> {
+        let (chat, given) = self.opened_at(&request.session_id, &request.cwd, request.mcp_servers).await?;
         Updates::new(client, self.open.flow(), &chat, chat.record().visible_from).replay().await?;
-        Ok(chat)
+        Ok((chat, given))
     }
 
-    async fn resume(&self, request: &schema::ResumeSessionRequest) -> Result<Conversation, Error> {
-        without_mcp(&request.mcp_servers);
-        self.opened_at(&request.session_id, &request.cwd).await
+    async fn resume(
+        &self,
+        request: schema::ResumeSessionRequest,
+    ) -> Result<(Conversation, GivenServers), Error> {
+        self.opened_at(&request.session_id, &request.cwd, request.mcp_servers).await
     }
 
     /// Answers the request that opened a session; then asks for the permission that the session waits for.
@@ -204,14 +208,14 @@ impl Connection {
         &self,
         client: &ConnectionTo<Client>,
         responder: Responder<T>,
-        opened: Result<Conversation, Error>,
+        opened: Result<(Conversation, GivenServers), Error>,
         response: T,
     ) {
-        let chat = match opened {
-            Ok(chat) => chat,
+        let (chat, given) = match opened {
+            Ok(opened) => opened,
             Err(error) => return respond(responder, Err(error)),
         };
-        self.open.add(chat.id());
+        self.open.add(chat.id(), given);
         respond(responder, Ok(response));
         if waits_for_permission(&chat.record())
             && let Ok(turn) = self.open.begin_turn(chat.id())
@@ -295,22 +299,29 @@ impl Connection {
     ) -> Result<schema::ForkSessionResponse, Error> {
         let id = session_id(&request.session_id)?;
         let directory = directory(&request.cwd)?;
-        without_mcp(&request.mcp_servers);
+        let servers = self.open.servers().read(request.mcp_servers, directory)?;
         let of_store = |error| fault::store(&error, Some(id));
         let fork = self.session(id).await?.fork(Fork::new()).await.map_err(of_store)?;
         place(&fork, directory).await?;
-        self.open.add(fork.id());
+        self.open.add(fork.id(), self.open.servers().give(self.agent(), fork.id(), servers)?);
         Ok(schema::ForkSessionResponse::new(fork.id().to_string()))
     }
 
     /// Opens a session that exists, if it has no turn here, and records the directory in which it goes on.
-    async fn opened_at(&self, id: &schema::SessionId, cwd: &Path) -> Result<Conversation, Error> {
+    async fn opened_at(
+        &self,
+        id: &schema::SessionId,
+        cwd: &Path,
+        servers: Vec<schema::McpServer>,
+    ) -> Result<(Conversation, GivenServers), Error> {
         let id = session_id(id)?;
         let directory = directory(cwd)?;
+        let servers = self.open.servers().read(servers, directory)?;
         self.open.check_idle(id)?;
         let chat = self.session(id).await?;
         place(&chat, directory).await?;
-        Ok(chat)
+        let given = self.open.servers().give(self.agent(), id, servers)?;
+        Ok((chat, given))
     }
 
     async fn session(&self, id: SessionId) -> Result<Conversation, Error> {
@@ -402,15 +413,5 @@ fn directory(cwd: &Path) -> Result<&str, Error> {
             text.len()
         ))),
         None => Err(fault::invalid(format!("cwd {} is not valid UTF-8", shown()))),
-    }
-}
-
-/// The servers of a client are its own; tools come from the host.
-fn without_mcp(servers: &[schema::McpServer]) {
-    if !servers.is_empty() {
-        warn!(
-            servers = servers.len(),
-            "the client's MCP servers are not used; give the agent its tools in the host"
-        );
     }
 }

@@ -35,8 +35,15 @@
 //! | `session/delete` | deletes the session from lists; a session that does not exist is no error |
 //! | `session/fork` | creates a session that shares the history; unstable in the protocol |
 //!
-//! Modes, configuration options, authentication and the client's file system and terminals are not used. MCP servers
-//! that a client names are ignored with a warning: the host gives the agent its tools.
+//! Modes, configuration options, authentication and the client's file system and terminals are not used.
+//!
+//! # MCP servers of the client
+//!
+//! With the feature `mcp` and `AcpAgent::with_mcp`, a session has the MCP servers that its client names when it creates,
+//! loads, resumes or forks the session, over stdio and over HTTP; without, they are ignored with a warning. They are
+//! started with the next prompt, in the session's directory, and end when the session is closed or the client is gone.
+//! A server of the host's configuration with the same name goes before. In names, what is no letter or digit of ASCII
+//! becomes `-`. Nothing of them is stored.
 //!
 //! # What is stored when an update is sent
 //!
@@ -59,7 +66,10 @@
 //! A tool with [`ToolMode::Confirm`](agent_runtime::ToolMode::Confirm) is made after `session/request_permission`. The
 //! session waits durably: if the client goes away, it goes on waiting, and whoever loads or resumes the session is asked
 //! again. The answer and the run that goes on with it are one commit. Options are `allow` and `reject`, each for this
-//! call only, or one for each choice of the question; the runtime keeps no rule for later calls.
+//! call only, or one for each choice of the question. For a tool of an MCP server there is `allow-always`, too, which is
+//! stored in the session and holds while the tool has the same description and schema.
+//!
+//! If another program answers meanwhile, the turn goes on with that answer: the client's later answer changes nothing.
 //!
 //! If the turn is cancelled while it waits, the pending action is discarded, as by
 //! [`interrupt`](agent_runtime::Conversation::interrupt), with inputs that wait and timers.
@@ -93,6 +103,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::connection::{Connection, Options};
 use crate::open::OpenSessions;
+use crate::servers::ClientServers;
 
 pub use agent_client_protocol;
 pub use connection::DIRECTORY_LABEL;
@@ -102,6 +113,7 @@ mod content;
 mod fault;
 mod meta;
 mod open;
+mod servers;
 mod turn;
 mod updates;
 mod wire;
@@ -144,7 +156,8 @@ impl AcpAgent {
     /// Creates an agent without a device.
     pub fn new(agent: AgentRuntime) -> Self {
         let info = (env!("CARGO_PKG_NAME").to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-        let options = Options { agent, device: None, per_directory: false, info };
+        let servers = ClientServers::default();
+        let options = Options { agent, device: None, per_directory: false, info, servers };
         Self { options, message_max_bytes: Self::DEFAULT_MESSAGE_MAX_BYTES }
     }
 
@@ -159,6 +172,32 @@ impl AcpAgent {
     /// The directory is bound as a device with the name `directory PATH`, and lists show the sessions of all workspaces.
     pub const fn with_workspace_per_directory(mut self) -> Self {
         self.options.per_directory = true;
+        self
+    }
+
+    /// Uses the MCP servers that clients name for their sessions. `mcp` must be a clone of the agent's plugin.
+    ///
+    /// A client that may name servers runs programs as the host: use this only for clients that may do so, like an editor
+    /// that has started the host.
+    ///
+    /// ```
+    /// # use agent_core::MemoryStore;
+    /// use agent_acp::AcpAgent;
+    /// use agent_mcp::{Mcp, McpServers};
+    /// use agent_runtime::{AgentBuilder, EchoProvider};
+    ///
+    /// let mcp = Mcp::new(McpServers::new()); // or with servers of the host
+    /// let agent = AgentBuilder::new()
+    ///     .with_llm(EchoProvider::new())
+    ///     .with_storage(MemoryStore::new())
+    ///     .with_plugin(mcp.clone())
+    ///     .build()?;
+    /// let agent = AcpAgent::new(agent).with_mcp(mcp);
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    #[cfg(feature = "mcp")]
+    pub fn with_mcp(mut self, mcp: agent_mcp::Mcp) -> Self {
+        self.options.servers = ClientServers { mcp: Some(mcp) };
         self
     }
 

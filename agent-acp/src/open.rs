@@ -11,12 +11,14 @@ use tokio::task::JoinSet;
 use tracing::warn;
 
 use crate::fault;
+use crate::servers::{ClientServers, GivenServers};
 use crate::wire::Flow;
 
 /// Sessions that a client has open.
 #[derive(Debug)]
 pub(crate) struct OpenSessions {
     agent: AgentRuntime,
+    servers: ClientServers,
     flow: Flow,
     state: Mutex<State>,
     /// Work on requests; a request is answered before the connection ends.
@@ -28,8 +30,16 @@ struct State {
     /// Device that the client named when it connected.
     device: Option<DeviceId>,
     /// Sessions that the client has created, loaded or resumed.
-    open: HashMap<SessionId, Option<Active>>,
+    open: HashMap<SessionId, OpenSession>,
     is_ending: bool,
+}
+
+/// Session that a client has open.
+#[derive(Debug, Default)]
+struct OpenSession {
+    turn: Option<Active>,
+    /// Held as long as the session is open.
+    servers: GivenServers,
 }
 
 /// Turn of a session.
@@ -67,19 +77,24 @@ impl TurnPermit {
 
 impl Drop for TurnPermit {
     fn drop(&mut self) {
-        if let Some(active) = self.open.state().open.get_mut(&self.session).and_then(Option::take) {
+        let mut state = self.open.state();
+        if let Some(active) = state.open.get_mut(&self.session).and_then(|open| open.turn.take()) {
             active.done.send_replace(true);
         }
     }
 }
 
 impl OpenSessions {
-    pub(crate) fn new(agent: AgentRuntime) -> Arc<Self> {
-        Arc::new(Self { agent, flow: Flow::new(), state: Mutex::default(), tasks: Mutex::default() })
+    pub(crate) fn new(agent: AgentRuntime, servers: ClientServers) -> Arc<Self> {
+        Arc::new(Self { agent, servers, flow: Flow::new(), state: Mutex::default(), tasks: Mutex::default() })
     }
 
     pub(crate) const fn agent(&self) -> &AgentRuntime {
         &self.agent
+    }
+
+    pub(crate) const fn servers(&self) -> &ClientServers {
+        &self.servers
     }
 
     pub(crate) const fn flow(&self) -> &Flow {
@@ -103,14 +118,19 @@ impl OpenSessions {
         self.state().device = device;
     }
 
-    /// Opens a session.
-    pub(crate) fn add(&self, session: SessionId) {
-        self.state().open.entry(session).or_insert(None);
+    /// Opens a session with the servers of its client, in place of those that it had.
+    pub(crate) fn add(&self, session: SessionId, servers: GivenServers) {
+        // Dropped when the state is free again.
+        let _before = {
+            let mut state = self.state();
+            let open = state.open.entry(session).or_default();
+            std::mem::replace(&mut open.servers, servers)
+        };
     }
 
     /// Refuses a session that has a turn.
     pub(crate) fn check_idle(&self, session: SessionId) -> Result<(), Error> {
-        if let Some(Some(_)) = self.state().open.get(&session) {
+        if self.state().open.get(&session).is_some_and(|open| open.turn.is_some()) {
             let text =
                 format!("session {session} has a turn that has not ended; cancel it, or wait for its end");
             return Err(fault::refused(session, text));
@@ -146,7 +166,7 @@ impl OpenSessions {
         self.flow.leave();
         let mut state = self.state();
         state.is_ending = true;
-        for active in state.open.values().flatten() {
+        for active in state.open.values().filter_map(|open| open.turn.as_ref()) {
             active.cancel.send_replace(true);
         }
     }
@@ -157,7 +177,7 @@ impl OpenSessions {
         if state.is_ending {
             return Err(fault::refused(session, format!("session {session}: the connection is ending")));
         }
-        let slot = state.open.get_mut(&session).ok_or_else(|| fault::not_open(session))?;
+        let slot = &mut state.open.get_mut(&session).ok_or_else(|| fault::not_open(session))?.turn;
         if slot.is_some() {
             let text = format!(
                 "session {session} has a turn that has not ended; answer its permission request, cancel it, or wait \
@@ -173,14 +193,14 @@ impl OpenSessions {
 
     /// Requests the end of the turn of a session. Does nothing if it has none.
     pub(crate) fn cancel(&self, session: SessionId) {
-        if let Some(Some(active)) = self.state().open.get(&session) {
+        if let Some(active) = self.state().open.get(&session).and_then(|open| open.turn.as_ref()) {
             active.cancel.send_replace(true);
         }
     }
 
     /// Ends the turn of a session and forgets the session. Returns whether it was open.
     pub(crate) async fn forget(&self, session: SessionId) -> bool {
-        let done = match self.state().open.get(&session) {
+        let done = match self.state().open.get(&session).map(|open| &open.turn) {
             None => return false,
             Some(None) => None,
             Some(Some(active)) => {
@@ -192,7 +212,7 @@ impl OpenSessions {
             // The sender is dropped with the turn.
             let _ = done.wait_for(|done| *done).await;
         }
-        self.state().open.remove(&session);
+        let _closed = self.state().open.remove(&session);
         true
     }
 }

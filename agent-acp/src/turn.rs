@@ -5,7 +5,8 @@ use agent_client_protocol::{Client, Error};
 use agent_core::ErrorKind;
 use agent_core::event::{Decision, ToolConfirmation};
 use agent_core::model::{ActionKind, CallId, PendingAction};
-use agent_core::state::Reason;
+use agent_core::session::Session;
+use agent_core::state::{Reason, SessionState};
 use agent_runtime::{Conversation, Queued, Run, RunError, RunOutcome, RunReport, Update};
 use futures::StreamExt;
 use schema::{
@@ -17,18 +18,24 @@ use tracing::debug;
 
 use crate::meta::meta;
 use crate::open::TurnPermit;
+use crate::servers::OfferedTool;
 use crate::updates::Updates;
 use crate::{content, fault};
 
 /// Id of the option that allows a call once; one of several choices has its number behind it.
 const ALLOW: &str = "allow";
+/// Id of the option that allows all calls of a tool while it is what it is now.
+const ALWAYS: &str = "allow-always";
 /// Id of the option that refuses a call once.
 const REJECT: &str = "reject";
 
 /// Answer to a permission request.
 enum Permission {
-    Given(ToolConfirmation),
+    /// With the tool, if later calls are allowed, too.
+    Given(ToolConfirmation, Option<Box<OfferedTool>>),
     Cancelled,
+    /// Somebody else has answered, or the question is gone.
+    Elsewhere,
     /// The client is gone; the session goes on waiting.
     Gone,
 }
@@ -42,7 +49,12 @@ pub(crate) async fn prompt(
     let chat = open(&turn).await?;
     let message = content::message(&chat, blocks).await?;
     let mut turn = Open::new(&turn, client, &chat);
+    let is_cut_off = !chat.record().open_calls.is_empty();
     let run = chat.prompt(message).await.map_err(|error| turn.of_store(&error))?;
+    if is_cut_off {
+        // The run that takes over stores the results of these calls before it begins.
+        turn.updates.results().await?;
+    }
     let ended = turn.follow(run).await?;
     turn.finish(ended).await
 }
@@ -103,8 +115,22 @@ impl<'a> Open<'a> {
                 let awaits = json!({ "awaits": action.id.as_str() });
                 break PromptResponse::new(StopReason::EndTurn).meta(meta(&awaits));
             }
-            let run = match self.permission(&action).await? {
-                Permission::Given(answer) => self.answer(&action, answer).await?,
+            let permission = tokio::select! {
+                permission = self.permission(&action) => permission?,
+                () = self.answered_elsewhere(&action) => Permission::Elsewhere,
+            };
+            let run = match permission {
+                Permission::Given(answer, always) => {
+                    if let Some(tool) = always {
+                        let stored = self.turn.open.servers().always_allow(self.chat, &tool).await;
+                        stored.map_err(|error| self.of_store(&error))?;
+                    }
+                    self.answer(&action, answer).await?
+                }
+                Permission::Elsewhere => {
+                    ended = self.follow_others().await?;
+                    continue;
+                }
                 Permission::Gone => break PromptResponse::new(StopReason::Cancelled),
                 Permission::Cancelled => {
                     self.chat.interrupt().await.map_err(|error| self.of_store(&error))?;
@@ -178,6 +204,51 @@ impl<'a> Open<'a> {
         }
     }
 
+    /// Waits until the session does not wait for this answer any more.
+    async fn answered_elsewhere(&self, action: &PendingAction) {
+        let waits = |now: &Session| now.action.as_ref().is_some_and(|waiting| waiting.id == action.id);
+        let Ok(now) = self.chat.refresh().await else { return std::future::pending().await };
+        let (mut now, mut events) = (now.clone(), self.chat.follow(now.head));
+        while waits(&now) {
+            let event = events.next().await;
+            match self.chat.refresh().await {
+                Ok(read) if matches!(event, Some(Ok(_))) => now = read,
+                // The client can still answer.
+                _ => return std::future::pending().await,
+            }
+        }
+    }
+
+    /// Waits for the end of what somebody else's answer began, and sends it from the log.
+    async fn follow_others(&mut self) -> Result<Ended, Error> {
+        let turn = self.turn;
+        let mut now = self.chat.refresh().await.map_err(|error| self.of_store(&error))?;
+        let mut events = self.chat.follow(now.head);
+        while now.status.state == SessionState::Running {
+            self.updates.catch_up().await?;
+            let event = tokio::select! {
+                event = events.next() => event,
+                () = turn.cancelled() => {
+                    if !turn.is_gone() {
+                        self.chat.interrupt().await.map_err(|error| self.of_store(&error))?;
+                    }
+                    return Ok(Ended::Stopped(StopReason::Cancelled));
+                }
+            };
+            match event {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(self.of_store(&error)),
+                None => return Ok(Ended::Stopped(StopReason::Cancelled)),
+            }
+            now = self.chat.refresh().await.map_err(|error| self.of_store(&error))?;
+        }
+        self.updates.catch_up().await?;
+        Ok(match now.action.clone() {
+            Some(action) => Ended::Awaiting(action),
+            None => Ended::Stopped(StopReason::EndTurn),
+        })
+    }
+
     fn ended(&self, report: RunReport) -> Result<Ended, Error> {
         Ok(match report.outcome {
             RunOutcome::Completed(reason) => Ended::Stopped(stop_reason(reason)),
@@ -220,8 +291,16 @@ impl<'a> Open<'a> {
         if let Some(call) = call.filter(|call| !call.omitted) {
             fields = fields.raw_input(call.input.to::<serde_json::Value>().ok());
         }
+        let offered = action
+            .tool
+            .as_ref()
+            .and_then(|tool| turn.open.servers().offered(turn.open.agent(), turn.session, tool));
         let about = schema::ToolCallUpdate::new(action.id.as_str().to_owned(), fields);
-        let request = schema::RequestPermissionRequest::new(turn.session.to_string(), about, options(action));
+        let request = schema::RequestPermissionRequest::new(
+            turn.session.to_string(),
+            about,
+            options(action, offered.is_some()),
+        );
         let outcome = tokio::select! {
             biased;
             () = turn.cancelled() => {
@@ -247,10 +326,13 @@ impl<'a> Open<'a> {
         let allow = || ToolConfirmation::new(action.id.clone(), Decision::Allow);
         let choice =
             chosen.strip_prefix("allow/").and_then(|at| action.choices.get(at.parse::<usize>().ok()?));
-        Ok(Permission::Given(match (&*chosen, choice) {
-            (REJECT, _) => ToolConfirmation::new(action.id.clone(), Decision::Deny),
-            (ALLOW, _) if action.choices.is_empty() => allow(),
-            (_, Some(choice)) => allow().with_choice(choice),
+        Ok(match (&*chosen, choice) {
+            (REJECT, _) => Permission::Given(ToolConfirmation::new(action.id.clone(), Decision::Deny), None),
+            (ALLOW, _) if action.choices.is_empty() => Permission::Given(allow(), None),
+            (ALWAYS, _) if action.choices.is_empty() && offered.is_some() => {
+                Permission::Given(allow(), offered.map(Box::new))
+            }
+            (_, Some(choice)) => Permission::Given(allow().with_choice(choice), None),
             _ => {
                 return Err(fault::refused(
                     turn.session,
@@ -261,15 +343,19 @@ impl<'a> Open<'a> {
                     ),
                 ));
             }
-        }))
+        })
     }
 }
 
-/// Returns the options for an action. There is none that holds for later calls, because the runtime keeps no such rule.
-fn options(action: &PendingAction) -> Vec<PermissionOption> {
-    let mut options = Vec::with_capacity(action.choices.len() + 1);
+/// Returns the options for an action. Only for a tool of a server there is one that holds for later calls, because the
+/// runtime keeps no such rule for others.
+fn options(action: &PendingAction, is_of_server: bool) -> Vec<PermissionOption> {
+    let mut options = Vec::with_capacity(action.choices.len() + 3);
     if action.choices.is_empty() {
         options.push(PermissionOption::new(ALLOW, "Allow", PermissionOptionKind::AllowOnce));
+        if is_of_server {
+            options.push(PermissionOption::new(ALWAYS, "Always allow", PermissionOptionKind::AllowAlways));
+        }
     }
     for (at, choice) in action.choices.iter().enumerate() {
         let id = format!("{ALLOW}/{at}");

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use agent_client_protocol::v1::{ConnectionTo, schema};
 use agent_client_protocol::{Client, Error};
-use agent_core::event::{Event, EventPayload, Message, Part, ToolOutcome, ToolResult, ToolUse};
+use agent_core::event::{Event, EventPayload, EventType, Message, Part, ToolOutcome, ToolResult, ToolUse};
 use agent_core::json::RawJson;
 use agent_core::model::CallId;
 use agent_core::store::ReadEvents;
@@ -100,6 +100,22 @@ impl<'a> Updates<'a> {
     /// Sends what the log has and what was not sent.
     pub(crate) async fn catch_up(&mut self) -> Result<(), Error> {
         self.read_log(false).await
+    }
+
+    /// Sends the results of calls that the log has and that were not sent; nothing else, and what follows stays to be sent.
+    pub(crate) async fn results(&mut self) -> Result<(), Error> {
+        let of_store = |error| fault::store(&error, Some(self.chat.id()));
+        let types = [EventType::AGENT_TOOL_RESULT, EventType::USER_CUSTOM_TOOL_RESULT];
+        let read = ReadEvents::first(PAGE).with_after(self.seen).with_max_bytes(PAGE_BYTES).with_types(types);
+        let mut next = Some(read);
+        while let Some(read) = next {
+            let page = self.chat.history(read).await.map_err(of_store)?;
+            for event in &page.events {
+                self.event(event, false).await.map_err(of_store)?;
+            }
+            next = page.next;
+        }
+        Ok(())
     }
 
     /// Sends what the log has of a run that left out updates.

@@ -4,8 +4,8 @@ use std::collections::{HashSet, VecDeque};
 use std::error::Error;
 use std::time::Duration;
 
-use agent_core::event::{Event, EventPayload};
-use agent_core::model::{Actor, Role, Workspace};
+use agent_core::event::{Decision, Event, EventPayload, ToolConfirmation};
+use agent_core::model::{ActionKind, Actor, PendingAction, Role, Workspace};
 use agent_core::state::{Reason, SessionState};
 use agent_core::{DeviceId, RunId, Seq};
 use agent_runtime::{AgentRuntime, Conversation, Input as Said, Queued, Run, RunOutcome, Update};
@@ -17,6 +17,7 @@ use crate::attach::Attachments;
 use crate::failure::told;
 use crate::input::{Input, Reader};
 use crate::screen::{Screen, called, gave, spoken};
+use crate::servers::Servers;
 use crate::stdout;
 
 /// Maximum time to wait for events that are known to exist.
@@ -28,6 +29,7 @@ const AGAIN: &str = "(press Ctrl-C again, or Ctrl-D, to end the program)";
 /// Agent, workspace and device of the conversation.
 pub(crate) struct ChatContext {
     pub(crate) agent: AgentRuntime,
+    pub(crate) servers: Servers,
     pub(crate) workspace: Workspace,
     pub(crate) device: DeviceId,
     /// Address of the store, for messages.
@@ -162,6 +164,9 @@ impl Chat {
             counted(now.counts.messages(), "message"),
             self.place.data,
         ));
+        if let Some(action) = &now.action {
+            self.ask(action);
+        }
         let waiting = match (&now.lease, now.inputs_open) {
             (Some(lease), _) => {
                 let lease_status =
@@ -279,6 +284,54 @@ impl Chat {
         Ok(())
     }
 
+    /// Shows the question that the session waits with, and how to answer it.
+    fn ask(&mut self, action: &PendingAction) {
+        let how = match action.kind {
+            ActionKind::ToolConfirmation | ActionKind::Approval if !action.choices.is_empty() => {
+                let choices: Vec<_> =
+                    action.choices.iter().map(|choice| format!("/allow {choice}")).collect();
+                format!("{}, or /deny", choices.join(", "))
+            }
+            ActionKind::ToolConfirmation | ActionKind::Approval => {
+                let always = self.place.servers.can_always_allow(&self.place.agent, &self.handle, action);
+                if always { "/allow, /always or /deny" } else { "/allow or /deny" }.to_owned()
+            }
+            _ => "a result that another program gives".to_owned(),
+        };
+        self.screen.note(&format!("{}\n(the session waits for {how})", action.question));
+    }
+
+    /// Answers the question that the session waits with, and shows the run that goes on.
+    pub(crate) async fn decide(&mut self, decision: Decision, choice: &str) -> agent_core::Result<()> {
+        let Some(action) = self.handle.refresh().await?.action.clone() else {
+            self.refuse("no question waits for an answer");
+            return Ok(());
+        };
+        let mut answer = ToolConfirmation::new(action.id, decision);
+        if !choice.is_empty() {
+            answer = answer.with_choice(choice);
+        }
+        let run = self.handle.answer_and_run(answer).await?;
+        self.show(run).await;
+        Ok(())
+    }
+
+    /// Allows the call that waits, and all later ones of its tool in this session.
+    pub(crate) async fn always(&mut self) -> agent_core::Result<()> {
+        let now = self.handle.refresh().await?;
+        let Some(action) = &now.action else {
+            self.refuse("no question waits for an answer");
+            return Ok(());
+        };
+        if !self.place.servers.always_allow(&self.place.agent, &self.handle, action).await? {
+            self.refuse(
+                "/always is for tools of MCP servers that this program has offered; /allow allows this call",
+            );
+            return Ok(());
+        }
+        self.decide(Decision::Allow, "").await
+    }
+
     /// Shows a run of this program while it runs.
     pub(crate) async fn show(&mut self, mut run: Run) {
         self.own.runs.extend(run.id());
@@ -322,12 +375,14 @@ impl Chat {
                     "({updates} updates were not shown; `chat session show ID` shows the stored messages)"
                 ));
             }
-            Update::Ended(report) if report.outcome == RunOutcome::Interrupted => {
-                self.screen.note("(interrupted)");
-            }
-            Update::Ended(report) if report.outcome == RunOutcome::Completed(Reason::MaxOutput) => {
-                self.screen.note("(the answer reached the size limit and was cut)");
-            }
+            Update::Ended(report) => match &report.outcome {
+                RunOutcome::Awaiting(action) => self.ask(action),
+                RunOutcome::Interrupted => self.screen.note("(interrupted)"),
+                RunOutcome::Completed(Reason::MaxOutput) => {
+                    self.screen.note("(the answer reached the size limit and was cut)");
+                }
+                _ => {}
+            },
             _ => {}
         }
     }
@@ -340,6 +395,9 @@ impl Chat {
                 "stored as event {}; the session is {} and cannot answer now",
                 queued.seq, queued.state
             ));
+            if let Some(action) = &self.handle.record().action {
+                self.ask(action);
+            }
             return;
         };
         self.screen.note(&format!(

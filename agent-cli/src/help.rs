@@ -14,6 +14,8 @@ macro_rules! slash_commands {
   /save N PATH  save file N of /files
   /clear        clear the history of this session; the log still contains it
   /run          answer the pending messages now
+  /allow, /deny answer the question that waits; /always allows later calls, too
+  /mcp          list the MCP servers and their tools
   /help         show this list
   /quit         end the program, like Ctrl-D
 

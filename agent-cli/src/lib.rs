@@ -17,6 +17,7 @@ mod model;
 mod offline;
 mod open;
 mod screen;
+mod servers;
 mod slash;
 mod stdout;
 mod stores;
@@ -77,7 +78,9 @@ async fn run(cli: Cli) -> ExitCode {
         return command::run(command, &args, Cli::command()).await;
     }
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let opened = match command::check_config(&args) {
+    // With MCP servers, the agent reads it.
+    let checked = if cfg!(feature = "mcp") { Ok(()) } else { command::check_config(&args) };
+    let opened = match checked {
         Ok(()) => open::open(&args, terminal).await,
         Err(failure) => Err(failure),
     };

@@ -14,7 +14,7 @@ use agent_runtime::{
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 
-/// Model that repeats each message, and turns `!time` and `!sleep SECONDS` into tool calls.
+/// Model that repeats each message, and turns `!time`, `!sleep SECONDS` and `!TOOL {"argument": …}` into tool calls.
 #[derive(Debug)]
 pub(crate) struct OfflineModel(EchoProvider);
 
@@ -40,7 +40,7 @@ impl LlmProvider for OfflineModel {
 
     async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
         let answer = match request.messages.last() {
-            Some(ModelMessage::User(content)) => match tool_call(&content.text())? {
+            Some(ModelMessage::User(content)) => match tool_call(&content.text(), &request.tools)? {
                 Some(call) => ModelEvent::ToolUse(call),
                 None => return self.0.generate(request).await,
             },
@@ -56,8 +56,17 @@ impl LlmProvider for OfflineModel {
 }
 
 /// Returns the tool call that a message requests.
-fn tool_call(text: &str) -> Result<Option<ModelCall>> {
+fn tool_call(text: &str, tools: &[ToolSpec]) -> Result<Option<ModelCall>> {
     let mut words = text.split_whitespace();
+    let said =
+        text.strip_prefix('!').map(|said| said.split_once(char::is_whitespace).unwrap_or((said, "{}")));
+    if let Some((name, arguments)) = said
+        && tools.iter().any(|tool| tool.name == name)
+        && arguments.trim_start().starts_with('{')
+        && let Ok(arguments) = RawJson::parse(arguments.trim())
+    {
+        return Ok(Some(ModelCall::new("", name, arguments)));
+    }
     Ok(match (words.next(), words.next().map(str::parse::<f64>)) {
         (Some("!time"), None) => Some(ModelCall::new("", "clock", RawJson::empty_object())),
         (Some("!sleep"), Some(Ok(seconds))) => {

@@ -15,6 +15,7 @@ use crate::input::Reader;
 use crate::model::ModelName;
 use crate::offline::{OfflineModel, Tools};
 use crate::screen::Screen;
+use crate::servers::Servers;
 
 /// Number of earlier inputs that the arrow keys recall.
 const LINES: usize = 200;
@@ -22,24 +23,25 @@ const LINES: usize = 200;
 /// Opens the store, the agent and the session that the options name.
 pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Failure> {
     let device = args.device()?;
-    let (agent, data) = agent(args, &device, ToolMode::Direct).await?;
+    let (agent, servers, data) = agent(args, &device, ToolMode::Direct).await?;
     let (handle, workspace) = session(&agent, &device, args).await?;
     let (reader, printer) = if terminal {
         Reader::terminal(own_lines(&handle).await?).map_err(Failure::other)?
     } else {
         (Reader::pipe(), None)
     };
-    let place = ChatContext { agent, workspace, device, data };
+    let place = ChatContext { agent, servers, workspace, device, data };
     Chat::new(place, handle, reader, Screen::new(terminal, printer)).map_err(Failure::other)
 }
 
-/// Opens the store, and the agent on it, whose tools have this mode. Returns also the address of the store, for
-/// messages.
+/// Opens the store, and the agent on it, whose own tools have this mode. Returns also its MCP servers, and the address of
+/// the store, for messages.
 pub(crate) async fn agent(
     args: &Args,
     device: &DeviceId,
     mode: ToolMode,
-) -> Result<(AgentRuntime, String), Failure> {
+) -> Result<(AgentRuntime, Servers, String), Failure> {
+    let servers = Servers::new(args)?;
     let address = args.address()?;
     let (storage, data) = (address.open(args.tenant.as_ref()).await?, address.shown());
     let effects = Effects::default();
@@ -50,13 +52,14 @@ pub(crate) async fn agent(
     if let Some(ttl) = args.lease_ttl_ms {
         config = config.with_lease_ttl(ttl);
     }
-    let agent = with_model(AgentBuilder::new(), args)?
+    let agent = servers
+        .add_to(with_model(AgentBuilder::new(), args)?)
         .with_config(config)
         .with_plugin(Tools { effects: effects.clone(), mode })
         .with_storage(storage)
         .with_effects(effects)
         .build()?;
-    Ok((agent, data))
+    Ok((agent, servers, data))
 }
 
 /// Adds the model that `--model` names.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agent_core::event::EventType;
+use agent_core::event::{Decision, EventType};
 use agent_core::model::{Patch, Title};
 use agent_core::session::{Session, SessionSummary};
 use agent_core::store::{EventPage, ReadEvents, SessionQuery};
@@ -102,6 +102,10 @@ impl Chat {
                 Ok(())
             }
             ("clear", "") => self.clear().await,
+            ("allow", choice) => self.decide(Decision::Allow, choice).await,
+            ("deny", "") => self.decide(Decision::Deny, "").await,
+            ("always", "") => self.always().await,
+            ("mcp", "") => self.servers().await,
             ("run", "") => self.run_pending().await,
             ("help", "") => {
                 self.screen.line(SLASH_COMMANDS);
@@ -171,6 +175,13 @@ impl Chat {
         }
         if page.events.is_empty() {
             self.screen.line("(no messages yet)");
+        }
+        Ok(())
+    }
+
+    async fn servers(&mut self) -> agent_core::Result<()> {
+        for line in self.place.servers.lines(&self.place.agent, &self.handle).await? {
+            self.screen.line(&line);
         }
         Ok(())
     }

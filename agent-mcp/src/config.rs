@@ -1,6 +1,7 @@
 //! Configuration of servers: read from layers or JSON, checked, and resolved with the values of secrets.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -161,6 +162,37 @@ impl McpServers {
     /// Returns the names of the servers that are not disabled.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.enabled().map(|(name, _)| name)
+    }
+
+    /// Adds servers whose names are free, and returns these names. A server that is disabled keeps its name.
+    pub(crate) fn add(&mut self, added: Option<&Self>) -> Vec<String> {
+        let mut names = Vec::new();
+        for (name, server) in added.into_iter().flat_map(|added| &added.0) {
+            if let Entry::Vacant(free) = self.0.entry(name.clone()) {
+                free.insert(server.clone());
+                names.push(name.clone());
+            }
+        }
+        names
+    }
+
+    /// Refuses values that refer to a secret.
+    pub(crate) fn refuse_secrets(&self) -> Result<()> {
+        for (name, server) in &self.0 {
+            let (table, values) = match &server.target {
+                Target::Command { env, .. } => ("env", env),
+                Target::Url { headers, .. } => ("headers", headers),
+            };
+            if let Some((key, _)) = values.iter().find(|(_, value)| value.0.contains(SECRET)) {
+                return Err(fault(
+                    name,
+                    table,
+                    key,
+                    "secrets are given only to servers of the host's configuration",
+                ));
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn enabled(&self) -> impl Iterator<Item = (&str, &McpServer)> {

@@ -65,6 +65,8 @@
 //! [`McpServers::protect`], only the host's configuration sets what is started and contacted, and a workspace can disable
 //! servers and set limits.
 //!
+//! [`Mcp::session_servers`] gives one session more servers, for example those that an editor names.
+//!
 //! A program gets no environment variables of the host but those that programs need to work (`PATH`, `HOME`, `LANG` and
 //! the like); keys of providers are not among them.
 //!
@@ -160,5 +162,5 @@ mod tool;
 
 pub use config::{McpServer, McpServers};
 pub use link::ServerStatus;
-pub use plugin::Mcp;
+pub use plugin::{Mcp, McpSessionServers};
 pub use tool::McpTool;

@@ -103,9 +103,45 @@ struct SessionState {
     offered: Tools,
     /// Calls of earlier runs that wait for an answer, each with the tools that the model was offered then.
     asked: BTreeMap<CallId, Tools>,
+    /// Servers of the session alone, which no configuration has.
+    added: Option<Arc<McpServers>>,
+    /// Names of those of them that are used.
+    added_links: Vec<String>,
     /// Calls that are being made.
     calls: usize,
     used: Instant,
+}
+
+/// Servers that [one session alone](Mcp::session_servers) has. Dropping it takes them away.
+#[must_use = "the session has the servers as long as this lives"]
+#[derive(Debug)]
+pub struct McpSessionServers {
+    plugin: Weak<Inner>,
+    servers: Arc<SessionServers>,
+    added: Arc<McpServers>,
+}
+
+impl Drop for McpSessionServers {
+    fn drop(&mut self) {
+        let mut state = self.servers.state();
+        // Others may have replaced them.
+        if !state.added.as_ref().is_some_and(|added| Arc::ptr_eq(added, &self.added)) {
+            return;
+        }
+        state.added = None;
+        // The next run reads the configuration again.
+        state.run = None;
+        let names = std::mem::take(&mut state.added_links);
+        let links: Vec<_> = names.iter().filter_map(|name| state.links.remove(name)).collect();
+        drop(state);
+        if let Some(plugin) = self.plugin.upgrade()
+            && let Some(Some(hub)) = plugin.hub.get()
+        {
+            hub.spawn(async move {
+                join_all(links.iter().map(|link| link.close())).await;
+            });
+        }
+    }
 }
 
 impl Mcp {
@@ -156,7 +192,7 @@ impl Mcp {
     ///
     /// Errors of the configuration and of the store. A server that fails has no tools; see [`status`](Self::status).
     pub async fn tools(&self, context: SessionContext) -> Result<Vec<McpTool>> {
-        let servers = self.inner.session(&context);
+        let servers = self.inner.session(context.session.id, &context.storage().sessions);
         if servers.state().links.is_empty() {
             self.inner.configure(&servers, &context).await?;
         }
@@ -184,6 +220,54 @@ impl Mcp {
         let mut all: Vec<_> = links.chain(faults).collect();
         all.sort_by(|one, other| one.name.cmp(&other.name));
         all
+    }
+
+    /// Gives one session of an agent's tenant servers besides those that are configured, for as long as the result lives.
+    /// They replace those that an earlier call gave it.
+    ///
+    /// The next run has them. If a configured server has the same name, that one is used. Nothing is stored: after a
+    /// restart, call this again. Secrets are not put into their values: use it for servers that somebody else than the
+    /// host names, like an editor, and only if that one may run programs as the host.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// use agent_mcp::{Mcp, McpServer, McpServers};
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    ///
+    /// let mcp = Mcp::new(McpServers::new());
+    /// # let agent = AgentBuilder::new()
+    /// #     .with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).with_plugin(mcp.clone()).build()?;
+    /// let chat = agent.conversation("support/4711").await?;
+    /// let servers = McpServers::new().with_server("files", McpServer::command("no-such-program"))?;
+    /// let given = mcp.session_servers(&agent, chat.id(), servers)?;
+    /// chat.prompt("Hello").await?.finish().await?;
+    /// assert_eq!(mcp.status(&agent, chat.id())[0].name, "files");
+    ///
+    /// drop(given);
+    /// chat.prompt("Hello").await?.finish().await?;
+    /// assert!(mcp.status(&agent, chat.id()).is_empty());
+    /// # agent.close().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if a value refers to a secret.
+    pub fn session_servers(
+        &self,
+        agent: &AgentRuntime,
+        session: SessionId,
+        servers: McpServers,
+    ) -> Result<McpSessionServers> {
+        servers.refuse_secrets()?;
+        let added = Arc::new(servers);
+        let servers = self.inner.session(session, &agent.storage().sessions);
+        let mut state = servers.state();
+        state.added = Some(added.clone());
+        state.run = None;
+        drop(state);
+        Ok(McpSessionServers { plugin: Arc::downgrade(&self.inner), servers, added })
     }
 
     /// Allows all calls of a tool in a conversation and its later forks, while the tool has the digest of `tool`: what
@@ -217,24 +301,35 @@ impl Inner {
         self.sessions().get(&place(session, &agent.storage().sessions)).cloned()
     }
 
-    fn session(&self, context: &SessionContext) -> Arc<SessionServers> {
-        let store = &context.storage().sessions;
+    fn session(&self, session: SessionId, store: &Arc<dyn SessionStore>) -> Arc<SessionServers> {
         let made = || Arc::new(SessionServers::new(store.clone()));
-        self.sessions().entry(place(context.session.id, store)).or_insert_with(made).clone()
+        let mut sessions = self.sessions();
+        let servers = sessions.entry(place(session, store)).or_insert_with(made).clone();
+        // While the sessions are locked, so that its servers are not taken out as unused.
+        servers.state().used = Instant::now();
+        servers
     }
 
-    /// Takes out the sessions that were not used for some time, and those of whose tenant no agent is left.
-    fn take_unused(&self) -> Vec<Arc<SessionServers>> {
+    /// Takes out the servers of sessions that were not used for some time, and those of whose tenant no agent is left.
+    fn take_unused(&self) -> Vec<Arc<Link>> {
         let mut sessions = self.sessions();
         // How often this plugin itself holds each store.
         let mut held = BTreeMap::<usize, usize>::new();
         sessions.keys().for_each(|(_, store)| *held.entry(*store).or_default() += 1);
-        let unused = sessions.extract_if(.., |(_, store), servers| {
+        let mut unused = Vec::new();
+        sessions.retain(|(_, store), servers| {
             let has_agent = Arc::strong_count(&servers.store) > held[store];
-            let state = servers.state();
-            state.calls == 0 && !(has_agent && state.used.elapsed() < self.idle)
+            let is_used = {
+                let state = servers.state();
+                state.calls > 0 || (has_agent && state.used.elapsed() < self.idle)
+            };
+            if !is_used {
+                unused.extend(servers.take_links());
+            }
+            // What was given to the session alone is known nowhere else.
+            is_used || (has_agent && servers.state().added.is_some())
         });
-        unused.map(|(_, servers)| servers).collect()
+        unused
     }
 
     /// Returns the servers of the session of a run.
@@ -280,7 +375,9 @@ impl Inner {
     /// Gives a session the servers of its configuration. A server whose settings changed is replaced.
     async fn configure(self: &Arc<Self>, servers: &SessionServers, context: &SessionContext) -> Result<()> {
         let hub = self.hub()?;
-        let configured = self.configured(context).await?;
+        let mut configured = self.configured(context).await?;
+        let added = servers.state().added.clone();
+        let added_links = configured.add(added.as_deref());
         let (mut resolved, mut faults) = (Vec::<Resolved>::new(), BTreeMap::new());
         for (name, server) in configured.enabled() {
             match server.resolve(name, context).await {
@@ -293,6 +390,7 @@ impl Inner {
             }
         }
         let mut state = servers.state();
+        state.added_links = added_links;
         let mut before = std::mem::take(&mut state.links);
         for server in resolved {
             let link = match before.remove(&server.name) {
@@ -317,7 +415,7 @@ impl Inner {
 
     /// Returns the tools of a session for the next step of a run.
     async fn offer(self: &Arc<Self>, context: &SessionContext) -> Result<Tools> {
-        let servers = self.session(context);
+        let servers = self.session(context.session.id, &context.storage().sessions);
         let is_new_run = servers.state().run != Some(context.run);
         if is_new_run {
             self.configure(&servers, context).await?;
@@ -436,6 +534,8 @@ impl SessionServers {
             run: None,
             offered: Tools::default(),
             asked: BTreeMap::new(),
+            added: None,
+            added_links: Vec::new(),
             calls: 0,
             used: Instant::now(),
         };
@@ -492,7 +592,7 @@ async fn close_idle(plugin: Weak<Inner>, idle: Duration) {
         let Some(plugin) = plugin.upgrade() else { return };
         let unused = plugin.take_unused();
         drop(plugin);
-        for link in unused.iter().flat_map(|servers| servers.take_links()) {
+        for link in unused {
             link.close().await;
         }
     }

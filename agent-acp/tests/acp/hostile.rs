@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use agent_acp::AcpAgent;
+use agent_core::json::RawJson;
 use agent_core::state::SessionState;
 use agent_runtime::{Gate, ScriptedProvider, Turn};
+use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
 use tokio::time::timeout;
@@ -62,6 +64,58 @@ impl Raw {
         let answer = self.call(method, params).await;
         (answer["error"]["code"].as_i64().expect("an error"), answer["error"].to_string())
     }
+}
+
+/// A client that reads nothing before the turn is over: the turn ends all the same, and nothing of the answer is missing,
+/// twice or in another order.
+#[tokio::test]
+async fn a_slow_reader_gets_the_whole_answer() {
+    const TURNS: usize = 12;
+    let pieces: Vec<String> = (0..5 * TURNS).map(|at| format!("[{at}]{}", "x".repeat(150_000))).collect();
+    let turns = pieces.chunks(5).enumerate().map(|(at, pieces)| {
+        let turn = pieces.iter().fold(Turn::new(), Turn::text);
+        let call = |turn: Turn| turn.call(&format!("c{at}"), "look", RawJson::empty_object());
+        if at + 1 < TURNS { call(turn) } else { turn }
+    });
+    let model = ScriptedProvider::new(turns);
+    let agent = Site::new("memory").agent(model, &Arc::default()).await;
+    let (stream, served) = serve(AcpAgent::new(agent.clone()));
+    let mut raw = Raw::new(stream).await;
+    let made = raw.call("session/new", json!({ "cwd": "/work", "mcpServers": [] })).await;
+    let session = made["result"]["sessionId"].as_str().unwrap().to_owned();
+    let chat = agent.session(session.parse().unwrap()).await.unwrap();
+    let mut events = chat.follow(chat.record().head);
+    let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "Much." }] });
+    let id = raw.send("session/prompt", prompt).await;
+    let ends = async {
+        while chat.refresh().await.unwrap().status.state != SessionState::Idle
+            || chat.record().counts.messages() <= TURNS as u64
+        {
+            events.next().await.unwrap().unwrap();
+        }
+    };
+    timeout(STUCK, ends).await.expect("the turn ends without its reader");
+
+    let (mut said, mut streamed) = (String::new(), 0);
+    loop {
+        let line = timeout(STUCK, raw.lines.next_line()).await.expect("a line").unwrap().expect("a line");
+        let message: Value = serde_json::from_str(&line).unwrap();
+        if message["id"] == id {
+            assert_eq!(message["result"]["stopReason"], "end_turn", "{message}");
+            break;
+        }
+        let update = &message["params"]["update"];
+        if update["sessionUpdate"] == "agent_message_chunk" {
+            said.push_str(update["content"]["text"].as_str().unwrap());
+            streamed += usize::from(update["_meta"]["agent"]["streamed"] == true);
+        }
+    }
+    // Some of it was streamed, and some comes from the log.
+    assert!(streamed > 0 && streamed < pieces.len(), "{streamed}");
+    assert!(said == pieces.concat(), "{} bytes of {}", said.len(), pieces.concat().len());
+    drop(raw);
+    timeout(STUCK, served).await.expect("the service ends").unwrap().unwrap();
+    agent.close().await.unwrap();
 }
 
 #[tokio::test]

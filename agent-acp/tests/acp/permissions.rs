@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use agent_acp::AcpAgent;
 use agent_client_protocol::v1::schema;
-use agent_core::event::{EventPayload, ToolOutcome};
+use agent_core::event::{Decision, EventPayload, ToolConfirmation, ToolOutcome};
 use agent_core::state::SessionState;
 use agent_runtime::{AgentRuntime, ScriptedProvider, Turn};
 use schema::{StopReason, ToolCallStatus};
@@ -15,6 +15,7 @@ use crate::common::{
 
 each_store!(a_permission_outlives_its_client);
 each_store!(a_refused_call_is_not_made);
+each_store!(an_answer_of_another_program_counts);
 
 fn pays() -> ScriptedProvider {
     ScriptedProvider::new([Turn::new().text("I pay.").call("p1", "pay", empty()), Turn::new().text("Paid.")])
@@ -87,6 +88,49 @@ async fn a_refused_call_is_not_made(site: Site) {
     })
     .await;
     assert_eq!((tool.calls(), outcomes(&agent, &session).await), (0, vec![ToolOutcome::Denied]));
+    site.end(agent).await;
+}
+
+/// The client is asked and does not answer. Another program does, twice: the turn goes on, and ends.
+async fn an_answer_of_another_program_counts(site: Site) {
+    let tool = Arc::new(Counter::default());
+    let model = ScriptedProvider::new([
+        Turn::new().text("I pay.").call("p1", "pay", empty()),
+        Turn::new().call("p2", "pay", empty()),
+        Turn::new().text("Paid."),
+    ]);
+    let agent = site.agent(model, &tool).await;
+    let session = client(AcpAgent::new(agent.clone()), None, async |connection, seen| {
+        let session = created(&connection).await;
+        let (other, asked, id) = (agent.clone(), seen.clone(), id(&session));
+        let answers = tokio::spawn(async move {
+            for (call, decision) in [("p1", Decision::Allow), ("p2", Decision::Deny)] {
+                let asks = |update: &schema::SessionUpdate| {
+                    has_status(update, ToolCallStatus::Pending)
+                        && matches!(update, schema::SessionUpdate::ToolCallUpdate(update)
+                            if update.tool_call_id.to_string() == call)
+                };
+                asked.until(asks).await;
+                let chat = other.session(id).await.unwrap();
+                let action = chat.record().action.clone().unwrap();
+                let answer = ToolConfirmation::new(action.id, decision);
+                chat.answer_and_run(answer).await.unwrap().finish().await.unwrap();
+            }
+        });
+        let answer = connection.send_request(prompt(&session, "Pay.")).block_task().await.unwrap();
+        assert_eq!(answer.stop_reason, StopReason::EndTurn);
+        answers.await.unwrap();
+        let lines = shown(&seen.take());
+        let calls: Vec<_> = lines.iter().filter(|line| line.starts_with('p')).map(String::as_str).collect();
+        assert_eq!(
+            calls,
+            ["p1 pay Pending", "p1 Pending", "p1 Completed", "p2 pay Pending", "p2 Pending", "p2 Failed"]
+        );
+        assert!(lines.iter().any(|line| line.ends_with(": Paid.")), "{lines:?}");
+        session
+    })
+    .await;
+    assert_eq!(outcomes(&agent, &session).await, [ToolOutcome::Ok, ToolOutcome::Denied]);
     site.end(agent).await;
 }
 

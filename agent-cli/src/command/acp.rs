@@ -36,12 +36,13 @@ impl Acp {
 
         let device = args.device()?;
         let mode = if self.ask { ToolMode::Confirm } else { ToolMode::Direct };
-        let (agent, _) = crate::open::agent(args, &device, mode).await?;
+        let (agent, servers, _) = crate::open::agent(args, &device, mode).await?;
         let mut interrupts = signal(SignalKind::interrupt()).map_err(Failure::other)?;
         let mut terminations = signal(SignalKind::terminate()).map_err(Failure::other)?;
         let served = agent_acp::AcpAgent::new(agent.clone())
             .with_device(device)
             .with_info("chat", env!("CARGO_PKG_VERSION"));
+        let served = servers.serve_of_clients(served);
         let ended = tokio::select! {
             ended = served.serve(tokio::io::stdin(), tokio::io::stdout()) => ended.map(|()| 0),
             _ = interrupts.recv() => Ok(130),

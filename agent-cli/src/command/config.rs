@@ -77,17 +77,27 @@ pub(super) fn host(args: &Args) -> Result<ConfigLayers, Failure> {
     Ok(ConfigLayers::new().with_global_from(file.display().to_string(), &text)?)
 }
 
-/// Returns the merged layers of a workspace. A device that is not bound has no workspace layer.
-async fn merged(site: &Site<'_>, workspace: Option<WorkspaceId>) -> Result<LayeredConfig, Failure> {
-    let mut layers = host(site.args)?;
-    // Only the host decides to which server an API key is sent.
+/// Returns the layer of the host, with what is protected and what is secret.
+pub(crate) fn layers(args: &Args) -> Result<ConfigLayers, Failure> {
+    let mut layers = host(args)?;
+    // Only the host decides to which server an API key is sent, and which programs are started.
     for key in ["providers.*.base_url", "providers.*.api_key"] {
         layers = layers.with_protected(key)?;
     }
-    layers = layers.with_secret("providers.*.api_key")?;
+    for key in ["providers.*.api_key", "mcp.*.env", "mcp.*.headers"] {
+        layers = layers.with_secret(key)?;
+    }
     for (variable, key) in KEYS {
         layers = layers.with_secret_variable(variable, key)?;
     }
+    #[cfg(feature = "mcp")]
+    let layers = agent_mcp::McpServers::protect(layers)?;
+    Ok(layers)
+}
+
+/// Returns the merged layers of a workspace. A device that is not bound has no workspace layer.
+async fn merged(site: &Site<'_>, workspace: Option<WorkspaceId>) -> Result<LayeredConfig, Failure> {
+    let mut layers = layers(site.args)?;
     let bound = match workspace {
         Some(id) => Some(id),
         None => site.storage.bindings.resolve(&site.args.device()?).await?,

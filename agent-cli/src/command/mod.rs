@@ -32,6 +32,8 @@ use acp::Acp;
 use area::AreaCommand;
 use audit::AuditCommand;
 use config::ConfigCommand;
+#[cfg(feature = "mcp")]
+pub(crate) use config::layers;
 use device::DeviceCommand;
 use output::Out;
 pub(crate) use progress::watched;
@@ -118,15 +120,16 @@ pub(crate) enum Command {
     },
 }
 
-/// Checks the configuration file that `--config` names.
+/// Checks the configuration file that `--config` names, for what does not read it.
 pub(crate) fn check_config(args: &Args) -> Result<(), Failure> {
     args.config.as_ref().map_or(Ok(()), |_| config::host(args).map(drop))
 }
 
 /// Executes a command, and returns the exit code. `grammar` is the whole command line, for completions.
 pub(crate) async fn run(command: Command, args: &Args, mut grammar: clap::Command) -> ExitCode {
-    // `config` reads the file itself; a pipe can be read only once.
-    let checked = if matches!(command, Command::Config(_)) { Ok(()) } else { check_config(args) };
+    // These read the file themselves; a pipe can be read only once.
+    let reads = matches!(command, Command::Config(_)) || (cfg!(feature = "mcp") && command.serves());
+    let checked = if reads { Ok(()) } else { check_config(args) };
     let done = match command {
         _ if checked.is_err() => checked,
         Command::Completions { shell } => {

@@ -169,6 +169,25 @@ await started([], undefined, async (agent, seen, until) => {
 });
 console.log("a session goes on after a kill in the middle of a turn");
 
+await started([], undefined, async (agent, seen, until, child) => {
+  await resumed(agent);
+  const turn = agent.prompt(session, text("!sleep 600")).catch(() => {});
+  await until((seen) => seen.updates.some((update) => update.sessionUpdate === "tool_call"));
+  child.kill("SIGKILL");
+  await turn;
+});
+await started([], undefined, async (agent, seen, until) => {
+  await agent.request(methods.load, { cwd: "/work", sessionId: session, mcpServers: [] });
+  await until(says("user_message_chunk", "!sleep 600"));
+  messages(seen);
+  assert.equal((await agent.prompt(session, text("And now?"))).stopReason, "end_turn");
+  // The call that was cut off has a result, which says that nothing is known of it.
+  const failed = seen.updates.filter((update) => hasStatus("failed")({ updates: [update] }));
+  assert.ok(failed.length === 1 && JSON.stringify(failed).includes("outcome unknown"), JSON.stringify(failed));
+  assert.ok([...messages(seen).values()].join(" ").includes("And now?"));
+});
+console.log("a session goes on after a kill in the middle of a tool");
+
 await started([], null, async (agent, seen, until, child) => {
   await resumed(agent);
   const turn = agent.prompt(session, text("!time")).catch(() => {});

@@ -176,6 +176,30 @@ async def killed(session):
     print("a session goes on after a kill in the middle of a turn")
 
 
+async def killed_in_a_tool(session):
+    seen = client()
+    async with started(seen) as (agent, process):
+        await initialized(agent)
+        await agent.resume_session(cwd="/work", session_id=session)
+        turn = asyncio.create_task(agent.prompt(session_id=session, prompt=[text_block("!sleep 600")]))
+        await seen.until(lambda update: update.session_update == "tool_call")
+        process.kill()
+        await asyncio.gather(turn, return_exceptions=True)
+    seen = client()
+    async with started(seen) as (agent, _):
+        await initialized(agent)
+        await agent.load_session(cwd="/work", session_id=session)
+        await seen.until(says("user_message_chunk", "!sleep 600"))
+        answer = await agent.prompt(session_id=session, prompt=[text_block("And now?")])
+        assert answer.stop_reason == "end_turn", answer
+        # The call that was cut off has a result, which says that nothing is known of it.
+        came = seen.take()
+        failed = [update for update in came if has_status("failed")(update)]
+        assert len(failed) == 1 and "outcome unknown" in str(failed[0]), failed
+        assert "And now?" in " ".join(messages(came).values())
+    print("a session goes on after a kill in the middle of a tool")
+
+
 async def permitted(session):
     seen = client(option=None, asks=True)
     async with started(seen) as (agent, process):
@@ -207,6 +231,7 @@ async def main():
     session = await conversation()
     await cancelled(session)
     await killed(session)
+    await killed_in_a_tool(session)
     await permitted(session)
 
 

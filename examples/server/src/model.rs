@@ -20,7 +20,11 @@ struct Forget {
 
 /// A tool that needs consent.
 pub(crate) fn forget() -> Tool {
-    let forget = async |Forget { what }: Forget, _: ToolContext| {
+    // Tools take their time: `FORGET_SECONDS` says how much.
+    let seconds = std::env::var("FORGET_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    let time = Duration::from_secs(seconds.unwrap_or(0));
+    let forget = move |Forget { what }: Forget, _: ToolContext| async move {
+        tokio::time::sleep(time).await;
         Ok::<_, std::io::Error>(format!("{what} is forgotten"))
     };
     tool("forget", "Forgets something for good.", forget).with_mode(ToolMode::Confirm)

@@ -21,8 +21,14 @@ struct Server {
 
 impl Server {
     fn start(store: &Path) -> Self {
+        Self::start_with(store, Duration::ZERO)
+    }
+
+    /// Starts a server whose tool takes this time.
+    fn start_with(store: &Path, tool: Duration) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_example-server"));
         command.args(["127.0.0.1:0", &format!("sqlite:{}", store.display())]);
+        command.env("FORGET_SECONDS", tool.as_secs().to_string());
         command.env("USERS", "alice:token-of-alice,bob:token-of-bob");
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -173,6 +179,31 @@ fn killed_answers_are_given_by_the_next_server() {
     let rest =
         server.follow("alice", "count", last, |event| is_answer(event) && event.to_string().contains("ten"));
     assert_eq!(rest, stored[2..]);
+}
+
+/// A call that was cut off gets one result, which says that its outcome is not known, and is not made again.
+#[test]
+fn killed_calls_are_not_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("agent.db");
+    let server = Server::start_with(&store, Duration::from_secs(600));
+    server.say("alice", "notes", "forget the milk");
+    let (_, shown) = server.ask("alice", "GET /conversations/notes", "");
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    let answer = json!({"action": shown["action"]["id"], "decision": "allow"}).to_string();
+    let json = "content-type: application/json\r\n";
+    let _answers = server.send("alice", "POST /conversations/notes/answers", json, &answer);
+    // The permission is stored, and the tool runs.
+    let is_allowed = |event: &Value| event["type"] == "user.tool_confirmation";
+    let stored = server.follow("alice", "notes", 0, is_allowed);
+    let allowed = stored.last().unwrap()["seq"].as_u64().unwrap();
+    server.kill();
+    let server = Server::start(&store);
+    let stored = server.follow("alice", "notes", allowed, is_answer);
+    let results: Vec<_> = stored.iter().filter(|event| event["type"] == "agent.tool_result").collect();
+    assert_eq!(results.len(), 1, "{stored:#?}");
+    assert!(results[0].to_string().contains("outcome unknown"), "{stored:#?}");
+    assert!(!stored.iter().any(|event| event["type"] == "agent.tool_use"), "{stored:#?}");
 }
 
 #[test]

@@ -1,0 +1,136 @@
+//! MCP servers of the configuration, for the program with the feature `mcp`.
+
+use agent_core::model::PendingAction;
+use agent_runtime::{AgentBuilder, AgentRuntime, Conversation};
+
+#[cfg(feature = "mcp")]
+use agent_core::model::Actor;
+#[cfg(feature = "mcp")]
+use agent_mcp::{Mcp, McpTool};
+#[cfg(feature = "mcp")]
+use agent_runtime::SessionContext;
+
+use crate::args::Args;
+use crate::failure::Failure;
+
+/// MCP servers of the agent.
+#[derive(Clone, Debug)]
+pub(crate) struct Servers {
+    #[cfg(feature = "mcp")]
+    pub(crate) mcp: Mcp,
+}
+
+#[cfg(feature = "mcp")]
+impl Servers {
+    /// Reads the configuration of the host. That of a workspace is read when a run begins.
+    pub(crate) fn new(args: &Args) -> Result<Self, Failure> {
+        let layers = crate::command::layers(args)?;
+        // What is wrong in the host's file is said at once, and not with the first message.
+        drop(agent_mcp::McpServers::from_config(&layers.clone().merge(|name| std::env::var(name).ok())?)?);
+        Ok(Self { mcp: Mcp::layered(layers, |name| std::env::var(name).ok()) })
+    }
+
+    pub(crate) fn add_to(&self, builder: AgentBuilder) -> AgentBuilder {
+        builder.with_plugin(self.mcp.clone())
+    }
+
+    /// Returns a line for each server, and one for each of its tools. Connects to the servers if necessary.
+    pub(crate) async fn lines(
+        &self,
+        agent: &AgentRuntime,
+        chat: &Conversation,
+    ) -> agent_core::Result<Vec<String>> {
+        let (effects, storage) = (agent.effects().clone(), agent.storage().clone());
+        let context = SessionContext::new(chat.record(), effects.new_run_id(), storage, effects);
+        let tools = self.mcp.tools(context).await?;
+        let mut lines = Vec::new();
+        for server in self.mcp.status(agent, chat.id()) {
+            lines.push(match &server.error {
+                Some(error) => format!("{}: {error}", server.name),
+                None => format!("{}: {}", server.name, crate::chat::counted(server.tools as u64, "tool")),
+            });
+            for tool in tools.iter().filter(|tool| tool.server == server.name) {
+                let (asked, about) =
+                    (if tool.always { "" } else { "asks" }, tool.description.lines().next().unwrap_or(""));
+                lines.push(format!("  {:<30} {asked:<4} {}", tool.name, crate::screen::cut(about)));
+            }
+        }
+        if lines.is_empty() {
+            lines.push("(no MCP server is configured; see `chat config show --help`)".to_owned());
+        }
+        Ok(lines)
+    }
+
+    /// Lets the clients of a service name servers, too.
+    #[cfg(feature = "acp")]
+    pub(crate) fn serve_of_clients(&self, service: agent_acp::AcpAgent) -> agent_acp::AcpAgent {
+        service.with_mcp(self.mcp.clone())
+    }
+
+    fn offered(&self, agent: &AgentRuntime, chat: &Conversation, action: &PendingAction) -> Option<McpTool> {
+        let offered = self.mcp.offered(agent, chat.id());
+        offered.into_iter().find(|tool| Some(&tool.name) == action.tool.as_ref())
+    }
+
+    /// Returns whether all later calls of the tool that a question is about can be allowed.
+    pub(crate) fn can_always_allow(
+        &self,
+        agent: &AgentRuntime,
+        chat: &Conversation,
+        action: &PendingAction,
+    ) -> bool {
+        self.offered(agent, chat, action).is_some()
+    }
+
+    /// Allows all later calls of the tool that a question is about. Returns false if it is no tool of a server.
+    pub(crate) async fn always_allow(
+        &self,
+        agent: &AgentRuntime,
+        chat: &Conversation,
+        action: &PendingAction,
+    ) -> agent_core::Result<bool> {
+        let Some(tool) = self.offered(agent, chat, action) else { return Ok(false) };
+        self.mcp.always_allow(chat, &tool, &Actor::USER).await?;
+        Ok(true)
+    }
+}
+
+#[cfg(not(feature = "mcp"))]
+#[allow(
+    clippy::unused_self,
+    clippy::unnecessary_wraps,
+    clippy::unused_async,
+    reason = "as with the feature `mcp`"
+)]
+impl Servers {
+    pub(crate) fn new(_: &Args) -> Result<Self, Failure> {
+        Ok(Self {})
+    }
+
+    pub(crate) fn add_to(&self, builder: AgentBuilder) -> AgentBuilder {
+        builder
+    }
+
+    pub(crate) async fn lines(&self, _: &AgentRuntime, _: &Conversation) -> agent_core::Result<Vec<String>> {
+        let text = "(this program was built without MCP servers; build it with `cargo build --bin chat --features mcp`)";
+        Ok(vec![text.to_owned()])
+    }
+
+    #[cfg(feature = "acp")]
+    pub(crate) fn serve_of_clients(&self, service: agent_acp::AcpAgent) -> agent_acp::AcpAgent {
+        service
+    }
+
+    pub(crate) fn can_always_allow(&self, _: &AgentRuntime, _: &Conversation, _: &PendingAction) -> bool {
+        false
+    }
+
+    pub(crate) async fn always_allow(
+        &self,
+        _: &AgentRuntime,
+        _: &Conversation,
+        _: &PendingAction,
+    ) -> agent_core::Result<bool> {
+        Ok(false)
+    }
+}

@@ -1,0 +1,152 @@
+//! Tools of MCP servers in the program: of its configuration, and of an editor that names them.
+//!
+//! The server is the reference server of the protocol's own project, the editor one on the Python SDK of the Agent Client
+//! Protocol. `.ci/servers` installs both under `target`. Without one its test says so; if `CI` is set, it fails.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use agent_core::event::ToolOutcome;
+use common::{Chat, PROGRAM, found, homes};
+use tempfile::TempDir;
+
+const SERVER: &str = "mcp-servers/node_modules/@modelcontextprotocol/server-everything/dist/index.js";
+
+/// Returns a file that is installed below `target`; `None` if it is not.
+fn installed(file: &str) -> Option<PathBuf> {
+    let found = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("target").join(file);
+    if found.exists() {
+        return Some(found);
+    }
+    assert!(std::env::var_os("CI").is_none(), "{} is missing; run .ci/servers", found.display());
+    println!("LEFT OUT: {} is missing; run .ci/servers", found.display());
+    None
+}
+
+/// Writes a configuration with the server, under the name `every`. Returns its path.
+fn configuration(folder: &TempDir, server: &Path) -> String {
+    let file = folder.path().join("config.toml");
+    let text = format!(
+        "[mcp.every]\ncommand = 'node'\nargs = ['{}']\nenv = {{ TOKEN = 'hunter22' }}\n",
+        server.display()
+    );
+    std::fs::write(&file, text).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+/// The person is asked with the whole call, allows one, allows all later ones, and refuses one. What is allowed for good
+/// holds for the next process, too.
+#[tokio::test]
+async fn tools_of_servers_are_used_after_consent() {
+    let Some(server) = installed(SERVER) else { return };
+    for home in homes() {
+        let settings = TempDir::new().unwrap();
+        let file = configuration(&settings, &server);
+        let mut chat = Chat::start(home.path(), &["--config", &file]);
+        chat.say("/mcp");
+        chat.out.wait_for("every: ");
+        chat.out.wait_for("every__echo");
+        chat.say("/allow");
+        chat.err.wait_for("no question waits");
+        chat.say(r#"!every__echo {"message":"first"}"#);
+        chat.err.wait_for("(the session waits for /allow, /always or /deny)");
+        assert!(!chat.out.text().contains("Echo: first"), "{}", chat.out.text());
+        chat.say("/allow");
+        chat.out.wait_for("Echo: first");
+        chat.say(r#"!every__echo {"message":"second"}"#);
+        chat.err.wait_for_times("the session waits", 2);
+        // A question outlives the program, and a message meanwhile does not answer it.
+        chat.kill();
+
+        let mut chat = Chat::start(home.path(), &["--config", &file]);
+        chat.err.wait_for("the session waits for /allow or /deny)");
+        chat.say("/always");
+        chat.err.wait_for("/always is for tools of MCP servers that this program has offered");
+        chat.say("/allow");
+        chat.out.wait_for("Echo: second");
+        chat.say(r#"!every__echo {"message":"third"}"#);
+        chat.err.wait_for("/always or /deny");
+        chat.say("/always");
+        chat.out.wait_for("Echo: third");
+        chat.say(r#"!every__get-sum {"a":2,"b":40}"#);
+        chat.err.wait_for_times("/always or /deny", 2);
+        chat.say("/deny");
+        chat.err.wait_for("denied");
+        chat.kill();
+
+        let mut chat = Chat::start(home.path(), &["--config", &file]);
+        chat.say(r#"!every__echo {"message":"fourth"}"#);
+        chat.out.wait_for("Echo: fourth");
+        assert_eq!(chat.finish(), 0);
+        use ToolOutcome::{Denied, Ok};
+        assert_eq!(found(home.path()).await.outcomes(), [Ok, Ok, Ok, Denied, Ok]);
+    }
+}
+
+/// A server that cannot be started is named, and the conversation goes on. A configuration that is wrong is named at once.
+#[test]
+fn what_is_wrong_with_a_server_is_named() {
+    let home = TempDir::new().unwrap();
+    let file = home.path().join("config.toml");
+    let start = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        Chat::start(home.path(), &["--config", file.to_str().unwrap()])
+    };
+    let mut chat = start("[mcp.gone]\ncommand = 'no-such-program'\nenv = { TOKEN = 'hunter22' }");
+    chat.say("Hello");
+    chat.out.wait_for("Hello");
+    chat.say("/mcp");
+    chat.out.wait_for("gone: ");
+    chat.out.wait_for("its program was not found");
+    assert_eq!(chat.finish(), 0);
+    for (text, why) in [
+        ("[mcp.a]\ncomand = 'x'", "unknown field `comand`"),
+        ("[mcp.a]\nargs = ['x']", "mcp.a: it has neither command nor url"),
+        ("[mcp.a]\ncommand = 'x'\nenv = { K = ['hunter22'] }", "mcp.a.env.K: the value must be a text"),
+        ("[mcp", "config.toml"),
+    ] {
+        let mut chat = start(text);
+        assert_eq!(chat.wait(), 1);
+        let said = chat.err.text();
+        assert!(said.contains(why) && !said.contains("hunter22"), "{said}");
+    }
+}
+
+/// Values for the servers' environment are not shown.
+#[test]
+fn values_for_servers_are_not_shown() {
+    let home = TempDir::new().unwrap();
+    let file = configuration(&home, Path::new("server.js"));
+    let mut chat = Chat::start(home.path(), &["--config", &file, "config", "show", "--explain"]);
+    assert_eq!(chat.wait(), 0);
+    let shown = chat.out.text();
+    assert!(shown.contains("mcp.every.env") && !shown.contains("hunter22"), "{shown}");
+}
+
+/// An editor names servers, answers the questions about their tools, and is not asked again after it has said always.
+#[tokio::test]
+async fn an_editor_brings_its_own_servers() {
+    let (Some(server), Some(python)) = (installed(SERVER), installed("acp-python/bin/python")) else {
+        return;
+    };
+    let folder = TempDir::new().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/acp/servers.py");
+    let mut editor = Command::new(python);
+    editor.arg(script).arg(PROGRAM).arg(folder.path()).arg(server);
+    let mut editor = Chat::spawn(editor);
+    let code = editor.wait();
+    assert_eq!(code, 0, "{}\n{}", editor.out.text(), editor.err.text());
+    println!("{}", editor.out.text());
+    use ToolOutcome::{Denied, Ok};
+    assert_eq!(found(folder.path()).await.outcomes(), [Ok, Ok, Ok, Denied, Ok]);
+}
