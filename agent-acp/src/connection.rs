@@ -387,7 +387,7 @@ async fn place(chat: &Conversation, directory: &str) -> Result<(), Error> {
     chat.update(patch).await.map_err(|error| fault::store(&error, Some(chat.id())))
 }
 
-fn waits_for_permission(session: &Session) -> bool {
+pub(crate) fn waits_for_permission(session: &Session) -> bool {
     use agent_core::model::ActionKind::{Approval, ToolConfirmation};
     session.status.state == SessionState::RequiresAction
         && session.action.as_ref().is_some_and(|action| matches!(action.kind, ToolConfirmation | Approval))

@@ -71,6 +71,9 @@
 //!
 //! If another program answers meanwhile, the turn goes on with that answer: the client's later answer changes nothing.
 //!
+//! If the client answers with an error, or with an option that it was not offered, the turn ends with an error and the
+//! question stays open; the next prompt, or loading the session, asks again first.
+//!
 //! If the turn is cancelled while it waits, the pending action is discarded, as by
 //! [`interrupt`](agent_runtime::Conversation::interrupt), with inputs that wait and timers.
 //!
@@ -88,10 +91,11 @@
 //!
 //! - A request that is wrong is answered with an error that names its object: `-32002` for a session that does not exist
 //!   or is not open, `-32602` for wrong parameters, `-32600` for a prompt while a turn runs and for a message that is too
-//!   large, `-32700` for what is not JSON. `data` has the members `sessionId` and `kind`.
+//!   large, `-32700` for what is not JSON. `data` has the member `sessionId` if a
+//!   session is concerned, and `kind` for an error of the store or of the runtime.
 //! - If the input ends, or the output breaks, all turns are cancelled: what the model has said is stored, open calls get
 //!   a result, and the sessions become idle, or go on waiting for a permission. Requests that were read are answered
-//!   before [`AcpAgent::serve`] returns.
+//!   before [`AcpAgent::serve`] returns; not if the client reads nothing for ten seconds then.
 //! - A process that is killed leaves its sessions as any other: the next prompt takes over, and answers what was open.
 //! - A client that reads slowly holds up the stream, and not the agent: of a turn, 4 MiB wait in memory; what is left out
 //!   is sent from the log when the turn ends.
@@ -247,7 +251,10 @@ impl AcpAgent {
             read
         };
         let output = async {
-            let written = wire::write_frames(to_client, writer, open.flow()).await;
+            let written = tokio::select! {
+                written = wire::write_frames(to_client, writer, open.flow()) => written,
+                () = open.flow().stalled() => Ok(()),
+            };
             open.flow().cut();
             open.leave();
             written

@@ -17,6 +17,7 @@ mod with_mcp {
 
     use agent_core::model::Actor;
     use agent_mcp::{Mcp, McpServer, McpServers};
+    use agent_runtime::SessionContext;
 
     use super::{AgentRuntime, Conversation, Error, SessionId, schema};
     use crate::fault;
@@ -56,6 +57,7 @@ mod with_mcp {
             }
             let (mut servers, mut names) = (McpServers::new(), BTreeSet::new());
             for named in named {
+                refuse_secrets(&named)?;
                 let (name, server) = match named {
                     schema::McpServer::Stdio(program) => {
                         let mut server =
@@ -109,15 +111,16 @@ mod with_mcp {
             }
         }
 
-        /// Returns the tool that a session was offered with this name; `None` if it is of no server.
-        pub(crate) fn offered(
-            &self,
-            agent: &AgentRuntime,
-            session: SessionId,
-            name: &str,
-        ) -> Option<OfferedTool> {
-            let offered = self.mcp.as_ref()?.offered(agent, session);
-            offered.into_iter().find(|tool| tool.name == name)
+        /// Returns the tool of a server that the session's question is about, if it is still what the person is asked about.
+        pub(crate) async fn asked(&self, agent: &AgentRuntime, chat: &Conversation) -> Option<OfferedTool> {
+            let mcp = self.mcp.as_ref()?;
+            let (effects, storage) = (agent.effects().clone(), agent.storage().clone());
+            let now = chat.refresh().await.ok()?;
+            let context = SessionContext::new(now, effects.new_run_id(), storage, effects);
+            mcp.asked(context).await.unwrap_or_else(|error| {
+                tracing::warn!(session = %chat.id(), %error, "a tool cannot be allowed for good");
+                None
+            })
         }
 
         /// Allows all later calls of a tool, while it is what the person was shown.
@@ -131,6 +134,26 @@ mod with_mcp {
                 None => Ok(()),
             }
         }
+    }
+
+    /// Refuses values that refer to a secret of the host.
+    fn refuse_secrets(named: &schema::McpServer) -> Result<(), Error> {
+        let (name, has_secret) = match named {
+            schema::McpServer::Stdio(program) => {
+                (&program.name, program.env.iter().any(|variable| variable.value.contains("${secret:")))
+            }
+            schema::McpServer::Http(http) => {
+                (&http.name, http.headers.iter().any(|header| header.value.contains("${secret:")))
+            }
+            _ => return Ok(()),
+        };
+        if has_secret {
+            return Err(fault::invalid(format!(
+                "MCP server {}: secrets are given only to servers of the host's configuration",
+                agent_core::text::quoted(name)
+            )));
+        }
+        Ok(())
     }
 
     /// Returns a name that a server can have, from one for people. No two of a list get the same one.
@@ -217,7 +240,7 @@ mod without_mcp {
             Ok(GivenServers)
         }
 
-        pub(crate) fn offered(&self, _: &AgentRuntime, _: SessionId, _: &str) -> Option<OfferedTool> {
+        pub(crate) async fn asked(&self, _: &AgentRuntime, _: &Conversation) -> Option<OfferedTool> {
             None
         }
 

@@ -16,6 +16,7 @@ use schema::{
 use serde_json::json;
 use tracing::debug;
 
+use crate::connection::waits_for_permission;
 use crate::meta::meta;
 use crate::open::TurnPermit;
 use crate::servers::OfferedTool;
@@ -49,6 +50,13 @@ pub(crate) async fn prompt(
     let chat = open(&turn).await?;
     let message = content::message(&chat, blocks).await?;
     let mut turn = Open::new(&turn, client, &chat);
+    if let Some(action) = chat.record().action.clone().filter(|_| waits_for_permission(&chat.record())) {
+        // The question of an earlier turn, which the client has not answered: before that, nothing is stored.
+        let answered = turn.finish(Ended::Awaiting(action)).await?;
+        if answered.stop_reason == StopReason::Cancelled {
+            return Ok(answered);
+        }
+    }
     let is_cut_off = !chat.record().open_calls.is_empty();
     let run = chat.prompt(message).await.map_err(|error| turn.of_store(&error))?;
     if is_cut_off {
@@ -291,10 +299,7 @@ impl<'a> Open<'a> {
         if let Some(call) = call.filter(|call| !call.omitted) {
             fields = fields.raw_input(call.input.to::<serde_json::Value>().ok());
         }
-        let offered = action
-            .tool
-            .as_ref()
-            .and_then(|tool| turn.open.servers().offered(turn.open.agent(), turn.session, tool));
+        let offered = turn.open.servers().asked(turn.open.agent(), self.chat).await;
         let about = schema::ToolCallUpdate::new(action.id.as_str().to_owned(), fields);
         let request = schema::RequestPermissionRequest::new(
             turn.session.to_string(),

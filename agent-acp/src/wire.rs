@@ -1,6 +1,7 @@
 //! Messages on a pair of byte streams: one JSON value on a line, of a bounded size, and few of them in memory.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use agent_client_protocol::{Error, RawJsonRpcMessage, TransportFrame};
 use futures::StreamExt;
@@ -11,6 +12,9 @@ use tokio::sync::{Notify, watch};
 
 /// Number of updates that may wait to be written before the reader of a run or of a log waits.
 const QUEUED_MAX: usize = 64;
+
+/// Time in which a client that sends nothing more takes a message that is written to it.
+const STALLED: Duration = Duration::from_secs(10);
 
 /// Maximum bytes of a line that is not JSON which an error repeats.
 const QUOTED_MAX_BYTES: usize = 200;
@@ -23,6 +27,9 @@ const UPDATE: &str = "session/update";
 pub(crate) struct Flow {
     queued: AtomicUsize,
     written: Notify,
+    /// Number of lines whose writing has begun, and of those that were written.
+    begun: AtomicUsize,
+    ended: AtomicUsize,
     /// True if the client sends nothing more.
     gone: watch::Sender<bool>,
     /// True if nothing more can be written to the client.
@@ -32,7 +39,8 @@ pub(crate) struct Flow {
 impl Flow {
     pub(crate) fn new() -> Self {
         let (gone, cut) = (watch::Sender::new(false), watch::Sender::new(false));
-        Self { queued: AtomicUsize::new(0), written: Notify::new(), gone, cut }
+        let zero = || AtomicUsize::new(0);
+        Self { queued: zero(), written: Notify::new(), begun: zero(), ended: zero(), gone, cut }
     }
 
     /// Waits until few updates wait to be written, or nothing more can be.
@@ -77,6 +85,19 @@ impl Flow {
 
     pub(crate) fn is_cut(&self) -> bool {
         *self.cut.borrow()
+    }
+
+    /// Waits until the client sends nothing more, and then takes nothing for some time, either.
+    pub(crate) async fn stalled(&self) {
+        self.gone().await;
+        loop {
+            let before = self.ended.load(Ordering::Acquire);
+            tokio::time::sleep(STALLED).await;
+            let is_writing = self.begun.load(Ordering::Acquire) > before;
+            if is_writing && self.ended.load(Ordering::Acquire) == before {
+                return;
+            }
+        }
     }
 
     /// Waits until the client sends nothing more.
@@ -147,8 +168,10 @@ pub(crate) async fn write_frames(
         );
         let mut line = frame.to_json().map_err(std::io::Error::other)?;
         line.push('\n');
+        flow.begun.fetch_add(1, Ordering::AcqRel);
         writer.write_all(line.as_bytes()).await?;
         writer.flush().await?;
+        flow.ended.fetch_add(1, Ordering::AcqRel);
         if is_update {
             flow.sent();
         }

@@ -179,6 +179,8 @@ impl Chat {
                 }
             }
             (None, 0) => return,
+            // The question is in the way.
+            (None, _) if now.action.is_some() => return,
             (None, pending) => format!(
                 "{} without an answer; answered with your next message, or now with /run.",
                 counted(pending, "message")
@@ -279,7 +281,10 @@ impl Chat {
         };
         match run {
             Some(run) => self.show(run).await,
-            None => self.screen.note("(no message waits for an answer, or another process is answering)"),
+            None => match &self.handle.record().action {
+                Some(action) => self.ask(&action.clone()),
+                None => self.screen.note("(no message waits for an answer, or another process is answering)"),
+            },
         }
         Ok(())
     }
@@ -293,7 +298,7 @@ impl Chat {
                 format!("{}, or /deny", choices.join(", "))
             }
             ActionKind::ToolConfirmation | ActionKind::Approval => {
-                let always = self.place.servers.can_always_allow(&self.place.agent, &self.handle, action);
+                let always = self.place.servers.can_always_allow(action);
                 if always { "/allow, /always or /deny" } else { "/allow or /deny" }.to_owned()
             }
             _ => "a result that another program gives".to_owned(),
@@ -323,10 +328,12 @@ impl Chat {
             self.refuse("no question waits for an answer");
             return Ok(());
         };
-        if !self.place.servers.always_allow(&self.place.agent, &self.handle, action).await? {
-            self.refuse(
-                "/always is for tools of MCP servers that this program has offered; /allow allows this call",
-            );
+        let tool = action.tool.clone().unwrap_or_default();
+        if !self.place.servers.always_allow(&self.place.agent, &self.handle).await? {
+            self.refuse(&format!(
+                "no MCP server offers {tool} as it was when the question was asked; /mcp shows the servers, /allow \
+                 allows this call only if the tool is the same"
+            ));
             return Ok(());
         }
         self.decide(Decision::Allow, "").await
@@ -395,7 +402,9 @@ impl Chat {
                 "stored as event {}; the session is {} and cannot answer now",
                 queued.seq, queued.state
             ));
-            if let Some(action) = &self.handle.record().action {
+            self.failed = true;
+            let action = self.handle.refresh().await.ok().and_then(|now| now.action.clone());
+            if let Some(action) = &action {
                 self.ask(action);
             }
             return;

@@ -15,6 +15,7 @@ macro_rules! slash_commands {
   /clear        clear the history of this session; the log still contains it
   /run          answer the pending messages now
   /allow, /deny answer the question that waits; /always allows later calls, too
+  /ask TOOL     ask again before each call of a tool that was always allowed
   /mcp          list the MCP servers and their tools
   /help         show this list
   /quit         end the program, like Ctrl-D

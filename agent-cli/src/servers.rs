@@ -6,7 +6,7 @@ use agent_runtime::{AgentBuilder, AgentRuntime, Conversation};
 #[cfg(feature = "mcp")]
 use agent_core::model::Actor;
 #[cfg(feature = "mcp")]
-use agent_mcp::{Mcp, McpTool};
+use agent_mcp::Mcp;
 #[cfg(feature = "mcp")]
 use agent_runtime::SessionContext;
 
@@ -40,9 +40,7 @@ impl Servers {
         agent: &AgentRuntime,
         chat: &Conversation,
     ) -> agent_core::Result<Vec<String>> {
-        let (effects, storage) = (agent.effects().clone(), agent.storage().clone());
-        let context = SessionContext::new(chat.record(), effects.new_run_id(), storage, effects);
-        let tools = self.mcp.tools(context).await?;
+        let tools = self.mcp.tools(context(agent, chat)).await?;
         let mut lines = Vec::new();
         for server in self.mcp.status(agent, chat.id()) {
             lines.push(match &server.error {
@@ -56,7 +54,9 @@ impl Servers {
             }
         }
         if lines.is_empty() {
-            lines.push("(no MCP server is configured; see `chat config show --help`)".to_owned());
+            lines.push(
+                "(no MCP server is used; `chat config show` shows those of the configuration)".to_owned(),
+            );
         }
         Ok(lines)
     }
@@ -67,32 +67,33 @@ impl Servers {
         service.with_mcp(self.mcp.clone())
     }
 
-    fn offered(&self, agent: &AgentRuntime, chat: &Conversation, action: &PendingAction) -> Option<McpTool> {
-        let offered = self.mcp.offered(agent, chat.id());
-        offered.into_iter().find(|tool| Some(&tool.name) == action.tool.as_ref())
+    /// Returns whether all later calls of the tool that a question is about may be allowed: it is one of a server.
+    pub(crate) fn can_always_allow(&self, action: &PendingAction) -> bool {
+        action.tool.as_ref().is_some_and(|tool| tool.contains("__"))
     }
 
-    /// Returns whether all later calls of the tool that a question is about can be allowed.
-    pub(crate) fn can_always_allow(
-        &self,
-        agent: &AgentRuntime,
-        chat: &Conversation,
-        action: &PendingAction,
-    ) -> bool {
-        self.offered(agent, chat, action).is_some()
-    }
-
-    /// Allows all later calls of the tool that a question is about. Returns false if it is no tool of a server.
+    /// Allows all later calls of the tool that the session's question is about. Returns false if no server offers what the
+    /// question is about.
     pub(crate) async fn always_allow(
         &self,
         agent: &AgentRuntime,
         chat: &Conversation,
-        action: &PendingAction,
     ) -> agent_core::Result<bool> {
-        let Some(tool) = self.offered(agent, chat, action) else { return Ok(false) };
+        let Some(tool) = self.mcp.asked(context(agent, chat)).await? else { return Ok(false) };
         self.mcp.always_allow(chat, &tool, &Actor::USER).await?;
         Ok(true)
     }
+
+    /// Asks again before each call of a tool.
+    pub(crate) async fn ask_again(&self, chat: &Conversation, tool: &str) -> agent_core::Result<()> {
+        self.mcp.ask_again(chat, tool, &Actor::USER).await
+    }
+}
+
+#[cfg(feature = "mcp")]
+fn context(agent: &AgentRuntime, chat: &Conversation) -> SessionContext {
+    let (effects, storage) = (agent.effects().clone(), agent.storage().clone());
+    SessionContext::new(chat.record(), effects.new_run_id(), storage, effects)
 }
 
 #[cfg(not(feature = "mcp"))]
@@ -121,16 +122,15 @@ impl Servers {
         service
     }
 
-    pub(crate) fn can_always_allow(&self, _: &AgentRuntime, _: &Conversation, _: &PendingAction) -> bool {
+    pub(crate) fn can_always_allow(&self, _: &PendingAction) -> bool {
         false
     }
 
-    pub(crate) async fn always_allow(
-        &self,
-        _: &AgentRuntime,
-        _: &Conversation,
-        _: &PendingAction,
-    ) -> agent_core::Result<bool> {
+    pub(crate) async fn always_allow(&self, _: &AgentRuntime, _: &Conversation) -> agent_core::Result<bool> {
         Ok(false)
+    }
+
+    pub(crate) async fn ask_again(&self, _: &Conversation, _: &str) -> agent_core::Result<()> {
+        Ok(())
     }
 }

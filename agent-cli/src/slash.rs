@@ -105,6 +105,11 @@ impl Chat {
             ("allow", choice) => self.decide(Decision::Allow, choice).await,
             ("deny", "") => self.decide(Decision::Deny, "").await,
             ("always", "") => self.always().await,
+            ("ask", tool) if !tool.is_empty() => {
+                self.place.servers.ask_again(&self.handle, tool).await.map(|()| {
+                    self.screen.note(&format!("each call of {} is asked about in this session", cut(tool)));
+                })
+            }
             ("mcp", "") => self.servers().await,
             ("run", "") => self.run_pending().await,
             ("help", "") => {

@@ -69,13 +69,17 @@ async fn tools_of_servers_are_used_after_consent() {
         chat.kill();
 
         let mut chat = Chat::start(home.path(), &["--config", &file]);
-        chat.err.wait_for("the session waits for /allow or /deny)");
-        chat.say("/always");
-        chat.err.wait_for("/always is for tools of MCP servers that this program has offered");
+        chat.err.wait_for("the session waits for /allow, /always or /deny)");
+        // What is typed meanwhile is stored, and says what to do first.
+        chat.say("/run");
+        chat.err.wait_for_times("the session waits for /allow", 2);
         chat.say("/allow");
         chat.out.wait_for("Echo: second");
         chat.say(r#"!every__echo {"message":"third"}"#);
-        chat.err.wait_for("/always or /deny");
+        chat.err.wait_for_times("/always or /deny", 3);
+        chat.kill();
+        // A new process knows what the person is asked about.
+        let mut chat = Chat::start(home.path(), &["--config", &file]);
         chat.say("/always");
         chat.out.wait_for("Echo: third");
         chat.say(r#"!every__get-sum {"a":2,"b":40}"#);
@@ -84,12 +88,27 @@ async fn tools_of_servers_are_used_after_consent() {
         chat.err.wait_for("denied");
         chat.kill();
 
+        // The command is another one: what waits is not called.
+        let mut chat = Chat::start(home.path(), &["--config", &file]);
+        chat.say(r#"!every__get-sum {"a":3,"b":4}"#);
+        chat.err.wait_for("/always or /deny");
+        chat.kill();
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, text.replace("index.js'", "index.js', 'stdio'")).unwrap();
+        let mut chat = Chat::start(home.path(), &["--config", &file]);
+        chat.say("/always");
+        chat.err.wait_for("no MCP server offers every__get-sum as it was");
+        chat.say("/allow");
+        chat.err.wait_for("changed");
+        chat.kill();
+        std::fs::write(&file, text).unwrap();
+
         let mut chat = Chat::start(home.path(), &["--config", &file]);
         chat.say(r#"!every__echo {"message":"fourth"}"#);
         chat.out.wait_for("Echo: fourth");
         assert_eq!(chat.finish(), 0);
-        use ToolOutcome::{Denied, Ok};
-        assert_eq!(found(home.path()).await.outcomes(), [Ok, Ok, Ok, Denied, Ok]);
+        use ToolOutcome::{Denied, Error, Ok};
+        assert_eq!(found(home.path()).await.outcomes(), [Ok, Ok, Ok, Denied, Error, Ok]);
     }
 }
 

@@ -1,4 +1,5 @@
-//! Permissions of a session: tools whose calls nobody is asked about, each with the digest that was allowed.
+//! Permissions of a session: tools whose calls nobody is asked about, each with the digest that was allowed; and the
+//! digests of what it was offered.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +10,12 @@ use agent_runtime::documents::{Document, DocumentWrite, Documents};
 
 /// Name of the document of a session that holds its permissions.
 pub(crate) const DOCUMENT: &str = "mcp.permissions";
+/// Name of the document of a session that holds the digests of the tools that it was offered.
+const OFFERED: &str = "mcp.offered";
 /// Format of its text: an object of names of tools with their digests.
 const FORMAT: u32 = 1;
 /// Maximum number of permissions of a session.
-const MAX: usize = 1024;
+pub(crate) const MAX: usize = 1024;
 /// Maximum number of attempts of a write, if other writers interfere.
 const ATTEMPTS: usize = 16;
 
@@ -28,6 +31,25 @@ pub(crate) async fn read(documents: &Documents) -> Result<Permissions> {
     documents.get(DOCUMENT).await?.map_or_else(|| Ok(Permissions::new()), |document| parse(&document))
 }
 
+/// Reads the digests of the tools that a session was offered.
+///
+/// # Errors
+///
+/// As those of [`read`].
+pub(crate) async fn read_offered(documents: &Documents) -> Result<Permissions> {
+    documents.get(OFFERED).await?.map_or_else(|| Ok(Permissions::new()), |document| parse(&document))
+}
+
+/// Stores the digests of the tools that a session is offered.
+///
+/// # Errors
+///
+/// Errors of the store.
+pub(crate) async fn set_offered(documents: &Documents, digests: &Permissions) -> Result<()> {
+    let text = agent_core::json::to_text(digests);
+    documents.put(DocumentWrite::new(OFFERED, text, Actor::SYSTEM).with_format(FORMAT)).await.map(drop)
+}
+
 fn parse(document: &Document) -> Result<Permissions> {
     if document.by.role() == Role::Agent {
         // A tool that writes documents must not let the model allow itself anything.
@@ -35,13 +57,13 @@ fn parse(document: &Document) -> Result<Permissions> {
     }
     if document.format > FORMAT {
         let text = format!(
-            "document {DOCUMENT} has format {}, of a newer version; update agent-mcp",
-            document.format
+            "document {} has format {}, of a newer version; update agent-mcp",
+            document.name, document.format
         );
         return Err(Error::new(ErrorKind::Unsupported, text));
     }
     serde_json::from_str(&document.text)
-        .map_err(|_| Error::corrupt(format!("document {DOCUMENT} holds no permissions; remove it")))
+        .map_err(|_| Error::corrupt(format!("document {} holds no digests; remove it", document.name)))
 }
 
 /// Sets the digest that is allowed of a tool; `None` removes the permission.

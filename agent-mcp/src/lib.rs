@@ -101,8 +101,8 @@
 //! [`digest`](field@McpTool::digest) is a SHA-256 of the server's command or address, and of the tool's name, description
 //! and input schema. If any of them changes, the permission does not hold any more and the person is asked again. A tool
 //! that changes between the question and the answer, or between the model's request and the call, is not called; the
-//! result says so. What a tool was when a question was asked is not known any more after a restart of the process, or when
-//! the session has lost its servers meanwhile: then the answer counts.
+//! result says so. What a session is offered is stored in it, so that this holds after a restart, too. Values of `env` and
+//! `headers` are not part of the digest.
 //!
 //! # Results
 //!

@@ -20,7 +20,7 @@ use crate::config::{McpServers, Resolved};
 use crate::consent::{self, Permissions};
 use crate::hub::Hub;
 use crate::link::{Failed, Link, ServerStatus, changed};
-use crate::tool::McpTool;
+use crate::tool::{McpTool, SEPARATOR};
 
 /// Time after which a session that is not used loses its servers, if no other is set.
 const IDLE: Duration = Duration::from_secs(600);
@@ -81,8 +81,15 @@ fn place(session: SessionId, store: &Arc<dyn SessionStore>) -> Place {
     (session, Arc::as_ptr(store).cast::<()>().addr())
 }
 
+fn documents(context: &SessionContext) -> Documents {
+    Documents::new(context.storage().sessions.clone(), context.effects().clone(), context.session.id)
+}
+
 /// Tools by name.
 type Tools = Arc<BTreeMap<String, McpTool>>;
+
+/// Digests of tools by name.
+type Digests = Arc<consent::Permissions>;
 
 /// Servers of one session.
 #[derive(Debug)]
@@ -101,8 +108,10 @@ struct SessionState {
     run: Option<RunId>,
     /// Tools that the model was last offered.
     offered: Tools,
-    /// Calls of earlier runs that wait for an answer, each with the tools that the model was offered then.
-    asked: BTreeMap<CallId, Tools>,
+    /// Digests of the tools that the model was offered so far, as they are stored; `None` if they were not read.
+    digests: Option<Digests>,
+    /// Calls of earlier runs that wait for an answer, each with the digests that the model was offered then.
+    asked: BTreeMap<CallId, Digests>,
     /// Servers of the session alone, which no configuration has.
     added: Option<Arc<McpServers>>,
     /// Names of those of them that are used.
@@ -204,6 +213,29 @@ impl Mcp {
     pub fn offered(&self, agent: &AgentRuntime, session: SessionId) -> Vec<McpTool> {
         let Some(servers) = self.inner.known(agent, session) else { return Vec::new() };
         servers.state().offered.values().cloned().collect()
+    }
+
+    /// Returns the tool that a question of the session is about, if its server still offers what the person is asked about:
+    /// what [`always_allow`](Self::always_allow) can be called with. Connects to the servers if necessary, so that it is
+    /// known in a new process, too.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the configuration and of the store.
+    pub async fn asked(&self, context: SessionContext) -> Result<Option<McpTool>> {
+        let Some(name) = context.session.action.as_ref().and_then(|action| action.tool.clone()) else {
+            return Ok(None);
+        };
+        let servers = self.inner.session(context.session.id, &context.storage().sessions);
+        self.inner.read_digests(&servers, &context).await;
+        let offered = servers.state().offered.get(&name).cloned();
+        let tool = match offered {
+            Some(tool) => Some(tool),
+            None if !name.contains(SEPARATOR) => None,
+            None => self.tools(context).await?.into_iter().find(|tool| tool.name == name),
+        };
+        let digests = servers.state().digests.clone().unwrap_or_default();
+        Ok(tool.filter(|tool| digests.get(&name).is_none_or(|asked| *asked == tool.digest)))
     }
 
     /// Returns what the servers of a session of an agent's tenant last were, as this agent knows. No I/O.
@@ -418,10 +450,12 @@ impl Inner {
         let servers = self.session(context.session.id, &context.storage().sessions);
         let is_new_run = servers.state().run != Some(context.run);
         if is_new_run {
+            self.read_digests(&servers, context).await;
             self.configure(&servers, context).await?;
             servers.begin(context);
         }
         let offered = Arc::new(self.tools(&servers, context, is_new_run).await?);
+        self.store_digests(&servers, context, &offered).await;
         let mut state = servers.state();
         state.offered = offered.clone();
         state.used = Instant::now();
@@ -469,12 +503,41 @@ impl Inner {
         Ok(offered)
     }
 
+    /// Reads what the session was offered before this process.
+    async fn read_digests(&self, servers: &SessionServers, context: &SessionContext) {
+        if servers.state().digests.is_some() {
+            return;
+        }
+        let digests = consent::read_offered(&documents(context)).await.unwrap_or_else(|error| {
+            warn!(session = %context.session.id, %error, "it is not known which MCP tools were offered before");
+            Permissions::new()
+        });
+        servers.state().digests = Some(Arc::new(digests));
+    }
+
+    /// Stores what the session is offered, if it was not offered that before: a later process compares a call that waits
+    /// for an answer with it.
+    async fn store_digests(&self, servers: &SessionServers, context: &SessionContext, offered: &Tools) {
+        let before = servers.state().digests.clone().unwrap_or_default();
+        let is_known = |tool: &McpTool| before.get(&tool.name) == Some(&tool.digest);
+        if offered.values().all(is_known) {
+            return;
+        }
+        let mut digests = (*before).clone();
+        digests.extend(offered.values().map(|tool| (tool.name.clone(), tool.digest.clone())));
+        if digests.len() > consent::MAX {
+            digests.retain(|name, _| offered.contains_key(name));
+        }
+        if let Err(error) = consent::set_offered(&documents(context), &digests).await {
+            warn!(session = %context.session.id, %error, "it is not stored which MCP tools are offered");
+        }
+        servers.state().digests = Some(Arc::new(digests));
+    }
+
     /// Returns the permissions of a session; none if they cannot be read, so that people are asked.
     async fn permissions(&self, context: &SessionContext) -> Permissions {
         let session = &context.session;
-        let documents =
-            Documents::new(context.storage().sessions.clone(), context.effects().clone(), session.id);
-        consent::read(&documents).await.unwrap_or_else(|error| {
+        consent::read(&documents(context)).await.unwrap_or_else(|error| {
             warn!(session = %session.id, %error, "the permissions for MCP tools cannot be read; each call is asked about");
             Permissions::new()
         })
@@ -486,6 +549,12 @@ impl Inner {
         input: &RawJson,
         context: &ToolContext,
     ) -> Result<ToolOutput> {
+        if !input.has_plain_numbers() {
+            // The protocol crate would round it, and call the tool with what nobody has allowed.
+            return Err(Error::invalid(format!(
+                "tool {name} was not called: an argument has a number that 64 bits do not hold; write it as a text"
+            )));
+        }
         let arguments: JsonObject = input.to().map_err(|_| {
             Error::invalid(format!(
                 "tool {name} was not called: its arguments are no JSON object; name each argument"
@@ -497,8 +566,8 @@ impl Inner {
             let state = servers.state();
             let offered = state.offered.get(name).cloned().ok_or_else(unknown)?;
             // What a person was asked about in an earlier run.
-            let asked = state.asked.get(&context.call).and_then(|tools| tools.get(name));
-            if asked.is_some_and(|asked| asked.digest != offered.digest) {
+            let asked = state.asked.get(&context.call).and_then(|digests| digests.get(name));
+            if asked.is_some_and(|asked| *asked != offered.digest) {
                 return Err(changed(&offered));
             }
             let link = state.links.get(&offered.server).cloned().ok_or_else(unknown)?;
@@ -533,6 +602,7 @@ impl SessionServers {
             faults: BTreeMap::new(),
             run: None,
             offered: Tools::default(),
+            digests: None,
             asked: BTreeMap::new(),
             added: None,
             added_links: Vec::new(),
@@ -550,10 +620,12 @@ impl SessionServers {
     fn begin(&self, context: &SessionContext) {
         let mut state = self.state();
         state.run = Some(context.run);
-        let (offered, mut before) = (std::mem::take(&mut state.offered), std::mem::take(&mut state.asked));
+        state.offered = Tools::default();
+        let mut before = std::mem::take(&mut state.asked);
+        let now = state.digests.clone().unwrap_or_default();
         let waiting = context.session.open_calls.iter().map(|open| {
-            let tools = before.remove(&open.call).unwrap_or_else(|| offered.clone());
-            (open.call.clone(), tools)
+            let digests = before.remove(&open.call).unwrap_or_else(|| now.clone());
+            (open.call.clone(), digests)
         });
         state.asked = waiting.collect();
     }

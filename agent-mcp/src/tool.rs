@@ -9,7 +9,7 @@ use rmcp::model::Tool;
 use serde_json::{Map, Value};
 
 /// Separator of the names of a server and of its tool.
-const SEPARATOR: &str = "__";
+pub(crate) const SEPARATOR: &str = "__";
 /// Hexadecimal digits of the hash at the end of a changed name.
 const HASH_DIGITS: usize = 10;
 /// Maximum bytes of a description; the rest is cut.

@@ -24,7 +24,6 @@ use tracing::debug;
 
 use crate::fault::fault;
 use crate::gemini;
-use crate::number::are_kept;
 use crate::request::RESPONSES;
 
 /// Part of an answer while it streams.
@@ -322,7 +321,7 @@ fn model_call(call: &ToolCall, arguments: &str) -> Result<(ModelCall, bool)> {
     let parsed = call.function.arguments_value();
     // Arguments that came as a text in JSON, twice, or not as JSON are those that rig has made of them.
     let raw = RawJson::parse(arguments).ok().filter(|raw| raw.to::<Value>().is_ok_and(|read| read == parsed));
-    let is_kept = raw.as_ref().is_none_or(|raw| are_kept(raw.get()));
+    let is_kept = raw.as_ref().is_none_or(RawJson::has_plain_numbers);
     let input = raw.map_or_else(|| RawJson::of(&parsed), Ok)?;
     Ok((ModelCall::new(call.id.wire(), call.function.name.as_str(), input), is_kept))
 }

@@ -79,7 +79,6 @@ mod answer;
 mod fault;
 mod gemini;
 mod memory;
-mod number;
 mod provider;
 mod request;
 

@@ -118,6 +118,31 @@ async fn a_slow_reader_gets_the_whole_answer() {
     agent.close().await.unwrap();
 }
 
+/// A client that sends nothing more and reads nothing, either, holds up nobody for ever.
+#[tokio::test]
+async fn a_client_that_reads_nothing_is_given_up() {
+    let turn = Turn::new().text("x".repeat(900_000));
+    let agent = Site::new("memory").agent(ScriptedProvider::new([turn]), &Arc::default()).await;
+    let (stream, served) = serve(AcpAgent::new(agent.clone()));
+    let mut raw = Raw::new(stream).await;
+    let made = raw.call("session/new", json!({ "cwd": "/work", "mcpServers": [] })).await;
+    let session = made["result"]["sessionId"].as_str().unwrap().to_owned();
+    let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "Much." }] });
+    let chat = agent.session(session.parse().unwrap()).await.unwrap();
+    let mut events = chat.follow(chat.record().head);
+    raw.send("session/prompt", prompt).await;
+    let ends = async {
+        while chat.refresh().await.unwrap().counts.messages() < 2 {
+            events.next().await.unwrap().unwrap();
+        }
+    };
+    timeout(STUCK, ends).await.expect("the turn ends without its reader");
+    raw.writer.shutdown().await.unwrap();
+    timeout(STUCK, served).await.expect("the service ends").unwrap().unwrap();
+    drop(raw);
+    agent.close().await.unwrap();
+}
+
 #[tokio::test]
 async fn wrong_requests_are_answered_and_the_next_is_served() {
     let agent =

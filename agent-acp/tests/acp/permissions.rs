@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use agent_acp::AcpAgent;
 use agent_client_protocol::v1::schema;
-use agent_core::event::{Decision, EventPayload, ToolConfirmation, ToolOutcome};
+use agent_core::event::{Decision, EventPayload, EventType, ToolConfirmation, ToolOutcome};
 use agent_core::state::SessionState;
 use agent_runtime::{AgentRuntime, ScriptedProvider, Turn};
 use schema::{StopReason, ToolCallStatus};
@@ -138,15 +138,58 @@ async fn an_answer_of_another_program_counts(site: Site) {
 async fn an_option_that_was_not_offered_answers_nothing() {
     let tool = Arc::new(Counter::default());
     let agent = Site::new("memory").agent(pays(), &tool).await;
-    let session = client(AcpAgent::new(agent.clone()), Some("always"), async |connection, _| {
+    let session = client(AcpAgent::new(agent.clone()), Some("always"), async |connection, seen| {
         let session = created(&connection).await;
         let error = connection.send_request(prompt(&session, "Pay.")).block_task().await.unwrap_err();
         assert!(error.message.contains("always") && error.message.contains(&*session.0), "{error:?}");
+        // The next prompt asks again first, and stores nothing before the answer.
+        seen.take();
+        let error = connection.send_request(prompt(&session, "Hello?")).block_task().await.unwrap_err();
+        assert!(error.message.contains("always"), "{error:?}");
+        assert!(seen.take().iter().any(|update| has_status(update, ToolCallStatus::Pending)));
         session
     })
     .await;
+    let asked = log(&agent, &session).await.into_iter().filter(|event| event.kind == EventType::USER_MESSAGE);
+    assert_eq!(asked.count(), 1);
     let chat = agent.session(id(&session)).await.unwrap();
     assert_eq!((tool.calls(), chat.record().status.state), (0, SessionState::RequiresAction));
+}
+
+/// A client that has gone wrong with its answer, and a person who types on: asked again, and then answered.
+#[tokio::test]
+async fn a_prompt_while_a_question_is_open_asks_again_first() {
+    let tool = Arc::new(Counter::default());
+    let model = ScriptedProvider::new([
+        Turn::new().call("p1", "pay", empty()),
+        Turn::new().text("Paid."),
+        Turn::new().text("Yes?"),
+    ]);
+    let agent = Site::new("memory").agent(model, &tool).await;
+    let session = client(AcpAgent::new(agent.clone()), None, async |connection, seen| {
+        let session = created(&connection).await;
+        connection.send_request(prompt(&session, "Pay.")).detach();
+        seen.until(|update| has_status(update, ToolCallStatus::Pending)).await;
+        session
+    })
+    .await;
+    client(AcpAgent::new(agent.clone()), Some("allow"), async |connection, seen| {
+        // As a client that was not asked when it opened the session.
+        let other = created(&connection).await;
+        assert_ne!(other, session);
+        connection.send_request(load(&session)).block_task().await.unwrap();
+        seen.until(|update| has_status(update, ToolCallStatus::Completed)).await;
+        let answer = loop {
+            match connection.send_request(prompt(&session, "Hello?")).block_task().await {
+                Ok(answer) => break answer,
+                // The turn that asked again has not ended.
+                Err(error) => assert!(error.message.contains("has a turn"), "{error:?}"),
+            }
+        };
+        assert_eq!(answer.stop_reason, StopReason::EndTurn);
+    })
+    .await;
+    assert_eq!((tool.calls(), outcomes(&agent, &session).await), (1, vec![ToolOutcome::Ok]));
 }
 
 #[tokio::test]

@@ -104,6 +104,20 @@ impl RawJson {
         Self::parse(text).expect("the literal is JSON")
     }
 
+    /// Returns whether every number has the same value after it was read as a 64-bit integer or a double, as
+    /// `serde_json::Value` reads it.
+    ///
+    /// ```
+    /// use agent_core::json::RawJson;
+    ///
+    /// assert!(RawJson::parse(r#"{"a":1e5,"b":0.10}"#)?.has_plain_numbers());
+    /// assert!(!RawJson::parse(r#"{"id":12345678901234567890123}"#)?.has_plain_numbers());
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    pub fn has_plain_numbers(&self) -> bool {
+        crate::base::number::are_kept(self.get())
+    }
+
     /// Returns an empty object, `{}`.
     ///
     /// ```

@@ -6,6 +6,7 @@ pub(crate) mod error;
 pub(crate) mod id;
 pub mod isolated;
 pub mod json;
+pub(crate) mod number;
 pub(crate) mod percent;
 pub mod state;
 pub(crate) mod text;

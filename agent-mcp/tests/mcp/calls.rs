@@ -76,3 +76,18 @@ async fn tools_are_named_by_server_and_sorted() {
     assert_eq!((tool.description.as_str(), tool.tool.as_str()), ("The first.", "echo"));
     site.agent.close().await.unwrap();
 }
+
+/// The protocol crate would round such a number: the server would be called with other arguments than a person allowed.
+#[tokio::test]
+async fn numbers_that_would_be_rounded_are_not_sent() {
+    let site = Site::new(only(server("good"))).await;
+    let numbers =
+        ["123456789012345678901234567890", "18446744073709551616", "0.10000000000000000000001", "1e400"];
+    for number in numbers {
+        let results = site.run(&[("srv__echo", &format!(r#"{{"text":"a","n":{number}}}"#))]).await;
+        assert_eq!(results[0].outcome, ToolOutcome::Error, "{number}: {results:?}");
+        assert!(output(&results[0]).contains("64 bits do not hold"), "{number}: {results:?}");
+    }
+    assert_eq!(site.one("srv__echo", r#"{"text":"b","n":-9007199254740993}"#).await, "b");
+    site.agent.close().await.unwrap();
+}
