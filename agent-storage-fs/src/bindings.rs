@@ -1,15 +1,16 @@
-//! Device bindings: the synchronous core of `bindings.toml`, which people also edit. The file is the only source: it
-//! is read for every answer, and changed only under the lock of its folder.
+//! Device bindings: the synchronous core of `bindings.toml`, which people also edit, and of the changes since it was
+//! written. The files are the only source: they are looked at for every answer, and changed only under the lock of their
+//! folder.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use agent_core::commit::Precondition;
 use agent_core::store::{Binding, BindingQuery, Damaged, Page, decide_bind};
 use agent_core::{DeviceId, Error, ErrorKind, Result, WorkspaceId};
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 
-use crate::bindings_toml::Bindings;
+use crate::binding_changes::{self as changes, Change};
+use crate::bindings_toml::{Bindings, Cache, Toml};
 use crate::env::{Env, held};
 use crate::error::{corrupt, newer};
 use crate::lock::{self, Attempt, Locked};
@@ -21,6 +22,9 @@ use crate::toml;
 const FORMAT: i64 = 1;
 /// Last line of a file that this crate wrote. If it is missing, the file was cut short.
 const LAST_LINE: &str = "# end of bindings";
+
+/// Number of times that the files are looked at while another process writes `bindings.toml`.
+const TRIES: u32 = 16;
 
 fn parse(tenant: &Tenant, path: &Path, bytes: &[u8]) -> Result<DocumentMut> {
     let text = std::str::from_utf8(bytes)
@@ -47,89 +51,177 @@ fn parse(tenant: &Tenant, path: &Path, bytes: &[u8]) -> Result<DocumentMut> {
     }
 }
 
-fn read(tenant: &Tenant) -> Result<Arc<Bindings>> {
+/// Brings the cache up to date with the files.
+///
+/// Whoever writes `bindings.toml` removes the file of changes afterwards. So if that one has its name before and after the
+/// other was read, both belong together: changes that `bindings.toml` has already change nothing.
+fn refresh(tenant: &Tenant, cache: &mut Cache) -> Result<()> {
     let path = tenant.layout.bindings();
-    let Some(bytes) = tenant.env.read_file(&path)? else {
-        return tenant.env.check_seen(&[&tenant.env.root]).map(|()| Arc::default());
-    };
-    if let Some((known, bindings)) = &held(&tenant.bindings).parsed
-        && *known == bytes
-    {
-        return Ok(bindings.clone());
+    for _ in 0..TRIES {
+        let changes = changes::open(tenant)?;
+        if cache.toml.as_mut().is_none_or(|known| !known.is_current(tenant, &path)) {
+            *cache = Cache { durable: cache.durable.take(), ..Cache::default() };
+            let (toml, bindings) = match Toml::read(tenant, &path)? {
+                Some(toml) => {
+                    let bindings = Bindings::of(&parse(tenant, &path, &toml.bytes)?);
+                    (toml.for_cache(tenant.env.bindings_rewrite_max), bindings)
+                }
+                None => (Toml::missing(), Bindings::default()),
+            };
+            cache.bindings = bindings;
+            cache.toml = Some(toml);
+        }
+        if !changes::has_name(tenant, changes.as_ref())? {
+            continue;
+        }
+        if changes.is_none() && cache.toml.as_ref().is_some_and(Toml::is_missing) {
+            tenant.env.check_seen(&[&tenant.env.root])?;
+        }
+        match changes::read(tenant, changes.as_ref(), cache)? {
+            true => return Ok(()),
+            // What was read before is not there any more.
+            false => *cache = Cache { durable: cache.durable.take(), ..Cache::default() },
+        }
     }
-    let bindings = Arc::new(Bindings::of(&parse(tenant, &path, &bytes)?));
-    held(&tenant.bindings).parsed = Some((bytes, bindings.clone()));
-    Ok(bindings)
+    Err(crate::error::replaced(&path))
+}
+
+/// Answers from the bindings as they are now.
+fn look<T>(tenant: &Tenant, answer: impl FnOnce(&Bindings) -> Result<T>) -> Result<T> {
+    let mut cache = held(&tenant.bindings);
+    refresh(tenant, &mut cache).inspect_err(|_| cache.forget())?;
+    answer(&cache.bindings)
 }
 
 /// Returns the number of readable bindings.
 pub(crate) fn count(tenant: &Tenant) -> u64 {
-    read(tenant).map_or(0, |bindings| bindings.bound.len() as u64)
+    look(tenant, |bindings| Ok(bindings.bound.len() as u64)).unwrap_or(0)
 }
 
 pub(crate) fn resolve(tenant: &Tenant, device: &DeviceId) -> Result<Option<WorkspaceId>> {
-    read(tenant)?.get(device, &tenant.layout.bindings())
+    look(tenant, |bindings| bindings.get(device, &tenant.layout.bindings()))
 }
 
 pub(crate) fn list(tenant: &Tenant, query: &BindingQuery) -> Result<Page<Binding>> {
     let path = tenant.layout.bindings();
-    let bindings = read(tenant)?;
-    let page = query.page(bindings.bound.iter().map(|(device, id)| Binding::new(device.clone(), *id)))?;
-    if query.cursor.is_some() {
-        return Ok(page);
-    }
-    let damaged = bindings.damaged.iter().map(|(key, reason)| {
-        Damaged::new(
-            path.display().to_string(),
-            format!("entry {:?} {reason}", key.escape_debug().to_string()),
-        )
-    });
-    Ok(page.with_damaged(damaged.collect()))
+    look(tenant, |bindings| {
+        let page = query.page(bindings.bound.iter().map(|(device, id)| Binding::new(device.clone(), *id)))?;
+        if query.cursor.is_some() {
+            return Ok(page);
+        }
+        let damaged = bindings.damaged.iter().map(|(key, reason)| {
+            Damaged::new(
+                path.display().to_string(),
+                format!("entry {:?} {reason}", key.escape_debug().to_string()),
+            )
+        });
+        Ok(page.with_damaged(damaged.collect()))
+    })
 }
 
-/// Changes the file under the lock of its folder. `change` returns its result, and whether there is anything to write.
+/// Changes the bindings under the lock of their folder. `change` returns its result, and what is to be changed.
 fn mutate<T>(
     tenant: &Tenant,
-    change: impl FnOnce(&Bindings, &mut dyn TableLike, &Path) -> Result<(T, bool)>,
+    change: impl FnOnce(&Bindings, &Path) -> Result<(T, Vec<Change>)>,
 ) -> Result<Attempt<T>> {
     tenant.env.check_poison(&tenant.layout.bindings())?;
+    tenant.env.check_poison(&tenant.layout.binding_changes())?;
     tenant.prepare()?;
     lock::under(&tenant.env, tenant.layout.root(), |folder| {
-        mutate_locked(tenant, folder, change).map(Attempt::Done)
+        let mut cache = held(&tenant.bindings);
+        let done = mutate_locked(tenant, folder, &mut cache, change);
+        if done.is_err() {
+            cache.forget();
+        }
+        done.map(Attempt::Done)
     })
 }
 
 fn mutate_locked<T>(
     tenant: &Tenant,
     folder: Locked<'_>,
-    change: impl FnOnce(&Bindings, &mut dyn TableLike, &Path) -> Result<(T, bool)>,
+    cache: &mut Cache,
+    change: impl FnOnce(&Bindings, &Path) -> Result<(T, Vec<Change>)>,
 ) -> Result<T> {
-    let env = &tenant.env;
     let path = tenant.layout.bindings();
-    env.sweep(tenant.layout.root());
-    let bytes = env.read_file(&path)?;
-    let mut document = match &bytes {
-        Some(bytes) => parse(tenant, &path, bytes).map_err(|error| keep(env, folder, &path, bytes, error))?,
+    tenant.env.sweep(tenant.layout.root());
+    refresh(tenant, cache).map_err(|error| keep(tenant, folder, &path, error))?;
+    changes::cut_torn_end(tenant, folder, cache)?;
+    let (answer, changed) = change(&cache.bindings, &path)?;
+    let written = cache.toml.as_ref().map_or(0, Toml::len);
+    let small = tenant.env.bindings_rewrite_max;
+    let since = cache.changes.as_ref().map_or(0, |changes| changes.end);
+    match &*changed {
+        [] => make_durable(tenant, cache)?,
+        [one] if (written > small || since > 0) && since < written.max(small) => {
+            changes::append(tenant, folder, cache, one)?;
+        }
+        _ => write_all(tenant, folder, cache, changed)?,
+    }
+    Ok(answer)
+}
+
+/// Makes durable what other processes have written and may not have made durable.
+fn make_durable(tenant: &Tenant, cache: &mut Cache) -> Result<()> {
+    let path = tenant.layout.bindings();
+    let is_there = cache.toml.as_ref().is_some_and(|toml| !toml.is_missing());
+    let id = cache.toml.as_ref().map(|toml| toml.stat.id);
+    if is_there && cache.durable != id {
+        tenant.env.sync_name(&path)?;
+        cache.durable = id;
+    }
+    changes::make_durable(tenant, cache)
+}
+
+/// Writes `bindings.toml` with all changes, and removes the file of changes.
+fn write_all(tenant: &Tenant, folder: Locked<'_>, cache: &mut Cache, changed: Vec<Change>) -> Result<()> {
+    let path = tenant.layout.bindings();
+    let mut document = match Toml::read(tenant, &path)? {
+        Some(toml) => parse(tenant, &path, &toml.bytes)?,
         None => DocumentMut::new(),
     };
-    let bindings = Bindings::of(&document);
+    for change in changed {
+        cache.bindings.apply(change);
+    }
     if document.get("bindings").is_none() {
         document.insert("bindings", Item::Table(Table::new()));
     }
     let Some(table) = document.get_mut("bindings").and_then(Item::as_table_like_mut) else {
         return Err(corrupt(&path, "has `bindings` that are no table"));
     };
-    let (answer, changed) = change(&bindings, table, &path)?;
-    if changed {
-        let text = finish(tenant, document).into_bytes();
-        env.replace(folder, &path, &text)?;
-        held(&tenant.bindings).durable = Some(text);
-    } else if bytes.is_some() && held(&tenant.bindings).durable != bytes {
-        // Another process may have written the file and ended before its name was durable.
-        env.sync_name(&path)?;
-        held(&tenant.bindings).durable = bytes;
+    bring_up_to_date(table, &cache.bindings);
+    let text = finish(tenant, document).into_bytes();
+    tenant.env.replace(folder, &path, &text)?;
+    // The folder is synced with the name of the first, and then with that of the second: before anybody relies on a
+    // `bindings.toml` that is written later, no old change can come back.
+    if cache.changes.is_some() {
+        changes::remove(tenant, cache)?;
     }
-    Ok(answer)
+    let small = tenant.env.bindings_rewrite_max;
+    let toml = Toml::written(tenant, &path, text).map(|toml| toml.for_cache(small));
+    cache.durable = toml.as_ref().map(|toml| toml.stat.id);
+    cache.toml = toml;
+    Ok(())
+}
+
+/// Gives the table of a document the bindings. Entries that cannot be read stay.
+fn bring_up_to_date(table: &mut dyn TableLike, bindings: &Bindings) {
+    let is_known = |key: &str| {
+        let device = key.parse::<DeviceId>().ok();
+        bindings.damaged.contains_key(key)
+            || device.is_some_and(|device| bindings.bound.contains_key(&device))
+    };
+    let gone: Vec<String> =
+        table.iter().map(|(key, _)| key.to_owned()).filter(|key| !is_known(key)).collect();
+    for key in &gone {
+        table.remove(key);
+    }
+    for (device, workspace) in &bindings.bound {
+        let workspace = workspace.to_string();
+        if table.get(device.as_str()).and_then(Item::as_str) != Some(&workspace) {
+            insert(table, device.as_str(), workspace);
+        }
+    }
 }
 
 /// Returns the text to store, with its first and last line.
@@ -143,16 +235,26 @@ fn finish(tenant: &Tenant, mut document: DocumentMut) -> String {
     toml::finish(&document, LAST_LINE)
 }
 
-/// Keeps a copy of an unreadable file. The same bytes are kept only once.
-fn keep(env: &Env, folder: Locked<'_>, path: &Path, bytes: &[u8], error: Error) -> Error {
+/// Keeps a copy of an unreadable `bindings.toml`. The same bytes are kept only once.
+fn keep(tenant: &Tenant, folder: Locked<'_>, path: &Path, error: Error) -> Error {
     if *error.kind() != ErrorKind::Corrupt {
         return error;
     }
-    let copy = path.with_file_name(format!("bindings.toml.damaged-{:08x}", crc32c::crc32c(bytes)));
+    if let Ok(Some(bytes)) = tenant.env.read_file(path)
+        && parse(tenant, path, &bytes).is_err()
+    {
+        keep_copy(&tenant.env, folder, path, &bytes);
+    }
+    error
+}
+
+/// Keeps a copy of bytes of a file beside it. The same bytes are kept only once.
+pub(crate) fn keep_copy(env: &Env, folder: Locked<'_>, path: &Path, bytes: &[u8]) {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let copy = path.with_file_name(format!("{name}.damaged-{:08x}", crc32c::crc32c(bytes)));
     match env.has_file(&copy) {
-        Ok(true) => return error,
         Ok(false) => {}
-        Err(_) => return error,
+        _ => return,
     }
     match env.create(folder, &copy, bytes) {
         Ok(_) => {
@@ -162,7 +264,6 @@ fn keep(env: &Env, folder: Locked<'_>, path: &Path, bytes: &[u8], error: Error) 
             tracing::warn!(path = %path.display(), error = %second, "no copy of the damaged bindings could be kept");
         }
     }
-    error
 }
 
 pub(crate) fn bind(
@@ -171,18 +272,16 @@ pub(crate) fn bind(
     to: WorkspaceId,
     expect: Precondition<WorkspaceId>,
 ) -> Result<Attempt<WorkspaceId>> {
-    mutate(tenant, |bindings, table, path| {
+    mutate(tenant, |bindings, path| {
         let now = bindings.get(device, path)?;
         let bound = decide_bind(device, now, to, expect)?;
-        if now != Some(bound) {
-            insert(table, device.as_str(), bound);
-        }
-        Ok((bound, now != Some(bound)))
+        let change = (now != Some(bound)).then(|| Change::new(device.clone(), Some(bound)));
+        Ok((bound, change.into_iter().collect()))
     })
 }
 
-fn insert(table: &mut dyn TableLike, key: &str, workspace: WorkspaceId) {
-    let mut new: toml_edit::Value = workspace.to_string().into();
+fn insert(table: &mut dyn TableLike, key: &str, workspace: String) {
+    let mut new: toml_edit::Value = workspace.into();
     match table.get_mut(key) {
         Some(Item::Value(old)) => {
             *new.decor_mut() = old.decor().clone();
@@ -193,29 +292,23 @@ fn insert(table: &mut dyn TableLike, key: &str, workspace: WorkspaceId) {
 }
 
 pub(crate) fn unbind(tenant: &Tenant, device: &DeviceId) -> Result<Attempt<bool>> {
-    let path = tenant.layout.bindings();
-    if let Ok(None) = read(tenant).and_then(|bindings| bindings.get(device, &path)) {
+    if let Ok(None) = resolve(tenant, device) {
         return Ok(Attempt::Done(false));
     }
-    mutate(tenant, |bindings, table, path| {
+    mutate(tenant, |bindings, path| {
         let bound = bindings.get(device, path)?.is_some();
-        if bound {
-            table.remove(device.as_str());
-        }
-        Ok((bound, bound))
+        let change = bound.then(|| Change::new(device.clone(), None));
+        Ok((bound, change.into_iter().collect()))
     })
 }
 
 pub(crate) fn unbind_workspace(tenant: &Tenant, id: WorkspaceId) -> Result<Attempt<u64>> {
-    if read(tenant).is_ok_and(|bindings| !bindings.bound.values().any(|bound| *bound == id)) {
+    if look(tenant, |bindings| Ok(!bindings.bound.values().any(|bound| *bound == id))).unwrap_or(false) {
         return Ok(Attempt::Done(0));
     }
-    mutate(tenant, |bindings, table, _| {
-        let devices: Vec<_> =
-            bindings.bound.iter().filter(|(_, bound)| **bound == id).map(|(device, _)| device).collect();
-        for device in &devices {
-            table.remove(device.as_str());
-        }
-        Ok((devices.len() as u64, !devices.is_empty()))
+    mutate(tenant, |bindings, _| {
+        let bound = bindings.bound.iter().filter(|(_, bound)| **bound == id);
+        let changes: Vec<_> = bound.map(|(device, _)| Change::new(device.clone(), None)).collect();
+        Ok((changes.len() as u64, changes))
     })
 }

@@ -2,20 +2,36 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 
 use agent_core::{DeviceId, Result, WorkspaceId};
 use toml_edit::{DocumentMut, Item, TableLike};
 
+use crate::binding_changes::Changes;
 use crate::error::corrupt;
+use crate::io::{FileId, Stat};
+use crate::tenant::Tenant;
 
-/// Cache of the file's contents. The file is always read, but parsed only if its bytes changed.
+/// Time after its last write from which a file that looks the same is the same, in nanoseconds. File systems stamp writes by
+/// a clock that stands still for some milliseconds.
+const SETTLED: i128 = 1_000_000_000;
+
+/// Cache of the bindings. The files are always looked at, and read only where they changed.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    /// Bytes that were read last, and the bindings parsed from them.
-    pub(crate) parsed: Option<(Vec<u8>, Arc<Bindings>)>,
-    /// Bytes that this process last knew to be durable.
-    pub(crate) durable: Option<Vec<u8>>,
+    /// What `bindings.toml` was when it was read last; `None` before that.
+    pub(crate) toml: Option<Toml>,
+    /// Changes that were applied to what it contains.
+    pub(crate) changes: Option<Changes>,
+    pub(crate) bindings: Bindings,
+    /// The `bindings.toml` whose name this process knows to be durable.
+    pub(crate) durable: Option<FileId>,
+}
+
+impl Cache {
+    /// Drops everything, so that the files are read again.
+    pub(crate) fn forget(&mut self) {
+        *self = Self::default();
+    }
 }
 
 #[derive(Debug, Default)]
@@ -51,4 +67,79 @@ impl Bindings {
 
 pub(crate) fn table(text: &DocumentMut) -> Option<&dyn TableLike> {
     text.get("bindings").and_then(Item::as_table_like)
+}
+
+/// `bindings.toml` as it was read.
+#[derive(Debug)]
+pub(crate) struct Toml {
+    pub(crate) stat: Stat,
+    pub(crate) bytes: Vec<u8>,
+    /// Whether the bytes are compared, because the file is small.
+    is_small: bool,
+    /// Checksum of the bytes.
+    sum: u32,
+    /// Whether a later write would show in the metadata.
+    is_settled: bool,
+}
+
+impl Toml {
+    /// Reads the file; `None` if it does not exist.
+    pub(crate) fn read(tenant: &Tenant, path: &Path) -> Result<Option<Self>> {
+        let Some((stat, bytes)) = tenant.env.read_file_with_stat(path)? else { return Ok(None) };
+        let sum = crc32c::crc32c(&bytes);
+        Ok(Some(Self { stat, bytes, is_small: true, sum, is_settled: is_settled(tenant, stat) }))
+    }
+
+    /// Returns what stands for a missing file.
+    pub(crate) fn missing() -> Self {
+        let stat = Stat { kind: crate::io::Kind::Other, len: 0, modified: 0, id: FileId::default() };
+        Self { stat, bytes: Vec::new(), is_small: true, sum: 0, is_settled: true }
+    }
+
+    /// Returns the file that was just written with these bytes; `None` if it has to be read again.
+    pub(crate) fn written(tenant: &Tenant, path: &Path, bytes: Vec<u8>) -> Option<Self> {
+        let stat = tenant.env.io.stat(path).ok()?;
+        let sum = crc32c::crc32c(&bytes);
+        Some(Self { stat, bytes, is_small: true, sum, is_settled: false })
+    }
+
+    pub(crate) fn is_missing(&self) -> bool {
+        self.stat.kind == crate::io::Kind::Other
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.stat.len
+    }
+
+    /// Drops the bytes, unless the file has at most `small` bytes.
+    pub(crate) fn for_cache(mut self, small: u64) -> Self {
+        self.is_small = self.stat.len <= small;
+        if !self.is_small {
+            self.bytes = Vec::new();
+        }
+        self
+    }
+
+    /// Returns whether the file is still what was read. A small file is read again; a large one only while it is so new
+    /// that a write could leave its metadata as they are.
+    pub(crate) fn is_current(&mut self, tenant: &Tenant, path: &Path) -> bool {
+        if self.is_small {
+            return match tenant.env.read_file(path) {
+                Ok(Some(bytes)) => !self.is_missing() && bytes == self.bytes,
+                Ok(None) => self.is_missing(),
+                // Reading it says what is wrong.
+                Err(_) => false,
+            };
+        }
+        if self.is_settled {
+            return tenant.env.io.stat(path).is_ok_and(|stat| stat == self.stat);
+        }
+        let Ok(Some((stat, bytes))) = tenant.env.read_file_with_stat(path) else { return false };
+        self.is_settled = is_settled(tenant, stat);
+        stat == self.stat && crc32c::crc32c(&bytes) == self.sum
+    }
+}
+
+fn is_settled(tenant: &Tenant, stat: Stat) -> bool {
+    i128::from(tenant.env.effects.now().as_micros()) * 1000 - stat.modified > SETTLED
 }

@@ -51,6 +51,7 @@ pub struct FsConfig {
     pub(crate) effects: Effects,
     pub(crate) io: Arc<dyn Io>,
     pub(crate) transcripts: bool,
+    pub(crate) bindings_rewrite_max: u64,
     pub(crate) create: bool,
 }
 
@@ -61,6 +62,9 @@ impl FsConfig {
     pub const DEFAULT_LOCK_WAIT: Duration = Duration::from_secs(30);
     /// Default number of sessions that are kept open for writing: 128. Each takes two open files.
     pub const DEFAULT_OPEN_SESSIONS: usize = 128;
+
+    /// Default bytes of `bindings.toml` up to which a change writes the whole file: 64 KiB.
+    pub const DEFAULT_BINDINGS_REWRITE_MAX_BYTES: u64 = 64 << 10;
 
     const OPTIONS: &'static str = "sync=full|off, lock_wait_ms=NUMBER, open_sessions=NUMBER, transcripts=true|false, create=true|false, app=NAME";
 
@@ -96,6 +100,7 @@ impl FsConfig {
             effects: Effects::default(),
             io: Arc::new(RealIo),
             transcripts: true,
+            bindings_rewrite_max: Self::DEFAULT_BINDINGS_REWRITE_MAX_BYTES,
             create: true,
         }
     }
@@ -277,6 +282,14 @@ impl FsConfig {
     #[must_use]
     pub fn with_effects(mut self, effects: Effects) -> Self {
         self.effects = effects;
+        self
+    }
+
+    /// Sets up to how many bytes `bindings.toml` is written as a whole with each change of a binding; the default is 64 KiB,
+    /// some 900 devices. Of a larger file, changes are appended to `bindings.changes`, until these are as large as the file.
+    #[must_use]
+    pub const fn with_bindings_rewrite_max_bytes(mut self, bytes: u64) -> Self {
+        self.bindings_rewrite_max = bytes;
         self
     }
 

@@ -136,8 +136,14 @@ fn find(tenant: &Tenant) -> Result<Found> {
 }
 
 fn is_of_bindings(name: &str) -> bool {
-    name == layout::BINDINGS
-        || [(layout::BINDINGS, ".damaged-"), (".bindings.toml", layout::NEW)]
+    let parts = [
+        (layout::BINDINGS, ".damaged-"),
+        (layout::BINDING_CHANGES, ".damaged-"),
+        (".bindings.toml", layout::NEW),
+        (".bindings.changes", layout::NEW),
+    ];
+    [layout::BINDINGS, layout::BINDING_CHANGES].contains(&name)
+        || parts
             .iter()
             .any(|(start, part)| name.strip_prefix(start).is_some_and(|rest| rest.starts_with(part)))
 }

@@ -26,6 +26,8 @@ pub(crate) struct Env {
     pub(crate) open_sessions: usize,
     /// True if the store keeps `session.md` files.
     pub(crate) transcripts: bool,
+    /// Bytes of `bindings.toml` up to which it is read for every answer and written for every change.
+    pub(crate) bindings_rewrite_max: u64,
     /// Folders whose names this process has made durable, each with its file id if known.
     durable: Mutex<HashMap<PathBuf, Option<FileId>>>,
     /// Folders that existed and must not be treated as never created: the root and the folders of workspaces.
@@ -51,6 +53,7 @@ impl Env {
             lock_wait: config.lock_wait,
             open_sessions: config.open_sessions,
             transcripts: config.transcripts,
+            bindings_rewrite_max: config.bindings_rewrite_max,
             durable: Mutex::default(),
             seen: Mutex::default(),
             poisoned: Mutex::default(),
@@ -258,6 +261,11 @@ impl Env {
 
     /// Returns the bytes of a file; `None` if it does not exist.
     pub(crate) fn read_file(&self, path: &Path) -> Result<Option<Vec<u8>>> {
+        Ok(self.read_file_with_stat(path)?.map(|(_, bytes)| bytes))
+    }
+
+    /// Returns the bytes of a file, and its metadata before it was read; `None` if it does not exist.
+    pub(crate) fn read_file_with_stat(&self, path: &Path) -> Result<Option<(Stat, Vec<u8>)>> {
         /// Limit in bytes on a file that is read whole; far more than any valid one has.
         const MOST: u64 = 64 << 20;
         let file = match self.io.open(path, OpenMode::Read) {
@@ -272,7 +280,7 @@ impl Env {
         let mut bytes = vec![0; usize::try_from(stat.len).unwrap_or_default()];
         let count = read_full(&*file, &mut bytes, 0).map_err(|e| failed("read", path, e))?;
         bytes.truncate(count);
-        Ok(Some(bytes))
+        Ok(Some((stat, bytes)))
     }
 
     /// Returns the text of a file; `None` if it does not exist.
@@ -334,6 +342,11 @@ impl Env {
             held(&self.poisoned).insert(path.to_owned());
             in_doubt("make durable the name of", path, error)
         })
+    }
+
+    /// Refuses every later write of a file, since what of it is durable is in doubt.
+    pub(crate) fn poison(&self, path: &Path) {
+        held(&self.poisoned).insert(path.to_owned());
     }
 
     pub(crate) fn check_poison(&self, path: &Path) -> Result<()> {

@@ -26,6 +26,7 @@ pub(crate) const DELETED: &str = "deleted";
 pub(crate) const WORKSPACES: &str = "workspaces";
 pub(crate) const INDEX: &str = "index";
 pub(crate) const BINDINGS: &str = "bindings.toml";
+pub(crate) const BINDING_CHANGES: &str = "bindings.changes";
 /// Empty file that is in the folder of a tenant while the tenant is deleted.
 pub(crate) const DELETION: &str = "deletion";
 pub(crate) const SESSIONS: &str = "sessions";
@@ -95,6 +96,16 @@ impl Layout {
 
     pub(crate) fn bindings(&self) -> PathBuf {
         self.root.join(BINDINGS)
+    }
+
+    /// Returns the path of the changes since `bindings.toml` was written.
+    pub(crate) fn binding_changes(&self) -> PathBuf {
+        self.root.join(BINDING_CHANGES)
+    }
+
+    /// Returns the owner of the lines of [`binding_changes`](Self::binding_changes): no session has this id.
+    pub(crate) fn owner_of_bindings(&self) -> Owner {
+        Owner::new(self.seed, SessionId::from_uuid(uuid::Uuid::nil()))
     }
 
     /// Returns the path of the file that marks a tenant whose deletion has begun.

@@ -65,7 +65,7 @@
 //!
 //! # Costs that grow
 //!
-//! Binding a device rewrites `bindings.toml`, and every lookup of a binding reads it. Listing sessions checks the
+//! Binding a device rewrites `bindings.toml` while it is small, and later appends a line to `bindings.changes`. Listing sessions checks the
 //! length of each session's log; listing workspaces reads each record. Creating a session, or looking up one that does
 //! not exist, checks each workspace's folder. Four operations read the 256 folders of the index, to report sessions
 //! that a person moved away: a purge, a list by parent, a list of all sessions, and a list that counts (`with_total`).
@@ -83,6 +83,7 @@
 //! - [`FsStore`]: the store, and what only files have: [`FsStore::transcript_edits`], [`FsStore::load_global_config`].
 //! - [`SessionStoreExt`](agent_core::SessionStoreExt): create, append, fork, follow.
 
+mod binding_changes;
 mod bindings;
 mod bindings_toml;
 mod blob_files;

@@ -150,6 +150,11 @@ impl Line<'_> {
         serde_json::from_str(self.json()?).ok()
     }
 
+    /// Returns the value of a line that is whole and has the right checksum.
+    pub(crate) fn value<T: serde::de::DeserializeOwned>(&self) -> Option<T> {
+        serde_json::from_str(self.json()?).ok()
+    }
+
     fn json(&self) -> Option<&str> {
         if self.whole { unframe(self.owner, self.bytes) } else { None }
     }

@@ -7,7 +7,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::Commit;
 use agent_core::event::{Event, NewEvent};
 use agent_core::session::{NewSession, Session};
-use agent_core::{Seq, SessionStore, SessionStoreExt, WorkspaceId};
+use agent_core::{BindingStore, Seq, SessionStore, SessionStoreExt, WorkspaceId};
 use agent_storage_fs::{FsConfig, Sync as FsSync};
 use agent_storage_sqlite::{SqliteConfig, Sync as SqliteSync};
 use futures::TryStreamExt;
@@ -40,6 +40,20 @@ impl Backend {
         Ok(match self {
             Self::Files => Arc::new(FsConfig::new(path).open().await?),
             Self::Sqlite => Arc::new(SqliteConfig::new(path).open().await?),
+        })
+    }
+
+    /// Opens the store for its bindings; to fill it, without syncs.
+    pub(crate) async fn open_bindings(self, path: &Path, fills: bool) -> Outcome<Arc<dyn BindingStore>> {
+        Ok(match self {
+            Self::Files => {
+                let sync = if fills { FsSync::Off } else { FsSync::Full };
+                Arc::new(FsConfig::new(path).with_sync(sync).open().await?)
+            }
+            Self::Sqlite => {
+                let sync = if fills { SqliteSync::Off } else { SqliteSync::Full };
+                Arc::new(SqliteConfig::new(path).with_sync(sync).open().await?)
+            }
         })
     }
 

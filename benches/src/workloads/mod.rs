@@ -5,6 +5,7 @@ use crate::peers;
 use crate::report::Figure;
 
 mod at_once;
+mod bindings;
 mod blobs;
 mod fork;
 mod list;
@@ -18,7 +19,7 @@ mod write;
 pub(crate) use place::Place;
 
 /// The names by which workloads are asked for.
-pub(crate) const NAMES: [&str; 15] = [
+pub(crate) const NAMES: [&str; 16] = [
     "append",
     "turn",
     "run",
@@ -29,6 +30,7 @@ pub(crate) const NAMES: [&str; 15] = [
     "load",
     "list",
     "fork",
+    "bindings",
     "size",
     "memory",
     "put-blob",
@@ -49,6 +51,7 @@ pub(crate) async fn run(name: &str, place: &Place) -> Outcome<Vec<Figure>> {
         "load" => vec![read::load(place).await?],
         "list" => list::list(place).await?,
         "fork" => vec![fork::fork(place).await?],
+        "bindings" => bindings::bindings(place).await?,
         "size" => vec![size::size(place).await?],
         "memory" => memory::memory(place).await?,
         "put-blob" => vec![blobs::put(place).await?],
