@@ -8,7 +8,7 @@ use agent_client_protocol::v1::{ConnectionTo, Responder, schema};
 use agent_client_protocol::{Agent, Channel, Client, Error, JsonRpcResponse};
 use agent_client_protocol::{on_receive_notification, on_receive_request};
 use agent_core::model::Patch;
-use agent_core::session::{Fork, Session};
+use agent_core::session::Fork;
 use agent_core::state::SessionState;
 use agent_core::store::{Cursor, SessionQuery};
 use agent_core::{DeviceId, ErrorKind, SessionId, WorkspaceId};
@@ -217,7 +217,7 @@ impl Connection {
         };
         self.open.add(chat.id(), given);
         respond(responder, Ok(response));
-        if waits_for_permission(&chat.record())
+        if turn::waits_for_permission(&chat.record())
             && let Ok(turn) = self.open.begin_turn(chat.id())
         {
             let client = client.clone();
@@ -385,12 +385,6 @@ async fn place(chat: &Conversation, directory: &str) -> Result<(), Error> {
     }
     let patch = Patch::new().with_label(DIRECTORY_LABEL, directory);
     chat.update(patch).await.map_err(|error| fault::store(&error, Some(chat.id())))
-}
-
-pub(crate) fn waits_for_permission(session: &Session) -> bool {
-    use agent_core::model::ActionKind::{Approval, ToolConfirmation};
-    session.status.state == SessionState::RequiresAction
-        && session.action.as_ref().is_some_and(|action| matches!(action.kind, ToolConfirmation | Approval))
 }
 
 /// Returns the id that a client gave, as an id of a session.

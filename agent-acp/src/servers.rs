@@ -1,9 +1,6 @@
 //! MCP servers that a client names for its sessions, and the tools that they offer.
 
-use agent_client_protocol::Error;
 use agent_client_protocol::v1::schema;
-use agent_core::SessionId;
-use agent_runtime::{AgentRuntime, Conversation};
 
 #[cfg(feature = "mcp")]
 pub(crate) use with_mcp::{ClientServers, GivenServers, OfferedTool};
@@ -19,8 +16,13 @@ mod with_mcp {
     use agent_mcp::{Mcp, McpServer, McpServers};
     use agent_runtime::SessionContext;
 
-    use super::{AgentRuntime, Conversation, Error, SessionId, schema};
+    use agent_client_protocol::Error;
+    use agent_client_protocol::v1::schema;
+    use agent_core::SessionId;
+    use agent_runtime::{AgentRuntime, Conversation};
+
     use crate::fault;
+    use crate::servers::ignored;
 
     /// Servers that a client has named.
     type NamedServers = McpServers;
@@ -30,7 +32,7 @@ mod with_mcp {
     pub(crate) type OfferedTool = agent_mcp::McpTool;
 
     /// Maximum bytes of a server's name.
-    const NAME_MAX_BYTES: usize = 28;
+    pub(super) const NAME_MAX_BYTES: usize = 28;
 
     /// What a host does with the servers of its clients.
     #[derive(Clone, Debug, Default)]
@@ -52,7 +54,7 @@ mod with_mcp {
             directory: &str,
         ) -> Result<NamedServers, Error> {
             if self.mcp.is_none() {
-                super::ignored(&named);
+                ignored(&named);
                 return Ok(McpServers::new());
             }
             let (mut servers, mut names) = (McpServers::new(), BTreeSet::new());
@@ -157,7 +159,7 @@ mod with_mcp {
     }
 
     /// Returns a name that a server can have, from one for people. No two of a list get the same one.
-    fn free_name(name: &str, names: &mut BTreeSet<String>) -> String {
+    pub(super) fn free_name(name: &str, names: &mut BTreeSet<String>) -> String {
         let is_plain = |c: &char| c.is_ascii_alphanumeric();
         let words: Vec<String> =
             name.split(|c: char| !is_plain(&c)).filter(|word| !word.is_empty()).map(str::to_owned).collect();
@@ -175,28 +177,16 @@ mod with_mcp {
         }
         free
     }
-
-    #[cfg(test)]
-    mod tests {
-        use super::*;
-
-        #[test]
-        fn names_are_plain_and_differ() {
-            let mut names = BTreeSet::new();
-            let mut free = |name: &str| free_name(name, &mut names);
-            assert_eq!(free("files"), "files");
-            assert_eq!(free("My files: all of them"), "My-files-all-of-them");
-            assert_eq!(free("__files__"), "files-2");
-            assert_eq!((free("日本"), free("")), ("server".to_owned(), "server-2".to_owned()));
-            assert_eq!(free(&"x".repeat(99)), "x".repeat(NAME_MAX_BYTES));
-            assert_eq!(free(&"x".repeat(98)), format!("{}-2", "x".repeat(NAME_MAX_BYTES)));
-        }
-    }
 }
 
 #[cfg(not(feature = "mcp"))]
 mod without_mcp {
-    use super::{AgentRuntime, Conversation, Error, SessionId, schema};
+    use agent_client_protocol::Error;
+    use agent_client_protocol::v1::schema;
+    use agent_core::SessionId;
+    use agent_runtime::{AgentRuntime, Conversation};
+
+    use crate::servers::ignored;
 
     /// Servers that a client has named: they are not used.
     #[derive(Debug)]
@@ -227,7 +217,7 @@ mod without_mcp {
         }
 
         pub(crate) fn read(&self, named: Vec<schema::McpServer>, _: &str) -> Result<NamedServers, Error> {
-            super::ignored(&named);
+            ignored(&named);
             Ok(NamedServers)
         }
 
@@ -261,5 +251,25 @@ fn ignored(named: &[schema::McpServer]) {
             servers = named.len(),
             "the client's MCP servers are not used; the host allows them with AcpAgent::with_mcp"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[cfg(feature = "mcp")]
+    #[test]
+    fn names_are_plain_and_differ() {
+        use std::collections::BTreeSet;
+
+        use super::with_mcp::{NAME_MAX_BYTES, free_name};
+
+        let mut names = BTreeSet::new();
+        let mut free = |name: &str| free_name(name, &mut names);
+        assert_eq!(free("files"), "files");
+        assert_eq!(free("My files: all of them"), "My-files-all-of-them");
+        assert_eq!(free("__files__"), "files-2");
+        assert_eq!((free("日本"), free("")), ("server".to_owned(), "server-2".to_owned()));
+        assert_eq!(free(&"x".repeat(99)), "x".repeat(NAME_MAX_BYTES));
+        assert_eq!(free(&"x".repeat(98)), format!("{}-2", "x".repeat(NAME_MAX_BYTES)));
     }
 }

@@ -16,7 +16,6 @@ use schema::{
 use serde_json::json;
 use tracing::debug;
 
-use crate::connection::waits_for_permission;
 use crate::meta::meta;
 use crate::open::TurnPermit;
 use crate::servers::OfferedTool;
@@ -368,6 +367,13 @@ fn options(action: &PendingAction, is_of_server: bool) -> Vec<PermissionOption> 
     }
     options.push(PermissionOption::new(REJECT, "Reject", PermissionOptionKind::RejectOnce));
     options
+}
+
+/// Returns whether a session waits for the answer to a permission request.
+pub(crate) fn waits_for_permission(session: &Session) -> bool {
+    use agent_core::model::ActionKind::{Approval, ToolConfirmation};
+    session.status.state == SessionState::RequiresAction
+        && session.action.as_ref().is_some_and(|action| matches!(action.kind, ToolConfirmation | Approval))
 }
 
 fn title(chat: &Conversation) -> Option<String> {

@@ -16,7 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::attach::Attachments;
 use crate::failure::told;
 use crate::input::{Input, Reader};
-use crate::screen::{Screen, called, gave, spoken};
+use crate::screen::{Screen, called, counted, gave, spoken};
 use crate::servers::Servers;
 use crate::stdout;
 
@@ -483,13 +483,5 @@ impl Chat {
             (_, Some(line)) => self.screen.note(&line),
             (_, None) => {}
         }
-    }
-}
-
-/// Returns a count with its noun, in the plural unless the count is 1.
-pub(crate) fn counted(count: u64, noun: &str) -> String {
-    match count {
-        1 => format!("1 {noun}"),
-        _ => format!("{count} {noun}s"),
     }
 }

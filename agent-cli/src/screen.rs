@@ -189,3 +189,11 @@ pub(crate) fn cut(text: &str) -> Cow<'_, str> {
         None => text.into(),
     }
 }
+
+/// Returns a count with its noun, in the plural unless the count is 1.
+pub(crate) fn counted(count: u64, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        _ => format!("{count} {noun}s"),
+    }
+}

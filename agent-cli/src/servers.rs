@@ -45,7 +45,7 @@ impl Servers {
         for server in self.mcp.status(agent, chat.id()) {
             lines.push(match &server.error {
                 Some(error) => format!("{}: {error}", server.name),
-                None => format!("{}: {}", server.name, crate::chat::counted(server.tools as u64, "tool")),
+                None => format!("{}: {}", server.name, crate::screen::counted(server.tools as u64, "tool")),
             });
             for tool in tools.iter().filter(|tool| tool.server == server.name) {
                 let (asked, about) =

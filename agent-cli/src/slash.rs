@@ -8,11 +8,11 @@ use agent_core::session::{Session, SessionSummary};
 use agent_core::store::{EventPage, ReadEvents, SessionQuery};
 use agent_core::{Seq, SessionStore, SessionStoreExt, Timestamp};
 
-use crate::chat::{Chat, counted};
+use crate::chat::Chat;
 use crate::failure::Failure;
 use crate::files;
 use crate::help::SLASH_COMMANDS;
-use crate::screen::{cut, spoken};
+use crate::screen::{counted, cut, spoken};
 
 /// Default number of messages of `/history`.
 const HISTORY: usize = 50;

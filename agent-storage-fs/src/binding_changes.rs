@@ -7,53 +7,14 @@
 use std::io;
 use std::path::Path;
 
-use agent_core::{DeviceId, Result, WorkspaceId};
-use serde::{Deserialize, Serialize};
+use agent_core::Result;
 
-use crate::bindings::keep_copy;
-use crate::bindings_toml::{Bindings, Cache};
+use crate::bindings_toml::{Cache, Change, Changes};
 use crate::error::{corrupt, failed, in_doubt, replaced};
 use crate::io::{FileId, IoFile, OpenMode, Stat, read_full, still_ours, write_full};
 use crate::lock::Locked;
 use crate::log::{self, Forward};
 use crate::tenant::Tenant;
-
-/// Change of one binding.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Change {
-    device: DeviceId,
-    /// Workspace that the device is bound to from now on; `None` if it is unbound.
-    workspace: Option<WorkspaceId>,
-}
-
-impl Change {
-    pub(crate) const fn new(device: DeviceId, workspace: Option<WorkspaceId>) -> Self {
-        Self { device, workspace }
-    }
-}
-
-impl Bindings {
-    pub(crate) fn apply(&mut self, change: Change) {
-        match change.workspace {
-            Some(workspace) => drop(self.bound.insert(change.device, workspace)),
-            None => drop(self.bound.remove(&change.device)),
-        }
-    }
-}
-
-/// Changes that were read.
-#[derive(Debug)]
-pub(crate) struct Changes {
-    id: FileId,
-    /// Offset after the last whole line.
-    pub(crate) end: u64,
-    /// Length of the file when it was read; larger than `end` if the last line was not whole.
-    len: u64,
-    /// The last whole line, with its offset. A line whose sync failed is taken back, and another may follow.
-    last: Option<(u64, Vec<u8>)>,
-    /// Length that this process knows to be durable, with the name of the file.
-    durable: u64,
-}
 
 /// Open file of changes.
 #[derive(Debug)]
@@ -144,7 +105,7 @@ pub(crate) fn cut_torn_end(tenant: &Tenant, folder: Locked<'_>, cache: &mut Cach
     let file = writable(tenant, &path, changes.id)?;
     let mut torn = vec![0; usize::try_from(changes.len - changes.end).unwrap_or_default()];
     let count = read_full(&*file, &mut torn, changes.end).map_err(|e| failed("read", &path, e))?;
-    keep_copy(&tenant.env, folder, &path, &torn[..count]);
+    tenant.env.keep_copy(folder, &path, &torn[..count]);
     let cut = file.truncate(changes.end).and_then(|()| tenant.env.sync_file(&*file));
     cut.map_err(|e| failed("cut the torn end off", &path, e))?;
     changes.len = changes.end;

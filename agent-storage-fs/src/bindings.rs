@@ -9,9 +9,9 @@ use agent_core::store::{Binding, BindingQuery, Damaged, Page, decide_bind};
 use agent_core::{DeviceId, Error, ErrorKind, Result, WorkspaceId};
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 
-use crate::binding_changes::{self as changes, Change};
-use crate::bindings_toml::{Bindings, Cache, Toml};
-use crate::env::{Env, held};
+use crate::binding_changes as changes;
+use crate::bindings_toml::{Bindings, Cache, Change, Toml};
+use crate::env::held;
 use crate::error::{corrupt, newer};
 use crate::lock::{self, Attempt, Locked};
 use crate::tenant::Tenant;
@@ -59,9 +59,9 @@ fn refresh(tenant: &Tenant, cache: &mut Cache) -> Result<()> {
     let path = tenant.layout.bindings();
     for _ in 0..TRIES {
         let changes = changes::open(tenant)?;
-        if cache.toml.as_mut().is_none_or(|known| !known.is_current(tenant, &path)) {
+        if cache.toml.as_mut().is_none_or(|known| !known.is_current(&tenant.env, &path)) {
             *cache = Cache { durable: cache.durable.take(), ..Cache::default() };
-            let (toml, bindings) = match Toml::read(tenant, &path)? {
+            let (toml, bindings) = match Toml::read(&tenant.env, &path)? {
                 Some(toml) => {
                     let bindings = Bindings::of(&parse(tenant, &path, &toml.bytes)?);
                     (toml.for_cache(tenant.env.bindings_rewrite_max), bindings)
@@ -176,7 +176,7 @@ fn make_durable(tenant: &Tenant, cache: &mut Cache) -> Result<()> {
 /// Writes `bindings.toml` with all changes, and removes the file of changes.
 fn write_all(tenant: &Tenant, folder: Locked<'_>, cache: &mut Cache, changed: Vec<Change>) -> Result<()> {
     let path = tenant.layout.bindings();
-    let mut document = match Toml::read(tenant, &path)? {
+    let mut document = match Toml::read(&tenant.env, &path)? {
         Some(toml) => parse(tenant, &path, &toml.bytes)?,
         None => DocumentMut::new(),
     };
@@ -198,7 +198,7 @@ fn write_all(tenant: &Tenant, folder: Locked<'_>, cache: &mut Cache, changed: Ve
         changes::remove(tenant, cache)?;
     }
     let small = tenant.env.bindings_rewrite_max;
-    let toml = Toml::written(tenant, &path, text).map(|toml| toml.for_cache(small));
+    let toml = Toml::written(&tenant.env, &path, text).map(|toml| toml.for_cache(small));
     cache.durable = toml.as_ref().map(|toml| toml.stat.id);
     cache.toml = toml;
     Ok(())
@@ -243,27 +243,9 @@ fn keep(tenant: &Tenant, folder: Locked<'_>, path: &Path, error: Error) -> Error
     if let Ok(Some(bytes)) = tenant.env.read_file(path)
         && parse(tenant, path, &bytes).is_err()
     {
-        keep_copy(&tenant.env, folder, path, &bytes);
+        tenant.env.keep_copy(folder, path, &bytes);
     }
     error
-}
-
-/// Keeps a copy of bytes of a file beside it. The same bytes are kept only once.
-pub(crate) fn keep_copy(env: &Env, folder: Locked<'_>, path: &Path, bytes: &[u8]) {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let copy = path.with_file_name(format!("{name}.damaged-{:08x}", crc32c::crc32c(bytes)));
-    match env.has_file(&copy) {
-        Ok(false) => {}
-        _ => return,
-    }
-    match env.create(folder, &copy, bytes) {
-        Ok(_) => {
-            tracing::warn!(path = %path.display(), kept = %copy.display(), "the bindings cannot be read; a copy was kept");
-        }
-        Err(second) => {
-            tracing::warn!(path = %path.display(), error = %second, "no copy of the damaged bindings could be kept");
-        }
-    }
 }
 
 pub(crate) fn bind(

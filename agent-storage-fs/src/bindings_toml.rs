@@ -1,15 +1,15 @@
-//! Contents of `bindings.toml`, and a cache of them.
+//! Contents of `bindings.toml` and of `bindings.changes`, and a cache of them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use agent_core::{DeviceId, Result, WorkspaceId};
+use serde::{Deserialize, Serialize};
 use toml_edit::{DocumentMut, Item, TableLike};
 
-use crate::binding_changes::Changes;
+use crate::env::Env;
 use crate::error::corrupt;
 use crate::io::{FileId, Stat};
-use crate::tenant::Tenant;
 
 /// Time after its last write from which a file that looks the same is the same, in nanoseconds. File systems stamp writes by
 /// a clock that stands still for some milliseconds.
@@ -69,6 +69,43 @@ pub(crate) fn table(text: &DocumentMut) -> Option<&dyn TableLike> {
     text.get("bindings").and_then(Item::as_table_like)
 }
 
+/// Change of one binding.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Change {
+    pub(crate) device: DeviceId,
+    /// Workspace that the device is bound to from now on; `None` if it is unbound.
+    pub(crate) workspace: Option<WorkspaceId>,
+}
+
+impl Change {
+    pub(crate) const fn new(device: DeviceId, workspace: Option<WorkspaceId>) -> Self {
+        Self { device, workspace }
+    }
+}
+
+impl Bindings {
+    pub(crate) fn apply(&mut self, change: Change) {
+        match change.workspace {
+            Some(workspace) => drop(self.bound.insert(change.device, workspace)),
+            None => drop(self.bound.remove(&change.device)),
+        }
+    }
+}
+
+/// Changes that were read.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    pub(crate) id: FileId,
+    /// Offset after the last whole line.
+    pub(crate) end: u64,
+    /// Length of the file when it was read; larger than `end` if the last line was not whole.
+    pub(crate) len: u64,
+    /// The last whole line, with its offset. A line whose sync failed is taken back, and another may follow.
+    pub(crate) last: Option<(u64, Vec<u8>)>,
+    /// Length that this process knows to be durable, with the name of the file.
+    pub(crate) durable: u64,
+}
+
 /// `bindings.toml` as it was read.
 #[derive(Debug)]
 pub(crate) struct Toml {
@@ -84,10 +121,10 @@ pub(crate) struct Toml {
 
 impl Toml {
     /// Reads the file; `None` if it does not exist.
-    pub(crate) fn read(tenant: &Tenant, path: &Path) -> Result<Option<Self>> {
-        let Some((stat, bytes)) = tenant.env.read_file_with_stat(path)? else { return Ok(None) };
+    pub(crate) fn read(env: &Env, path: &Path) -> Result<Option<Self>> {
+        let Some((stat, bytes)) = env.read_file_with_stat(path)? else { return Ok(None) };
         let sum = crc32c::crc32c(&bytes);
-        Ok(Some(Self { stat, bytes, is_small: true, sum, is_settled: is_settled(tenant, stat) }))
+        Ok(Some(Self { stat, bytes, is_small: true, sum, is_settled: is_settled(env, stat) }))
     }
 
     /// Returns what stands for a missing file.
@@ -97,8 +134,8 @@ impl Toml {
     }
 
     /// Returns the file that was just written with these bytes; `None` if it has to be read again.
-    pub(crate) fn written(tenant: &Tenant, path: &Path, bytes: Vec<u8>) -> Option<Self> {
-        let stat = tenant.env.io.stat(path).ok()?;
+    pub(crate) fn written(env: &Env, path: &Path, bytes: Vec<u8>) -> Option<Self> {
+        let stat = env.io.stat(path).ok()?;
         let sum = crc32c::crc32c(&bytes);
         Some(Self { stat, bytes, is_small: true, sum, is_settled: false })
     }
@@ -122,9 +159,9 @@ impl Toml {
 
     /// Returns whether the file is still what was read. A small file is read again; a large one only while it is so new
     /// that a write could leave its metadata as they are.
-    pub(crate) fn is_current(&mut self, tenant: &Tenant, path: &Path) -> bool {
+    pub(crate) fn is_current(&mut self, env: &Env, path: &Path) -> bool {
         if self.is_small {
-            return match tenant.env.read_file(path) {
+            return match env.read_file(path) {
                 Ok(Some(bytes)) => !self.is_missing() && bytes == self.bytes,
                 Ok(None) => self.is_missing(),
                 // Reading it says what is wrong.
@@ -132,14 +169,14 @@ impl Toml {
             };
         }
         if self.is_settled {
-            return tenant.env.io.stat(path).is_ok_and(|stat| stat == self.stat);
+            return env.io.stat(path).is_ok_and(|stat| stat == self.stat);
         }
-        let Ok(Some((stat, bytes))) = tenant.env.read_file_with_stat(path) else { return false };
-        self.is_settled = is_settled(tenant, stat);
+        let Ok(Some((stat, bytes))) = env.read_file_with_stat(path) else { return false };
+        self.is_settled = is_settled(env, stat);
         stat == self.stat && crc32c::crc32c(&bytes) == self.sum
     }
 }
 
-fn is_settled(tenant: &Tenant, stat: Stat) -> bool {
-    i128::from(tenant.env.effects.now().as_micros()) * 1000 - stat.modified > SETTLED
+fn is_settled(env: &Env, stat: Stat) -> bool {
+    i128::from(env.effects.now().as_micros()) * 1000 - stat.modified > SETTLED
 }

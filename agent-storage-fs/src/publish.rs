@@ -50,6 +50,23 @@ impl Env {
             Err(error) => Err(unsure(failed("replace", path, error))),
         }
     }
+
+    /// Keeps a copy of the bytes of a file of bindings beside it, for a person. The same bytes are kept only once.
+    pub(crate) fn keep_copy(&self, folder: Locked<'_>, path: &Path, bytes: &[u8]) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let copy = path.with_file_name(format!("{name}.damaged-{:08x}", crc32c::crc32c(bytes)));
+        if !matches!(self.has_file(&copy), Ok(false)) {
+            return;
+        }
+        match self.create(folder, &copy, bytes) {
+            Ok(_) => {
+                tracing::warn!(path = %path.display(), kept = %copy.display(), "the bindings cannot be read; a copy was kept");
+            }
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "no copy of the damaged bindings could be kept");
+            }
+        }
+    }
 }
 
 fn no_links(error: &io::Error) -> bool {

@@ -11,9 +11,9 @@ use super::output::{Out, damage, line};
 use super::progress::{Bar, Progress};
 use super::tenants::{AllTenants, choose};
 use crate::args::Args;
-use crate::chat::counted;
 use crate::failure::Failure;
 use crate::help::examples;
+use crate::screen::counted;
 use crate::stores::{Address, copy_address};
 
 /// Options of `chat copy`.

@@ -13,10 +13,10 @@ use serde_json::json;
 
 use super::output::{damage, put_bytes};
 use super::site::{Site, named};
-use crate::chat::counted;
 use crate::content::Content;
 use crate::failure::Failure;
 use crate::files;
+use crate::screen::counted;
 
 /// Lists the newest files of a session.
 pub(super) async fn list(site: &Site<'_>, id: SessionId, limit: usize) -> Result<(), Failure> {

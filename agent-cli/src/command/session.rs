@@ -25,10 +25,10 @@ use super::output::{damage, line, page_of, put_bytes, raw};
 use super::site::{Site, named};
 use super::tenants::AllTenants;
 use crate::bounded::DOCUMENT_MAX;
-use crate::chat::counted;
 use crate::content::{read_once, write_file};
 use crate::failure::Failure;
 use crate::help::examples;
+use crate::screen::counted;
 use crate::screen::spoken;
 use crate::slash::{minute, newest_shown};
 

@@ -7,9 +7,9 @@ use agent_core::{Backend, Storage, TenantId};
 use agent_runtime::WorkspaceManager;
 
 use crate::args::Args;
-use crate::chat::counted;
 use crate::command::output::Out;
 use crate::failure::Failure;
+use crate::screen::counted;
 
 /// Stores of one tenant, and the output.
 pub(crate) struct Site<'a> {

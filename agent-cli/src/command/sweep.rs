@@ -12,9 +12,9 @@ use super::consent::Consent;
 use super::output::{damage, retained_row, retained_value, tense};
 use super::site::Site;
 use super::tenants::AllTenants;
-use crate::chat::counted;
 use crate::failure::Failure;
 use crate::help::examples;
+use crate::screen::counted;
 
 /// Heading of the rules in the help.
 const RULES: &str = "Rules (at least one)";

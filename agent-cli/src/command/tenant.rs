@@ -13,9 +13,9 @@ use super::output::{Out, damage};
 use super::progress::Progress;
 use super::tenants::all;
 use crate::args::Args;
-use crate::chat::counted;
 use crate::failure::Failure;
 use crate::help::examples;
+use crate::screen::counted;
 use crate::stores::{Address, copy_address};
 
 #[derive(Clone, Debug, Subcommand)]

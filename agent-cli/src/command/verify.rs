@@ -8,8 +8,8 @@ use serde_json::json;
 use super::output::damage;
 use super::progress::{Bar, Progress};
 use super::site::Site;
-use crate::chat::counted;
 use crate::failure::{Failure, for_users, session_of};
+use crate::screen::counted;
 
 pub(super) async fn run(site: &Site<'_>) -> Result<(), Failure> {
     let bar = Bar::new(Progress::Auto);

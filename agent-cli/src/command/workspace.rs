@@ -15,10 +15,10 @@ use super::consent::Consent;
 use super::output::{damage, page_of, raw, retained_value, tense};
 use super::site::Site;
 use super::tenants::AllTenants;
-use crate::chat::counted;
 use crate::failure::Failure;
 use crate::help::examples;
 use crate::offline::OfflineModel;
+use crate::screen::counted;
 use crate::slash::minute;
 
 #[derive(Clone, Debug, Subcommand)]
