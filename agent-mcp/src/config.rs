@@ -18,6 +18,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use url::Url;
 
+use crate::resolved::{Limits, Resolved, ResolvedTarget};
+
 /// Table of the configuration that holds the servers.
 const TABLE: &str = "mcp";
 /// Maximum bytes of a server's name: half of what a provider takes as the name of a tool.
@@ -637,57 +639,6 @@ impl RawServer {
             tools_max: self.tools_max.unwrap_or(McpServer::TOOLS_MAX),
             always: self.always,
         })
-    }
-}
-
-/// Limits of a server.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    pub(crate) connect: Duration,
-    pub(crate) list: Duration,
-    pub(crate) call: Duration,
-    pub(crate) message_bytes: usize,
-    pub(crate) tools: usize,
-}
-
-/// Server with the values of its secrets. It is held in memory only.
-pub(crate) struct Resolved {
-    pub(crate) name: String,
-    pub(crate) target: ResolvedTarget,
-    /// Command with its arguments, or address: what a person allows.
-    pub(crate) identity: String,
-    /// Hash of all settings: another one means another server.
-    pub(crate) settings: BlobName,
-    pub(crate) limits: Limits,
-    /// Tools whose calls nobody is asked about, each with its digest.
-    pub(crate) always: BTreeMap<String, String>,
-}
-
-/// What is started or contacted.
-pub(crate) enum ResolvedTarget {
-    Command { command: String, args: Vec<String>, cwd: Option<PathBuf>, env: Vec<(String, SecretString)> },
-    Url { url: String, headers: HeaderMap },
-}
-
-impl ResolvedTarget {
-    /// Returns all settings as one text, which holds the values of secrets.
-    fn settings(&self, identity: &str, limits: &Limits) -> SecretString {
-        let values: Vec<(&str, String)> = match self {
-            Self::Command { env, .. } => {
-                env.iter().map(|(name, value)| (name.as_str(), value.expose_secret().to_owned())).collect()
-            }
-            Self::Url { headers, .. } => headers
-                .iter()
-                .map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
-                .collect(),
-        };
-        format!("{identity} {limits:?} {}", serde_json::json!(values)).into()
-    }
-}
-
-impl fmt::Debug for Resolved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Resolved").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

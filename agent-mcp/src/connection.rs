@@ -24,8 +24,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::Dispatch;
 
 use crate::child::{ChildProcess, Lines};
-use crate::config::{Resolved, ResolvedTarget};
 use crate::hub::Groups;
+use crate::resolved::{Resolved, ResolvedTarget};
 use crate::tool::{ToolList, ToolListReader, cut};
 
 /// Maximum number of pages of a list of tools.

@@ -158,6 +158,8 @@ mod content;
 mod hub;
 mod link;
 mod plugin;
+mod resolved;
+mod session_servers;
 mod tool;
 
 pub use config::{McpServer, McpServers};

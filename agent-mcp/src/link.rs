@@ -10,10 +10,10 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tracing::Dispatch;
 
-use crate::config::Resolved;
 use crate::connection::{Connection, Failure, Line};
 use crate::content;
 use crate::hub::Groups;
+use crate::resolved::Resolved;
 use crate::tool::{McpTool, ToolList};
 
 /// Pause before the second restart; the first is immediate. It doubles with each further failure.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use agent_core::json::RawJson;
-use agent_core::model::{Actor, CallId};
+use agent_core::model::Actor;
 use agent_core::{Error, ErrorKind, Result, RunId, SessionId, SessionStore, async_trait};
 use agent_runtime::configuration::ConfigLayers;
 use agent_runtime::documents::Documents;
@@ -16,10 +16,12 @@ use rmcp::model::JsonObject;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use crate::config::{McpServers, Resolved};
+use crate::config::McpServers;
 use crate::consent::{self, Permissions};
 use crate::hub::Hub;
 use crate::link::{Failed, Link, ServerStatus, changed};
+use crate::resolved::Resolved;
+use crate::session_servers::{Busy, SessionServers, Tools};
 use crate::tool::{McpTool, SEPARATOR};
 
 /// Time after which a session that is not used loses its servers, if no other is set.
@@ -83,42 +85,6 @@ fn place(session: SessionId, store: &Arc<dyn SessionStore>) -> Place {
 
 fn documents(context: &SessionContext) -> Documents {
     Documents::new(context.storage().sessions.clone(), context.effects().clone(), context.session.id)
-}
-
-/// Tools by name.
-type Tools = Arc<BTreeMap<String, McpTool>>;
-
-/// Digests of tools by name.
-type Digests = Arc<consent::Permissions>;
-
-/// Servers of one session.
-#[derive(Debug)]
-struct SessionServers {
-    /// Store of the session. It is held, so that no other one gets its address.
-    store: Arc<dyn SessionStore>,
-    state: Mutex<SessionState>,
-}
-
-#[derive(Debug)]
-struct SessionState {
-    links: BTreeMap<String, Arc<Link>>,
-    /// Servers without a link, each with the reason.
-    faults: BTreeMap<String, String>,
-    /// Run that was the last to read the configuration.
-    run: Option<RunId>,
-    /// Tools that the model was last offered.
-    offered: Tools,
-    /// Digests of the tools that the model was offered so far, as they are stored; `None` if they were not read.
-    digests: Option<Digests>,
-    /// Calls of earlier runs that wait for an answer, each with the digests that the model was offered then.
-    asked: BTreeMap<CallId, Digests>,
-    /// Servers of the session alone, which no configuration has.
-    added: Option<Arc<McpServers>>,
-    /// Names of those of them that are used.
-    added_links: Vec<String>,
-    /// Calls that are being made.
-    calls: usize,
-    used: Instant,
 }
 
 /// Servers that [one session alone](Mcp::session_servers) has. Dropping it takes them away.
@@ -592,67 +558,6 @@ impl Inner {
         hub.run(join_all(closing)).await;
         // Whatever did not end in time.
         hub.groups.kill();
-    }
-}
-
-impl SessionServers {
-    fn new(store: Arc<dyn SessionStore>) -> Self {
-        let state = SessionState {
-            links: BTreeMap::new(),
-            faults: BTreeMap::new(),
-            run: None,
-            offered: Tools::default(),
-            digests: None,
-            asked: BTreeMap::new(),
-            added: None,
-            added_links: Vec::new(),
-            calls: 0,
-            used: Instant::now(),
-        };
-        Self { store, state: Mutex::new(state) }
-    }
-
-    fn state(&self) -> std::sync::MutexGuard<'_, SessionState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Begins a run. Its first calls are those that waited for an answer.
-    fn begin(&self, context: &SessionContext) {
-        let mut state = self.state();
-        state.run = Some(context.run);
-        state.offered = Tools::default();
-        let mut before = std::mem::take(&mut state.asked);
-        let now = state.digests.clone().unwrap_or_default();
-        let waiting = context.session.open_calls.iter().map(|open| {
-            let digests = before.remove(&open.call).unwrap_or_else(|| now.clone());
-            (open.call.clone(), digests)
-        });
-        state.asked = waiting.collect();
-    }
-
-    fn take_links(&self) -> Vec<Arc<Link>> {
-        let mut state = self.state();
-        // The next run reads the configuration again.
-        state.run = None;
-        std::mem::take(&mut state.links).into_values().collect()
-    }
-}
-
-/// Mark of a session whose call is being made: it loses no server.
-struct Busy(Arc<SessionServers>);
-
-impl Busy {
-    fn new(servers: Arc<SessionServers>) -> Self {
-        servers.state().calls += 1;
-        Self(servers)
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.calls -= 1;
-        state.used = Instant::now();
     }
 }
 
