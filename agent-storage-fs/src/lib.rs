@@ -31,6 +31,7 @@
 //! ```text
 //! <root>/config.toml                              global configuration, the host's
 //! <root>/bindings.toml                            device -> workspace
+//! <root>/bindings.changes                         changes since, among many devices
 //! <root>/workspaces/<id>/workspace.toml           record; a workspace exists if this file exists
 //! <root>/workspaces/<id>/config.toml              the workspace's own configuration, optional
 //! <root>/workspaces/<id>/session.md               messages of the main session, for people; derived
