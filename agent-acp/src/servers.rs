@@ -12,14 +12,12 @@ mod with_mcp {
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    use agent_core::model::Actor;
-    use agent_mcp::{Mcp, McpServer, McpServers};
-    use agent_runtime::SessionContext;
-
     use agent_client_protocol::Error;
     use agent_client_protocol::v1::schema;
     use agent_core::SessionId;
-    use agent_runtime::{AgentRuntime, Conversation};
+    use agent_core::model::Actor;
+    use agent_mcp::{Mcp, McpServer, McpServers};
+    use agent_runtime::{AgentRuntime, Conversation, SessionContext};
 
     use crate::fault;
     use crate::servers::ignored;

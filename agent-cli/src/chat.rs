@@ -5,7 +5,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use agent_core::event::{Decision, Event, EventPayload, ToolConfirmation};
-use agent_core::model::{ActionKind, Actor, PendingAction, Role, Workspace};
+use agent_core::model::{ActionId, ActionKind, Actor, PendingAction, Role, Workspace};
 use agent_core::state::{Reason, SessionState};
 use agent_core::{DeviceId, RunId, Seq};
 use agent_runtime::{AgentRuntime, Conversation, Input as Said, Queued, Run, RunOutcome, Update};
@@ -49,6 +49,8 @@ pub(crate) struct Chat {
     own: Own,
     /// Input that was only queued, and whose answer is awaited.
     awaited: Option<Seq>,
+    /// Question that was shown last.
+    asked: Option<ActionId>,
     /// Files for the next message.
     pub(crate) attachments: Attachments,
     interrupts: Signal,
@@ -100,6 +102,7 @@ impl Chat {
             seen,
             own: Own::default(),
             awaited: None,
+            asked: None,
             attachments: Attachments::default(),
             interrupts: signal(SignalKind::interrupt())?,
             terminations: signal(SignalKind::terminate())?,
@@ -304,14 +307,27 @@ impl Chat {
             _ => "a result that another program gives".to_owned(),
         };
         self.screen.note(&format!("{}\n(the session waits for {how})", action.question));
+        self.asked = Some(action.id.clone());
+    }
+
+    /// Returns the question that the session waits with, if it is the one that was shown: another program may have
+    /// answered that one, and another call may wait.
+    async fn shown_question(&mut self) -> agent_core::Result<Option<PendingAction>> {
+        let Some(action) = self.handle.refresh().await?.action.clone() else {
+            self.refuse("no question waits for an answer");
+            return Ok(None);
+        };
+        if self.asked.as_ref() == Some(&action.id) {
+            return Ok(Some(action));
+        }
+        self.refuse("the question was answered by another program; there is a new one:");
+        self.ask(&action);
+        Ok(None)
     }
 
     /// Answers the question that the session waits with, and shows the run that goes on.
     pub(crate) async fn decide(&mut self, decision: Decision, choice: &str) -> agent_core::Result<()> {
-        let Some(action) = self.handle.refresh().await?.action.clone() else {
-            self.refuse("no question waits for an answer");
-            return Ok(());
-        };
+        let Some(action) = self.shown_question().await? else { return Ok(()) };
         let mut answer = ToolConfirmation::new(action.id, decision);
         if !choice.is_empty() {
             answer = answer.with_choice(choice);
@@ -323,12 +339,8 @@ impl Chat {
 
     /// Allows the call that waits, and all later ones of its tool in this session.
     pub(crate) async fn always(&mut self) -> agent_core::Result<()> {
-        let now = self.handle.refresh().await?;
-        let Some(action) = &now.action else {
-            self.refuse("no question waits for an answer");
-            return Ok(());
-        };
-        let tool = action.tool.clone().unwrap_or_default();
+        let Some(action) = self.shown_question().await? else { return Ok(()) };
+        let tool = action.tool.unwrap_or_default();
         if !self.place.servers.always_allow(&self.place.agent, &self.handle).await? {
             self.refuse(&format!(
                 "no MCP server offers {tool} as it was when the question was asked; /mcp shows the servers, /allow \

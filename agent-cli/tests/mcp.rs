@@ -112,6 +112,30 @@ async fn tools_of_servers_are_used_after_consent() {
     }
 }
 
+/// Two programs are shown a question. One of them answers it, and the model asks for another call: what the other one
+/// allows is not that call, which nobody has seen there.
+#[test]
+fn nobody_allows_what_was_not_shown() {
+    let Some(server) = installed(SERVER) else { return };
+    let home = TempDir::new().unwrap();
+    let file = configuration(&home, &server);
+    let mut first = Chat::start(home.path(), &["--config", &file]);
+    first.say(r#"!every__echo {"message":"harmless"}"#);
+    first.err.wait_for("or /deny");
+    let mut second = Chat::start(home.path(), &["--config", &file]);
+    second.err.wait_for("or /deny");
+    first.say("/deny");
+    first.err.wait_for("denied");
+    first.say(r#"!every__echo {"message":"dangerous"}"#);
+    first.err.wait_for_times("or /deny", 2);
+    second.say("/allow");
+    second.err.wait_for("there is a new one");
+    second.err.wait_for_times("or /deny", 2);
+    assert!(!second.out.text().contains("Echo"), "{}", second.out.text());
+    second.say("/allow");
+    second.out.wait_for("Echo: dangerous");
+}
+
 /// A server that cannot be started is named, and the conversation goes on. A configuration that is wrong is named at once.
 #[test]
 fn what_is_wrong_with_a_server_is_named() {
