@@ -135,7 +135,9 @@ pub(crate) fn append(tenant: &Tenant, folder: Locked<'_>, cache: &mut Cache, cha
             (file, Changes { id, end: 0, len: 0, last: None, durable: 0 })
         }
     };
-    let written = write_full(&*file, &line, changes.end).and_then(|()| env.sync_file(&*file));
+    let mut bytes = not_durable(&*file, &path, &changes)?;
+    bytes.extend_from_slice(&line);
+    let written = write_full(&*file, &bytes, changes.durable).and_then(|()| env.sync_file(&*file));
     if let Err(source) = written {
         drop(file);
         return Err(take_back(tenant, &path, &changes, source));
@@ -157,6 +159,14 @@ pub(crate) fn append(tenant: &Tenant, folder: Locked<'_>, cache: &mut Cache, cha
     cache.changes = Some(changes);
     cache.bindings.apply(change.clone());
     Ok(())
+}
+
+/// Returns the whole lines that this process has not made durable. They are written again, in their place, before they are
+/// synced: if another process's sync of them has failed, the system takes them for written, and a sync leaves them out.
+fn not_durable(file: &dyn IoFile, path: &Path, changes: &Changes) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(changes.end - changes.durable).unwrap_or_default()];
+    let count = read_full(file, &mut bytes, changes.durable).map_err(|e| failed("read", path, e))?;
+    if count < bytes.len() { Err(replaced(path)) } else { Ok(bytes) }
 }
 
 /// Takes back a line that was not written, or not made durable. If that fails, too, nothing more is written by this process.
@@ -202,7 +212,9 @@ pub(crate) fn make_durable(tenant: &Tenant, cache: &mut Cache) -> Result<()> {
     let path = tenant.layout.binding_changes();
     tenant.env.check_poison(&path)?;
     let file = writable(tenant, &path, changes.id)?;
-    if let Err(source) = tenant.env.sync_file(&*file) {
+    let bytes = not_durable(&*file, &path, changes)?;
+    let written = write_full(&*file, &bytes, changes.durable).and_then(|()| tenant.env.sync_file(&*file));
+    if let Err(source) = written {
         tenant.env.poison(&path);
         return Err(in_doubt("make durable", &path, source));
     }

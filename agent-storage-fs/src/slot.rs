@@ -292,6 +292,7 @@ impl OpenFiles {
         if id != self.log_id {
             return Err(failed("make durable", &path, std::io::ErrorKind::NotFound.into()));
         }
+        rewrite(&*log).map_err(|e| failed("write again", &path, e))?;
         self.env.sync_file(&*log).map_err(|e| failed("make durable", &path, e))?;
         self.log = log;
         if kind == Kind::Folder {
@@ -461,4 +462,19 @@ fn open_failed(path: &Path, source: std::io::Error) -> Error {
         return crate::error::corrupt(path, "is missing").with_source(source);
     }
     failed("open", path, source)
+}
+
+/// Writes the bytes of a file once more, in their places. After a sync that failed the system may take what it has not
+/// written for written, and a later sync would leave it out.
+fn rewrite(file: &dyn IoFile) -> std::io::Result<()> {
+    let (len, mut at, mut buffer) = (file.stat()?.len, 0, vec![0; 64 << 10]);
+    while at < len {
+        let count = read_full(file, &mut buffer, at)?;
+        if count == 0 {
+            break;
+        }
+        write_full(file, &buffer[..count], at)?;
+        at += count as u64;
+    }
+    Ok(())
 }

@@ -17,7 +17,7 @@ use agent_storage_fs::Sync;
 use cut::subsets;
 use fault::{Call, EIO, EMFILE, ENOSPC, Fault, Tally};
 use model::{Disk, Moment, Trace};
-use script::{Script, Thing, Told, Value, Wrong};
+use script::{Script, Step, Thing, Told, Value, Wrong, texts};
 
 /// How many subsets of what is not safe are tried at one moment, at most.
 const SUBSETS: usize = 64;
@@ -221,6 +221,56 @@ async fn short_and_interrupted_io_is_not_a_failure() {
         let last = *trace.moments().last().unwrap();
         cut(&script, &told, &trace, &[last], SUBSETS, &[]).await;
     }
+}
+
+/// A sync fails, and then one of the calls by which its write would be taken back; another process goes on behind bytes
+/// that the disk may never have got. What that one acknowledges is there after the loss of power.
+#[tokio::test]
+async fn a_write_that_is_neither_synced_nor_taken_back_harms_no_later_one() {
+    let say = |n: usize, size: usize| Step::Say { session: 0, texts: texts(n, &[size]) };
+    let bind = |device, workspace| Step::Bind { device, workspace };
+    let steps = vec![
+        bind(0, 0),
+        bind(1, 0),
+        Step::Create { session: 0 },
+        say(0, 900),
+        say(1, 1200),
+        bind(0, 1),
+        Step::Switch,
+        say(2, 20),
+        bind(1, 1),
+        say(3, 2000),
+        Step::Switch,
+        say(4, 10),
+        bind(0, 0),
+    ];
+    let (script, mut images, mut courses) = (Script::of(3, steps), 0, 0);
+    for failing in 1..40 {
+        for later in 1..=8 {
+            let disk = Disk::new();
+            let (mut syncs, mut struck) = (0, None);
+            disk.fail(move |number, call: &Call| {
+                syncs += usize::from(call.name == "sync");
+                if syncs == failing && struck.is_none() {
+                    struck = Some(number);
+                }
+                let second = struck.map(|first| first + later);
+                (struck == Some(number) || second == Some(number)).then_some(Fault::Fails(EIO))
+            });
+            let told = script.run(&disk, Sync::Full).await;
+            let fired = disk.heal();
+            if fired.len() < 2 {
+                continue;
+            }
+            courses += 1;
+            let faults: Vec<_> = fired.iter().map(ToString::to_string).collect();
+            let trace = disk.trace();
+            let moments: Vec<_> = trace.moments().into_iter().rev().step_by(4).collect();
+            images += cut(&script, &told, &trace, &moments, 2, &faults).await;
+        }
+    }
+    println!("proof: {images} disks after a sync and a taking back that failed, {courses} courses");
+    assert!(courses > 60, "{courses}");
 }
 
 /// How many seeds the random scripts are run with, and where they start: `AGENT_STORAGE_DISK_SEEDS=50000`,
