@@ -16,6 +16,9 @@ use crate::lock::Locked;
 use crate::log::{self, Forward};
 use crate::tenant::Tenant;
 
+/// Maximum bytes of a line. The end of one that was not written whole has fewer.
+const LINE_MAX_BYTES: u64 = 4096;
+
 /// Open file of changes.
 #[derive(Debug)]
 pub(crate) struct OpenChanges {
@@ -35,18 +38,11 @@ pub(crate) fn open(tenant: &Tenant) -> Result<Option<OpenChanges>> {
     Ok(Some(OpenChanges { file, stat }))
 }
 
-/// Returns whether the open file still has its name; without one, whether there is still none.
-pub(crate) fn has_name(tenant: &Tenant, open: Option<&OpenChanges>) -> Result<bool> {
+/// Returns whether the open file still has its name.
+pub(crate) fn has_name(tenant: &Tenant, open: &OpenChanges) -> Result<bool> {
     let path = tenant.layout.binding_changes();
-    let failed = |error| failed("look at", &path, error);
-    match open {
-        Some(open) => Ok(still_ours(&*tenant.env.io, open.stat.id, &path).map_err(failed)?.is_some()),
-        None => match tenant.env.io.stat(&path) {
-            Ok(_) => Ok(false),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
-            Err(error) => Err(failed(error)),
-        },
-    }
+    let named = still_ours(&*tenant.env.io, open.stat.id, &path);
+    Ok(named.map_err(|error| failed("look at", &path, error))?.is_some())
 }
 
 /// Applies the changes that the cache does not have. Returns `false` if it has some that the file has not.
@@ -92,6 +88,9 @@ pub(crate) fn read(tenant: &Tenant, open: Option<&OpenChanges>, cache: &mut Cach
             None => bad = Some(line.offset),
         }
     }
+    if let Some(bad) = bad.filter(|bad| known.len - bad > LINE_MAX_BYTES) {
+        return Err(corrupt(&path, &format!("has a line at byte {bad} that is longer than any change")));
+    }
     cache.changes = Some(known);
     Ok(true)
 }
@@ -120,14 +119,18 @@ fn writable(tenant: &Tenant, path: &Path, id: FileId) -> Result<Box<dyn IoFile>>
 }
 
 /// Adds a change with one write and one sync, under the lock of the folder.
-pub(crate) fn append(tenant: &Tenant, folder: Locked<'_>, cache: &mut Cache, change: &Change) -> Result<()> {
+pub(crate) fn append(
+    tenant: &Tenant,
+    folder: Locked<'_>,
+    known: Option<Changes>,
+    change: &Change,
+) -> Result<Changes> {
     let (env, path) = (&tenant.env, tenant.layout.binding_changes());
-    env.check_poison(&path)?;
     let mut line = Vec::new();
     let what = format_args!("the binding of device {}", change.device);
     log::frame(tenant.layout.owner_of_bindings(), &what, change, &mut line)?;
     folder.check(env)?;
-    let (file, mut changes) = match cache.changes.take() {
+    let (file, changes) = match known {
         Some(changes) => (writable(tenant, &path, changes.id)?, changes),
         None => {
             let file = env.io.open(&path, OpenMode::CreateNew).map_err(|e| failed("create", &path, e))?;
@@ -152,13 +155,8 @@ pub(crate) fn append(tenant: &Tenant, folder: Locked<'_>, cache: &mut Cache, cha
         // Nobody may have made the name durable.
         env.sync_name(&path)?;
     }
-    let at = changes.end;
-    changes.end += line.len() as u64;
-    (changes.len, changes.durable) = (changes.end, changes.end);
-    changes.last = Some((at, line));
-    cache.changes = Some(changes);
-    cache.bindings.apply(change.clone());
-    Ok(())
+    let end = changes.end + line.len() as u64;
+    Ok(Changes { end, len: end, durable: end, last: Some((changes.end, line)), ..changes })
 }
 
 /// Returns the whole lines that this process has not made durable. They are written again, in their place, before they are
@@ -190,29 +188,24 @@ fn take_back(tenant: &Tenant, path: &Path, changes: &Changes, source: io::Error)
 }
 
 /// Removes the file, whose changes `bindings.toml` has now. Where that fails it stays: its changes change nothing.
-pub(crate) fn remove(tenant: &Tenant, cache: &mut Cache) -> Result<()> {
+pub(crate) fn remove(tenant: &Tenant, changes: Changes) -> Result<Option<Changes>> {
     let path = tenant.layout.binding_changes();
     match tenant.env.io.remove_file(&path) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => {
             tracing::warn!(path = %path.display(), %error, "changes of bindings that were written elsewhere are not removed");
-            return Ok(());
+            return Ok(Some(changes));
         }
     }
-    cache.changes = None;
-    tenant.env.sync_name(&path)
+    tenant.env.sync_name(&path).map(|()| None)
 }
 
 /// Makes durable what other processes have written and may not have made durable.
-pub(crate) fn make_durable(tenant: &Tenant, cache: &mut Cache) -> Result<()> {
-    let Some(changes) = cache.changes.as_mut().filter(|changes| changes.durable < changes.end) else {
-        return Ok(());
-    };
+pub(crate) fn make_durable(tenant: &Tenant, changes: Changes) -> Result<Changes> {
     let path = tenant.layout.binding_changes();
-    tenant.env.check_poison(&path)?;
     let file = writable(tenant, &path, changes.id)?;
-    let bytes = not_durable(&*file, &path, changes)?;
+    let bytes = not_durable(&*file, &path, &changes)?;
     let written = write_full(&*file, &bytes, changes.durable).and_then(|()| tenant.env.sync_file(&*file));
     if let Err(source) = written {
         tenant.env.poison(&path);
@@ -221,6 +214,5 @@ pub(crate) fn make_durable(tenant: &Tenant, cache: &mut Cache) -> Result<()> {
     if changes.durable == 0 {
         tenant.env.sync_name(&path)?;
     }
-    changes.durable = changes.end;
-    Ok(())
+    Ok(Changes { durable: changes.end, ..changes })
 }

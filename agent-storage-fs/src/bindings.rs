@@ -10,9 +10,10 @@ use agent_core::{DeviceId, Error, ErrorKind, Result, WorkspaceId};
 use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 
 use crate::binding_changes as changes;
-use crate::bindings_toml::{Bindings, Cache, Change, Toml};
+use crate::bindings_toml::{Bindings, Cache, Change, Changes, Toml};
 use crate::env::held;
 use crate::error::{corrupt, newer};
+use crate::io::FileId;
 use crate::lock::{self, Attempt, Locked};
 use crate::tenant::Tenant;
 use crate::toml;
@@ -53,13 +54,14 @@ fn parse(tenant: &Tenant, path: &Path, bytes: &[u8]) -> Result<DocumentMut> {
 
 /// Brings the cache up to date with the files.
 ///
-/// Whoever writes `bindings.toml` removes the file of changes afterwards. So if that one has its name before and after the
-/// other was read, both belong together: changes that `bindings.toml` has already change nothing.
+/// Whoever writes `bindings.toml` removes the file of changes afterwards. So if that one still has its name after the other
+/// was read anew, both belong together: changes that `bindings.toml` has already change nothing.
 fn refresh(tenant: &Tenant, cache: &mut Cache) -> Result<()> {
     let path = tenant.layout.bindings();
     for _ in 0..TRIES {
         let changes = changes::open(tenant)?;
-        if cache.toml.as_mut().is_none_or(|known| !known.is_current(&tenant.env, &path)) {
+        let is_new = cache.toml.as_mut().is_none_or(|known| !known.is_current(&tenant.env, &path));
+        if is_new {
             *cache = Cache { durable: cache.durable.take(), ..Cache::default() };
             let (toml, bindings) = match Toml::read(&tenant.env, &path)? {
                 Some(toml) => {
@@ -71,7 +73,7 @@ fn refresh(tenant: &Tenant, cache: &mut Cache) -> Result<()> {
             cache.bindings = bindings;
             cache.toml = Some(toml);
         }
-        if !changes::has_name(tenant, changes.as_ref())? {
+        if is_new && !changes.as_ref().map_or(Ok(true), |open| changes::has_name(tenant, open))? {
             continue;
         }
         if changes.is_none() && cache.toml.as_ref().is_some_and(Toml::is_missing) {
@@ -128,80 +130,128 @@ fn mutate<T>(
     tenant.env.check_poison(&tenant.layout.binding_changes())?;
     tenant.prepare()?;
     lock::under(&tenant.env, tenant.layout.root(), |folder| {
-        let mut cache = held(&tenant.bindings);
-        let done = mutate_locked(tenant, folder, &mut cache, change);
+        let done = mutate_locked(tenant, folder, change);
         if done.is_err() {
-            cache.forget();
+            held(&tenant.bindings).forget();
         }
         done.map(Attempt::Done)
     })
 }
 
+/// What is written for a change, from what the cache had.
+enum Write {
+    /// Nothing; but what others have written is made durable.
+    Nothing {
+        toml: Option<FileId>,
+        changes: Option<Changes>,
+    },
+    Line {
+        changes: Option<Changes>,
+        change: Change,
+    },
+    All {
+        toml: Option<Vec<u8>>,
+        changes: Option<Changes>,
+        bindings: Bindings,
+    },
+}
+
 fn mutate_locked<T>(
     tenant: &Tenant,
     folder: Locked<'_>,
-    cache: &mut Cache,
     change: impl FnOnce(&Bindings, &Path) -> Result<(T, Vec<Change>)>,
 ) -> Result<T> {
-    let path = tenant.layout.bindings();
     tenant.env.sweep(tenant.layout.root());
-    refresh(tenant, cache).map_err(|error| keep(tenant, folder, &path, error))?;
-    changes::cut_torn_end(tenant, folder, cache)?;
-    let (answer, changed) = change(&cache.bindings, &path)?;
-    let written = cache.toml.as_ref().map_or(0, Toml::len);
-    let small = tenant.env.bindings_rewrite_max;
-    let since = cache.changes.as_ref().map_or(0, |changes| changes.end);
-    match &*changed {
-        [] => make_durable(tenant, cache)?,
-        [one] if (written > small || since > 0) && since < written.max(small) => {
-            changes::append(tenant, folder, cache, one)?;
+    // The cache is free while something is written, so that readers do not wait for the disk.
+    let (answer, write) = plan(tenant, folder, &mut held(&tenant.bindings), change)?;
+    match write {
+        Write::Nothing { toml, changes } => {
+            if toml.is_some() {
+                tenant.env.sync_name(&tenant.layout.bindings())?;
+            }
+            let changes = changes.map(|changes| changes::make_durable(tenant, changes)).transpose()?;
+            let mut cache = held(&tenant.bindings);
+            cache.durable = toml.or(cache.durable);
+            cache.changes = changes.or(cache.changes.take());
         }
-        _ => write_all(tenant, folder, cache, changed)?,
+        Write::Line { changes, change } => {
+            let changes = changes::append(tenant, folder, changes, &change)?;
+            let mut cache = held(&tenant.bindings);
+            cache.bindings.apply(change);
+            cache.changes = Some(changes);
+        }
+        Write::All { toml, changes, bindings } => {
+            let (toml, changes) = write_all(tenant, folder, toml, changes, &bindings)?;
+            let durable = toml.as_ref().map(|toml| toml.stat.id);
+            *held(&tenant.bindings) = Cache { toml, changes, bindings, durable };
+        }
     }
     Ok(answer)
 }
 
-/// Makes durable what other processes have written and may not have made durable.
-fn make_durable(tenant: &Tenant, cache: &mut Cache) -> Result<()> {
+/// Decides what is to be written, under the lock of the folder.
+fn plan<T>(
+    tenant: &Tenant,
+    folder: Locked<'_>,
+    cache: &mut Cache,
+    change: impl FnOnce(&Bindings, &Path) -> Result<(T, Vec<Change>)>,
+) -> Result<(T, Write)> {
     let path = tenant.layout.bindings();
-    let is_there = cache.toml.as_ref().is_some_and(|toml| !toml.is_missing());
-    let id = cache.toml.as_ref().map(|toml| toml.stat.id);
-    if is_there && cache.durable != id {
-        tenant.env.sync_name(&path)?;
-        cache.durable = id;
-    }
-    changes::make_durable(tenant, cache)
+    refresh(tenant, cache).map_err(|error| keep(tenant, folder, &path, error))?;
+    changes::cut_torn_end(tenant, folder, cache)?;
+    let (answer, mut changed) = change(&cache.bindings, &path)?;
+    let toml = cache.toml.as_ref().filter(|toml| !toml.is_missing());
+    let (written, small) = (toml.map_or(0, Toml::len), tenant.env.bindings_rewrite_max);
+    let changes = cache.changes.clone();
+    let since = changes.as_ref().map_or(0, |changes| changes.end);
+    let is_line = changed.len() == 1 && (written > small || since > 0) && since < written.max(small);
+    let write = match changed.pop() {
+        None => {
+            let toml = toml.map(|toml| toml.stat.id).filter(|id| cache.durable != Some(*id));
+            Write::Nothing { toml, changes: changes.filter(|changes| changes.durable < changes.end) }
+        }
+        Some(change) if is_line => Write::Line { changes, change },
+        Some(last) => {
+            let mut bindings = cache.bindings.clone();
+            changed.into_iter().chain([last]).for_each(|change| bindings.apply(change));
+            // The bytes of a small file were just read.
+            let toml = match toml {
+                Some(toml) if toml.is_small() => Some(toml.bytes.clone()),
+                _ => tenant.env.read_file(&path)?,
+            };
+            Write::All { toml, changes, bindings }
+        }
+    };
+    Ok((answer, write))
 }
 
-/// Writes `bindings.toml` with all changes, and removes the file of changes.
-fn write_all(tenant: &Tenant, folder: Locked<'_>, cache: &mut Cache, changed: Vec<Change>) -> Result<()> {
+/// Writes `bindings.toml` with these bindings, and removes the file of changes. `toml` are the bytes that it has now.
+fn write_all(
+    tenant: &Tenant,
+    folder: Locked<'_>,
+    toml: Option<Vec<u8>>,
+    changes: Option<Changes>,
+    bindings: &Bindings,
+) -> Result<(Option<Toml>, Option<Changes>)> {
     let path = tenant.layout.bindings();
-    let mut document = match Toml::read(&tenant.env, &path)? {
-        Some(toml) => parse(tenant, &path, &toml.bytes)?,
+    let mut document = match toml {
+        Some(bytes) => parse(tenant, &path, &bytes)?,
         None => DocumentMut::new(),
     };
-    for change in changed {
-        cache.bindings.apply(change);
-    }
     if document.get("bindings").is_none() {
         document.insert("bindings", Item::Table(Table::new()));
     }
     let Some(table) = document.get_mut("bindings").and_then(Item::as_table_like_mut) else {
         return Err(corrupt(&path, "has `bindings` that are no table"));
     };
-    bring_up_to_date(table, &cache.bindings);
+    bring_up_to_date(table, bindings);
     let text = finish(tenant, document).into_bytes();
     tenant.env.replace(folder, &path, &text)?;
     // The folder is synced with the name of the first, and then with that of the second: before anybody relies on a
     // `bindings.toml` that is written later, no old change can come back.
-    if cache.changes.is_some() {
-        changes::remove(tenant, cache)?;
-    }
-    let small = tenant.env.bindings_rewrite_max;
-    let toml = Toml::written(&tenant.env, &path, text).map(|toml| toml.for_cache(small));
-    cache.durable = toml.as_ref().map(|toml| toml.stat.id);
-    cache.toml = toml;
-    Ok(())
+    let changes = changes.map(|changes| changes::remove(tenant, changes)).transpose()?.flatten();
+    let toml = Toml::written(&tenant.env, &path, text);
+    Ok((toml.map(|toml| toml.for_cache(tenant.env.bindings_rewrite_max)), changes))
 }
 
 /// Gives the table of a document the bindings. Entries that cannot be read stay.

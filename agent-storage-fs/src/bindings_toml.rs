@@ -34,7 +34,7 @@ impl Cache {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Bindings {
     pub(crate) bound: BTreeMap<DeviceId, WorkspaceId>,
     /// Unreadable entries, by their keys.
@@ -93,7 +93,7 @@ impl Bindings {
 }
 
 /// Changes that were read.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Changes {
     pub(crate) id: FileId,
     /// Offset after the last whole line.
@@ -138,6 +138,11 @@ impl Toml {
         let stat = env.io.stat(path).ok()?;
         let sum = crc32c::crc32c(&bytes);
         Some(Self { stat, bytes, is_small: true, sum, is_settled: false })
+    }
+
+    /// Returns whether the bytes are kept.
+    pub(crate) fn is_small(&self) -> bool {
+        self.is_small
     }
 
     pub(crate) fn is_missing(&self) -> bool {
