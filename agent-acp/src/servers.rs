@@ -57,7 +57,6 @@ mod with_mcp {
             }
             let (mut servers, mut names) = (McpServers::new(), BTreeSet::new());
             for named in named {
-                refuse_secrets(&named)?;
                 let (name, server) = match named {
                     schema::McpServer::Stdio(program) => {
                         let mut server =
@@ -92,6 +91,7 @@ mod with_mcp {
                 servers =
                     servers.with_server(name, server).map_err(|error| fault::invalid(error.to_string()))?;
             }
+            servers.check_no_secrets().map_err(|error| fault::invalid(error.to_string()))?;
             Ok(servers)
         }
 
@@ -134,26 +134,6 @@ mod with_mcp {
                 None => Ok(()),
             }
         }
-    }
-
-    /// Refuses values that refer to a secret of the host.
-    fn refuse_secrets(named: &schema::McpServer) -> Result<(), Error> {
-        let (name, has_secret) = match named {
-            schema::McpServer::Stdio(program) => {
-                (&program.name, program.env.iter().any(|variable| variable.value.contains("${secret:")))
-            }
-            schema::McpServer::Http(http) => {
-                (&http.name, http.headers.iter().any(|header| header.value.contains("${secret:")))
-            }
-            _ => return Ok(()),
-        };
-        if has_secret {
-            return Err(fault::invalid(format!(
-                "MCP server {}: secrets are given only to servers of the host's configuration",
-                agent_core::text::quoted(name)
-            )));
-        }
-        Ok(())
     }
 
     /// Returns a name that a server can have, from one for people. No two of a list get the same one.
@@ -253,7 +233,43 @@ fn ignored(named: &[schema::McpServer]) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
+    #[cfg(feature = "mcp")]
+    #[test]
+    fn servers_over_stdio_and_http_are_taken_and_no_secret_is_given() {
+        use agent_client_protocol::v1::schema::{
+            EnvVariable, HttpHeader, McpServer, McpServerHttp, McpServerSse, McpServerStdio,
+        };
+        use agent_mcp::{Mcp, McpServers};
+
+        let servers = super::ClientServers { mcp: Some(Mcp::new(McpServers::new())) };
+        let stdio = |value: &str| {
+            let env = vec![EnvVariable::new("TOKEN", value)];
+            McpServer::Stdio(McpServerStdio::new("files", "/bin/files").env(env))
+        };
+        let http = |url: &str, value: &str| {
+            let headers = vec![HttpHeader::new("Authorization", value)];
+            McpServer::Http(McpServerHttp::new("web", url).headers(headers))
+        };
+        let read = |named| servers.read(named, "/nowhere").map_err(|error| error.message);
+        let taken = read(vec![stdio("a"), http("https://h/mcp", "b"), stdio("c")]).unwrap();
+        assert_eq!(taken.names().collect::<Vec<_>>(), ["files", "files-2", "web"]);
+        let text = format!("{taken:?}");
+        assert!(text.contains("/bin/files") && text.contains("host: Some(\"h\")"), "{text}");
+        let sse = McpServer::Sse(McpServerSse::new("old", "https://h/sse"));
+        for (named, why) in [
+            (stdio("${secret:a}"), "mcp.files.env"),
+            (http("https://h/mcp", "Bearer ${secret:a}"), "mcp.web.headers"),
+            (http("https://h/${secret:a}", "b"), "a secret stands in url"),
+            (http("file:///etc/passwd", "b"), "url is no address"),
+            (sse, "MCP server \"old\": its transport is not supported"),
+        ] {
+            let error = read(vec![named]).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
     #[cfg(feature = "mcp")]
     #[test]
     fn names_are_plain_and_differ() {

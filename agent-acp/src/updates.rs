@@ -104,18 +104,8 @@ impl<'a> Updates<'a> {
 
     /// Sends the results of calls that the log has and that were not sent; nothing else, and what follows stays to be sent.
     pub(crate) async fn results(&mut self) -> Result<(), Error> {
-        let of_store = |error| fault::store(&error, Some(self.chat.id()));
         let types = [EventType::AGENT_TOOL_RESULT, EventType::USER_CUSTOM_TOOL_RESULT];
-        let read = ReadEvents::first(PAGE).with_after(self.seen).with_max_bytes(PAGE_BYTES).with_types(types);
-        let mut next = Some(read);
-        while let Some(read) = next {
-            let page = self.chat.history(read).await.map_err(of_store)?;
-            for event in &page.events {
-                self.event(event, false).await.map_err(of_store)?;
-            }
-            next = page.next;
-        }
-        Ok(())
+        self.read(self.unread().with_types(types), false).await.map(drop)
     }
 
     /// Sends what the log has of a run that left out updates.
@@ -124,11 +114,20 @@ impl<'a> Updates<'a> {
     }
 
     async fn read_log(&mut self, is_replay: bool) -> Result<(), Error> {
+        self.seen = self.read(self.unread(), is_replay).await?;
+        Ok(())
+    }
+
+    fn unread(&self) -> ReadEvents {
+        ReadEvents::first(PAGE).with_after(self.seen).with_max_bytes(PAGE_BYTES)
+    }
+
+    /// Sends what the events of the log have and what was not sent. Returns the last event.
+    async fn read(&mut self, read: ReadEvents, is_replay: bool) -> Result<Seq, Error> {
         let of_store = |error| fault::store(&error, Some(self.chat.id()));
-        let read = ReadEvents::first(PAGE).with_after(self.seen).with_max_bytes(PAGE_BYTES);
-        let mut next = Some(read);
+        let (mut next, mut last) = (Some(read), self.seen);
         while let Some(read) = next {
-            let page = self.chat.history(read.clone()).await.map_err(of_store)?;
+            let page = self.chat.history(read).await.map_err(of_store)?;
             if let Some(damage) = page.damaged.first() {
                 let text = format!("session {}: {damage}", self.chat.id());
                 return Err(fault::store(&agent_core::Error::corrupt(text), Some(self.chat.id())));
@@ -138,11 +137,11 @@ impl<'a> Updates<'a> {
                     return Err(Error::internal_error().data("the client is gone"));
                 }
                 self.event(event, is_replay).await.map_err(of_store)?;
-                self.seen = event.seq;
+                last = event.seq;
             }
             next = page.next;
         }
-        Ok(())
+        Ok(last)
     }
 
     /// Sends what of an event was not sent. Events of unknown types are left out.

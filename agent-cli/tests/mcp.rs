@@ -165,17 +165,6 @@ fn what_is_wrong_with_a_server_is_named() {
     }
 }
 
-/// Values for the servers' environment are not shown.
-#[test]
-fn values_for_servers_are_not_shown() {
-    let home = TempDir::new().unwrap();
-    let file = configuration(&home, Path::new("server.js"));
-    let mut chat = Chat::start(home.path(), &["--config", &file, "config", "show", "--explain"]);
-    assert_eq!(chat.wait(), 0);
-    let shown = chat.out.text();
-    assert!(shown.contains("mcp.every.env") && !shown.contains("hunter22"), "{shown}");
-}
-
 /// An editor names servers, answers the questions about their tools, and is not asked again after it has said always.
 #[tokio::test]
 async fn an_editor_brings_its_own_servers() {

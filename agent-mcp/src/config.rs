@@ -178,8 +178,12 @@ impl McpServers {
         names
     }
 
-    /// Refuses values that refer to a secret.
-    pub(crate) fn refuse_secrets(&self) -> Result<()> {
+    /// Checks that no value refers to a secret of the host: what is to be checked of servers that somebody else names.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput`, which names the key.
+    pub fn check_no_secrets(&self) -> Result<()> {
         for (name, server) in &self.0 {
             let (table, values) = match &server.target {
                 Target::Command { env, .. } => ("env", env),

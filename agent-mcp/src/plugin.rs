@@ -192,12 +192,14 @@ impl Mcp {
         let Some(name) = context.session.action.as_ref().and_then(|action| action.tool.clone()) else {
             return Ok(None);
         };
+        if !name.contains(SEPARATOR) {
+            return Ok(None);
+        }
         let servers = self.inner.session(context.session.id, &context.storage().sessions);
         self.inner.read_digests(&servers, &context).await;
         let offered = servers.state().offered.get(&name).cloned();
         let tool = match offered {
             Some(tool) => Some(tool),
-            None if !name.contains(SEPARATOR) => None,
             None => self.tools(context).await?.into_iter().find(|tool| tool.name == name),
         };
         let digests = servers.state().digests.clone().unwrap_or_default();
@@ -258,7 +260,7 @@ impl Mcp {
         session: SessionId,
         servers: McpServers,
     ) -> Result<McpSessionServers> {
-        servers.refuse_secrets()?;
+        servers.check_no_secrets()?;
         let added = Arc::new(servers);
         let servers = self.inner.session(session, &agent.storage().sessions);
         let mut state = servers.state();
@@ -469,9 +471,9 @@ impl Inner {
         Ok(offered)
     }
 
-    /// Reads what the session was offered before this process.
+    /// Reads what the session was offered before: if a call waits, another process may have asked about it.
     async fn read_digests(&self, servers: &SessionServers, context: &SessionContext) {
-        if servers.state().digests.is_some() {
+        if servers.state().digests.is_some() && context.session.open_calls.is_empty() {
             return;
         }
         let digests = consent::read_offered(&documents(context)).await.unwrap_or_else(|error| {

@@ -63,3 +63,17 @@ fn sqlite_store_uses_the_users_host_config() {
     fs::write(folder.join("config.toml"), "provider = 'claude'").unwrap();
     assert_eq!(site.ok(&["config", "show"]), "provider = \"claude\"\n");
 }
+
+/// Environment variables and headers of MCP servers are not shown, also by a program that does not use them.
+#[test]
+fn values_for_mcp_servers_are_not_shown() {
+    let site = Site::new("files");
+    let file = site.path().join("servers.toml");
+    let text = "[mcp.files]\ncommand = 'npx'\nenv = { TOKEN = 'hunter22' }\n[mcp.web]\nurl = 'https://h/mcp'\n\
+                headers = { Authorization = 'Bearer hunter22' }\n";
+    fs::write(&file, text).unwrap();
+    let named = ["config", "show", "--explain", "--config", file.to_str().unwrap()];
+    let shown = site.ok(&named);
+    assert!(shown.contains("mcp.files.env.TOKEN = (secret)") && !shown.contains("hunter22"), "{shown}");
+    assert!(!site.json(&named).to_string().contains("hunter22"));
+}

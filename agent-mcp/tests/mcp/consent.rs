@@ -2,9 +2,9 @@
 
 use agent_core::event::{Decision, ToolConfirmation, ToolOutcome};
 use agent_core::model::Actor;
-use agent_mcp::McpTool;
+use agent_mcp::{Mcp, McpServer, McpTool};
 use agent_runtime::documents::DocumentWrite;
-use agent_runtime::{RunOutcome, ToolMode, Turn};
+use agent_runtime::{Config, RunOutcome, ToolMode, Turn};
 
 use crate::common::{Site, allow, call, only, output, results, server, waits, within};
 
@@ -163,4 +163,21 @@ async fn an_agent_cannot_allow_itself_anything() {
     assert_eq!(allow(&site).await, "two");
     assert_eq!(site.one("srv__echo", "three").await, "three");
     site.agent.close().await.unwrap();
+}
+
+/// Two processes have another server of the same name. One asks, the other one is given the answer: it does not call what
+/// nobody was asked about.
+#[tokio::test]
+async fn what_another_process_has_asked_is_compared() {
+    let storage = agent_core::Storage::from(agent_core::MemoryStore::new());
+    let site =
+        async |server: McpServer| Site::of(Mcp::new(only(server)), storage.clone(), Config::new()).await;
+    let first = site(server("good")).await;
+    // The first process has offered its own tools.
+    first.run(&[]).await;
+    let second = site(server("good").with_args(["another"])).await;
+    waits(&second, "srv__echo", "hello").await;
+    first.chat.refresh().await.unwrap();
+    assert!(allow(&first).await.contains("has changed tool srv__echo"));
+    first.agent.close().await.unwrap();
 }

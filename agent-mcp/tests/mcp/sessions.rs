@@ -145,3 +145,54 @@ async fn tools_can_be_shown_before_a_run() {
     assert_eq!(site.one("srv__echo", "hello").await, "hello");
     site.agent.close().await.unwrap();
 }
+
+/// Servers that an editor names for one session: there beside those of the host, which go before, as long as the guard
+/// lives; in no other session, and also after the session was not used for some time.
+#[tokio::test]
+async fn a_session_has_servers_of_its_own_as_long_as_they_are_held() {
+    let configured = McpServers::new()
+        .with_server("srv", server("good"))
+        .and_then(|servers| servers.with_server("off", server("good").with_disabled(true)))
+        .unwrap();
+    let mcp = Mcp::new(configured).with_idle_timeout(Duration::from_millis(300));
+    let mut config = allowing();
+    for tool in ["own__pid", "own__echo"] {
+        config = config.with_tool_policy(tool, agent_runtime::ToolPolicy::Allow);
+    }
+    let site = Site::of(mcp, MemoryStore::new().into(), config).await;
+    let host = site.one("srv__pid", "").await;
+    let named = |mode: &str| {
+        let servers = McpServers::new().with_server("own", server(mode)).unwrap();
+        servers.with_server("srv", server("refuses")).unwrap().with_server("off", server("good")).unwrap()
+    };
+    let given = site.mcp.session_servers(&site.agent, site.chat.id(), named("good")).unwrap();
+    let own = site.one("own__pid", "").await;
+    // The host's server of the same name stays, and one that it has disabled is not started.
+    assert_eq!(site.one("srv__pid", "").await, host);
+    let names: Vec<_> =
+        site.mcp.status(&site.agent, site.chat.id()).into_iter().map(|status| status.name).collect();
+    assert_eq!(names, ["own", "srv"]);
+    let other = Site { chat: site.agent.conversation("other").await.unwrap(), ..site.clone() };
+    other.run(&[]).await;
+    assert!(other.offered().last().unwrap().iter().all(|name| !name.starts_with("own__")));
+
+    // An unused session loses its processes, and not what was given to it.
+    until("it is unused", || !runs(&own) && !runs(&host)).await;
+    assert_eq!(site.one("own__echo", "again").await, "again");
+
+    // Others take the place of the first; whoever held those takes nothing away then.
+    let pid = site.one("own__pid", "").await;
+    let second = site.mcp.session_servers(&site.agent, site.chat.id(), named("good")).unwrap();
+    drop(given);
+    assert_eq!(site.one("own__echo", "still").await, "still");
+    drop(second);
+    until("its server is ended", || !runs(&pid)).await;
+    site.run(&[]).await;
+    assert!(site.offered().last().unwrap().iter().all(|name| !name.starts_with("own__")));
+
+    let secret =
+        McpServers::new().with_server("own", server("good").with_env("K", "${secret:token}")).unwrap();
+    let error = site.mcp.session_servers(&site.agent, site.chat.id(), secret).unwrap_err().to_string();
+    assert!(error.contains("mcp.own.env") && error.contains("secrets are given only"), "{error}");
+    site.agent.close().await.unwrap();
+}
