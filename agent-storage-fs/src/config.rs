@@ -52,6 +52,7 @@ pub struct FsConfig {
     pub(crate) io: Arc<dyn Io>,
     pub(crate) transcripts: bool,
     pub(crate) bindings_rewrite_max: u64,
+    pub(crate) list_scan_max: usize,
     pub(crate) create: bool,
 }
 
@@ -65,6 +66,9 @@ impl FsConfig {
 
     /// Default bytes of `bindings.toml` up to which a change writes the whole file: 64 KiB.
     pub const DEFAULT_BINDINGS_REWRITE_MAX_BYTES: u64 = 64 << 10;
+
+    /// Default number of sessions up to which a list looks at each of them: 256.
+    pub const DEFAULT_LIST_SCAN_MAX: usize = 256;
 
     const OPTIONS: &'static str = "sync=full|off, lock_wait_ms=NUMBER, open_sessions=NUMBER, transcripts=true|false, create=true|false, app=NAME";
 
@@ -101,6 +105,7 @@ impl FsConfig {
             io: Arc::new(RealIo),
             transcripts: true,
             bindings_rewrite_max: Self::DEFAULT_BINDINGS_REWRITE_MAX_BYTES,
+            list_scan_max: Self::DEFAULT_LIST_SCAN_MAX,
             create: true,
         }
     }
@@ -290,6 +295,22 @@ impl FsConfig {
     #[must_use]
     pub const fn with_bindings_rewrite_max_bytes(mut self, bytes: u64) -> Self {
         self.bindings_rewrite_max = bytes;
+        self
+    }
+
+    /// Sets up to how many sessions a list looks at the log of each. Default: 256.
+    ///
+    /// Among more sessions, a process looks at each of them with its first list only. Later lists look at what processes
+    /// that use this library have changed since, and at the sessions on the page: their cost does not grow with the number
+    /// of sessions. What another program did to files of other sessions (a log that was damaged, a folder that was moved
+    /// away) is seen after some lists, or at once by a list with [`with_hidden`] or [`with_total`], by
+    /// [`check`](agent_core::SessionStore::check), and by a store that is opened.
+    ///
+    /// [`with_hidden`]: agent_core::store::SessionQuery::with_hidden
+    /// [`with_total`]: agent_core::store::SessionQuery::with_total
+    #[must_use]
+    pub const fn with_list_scan_max(mut self, sessions: usize) -> Self {
+        self.list_scan_max = sessions;
         self
     }
 

@@ -10,10 +10,11 @@ use agent_core::session::Session;
 use agent_core::state::{Reason, SessionState};
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId, Timestamp, WorkspaceId, WriteOutcome};
 
-use crate::env::{Env, held, parent};
+use crate::env::{Env, parent};
 use crate::error::{corrupt, failed};
 use crate::io::{Kind, OpenMode, copy, is_no_file};
 use crate::layout::{self, id_of};
+use crate::lists::changes::{self, Change};
 use crate::lock::{self, Attempt, Locked};
 use crate::log::Backward;
 use crate::owner::Owner;
@@ -127,11 +128,13 @@ fn delete_locked(
     let log = folder.join(layout::LOG);
     let last = last_event(env, &log, owner)?;
     let tombstone = Session::tombstone_of_damaged(id, workspace, known.as_deref(), last, at, reason);
+    changes::tell(tenant, Some((workspace, id)), Change::Turns);
     let done = renew_log(env, locked, &log)
         .and_then(|()| keep_tombstone(env, locked))
         .and_then(|()| write_tombstone(env, locked, owner, &tombstone));
     cell.forget();
-    held(&tenant.summaries).remove(&id);
+    changes::tell(tenant, Some((workspace, id)), Change::Ends);
+    changes::told(tenant, Some((workspace, id)));
     done.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
     Ok(Attempt::Done(Arc::new(tombstone)))
 }

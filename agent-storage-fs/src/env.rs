@@ -28,6 +28,8 @@ pub(crate) struct Env {
     pub(crate) transcripts: bool,
     /// Bytes of `bindings.toml` up to which it is read for every answer and written for every change.
     pub(crate) bindings_rewrite_max: u64,
+    /// Sessions up to which a list looks at each of them.
+    pub(crate) list_scan_max: usize,
     /// Folders whose names this process has made durable, each with its file id if known.
     durable: Mutex<HashMap<PathBuf, Option<FileId>>>,
     /// Folders that existed and must not be treated as never created: the root and the folders of workspaces.
@@ -54,6 +56,7 @@ impl Env {
             open_sessions: config.open_sessions,
             transcripts: config.transcripts,
             bindings_rewrite_max: config.bindings_rewrite_max,
+            list_scan_max: config.list_scan_max,
             durable: Mutex::default(),
             seen: Mutex::default(),
             poisoned: Mutex::default(),

@@ -27,6 +27,9 @@ pub enum OpenMode {
     Create,
     /// Creates a file and opens it for reading and writing. Fails if it exists.
     CreateNew,
+    /// Opens a file for [`append`](IoFile::append) only. If it does not exist, it is created, empty and accessible to its
+    /// owner only.
+    Append,
 }
 
 /// Kind of the object that a name stands for.
@@ -166,6 +169,14 @@ pub trait IoFile: Debug + Send + Sync {
     /// The errors of the system.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
 
+    /// Writes at the end of a file that was opened with [`OpenMode::Append`], wherever the end is at that moment, and returns
+    /// the number of bytes written. Bytes that several processes append are not mixed.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the system.
+    fn append(&self, bytes: &[u8]) -> io::Result<usize>;
+
     /// Sets the length in bytes.
     ///
     /// # Errors
@@ -204,12 +215,12 @@ pub struct RealIo;
 impl Io for RealIo {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn IoFile>> {
         let mut options = OpenOptions::new();
-        options.read(true);
         match mode {
-            OpenMode::Read => {}
-            OpenMode::Write => drop(options.write(true)),
-            OpenMode::Create => drop(options.write(true).create(true).truncate(false)),
-            OpenMode::CreateNew => drop(options.write(true).create_new(true)),
+            OpenMode::Read => drop(options.read(true)),
+            OpenMode::Write => drop(options.read(true).write(true)),
+            OpenMode::Create => drop(options.read(true).write(true).create(true).truncate(false)),
+            OpenMode::CreateNew => drop(options.read(true).write(true).create_new(true)),
+            OpenMode::Append => drop(options.append(true).create(true)),
         }
         #[cfg(unix)]
         {
@@ -317,17 +328,19 @@ impl IoFile for RealFile {
 
     #[cfg(unix)]
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        // Checked here, since the system would end the process by a signal unless that is ignored.
-        let limit = getrlimit(Resource::Fsize).current;
-        if limit.is_some_and(|limit| offset.saturating_add(bytes.len() as u64) > limit) {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
+        check_limit(bytes, || Ok(offset))?;
         std::os::unix::fs::FileExt::write_at(&self.0, bytes, offset)
     }
 
     #[cfg(windows)]
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         std::os::windows::fs::FileExt::seek_write(&self.0, bytes, offset)
+    }
+
+    fn append(&self, bytes: &[u8]) -> io::Result<usize> {
+        #[cfg(unix)]
+        check_limit(bytes, || self.0.metadata().map(|metadata| metadata.len()))?;
+        io::Write::write(&mut &self.0, bytes)
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
@@ -349,6 +362,17 @@ impl IoFile for RealFile {
     fn unlock(&self) -> io::Result<()> {
         self.0.unlock()
     }
+}
+
+/// Fails if `bytes` at an offset would exceed the limit on the size of a file: the system would end the process by a signal
+/// unless that is ignored.
+#[cfg(unix)]
+fn check_limit(bytes: &[u8], offset: impl FnOnce() -> io::Result<u64>) -> io::Result<()> {
+    let Some(limit) = getrlimit(Resource::Fsize).current else { return Ok(()) };
+    if offset()?.saturating_add(bytes.len() as u64) > limit {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(())
 }
 
 #[cfg(unix)]
@@ -468,6 +492,18 @@ pub(crate) fn write_full(file: &dyn IoFile, bytes: &[u8], offset: u64) -> io::Re
         }
     }
     Ok(())
+}
+
+/// Appends all of `bytes` with one call. What was written of them stays if that fails.
+pub(crate) fn append_full(file: &dyn IoFile, bytes: &[u8]) -> io::Result<()> {
+    loop {
+        match file.append(bytes) {
+            Ok(count) if count == bytes.len() => return Ok(()),
+            Ok(_) => return Err(io::ErrorKind::WriteZero.into()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Copies the first `len` bytes of a file to another.

@@ -160,6 +160,11 @@ impl Layout {
         self.workspace_pointers().join(id.to_string())
     }
 
+    /// Returns the path of the file that names the sessions that change.
+    pub(crate) fn changes(&self) -> PathBuf {
+        self.index().join("changes")
+    }
+
     /// Returns the folder of the workspaces' index files.
     pub(crate) fn workspace_pointers(&self) -> PathBuf {
         self.index().join(WORKSPACES)
@@ -177,6 +182,12 @@ fn last_digits(id: SessionId) -> String {
 
 pub(crate) fn lease(session: &Path, epoch: Epoch) -> PathBuf {
     session.join(format!("{LEASE_PREFIX}{epoch}"))
+}
+
+/// Returns the workspace and the id of a session, from the path of its folder.
+pub(crate) fn place_of(session: &Path) -> Option<(WorkspaceId, SessionId)> {
+    let workspace = session.parent()?.parent()?;
+    Some((id_of(workspace.file_name()?)?, id_of(session.file_name()?)?))
 }
 
 /// Parses the id from the name of a folder. Only the spelling that this crate writes is accepted.

@@ -101,6 +101,7 @@ pub mod io;
 mod layout;
 mod lease;
 mod listing;
+mod lists;
 mod lock;
 mod log;
 mod owner;

@@ -9,6 +9,7 @@ use agent_core::{Result, WriteOutcome};
 use crate::env::Env;
 use crate::error::failed;
 use crate::io::{Kind, OpenMode, copy};
+use crate::lists::changes::{self, Change};
 use crate::lock::{Attempt, Locked};
 use crate::log::Forward;
 use crate::owner::Owner;
@@ -33,9 +34,15 @@ pub(crate) fn purge(
         tenant.prepare()?;
         slot.open = Some(OpenFiles::existing(&tenant.env, folder, tenant.layout.owner(id))?);
     }
-    let Attempt::Done(done) = slot.under_lock(|open| purge_locked(tenant, open, purge))? else {
-        return Ok(Attempt::Busy);
-    };
+    let purged = slot.under_lock(|open| {
+        let place = layout::place_of(&open.folder);
+        changes::tell(tenant, place, Change::Turns);
+        let purged = purge_locked(tenant, open, purge);
+        changes::tell(tenant, place, Change::Ends);
+        changes::told(tenant, place);
+        purged
+    });
+    let Attempt::Done(done) = purged? else { return Ok(Attempt::Busy) };
     cell.forget();
     if done.is_ok() {
         // If the names lead to other files now, those must be purged, too.

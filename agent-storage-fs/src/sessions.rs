@@ -17,6 +17,7 @@ use crate::cached::Cached;
 use crate::env::{held, parent, unsure};
 use crate::error::{cut_off, failed, in_doubt, missing};
 use crate::io::{FileId, IoFile, Kind, OpenMode, Stat, still_ours, write_full};
+use crate::lists::changes::{self, Change};
 use crate::lock::{Attempt, HeldLock};
 use crate::record::{self, fold};
 use crate::slot::{Doubt, OpenFiles, State, WriterState};
@@ -129,11 +130,19 @@ fn commit_locked(
 ) -> Result<Option<Committed>, Doubt> {
     let plain = |error| Doubt(error, false);
     let Some(state) = open.refresh().map_err(plain)? else { return Ok(None) };
+    let before = state.cached().end;
     let planned = agent_core::plan(Some(&state.record), commit).map_err(plain)?;
     match &planned {
         Plan::Write { events, after, blobs, .. } => {
             blob_files::require(tenant, &open.folder, commit.session, blobs).map_err(plain)?;
-            if !open.append(events, after)? {
+            let place = layout::place_of(&open.folder);
+            changes::tell(tenant, place, Change::Grows(before));
+            let appended = open.append(events, after);
+            match appended {
+                Ok(true) => changes::told(tenant, place),
+                _ => changes::tell(tenant, place, Change::Ends),
+            }
+            if !appended? {
                 return Ok(None);
             }
         }
@@ -176,7 +185,6 @@ pub(crate) fn rebuild(
     }
     place::point(tenant, id, workspace);
     place::unpoint_if_gone(tenant, id, workspace);
-    held(&tenant.summaries).remove(&id);
     if slot.open.is_none() {
         slot.open = Some(OpenFiles::existing(&tenant.env, folder, tenant.layout.owner(id))?);
     }
@@ -191,6 +199,8 @@ pub(crate) fn rebuild(
         return Ok(Attempt::Busy);
     };
     cell.learn(cached);
+    changes::tell(tenant, Some((workspace, id)), Change::Ends);
+    changes::told(tenant, Some((workspace, id)));
     Ok(Attempt::Done(true))
 }
 
@@ -254,6 +264,7 @@ fn create(tenant: &Tenant, cell: &SharedSession, slot: &mut WriterState, commit:
         return Err(in_doubt("make durable the name of", &folder, error));
     }
     place::point(tenant, id, after.workspace);
+    changes::told(tenant, layout::place_of(&folder));
     match still_ours(&*env.io, made.lock.1, &folder) {
         Ok(Some(_)) => {}
         // The folders above were replaced meanwhile: the session is created in the current ones.
@@ -291,7 +302,13 @@ fn make(
         if !creating.locked().still_ours(env)? && place::search(tenant, after.id)?.is_some() {
             return Ok(None);
         }
-        match env.io.rename(&temp, folder) {
+        let place = layout::place_of(folder);
+        changes::tell(tenant, place, Change::Begins);
+        let renamed = env.io.rename(&temp, folder);
+        if renamed.is_err() {
+            changes::tell(tenant, place, Change::Ends);
+        }
+        match renamed {
             Ok(()) => Ok(Some(made)),
             Err(error) if is_taken(&error) => Ok(None),
             Err(error) => Err(unsure(failed("create the folder", folder, error))),

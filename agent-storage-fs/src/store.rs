@@ -32,7 +32,7 @@ use crate::tenant::{SharedSession, Tenant};
 use crate::transcript::{self, TranscriptEdit};
 use crate::writer::{SessionWriter, Target, Writer};
 use crate::{
-    bindings, blob_sweep, blobs, delete_damaged, delete_tenant, listing, place, purge, put, reading,
+    bindings, blob_sweep, blobs, delete_damaged, delete_tenant, listing, lists, place, purge, put, reading,
     sessions, tenants, workspaces,
 };
 
@@ -475,7 +475,7 @@ impl SessionStore for FsStore {
 
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
         let span = info_span!("store.list_sessions", store = "fs", outcome = Empty);
-        observed(span, self.look(move |tenant| listing::sessions(tenant, &query))).await
+        observed(span, self.look(move |tenant| lists::sessions(tenant, &query))).await
     }
 
     async fn purge(&self, purge: Purge) -> Result<Purged> {

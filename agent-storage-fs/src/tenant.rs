@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use agent_core::model::Workspace;
-use agent_core::session::SessionSummary;
 use agent_core::{Result, SessionId, TenantId, WorkspaceId};
 use tokio::sync::watch;
 
@@ -16,8 +15,10 @@ use crate::bindings_toml::Cache;
 use crate::cached::Cached;
 use crate::env::{Env, held};
 use crate::error::failed;
-use crate::io::{Kind, Stat};
+use crate::io::Kind;
 use crate::layout::Layout;
+use crate::lists::Lists;
+use crate::lists::changes::Writing;
 use crate::lock;
 use crate::slot::WriterState;
 use crate::transcript::kept::{Keeping, Main};
@@ -28,8 +29,10 @@ pub(crate) struct Tenant {
     pub(crate) env: Arc<Env>,
     pub(crate) layout: Layout,
     cells: Mutex<Cells>,
-    /// Session summaries for lists. Each is valid while the log has the same metadata.
-    pub(crate) summaries: Mutex<HashMap<SessionId, (Stat, SessionSummary)>>,
+    /// Sessions as lists show them.
+    pub(crate) lists: Mutex<Lists>,
+    /// File in which writers name the sessions that they change.
+    pub(crate) changes: Writing,
     pub(crate) bindings: Mutex<Cache>,
     /// Main sessions of the workspaces that were loaded by this process.
     pub(crate) mains: Mutex<HashMap<WorkspaceId, Main>>,
@@ -110,7 +113,8 @@ impl Tenant {
             layout: Layout::new(&env.root, id),
             env,
             cells: Mutex::default(),
-            summaries: Mutex::default(),
+            lists: Mutex::default(),
+            changes: Writing::default(),
             bindings: Mutex::default(),
             mains: Mutex::default(),
             binding_gate: Gate::default(),
@@ -178,6 +182,13 @@ impl Tenant {
         (cell, gone)
     }
 
+    /// Returns what is cached of a session, if it is.
+    pub(crate) fn known(&self, id: SessionId) -> Option<Cached> {
+        let cell = held(&self.cells).cells.get(&id).map(|(cell, _)| cell.clone())?;
+        let known = held(&cell.known);
+        known.record.clone()
+    }
+
     /// Remembers the main session of a workspace, and the provider that its record names.
     pub(crate) fn learn_main(&self, workspace: &Workspace) {
         if !self.env.transcripts {
@@ -194,7 +205,7 @@ impl Tenant {
             cell.forget();
             held(&cell.transcript).scheduled = false;
         }
-        held(&self.summaries).clear();
+        *held(&self.lists) = Lists::default();
         held(&self.mains).clear();
         *held(&self.bindings) = Cache::default();
     }

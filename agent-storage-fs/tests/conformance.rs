@@ -54,7 +54,8 @@ impl Site {
     }
 
     async fn open(&self) -> Result<FsStore> {
-        let config = FsConfig::new(&self.path).with_sync(self.sync);
+        // With so few sessions, each list would look at all of them otherwise.
+        let config = FsConfig::new(&self.path).with_sync(self.sync).with_list_scan_max(0);
         match &self.model {
             // Transcripts are written in the background: which call is made when would differ from run to run.
             Some(disk) => config.with_io(Arc::new(disk.clone())).with_transcripts(false).open().await,

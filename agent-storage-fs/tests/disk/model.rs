@@ -214,7 +214,7 @@ impl Disk {
         state.calls += 1;
         let call = Call { name };
         let fault = state.rule.as_mut().and_then(|rule| rule(number, &call));
-        let io = matches!(name, "read" | "write");
+        let io = matches!(name, "read" | "write" | "append");
         let fault = fault.filter(|fault| io || !matches!(fault, Fault::Short | Fault::Interrupted));
         if let Some(fault) = fault {
             state.fired.push(Fired { number, name, path: path.to_owned(), fault });
@@ -447,7 +447,7 @@ impl Io for Disk {
         let node = match (state.tree.find(path), mode) {
             (Ok(_), OpenMode::CreateNew) => return Err(io::ErrorKind::AlreadyExists.into()),
             (Ok(node), _) => node,
-            (Err(error), OpenMode::Create | OpenMode::CreateNew)
+            (Err(error), OpenMode::Create | OpenMode::CreateNew | OpenMode::Append)
                 if error.kind() == io::ErrorKind::NotFound =>
             {
                 let (folder, name) = state.place(path)?;
@@ -583,6 +583,30 @@ impl Drop for DiskFile {
     }
 }
 
+impl DiskFile {
+    fn write(
+        &self,
+        name: &'static str,
+        bytes: &[u8],
+        offset: impl FnOnce(&State) -> u64,
+    ) -> io::Result<usize> {
+        let (mut state, fault) = self.disk.call(name, &self.path);
+        let offset = offset(&state);
+        let count = match fault {
+            Some(Fault::Interrupted) => return Err(io::ErrorKind::Interrupted.into()),
+            Some(Fault::Fails(_) | Fault::Short) => bytes.len().div_ceil(2),
+            Some(Fault::DoneButFails(_)) | None => bytes.len(),
+        };
+        state.change(Change::Write { file: self.node, offset, bytes: bytes[..count].to_vec() });
+        match fault {
+            Some(Fault::Fails(errno) | Fault::DoneButFails(errno)) => {
+                Err(io::Error::from_raw_os_error(errno))
+            }
+            _ => Ok(count),
+        }
+    }
+}
+
 impl IoFile for DiskFile {
     fn stat(&self) -> io::Result<Stat> {
         let (state, fault) = self.disk.call("fstat", &self.path);
@@ -614,21 +638,12 @@ impl IoFile for DiskFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        let (mut state, fault) = self.disk.call("write", &self.path);
-        let count = match fault {
-            Some(Fault::Interrupted) => return Err(io::ErrorKind::Interrupted.into()),
-            Some(Fault::Fails(_) | Fault::Short) => bytes.len().div_ceil(2),
-            Some(Fault::DoneButFails(_)) | None => bytes.len(),
-        };
-        state.change(Change::Write { file: self.node, offset, bytes: bytes[..count].to_vec() });
-        match fault {
-            Some(Fault::Fails(errno) | Fault::DoneButFails(errno)) => {
-                Err(io::Error::from_raw_os_error(errno))
-            }
-            _ => Ok(count),
-        }
+        self.write("write", bytes, |_| offset)
     }
 
+    fn append(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.write("append", bytes, |state| state.stat(self.node).len)
+    }
     fn truncate(&self, len: u64) -> io::Result<()> {
         let file = self.node;
         self.disk.name("truncate", &self.path, |state| {

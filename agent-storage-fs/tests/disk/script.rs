@@ -510,8 +510,8 @@ impl Step {
 async fn open(disk: &Disk, effects: &Effects, sync: Sync) -> Result<FsStore> {
     // Transcripts are written in the background: which call comes when would differ from run to run.
     let config = FsConfig::new("/store").with_io(Arc::new(disk.clone())).with_transcripts(false);
-    // With so few devices, no change of a binding would be appended otherwise.
-    let config = config.with_bindings_rewrite_max_bytes(0);
+    // With so few devices, no change of a binding would be appended otherwise, and a list would look at each session.
+    let config = config.with_bindings_rewrite_max_bytes(0).with_list_scan_max(0);
     config.with_effects(effects.clone()).with_sync(sync).open().await
 }
 

@@ -199,6 +199,14 @@ impl IoFile for SpyFile {
         self.file.write_at(bytes, offset)
     }
 
+    fn append(&self, bytes: &[u8]) -> io::Result<usize> {
+        if let Err(error) = self.spy.step("append", &self.path, bytes.len()) {
+            self.file.append(&bytes[..bytes.len() / 2])?;
+            return Err(error);
+        }
+        self.file.append(bytes)
+    }
+
     fn truncate(&self, len: u64) -> io::Result<()> {
         self.spy.step("truncate", &self.path, 0)?;
         self.file.truncate(len)

@@ -1,0 +1,217 @@
+//! The file `index/changes`: which sessions change, so that a list need not look at each of them.
+//!
+//! A writer appends a line before it writes to a log, and looks behind the write whether the file still has its name. A
+//! reader reads on from where it stopped, and looks at each session that is named until its log has the change. Nothing of
+//! the file is ever synced, and nobody believes what was written before he opened it: a process begins with a look at
+//! every session.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Mutex;
+
+use agent_core::{SessionId, WorkspaceId};
+
+use super::index::Place;
+use crate::env::{held, parent};
+use crate::io::{FileId, IoFile, Kind, OpenMode, append_full, read_full};
+use crate::place::make_folders;
+use crate::tenant::Tenant;
+
+/// Length in bytes from which the file is removed, and begun anew. Some 40,000 commits.
+const MAX_BYTES: u64 = 4 << 20;
+/// Bytes before the end at which a reader begins, to see writes that have begun and not ended.
+const BEGUN_BYTES: u64 = 64 << 10;
+
+/// What happens to a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// A log of so many bytes is about to grow.
+    Grows(u64),
+    /// The session is about to be created.
+    Begins,
+    /// The session is about to get other files.
+    Turns,
+    /// The change is complete, or will not happen: one look shows what there is.
+    Ends,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Grows(len) => write!(f, "grows {len}"),
+            Self::Begins => f.write_str("begins"),
+            Self::Turns => f.write_str("turns"),
+            Self::Ends => f.write_str("ends"),
+        }
+    }
+}
+
+fn line((workspace, id): Place, change: Change) -> String {
+    format!("{workspace} {id} {change}\n")
+}
+
+fn parse(line: &[u8]) -> Option<(Place, Change)> {
+    let mut words = std::str::from_utf8(line).ok()?.strip_suffix('\n')?.split(' ');
+    let workspace: WorkspaceId = words.next()?.parse().ok()?;
+    let id: SessionId = words.next()?.parse().ok()?;
+    let change = match (words.next()?, words.next()) {
+        ("grows", Some(len)) => Change::Grows(len.parse().ok()?),
+        ("begins", None) => Change::Begins,
+        ("turns", None) => Change::Turns,
+        ("ends", None) => Change::Ends,
+        _ => return None,
+    };
+    words.next().is_none().then_some(((workspace, id), change))
+}
+
+// --- writing -------------------------------------------------------------------------------------------------------
+
+/// The file as the writers of this process have it open.
+#[derive(Debug, Default)]
+pub(crate) struct Writing(Mutex<Option<(Box<dyn IoFile>, FileId)>>);
+
+/// Tells readers that a session is about to change. Call [`told`] after the change, before it is acknowledged.
+pub(crate) fn tell(tenant: &Tenant, place: Option<Place>, change: Change) {
+    let Some(place) = place else { return };
+    if append(tenant, place, change).is_err() {
+        // Without the file each reader looks at every session.
+        remove(tenant);
+    }
+}
+
+/// Makes sure that readers know of a change: if the file lost its name since [`tell`], those who have opened another one
+/// are told, too.
+pub(crate) fn told(tenant: &Tenant, place: Option<Place>) {
+    let path = tenant.layout.changes();
+    let id = held(&tenant.changes.0).as_ref().map(|(_, id)| *id);
+    match tenant.env.io.stat(&path) {
+        Ok(stat) if Some(stat.id) == id && stat.len <= MAX_BYTES => {}
+        Ok(stat) => {
+            if Some(stat.id) == id {
+                remove(tenant);
+            }
+            *held(&tenant.changes.0) = None;
+            tell(tenant, place, Change::Ends);
+        }
+        Err(_) => {
+            *held(&tenant.changes.0) = None;
+            tell(tenant, place, Change::Ends);
+        }
+    }
+}
+
+fn append(tenant: &Tenant, place: Place, change: Change) -> io::Result<()> {
+    let mut open = held(&tenant.changes.0);
+    let (file, _) = match &mut *open {
+        Some(open) => open,
+        None => open.insert(open_to_append(tenant, &tenant.layout.changes())?),
+    };
+    let appended = append_full(&**file, line(place, change).as_bytes());
+    if appended.is_err() {
+        *open = None;
+    }
+    appended
+}
+
+fn open_to_append(tenant: &Tenant, path: &Path) -> io::Result<(Box<dyn IoFile>, FileId)> {
+    let io = &tenant.env.io;
+    let file = match io.open(path, OpenMode::Append) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            make_folders(tenant, parent(path))?;
+            io.open(path, OpenMode::Append)
+        }
+        opened => opened,
+    }?;
+    let id = file.stat()?.id;
+    Ok((file, id))
+}
+
+fn remove(tenant: &Tenant) {
+    let path = tenant.layout.changes();
+    match tenant.env.io.remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(
+                path = %path.display(), %error,
+                "other processes may list sessions as they were; remove the file"
+            );
+        }
+        _ => {}
+    }
+}
+
+// --- reading -------------------------------------------------------------------------------------------------------
+
+/// The file as a reader has it open.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    file: Box<dyn IoFile>,
+    id: FileId,
+    /// Offset of the first line that was not read.
+    at: u64,
+}
+
+/// What a reader learns.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// These changes, since the last look.
+    Changes(Vec<(Place, Change)>),
+    /// Nothing is known of what happened since the last look. These changes may be under way.
+    Unknown(Vec<(Place, Change)>),
+}
+
+/// Reads on. Leaves nothing open where there is no file that can be read.
+pub(crate) fn read(tenant: &Tenant, reading: &mut Option<Reading>) -> News {
+    let path = tenant.layout.changes();
+    let stat = tenant.env.io.stat(&path).ok().filter(|stat| stat.kind == Kind::File);
+    let known = reading.take();
+    let Some(stat) = stat else { return News::Unknown(Vec::new()) };
+    let readable = |known: &Reading| known.at <= stat.len && stat.len - known.at <= 2 * MAX_BYTES;
+    let known = known.filter(|known| known.id == stat.id && readable(known));
+    let is_known = known.is_some();
+    let open = match known {
+        Some(known) => Ok(known),
+        None => begin(tenant, &path),
+    };
+    let read = open.and_then(|mut open| {
+        let read = read_on(&mut open, stat.len)?;
+        Ok((open, read))
+    });
+    match read {
+        Ok((open, (changes, is_whole))) => {
+            *reading = Some(open);
+            if is_known && is_whole { News::Changes(changes) } else { News::Unknown(changes) }
+        }
+        Err(_) => News::Unknown(Vec::new()),
+    }
+}
+
+/// Opens the file some way before its end.
+fn begin(tenant: &Tenant, path: &Path) -> io::Result<Reading> {
+    let file = tenant.env.io.open(path, OpenMode::Read)?;
+    let stat = file.stat()?;
+    let mut at = stat.len.saturating_sub(BEGUN_BYTES);
+    if at > 0 {
+        let mut some = [0; 256];
+        let count = read_full(&*file, &mut some, at)?;
+        at += memchr::memchr(b'\n', &some[..count]).map_or(0, |end| end as u64 + 1);
+    }
+    Ok(Reading { file, id: stat.id, at })
+}
+
+/// Reads the whole lines from the position of the reader up to `end`. Also returns whether all of them are lines of this
+/// file.
+fn read_on(reading: &mut Reading, end: u64) -> io::Result<(Vec<(Place, Change)>, bool)> {
+    let mut bytes = vec![0; usize::try_from(end.saturating_sub(reading.at)).unwrap_or_default()];
+    let count = read_full(&*reading.file, &mut bytes, reading.at)?;
+    bytes.truncate(count);
+    let whole = memchr::memrchr(b'\n', &bytes).map_or(0, |last| last + 1);
+    reading.at += whole as u64;
+    let lines = bytes[..whole].split_inclusive(|byte| *byte == b'\n').map(parse);
+    let (mut changes, mut is_whole) = (Vec::new(), true);
+    for change in lines {
+        is_whole &= change.is_some();
+        changes.extend(change);
+    }
+    Ok((changes, is_whole))
+}

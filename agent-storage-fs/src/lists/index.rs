@@ -1,0 +1,230 @@
+//! Sessions of a tenant in memory, in the order of every list. Does no I/O.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Bound::{Excluded, Included, Unbounded};
+
+use agent_core::model::Actor;
+use agent_core::session::SessionSummary;
+use agent_core::state::SessionState;
+use agent_core::store::{Page, SessionQuery};
+use agent_core::{Result, SessionId, Timestamp, WorkspaceId};
+
+use crate::io::Stat;
+
+/// Session, by the workspace in whose folder it is, and its id.
+pub(crate) type Place = (WorkspaceId, SessionId);
+
+/// Field by which sessions are found. A list reads the sessions of the rarest field of its query, latest first.
+#[derive(Clone, Copy, Debug, Hash)]
+enum Field<'a> {
+    All,
+    /// Sessions that lists show unless they ask for certain states.
+    Shown,
+    Workspace(WorkspaceId),
+    State(SessionState),
+    Creator(&'a Actor),
+    Parent(SessionId),
+    Label(&'a str, &'a str),
+}
+
+impl Field<'_> {
+    /// Returns the number that stands for the field. Two fields with one number only cost time, since what a query finds is
+    /// compared with it.
+    fn number(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        // The next number exists for each of these.
+        hasher.finish() >> 1
+    }
+}
+
+/// Position in a list: time, then id, then folder.
+type Position = (Timestamp, SessionId, WorkspaceId);
+
+/// Index of sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    sessions: BTreeMap<Place, Entry>,
+    /// Number of a field, and the sessions that have it, by last activity.
+    by_field: BTreeSet<(u64, Position)>,
+    /// Number of sessions that have a field.
+    counts: HashMap<u64, usize>,
+    /// Sessions with a due time, by that.
+    by_due: BTreeSet<Position>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Metadata of the log that the summary was read from.
+    stat: Stat,
+    summary: SessionSummary,
+}
+
+impl Index {
+    pub(crate) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    pub(crate) fn len_of(&self, workspace: WorkspaceId) -> usize {
+        self.count(Field::Workspace(workspace))
+    }
+
+    fn count(&self, field: Field<'_>) -> usize {
+        self.counts.get(&field.number()).copied().unwrap_or(0)
+    }
+
+    /// Returns the metadata of the log that the summary of a session was read from.
+    pub(crate) fn stat(&self, place: Place) -> Option<Stat> {
+        self.sessions.get(&place).map(|entry| entry.stat)
+    }
+
+    /// Returns the sessions in the folder of a workspace.
+    pub(crate) fn of(&self, workspace: WorkspaceId) -> impl Iterator<Item = SessionId> {
+        let first = (workspace, SessionId::from_uuid(uuid::Uuid::nil()));
+        let all = self.sessions.range(first..).take_while(move |((of, _), _)| *of == workspace);
+        all.map(|((_, id), _)| *id)
+    }
+
+    /// Returns some sessions after a place, in the order of places.
+    pub(crate) fn after(&self, place: Option<Place>, count: usize) -> Vec<Place> {
+        let from = place.map_or(Unbounded, Excluded);
+        self.sessions.range((from, Unbounded)).take(count).map(|(place, _)| *place).collect()
+    }
+
+    pub(crate) fn insert(&mut self, place: Place, stat: Stat, summary: SessionSummary) {
+        self.remove(place);
+        let (position, due) = positions(place, &summary);
+        for number in numbers(place, &summary) {
+            if self.by_field.insert((number, position)) {
+                *self.counts.entry(number).or_default() += 1;
+            }
+        }
+        self.by_due.extend(due);
+        self.sessions.insert(place, Entry { stat, summary });
+    }
+
+    pub(crate) fn remove(&mut self, place: Place) {
+        let Some(Entry { summary, .. }) = self.sessions.remove(&place) else { return };
+        let (position, due) = positions(place, &summary);
+        for number in numbers(place, &summary) {
+            if self.by_field.remove(&(number, position))
+                && let Some(count) = self.counts.get_mut(&number)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    self.counts.remove(&number);
+                }
+            }
+        }
+        if let Some(due) = due {
+            self.by_due.remove(&due);
+        }
+    }
+
+    /// Returns the places of the sessions on a page, and of the one after it.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for a cursor of another query.
+    pub(crate) fn places(&self, query: &SessionQuery) -> Result<Vec<Place>> {
+        let after = query.cursor.as_ref().map(|cursor| cursor.recent_key(query.fingerprint())).transpose()?;
+        let rarest = self.rarest(query);
+        let positions: Box<dyn Iterator<Item = Position>> = match query.due {
+            Some(until) => Box::new(self.due(after, until)),
+            None => Box::new(self.latest(&rarest, after)),
+        };
+        let places = positions.map(|(_, id, workspace)| (workspace, id));
+        let matching = places
+            .filter(|place| self.sessions.get(place).is_some_and(|entry| query.matches(&entry.summary)));
+        Ok(matching.take(query.limit.saturating_add(1)).collect())
+    }
+
+    /// Returns the page of sessions that begins at these places, or counts all if the query asks for that.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for a cursor of another query.
+    pub(crate) fn page(&self, query: &SessionQuery, places: &[Place]) -> Result<Page<SessionSummary>> {
+        if query.with_total {
+            return query.page(self.sessions.values().map(|entry| entry.summary.clone()));
+        }
+        let entries = places.iter().filter_map(|place| self.sessions.get(place));
+        query.page(entries.map(|entry| entry.summary.clone()))
+    }
+
+    /// Returns the numbers of fields that together have all sessions that match, and as few others as possible.
+    fn rarest(&self, query: &SessionQuery) -> Vec<u64> {
+        let mut choices = vec![vec![Field::All]];
+        if query.states.is_empty() {
+            choices.push(vec![Field::Shown]);
+        } else {
+            let mut states = query.states.clone();
+            states.sort_unstable();
+            states.dedup();
+            choices.push(states.into_iter().map(Field::State).collect());
+        }
+        choices.extend(query.workspace.map(|id| vec![Field::Workspace(id)]));
+        choices.extend(query.creator.as_ref().map(|creator| vec![Field::Creator(creator)]));
+        choices.extend(query.parent.map(|id| vec![Field::Parent(id)]));
+        choices.extend(query.labels.iter().map(|(key, value)| vec![Field::Label(key, value)]));
+        let size = |fields: &Vec<Field<'_>>| {
+            let sessions: usize = fields.iter().map(|field| self.count(*field)).sum();
+            (sessions, fields.len())
+        };
+        let rarest = choices.into_iter().min_by_key(size).unwrap_or_default();
+        rarest.iter().map(Field::number).collect()
+    }
+
+    /// Returns the positions of sessions that have one of these fields, latest first, after a position.
+    fn latest(
+        &self,
+        numbers: &[u64],
+        after: Option<(Timestamp, SessionId)>,
+    ) -> impl Iterator<Item = Position> {
+        let mut each: Vec<_> = numbers
+            .iter()
+            .map(|number| {
+                let end = match after {
+                    Some((at, id)) => (*number, (at, id, WorkspaceId::from_uuid(uuid::Uuid::nil()))),
+                    None => (*number + 1, FIRST),
+                };
+                self.by_field.range((*number, FIRST)..end).rev().map(|(_, position)| *position).peekable()
+            })
+            .collect();
+        std::iter::from_fn(move || {
+            let next = each.iter_mut().filter_map(|of| Some((*of.peek()?, of)));
+            next.max_by_key(|(position, _)| *position)?.1.next()
+        })
+    }
+
+    /// Returns the positions of sessions that are due by `until`, earliest first, after a position.
+    fn due(&self, after: Option<(Timestamp, SessionId)>, until: Timestamp) -> impl Iterator<Item = Position> {
+        let last = |(at, id)| (at, id, WorkspaceId::from_uuid(uuid::Uuid::max()));
+        let start = after.map_or(Included(FIRST), |after| Excluded(last(after)));
+        self.by_due.range((start, Unbounded)).copied().take_while(move |(at, ..)| *at <= until)
+    }
+}
+
+/// Position before all others.
+const FIRST: Position =
+    (Timestamp::MIN, SessionId::from_uuid(uuid::Uuid::nil()), WorkspaceId::from_uuid(uuid::Uuid::nil()));
+
+/// Returns the position of a session by last activity, and by due time if it has one.
+fn positions((workspace, id): Place, summary: &SessionSummary) -> (Position, Option<Position>) {
+    let due = summary.next_due_at.map(|at| (at, id, workspace));
+    ((summary.last_active_at, id, workspace), due)
+}
+
+/// Returns the numbers of the fields that a session has. Its workspace is the one in whose folder it is.
+fn numbers((workspace, _): Place, summary: &SessionSummary) -> Vec<u64> {
+    let state = summary.status.state;
+    let mut fields =
+        vec![Field::All, Field::Workspace(workspace), Field::State(state), Field::Creator(&summary.creator)];
+    if !state.is_hidden() {
+        fields.push(Field::Shown);
+    }
+    fields.extend(summary.origin.parent().map(Field::Parent));
+    fields.extend(summary.attributes.labels.iter().map(|(key, value)| Field::Label(key, value)));
+    fields.iter().map(Field::number).collect()
+}
