@@ -229,7 +229,11 @@ async fn lists_are_right_without_the_file_of_changes() {
     let one = config(folder.path()).with_io(Arc::new(spy.clone())).open().await.unwrap();
     let two = indexed(folder.path()).await;
     let path = changes(folder.path());
-    let (mut seen, mut id) = (agent_core::Seq::ZERO, None);
+    let top = SessionQuery::new().with_limit(1);
+    let mut sessions = Vec::new();
+    for _ in 0..60 {
+        sessions.push(session(&two, &effects).await);
+    }
     for round in 0..8 {
         match round {
             0 => {}
@@ -245,13 +249,14 @@ async fn lists_are_right_without_the_file_of_changes() {
             _ => drop(spy.heal()),
         }
         let made = session(&one, &effects).await;
-        assert_eq!(listed(&two, SessionQuery::new()).await[0].id, made.id, "round {round}");
-        assert_eq!(listed(&one, SessionQuery::new()).await[0].id, made.id, "round {round}");
-        let id = *id.get_or_insert(made.id);
-        seen = say(&one, &effects, id, seen.max(made.head), "hello").await;
         for store in [&two, &one] {
-            let first = listed(store, SessionQuery::new()).await.remove(0);
-            assert_eq!((first.id, first.head), (id, seen), "round {round}");
+            assert_eq!(listed(store, top.clone()).await[0].id, made.id, "round {round}");
+        }
+        let used = &sessions[59 - round];
+        let seen = say(&one, &effects, used.id, used.head, "hello").await;
+        for store in [&two, &one] {
+            let first = listed(store, top.clone()).await.remove(0);
+            assert_eq!((first.id, first.head), (used.id, seen), "round {round}");
         }
     }
 }
@@ -262,12 +267,19 @@ async fn file_of_changes_stays_small() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (one, two) = (indexed(folder.path()).await, indexed(folder.path()).await);
+    let mut others = Vec::new();
+    for _ in 0..60 {
+        others.push(session(&one, &effects).await);
+    }
     let made = session(&one, &effects).await;
     let path = changes(folder.path());
+    let top = SessionQuery::new().with_limit(2);
     let line = format!("{} {} grows 1\n", WorkspaceId::DEFAULT, made.id);
     let mut seen = made.head;
     for round in 0..3 {
-        assert_eq!(listed(&two, SessionQuery::new()).await[0].head, seen);
+        assert_eq!(listed(&two, top.clone()).await[0].head, seen);
+        let other = &others[59 - round];
+        say(&one, &effects, other.id, other.head, "named only in the file that is removed").await;
         let mut large = fs::OpenOptions::new().append(true).open(&path).unwrap();
         std::io::Write::write_all(&mut large, line.repeat((4 << 20) / line.len() + 1).as_bytes()).unwrap();
         let store = if round % 2 == 0 { &one } else { &two };
@@ -276,7 +288,8 @@ async fn file_of_changes_stays_small() {
         }
         assert!(fs::metadata(&path).unwrap().len() < 1000, "round {round}");
         for store in [&two, &one] {
-            assert_eq!(listed(store, SessionQuery::new()).await[0].head, seen, "round {round}");
+            let page = listed(store, top.clone()).await;
+            assert_eq!((page[0].head, page[1].id), (seen, other.id), "round {round}");
         }
     }
 }
@@ -287,10 +300,12 @@ async fn changes_under_way_are_looked_at_until_they_are_there() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (one, two) = (indexed(folder.path()).await, indexed(folder.path()).await);
-    let made = session(&one, &effects).await;
-    for _ in 0..20 {
-        session(&one, &effects).await;
+    let mut sessions = Vec::new();
+    for _ in 0..80 {
+        sessions.push(session(&one, &effects).await);
     }
+    // None that the first lists look at in turn.
+    let made = &sessions[40];
     let top = SessionQuery::new().with_limit(1);
     listed(&two, top.clone()).await;
     // What a process leaves that is killed after its write: the line, the write, and nothing else.
@@ -311,7 +326,9 @@ async fn changes_under_way_are_looked_at_until_they_are_there() {
     // The same, seen by a process that begins between the line and the write.
     let len = fs::metadata(&log).unwrap().len();
     tell(format!("default {} grows {len}\n", made.id));
-    session(&one, &effects).await;
+    for _ in 0..3 {
+        session(&one, &effects).await;
+    }
     let late = indexed(folder.path()).await;
     assert_ne!(listed(&late, top.clone()).await[0].id, made.id);
     say(&elsewhere, &effects, made.id, agent_core::Seq::new(2), "again").await;
