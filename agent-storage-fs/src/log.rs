@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::io::{IoFile, read_full};
 use crate::owner::Owner;
 
-/// Number of bytes read at a time.
+/// Number of bytes read at first, and the most that are read at a time when reading goes on, unless a line is longer.
 const CHUNK: usize = 16 << 10;
+const CHUNK_MAX: usize = 64 << 10;
 /// Length limit of a line with an event, in bytes: a payload of 16 MiB and its header.
 const LINE_MAX: usize = 18 << 20;
 /// Text before the checksum: `,"crc":"`. After the checksum comes `"}`.
@@ -171,12 +172,14 @@ pub(crate) struct Forward<'a> {
     buffer: Vec<u8>,
     /// Position in the buffer at which the next line starts.
     start: usize,
+    /// Number of bytes to read next.
+    chunk: usize,
 }
 
 impl<'a> Forward<'a> {
     /// Returns the lines between `at`, at which a line starts, and `end`.
     pub(crate) fn new(owner: Owner, file: &'a dyn IoFile, at: u64, end: u64) -> Self {
-        Self { file, owner, end, read_to: at, buffer: Vec::new(), start: 0 }
+        Self { file, owner, end, read_to: at, buffer: Vec::new(), start: 0, chunk: CHUNK }
     }
 
     fn offset(&self) -> u64 {
@@ -215,7 +218,8 @@ impl<'a> Forward<'a> {
         let filled = self.buffer.len();
         let left = usize::try_from(self.end.saturating_sub(self.read_to)).unwrap_or(usize::MAX);
         // More at a time if a line is long, so that the work stays proportional to its length.
-        self.buffer.resize(filled + CHUNK.max(filled).min(left), 0);
+        self.buffer.resize(filled + self.chunk.max(filled).min(left), 0);
+        self.chunk = CHUNK_MAX.min(2 * self.chunk);
         let count = read_full(self.file, &mut self.buffer[filled..], self.read_to)?;
         self.buffer.truncate(filled + count);
         self.read_to += count as u64;

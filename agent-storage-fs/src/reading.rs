@@ -13,7 +13,7 @@ use crate::log::{Backward, Forward, Line, seq_of};
 use crate::owner::Owner;
 use crate::record::{Bad, holds_none, read_tombstone};
 use crate::sessions::not_found;
-use crate::tenant::{SharedSession, Tenant};
+use crate::tenant::{NextPage, SharedSession, Tenant};
 use crate::{layout, place};
 
 /// Length of log, in bytes, below which events are found by reading instead of searching.
@@ -42,9 +42,10 @@ pub(crate) fn read(
 }
 
 fn attempt(tenant: &Tenant, cell: &SharedSession, id: SessionId, read: &ReadEvents) -> Result<EventPage> {
-    let (known_folder, known) = {
-        let known = held(&cell.known);
-        (known.folder.clone(), known.record.clone())
+    let (known_folder, known, next) = {
+        let mut known = held(&cell.known);
+        // Taken, so that another attempt searches if it is wrong.
+        (known.folder.clone(), known.record.clone(), known.next.take())
     };
     let mut folder = known_folder;
     let (log, file) = loop {
@@ -77,7 +78,15 @@ fn attempt(tenant: &Tenant, cell: &SharedSession, id: SessionId, read: &ReadEven
     if end < sure && end < stat.len {
         return Err(cut_off(log.path, sure, end));
     }
-    if read.newest { log.newest(read, end) } else { log.oldest(read, end) }
+    if read.newest {
+        return log.newest(read, end);
+    }
+    let next = next.filter(|next| (next.log, next.after) == (stat.id, read.after.get()) && next.offset < end);
+    let (page, ended) = log.oldest(read, end, next)?;
+    if page.next.is_some() {
+        held(&cell.known).next = ended.map(|(after, offset)| NextPage { log: stat.id, after, offset });
+    }
+    Ok(page)
 }
 
 /// Returns whether a session has a tombstone, also a damaged one.
@@ -170,11 +179,22 @@ impl Log<'_> {
 
     // --- pages --------------------------------------------------------------------------------------------------
 
-    fn oldest(&self, read: &ReadEvents, end: u64) -> Result<EventPage> {
-        let place = self.behind(read.after.get(), end)?;
+    /// Returns the page, and its last event with the offset behind that if it is known.
+    fn oldest(
+        &self,
+        read: &ReadEvents,
+        end: u64,
+        next: Option<NextPage>,
+    ) -> Result<(EventPage, Option<(u64, u64)>)> {
+        let place = match next {
+            Some(next) => LinePosition { offset: next.offset, before: Some(next.after) },
+            None => self.behind(read.after.get(), end)?,
+        };
         let mut lines = Forward::new(self.owner, self.file, place.offset, end);
         let mut before = place.before;
         let mut damage = None;
+        // The last two events: the page ends with one of them.
+        let mut ends = [(0, 0); 2];
         let events = std::iter::from_fn(|| {
             let line = match lines.next() {
                 Ok(line) => line?,
@@ -185,6 +205,7 @@ impl Log<'_> {
                 Some(event) if !read.matches_before(&event) => None,
                 Some(event) => {
                     before = Some(event.seq.get());
+                    ends = [ends[1], (event.seq.get(), line.end)];
                     Some(Ok(event))
                 }
                 None => {
@@ -194,7 +215,9 @@ impl Log<'_> {
             }
         });
         let page = EventPage::collect(read, events)?;
-        self.finish(page, damage)
+        let last = page.events.last().map(|event| event.seq.get());
+        let end = ends.into_iter().find(|(seq, _)| Some(*seq) == last);
+        Ok((self.finish(page, damage)?, end))
     }
 
     fn newest(&self, read: &ReadEvents, end: u64) -> Result<EventPage> {

@@ -15,7 +15,7 @@ use crate::bindings_toml::Cache;
 use crate::cached::Cached;
 use crate::env::{Env, held};
 use crate::error::failed;
-use crate::io::Kind;
+use crate::io::{FileId, Kind};
 use crate::layout::Layout;
 use crate::lists::Lists;
 use crate::lists::changes::Writing;
@@ -73,6 +73,19 @@ pub(crate) struct SharedSession {
 pub(crate) struct Known {
     pub(crate) folder: Option<PathBuf>,
     pub(crate) record: Option<Cached>,
+    /// Where the page after the last one begins.
+    pub(crate) next: Option<NextPage>,
+}
+
+/// Position at which a page ended, so that the next one need not be searched for. The line there tells whether it is right.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NextPage {
+    /// Log that was read.
+    pub(crate) log: FileId,
+    /// Last event of the page.
+    pub(crate) after: u64,
+    /// Offset behind it.
+    pub(crate) offset: u64,
 }
 
 impl SharedSession {

@@ -139,6 +139,62 @@ async fn opening_reads_only_the_end_of_the_log() {
     }
 }
 
+/// Reading a session of 10,000 events page by page reads little more than its log: no page is searched for.
+#[tokio::test]
+async fn page_after_page_reads_the_log_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let id = session(&hasty(folder.path()).await, &effects).await.id;
+    fill(&hasty(folder.path()).await, &effects, id, 10_000).await;
+    let len = std::fs::metadata(folder_of(folder.path(), id).join("events.jsonl")).unwrap().len();
+    let (store, spy) = watched(folder.path()).await;
+    SessionStore::load(&store, id).await.unwrap();
+    spy.take();
+    let (mut pages, mut events) = (0, 0);
+    let mut next = Some(ReadEvents::first(1000).with_max_bytes(256 << 10));
+    while let Some(read) = next {
+        let page = store.read(id, read).await.unwrap();
+        (pages, events, next) = (pages + 1, events + page.events.len(), page.next);
+    }
+    assert_eq!(events, 10_000);
+    let calls = spy.take();
+    let read = bytes(&calls, "read") as u64;
+    // The first page is searched for, and each page reads on behind its end.
+    assert!(read <= len + (64 << 10) * pages as u64, "{read} bytes read of {len}, in {pages} pages");
+    assert!(calls.len() <= 8 * pages + 4, "{} calls for {pages} pages", calls.len());
+}
+
+/// A page is found also where the log is another one than that in which the last page ended, under the same name and in the
+/// same file.
+#[tokio::test]
+async fn page_of_a_log_that_was_restored_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (store, _) = watched(folder.path()).await;
+    let id = session(&store, &effects).await.id;
+    let log = folder_of(folder.path(), id).join("events.jsonl");
+    let before = std::fs::read(&log).unwrap();
+    let mut logs = Vec::new();
+    for text in ["a longer text than the other", "short"] {
+        std::fs::write(&log, &before).unwrap();
+        let writer = hasty(folder.path()).await;
+        let mut seen = Seq::new(1);
+        for _ in 0..4 {
+            seen = say(&writer, &effects, id, seen, text).await;
+        }
+        logs.push(std::fs::read(&log).unwrap());
+    }
+    for restored in logs {
+        let first = store.read(id, ReadEvents::first(2)).await.unwrap();
+        std::fs::write(&log, &restored).unwrap();
+        let second = store.read(id, first.next.unwrap()).await.unwrap();
+        let seqs: Vec<_> = second.events.iter().map(|event| event.seq.get()).collect();
+        assert_eq!((seqs, second.damaged.len()), (vec![3, 4], 0));
+        let whole = store.read(id, ReadEvents::first(9)).await.unwrap().events;
+        assert_eq!(second.events[..], whole[2..4]);
+    }
+}
+
 /// A fork at 10,000 events writes what one at 10 events writes.
 #[tokio::test]
 async fn fork_cost_is_independent_of_history_length() {

@@ -7,10 +7,10 @@ use agent_core::clock::Effects;
 use agent_core::commit::Commit;
 use agent_core::event::{Event, NewEvent};
 use agent_core::session::{NewSession, Session};
-use agent_core::{BindingStore, Seq, SessionStore, SessionStoreExt, WorkspaceId};
+use agent_core::store::{PAGE_MAX, ReadEvents};
+use agent_core::{BindingStore, SessionStore, SessionStoreExt, WorkspaceId};
 use agent_storage_fs::{FsConfig, Sync as FsSync};
 use agent_storage_sqlite::{SqliteConfig, Sync as SqliteSync};
-use futures::TryStreamExt;
 
 use crate::outcome::Outcome;
 
@@ -126,7 +126,13 @@ impl Ours {
 
     /// All events of the session.
     pub(crate) async fn load(&self) -> Outcome<Vec<Event>> {
-        Ok(self.store.events(self.session.id, Seq::ZERO).try_collect().await?)
+        let (mut events, mut next) = (Vec::new(), Some(ReadEvents::first(PAGE_MAX)));
+        while let Some(read) = next {
+            let page = self.store.history(self.session.id, read).await?;
+            events.extend(page.events);
+            next = page.next;
+        }
+        Ok(events)
     }
 }
 

@@ -153,17 +153,13 @@ impl RawJson {
     /// ```
     pub fn depth(&self) -> usize {
         let (mut depth, mut deepest) = (0_usize, 0);
-        let (mut in_string, mut escaped) = (false, false);
-        for byte in self.get().bytes() {
+        for byte in outside_strings(self.get()) {
             match byte {
-                _ if escaped => escaped = false,
-                b'\\' if in_string => escaped = true,
-                b'"' => in_string = !in_string,
-                b'{' | b'[' if !in_string => {
+                b'{' | b'[' => {
                     depth += 1;
                     deepest = deepest.max(depth);
                 }
-                b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+                b'}' | b']' => depth = depth.saturating_sub(1),
                 _ => {}
             }
         }
@@ -310,18 +306,33 @@ pub(crate) fn size_bytes(value: &impl Serialize) -> usize {
 }
 
 fn is_compact(json: &str) -> bool {
-    let mut in_string = false;
-    let mut escaped = false;
-    for byte in json.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b' ' | b'\t' | b'\n' | b'\r' if !in_string => return false,
-            _ => {}
+    !outside_strings(json).any(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'))
+}
+
+/// Returns the bytes of a JSON text that are in no string, without the quotes. Most of a payload is strings, and every event
+/// that is read is checked.
+fn outside_strings(json: &str) -> impl Iterator<Item = u8> {
+    let mut rest = json.as_bytes();
+    std::iter::from_fn(move || {
+        while let Some(inside) = rest.strip_prefix(b"\"") {
+            rest = after_string(inside);
         }
+        let (first, others) = rest.split_first()?;
+        rest = others;
+        Some(*first)
+    })
+}
+
+/// Returns what comes after the string that `text` is inside of.
+fn after_string(mut text: &[u8]) -> &[u8] {
+    while let Some(at) = memchr::memchr2(b'"', b'\\', text) {
+        // The byte after a backslash is part of the string.
+        if text[at] == b'"' {
+            return &text[at + 1..];
+        }
+        text = text.get(at + 2..).unwrap_or_default();
     }
-    true
+    &[]
 }
 
 fn compact(json: &str) -> String {

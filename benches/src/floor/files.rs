@@ -61,7 +61,12 @@ impl Floor for Files {
     fn fill(&mut self, lines: &[String]) -> Outcome {
         let last = lines.len().saturating_sub(50);
         fs::write(self.folder.join("tail"), lines[last..].join("\n"))?;
-        Ok(fs::write(self.folder.join("lines"), lines.join("\n"))?)
+        // Line by line, as a log grows: the system reads a file that was written at once in larger pieces.
+        let mut log = File::create(self.folder.join("lines"))?;
+        for line in lines {
+            log.write_all(format!("{line}\n").as_bytes())?;
+        }
+        Ok(())
     }
 
     fn last_50(&mut self) -> Outcome {
