@@ -488,8 +488,8 @@ impl Conversation {
         apart(self.id(), async move { begin(&handle, cause).await }).await
     }
 
-    /// Records that the workspace is in use, unless this process has done so within the time by which lists may lag. A
-    /// failure to record it is only logged.
+    /// Records that the workspace is in use, unless this process has done so within the last minute or the time by which lists
+    /// may lag. A failure to record it is only logged.
     async fn touch(&self) {
         let (runtime, workspace) = (self.runtime(), self.record().workspace);
         let lag = runtime.storage.sessions.capabilities().recency;

@@ -276,7 +276,7 @@ impl Env {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed("open", path, error)),
         };
-        let stat = file.stat().map_err(|e| failed("look at", path, e))?;
+        let stat = file.stat_at_open().map_err(|e| failed("look at", path, e))?;
         if stat.len > MOST {
             return Err(corrupt(path, &format!("has {} bytes, far more than belong there", stat.len)));
         }

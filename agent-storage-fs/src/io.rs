@@ -154,6 +154,16 @@ pub trait IoFile: Debug + Send + Sync {
     /// The errors of the system.
     fn stat(&self) -> io::Result<Stat>;
 
+    /// Returns the metadata that the file had when it was opened, or at a later time. Costs nothing where opening has looked
+    /// at it anyway.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the system.
+    fn stat_at_open(&self) -> io::Result<Stat> {
+        self.stat()
+    }
+
     /// Reads at an offset, and returns the number of bytes read. This may be fewer than the buffer holds; zero means
     /// the end of the file.
     ///
@@ -235,15 +245,16 @@ impl Io for RealIo {
                 _ => error,
             },
         })?;
-        match kind_of(file.metadata()?.file_type()) {
-            Kind::File => Ok(Box::new(RealFile(file))),
+        let opened = stat(&file.metadata()?);
+        match opened.kind {
+            Kind::File => Ok(Box::new(RealFile { file, opened: Some(opened) })),
             kind => Err(not_a_file(kind)),
         }
     }
 
     #[cfg(unix)]
     fn open_lock(&self, folder: &Path) -> io::Result<Box<dyn IoFile>> {
-        Ok(Box::new(RealFile(open_folder(folder)?)))
+        Ok(Box::new(RealFile { file: open_folder(folder)?, opened: None }))
     }
 
     #[cfg(not(unix))]
@@ -309,50 +320,58 @@ impl Io for RealIo {
 }
 
 #[derive(Debug)]
-struct RealFile(File);
+struct RealFile {
+    file: File,
+    /// Metadata when it was opened, if that was looked at.
+    opened: Option<Stat>,
+}
 
 impl IoFile for RealFile {
     fn stat(&self) -> io::Result<Stat> {
-        self.0.metadata().map(|metadata| stat(&metadata))
+        self.file.metadata().map(|metadata| stat(&metadata))
+    }
+
+    fn stat_at_open(&self) -> io::Result<Stat> {
+        self.opened.map_or_else(|| self.stat(), Ok)
     }
 
     #[cfg(unix)]
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        std::os::unix::fs::FileExt::read_at(&self.0, buffer, offset)
+        std::os::unix::fs::FileExt::read_at(&self.file, buffer, offset)
     }
 
     #[cfg(windows)]
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        std::os::windows::fs::FileExt::seek_read(&self.0, buffer, offset)
+        std::os::windows::fs::FileExt::seek_read(&self.file, buffer, offset)
     }
 
     #[cfg(unix)]
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         check_limit(bytes, || Ok(offset))?;
-        std::os::unix::fs::FileExt::write_at(&self.0, bytes, offset)
+        std::os::unix::fs::FileExt::write_at(&self.file, bytes, offset)
     }
 
     #[cfg(windows)]
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        std::os::windows::fs::FileExt::seek_write(&self.0, bytes, offset)
+        std::os::windows::fs::FileExt::seek_write(&self.file, bytes, offset)
     }
 
     fn append(&self, bytes: &[u8]) -> io::Result<usize> {
         #[cfg(unix)]
-        check_limit(bytes, || self.0.metadata().map(|metadata| metadata.len()))?;
-        io::Write::write(&mut &self.0, bytes)
+        check_limit(bytes, || self.file.metadata().map(|metadata| metadata.len()))?;
+        io::Write::write(&mut &self.file, bytes)
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     fn try_lock(&self) -> io::Result<bool> {
-        match self.0.try_lock() {
+        match self.file.try_lock() {
             Ok(()) => Ok(true),
             Err(TryLockError::WouldBlock) => Ok(false),
             Err(TryLockError::Error(error)) => Err(error),
@@ -360,7 +379,7 @@ impl IoFile for RealFile {
     }
 
     fn unlock(&self) -> io::Result<()> {
-        self.0.unlock()
+        self.file.unlock()
     }
 }
 

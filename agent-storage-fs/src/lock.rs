@@ -84,7 +84,7 @@ fn hold(env: &Env, opened: io::Result<Box<dyn IoFile>>, path: &Path) -> Result<O
     if !try_lock(&*file, path)? {
         return Ok(None);
     }
-    let id = file.stat().map_err(|e| failed("look at", path, e))?.id;
+    let id = file.stat_at_open().map_err(|e| failed("look at", path, e))?.id;
     let held = HeldLock { file, id, path: path.to_owned() };
     // The object may have been replaced before it was locked.
     Ok(held.locked().still_ours(env)?.then_some(held))

@@ -67,7 +67,7 @@ fn attempt(tenant: &Tenant, cell: &SharedSession, id: SessionId, read: &ReadEven
             Err(error) => return Err(failed("open", &log, error)),
         }
     };
-    let stat = file.stat().map_err(|e| failed("look at", &log, e))?;
+    let stat = file.stat_at_open().map_err(|e| failed("look at", &log, e))?;
     let log = Log { file: &*file, path: &log, owner: tenant.layout.owner(id) };
     let sure =
         known.as_ref().filter(|known| known.id == stat.id && !known.purged).map_or(0, |known| known.sure);

@@ -21,7 +21,7 @@ use crate::lists::changes::{self, Change};
 use crate::lock::{Attempt, HeldLock};
 use crate::record::{self, fold};
 use crate::slot::{Doubt, OpenFiles, State, WriterState};
-use crate::tenant::{SharedSession, Tenant};
+use crate::tenant::{NextPage, SharedSession, Tenant};
 use crate::transcript::mark::session_of;
 use crate::{blob_files, layout, lease, lock, log, place};
 
@@ -130,7 +130,7 @@ fn commit_locked(
 ) -> Result<Option<Committed>, Doubt> {
     let plain = |error| Doubt(error, false);
     let Some(state) = open.refresh().map_err(plain)? else { return Ok(None) };
-    let before = state.cached().end;
+    let (before, head, log) = (state.cached().end, state.record.head, state.cached().id);
     let planned = agent_core::plan(Some(&state.record), commit).map_err(plain)?;
     match &planned {
         Plan::Write { events, after, blobs, .. } => {
@@ -145,6 +145,8 @@ fn commit_locked(
             if !appended? {
                 return Ok(None);
             }
+            // Whoever follows the session reads on from here.
+            held(&cell.known).next = Some(NextPage { log, after: head.get(), offset: before });
         }
         // Another process may have written the commit and ended before it was durable.
         _ => open.sync_pending()?,
@@ -420,7 +422,7 @@ fn catch_up(tenant: &Tenant, folder: &Path, id: SessionId, known: Cached) -> Res
         return Ok(Some(known));
     }
     let Ok(file) = tenant.env.io.open(&log, OpenMode::Read) else { return Ok(None) };
-    let stat = file.stat().map_err(|e| failed("look at", &log, e))?;
+    let stat = file.stat_at_open().map_err(|e| failed("look at", &log, e))?;
     if stat.id != known.id || stat.len < known.end || known.purged {
         return Ok(None);
     }

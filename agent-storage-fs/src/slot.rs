@@ -101,7 +101,7 @@ impl OpenFiles {
         let lock = env.io.open_lock(&folder).map_err(|e| failed("open", &folder, e))?;
         let log = env.io.open(&log_path, OpenMode::Write).map_err(|e| open_failed(&log_path, e))?;
         let lock_id = lock.stat().map_err(|e| failed("look at", &folder, e))?.id;
-        let log_id = log.stat().map_err(|e| failed("look at", &log_path, e))?.id;
+        let log_id = log.stat_at_open().map_err(|e| failed("look at", &log_path, e))?.id;
         Ok(Self { env: env.clone(), folder, owner, log, log_id, lock, lock_id, state: None, lease: None })
     }
 

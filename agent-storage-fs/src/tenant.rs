@@ -73,18 +73,19 @@ pub(crate) struct SharedSession {
 pub(crate) struct Known {
     pub(crate) folder: Option<PathBuf>,
     pub(crate) record: Option<Cached>,
-    /// Where the page after the last one begins.
+    /// Where the page after the last one, or the last commit, begins.
     pub(crate) next: Option<NextPage>,
 }
 
-/// Position at which a page ended, so that the next one need not be searched for. The line there tells whether it is right.
+/// Position at which a page ended, or a commit begins, so that what comes next need not be searched for. The line there tells
+/// whether it is right.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NextPage {
     /// Log that was read.
     pub(crate) log: FileId,
-    /// Last event of the page.
+    /// Last event before the position.
     pub(crate) after: u64,
-    /// Offset behind it.
+    /// Offset of the position.
     pub(crate) offset: u64,
 }
 

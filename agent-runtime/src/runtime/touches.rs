@@ -9,8 +9,11 @@ use agent_core::{Timestamp, WorkspaceId};
 /// Number of workspaces above which those that were recorded long ago are forgotten.
 const MANY: usize = 1024;
 
-/// Times at which the uses of workspaces were recorded. A store whose lists may lag is told of a use once in that time,
-/// since each time costs it requests.
+/// Time in which a use is recorded once, in a store whose lists do not lag for longer. Nothing is decided by the last access to
+/// a workspace that needs it to be more exact, and a prompt would wait for it otherwise.
+const RECORDED_ONCE_IN: Duration = Duration::from_secs(60);
+
+/// Times at which the uses of workspaces were recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Touches(Mutex<HashMap<WorkspaceId, Timestamp>>);
 
@@ -22,9 +25,7 @@ impl Touches {
 
     /// Returns whether a use at `now` is to be recorded, if lists may lag by `lag`; then it counts as recorded.
     pub(crate) fn begin(&self, id: WorkspaceId, now: Timestamp, lag: Duration) -> bool {
-        if lag.is_zero() {
-            return true;
-        }
+        let lag = lag.max(RECORDED_ONCE_IN);
         // A clock that was set back records again.
         let is_recent = |at: Timestamp| at <= now && now.as_micros().abs_diff(at.as_micros()) < micros(lag);
         let mut recorded = self.recorded();
@@ -46,4 +47,25 @@ impl Touches {
 
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_use_is_recorded_once_a_minute_or_as_often_as_lists_are_renewed() {
+        let (touches, quarter) = (Touches::default(), Duration::from_secs(900));
+        let at = |seconds: i64| Timestamp::UNIX_EPOCH.plus_micros(seconds * 1_000_000);
+        let id = WorkspaceId::DEFAULT;
+        assert!(touches.begin(id, at(1000), Duration::ZERO));
+        assert!(!touches.begin(id, at(1059), Duration::ZERO));
+        assert!(touches.begin(id, at(1060), Duration::ZERO));
+        assert!(!touches.begin(id, at(1900), quarter));
+        assert!(touches.begin(id, at(1960), quarter));
+        // A use that was not recorded, and a clock that was set back.
+        touches.failed(id);
+        assert!(touches.begin(id, at(1961), Duration::ZERO));
+        assert!(touches.begin(id, at(5), Duration::ZERO));
+    }
 }

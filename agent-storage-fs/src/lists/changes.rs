@@ -123,7 +123,7 @@ fn open_to_append(tenant: &Tenant, path: &Path) -> io::Result<(Box<dyn IoFile>, 
         }
         opened => opened,
     }?;
-    let id = file.stat()?.id;
+    let id = file.stat_at_open()?.id;
     Ok((file, id))
 }
 
@@ -189,7 +189,7 @@ pub(crate) fn read(tenant: &Tenant, reading: &mut Option<Reading>) -> News {
 /// Opens the file some way before its end.
 fn begin(tenant: &Tenant, path: &Path) -> io::Result<Reading> {
     let file = tenant.env.io.open(path, OpenMode::Read)?;
-    let stat = file.stat()?;
+    let stat = file.stat_at_open()?;
     let mut at = stat.len.saturating_sub(BEGUN_BYTES);
     if at > 0 {
         let mut some = [0; 256];
