@@ -61,7 +61,7 @@ impl FsConfig {
     pub const DEFAULT_APP: &'static str = "agent-sessions";
     /// Default limit on how long a write waits for other processes: 30 seconds.
     pub const DEFAULT_LOCK_WAIT: Duration = Duration::from_secs(30);
-    /// Default number of sessions that are kept open for writing: 128. Each takes two open files.
+    /// Default number of sessions that are kept open for writing: 128. Each takes two open files, and a third once it has run.
     pub const DEFAULT_OPEN_SESSIONS: usize = 128;
 
     /// Default bytes of `bindings.toml` up to which a change writes the whole file: 64 KiB.
@@ -262,7 +262,7 @@ impl FsConfig {
         self
     }
 
-    /// Sets how many sessions are kept open for writing; at least one. Each takes two open files. Default: 128.
+    /// Sets how many sessions are kept open for writing; at least one. Each takes two open files, and a third once it has run. Default: 128.
     #[must_use]
     pub fn with_open_sessions(mut self, count: usize) -> Self {
         self.open_sessions = count.max(1);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use agent_core::{Epoch, SessionId, TenantId, WorkspaceId};
+use agent_core::{SessionId, TenantId, WorkspaceId};
 
 use crate::owner::Owner;
 
@@ -17,7 +17,7 @@ pub(crate) const LINK_DAMAGED: &str = ".damaged-";
 /// Name prefix of an old or unreadable tombstone, kept when a new one replaces it.
 pub(crate) const TOMBSTONE_DAMAGED: &str = "tombstone.damaged-";
 pub(crate) const SUSPECT: &str = "suspect";
-pub(crate) const LEASE_PREFIX: &str = "lease-";
+pub(crate) const LEASE: &str = "lease";
 pub(crate) const TAIL_PREFIX: &str = "events.tail-";
 pub(crate) const RECORD: &str = "workspace.toml";
 pub(crate) const CONFIG: &str = "config.toml";
@@ -180,8 +180,8 @@ fn last_digits(id: SessionId) -> String {
     format!("{:02x}", id.as_uuid().as_bytes()[15])
 }
 
-pub(crate) fn lease(session: &Path, epoch: Epoch) -> PathBuf {
-    session.join(format!("{LEASE_PREFIX}{epoch}"))
+pub(crate) fn lease(session: &Path) -> PathBuf {
+    session.join(LEASE)
 }
 
 /// Returns the workspace and the id of a session, from the path of its folder.

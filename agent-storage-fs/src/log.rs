@@ -218,7 +218,9 @@ impl<'a> Forward<'a> {
         let filled = self.buffer.len();
         let left = usize::try_from(self.end.saturating_sub(self.read_to)).unwrap_or(usize::MAX);
         // More at a time if a line is long, so that the work stays proportional to its length.
-        self.buffer.resize(filled + self.chunk.max(filled).min(left), 0);
+        let more = self.chunk.max(filled).min(left);
+        self.buffer.reserve_exact(more);
+        self.buffer.resize(filled + more, 0);
         self.chunk = CHUNK_MAX.min(2 * self.chunk);
         let count = read_full(self.file, &mut self.buffer[filled..], self.read_to)?;
         self.buffer.truncate(filled + count);

@@ -117,8 +117,7 @@ fn cut(env: &Env, (folder, owner): (Locked<'_>, Owner), keep: u64, again: bool) 
 fn sweep(env: &Env, folder: &Path) -> Result<()> {
     for (name, kind) in env.list(folder)? {
         let Some(name) = name.to_str() else { continue };
-        let derived = [layout::SNAPSHOT, layout::SUSPECT].contains(&name)
-            || name.starts_with(layout::LEASE_PREFIX)
+        let derived = [layout::SNAPSHOT, layout::SUSPECT, layout::LEASE].contains(&name)
             || name.starts_with(layout::TAIL_PREFIX)
             || name.starts_with(layout::TOMBSTONE_DAMAGED)
             || name.starts_with(layout::LOG_DAMAGED)

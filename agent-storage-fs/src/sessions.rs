@@ -345,10 +345,10 @@ fn build(
         .and_then(|()| env.sync_file(&*log))
         .and_then(|()| log.stat())
         .map_err(|e| failed("write", &path, e))?;
-    let lease = match &after.lease {
-        Some(lease) => Some(lease::take(env, temp, lease.epoch)?),
-        None => None,
-    };
+    let mut lease = None;
+    if let Some(live) = &after.lease {
+        lease::take(env, temp, live.epoch, &mut lease)?;
+    }
     blob_files::bring_early(tenant, temp, after.id, blobs)?;
     env.sync_dir(temp).map_err(|e| failed("make durable", temp, e))?;
     Ok(Made { log: (log, stat), lock: (lock, lock_id), lease })

@@ -64,7 +64,7 @@ pub(crate) struct OpenFiles {
     lock: Box<dyn IoFile>,
     lock_id: FileId,
     state: Option<State>,
-    pub(crate) lease: Option<lease::Mine>,
+    lease: Option<lease::Mine>,
 }
 
 /// Known state of the log.
@@ -117,6 +117,10 @@ impl OpenFiles {
         let state =
             State { record, end: stat.len, synced: stat.len, snapshot: 0, id: stat.id, purged: false };
         let (env, log_id) = (env.clone(), stat.id);
+        let mut lease = lease;
+        if let Some(mine) = &mut lease {
+            mine.is_live = true;
+        }
         Self { env, folder, owner, log, log_id, lock, lock_id, state: Some(state), lease }
     }
 
@@ -153,8 +157,8 @@ impl OpenFiles {
             self.catch_up(stat)?;
         }
         let live = self.state.as_ref().and_then(|state| state.record.lease.as_ref()).map(|lease| lease.epoch);
-        if self.lease.as_ref().is_some_and(|mine| Some(mine.epoch) != live) {
-            self.lease = None;
+        if let Some(mine) = &mut self.lease {
+            mine.is_live &= Some(mine.epoch) == live;
         }
         Ok(self.state.as_ref())
     }
@@ -333,15 +337,11 @@ impl OpenFiles {
         let lines = log::lines(self.owner, events).map_err(|e| Doubt(e, false))?;
         let (before, old) = (state.end, state.record.lease.as_ref().map(|lease| lease.epoch));
         let new = after.lease.as_ref().map(|lease| lease.epoch);
-        let taken = match new.filter(|_| new != old) {
-            Some(epoch) => Some(lease::take(&self.env, &self.folder, epoch).map_err(|e| Doubt(e, false))?),
-            None => None,
-        };
+        if let Some(epoch) = new.filter(|_| new != old) {
+            lease::take(&self.env, &self.folder, epoch, &mut self.lease).map_err(|e| Doubt(e, false))?;
+        }
         let written = write_full(&*self.log, &lines, before).and_then(|()| self.env.sync_file(&*self.log));
         if let Err(source) = written {
-            if let Some(mine) = taken {
-                lease::forget(&self.env, &self.folder, mine.epoch);
-            }
             return Err(self.undo(before, failed("write", &path, source)));
         }
         // Checked once more, since a backup may have replaced the log between the first check and the write.
@@ -356,11 +356,8 @@ impl OpenFiles {
             state.record = after.clone();
             (state.end, state.synced) = (end, end);
         }
-        if new != old {
-            self.lease = taken;
-            if let Some(old) = old {
-                lease::forget(&self.env, &self.folder, old);
-            }
+        if let Some(mine) = &mut self.lease {
+            mine.is_live = Some(mine.epoch) == new;
         }
         Ok(true)
     }
@@ -435,7 +432,7 @@ impl OpenFiles {
 
     /// Returns whether this process must keep the session open although it is not in use.
     pub(crate) fn holds_lease(&self) -> bool {
-        self.lease.is_some()
+        self.lease.as_ref().is_some_and(|mine| mine.is_live)
     }
 
     /// Discards the known state, because the log has been replaced by another file. Nothing derived from the old log

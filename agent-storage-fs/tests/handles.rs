@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use agent_core::clock::Effects;
-use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
+use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::session::NewSession;
 use agent_core::state::Reason;
@@ -280,6 +280,61 @@ async fn concurrently_created_session_is_kept() {
 }
 
 // --- leases and locks ------------------------------------------------------------------------------------------------
+
+/// Begins a run, and returns its epoch.
+async fn begun(store: &FsStore, effects: &Effects, id: SessionId) -> agent_core::Epoch {
+    let commit = Commit::seal(effects, id, head(store, id).await)
+        .with_event(NewEvent::user_message("hello"))
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("me", effects.new_run_id())));
+    store.commit(commit).await.unwrap().epoch.unwrap()
+}
+
+async fn ended(store: &FsStore, effects: &Effects, id: SessionId) {
+    let lease = SessionStore::load(store, id).await.unwrap().lease.clone().unwrap();
+    let commit = Commit::seal(effects, id, head(store, id).await)
+        .with_fence(lease.run, lease.epoch)
+        .with_event(NewEvent::agent_message("Hello."))
+        .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+    store.commit(commit).await.unwrap();
+}
+
+/// The runs of one process make one file of leases; each run has heartbeats of its own, and its holder's death shows, also
+/// after a run of another process.
+#[tokio::test]
+async fn runs_of_one_process_share_a_lease_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (store, spy) = watched(folder.path()).await;
+    let (other, reader) = (hasty(folder.path()).await, hasty(folder.path()).await);
+    let id = session(&store, &effects).await.id;
+    begun(&store, &effects, id).await;
+    ended(&store, &effects, id).await;
+    spy.take();
+    let second = begun(&store, &effects, id).await;
+    store.heartbeat(id, second).await.unwrap();
+    let status = reader.lease_status(id, second).await.unwrap();
+    assert_eq!((status.heartbeat, status.holder_proven_dead), (1, false));
+    ended(&store, &effects, id).await;
+    let made: Vec<_> = spy.take().into_iter().filter(|call| call.name != "append" && call.writes()).collect();
+    let (log, lease) = ("events.jsonl", "lease");
+    // The file was opened under another name.
+    let file = |call: &Call| if call.file() == log { log } else { lease };
+    let names: Vec<_> = made.iter().map(|call| (call.name, file(call))).collect();
+    let commit = [("write", log), ("sync", log)];
+    let run = [("write", lease), commit[0], commit[1], ("write", lease), commit[0], commit[1]];
+    assert_eq!(names, run, "the lease, its commit, a heartbeat, and the end");
+    begun(&other, &effects, id).await;
+    ended(&other, &effects, id).await;
+    let third = begun(&store, &effects, id).await;
+    let status = reader.lease_status(id, third).await.unwrap();
+    assert_eq!((status.heartbeat, status.holder_proven_dead), (0, false));
+    other.heartbeat(id, second).await.unwrap();
+    assert_eq!(reader.lease_status(id, third).await.unwrap().heartbeat, 0, "a heartbeat of an earlier run");
+    drop(other);
+    assert!(!reader.lease_status(id, third).await.unwrap().holder_proven_dead);
+    drop(store);
+    assert!(reader.lease_status(id, third).await.unwrap().holder_proven_dead);
+}
 
 /// Who holds a lease is alive while it writes, is read and is rebuilt: its lock goes with the lease and not before.
 #[tokio::test]

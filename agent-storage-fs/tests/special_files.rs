@@ -132,7 +132,7 @@ fn special_files_block_no_call() {
         |root, made| folder_of(root, made.main).join("session.json"),
         |root, made| folder_of(root, made.main).join("tombstone.json"),
         |root, made| folder_of(root, made.main).join("suspect"),
-        |root, made| folder_of(root, made.main).join("lease-7"),
+        |root, made| folder_of(root, made.main).join("lease"),
         |root, made| {
             let id = made.main.to_string();
             root.join("index/sessions").join(&id[id.len() - 2..]).join(&id)

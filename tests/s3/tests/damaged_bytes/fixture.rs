@@ -86,9 +86,9 @@ impl Fixture {
 
     pub(crate) fn guard(&self, name: &Path) -> Guard {
         match name.file_name().unwrap().to_str().unwrap() {
-            "lock" | "bindings.lock" | "accessed" | "deleted" => Guard::Unread,
+            "lock" | "bindings.lock" | "accessed" | "deleted" | "lease" => Guard::Unread,
             "config.toml" | "workspace.toml" | "bindings.toml" => Guard::Edited,
-            name if name.starts_with("lease-") || name.ends_with(".db.holder") => Guard::Unread,
+            name if name.ends_with(".db.holder") => Guard::Unread,
             _ => Guard::Checked,
         }
     }
