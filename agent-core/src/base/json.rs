@@ -310,18 +310,36 @@ pub(crate) fn size_bytes(value: &impl Serialize) -> usize {
 }
 
 fn is_compact(json: &str) -> bool {
-    let mut in_string = false;
-    let mut escaped = false;
-    for byte in json.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b' ' | b'\t' | b'\n' | b'\r' if !in_string => return false,
-            _ => {}
+    let is_space = |byte: u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
+    let mut rest = json.as_bytes();
+    loop {
+        let Some(start) = rest.iter().position(|byte| *byte == b'"' || is_space(*byte)) else { return true };
+        if rest[start] != b'"' {
+            return false;
         }
+        rest = &rest[start + 1..];
+        // A text is most of its JSON: its end is searched several bytes at a time.
+        rest = &rest[text_end(rest)..];
     }
-    true
+}
+
+/// Returns the length of a text with its closing quotation mark. The bytes begin after the opening one.
+fn text_end(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    loop {
+        let ends = |byte: &u8| (*byte == b'"') | (*byte == b'\\');
+        let block = bytes[at..].chunks_exact(16);
+        let plain =
+            block.take_while(|block| !block.iter().fold(false, |found, byte| found | ends(byte))).count();
+        at += plain * 16;
+        let Some(found) = bytes[at..].iter().position(ends) else { return bytes.len() };
+        at += found + 1;
+        if bytes[at - 1] == b'"' {
+            return at;
+        }
+        // The byte after a backslash is part of the text.
+        at = (at + 1).min(bytes.len());
+    }
 }
 
 fn compact(json: &str) -> String {
@@ -585,6 +603,21 @@ mod tests {
     fn deep_nesting_never_crashes() {
         let deep = "[".repeat(200_000) + &"]".repeat(200_000);
         let _ = RawJson::parse(&deep).map(|json| json.to::<serde_json::Value>());
+    }
+
+    /// Texts of all lengths, with escapes at all places, are passed over to their ends.
+    #[test]
+    fn long_texts_hide_no_space_after_them() {
+        for (before, after) in (0..40).flat_map(|before| (0..40).map(move |after| (before, after))) {
+            for (escape, rest) in
+                [("", ""), ("\\\"", ""), ("\\\\", ""), (" ", ""), ("\\\"", ",  1"), ("\\\\", ", \" \"")]
+            {
+                let (before, after) = ("x".repeat(before), " ".repeat(after));
+                let text = format!("[\"{before}{escape}{after}\"{rest}]");
+                assert_eq!(is_compact(&text), compact(&text) == text, "{text}");
+                assert_eq!(is_compact(&text), rest.is_empty(), "{text}");
+            }
+        }
     }
 
     /// JSON that was stored with white space is compacted when it is read; compact JSON stays as it is.
