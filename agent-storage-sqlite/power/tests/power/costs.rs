@@ -101,7 +101,7 @@ async fn blobs_cost_plain_sessions_no_page() {
             let store = open(&path, Sync::Full).await.unwrap();
             let calls = counted(&disk, async {
                 match what {
-                    "load" => drop(store.load(id).await.unwrap()),
+                    "load" => drop(SessionStore::load(&store, id).await.unwrap()),
                     "last" => {
                         assert_eq!(store.read(id, ReadEvents::last(50)).await.unwrap().events.len(), 50)
                     }
