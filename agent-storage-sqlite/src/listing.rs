@@ -142,6 +142,8 @@ impl Wanted<'_> {
         sql.push(match by {
             _ if self.count => "SELECT count(*) AS n",
             By::Due(_) => "SELECT s.next_due_at, s.id, s.summary_crc, s.summary",
+            // What the next page begins after, so that it never begins before this one.
+            By::Label(..) => "SELECT l.last_active_at, l.session, s.summary_crc, s.summary",
             _ => "SELECT s.last_active_at, s.id, s.summary_crc, s.summary",
         });
     }
