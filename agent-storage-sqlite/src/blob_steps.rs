@@ -12,8 +12,9 @@ use rusqlite::{Connection, params};
 use crate::blob_removal::{DELETED_BYTES, Deleted, delete, names, sweep};
 use crate::blobs::{StoredBlob, find, if_sound, is_complete, row_checksum};
 use crate::error::Step;
+use crate::known::Known;
 use crate::rows::{execute, first_number, int};
-use crate::sessions::{Known, look};
+use crate::sessions::look;
 
 /// Part of a put, or of a removal, that the writer does in one transaction.
 #[derive(Debug)]

@@ -97,7 +97,8 @@ fn columns(conn: &Connection, found: &mut Vec<String>) -> Step<()> {
 fn has_labels(conn: &Connection, log: i64, session: &Session) -> Step<bool> {
     let (mut count, mut is_same) = (0, true);
     let sql = "SELECT l.key, l.value, s.id IS NOT NULL FROM labels l LEFT JOIN sessions s ON s.log = l.log \
-        AND s.tenant = l.tenant AND s.id = l.session AND s.last_active_at = l.last_active_at WHERE l.log = ?";
+        AND s.tenant = l.tenant AND s.id = l.session AND (s.last_active_at = l.last_active_at OR s.is_recent = 1) \
+        WHERE l.log = ?";
     each(conn, sql, [log], |row| {
         count += 1;
         let label = text(row, 0)?.and_then(|key| session.attributes.labels.get(key));

@@ -19,6 +19,14 @@ fn plan(conn: &Connection, sql: &str, values: Option<&Sql>) -> Vec<String> {
     lines
 }
 
+/// The statements of a list: that of its index, and that of the recent sessions.
+fn statements(query: &SessionQuery, after: Option<(Timestamp, SessionId)>, count: bool) -> Vec<Sql> {
+    let label = query.labels.len().saturating_sub(1);
+    let walked = matches!(by(query, label), By::Workspace | By::State).then(|| states(query));
+    let wanted = Wanted { tenant: "default", query, after, label, walked, count };
+    std::iter::once(wanted.ordered()).chain(wanted.recent()).collect()
+}
+
 fn assert_walks(sql: &str, plan: &[String]) {
     let bad = |line: &&String| {
         (line.contains("SCAN") && !line.contains("CONSTANT ROW") && !line.contains("json_each"))
@@ -57,8 +65,18 @@ fn statements_are_prepared_only_once() {
         SessionQuery::new().with_parent(parent),
         SessionQuery::new().with_due(Timestamp::UNIX_EPOCH),
     ];
-    let lists = lists.map(|query| sql("default", &query, Some((Timestamp::UNIX_EPOCH, parent)), false).text);
-    let others = [reading::OLDEST, reading::NEWEST, crate::workspaces::LIST, crate::bindings::LIST];
+    let lists =
+        lists.iter().flat_map(|query| statements(query, Some((Timestamp::UNIX_EPOCH, parent)), false));
+    let lists: Vec<_> = lists.map(|sql| sql.text).collect();
+    let others = [
+        reading::OLDEST,
+        reading::NEWEST,
+        crate::workspaces::LIST,
+        crate::bindings::LIST,
+        COUNT_LABEL,
+        NEXT_STATE,
+        crate::recent::COUNT,
+    ];
     for sql in lists.iter().map(String::as_str).chain(others) {
         assert_eq!(prepared_anew(sql), 0, "{sql}");
     }
@@ -94,16 +112,29 @@ fn every_list_walks_an_index() {
     ];
     for query in &queries {
         for after in [None, Some((Timestamp::UNIX_EPOCH, id))] {
-            let sql = sql("default", query, after, false);
-            let plan = plan(&conn, &sql.text, Some(&sql));
-            assert_walks(&sql.text, &plan);
+            for sql in statements(query, after, false) {
+                let plan = plan(&conn, &sql.text, Some(&sql));
+                assert_walks(&sql.text, &plan);
+                // Another label is looked for with one step.
+                for line in plan.iter().filter(|line| line.contains(" x ")) {
+                    let is_key = line.contains("session=?") || line.contains("labels_by_log (log=?");
+                    assert!(is_key, "{}\n{plan:#?}", sql.text);
+                }
+            }
         }
-        let total = sql("default", query, None, true);
-        let plan = plan(&conn, &total.text, Some(&total));
-        assert!(
-            plan.iter().all(|line| !line.contains("SCAN s") && !line.contains("TEMP B-TREE")),
-            "{plan:#?}"
-        );
+        for total in statements(query, None, true) {
+            let plan = plan(&conn, &total.text, Some(&total));
+            assert!(
+                plan.iter().all(|line| !line.contains("SCAN s") && !line.contains("TEMP B-TREE")),
+                "{plan:#?}"
+            );
+        }
+    }
+    for sql in [COUNT_LABEL, NEXT_STATE, crate::recent::COUNT] {
+        let plan = plan(&conn, sql, None);
+        let outer = |line: &String| !line.starts_with("SCAN (subquery");
+        let plan: Vec<_> = plan.into_iter().filter(outer).collect();
+        assert_walks(sql, &plan);
     }
     let busy = plan(&conn, crate::tenants::BUSY, None);
     assert!(busy.iter().any(|line| line.contains("sessions_by_due")), "{busy:#?}");

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak, mpsc};
 use std::time::Duration;
 
-use agent_core::{Error, OpenState, Result};
+use agent_core::{Error, OpenState, Result, WorkspaceId};
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use crate::config::SqliteConfig;
 use crate::error::{Fault, Step, failed, gone};
 use crate::files::Files;
+use crate::known::Key;
 use crate::schema;
-use crate::sessions::Key;
 use crate::threads::Threads;
 
 /// Time for which data that was written or read counts as being in memory. `WARM_SESSIONS` is the number of sessions
@@ -28,10 +28,11 @@ const WARM_SESSIONS: usize = 1024;
 /// Read, including the reply to its caller.
 type Job = Box<dyn FnOnce(Result<&Connection>, Seat) + Send>;
 
-/// Pages that are in memory after they were used: those of a session, or those of a tenant's lists.
+/// Pages that are in memory after they were used: those of a session, of a workspace, or of a tenant's lists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Warm {
     Session(Key),
+    Workspace(Arc<str>, WorkspaceId),
     Lists(Arc<str>),
 }
 

@@ -10,8 +10,9 @@ use rusqlite::{Connection, params};
 
 use crate::blob_removal;
 use crate::error::{Fault, Step, corrupt};
+use crate::known::StoredSession;
 use crate::rows::{checksum, each, execute, first, first_number, int, number, optional, seq, text};
-use crate::stored::{StoredSession, bury, event, log, new_log, no_session, record, write_record};
+use crate::stored::{bury, event, log, new_log, no_session, record, write_record};
 
 /// Like [`session`], for a record that was found to be damaged or missing.
 pub(crate) fn mend(
@@ -72,7 +73,7 @@ fn session(
         }
     };
     write_record(conn, tenant, log, &session, kept)?;
-    Ok(Some(StoredSession { log, session: Arc::new(session) }))
+    Ok(Some(StoredSession { log, session: Arc::new(session), is_recent: false }))
 }
 
 /// Finds the number of a session's log whose row in `logs` another program deleted, from the row of the session's

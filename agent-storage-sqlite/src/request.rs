@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::blob_steps::{BlobAnswer, BlobStep};
 use crate::error::Step;
-use crate::sessions::Known;
+use crate::known::Known;
 use crate::stored::no_session;
 use crate::tenants::Removed;
 use crate::{bindings, rebuild, sessions, tenants, workspaces};
@@ -84,6 +84,11 @@ impl Request {
             matches!(step, CommitStep::Trigger(Trigger::BeginRun(_) | Trigger::Prepare(_)))
         };
         matches!(self, Self::Commit(commit) if commit.steps.iter().any(takes))
+    }
+
+    /// Returns whether the request may be lost in a power failure. A transaction of only such requests needs no sync.
+    pub(crate) const fn is_advisory(&self) -> bool {
+        matches!(self, Self::Touch(..) | Self::Heartbeat(..))
     }
 
     /// Returns about how many bytes the request writes.

@@ -80,6 +80,25 @@ pub(crate) fn first<T>(
     rows.next()?.map(read).transpose()
 }
 
+/// Open read transaction. Dropping it ends it.
+struct Snapshot<'c>(&'c Connection);
+
+impl Drop for Snapshot<'_> {
+    fn drop(&mut self) {
+        // Nothing was written.
+        if execute(self.0, "COMMIT", []).is_err() {
+            let _ = execute(self.0, "ROLLBACK", []);
+        }
+    }
+}
+
+/// Runs `work`, all statements of which see one snapshot. The locks of the file are taken once for all of them.
+pub(crate) fn in_snapshot<T>(conn: &Connection, work: impl FnOnce() -> Step<T>) -> Step<T> {
+    execute(conn, "BEGIN", [])?;
+    let _snapshot = Snapshot(conn);
+    work()
+}
+
 /// Calls `take` with each of a query's rows.
 pub(crate) fn each(
     conn: &Connection,

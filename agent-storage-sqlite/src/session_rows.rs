@@ -7,6 +7,7 @@ use agent_core::session::{Session, SessionSummary};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Result, params, params_from_iter};
 
+use crate::known::StoredSession;
 use crate::rows::{checksum, event_checksum, execute, int};
 
 /// Stores events in a session's log.
@@ -58,19 +59,37 @@ fn title(session: &Session) -> Option<&str> {
     session.attributes.title.as_ref().map(|title| title.text.as_str())
 }
 
-/// Updates the stored record of a session. A process that takes a lease is stored as its holder for as long as the
-/// lease lasts.
+/// Statement that updates a session's row. SQLite writes to each index of which a column is named here, also if its
+/// value stays the same, so that columns of indexes are named only if they change.
+macro_rules! update_sql {
+    ($indexed:literal) => {
+        concat!(
+            "UPDATE sessions SET reason = ?2, head = ?3, last_active_at = ?4, title = ?6, summary_crc = ?7, \
+             record_crc = ?8, summary = ?9, record = ?10, holder = iif(epoch IS ?11, holder, ?12), epoch = ?11",
+            $indexed,
+            " WHERE log = ?13"
+        )
+    };
+}
+
+/// Updates the stored record of a session, which is one of the recent ones then. A process that takes a lease is stored
+/// as its holder for as long as the lease lasts.
 pub(crate) fn update_record(
     conn: &Connection,
     tenant: &str,
-    log: i64,
+    before: &StoredSession,
     session: &Session,
     holder: Option<&str>,
 ) -> Result<()> {
-    let changing = Changing::of(tenant, session);
-    let sql = "UPDATE sessions SET state = ?, reason = ?, head = ?, last_active_at = ?, next_due_at = ?, title = ?, \
-        summary_crc = ?, record_crc = ?, summary = ?, record = ?, holder = iif(epoch IS ?11, holder, ?12), \
-        epoch = ?11 WHERE log = ?13";
+    let (changing, log) = (Changing::of(tenant, session), before.log);
+    let moves = !before.is_recent || before.session.status.state != session.status.state;
+    let is_due = before.session.next_due_at() != session.next_due_at();
+    let sql = match (moves, is_due) {
+        (false, false) => update_sql!(""),
+        (false, true) => update_sql!(", next_due_at = ?5"),
+        (true, false) => update_sql!(", is_recent = 1, state = ?1"),
+        (true, true) => update_sql!(", is_recent = 1, state = ?1, next_due_at = ?5"),
+    };
     let values = params![
         session.status.state.as_str(),
         session.status.reason.as_str(),
@@ -112,23 +131,25 @@ pub(crate) fn columns(session: &Session) -> [(&'static str, Value); 12] {
     ]
 }
 
-/// Stores the first record of a session.
+/// Stores the first record of a session, as one of the recent ones if `is_recent`.
 pub(crate) fn insert_record(
     conn: &Connection,
     tenant: &str,
     log: i64,
     session: &Session,
     holder: Option<&str>,
+    is_recent: bool,
 ) -> Result<()> {
     let changing = Changing::of(tenant, session);
     let sql = "INSERT INTO sessions (workspace, state, reason, head, base, epoch, creator, parent, created_at, \
-        last_active_at, next_due_at, title, log, tenant, id, holder, summary_crc, record_crc, summary, record) \
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+        last_active_at, next_due_at, title, log, tenant, id, holder, is_recent, summary_crc, record_crc, summary, \
+        record) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
     let others = [
         Value::Integer(log),
         Value::Text(tenant.to_owned()),
         Value::Text(session.id.to_string()),
         holder.map_or(Value::Null, |holder| Value::Text(holder.to_owned())),
+        Value::Integer(i64::from(is_recent)),
         Value::Integer(changing.summary_crc),
         Value::Integer(changing.record_crc),
         Value::Text(changing.summary),
@@ -138,22 +159,17 @@ pub(crate) fn insert_record(
     execute(conn, sql, params_from_iter(values)).map(drop)
 }
 
-/// Stores the changes of a commit to a session's labels, which include its time of last activity.
+/// Stores the changes of a commit to a session's labels. Their time stays as it was until the session is no recent one.
 pub(crate) fn update_labels(
     conn: &Connection,
     tenant: &str,
-    log: i64,
-    before: &Session,
+    before: &StoredSession,
     after: &Session,
 ) -> Result<()> {
-    if before.attributes.labels != after.attributes.labels {
-        return replace_labels(conn, tenant, log, after);
+    if before.session.attributes.labels == after.attributes.labels {
+        return Ok(());
     }
-    if !after.attributes.labels.is_empty() && before.last_active_at != after.last_active_at {
-        let sql = "UPDATE labels SET last_active_at = ? WHERE log = ?";
-        execute(conn, sql, params![after.last_active_at.as_micros(), log])?;
-    }
-    Ok(())
+    replace_labels(conn, tenant, before.log, after)
 }
 
 /// Replaces a session's stored labels.

@@ -1,6 +1,5 @@
 //! Sessions inside a write transaction: reads a record, executes a plan, purges, writes a heartbeat.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use agent_core::commit::{Commit, Committed};
@@ -11,16 +10,12 @@ use agent_core::{Epoch, Error, ErrorKind, Plan, SessionId, plan};
 use rusqlite::{Connection, params};
 
 use crate::error::{Fault, Step};
+use crate::known::{Known, StoredSession};
+use crate::recent::make_room;
 use crate::rows::{execute, first, first_number, int, number, optional};
 use crate::session_rows::{insert_events, insert_labels, insert_record, update_labels, update_record};
-use crate::stored::{StoredSession, bury, new_log, no_session, record, write_record};
+use crate::stored::{bury, new_log, no_session, record, write_record};
 use crate::{blob_removal, blobs, rebuild};
-
-/// Session, by its tenant and its id.
-pub(crate) type Key = (Arc<str>, SessionId);
-
-/// Records by tenant and session.
-pub(crate) type Known = HashMap<Key, StoredSession>;
 
 /// Ensures that the cache holds the current record of a session, if the session ever existed. A damaged or missing
 /// record is rebuilt from the log.
@@ -31,13 +26,15 @@ pub(crate) fn look(conn: &Connection, known: &mut Known, tenant: &Arc<str>, id: 
     }
     // Nothing is appended after missing events.
     let sql = "SELECT record, record_crc, log, kept IS NOT NULL OR EXISTS ( \
-        SELECT 1 FROM events WHERE events.log = sessions.log AND seq = head) \
+        SELECT 1 FROM events WHERE events.log = sessions.log AND seq = head), is_recent \
         FROM logs JOIN sessions USING (log) WHERE logs.tenant = ? AND session = ?";
     let found = first(conn, sql, params![tenant, id.to_string()], |row| {
-        let (log, has_end) = (number(row, 2)?, number(row, 3)? == 1);
-        Ok(record(row, 0, tenant, id)?
-            .filter(|_| has_end)
-            .map(|session| StoredSession { log, session: Arc::new(session) }))
+        let (log, has_end, is_recent) = (number(row, 2)?, number(row, 3)? == 1, number(row, 4)? != 0);
+        Ok(record(row, 0, tenant, id)?.filter(|_| has_end).map(|session| StoredSession {
+            log,
+            session: Arc::new(session),
+            is_recent,
+        }))
     })?;
     let had_record = found.is_some();
     let stored = match found.flatten() {
@@ -62,15 +59,15 @@ pub(crate) fn commit(
     let planned = plan(now.map(|now| &*now.session), commit)?;
     let Plan::Write { events, after, blobs, .. } = &planned else { return Ok(planned.committed()) };
     blobs::require(conn, tenant, commit.session, blobs)?;
-    let log = match now {
-        Some(StoredSession { log, session }) => {
-            update_record(conn, tenant, *log, after, holder)?;
-            update_labels(conn, tenant, *log, session, after)?;
-            *log
+    let (log, was_recent) = match now {
+        Some(stored) => {
+            update_record(conn, tenant, stored, after, holder)?;
+            update_labels(conn, tenant, stored, after)?;
+            (stored.log, stored.is_recent)
         }
         None => {
             check_parent(conn, known, tenant, after)?;
-            create(conn, tenant, after, holder)?
+            (create(conn, tenant, after, holder)?, false)
         }
     };
     insert_events(conn, tenant, log, after, events)?;
@@ -78,14 +75,17 @@ pub(crate) fn commit(
         blobs::note_named(conn, tenant, commit.session, events)?;
     }
     let done = planned.committed();
-    known.insert(key, StoredSession { log, session: done.session.clone() });
+    known.insert(key, StoredSession { log, session: done.session.clone(), is_recent: true });
+    if !was_recent {
+        make_room(conn, known, tenant)?;
+    }
     Ok(done)
 }
 
 /// Stores the record of a new session, and returns the number of its log.
 fn create(conn: &Connection, tenant: &str, session: &Session, holder: Option<&str>) -> rusqlite::Result<i64> {
     let log = new_log(conn, tenant, &session.id.to_string())?;
-    insert_record(conn, tenant, log, session, holder)?;
+    insert_record(conn, tenant, log, session, holder, true)?;
     insert_labels(conn, tenant, log, session)?;
     Ok(log)
 }
@@ -109,7 +109,7 @@ pub(crate) fn purge(conn: &Connection, known: &mut Known, tenant: &Arc<str>, pur
     let id = purge.session;
     look(conn, known, tenant, id)?;
     let key = (tenant.clone(), id);
-    let StoredSession { log, session } = known.get(&key).ok_or_else(|| no_session(id))?;
+    let StoredSession { log, session, .. } = known.get(&key).ok_or_else(|| no_session(id))?;
     purge.check(session)?;
     let (log, tombstone) = (*log, session.tombstone());
     blob_removal::purge(conn, tenant, session, log, purge.keep_through)?;
@@ -121,7 +121,7 @@ pub(crate) fn purge(conn: &Connection, known: &mut Known, tenant: &Arc<str>, pur
     let kept = first_number(conn, sql, params![tenant, id])?;
     // Includes the row of the record, with its columns and labels.
     write_record(conn, tenant, log, &tombstone, kept)?;
-    known.insert(key, StoredSession { log, session: Arc::new(tombstone) });
+    known.insert(key, StoredSession { log, session: Arc::new(tombstone), is_recent: false });
     Ok(Purged::new(removed as u64))
 }
 

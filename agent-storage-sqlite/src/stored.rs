@@ -1,7 +1,5 @@
 //! Rows of one session: its log, its events, its record, its tombstone.
 
-use std::sync::Arc;
-
 use agent_core::event::Event;
 use agent_core::session::Session;
 use agent_core::{Error, ErrorKind, Result, SessionId};
@@ -10,13 +8,6 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::error::corrupt;
 use crate::rows::{checksum, event_checksum, execute, first_number, int, number, text};
 use crate::session_rows::{insert_record, replace_labels};
-
-/// Record of a session, and the number of its log.
-#[derive(Clone, Debug)]
-pub(crate) struct StoredSession {
-    pub(crate) log: i64,
-    pub(crate) session: Arc<Session>,
-}
 
 /// Error for a session that never existed.
 pub(crate) fn no_session(id: SessionId) -> Error {
@@ -69,7 +60,7 @@ pub(crate) fn write_record(
     let holder =
         conn.query_row(sql, params![log, epoch], |row| row.get::<_, Option<String>>(0)).optional()?;
     execute(conn, "DELETE FROM sessions WHERE log = ?", [log])?;
-    insert_record(conn, tenant, log, session, holder.flatten().as_deref())?;
+    insert_record(conn, tenant, log, session, holder.flatten().as_deref(), false)?;
     if kept.is_some() {
         execute(conn, "UPDATE sessions SET kept = ? WHERE log = ?", params![kept, log])?;
     }

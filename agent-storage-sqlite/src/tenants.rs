@@ -43,7 +43,10 @@ pub(crate) const BUSY: &str = "\
     WITH RECURSIVE t (n) AS (SELECT (SELECT min(tenant) FROM sessions WHERE tenant > ?1) \
     UNION ALL SELECT (SELECT min(tenant) FROM sessions WHERE tenant > n) FROM t WHERE n IS NOT NULL) \
     SELECT n FROM t WHERE n IS NOT NULL AND n NOT IN (SELECT tenant FROM deletions) AND (\
-    EXISTS (SELECT 1 FROM sessions s INDEXED BY sessions_by_state WHERE s.tenant = n AND s.state IN ('running', 'initializing')) \
+    EXISTS (SELECT 1 FROM sessions s INDEXED BY sessions_recent WHERE s.tenant = n AND s.is_recent = 1 \
+    AND s.state IN ('running', 'initializing')) \
+    OR EXISTS (SELECT 1 FROM sessions s INDEXED BY sessions_by_state WHERE s.tenant = n AND s.is_recent = 0 \
+    AND s.state IN ('running', 'initializing')) \
     OR EXISTS (SELECT 1 FROM sessions s INDEXED BY sessions_by_due WHERE s.tenant = n \
     AND s.next_due_at > -9000000000000000000 AND s.next_due_at <= ?2))";
 

@@ -4,7 +4,7 @@
 //! transaction open.
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
 use agent_core::{Error, ErrorKind, OpenState, Result, WriteOutcome};
@@ -13,16 +13,16 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::blob_steps::BlobStep;
-use crate::config::{Access, SqliteConfig};
+use crate::config::{Access, SqliteConfig, Sync};
 use crate::error::{Fault, busy, corrupt, failed_to_write, gone, is_busy, is_io};
 use crate::files::Files;
 use crate::heads::Heads;
 use crate::holder::Holder;
+use crate::known::Known;
 use crate::pace::Pace;
 use crate::request::{Answer, Request, Task};
 use crate::room::{LOG_BYTES, Room};
 use crate::rows::{execute, first_number};
-use crate::sessions::Known;
 use crate::threads::Threads;
 use crate::wait::Wait;
 use crate::{place, schema};
@@ -32,6 +32,9 @@ const GROUP: usize = 256;
 const GROUP_BYTES: usize = 8 << 20;
 /// Time for which other processes may delay a request that had to wait for its turn.
 const MOMENT: Duration = Duration::from_millis(20);
+/// Time for which requests that need no sync wait for one that does, to share its transaction. A host notes that a
+/// workspace is in use when a turn begins, just before the first commit of the turn.
+const COMPANY: Duration = Duration::from_millis(2);
 /// Number of records that are cached.
 const KNOWN: usize = 256;
 /// Number of transactions between looks at the size of the write-ahead log.
@@ -170,22 +173,8 @@ impl Writer {
                 None => messages.recv().map_err(RecvTimeoutError::from),
                 Some(wait) => messages.recv_timeout(wait),
             };
-            ending = matches!(received, Err(RecvTimeoutError::Disconnected));
-            let (mut group, mut bytes, mut next) = (Vec::new(), 0, received.ok());
-            while let Some(message) = next {
-                let Message::Task(task) = message else {
-                    ending = true;
-                    break;
-                };
-                if let Some(task) = pace.divert(task) {
-                    bytes += task.request.size_bytes();
-                    group.push(task);
-                }
-                if group.len() >= GROUP || bytes >= GROUP_BYTES {
-                    break;
-                }
-                next = messages.try_recv().ok();
-            }
+            let (group, ended) = collect(received, messages, &mut pace);
+            ending = ended;
             if !group.is_empty() {
                 self.group(group);
                 self.shorten_log();
@@ -339,9 +328,13 @@ impl Writer {
                 opened.map_err(GroupFailure::whole)?
             }
         };
+        // Others see the transaction at once, and the sync of the next one makes it durable, too.
+        let is_unsynced = self.config.sync == Sync::Full && is_advisory(tasks);
+        let synchronous = |level| !is_unsynced || conn.pragma_update(None, "synchronous", level).is_ok();
+        synchronous("NORMAL");
         let done = self.carry_out(&conn, tasks);
         let is_moved = done.is_err() && self.files.check().is_err();
-        let is_over = roll_back(&conn);
+        let is_over = roll_back(&conn) && synchronous("FULL");
         if done.is_err() || !is_over {
             self.known.clear();
             (self.version, self.schema) = (None, None);
@@ -503,6 +496,44 @@ impl Writer {
         busy.inspect_err(|error| tracing::debug!(%error, "the write-ahead log was not moved"))
             .is_ok_and(|busy| busy == Some(0))
     }
+}
+
+/// Takes the waiting requests after a `received` one, for one transaction. Also returns whether no more will come.
+fn collect(
+    received: Result<Message, RecvTimeoutError>,
+    messages: &mpsc::Receiver<Message>,
+    pace: &mut Pace,
+) -> (Vec<Task>, bool) {
+    let (mut group, mut bytes, mut until) = (Vec::new(), 0, None);
+    let mut next = received;
+    loop {
+        match next {
+            Ok(Message::Task(task)) => {
+                if let Some(task) = pace.divert(task) {
+                    bytes += task.request.size_bytes();
+                    group.push(task);
+                }
+            }
+            Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return (group, true),
+            Err(RecvTimeoutError::Timeout) => return (group, false),
+        }
+        if group.len() >= GROUP || bytes >= GROUP_BYTES {
+            return (group, false);
+        }
+        next = match messages.try_recv() {
+            Err(TryRecvError::Empty) if is_advisory(&group) && pace.is_empty() => {
+                let now = Instant::now();
+                let until = *until.get_or_insert(now + COMPANY);
+                messages.recv_timeout(until.saturating_duration_since(now))
+            }
+            received => received.map_err(|_| RecvTimeoutError::Timeout),
+        };
+    }
+}
+
+/// Returns whether requests need no sync.
+fn is_advisory(tasks: &[Task]) -> bool {
+    !tasks.is_empty() && tasks.iter().all(|task| task.request.is_advisory())
 }
 
 /// Rolls back the open transaction, if any; returns `false` if one is still open.

@@ -598,6 +598,21 @@ mod tests {
         let _ = RawJson::parse(&deep).map(|json| json.to::<serde_json::Value>());
     }
 
+    /// Texts of all lengths, with escapes at all places, are passed over to their ends.
+    #[test]
+    fn long_texts_hide_no_space_after_them() {
+        for (before, after) in (0..40).flat_map(|before| (0..40).map(move |after| (before, after))) {
+            for (escape, rest) in
+                [("", ""), ("\\\"", ""), ("\\\\", ""), (" ", ""), ("\\\"", ",  1"), ("\\\\", ", \" \"")]
+            {
+                let (before, after) = ("x".repeat(before), " ".repeat(after));
+                let text = format!("[\"{before}{escape}{after}\"{rest}]");
+                assert_eq!(is_compact(&text), compact(&text) == text, "{text}");
+                assert_eq!(is_compact(&text), rest.is_empty(), "{text}");
+            }
+        }
+    }
+
     /// JSON that was stored with white space is compacted when it is read; compact JSON stays as it is.
     #[test]
     fn only_whitespace_outside_strings_is_removed() {

@@ -80,6 +80,9 @@ impl FromStr for Timestamp {
 
     /// Parses RFC 3339; drops digits beyond the microsecond.
     fn from_str(text: &str) -> Result<Self, ParseError> {
+        if let Some(at) = printed(text.as_bytes()) {
+            return Ok(at);
+        }
         let time = DateTime::parse_from_rfc3339(text).map_err(|source| {
             ParseError::new(format!("{} is not an RFC 3339 time", quoted(text))).with_source(source)
         })?;
@@ -91,11 +94,84 @@ impl FromStr for Timestamp {
     }
 }
 
+/// Parses the form in which times are printed, several of which are in each event: `2026-02-15T10:30:00.000000Z`.
+/// Returns `None` for every other form.
+fn printed(text: &[u8]) -> Option<Timestamp> {
+    const FORM: &[u8; 27] = b"0000-00-00T00:00:00.000000Z";
+    let text: &[u8; 27] = text.try_into().ok()?;
+    let has_form =
+        |(byte, form): (&u8, &u8)| if *form == b'0' { byte.is_ascii_digit() } else { byte == form };
+    if !text.iter().zip(FORM).all(has_form) {
+        return None;
+    }
+    let number = |digits: &[u8]| digits.iter().fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0'));
+    let [year, month, day] = [number(&text[..4]), number(&text[5..7]), number(&text[8..10])];
+    let [hour, minute, second] = [number(&text[11..13]), number(&text[14..16]), number(&text[17..19])];
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days = match month {
+        2 => 28 + i64::from(is_leap),
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => return None,
+    };
+    // A leap second is left to the other parser.
+    if !(1..=days).contains(&day) || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    // Days since 1970, with years that begin in March, so that a leap day is the last of its year.
+    let (shifted, months) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let of_year = (153 * months + 2) / 5 + day - 1;
+    let leap_days = shifted.div_euclid(4) - shifted.div_euclid(100) + shifted.div_euclid(400);
+    let days = shifted * 365 + leap_days + of_year - 719_468;
+    let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second;
+    Some(Timestamp(seconds * 1_000_000 + number(&text[20..26])))
+}
+
 text_serde!(Timestamp);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What is printed is parsed as by the parser of all forms: each day of four centuries, their ends, and what is no
+    /// time at all.
+    #[test]
+    fn printed_times_parse_like_all_others() {
+        let other = |text: &str| {
+            DateTime::parse_from_rfc3339(text).ok().map(|time| Timestamp(time.timestamp_micros()))
+        };
+        for day in 0..146_097 {
+            let at = Timestamp::from_micros((day * 86_400 + day % 86_400) * 1_000_000 + day);
+            let text = at.to_string();
+            assert_eq!((printed(text.as_bytes()), other(&text)), (Some(at), Some(at)), "{text}");
+        }
+        for text in [
+            "0000-01-01T00:00:00.000000Z",
+            "0000-02-29T23:59:59.999999Z",
+            "1900-02-28T23:59:59.000001Z",
+            "1969-12-31T23:59:59.999999Z",
+            "9999-12-31T23:59:59.999999Z",
+        ] {
+            assert!(printed(text.as_bytes()).is_some(), "{text}");
+            assert_eq!(printed(text.as_bytes()), other(text), "{text}");
+        }
+        for text in [
+            "1900-02-29T00:00:00.000000Z",
+            "2026-04-31T00:00:00.000000Z",
+            "2026-13-01T00:00:00.000000Z",
+            "2026-00-01T00:00:00.000000Z",
+            "2026-01-00T00:00:00.000000Z",
+            "2026-01-01T24:00:00.000000Z",
+            "2026-01-01T00:60:00.000000Z",
+            "2026-01-01T00:00:00,000000Z",
+            "2026-01-01T00:00:00.00000Z",
+            "2026-01-01t00:00:00.000000z",
+            "2026-01-01T00:00:00.00000aZ",
+        ] {
+            assert_eq!(printed(text.as_bytes()), None, "{text}");
+        }
+        assert!("2026-06-30T23:59:60.000000Z".parse::<Timestamp>().is_ok(), "a leap second");
+    }
 
     /// Every number is a time, and its printed form parses to the same time.
     #[test]

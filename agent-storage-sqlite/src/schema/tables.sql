@@ -27,6 +27,9 @@ CREATE TABLE tombstones (
     PRIMARY KEY (tenant, session)
 ) STRICT;
 
+-- A commit moves a session to the front of every list that it is in. So that a commit need not write to an index for each
+-- of them, the sessions of a tenant that were active last have `is_recent` = 1 and are found by one small index, whose
+-- key has no time; all others are in the indexes by recency.
 CREATE TABLE sessions (
     log            INTEGER PRIMARY KEY,
     tenant         TEXT    NOT NULL,
@@ -44,6 +47,7 @@ CREATE TABLE sessions (
     created_at     INTEGER NOT NULL,
     last_active_at INTEGER NOT NULL,
     next_due_at    INTEGER,
+    is_recent      INTEGER NOT NULL CHECK (is_recent IN (0, 1)),
     title          TEXT,
     summary_crc    INTEGER NOT NULL,
     record_crc     INTEGER NOT NULL,
@@ -51,6 +55,7 @@ CREATE TABLE sessions (
     record         TEXT    NOT NULL
 ) STRICT;
 
+-- The time is that of the session's row, or an earlier one while the session is recent.
 CREATE TABLE labels (
     tenant         TEXT    NOT NULL,
     key            TEXT    NOT NULL,

@@ -29,6 +29,7 @@ use crate::listing::Listed;
 use crate::readers::{Readers, Warm};
 use crate::reading::Found;
 use crate::request::{Answer, Request};
+use crate::rows::in_snapshot;
 use crate::threads::Threads;
 use crate::writer::Sender;
 use crate::{backup, check, listing, place, reading, tenants};
@@ -285,7 +286,7 @@ impl SqliteStore {
         work: impl Fn(&Connection, &str) -> Step<T> + Send + std::marker::Sync + 'static,
     ) -> impl Fn(&Connection) -> Step<T> + Send + std::marker::Sync + 'static {
         let tenant = self.tenant.clone();
-        move |conn| work(conn, tenants::shown(conn, &tenant)?)
+        move |conn| in_snapshot(conn, || work(conn, tenants::shown(conn, &tenant)?))
     }
 
     async fn ask(&self, request: Request) -> Result<Answer> {
@@ -327,8 +328,21 @@ impl SqliteStore {
         what: &Warm,
         work: impl FnOnce(&Connection, &str) -> Step<Option<T>>,
     ) -> Option<Result<T>> {
-        let shown = |conn: &_| work(conn, tenants::shown(conn, &self.tenant)?);
+        let shown = |conn: &_| in_snapshot(conn, || work(conn, tenants::shown(conn, &self.tenant)?));
         self.shared.readers.read_at_once(what, shown)
+    }
+
+    /// Reads a row or two, if possible on the caller's thread.
+    async fn read_row<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        what: Warm,
+        work: impl Fn(&Connection, &str) -> Step<T> + Copy + Send + std::marker::Sync + 'static,
+    ) -> Result<T> {
+        match self.read_at_once(&what, |conn, tenant| work(conn, tenant).map(Some)) {
+            Some(found) => found,
+            None => self.read(doing, what, self.shown(work)).await,
+        }
     }
 
     fn session(&self, id: SessionId) -> Warm {
@@ -393,13 +407,8 @@ impl SqliteStore {
     }
 
     async fn head(&self, id: SessionId) -> Result<Seq> {
-        let what = self.session(id);
         let head = move |conn: &Connection, tenant: &str| reading::head(conn, tenant, id);
-        let found = match self.read_at_once(&what, |conn, tenant| head(conn, tenant).map(Some)) {
-            Some(found) => found?,
-            None => self.read("read a session", what, self.shown(head)).await?,
-        };
-        match found {
+        match self.read_row("read a session", self.session(id), head).await? {
             Found::Whole(head) => Ok(head),
             Found::Broken => Ok(self.mend(id).await?.head),
         }

@@ -6,11 +6,13 @@ use agent_core::store::{Binding, BindingQuery, ContentHash, Page, WorkspaceQuery
 use agent_core::{
     BindingStore, DeviceId, Result, Revision, Timestamp, WorkspaceId, WorkspaceStore, async_trait,
 };
+use rusqlite::Connection;
 use tracing::field::Empty;
 use tracing::info_span;
 
 use super::{SqliteStore, count, observed};
 use crate::error::gone;
+use crate::readers::Warm;
 use crate::request::{Answer, Request};
 use crate::{bindings, workspaces};
 
@@ -18,8 +20,8 @@ use crate::{bindings, workspaces};
 impl WorkspaceStore for SqliteStore {
     async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
         let span = info_span!("store.load_workspace", store = "sqlite", workspace = %id, outcome = Empty);
-        let load = self.shown(move |conn, tenant| workspaces::load(conn, tenant, id));
-        observed(span, self.read_rows("read a workspace", load)).await
+        let load = move |conn: &Connection, tenant: &str| workspaces::load(conn, tenant, id);
+        observed(span, self.read_row("read a workspace", self.workspace(id), load)).await
     }
 
     async fn put(&self, workspace: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
@@ -52,8 +54,8 @@ impl WorkspaceStore for SqliteStore {
 
     async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
         let span = info_span!("store.load_config", store = "sqlite", workspace = %id, outcome = Empty);
-        let load = self.shown(move |conn, tenant| workspaces::load_config(conn, tenant, id));
-        observed(span, self.read_rows("read a configuration", load)).await
+        let load = move |conn: &Connection, tenant: &str| workspaces::load_config(conn, tenant, id);
+        observed(span, self.read_row("read a configuration", self.workspace(id), load)).await
     }
 
     async fn save_config(
@@ -121,5 +123,11 @@ impl BindingStore for SqliteStore {
 
     async fn close(&self) -> Result<()> {
         self.close().await
+    }
+}
+
+impl SqliteStore {
+    fn workspace(&self, id: WorkspaceId) -> Warm {
+        Warm::Workspace(self.tenant.clone(), id)
     }
 }

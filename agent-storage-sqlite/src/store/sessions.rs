@@ -52,13 +52,8 @@ impl SessionStore for SqliteStore {
     async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         let span = info_span!("store.load", store = "sqlite", session = %id, outcome = Empty);
         let work = async {
-            let what = self.session(id);
             let load = move |conn: &Connection, tenant: &str| reading::load(conn, tenant, id);
-            let found = match self.read_at_once(&what, |conn, tenant| load(conn, tenant).map(Some)) {
-                Some(found) => found?,
-                None => self.read("read a session", what, self.shown(load)).await?,
-            };
-            match found {
+            match self.read_row("read a session", self.session(id), load).await? {
                 Found::Whole(session) => Ok(session),
                 Found::Broken => self.mend(id).await,
             }

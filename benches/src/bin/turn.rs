@@ -1,6 +1,6 @@
 //! Counts what one turn costs on each store: a prompt, its answer by a model that echoes, and the end of the run.
 //!
-//! `cargo run --release -p benches --bin turn`
+//! `cargo run --release -p benches --bin turn`; `-- SQLite` counts one store, as for `strace -f -c`.
 
 #![allow(clippy::print_stdout, reason = "a program that prints what it counted")]
 
@@ -41,7 +41,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             ("files", FsStore::open(folder.path().join("files")).await?.into()),
             ("SQLite", SqliteStore::open(folder.path().join("agent.db")).await?.into()),
         ];
+        let only = std::env::args().nth(1);
         for (name, storage) in stores {
+            if only.as_ref().is_some_and(|only| only != name) {
+                continue;
+            }
             let model = Arc::new(EchoProvider::new());
             let agent = AgentBuilder::new().with_llm(model).with_storage(storage).build()?;
             let chat = agent.open(&"laptop".parse()?).await?;

@@ -1,15 +1,17 @@
-//! What a session's blobs cost others: the calls to the system of an append, a load and a read, with 10,000 and with none.
+//! What operations cost, in calls to the system: the syncs of each write, and what a session's blobs cost others: an append, a
+//! load and a read, with 10,000 and with none.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use agent_core::clock::Effects;
-use agent_core::commit::Commit;
+use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
+use agent_core::model::Workspace;
 use agent_core::session::NewSession;
 use agent_core::store::ReadEvents;
-use agent_core::{SessionId, SessionStore, WorkspaceId};
+use agent_core::{SessionId, SessionStore, WorkspaceId, WorkspaceStore};
 use agent_storage_sqlite::Sync;
 use rusqlite::Connection;
 
@@ -30,6 +32,36 @@ async fn counted<T>(disk: &Disk, work: impl Future<Output = T>) -> Calls {
     work.await;
     disk.heal();
     calls.lock().unwrap().clone()
+}
+
+/// A commit is one sync of the log. That a workspace was used, and that a run is alive, are none; with a commit that comes at
+/// the same time they share its sync, which makes durable also what came before.
+#[tokio::test]
+async fn advice_costs_no_sync_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::new();
+    vfs::note(folder.path(), &disk);
+    let (store, effects) =
+        (open(&folder.path().join("agent.db"), Sync::Full).await.unwrap(), Effects::seeded(2, START));
+    let id = effects.new_session_id();
+    let place = Workspace::new(WorkspaceId::DEFAULT, "place", id, START);
+    store.put(place, Precondition::MustNotExist).await.unwrap();
+    let begin = Trigger::BeginRun(LeaseRequest::new("test", effects.new_run_id()));
+    let create = Commit::create(&effects, NewSession::new(id, WorkspaceId::DEFAULT))
+        .with_event(NewEvent::user_message("go"))
+        .with_trigger(begin);
+    let begun = store.commit(create).await.unwrap().session;
+    let said = |head| Commit::seal(&effects, id, head).with_event(NewEvent::user_message("more"));
+    let syncs = |calls: Calls| (calls.get("sync").copied().unwrap_or(0), calls["write"] > 0);
+
+    let touch = async || store.touch(WorkspaceId::DEFAULT, effects.now()).await.unwrap();
+    assert_eq!(syncs(counted(&disk, touch()).await), (0, true));
+    assert_eq!(syncs(counted(&disk, store.heartbeat(id, begun.epoch)).await), (0, true));
+    let calls = counted(&disk, store.commit(said(begun.head))).await;
+    assert_eq!(syncs(calls), (1, true), "a commit after these");
+    let both = async { tokio::join!(touch(), store.commit(said(begun.head.next()))).1.unwrap() };
+    assert_eq!(syncs(counted(&disk, both).await), (1, true));
+    store.close().await.unwrap();
 }
 
 /// Makes a session of 60 messages, and gives it so many blobs.
@@ -69,7 +101,7 @@ async fn blobs_cost_plain_sessions_no_page() {
             let store = open(&path, Sync::Full).await.unwrap();
             let calls = counted(&disk, async {
                 match what {
-                    "load" => drop(store.load(id).await.unwrap()),
+                    "load" => drop(SessionStore::load(&store, id).await.unwrap()),
                     "last" => {
                         assert_eq!(store.read(id, ReadEvents::last(50)).await.unwrap().events.len(), 50)
                     }

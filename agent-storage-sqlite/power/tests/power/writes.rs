@@ -88,6 +88,11 @@ pub(crate) type Value = Vec<String>;
 pub(crate) type Seen = BTreeMap<&'static str, Value>;
 
 impl Write {
+    /// Whether the loss of power may take it.
+    fn is_advice(self) -> bool {
+        matches!(self, Self::Touch | Self::Heartbeat)
+    }
+
     /// The thing that it changes, and what of what it makes of it; `None` where it cannot have been done to that.
     fn after(self, before: &Value) -> Option<Value> {
         let one = |text: &str| Some(vec![text.to_owned()]);
@@ -377,8 +382,10 @@ impl Cast {
     }
 }
 
-/// What of what is seen fits none of what may be there, when `done` writes are behind and the next was perhaps begun.
-fn misfit(before: &Seen, told: &Told, done: usize, seen: &Seen) -> Option<String> {
+/// What of what is seen fits none of what may be there, when `done` writes are behind and the next was perhaps begun. If the
+/// power was lost, advice may be, unless a later write was acknowledged, whose sync it shares.
+fn misfit(before: &Seen, told: &Told, done: usize, seen: &Seen, power_lost: bool) -> Option<String> {
+    let is_synced = |(what, ended): &(Write, _)| !what.is_advice() && *ended == Ok(());
     let mut possible: BTreeMap<_, BTreeSet<Value>> =
         before.iter().map(|(thing, value)| (*thing, BTreeSet::from([value.clone()]))).collect();
     for (n, (what, ended)) in told.iter().enumerate().take(done + 1) {
@@ -386,6 +393,9 @@ fn misfit(before: &Seen, told: &Told, done: usize, seen: &Seen) -> Option<String
         let after: BTreeSet<_> = values.iter().filter_map(|value| what.after(value)).collect();
         match ended {
             _ if n == done => values.extend(after),
+            Ok(()) if power_lost && what.is_advice() && !told[n + 1..done].iter().any(is_synced) => {
+                values.extend(after);
+            }
             Ok(()) => *values = after,
             Err(WriteOutcome::NotApplied) => {}
             Err(_) => values.extend(after),
@@ -435,7 +445,7 @@ async fn work(
     let fired = disk.heal();
     if !fired.is_empty() {
         let seen = cast.see(&store).await.unwrap();
-        let wrong = misfit(&before, &told, told.len(), &seen);
+        let wrong = misfit(&before, &told, told.len(), &seen, false);
         assert_eq!(wrong, None, "{}", fired[0]);
         cast.ask_for_all(writes, &store, disk, &mut told).await;
         let again = &told[writes.len()..];
@@ -449,12 +459,12 @@ async fn work(
 
 impl Worked {
     /// Opens what is left of a disk, and holds it against what was told.
-    async fn judge(&self, disk: &Disk, done: usize, context: &str) {
+    async fn judge(&self, disk: &Disk, done: usize, power_lost: bool, context: &str) {
         let folder = tempfile::tempdir().unwrap();
         write(disk, folder.path());
         let store = open(&folder.path().join("agent.db"), Sync::Off).await.unwrap();
         let seen = self.cast.see(&store).await.unwrap_or_else(|error| panic!("{context}: {error:?}"));
-        let wrong = misfit(&self.before, &self.told, done, &seen);
+        let wrong = misfit(&self.before, &self.told, done, &seen, power_lost);
         assert_eq!(wrong, None, "{context}, {done} writes behind");
         assert_eq!(store.check().await.unwrap(), [], "{context}");
         sweep_all(&store).await.unwrap_or_else(|wrong| panic!("{context}, {done} writes behind: {wrong}"));
@@ -467,17 +477,17 @@ impl Worked {
         let moments = trace.moments();
         let later: Vec<_> = moments.into_iter().filter(|moment| moment.events >= self.began).collect();
         let last = *later.last().unwrap();
-        self.judge(&trace.killed(last), last.mark, &format!("{context}; killed")).await;
+        self.judge(&trace.killed(last), last.mark, false, &format!("{context}; killed")).await;
         let mut disks = 1;
         if let Some(failed) = self.told.iter().position(|(_, done)| done.is_err()) {
             let told = later.iter().find(|moment| moment.mark == failed + 1).unwrap();
-            self.judge(&trace.killed(*told), told.mark, &format!("{context}; killed then")).await;
+            self.judge(&trace.killed(*told), told.mark, false, &format!("{context}; killed then")).await;
             disks += 1;
         }
         for moment in thinned(later).iter().rev().step_by(step) {
             for kept in subsets(&trace, *moment, most() / 2) {
                 let context = format!("{context}; power lost after call {}, kept {kept:?}", moment.events);
-                self.judge(&trace.image(*moment, &kept), moment.mark, &context).await;
+                self.judge(&trace.image(*moment, &kept), moment.mark, true, &context).await;
                 disks += 1;
             }
         }
