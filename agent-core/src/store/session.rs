@@ -750,7 +750,7 @@ impl SessionQuery {
     /// Counts all matching sessions, and lists missing ones.
     ///
     /// A page costs what it shows; a total counts all that match, so its cost grows with them. The stores in memory and in
-    /// files look at each session of the query's workspace, or of the tenant, for every page. SQLite counts rows. A bucket
+    /// files look at each session of the query's workspace, or of the tenant. SQLite counts rows. A bucket
     /// reads the newest commit of each session that may match, one or two requests for each, and keeps the ids of those in
     /// memory: ask once, not with each page.
     pub fn with_total(mut self) -> Self {
