@@ -13,7 +13,7 @@ use crate::log::{Backward, Forward, Line, seq_of};
 use crate::owner::Owner;
 use crate::record::{Bad, holds_none, read_tombstone};
 use crate::sessions::not_found;
-use crate::tenant::{NextPage, SharedSession, Tenant};
+use crate::tenant::{LogPosition, SharedSession, Tenant};
 use crate::{layout, place};
 
 /// Length of log, in bytes, below which events are found by reading instead of searching.
@@ -26,7 +26,7 @@ pub(crate) fn read(
     id: SessionId,
     read: &ReadEvents,
 ) -> Result<EventPage> {
-    let mut page = attempt(tenant, cell, id, read);
+    let mut page = attempt(tenant, cell, id, read, true);
     for _ in 0..2 {
         let again = match &page {
             Ok(page) => !page.damaged.is_empty(),
@@ -36,16 +36,22 @@ pub(crate) fn read(
             break;
         }
         // A writer may have removed a torn end and appended between two attempts; damage remains.
-        page = attempt(tenant, cell, id, read);
+        page = attempt(tenant, cell, id, read, false);
     }
     page
 }
 
-fn attempt(tenant: &Tenant, cell: &SharedSession, id: SessionId, read: &ReadEvents) -> Result<EventPage> {
-    let (known_folder, known, next) = {
-        let mut known = held(&cell.known);
-        // Taken, so that another attempt searches if it is wrong.
-        (known.folder.clone(), known.record.clone(), known.next.take())
+/// Reads a page. `by_memory` is whether to go by a remembered position instead of searching.
+fn attempt(
+    tenant: &Tenant,
+    cell: &SharedSession,
+    id: SessionId,
+    read: &ReadEvents,
+    by_memory: bool,
+) -> Result<EventPage> {
+    let (known_folder, known) = {
+        let known = held(&cell.known);
+        (known.folder.clone(), known.record.clone())
     };
     let mut folder = known_folder;
     let (log, file) = loop {
@@ -81,10 +87,11 @@ fn attempt(tenant: &Tenant, cell: &SharedSession, id: SessionId, read: &ReadEven
     if read.newest {
         return log.newest(read, end);
     }
-    let next = next.filter(|next| (next.log, next.after) == (stat.id, read.after.get()) && next.offset < end);
-    let (page, ended) = log.oldest(read, end, next)?;
-    if page.next.is_some() {
-        held(&cell.known).next = ended.map(|(after, offset)| NextPage { log: stat.id, after, offset });
+    let after = read.after.get();
+    let start = held(&cell.known).offset_behind(stat.id, after).filter(|offset| by_memory && *offset < end);
+    let (page, ended) = log.oldest(read, end, start)?;
+    if let (Some(_), Some((after, offset))) = (&page.next, ended) {
+        held(&cell.known).remember(LogPosition { log: stat.id, after, offset });
     }
     Ok(page)
 }
@@ -184,10 +191,10 @@ impl Log<'_> {
         &self,
         read: &ReadEvents,
         end: u64,
-        next: Option<NextPage>,
+        start: Option<u64>,
     ) -> Result<(EventPage, Option<(u64, u64)>)> {
-        let place = match next {
-            Some(next) => LinePosition { offset: next.offset, before: Some(next.after) },
+        let place = match start {
+            Some(offset) => LinePosition { offset, before: Some(read.after.get()) },
             None => self.behind(read.after.get(), end)?,
         };
         let mut lines = Forward::new(self.owner, self.file, place.offset, end);

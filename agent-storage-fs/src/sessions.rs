@@ -21,7 +21,7 @@ use crate::lists::changes::{self, Change};
 use crate::lock::{Attempt, HeldLock};
 use crate::record::{self, fold};
 use crate::slot::{Doubt, OpenFiles, State, WriterState};
-use crate::tenant::{NextPage, SharedSession, Tenant};
+use crate::tenant::{LogPosition, SharedSession, Tenant};
 use crate::transcript::mark::session_of;
 use crate::{blob_files, layout, lease, lock, log, place};
 
@@ -146,7 +146,7 @@ fn commit_locked(
                 return Ok(None);
             }
             // Whoever follows the session reads on from here.
-            held(&cell.known).next = Some(NextPage { log, after: head.get(), offset: before });
+            held(&cell.known).remember(LogPosition { log, after: head.get(), offset: before });
         }
         // Another process may have written the commit and ended before it was durable.
         _ => open.sync_pending()?,

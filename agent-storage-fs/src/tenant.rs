@@ -73,19 +73,34 @@ pub(crate) struct SharedSession {
 pub(crate) struct Known {
     pub(crate) folder: Option<PathBuf>,
     pub(crate) record: Option<Cached>,
-    /// Where the page after the last one, or the last commit, begins.
-    pub(crate) next: Option<NextPage>,
+    /// Where the last pages ended and the last commits began, the latest last.
+    positions: Vec<LogPosition>,
 }
 
-/// Position at which a page ended, or a commit begins, so that what comes next need not be searched for. The line there tells
-/// whether it is right.
+impl Known {
+    /// Returns the offset behind an event, if it is remembered.
+    pub(crate) fn offset_behind(&self, log: FileId, event: u64) -> Option<u64> {
+        let mut latest_first = self.positions.iter().rev();
+        latest_first.find(|it| (it.log, it.after) == (log, event)).map(|it| it.offset)
+    }
+
+    /// Remembers a position. Each reader of a session goes on where a page ended or a commit began, so a few are enough.
+    pub(crate) fn remember(&mut self, position: LogPosition) {
+        const MOST: usize = 4;
+        self.positions.retain(|it| (it.log, it.after) != (position.log, position.after));
+        if self.positions.len() == MOST {
+            self.positions.remove(0);
+        }
+        self.positions.push(position);
+    }
+}
+
+/// Position in a log, so that what comes next need not be searched for. The line there tells whether it is right.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NextPage {
-    /// Log that was read.
+pub(crate) struct LogPosition {
     pub(crate) log: FileId,
     /// Last event before the position.
     pub(crate) after: u64,
-    /// Offset of the position.
     pub(crate) offset: u64,
 }
 
