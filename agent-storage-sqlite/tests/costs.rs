@@ -135,7 +135,8 @@ async fn use_of_a_workspace_rides_on_a_commit() {
         tokio::join!(store.touch(WorkspaceId::DEFAULT, at), store.commit(site.said(&session, "hi")))
     };
     let ((touched, stored), found) = written(&site, both).await;
-    (touched.unwrap(), stored.unwrap());
+    touched.unwrap();
+    stored.unwrap();
     assert_eq!(found.values().sum::<usize>(), 5, "{found:?}");
     assert_eq!(WorkspaceStore::load(&store, WorkspaceId::DEFAULT).await.unwrap().last_accessed, at);
 }
