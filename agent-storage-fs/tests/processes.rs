@@ -124,17 +124,22 @@ fn worker() {
                 }
             }
             "use many for ever" => {
-                let mut ids: Vec<SessionId> = Vec::new();
+                // Those that others know, too.
+                let page = SessionStore::list(&store, SessionQuery::new()).await.unwrap();
+                let mut ids: Vec<SessionId> = page.items.iter().map(|item| item.id).collect();
                 loop {
                     let dice = effects.random_u64();
-                    if dice.is_multiple_of(5) || ids.len() < 20 {
+                    if dice.is_multiple_of(20) {
                         ids.push(support::session(&store, &effects).await.id);
                         continue;
                     }
                     let id = ids[dice as usize / 7 % ids.len()];
                     let seen = SessionStore::load(&store, id).await.unwrap().head;
-                    store.append(&effects, id, seen, vec![NewEvent::user_message("hello")]).await.unwrap();
-                    tell(id);
+                    // The other process may write to it at the same time.
+                    let hello = vec![NewEvent::user_message("hello")];
+                    if store.append(&effects, id, seen, hello).await.is_ok() {
+                        tell(id);
+                    }
                 }
             }
             "sweep for ever" => {
@@ -388,18 +393,6 @@ async fn death_of_a_holder_is_detected_at_once() {
     assert!(store.lease_status(id, next).await.unwrap().holder_proven_dead);
 }
 
-/// All pages of the list.
-async fn all(store: &FsStore) -> Vec<SessionSummary> {
-    let (mut items, mut query) = (Vec::new(), SessionQuery::new().with_limit(7));
-    loop {
-        let page = SessionStore::list(store, query.clone()).await.unwrap();
-        assert_eq!(page.damaged, []);
-        items.extend(page.items);
-        let Some(next) = page.next else { return items };
-        query = query.with_cursor(Some(next));
-    }
-}
-
 /// Processes create sessions and write to them, and are killed at any moment. A process that has listed before lists after each
 /// kill what it can load, and what was acknowledged first.
 #[tokio::test]
@@ -408,7 +401,9 @@ async fn lists_agree_with_loads_after_any_kill() {
     let config = || FsConfig::new(folder.path()).with_list_scan_max(0);
     let (store, idle) = (config().open().await.unwrap(), config().open().await.unwrap());
     let effects = Effects::default();
-    session(&store, &effects).await;
+    for _ in 0..60 {
+        session(&store, &effects).await;
+    }
     const ROUNDS: usize = 16;
     for round in 0..ROUNDS {
         let mut workers = [(); 2].map(|()| Worker::start("use many for ever", folder.path(), None));
@@ -424,21 +419,18 @@ async fn lists_agree_with_loads_after_any_kill() {
         // One of them lists after each kill, the other one only now and then.
         let listing = if round % 4 == 3 { vec![&store, &idle] } else { vec![&store] };
         for store in listing {
-            let listed = all(store).await;
-            let mut last = None;
-            for item in &listed {
-                let loaded = SessionStore::load(store, item.id).await.unwrap();
-                assert_eq!(*item, SessionSummary::from(&*loaded), "round {round}");
-                assert!(
-                    last.is_none_or(|last| last >= (item.last_active_at, item.id)),
-                    "round {round}: order"
-                );
-                last = Some((item.last_active_at, item.id));
+            // One page: the sessions on it would be looked at anyway, the others would not.
+            let page = SessionStore::list(store, SessionQuery::new().with_limit(5)).await.unwrap();
+            assert_eq!(page.damaged, []);
+            let mut loaded = Vec::new();
+            for name in names_in(&folder.path().join("workspaces/default/sessions")) {
+                let Ok(id) = name.parse() else { continue };
+                loaded.push(SessionSummary::from(&*SessionStore::load(store, id).await.unwrap()));
             }
-            assert!(listed.iter().any(|item| item.id == acknowledged), "round {round}");
-            let there = names_in(&folder.path().join("workspaces/default/sessions"));
-            let there = there.iter().filter(|name| !name.starts_with('.')).count();
-            assert_eq!(listed.len(), there, "round {round}");
+            assert!(loaded.iter().any(|item| item.id == acknowledged), "round {round}");
+            SessionQuery::new().sort(&mut loaded);
+            loaded.truncate(5);
+            assert_eq!(page.items, loaded, "round {round}");
         }
     }
     println!("proof: {} kills of a writer to files that others list", 2 * ROUNDS);
