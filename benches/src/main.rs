@@ -7,6 +7,7 @@
 
 mod counts;
 mod floor;
+mod machine;
 mod ours;
 mod outcome;
 mod peers;
@@ -15,18 +16,20 @@ mod rounds;
 mod workloads;
 
 use clap::Parser;
+use clap::builder::PossibleValue;
+use machine::Machine;
 use ours::Backend;
 use outcome::Outcome;
 use report::Figure;
-use workloads::{NAMES, Place, memory, processes};
+use workloads::{Place, WORKLOADS, memory, processes};
 
-/// Measures the stores against the least that any implementation has to do.
+/// Measures the stores against a floor: the least that any implementation has to do on the same medium.
 ///
-/// TMPDIR says on which disk.
+/// The output begins with the machine and the settings. The stores are made in TMPDIR, so it decides which disk is measured.
 #[derive(Debug, Parser)]
 #[command(name = "benches", max_term_width = 100)]
 struct Args {
-    /// Print a line of JSON for each figure
+    /// Print lines of JSON: the machine and the settings first, then one for each figure
     #[arg(long)]
     json: bool,
     /// Leave out what takes minutes to fill
@@ -36,7 +39,7 @@ struct Args {
     #[arg(long, value_name = "STORE", value_parser = Backend::ALL.map(Backend::name))]
     store: Option<String>,
     /// Measure these only [default: all]
-    #[arg(value_name = "WORKLOAD", value_parser = NAMES)]
+    #[arg(value_name = "WORKLOAD", value_parser = WORKLOADS.map(|work| PossibleValue::new(work.name).help(work.about)))]
     workloads: Vec<String>,
 }
 
@@ -53,10 +56,13 @@ async fn main() -> Outcome {
     };
     let mut wanted: Vec<&str> = args.workloads.iter().map(String::as_str).collect();
     if wanted.is_empty() {
-        wanted = NAMES.to_vec();
+        wanted = WORKLOADS.map(|work| work.name).to_vec();
     }
-    if !args.json {
-        println!("{}", Figure::head());
+    let machine = Machine::new(&std::env::temp_dir());
+    if args.json {
+        println!("{}", machine.json());
+    } else {
+        println!("{}\n\n{}", machine.text(), Figure::head());
     }
     for store in stores {
         for name in &wanted {

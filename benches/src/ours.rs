@@ -12,6 +12,7 @@ use agent_storage_fs::{FsConfig, Sync as FsSync};
 use agent_storage_sqlite::{SqliteConfig, Sync as SqliteSync};
 use futures::TryStreamExt;
 
+use crate::machine::MESSAGE_BYTES;
 use crate::outcome::Outcome;
 
 /// Which store is measured.
@@ -68,7 +69,7 @@ impl Backend {
 
 /// Text of one KiB.
 pub(crate) fn text() -> String {
-    "The quick brown fox jumps over the lazy dog. ".repeat(24).chars().take(1024).collect()
+    "The quick brown fox jumps over the lazy dog. ".repeat(24).chars().take(MESSAGE_BYTES).collect()
 }
 
 /// A store, and a session in it.
