@@ -19,6 +19,8 @@ pub(crate) struct Machine {
     kernel: String,
     file_system: String,
     disk: String,
+    /// Average number of programs that ran or waited in the minute before.
+    load: f64,
     compiler: &'static str,
     profile: &'static str,
     opt_level: &'static str,
@@ -35,6 +37,7 @@ impl Machine {
             kernel: format!("{} {}", read("/proc/sys/kernel/ostype"), read("/proc/sys/kernel/osrelease")),
             file_system: file_system(&read("/proc/self/mountinfo"), &numbers),
             disk: disk(&numbers),
+            load: read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0),
             compiler: env!("BENCH_RUSTC"),
             profile: env!("BENCH_PROFILE"),
             opt_level: env!("BENCH_OPT_LEVEL"),
@@ -44,13 +47,14 @@ impl Machine {
     /// Returns the lines that the output begins with.
     pub(crate) fn text(&self) -> String {
         format!(
-            "machine:  {}, {} cores, {}\n\
+            "machine:  {}, {} cores, {}, load {} before\n\
              disk:     {} on {}\n\
              compiler: {}, profile {}, opt-level {}\n\
              settings: {ROUNDS} rounds in turns, messages of {MESSAGE_BYTES} bytes, full durability unless a line says otherwise",
             self.cpu,
             self.cores,
             self.kernel,
+            self.load,
             self.file_system,
             self.disk,
             self.compiler,
@@ -64,7 +68,7 @@ impl Machine {
         json!({
             "machine": {
                 "cpu": self.cpu, "cores": self.cores, "kernel": self.kernel,
-                "file_system": self.file_system, "disk": self.disk,
+                "file_system": self.file_system, "disk": self.disk, "load": self.load,
             },
             "compiler": { "rustc": self.compiler, "profile": self.profile, "opt_level": self.opt_level },
             "settings": { "rounds": ROUNDS, "message_bytes": MESSAGE_BYTES, "durability": "full" },

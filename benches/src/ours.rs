@@ -10,9 +10,9 @@ use agent_core::session::{NewSession, Session};
 use agent_core::{BindingStore, Seq, SessionStore, SessionStoreExt, WorkspaceId};
 use agent_storage_fs::{FsConfig, Sync as FsSync};
 use agent_storage_sqlite::{SqliteConfig, Sync as SqliteSync};
+use bench_worker::text;
 use futures::TryStreamExt;
 
-use crate::machine::MESSAGE_BYTES;
 use crate::outcome::Outcome;
 
 /// Which store is measured.
@@ -65,11 +65,6 @@ impl Backend {
             Self::Sqlite => Arc::new(SqliteConfig::new(path).with_sync(SqliteSync::Off).open().await?),
         })
     }
-}
-
-/// Text of one KiB.
-pub(crate) fn text() -> String {
-    "The quick brown fox jumps over the lazy dog. ".repeat(24).chars().take(MESSAGE_BYTES).collect()
 }
 
 /// A store, and a session in it.

@@ -4,11 +4,11 @@ use crate::outcome::Outcome;
 use crate::peers;
 use crate::report::Figure;
 
-mod at_once;
+pub(crate) mod at_once;
 mod bindings;
 mod blobs;
 mod fork;
-mod list;
+pub(crate) mod list;
 pub(crate) mod memory;
 mod place;
 pub(crate) mod processes;
@@ -22,7 +22,7 @@ pub(crate) use place::Place;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
-    /// What it measures, in one line.
+    /// Description of what is measured, in one line.
     pub(crate) about: &'static str,
 }
 
