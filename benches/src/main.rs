@@ -5,28 +5,45 @@
 #![allow(clippy::print_stdout, reason = "a program that prints what it measured")]
 #![allow(clippy::disallowed_methods, reason = "this measures real time")]
 
+mod beside;
 mod counts;
 mod floor;
+mod machine;
 mod ours;
 mod outcome;
 mod peers;
+mod plots;
 mod report;
 mod rounds;
 mod workloads;
 
-use clap::Parser;
+use std::path::{Path, PathBuf};
+
+use bench_worker::Task;
+use beside::{Contender, Measurement, Measurements};
+use clap::builder::PossibleValue;
+use clap::{Parser, Subcommand};
+use machine::Machine;
 use ours::Backend;
 use outcome::Outcome;
 use report::Figure;
-use workloads::{NAMES, Place, memory, processes};
+use tokio::runtime::Runtime;
+use workloads::{Place, WORKLOADS, memory, processes};
 
-/// Measures the stores against the least that any implementation has to do.
+/// Measures the stores against a floor: the least that any implementation has to do on the same medium.
 ///
-/// TMPDIR says on which disk.
+/// The output begins with the machine and the settings. The stores are made in TMPDIR, so it decides which disk is measured.
 #[derive(Debug, Parser)]
-#[command(name = "benches", max_term_width = 100)]
+#[command(
+    name = "benches",
+    max_term_width = 100,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true
+)]
 struct Args {
-    /// Print a line of JSON for each figure
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Print lines of JSON: the machine and the settings first, then one for each figure
     #[arg(long)]
     json: bool,
     /// Leave out what takes minutes to fill
@@ -36,27 +53,90 @@ struct Args {
     #[arg(long, value_name = "STORE", value_parser = Backend::ALL.map(Backend::name))]
     store: Option<String>,
     /// Measure these only [default: all]
-    #[arg(value_name = "WORKLOAD", value_parser = NAMES)]
+    #[arg(value_name = "WORKLOAD", value_parser = WORKLOADS.map(|work| PossibleValue::new(work.name).help(work.about)))]
     workloads: Vec<String>,
 }
 
-#[tokio::main]
-async fn main() -> Outcome {
+/// Names of the tasks, each with what it measures.
+const TASKS: [(&str, &str); 6] = [
+    ("turn", "Append a turn to sessions of 100 to 100,000 messages"),
+    ("writers", "Append turns in 1 to 32 sessions at once"),
+    ("load", "Load a session of 10,000 messages"),
+    ("fork", "Fork a session of 10,000 messages"),
+    ("last", "Read the last 50 of 100 to 100,000 messages"),
+    ("list", "List the 50 newest of 100 to 100,000 sessions"),
+];
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure our stores beside other libraries in Rust, in turns
+    Beside {
+        #[command(flatten)]
+        choice: Choice,
+        /// Print lines of JSON: the machine and the settings first, then one for each measurement
+        #[arg(long)]
+        json: bool,
+        /// Measure these only [default: all]
+        #[arg(value_name = "TASK", value_parser = TASKS.map(|(name, about)| PossibleValue::new(name).help(about)))]
+        tasks: Vec<String>,
+    },
+    /// Draw the plots and tables of the docs from FOLDER/measurements.jsonl
+    Plots {
+        /// Folder of the docs
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
+        /// Measure everything first, a quarter of an hour and more, and replace the stored measurements
+        #[arg(long)]
+        measure: bool,
+        #[command(flatten)]
+        choice: Choice,
+    },
+}
+
+/// Choice of what is measured.
+#[derive(Debug, clap::Args)]
+struct Choice {
+    /// Leave out what takes minutes to fill
+    #[arg(long)]
+    quick: bool,
+    /// Measure our stores without the other libraries
+    #[arg(long)]
+    ours_only: bool,
+}
+
+fn main() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(("--worker", orders)) = arguments.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-        return worker(orders).await;
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["--worker", "task", store, ..] => {
+            return beside::serve(Backend::named(store).ok_or("no such store")?, &arguments[3..]);
+        }
+        ["--worker", ..] => return Runtime::new()?.block_on(worker(&arguments[1..])),
+        _ => {}
     }
     let args = Args::parse();
+    match &args.command {
+        Some(Command::Beside { choice, json, tasks }) => measure_beside(choice, *json, tasks).map(drop),
+        Some(Command::Plots { folder, measure, choice }) => draw(folder, *measure, choice),
+        None => Runtime::new()?.block_on(against_floor(&args)),
+    }
+}
+
+/// Measures the workloads, each store against its floor.
+async fn against_floor(args: &Args) -> Outcome {
     let stores = match args.store.as_deref().and_then(Backend::named) {
         Some(store) => vec![store],
         None => Backend::ALL.to_vec(),
     };
     let mut wanted: Vec<&str> = args.workloads.iter().map(String::as_str).collect();
     if wanted.is_empty() {
-        wanted = NAMES.to_vec();
+        wanted = WORKLOADS.map(|work| work.name).to_vec();
     }
-    if !args.json {
-        println!("{}", Figure::head());
+    let machine = Machine::new(&std::env::temp_dir());
+    if args.json {
+        println!("{}", machine.json());
+    } else {
+        println!("{}\n\n{}", machine.text(), Figure::head());
     }
     for store in stores {
         for name in &wanted {
@@ -68,6 +148,43 @@ async fn main() -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Measures tasks with our stores and other libraries, and prints each measurement.
+fn measure_beside(choice: &Choice, json: bool, tasks: &[String]) -> Outcome<Measurements> {
+    let contenders = beside::chosen(choice.ours_only)?;
+    let machine = Machine::new(&std::env::temp_dir());
+    let mut run = machine.json();
+    run["stores"] = contenders.iter().map(Contender::json).collect();
+    if json {
+        println!("{run}");
+    } else {
+        println!("{}\n\n{}", machine.text(), Measurement::head());
+    }
+    let mut all = Vec::new();
+    let is_wanted = |task: &Task| tasks.is_empty() || tasks.iter().any(|name| name == task.name());
+    for task in beside::tasks(choice.quick).into_iter().filter(is_wanted) {
+        for measurement in beside::measure(task, &contenders)? {
+            println!("{}", if json { measurement.json()? } else { measurement.row() });
+            all.push(measurement);
+        }
+    }
+    Ok(Measurements { run, all })
+}
+
+/// Draws the plots and the tables, of new measurements or of those that are stored.
+fn draw(folder: &Path, measure: bool, choice: &Choice) -> Outcome {
+    let stored = folder.join("measurements.jsonl");
+    if measure {
+        measure_beside(choice, false, &[])?.write(&stored)?;
+    }
+    let all = Measurements::read(&stored)?;
+    for (file, svg) in plots::draw(&all) {
+        std::fs::write(folder.join(file), svg)?;
+    }
+    let page = folder.join("performance.md");
+    let text = beside::with_tables(&std::fs::read_to_string(&page)?, &all)?;
+    Ok(std::fs::write(page, text)?)
 }
 
 /// The part of a workload that another process does.

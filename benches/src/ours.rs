@@ -11,6 +11,7 @@ use agent_core::store::{PAGE_MAX, ReadEvents};
 use agent_core::{BindingStore, SessionStore, SessionStoreExt, WorkspaceId};
 use agent_storage_fs::{FsConfig, Sync as FsSync};
 use agent_storage_sqlite::{SqliteConfig, Sync as SqliteSync};
+use bench_worker::text;
 
 use crate::outcome::Outcome;
 
@@ -64,11 +65,6 @@ impl Backend {
             Self::Sqlite => Arc::new(SqliteConfig::new(path).with_sync(SqliteSync::Off).open().await?),
         })
     }
-}
-
-/// Text of one KiB.
-pub(crate) fn text() -> String {
-    "The quick brown fox jumps over the lazy dog. ".repeat(24).chars().take(1024).collect()
 }
 
 /// A store, and a session in it.

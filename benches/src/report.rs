@@ -55,7 +55,7 @@ impl Figure {
     /// The table's head.
     pub(crate) fn head() -> String {
         format!(
-            "full durability; times in microseconds for each operation: median (quartiles) of {ROUNDS} rounds in turns\n\
+            "times in microseconds for each operation: median (quartiles) of {ROUNDS} rounds in turns\n\
              syncs and bytes: for each operation, ours / floor; syncs are the device's own count, bytes what the process wrote\n\
              peers were measured elsewhere, on another day: a hint only\n\n\
              {:<7} {:<30} {:>28} {:>28} {:>6} {:>13} {:>17}  aim; best peer; notes",

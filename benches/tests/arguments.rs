@@ -53,3 +53,67 @@ fn unknown_arguments_are_refused() {
         assert!(err.contains(named) && err.contains("--help"), "{args:?}: {err}");
     }
 }
+
+/// The whole help says of each workload what it measures.
+#[test]
+fn help_describes_every_workload() {
+    let source = include_str!("../src/workloads/mod.rs");
+    let lines = source.lines().filter_map(|line| line.trim().strip_prefix("new(\"")?.strip_suffix("\"),"));
+    let workloads: Vec<_> = lines.map(|line| line.split_once("\", \"").unwrap()).collect();
+    assert!(workloads.len() > 10);
+    let (_, out, _) = run(&["--help"]);
+    let words = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (name, about) in workloads {
+        assert!(words.contains(&format!("- {name}: {about}")), "{name}: {out}");
+    }
+}
+
+/// A figure means nothing without the machine it was measured on.
+#[test]
+fn output_begins_with_the_machine() {
+    let (code, out, err) = run(&["--quick", "--json", "--store=files", "size"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    let lines: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2, "{out}");
+    for (part, name) in
+        [("machine", "cpu"), ("machine", "disk"), ("compiler", "profile"), ("settings", "durability")]
+    {
+        assert!(lines[0][part][name].is_string(), "{part}.{name}: {out}");
+    }
+    let (_, out, _) = run(&["--quick", "--store=files", "size"]);
+    assert!(out.starts_with("machine: ") && out.contains("settings: "), "{out}");
+}
+
+/// The tasks that other libraries do as well are described, and nothing is measured.
+#[test]
+fn help_describes_every_task() {
+    let (code, out, err) = run(&["beside", "--help"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    for name in ["turn", "writers", "load", "fork", "last", "list"] {
+        assert!(out.contains(&format!("- {name}:")), "{name}: {out}");
+    }
+    let (code, out, _) = run(&["plots", "--help"]);
+    assert!(code == 0 && out.contains("--measure"), "{out}");
+    let (_, out, _) = run(&["--help"]);
+    assert!(out.contains("  beside ") && out.contains("  plots "), "{out}");
+}
+
+/// Both stores do a task in processes of their own.
+#[test]
+fn stores_are_measured_in_turns() {
+    let (code, out, err) = run(&["beside", "--quick", "--ours-only", "--json", "load"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    let lines: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 3, "{out}");
+    for (line, store) in lines[1..].iter().zip(["files", "sqlite"]) {
+        assert_eq!((&line["store"], &line["task"]), (&store.into(), &"load".into()), "{out}");
+    }
+}
+
+/// Plots cannot be drawn of nothing, and the message names the file.
+#[test]
+fn plots_need_measurements() {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, _, err) = run(&["plots", folder.path().to_str().unwrap()]);
+    assert!(code == 1 && err.contains("measurements.jsonl"), "{err}");
+}

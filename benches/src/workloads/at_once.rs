@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
 use agent_core::session::Session;
+use bench_worker::text;
 
 use super::place::Place;
-use crate::ours::{Ours, new_session, text};
+use crate::ours::{Ours, new_session};
 use crate::outcome::Outcome;
 use crate::report::Figure;
 use crate::rounds::{Side, compare};
@@ -32,13 +33,13 @@ pub(super) async fn at_once(place: &Place) -> Outcome<Figure> {
         .note(note))
 }
 
-pub(super) async fn sessions(ours: &Ours, count: u32) -> Outcome<Vec<Arc<Session>>> {
+pub(crate) async fn sessions(ours: &Ours, count: u32) -> Outcome<Vec<Arc<Session>>> {
     let new = (0..count).map(|_| new_session(ours.store.as_ref(), &ours.effects));
     futures::future::join_all(new).await.into_iter().collect()
 }
 
 /// So many turns in each of the sessions at once: what each took. A refusal fails all.
-pub(super) async fn turns(
+pub(crate) async fn turns(
     ours: &Ours,
     sessions: &mut Vec<Arc<Session>>,
     turns: u32,

@@ -1,5 +1,7 @@
 //! The first page of many sessions.
 
+use std::path::PathBuf;
+
 use agent_core::SessionStoreExt;
 use agent_core::store::SessionQuery;
 
@@ -16,7 +18,7 @@ pub(super) async fn list(place: &Place) -> Outcome<Vec<Figure>> {
         if count > 10_000 && (place.quick || place.backend == Backend::Files) {
             continue;
         }
-        let ours = filled(place, name, count).await?;
+        let ours = filled(place.backend, place.path(name), count).await?;
         let mut floor = crate::floor::of(place.backend, &place.path(&format!("{name} floor")))?;
         floor.fill_list(count)?;
         let times = if place.backend == Backend::Files { 1 } else { 50 };
@@ -48,10 +50,9 @@ pub(super) async fn list(place: &Place) -> Outcome<Vec<Figure>> {
 }
 
 /// A store with so many sessions of one message each, made without syncs.
-async fn filled(place: &Place, name: &str, count: u32) -> Outcome<Ours> {
-    let path = place.path(name);
-    let filling = place.backend.open_to_fill(&path).await?;
-    let ours = Ours::new(place.backend, path).await?;
+pub(crate) async fn filled(backend: Backend, path: PathBuf, count: u32) -> Outcome<Ours> {
+    let filling = backend.open_to_fill(&path).await?;
+    let ours = Ours::new(backend, path).await?;
     for _ in 0..count.div_ceil(100) {
         let some = (0..100).map(|_| async {
             let session = crate::ours::new_session(filling.as_ref(), &ours.effects).await?;

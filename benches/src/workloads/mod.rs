@@ -4,11 +4,11 @@ use crate::outcome::Outcome;
 use crate::peers;
 use crate::report::Figure;
 
-mod at_once;
+pub(crate) mod at_once;
 mod bindings;
 mod blobs;
 mod fork;
-mod list;
+pub(crate) mod list;
 pub(crate) mod memory;
 mod place;
 pub(crate) mod processes;
@@ -18,25 +18,38 @@ mod write;
 
 pub(crate) use place::Place;
 
-/// The names by which workloads are asked for.
-pub(crate) const NAMES: [&str; 16] = [
-    "append",
-    "turn",
-    "run",
-    "growth",
-    "at-once",
-    "processes",
-    "last",
-    "load",
-    "list",
-    "fork",
-    "bindings",
-    "size",
-    "memory",
-    "put-blob",
-    "read-blob",
-    "beside-blob",
-];
+/// A workload, as the command line names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Workload {
+    pub(crate) name: &'static str,
+    /// Description of what is measured, in one line.
+    pub(crate) about: &'static str,
+}
+
+/// Every workload, in the order in which all are measured.
+pub(crate) const WORKLOADS: [Workload; 16] = {
+    const fn new(name: &'static str, about: &'static str) -> Workload {
+        Workload { name, about }
+    }
+    [
+        new("append", "One message in one commit"),
+        new("turn", "One turn: a message of a person and one of an agent in one commit"),
+        new("run", "One run: two commits with a lease, as the runtime makes them"),
+        new("growth", "One message in a long session, against one in a session of 100 events"),
+        new("at-once", "Turns of 32 sessions at once in one process: rate and latency"),
+        new("processes", "Turns of 4 processes with 8 sessions each on one store"),
+        new("last", "The last 50 events of a session of 1,000 and of one of 100,000"),
+        new("load", "All 10,000 events of a session, parsed"),
+        new("list", "The first page of 50 among 10,000 and 100,000 sessions"),
+        new("fork", "A fork of a session of 10,000 events"),
+        new("bindings", "Find the workspace of a device among 100,000, and bind one more"),
+        new("size", "Bytes on the disk for one message"),
+        new("memory", "Peak memory of a process that loads 10,000 events, whole and streamed"),
+        new("put-blob", "Put a blob, for each MiB"),
+        new("read-blob", "Read and check a blob, for each MiB"),
+        new("beside-blob", "Turns of 32 sessions while blobs are put, against the same without"),
+    ]
+};
 
 /// Measures one workload.
 pub(crate) async fn run(name: &str, place: &Place) -> Outcome<Vec<Figure>> {
@@ -57,7 +70,7 @@ pub(crate) async fn run(name: &str, place: &Place) -> Outcome<Vec<Figure>> {
         "put-blob" => vec![blobs::put(place).await?],
         "read-blob" => vec![blobs::read(place).await?],
         "beside-blob" => vec![blobs::beside(place).await?],
-        other => return Err(format!("there is no workload {other:?}; known are {NAMES:?}").into()),
+        other => return Err(format!("there is no workload {other:?}; `--help` lists them").into()),
     };
     Ok(figures.into_iter().map(|figure| peers::beside(name, figure)).collect())
 }

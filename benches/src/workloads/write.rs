@@ -3,9 +3,10 @@
 use agent_core::commit::{LeaseRequest, RunEnd, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::state::Reason;
+use bench_worker::text;
 
 use super::place::Place;
-use crate::ours::{Backend, Ours, text};
+use crate::ours::{Backend, Ours};
 use crate::outcome::Outcome;
 use crate::report::Figure;
 use crate::rounds::compare;

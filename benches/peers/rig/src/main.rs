@@ -1,0 +1,119 @@
+//! Runs rig-memory for the harness: `DirStore`, a folder for each session, and its `Writer`, which appends without a sync.
+
+#![allow(clippy::disallowed_methods, reason = "this measures real time")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use bench_worker::{AtOnce, Contender, Outcome, TURNS, Task, serve, text};
+use rig_core::conversation::Conversation;
+use rig_core::message::Message;
+use rig_memory::recent::{LastMessages, view};
+use rig_memory::{DirStore, Writer, load};
+
+const LOG: &str = "main";
+
+/// A session with its writer.
+struct Session {
+    folder: PathBuf,
+    writer: Writer,
+    conversation: Conversation,
+}
+
+impl Session {
+    fn new(folder: PathBuf) -> Outcome<Self> {
+        let (writer, _) = Writer::open(Arc::new(DirStore::open(&folder)?))?;
+        writer.start();
+        Ok(Self { folder, writer, conversation: Conversation::new() })
+    }
+
+    fn turn(&mut self) -> Outcome {
+        self.conversation.push(Message::user(text()));
+        self.conversation.push(Message::assistant(text()));
+        self.writer.save(LOG, &mut self.conversation);
+        Ok(self.writer.flush()?)
+    }
+
+    fn filled(folder: PathBuf, messages: u32) -> Outcome<Self> {
+        let mut session = Self::new(folder)?;
+        for _ in 0..messages / 2 {
+            session.turn()?;
+        }
+        Ok(session)
+    }
+
+    fn load(&self) -> Outcome<Conversation> {
+        Ok(load(&DirStore::open(&self.folder)?, LOG)?)
+    }
+}
+
+struct Rig {
+    task: Task,
+    sessions: Vec<Session>,
+    forks: u32,
+}
+
+impl Contender for Rig {
+    fn prepare(folder: &Path, task: Task) -> Outcome<Option<Self>> {
+        let filled = |messages| Outcome::Ok(vec![Session::filled(folder.join("session"), messages)?]);
+        let sessions = match task {
+            Task::Turn(messages) | Task::Last(messages) | Task::Load(messages) | Task::Fork(messages) => {
+                filled(messages)?
+            }
+            Task::Writers(writers) => {
+                (0..writers).map(|n| Session::new(folder.join(n.to_string()))).collect::<Outcome<_>>()?
+            }
+            // Its interface ends at one session: a host keeps the list.
+            Task::List(_) => return Ok(None),
+        };
+        Ok(Some(Self { task, sessions, forks: 0 }))
+    }
+
+    fn run(&mut self, times: u32) -> Outcome<AtOnce> {
+        if let Task::Writers(_) = self.task {
+            return at_once(&mut self.sessions, times * TURNS);
+        }
+        let session = self.sessions.first_mut().ok_or("there is no session")?;
+        for _ in 0..times {
+            match self.task {
+                Task::Turn(_) => session.turn()?,
+                Task::Last(_) => {
+                    let conversation = session.load()?;
+                    assert_eq!(view(conversation.messages(), &LastMessages(50)).len(), 50);
+                }
+                Task::Load(messages) => assert_eq!(session.load()?.messages().len(), messages as usize),
+                _ => {
+                    self.forks += 1;
+                    session.writer.fork_log(LOG, &format!("fork-{}", self.forks), None)?;
+                }
+            }
+        }
+        Ok(AtOnce::default())
+    }
+}
+
+/// Runs the turns of each session in a thread of its own.
+fn at_once(sessions: &mut [Session], turns: u32) -> Outcome<AtOnce> {
+    let mut all = AtOnce::default();
+    std::thread::scope(|scope| {
+        let threads = sessions.iter_mut().map(|session| {
+            scope.spawn(move || {
+                let one = |_| {
+                    let start = Instant::now();
+                    session.turn().map(|()| start.elapsed())
+                };
+                (0..turns).map(one).collect::<Outcome<Vec<_>>>()
+            })
+        });
+        for thread in threads.collect::<Vec<_>>() {
+            all.latencies.extend(thread.join().map_err(|_| "a writer panicked")??);
+        }
+        Ok(all)
+    })
+}
+
+fn main() -> Outcome {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    serve::<Rig>(&arguments)
+}

@@ -1,0 +1,97 @@
+//! Our stores as a process like those of the other libraries.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use agent_core::SessionStoreExt;
+use agent_core::session::Session;
+use agent_core::store::{ReadEvents, SessionQuery};
+use bench_worker::{AtOnce, Contender, TURNS, Task};
+use tokio::runtime::Runtime;
+
+use crate::ours::{Backend, Ours};
+use crate::outcome::Outcome;
+use crate::workloads::{at_once, list};
+
+/// Runs the process of a store.
+pub(crate) fn serve(backend: Backend, arguments: &[String]) -> Outcome {
+    match backend {
+        Backend::Files => bench_worker::serve::<Files>(arguments),
+        Backend::Sqlite => bench_worker::serve::<Sqlite>(arguments),
+    }
+}
+
+struct Files(Side);
+struct Sqlite(Side);
+
+impl Contender for Files {
+    fn prepare(folder: &Path, task: Task) -> Outcome<Option<Self>> {
+        Ok(Some(Self(Side::new(Backend::Files, folder.join("store"), task)?)))
+    }
+
+    fn run(&mut self, times: u32) -> Outcome<AtOnce> {
+        self.0.run(times)
+    }
+}
+
+impl Contender for Sqlite {
+    fn prepare(folder: &Path, task: Task) -> Outcome<Option<Self>> {
+        Ok(Some(Self(Side::new(Backend::Sqlite, folder.join("store.db"), task)?)))
+    }
+
+    fn run(&mut self, times: u32) -> Outcome<AtOnce> {
+        self.0.run(times)
+    }
+}
+
+struct Side {
+    task: Task,
+    runtime: Runtime,
+    ours: Ours,
+    /// Sessions that are written to at once.
+    sessions: Vec<Arc<Session>>,
+}
+
+impl Side {
+    fn new(backend: Backend, path: PathBuf, task: Task) -> Outcome<Self> {
+        let runtime = Runtime::new()?;
+        let (ours, sessions) = runtime.block_on(async {
+            Outcome::Ok(match task {
+                Task::Writers(writers) => {
+                    let ours = Ours::new(backend, path).await?;
+                    let sessions = at_once::sessions(&ours, writers).await?;
+                    (ours, sessions)
+                }
+                Task::List(sessions) => (list::filled(backend, path, sessions).await?, Vec::new()),
+                task => (Ours::filled(backend, path, task.size().into()).await?, Vec::new()),
+            })
+        })?;
+        Ok(Self { task, runtime, ours, sessions })
+    }
+
+    fn run(&mut self, times: u32) -> Outcome<AtOnce> {
+        let Self { task, runtime, ours, sessions } = self;
+        runtime.block_on(async {
+            if let Task::Writers(_) = task {
+                let latencies = at_once::turns(ours, sessions, times * TURNS).await?;
+                return Ok(AtOnce { latencies, refused: 0 });
+            }
+            for _ in 0..times {
+                match task {
+                    Task::Turn(_) => ours.say(2).await?,
+                    Task::Last(_) => {
+                        let page = ours.store.read(ours.session.id, ReadEvents::last(50)).await?;
+                        assert_eq!(page.events.len(), 50);
+                    }
+                    Task::Load(events) => assert_eq!(ours.load().await?.len(), *events as usize),
+                    Task::List(_) => {
+                        let page = ours.store.list(SessionQuery::new().with_limit(50)).await?;
+                        assert_eq!(page.items.len(), 50);
+                    }
+                    _ => drop(ours.store.fork(&ours.effects, ours.session.id, None).await?),
+                }
+            }
+            Ok(AtOnce::default())
+        })
+    }
+}

@@ -1,0 +1,87 @@
+//! A process that does a task: it is started, given orders and ended.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use bench_worker::{Round, Task};
+
+use super::contenders::Contender;
+use crate::outcome::Outcome;
+
+/// A process with a task that is prepared.
+pub(super) struct Process {
+    name: String,
+    child: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Process {
+    /// Starts a process in a new folder, and waits until the task is prepared; `None` if its library has nothing for it.
+    ///
+    /// With a log, the calls of the process that sync are written to it, if `strace` is installed.
+    pub(super) fn start(
+        contender: &Contender,
+        folder: &Path,
+        task: Task,
+        log: Option<&Path>,
+    ) -> Outcome<Option<Self>> {
+        std::fs::create_dir_all(folder)?;
+        let mut command = match log.filter(|_| has_strace()) {
+            Some(log) => {
+                let mut command = Command::new("strace");
+                command.args([
+                    "-f",
+                    "-qq",
+                    "-e",
+                    "trace=fsync,fdatasync,msync,sync,syncfs,sync_file_range",
+                    "-o",
+                ]);
+                command.arg(log).arg(&contender.program);
+                command
+            }
+            None => Command::new(&contender.program),
+        };
+        command.args(&contender.arguments).arg(folder).args([task.name(), &task.size().to_string()]);
+        if let Some(name) = contender.with {
+            command.env(name, "1");
+        }
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let orders = child.stdin.take().ok_or("no input")?;
+        let answers = BufReader::new(child.stdout.take().ok_or("no output")?);
+        let mut process = Self { name: contender.name.clone(), child, orders, answers };
+        match process.answer()?.as_str() {
+            "ready" => Ok(Some(process)),
+            "none" => process.end().map(|()| None),
+            other => Err(format!("{}, {task:?}: {other}", process.name).into()),
+        }
+    }
+
+    fn answer(&mut self) -> Outcome<String> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// Does the task this many times.
+    pub(super) fn round(&mut self, times: u32) -> Outcome<Round> {
+        writeln!(self.orders, "{times}")?;
+        let answer = self.answer()?;
+        answer.parse().map_err(|error| format!("{}: {error}", self.name).into())
+    }
+
+    /// Ends the process, which must succeed.
+    pub(super) fn end(self) -> Outcome {
+        let Self { name, mut child, orders, .. } = self;
+        drop(orders);
+        let status = child.wait()?;
+        if status.success() { Ok(()) } else { Err(format!("{name}: the process ended with {status}").into()) }
+    }
+}
+
+/// Returns whether `strace` is installed.
+pub(super) fn has_strace() -> bool {
+    let found = Command::new("strace").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    found.is_ok_and(|status| status.success())
+}

@@ -1,0 +1,258 @@
+//! Counts the instructions of the operations that every store repeats, and compares them with their limits.
+//!
+//! `cargo run --release -p benches --bin instructions` needs `valgrind`; `-- --write` makes the counts of now the limits. Unlike a
+//! time, a count is the same on a busy machine.
+
+#![allow(clippy::print_stdout, reason = "a program that prints what it counted")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::hint::black_box;
+use std::process::{Command, ExitCode};
+
+use agent_core::clock::Effects;
+use agent_core::commit::Commit;
+use agent_core::event::{Event, NewEvent};
+use agent_core::session::{NewSession, Session};
+use agent_core::{Plan, Timestamp, WorkspaceId, plan};
+use bench_worker::{Outcome, text};
+
+/// File of the limits: the name of an operation and its instructions, one a line.
+const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
+const START: Timestamp = Timestamp::from_micros(1_771_151_400_000_000);
+/// Most that a count may be above its limit, in percent.
+const TOLERANCE: u64 = 5;
+const EVENTS: usize = 10_000;
+
+/// An operation that is counted.
+struct Operation {
+    name: &'static str,
+    /// Description, in one line.
+    about: &'static str,
+    /// Number of repetitions that are counted together.
+    times: u64,
+    /// Prepares it, and does it this many times.
+    run: fn(u64) -> Outcome,
+}
+
+const OPERATIONS: [Operation; 4] = [
+    Operation {
+        name: "plan",
+        about: "plan the commit of a turn in a session of 10,000 events",
+        times: 200,
+        run: plans,
+    },
+    Operation { name: "fold", about: "fold 10,000 events into a session's record", times: 1, run: folds },
+    Operation {
+        name: "encode",
+        about: "encode an event with a message of 1 KiB as a line",
+        times: 1_000,
+        run: encodes,
+    },
+    Operation { name: "parse", about: "parse the same line", times: 1_000, run: parses },
+];
+
+fn main() -> Outcome<ExitCode> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let should_write = match words.as_slice() {
+        [] => false,
+        ["--write"] => true,
+        ["--operation", name, times] => {
+            let operation =
+                OPERATIONS.iter().find(|operation| operation.name == *name).ok_or("no such operation")?;
+            (operation.run)(times.parse()?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        _ => return Err("usage: instructions [--write]".into()),
+    };
+    let mut counts = BTreeMap::new();
+    for operation in &OPERATIONS {
+        // The preparation is counted alone and taken off.
+        let [alone, with] = [count(operation.name, 0)?, count(operation.name, operation.times)?];
+        counts.insert(operation.name, with.saturating_sub(alone) / operation.times);
+    }
+    if should_write {
+        std::fs::write(LIMITS, written(&counts))?;
+        println!("written: {LIMITS}");
+    }
+    let (table, holds) = compared(&counts, &limits(&std::fs::read_to_string(LIMITS)?)?);
+    println!("{table}");
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Counts the instructions of a process of this program that does an operation this many times.
+fn count(name: &str, times: u64) -> Outcome<u64> {
+    let done = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(std::env::current_exe()?)
+        .args(["--operation", name, &times.to_string()])
+        .output()
+        .map_err(|error| {
+            format!("valgrind cannot be run ({error}); install it, for example by `apt-get install valgrind`")
+        })?;
+    let said = String::from_utf8_lossy(&done.stderr);
+    let collected = said.lines().find_map(|line| line.split("Collected :").nth(1)?.trim().parse().ok());
+    match (done.status.success(), collected) {
+        (true, Some(count)) => Ok(count),
+        _ => Err(format!("valgrind counted nothing for {name}: {said}").into()),
+    }
+}
+
+fn written(counts: &BTreeMap<&str, u64>) -> String {
+    let mut text = format!(
+        "# Instructions of one operation. `.ci/instructions` fails if a count is more than {TOLERANCE} % above its limit;\n\
+         # `.ci/instructions --write` makes the counts of now the limits.\n"
+    );
+    for operation in &OPERATIONS {
+        // Writing to a string cannot fail.
+        let _ =
+            writeln!(text, "{} {}", operation.name, counts.get(operation.name).copied().unwrap_or_default());
+    }
+    text
+}
+
+fn limits(text: &str) -> Outcome<BTreeMap<&str, u64>> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (name, limit) = line.split_once(' ').ok_or_else(|| format!("no limit: {line:?}"))?;
+            Ok((name, limit.parse()?))
+        })
+        .collect()
+}
+
+/// Returns a table of counts and limits, and whether every count is within its limit.
+fn compared(counts: &BTreeMap<&str, u64>, limits: &BTreeMap<&str, u64>) -> (String, bool) {
+    let (mut table, mut holds) = (format!("{:<8}{:>14}{:>14}{:>9}", "", "instructions", "limit", ""), true);
+    for operation in &OPERATIONS {
+        let count = counts.get(operation.name).copied().unwrap_or_default();
+        let limit = limits.get(operation.name).copied().unwrap_or_default();
+        let percent = (count as f64 / limit.max(1) as f64 - 1.0) * 100.0;
+        let is_within = count > 0 && count * 100 <= limit * (100 + TOLERANCE);
+        let verdict = match is_within {
+            true => String::new(),
+            false => format!("  MORE THAN {TOLERANCE} % ABOVE"),
+        };
+        holds &= is_within;
+        // Writing to a string cannot fail.
+        let _ = write!(
+            table,
+            "\n{:<8}{count:>14}{limit:>14}{percent:>+8.1}%  {}{verdict}",
+            operation.name, operation.about
+        );
+    }
+    if !holds {
+        table += "\nFind what became slower. If it must be so, `.ci/instructions --write` renews the limits; say why in the commit.";
+    }
+    (table, holds)
+}
+
+/// Makes a session of [`EVENTS`] events and more, ten messages of 1 KiB in a commit: its log and its record.
+fn session(effects: &Effects) -> Outcome<(Vec<Event>, Session)> {
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let (id, mut log, mut now) = (new.id, Vec::new(), None::<Session>);
+    let mut commit = Commit::create(effects, new);
+    loop {
+        let Plan::Write { events, after, .. } = plan(now.as_ref(), &commit)? else {
+            return Err("a commit wrote nothing".into());
+        };
+        log.extend(events);
+        if log.len() >= EVENTS {
+            return Ok((log, Session::clone(&after)));
+        }
+        let said = (0..5).flat_map(|_| [NewEvent::user_message(text()), NewEvent::agent_message(text())]);
+        commit = Commit::seal(effects, id, after.head).with_events(said);
+        now = Some(Session::clone(&after));
+    }
+}
+
+fn plans(times: u64) -> Outcome {
+    let effects = Effects::seeded(1, START);
+    let (_, now) = session(&effects)?;
+    let turn = [NewEvent::user_message(text()), NewEvent::agent_message(text())];
+    let commit = Commit::seal(&effects, now.id, now.head).with_events(turn);
+    for _ in 0..times {
+        black_box(plan(Some(black_box(&now)), black_box(&commit))?);
+    }
+    Ok(())
+}
+
+fn folds(times: u64) -> Outcome {
+    let (log, now) = session(&Effects::seeded(1, START))?;
+    for _ in 0..times {
+        let mut folded = Session::begin(now.id, &log[0])?;
+        for event in black_box(&log[1..EVENTS]) {
+            folded.apply(event)?;
+        }
+        black_box(folded);
+    }
+    Ok(())
+}
+
+/// Makes one event with a message.
+fn message() -> Outcome<Event> {
+    let effects = Effects::seeded(1, START);
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    let said = Commit::create(&effects, new).with_event(NewEvent::agent_message(text()));
+    let Plan::Write { events, .. } = plan(None, &said)? else { return Err("a commit wrote nothing".into()) };
+    Ok(events.into_iter().last().ok_or("a commit wrote nothing")?)
+}
+
+fn encodes(times: u64) -> Outcome {
+    let event = message()?;
+    for _ in 0..times {
+        black_box(black_box(&event).to_json());
+    }
+    Ok(())
+}
+
+fn parses(times: u64) -> Outcome {
+    let line = message()?.to_json();
+    for _ in 0..times {
+        black_box(Event::from_json(black_box(&line))?);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(each: u64) -> BTreeMap<&'static str, u64> {
+        OPERATIONS.iter().map(|operation| (operation.name, each)).collect()
+    }
+
+    #[test]
+    fn count_above_its_limit_fails() {
+        let limits = counts(1_000);
+        assert!(compared(&counts(1_050), &limits).1);
+        assert!(compared(&counts(10), &limits).1);
+        let mut more = counts(1_000);
+        more.insert("parse", 1_051);
+        let (table, holds) = compared(&more, &limits);
+        assert!(!holds && table.contains("--write"), "{table}");
+        assert_eq!(table.matches("ABOVE").count(), 1, "{table}");
+    }
+
+    #[test]
+    fn count_or_limit_that_is_missing_fails() {
+        assert!(!compared(&BTreeMap::new(), &counts(1_000)).1);
+        assert!(!compared(&counts(1_000), &BTreeMap::new()).1);
+    }
+
+    #[test]
+    fn limits_are_read_as_they_are_written() {
+        let counts = counts(7);
+        assert_eq!(limits(&written(&counts)).unwrap(), counts);
+        let stored = std::fs::read_to_string(LIMITS).unwrap();
+        assert!(limits(&stored).unwrap().keys().eq(counts.keys()), "{stored}");
+    }
+
+    #[test]
+    fn operations_do_something() {
+        for operation in &OPERATIONS {
+            (operation.run)(1).unwrap();
+        }
+    }
+}
