@@ -220,6 +220,36 @@ async fn changes_by_another_program_are_seen() {
     }
 }
 
+/// A workspace that is moved away takes all of its sessions out of lists, and one that is put back brings them.
+#[tokio::test]
+async fn sessions_of_a_moved_workspace_are_not_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = indexed(folder.path()).await;
+    let kept = session(&store, &effects).await.id;
+    let workspace = effects.new_workspace_id();
+    for _ in 0..20 {
+        let new = NewSession::new(effects.new_session_id(), workspace);
+        SessionStoreExt::create(&store, &effects, new).await.unwrap();
+    }
+    let top = SessionQuery::new().with_limit(1);
+    assert_eq!(listed(&store, top.clone()).await[0].workspace, workspace);
+    let (there, away) =
+        (folder.path().join("workspaces").join(workspace.to_string()), folder.path().join("away"));
+    for round in 0..2 {
+        fs::rename(&there, &away).unwrap();
+        if round == 1 {
+            fs::remove_file(changes(folder.path())).unwrap();
+        }
+        assert_eq!(listed(&store, top.clone()).await[0].id, kept, "round {round}");
+        assert_eq!(listed(&store, SessionQuery::new()).await.len(), 1, "round {round}");
+        assert!(listed(&store, top.clone().with_workspace(workspace)).await.is_empty());
+        fs::rename(&away, &there).unwrap();
+        assert_eq!(listed(&store, top.clone()).await[0].workspace, workspace, "round {round}");
+        assert_eq!(listed(&store, SessionQuery::new()).await.len(), 21, "round {round}");
+    }
+}
+
 /// The file of changes is derived: lists are right without it, with anything in its place, and while it cannot be written.
 #[tokio::test]
 async fn lists_are_right_without_the_file_of_changes() {

@@ -39,7 +39,7 @@ pub(crate) struct Lists {
     index: Index,
     /// Sessions that could not be read when they were last looked at.
     damaged: BTreeMap<Place, Damaged>,
-    /// Folders of sessions whose names were read.
+    /// Folders of which sessions are in the index.
     folders: BTreeMap<WorkspaceId, Folder>,
     /// Workspaces, and the metadata of their folder when its names were read.
     workspaces: Option<(Stat, BTreeSet<WorkspaceId>)>,
@@ -57,6 +57,8 @@ struct Folder {
     stat: Option<Stat>,
     /// Creations since then that explain other metadata.
     unread: usize,
+    /// False if nothing is known of what happened there since its names were read.
+    is_read: bool,
 }
 
 /// Result of a look at a session.
@@ -121,11 +123,14 @@ impl Lists {
         };
         let scan = exact || self.reading.is_none() || known <= tenant.env.list_scan_max;
         let mut closed = Vec::new();
-        let turn = self.folders_in_turn(&workspaces);
+        let turn = match query.workspace {
+            Some(id) => BTreeSet::from([id]),
+            None => self.folders_in_turn(&workspaces),
+        };
         for workspace in workspaces {
-            let done = if scan || !self.folders.contains_key(&workspace) {
+            let done = if scan || !self.is_read(workspace) {
                 self.read_folder(tenant, workspace)
-            } else if query.workspace.is_some() || turn.contains(&workspace) {
+            } else if turn.contains(&workspace) {
                 self.check_folder(tenant, workspace, created.contains(&workspace))
             } else {
                 Ok(())
@@ -155,7 +160,7 @@ impl Lists {
         let changes = match changes::read(tenant, &mut self.reading) {
             News::Changes(changes) => changes,
             News::Unknown(changes) => {
-                self.folders.clear();
+                self.folders.values_mut().for_each(|folder| folder.is_read = false);
                 self.workspaces = None;
                 changes
             }
@@ -188,9 +193,27 @@ impl Lists {
             return Ok(known.iter().copied().collect());
         }
         let known: BTreeSet<_> = place::workspaces(tenant)?.collect();
+        let gone: Vec<_> = self.folders.keys().filter(|id| !known.contains(id)).copied().collect();
+        for id in gone {
+            self.keep(id, &BTreeSet::new());
+            self.folders.remove(&id);
+        }
         let all = known.iter().copied().collect();
         self.workspaces = stat.map(|stat| (stat, known));
         Ok(all)
+    }
+
+    fn is_read(&self, workspace: WorkspaceId) -> bool {
+        self.folders.get(&workspace).is_some_and(|folder| folder.is_read)
+    }
+
+    /// Forgets the sessions in a folder that are not there.
+    fn keep(&mut self, workspace: WorkspaceId, there: &BTreeSet<SessionId>) {
+        self.damaged.retain(|(of, id), _| *of != workspace || there.contains(id));
+        let gone: Vec<_> = self.index.of(workspace).filter(|id| !there.contains(id)).collect();
+        for id in gone {
+            self.index.remove((workspace, id));
+        }
     }
 
     /// Returns the folders that this list checks.
@@ -205,23 +228,18 @@ impl Lists {
     /// Reads the names in a folder, and looks at each session.
     fn read_folder(&mut self, tenant: &Tenant, workspace: WorkspaceId) -> Result<()> {
         let path = tenant.layout.sessions(workspace);
-        self.folders.remove(&workspace);
         // Before the names are read: what comes later changes it.
         let stat = tenant.env.io.stat(&path).ok();
+        self.folders.insert(workspace, Folder { stat, unread: 0, is_read: false });
         let names = tenant.env.list(&path);
         let read = names.as_deref().unwrap_or_default();
         let there: BTreeSet<_> = read.iter().filter_map(|(name, _)| id_of::<SessionId>(name)).collect();
-        let is_gone = |(of, id): &Place| *of == workspace && !there.contains(id);
-        self.damaged.retain(|place, _| !is_gone(place));
-        let gone: Vec<_> = self.index.of(workspace).filter(|id| !there.contains(id)).collect();
-        for id in gone {
-            self.index.remove((workspace, id));
-        }
+        self.keep(workspace, &there);
         names?;
         for id in there {
             self.look(tenant, (workspace, id), &path.join(id.to_string()), false);
         }
-        self.folders.insert(workspace, Folder { stat, unread: 0 });
+        self.folders.insert(workspace, Folder { stat, unread: 0, is_read: true });
         Ok(())
     }
 
@@ -243,7 +261,7 @@ impl Lists {
     /// Looks at the sessions that may have changed, and forgets those whose change is seen.
     fn settle(&mut self, tenant: &Tenant) {
         for (place, change) in std::mem::take(&mut self.pending) {
-            if !self.folders.contains_key(&place.0) {
+            if !self.is_read(place.0) {
                 // The session is looked at with its folder, and may change after that.
                 if change != Change::Ends {
                     self.pending.insert(place, change);
