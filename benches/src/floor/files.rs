@@ -88,8 +88,15 @@ impl Floor for Files {
         Ok(())
     }
 
-    /// Without an index each file has to be looked at.
     fn list_50(&mut self) -> Outcome {
+        for n in 0..50 {
+            std::hint::black_box(fs::metadata(self.listed(n))?.modified()?);
+        }
+        Ok(())
+    }
+
+    /// Without an index each file has to be looked at.
+    fn scan_50(&mut self) -> Outcome {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
