@@ -5,16 +5,16 @@
 //! the file is ever synced, and nobody believes what was written before he opened it: a process begins with a look at
 //! every session.
 
-use std::fmt;
 use std::io;
 use std::path::Path;
-use std::sync::Mutex;
 
 use agent_core::{SessionId, WorkspaceId};
 
-use super::index::Place;
 use crate::env::{held, parent};
 use crate::io::{FileId, IoFile, Kind, OpenMode, append_full, read_full};
+use crate::lists::index::Place;
+pub(crate) use crate::lists::state::Change;
+use crate::lists::state::Reading;
 use crate::place::make_folders;
 use crate::tenant::Tenant;
 
@@ -22,30 +22,6 @@ use crate::tenant::Tenant;
 const MAX_BYTES: u64 = 4 << 20;
 /// Bytes before the end at which a reader begins, to see writes that have begun and not ended.
 const BEGUN_BYTES: u64 = 64 << 10;
-
-/// What happens to a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// A log of so many bytes is about to grow.
-    Grows(u64),
-    /// The session is about to be created.
-    Begins,
-    /// The session is about to get other files.
-    Turns,
-    /// The change is complete, or will not happen: one look shows what there is.
-    Ends,
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Grows(len) => write!(f, "grows {len}"),
-            Self::Begins => f.write_str("begins"),
-            Self::Turns => f.write_str("turns"),
-            Self::Ends => f.write_str("ends"),
-        }
-    }
-}
 
 fn line((workspace, id): Place, change: Change) -> String {
     format!("{workspace} {id} {change}\n")
@@ -66,10 +42,6 @@ fn parse(line: &[u8]) -> Option<(Place, Change)> {
 }
 
 // --- writing -------------------------------------------------------------------------------------------------------
-
-/// The file as the writers of this process have it open.
-#[derive(Debug, Default)]
-pub(crate) struct Writing(Mutex<Option<(Box<dyn IoFile>, FileId)>>);
 
 /// Tells readers that a session is about to change. Call [`told`] after the change, before it is acknowledged.
 pub(crate) fn tell(tenant: &Tenant, place: Option<Place>, change: Change) {
@@ -141,15 +113,6 @@ fn remove(tenant: &Tenant) {
 }
 
 // --- reading -------------------------------------------------------------------------------------------------------
-
-/// The file as a reader has it open.
-#[derive(Debug)]
-pub(crate) struct Reading {
-    file: Box<dyn IoFile>,
-    id: FileId,
-    /// Offset of the first line that was not read.
-    at: u64,
-}
 
 /// What a reader learns.
 #[derive(Debug)]

@@ -3,8 +3,9 @@
 
 pub(crate) mod changes;
 mod index;
+pub(crate) mod state;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
@@ -13,18 +14,17 @@ use agent_core::state::SessionState;
 use agent_core::store::{Damaged, Page, SessionQuery};
 use agent_core::{Result, SessionId, WorkspaceId};
 
-pub(crate) use index::Place;
+pub(crate) use crate::lists::index::Place;
 
 use crate::env::held;
 use crate::error::{corrupt, failed};
-use crate::io::Stat;
 use crate::layout::{self, id_of};
 use crate::listing::{is_own, missing, origin};
+use crate::lists::changes::News;
+use crate::lists::state::{Change, Folder, Lists};
 use crate::place;
 use crate::sessions::load_folder;
 use crate::tenant::Tenant;
-use changes::{Change, News, Reading};
-use index::Index;
 
 /// Further sessions and folders that each list looks at, so that what another program does to them is seen in the end.
 const FURTHER: usize = 8;
@@ -32,34 +32,6 @@ const FURTHER: usize = 8;
 const UNREAD_MAX: usize = 64;
 /// Attempts at a page that did not change while it was looked at.
 const ATTEMPTS: usize = 4;
-
-/// What this process knows of the sessions of a tenant.
-#[derive(Debug, Default)]
-pub(crate) struct Lists {
-    index: Index,
-    /// Sessions that could not be read when they were last looked at.
-    damaged: BTreeMap<Place, Damaged>,
-    /// Folders of which sessions are in the index.
-    folders: BTreeMap<WorkspaceId, Folder>,
-    /// Workspaces, and the metadata of their folder when its names were read.
-    workspaces: Option<(Stat, BTreeSet<WorkspaceId>)>,
-    reading: Option<Reading>,
-    /// Sessions that may change, or may have changed since they were looked at.
-    pending: BTreeMap<Place, Change>,
-    /// Last of the sessions, and of the folders, that were looked at in turn.
-    turn: (Option<Place>, Option<WorkspaceId>),
-}
-
-/// Folder of the sessions of a workspace.
-#[derive(Debug)]
-struct Folder {
-    /// Metadata when its names were read; `None` if there was none.
-    stat: Option<Stat>,
-    /// Creations since then that explain other metadata.
-    unread: usize,
-    /// False if nothing is known of what happened there since its names were read.
-    is_read: bool,
-}
 
 /// Result of a look at a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

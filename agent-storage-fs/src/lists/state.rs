@@ -1,0 +1,76 @@
+//! What a process knows of sessions and their changes. Does no I/O.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Mutex;
+
+use agent_core::WorkspaceId;
+use agent_core::store::Damaged;
+
+use crate::io::{FileId, IoFile, Stat};
+use crate::lists::index::{Index, Place};
+
+/// What this process knows of the sessions of a tenant.
+#[derive(Debug, Default)]
+pub(crate) struct Lists {
+    pub(super) index: Index,
+    /// Sessions that could not be read when they were last looked at.
+    pub(super) damaged: BTreeMap<Place, Damaged>,
+    /// Folders of which sessions are in the index.
+    pub(super) folders: BTreeMap<WorkspaceId, Folder>,
+    /// Workspaces, and the metadata of their folder when its names were read.
+    pub(super) workspaces: Option<(Stat, BTreeSet<WorkspaceId>)>,
+    pub(super) reading: Option<Reading>,
+    /// Sessions that may change, or may have changed since they were looked at.
+    pub(super) pending: BTreeMap<Place, Change>,
+    /// Last of the sessions, and of the folders, that were looked at in turn.
+    pub(super) turn: (Option<Place>, Option<WorkspaceId>),
+}
+
+/// Folder of the sessions of a workspace.
+#[derive(Debug)]
+pub(super) struct Folder {
+    /// Metadata when its names were read; `None` if there was none.
+    pub(super) stat: Option<Stat>,
+    /// Creations since then that explain other metadata.
+    pub(super) unread: usize,
+    /// False if nothing is known of what happened there since its names were read.
+    pub(super) is_read: bool,
+}
+
+/// What happens to a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// A log of so many bytes is about to grow.
+    Grows(u64),
+    /// The session is about to be created.
+    Begins,
+    /// The session is about to get other files.
+    Turns,
+    /// The change is complete, or will not happen: one look shows what there is.
+    Ends,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Grows(len) => write!(f, "grows {len}"),
+            Self::Begins => f.write_str("begins"),
+            Self::Turns => f.write_str("turns"),
+            Self::Ends => f.write_str("ends"),
+        }
+    }
+}
+
+/// The file as a reader has it open.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub(super) file: Box<dyn IoFile>,
+    pub(super) id: FileId,
+    /// Offset of the first line that was not read.
+    pub(super) at: u64,
+}
+
+/// The file as the writers of this process have it open.
+#[derive(Debug, Default)]
+pub(crate) struct Writing(pub(super) Mutex<Option<(Box<dyn IoFile>, FileId)>>);
