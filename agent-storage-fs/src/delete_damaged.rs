@@ -133,8 +133,8 @@ fn delete_locked(
         .and_then(|()| keep_tombstone(env, locked))
         .and_then(|()| write_tombstone(env, locked, owner, &tombstone));
     cell.forget();
-    changes::tell(tenant, Some((workspace, id)), Change::Ends);
-    changes::told(tenant, Some((workspace, id)));
+    let told = changes::tell(tenant, Some((workspace, id)), Change::Ends);
+    changes::told(tenant, Some((workspace, id)), told);
     done.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
     Ok(Attempt::Done(Arc::new(tombstone)))
 }

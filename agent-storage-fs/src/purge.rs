@@ -38,8 +38,8 @@ pub(crate) fn purge(
         let place = layout::place_of(&open.folder);
         changes::tell(tenant, place, Change::Turns);
         let purged = purge_locked(tenant, open, purge);
-        changes::tell(tenant, place, Change::Ends);
-        changes::told(tenant, place);
+        let told = changes::tell(tenant, place, Change::Ends);
+        changes::told(tenant, place, told);
         purged
     });
     let Attempt::Done(done) = purged? else { return Ok(Attempt::Busy) };

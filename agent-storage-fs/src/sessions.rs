@@ -17,7 +17,7 @@ use crate::cached::Cached;
 use crate::env::{held, parent, unsure};
 use crate::error::{cut_off, failed, in_doubt, missing};
 use crate::io::{FileId, IoFile, Kind, OpenMode, Stat, still_ours, write_full};
-use crate::lists::changes::{self, Change};
+use crate::lists::changes::{self, Change, Told};
 use crate::lock::{Attempt, HeldLock};
 use crate::record::{self, fold};
 use crate::slot::{Doubt, OpenFiles, State, WriterState};
@@ -136,11 +136,11 @@ fn commit_locked(
         Plan::Write { events, after, blobs, .. } => {
             blob_files::require(tenant, &open.folder, commit.session, blobs).map_err(plain)?;
             let place = layout::place_of(&open.folder);
-            changes::tell(tenant, place, Change::Grows(before));
+            let told = changes::tell(tenant, place, Change::Grows(before));
             let appended = open.append(events, after);
             match appended {
-                Ok(true) => changes::told(tenant, place),
-                _ => changes::tell(tenant, place, Change::Ends),
+                Ok(true) => changes::told(tenant, place, told),
+                _ => drop(changes::tell(tenant, place, Change::Ends)),
             }
             if !appended? {
                 return Ok(None);
@@ -201,8 +201,8 @@ pub(crate) fn rebuild(
         return Ok(Attempt::Busy);
     };
     cell.learn(cached);
-    changes::tell(tenant, Some((workspace, id)), Change::Ends);
-    changes::told(tenant, Some((workspace, id)));
+    let told = changes::tell(tenant, Some((workspace, id)), Change::Ends);
+    changes::told(tenant, Some((workspace, id)), told);
     Ok(Attempt::Done(true))
 }
 
@@ -254,7 +254,7 @@ fn create(tenant: &Tenant, cell: &SharedSession, slot: &mut WriterState, commit:
     }
     let folder = tenant.layout.session(after.workspace, id);
     blob_files::require_early(tenant, id, blobs)?;
-    let Some(made) = make(tenant, &creating, &folder, (events, blobs), after)? else {
+    let Some((made, told)) = make(tenant, &creating, &folder, (events, blobs), after)? else {
         return Ok(Created::Exists(folder));
     };
     if let Err(error) = env.sync_dir(parent(&folder)) {
@@ -266,7 +266,7 @@ fn create(tenant: &Tenant, cell: &SharedSession, slot: &mut WriterState, commit:
         return Err(in_doubt("make durable the name of", &folder, error));
     }
     place::point(tenant, id, after.workspace);
-    changes::told(tenant, layout::place_of(&folder));
+    changes::told(tenant, layout::place_of(&folder), told);
     match still_ours(&*env.io, made.lock.1, &folder) {
         Ok(Some(_)) => {}
         // The folders above were replaced meanwhile: the session is created in the current ones.
@@ -292,7 +292,7 @@ fn make(
     folder: &Path,
     (events, blobs): (&[Event], &[NeededBlob]),
     after: &Session,
-) -> Result<Option<Made>> {
+) -> Result<Option<(Made, Told)>> {
     let (env, sessions) = (&tenant.env, parent(folder));
     env.ensure_dir(sessions)?;
     env.sweep(sessions);
@@ -305,13 +305,13 @@ fn make(
             return Ok(None);
         }
         let place = layout::place_of(folder);
-        changes::tell(tenant, place, Change::Begins);
+        let told = changes::tell(tenant, place, Change::Begins);
         let renamed = env.io.rename(&temp, folder);
         if renamed.is_err() {
             changes::tell(tenant, place, Change::Ends);
         }
         match renamed {
-            Ok(()) => Ok(Some(made)),
+            Ok(()) => Ok(Some((made, told))),
             Err(error) if is_taken(&error) => Ok(None),
             Err(error) => Err(unsure(failed("create the folder", folder, error))),
         }

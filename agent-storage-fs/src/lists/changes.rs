@@ -43,43 +43,42 @@ fn parse(line: &[u8]) -> Option<(Place, Change)> {
 
 // --- writing -------------------------------------------------------------------------------------------------------
 
+/// File to which a line was written; `None` if none could be written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told(Option<FileId>);
+
 /// Tells readers that a session is about to change. Call [`told`] after the change, before it is acknowledged.
-pub(crate) fn tell(tenant: &Tenant, place: Option<Place>, change: Change) {
-    let Some(place) = place else { return };
-    if append(tenant, place, change).is_err() {
+pub(crate) fn tell(tenant: &Tenant, place: Option<Place>, change: Change) -> Told {
+    let Some(place) = place else { return Told(None) };
+    let told = append(tenant, place, change).ok();
+    if told.is_none() {
         // Without the file each reader looks at every session.
         remove(tenant);
     }
+    Told(told)
 }
 
-/// Makes sure that readers know of a change: if the file lost its name since [`tell`], those who have opened another one
-/// are told, too.
-pub(crate) fn told(tenant: &Tenant, place: Option<Place>) {
-    let path = tenant.layout.changes();
-    let id = held(&tenant.changes.0).as_ref().map(|(_, id)| *id);
-    match tenant.env.io.stat(&path) {
-        Ok(stat) if Some(stat.id) == id && stat.len <= MAX_BYTES => {}
-        Ok(stat) => {
-            if Some(stat.id) == id {
-                remove(tenant);
-            }
-            *held(&tenant.changes.0) = None;
-            tell(tenant, place, Change::Ends);
-        }
-        Err(_) => {
-            *held(&tenant.changes.0) = None;
-            tell(tenant, place, Change::Ends);
-        }
+/// Makes sure that readers know of a change: if the file to which its line was written has lost its name meanwhile, those who
+/// have opened another one are told, too.
+pub(crate) fn told(tenant: &Tenant, place: Option<Place>, Told(id): Told) {
+    let named = tenant.env.io.stat(&tenant.layout.changes()).ok();
+    match named.filter(|stat| Some(stat.id) == id) {
+        Some(stat) if stat.len <= MAX_BYTES => return,
+        Some(_) => remove(tenant),
+        None => {}
     }
+    // Another thread may have opened the file that has the name now; to open it once more costs little.
+    *held(&tenant.changes.0) = None;
+    tell(tenant, place, Change::Ends);
 }
 
-fn append(tenant: &Tenant, place: Place, change: Change) -> io::Result<()> {
+fn append(tenant: &Tenant, place: Place, change: Change) -> io::Result<FileId> {
     let mut open = held(&tenant.changes.0);
-    let (file, _) = match &mut *open {
+    let (file, id) = match &mut *open {
         Some(open) => open,
         None => open.insert(open_to_append(tenant, &tenant.layout.changes())?),
     };
-    let appended = append_full(&**file, line(place, change).as_bytes());
+    let appended = append_full(&**file, line(place, change).as_bytes()).map(|()| *id);
     if appended.is_err() {
         *open = None;
     }

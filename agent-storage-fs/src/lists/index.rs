@@ -129,15 +129,25 @@ impl Index {
     /// `InvalidInput` for a cursor of another query.
     pub(crate) fn places(&self, query: &SessionQuery) -> Result<Vec<Place>> {
         let after = query.cursor.as_ref().map(|cursor| cursor.recent_key(query.fingerprint())).transpose()?;
-        let rarest = self.rarest(query);
+        Ok(self.matching(query, after).take(query.limit.saturating_add(1)).collect())
+    }
+
+    /// Returns the places of all sessions that match, in the order of the list, after a position.
+    fn matching(
+        &self,
+        query: &SessionQuery,
+        after: Option<(Timestamp, SessionId)>,
+    ) -> impl Iterator<Item = Place> {
         let positions: Box<dyn Iterator<Item = Position>> = match query.due {
             Some(until) => Box::new(self.due(after, until)),
-            None => Box::new(self.latest(&rarest, after)),
+            None => Box::new(self.latest(self.rarest(query), after)),
         };
         let places = positions.map(|(_, id, workspace)| (workspace, id));
-        let matching = places
-            .filter(|place| self.sessions.get(place).is_some_and(|entry| query.matches(&entry.summary)));
-        Ok(matching.take(query.limit.saturating_add(1)).collect())
+        // A session in the folder of another workspace is on no list of its own.
+        let is_in_place = |(folder, _): &Place| query.workspace.is_none_or(|workspace| workspace == *folder);
+        places.filter(move |place| {
+            is_in_place(place) && self.sessions.get(place).is_some_and(|entry| query.matches(&entry.summary))
+        })
     }
 
     /// Returns the page of sessions that begins at these places, or counts all if the query asks for that.
@@ -146,11 +156,10 @@ impl Index {
     ///
     /// `InvalidInput` for a cursor of another query.
     pub(crate) fn page(&self, query: &SessionQuery, places: &[Place]) -> Result<Page<SessionSummary>> {
-        if query.with_total {
-            return query.page(self.sessions.values().map(|entry| entry.summary.clone()));
-        }
         let entries = places.iter().filter_map(|place| self.sessions.get(place));
-        query.page(entries.map(|entry| entry.summary.clone()))
+        let mut page = query.page(entries.map(|entry| entry.summary.clone()))?;
+        page.total = query.with_total.then(|| self.matching(query, None).count() as u64);
+        Ok(page)
     }
 
     /// Returns the numbers of fields that together have all sessions that match, and as few others as possible.
@@ -179,17 +188,17 @@ impl Index {
     /// Returns the positions of sessions that have one of these fields, latest first, after a position.
     fn latest(
         &self,
-        numbers: &[u64],
+        numbers: Vec<u64>,
         after: Option<(Timestamp, SessionId)>,
     ) -> impl Iterator<Item = Position> {
         let mut each: Vec<_> = numbers
-            .iter()
+            .into_iter()
             .map(|number| {
                 let end = match after {
-                    Some((at, id)) => (*number, (at, id, WorkspaceId::from_uuid(uuid::Uuid::nil()))),
-                    None => (*number + 1, FIRST),
+                    Some((at, id)) => (number, (at, id, WorkspaceId::from_uuid(uuid::Uuid::nil()))),
+                    None => (number + 1, FIRST),
                 };
-                self.by_field.range((*number, FIRST)..end).rev().map(|(_, position)| *position).peekable()
+                self.by_field.range((number, FIRST)..end).rev().map(|(_, position)| *position).peekable()
             })
             .collect();
         std::iter::from_fn(move || {
