@@ -324,6 +324,85 @@ async fn file_of_changes_stays_small() {
     }
 }
 
+/// A commit that began before another thread made the file of changes anew is told in the new one, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commit_under_way_is_told_in_a_file_that_began_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let spy = Spy::new();
+    let store = config(folder.path()).with_io(Arc::new(spy.clone())).open().await.unwrap();
+    let mut sessions = Vec::new();
+    for _ in 0..80 {
+        sessions.push(session(&store, &effects).await);
+    }
+    let (slow, quick) = (sessions[40].clone(), sessions[70].clone());
+    let line = format!("default {} grows 1\n", quick.id);
+    let large = line.repeat((4 << 20) / line.len() + 1);
+    let mut file = fs::OpenOptions::new().append(true).open(changes(folder.path())).unwrap();
+    std::io::Write::write_all(&mut file, large.as_bytes()).unwrap();
+    // The log was opened when its folder had another name.
+    let own = slow.id.to_string();
+    let (reached, is_reached) = std::sync::mpsc::channel();
+    let (go, may_go) = std::sync::mpsc::channel::<()>();
+    let may_go = std::sync::Mutex::new(may_go);
+    spy.fail(move |_, call| {
+        if call.name == "write" && call.path.to_string_lossy().contains(&own) && call.file() == "events.jsonl"
+        {
+            reached.send(()).unwrap();
+            may_go.lock().unwrap().recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+        }
+        None
+    });
+    let (writer, written) = (store.clone(), effects.clone());
+    let (id, head) = (slow.id, slow.head);
+    let commit = tokio::spawn(async move { say(&writer, &written, id, head, "hello").await });
+    tokio::task::spawn_blocking(move || is_reached.recv_timeout(std::time::Duration::from_secs(60)).unwrap())
+        .await
+        .unwrap();
+    say(&store, &effects, quick.id, quick.head, "makes the file anew").await;
+    assert!(fs::metadata(changes(folder.path())).unwrap().len() < 1000);
+    let reader = indexed(folder.path()).await;
+    let top = SessionQuery::new().with_limit(1);
+    assert_eq!(listed(&reader, top.clone()).await[0].id, quick.id);
+    go.send(()).unwrap();
+    commit.await.unwrap();
+    assert_eq!(listed(&reader, top).await[0].head, slow.head.next());
+}
+
+/// A session in the folder of another workspace, where a person has moved it, is on no list of a workspace, whatever else the
+/// list asks for and whatever was listed before.
+#[tokio::test]
+async fn session_in_the_folder_of_another_workspace_is_on_no_list_of_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let store = indexed(folder.path()).await;
+    let (home, other) = (effects.new_workspace_id(), effects.new_workspace_id());
+    let patch = Patch::new().with_label("team", "a");
+    let mut made = Vec::new();
+    for workspace in [home, home, home, other] {
+        let new = NewSession::new(effects.new_session_id(), workspace).with_patch(&patch);
+        made.push(SessionStoreExt::create(&store, &effects, new).await.unwrap().id);
+    }
+    let at =
+        |workspace: WorkspaceId| folder.path().join(format!("workspaces/{workspace}/sessions/{}", made[0]));
+    fs::rename(at(home), at(other)).unwrap();
+    for with_all in [false, true] {
+        if with_all {
+            // The index has it from now on.
+            assert_eq!(listed(&store, SessionQuery::new()).await.len(), 4);
+        }
+        for query in [SessionQuery::new(), SessionQuery::new().with_label("team", "a")] {
+            for query in [query.clone(), query.with_total()] {
+                let of = |workspace| query.clone().with_workspace(workspace);
+                assert_eq!(listed(&store, of(home)).await.len(), 2, "{query:?}");
+                assert_eq!(listed(&store, of(other)).await.len(), 1, "{query:?}");
+                let page = store.list(of(home)).await.unwrap();
+                assert!(page.total.is_none_or(|total| total == 2), "{page:?}");
+            }
+        }
+    }
+}
+
 /// A writer that has told of a change and has not written it, and one that dies after it has written, are waited for.
 #[tokio::test]
 async fn changes_under_way_are_looked_at_until_they_are_there() {

@@ -44,7 +44,7 @@ impl Call {
     }
 }
 
-type Rule = Box<dyn Fn(usize, &Call) -> Option<i32> + Send + std::marker::Sync>;
+type Rule = Arc<dyn Fn(usize, &Call) -> Option<i32> + Send + std::marker::Sync>;
 
 /// The real file system, watched: every call is noted, and fails where a rule says so. The disk is not waited for:
 /// nobody here cuts the power.
@@ -78,17 +78,21 @@ impl Spy {
         std::mem::take(&mut self.state.lock().unwrap().calls)
     }
 
-    /// Waits until there is a call.
+    /// Waits until there is a call, for at most a minute.
     pub async fn looked(&self) {
-        while self.state.lock().unwrap().calls.is_empty() {
+        for _ in 0..12_000 {
+            if !self.state.lock().unwrap().calls.is_empty() {
+                return;
+            }
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
+        panic!("there was no call");
     }
 
     /// Fails the calls for which the rule gives an error number; the first has the number 0.
     pub fn fail(&self, rule: impl Fn(usize, &Call) -> Option<i32> + Send + std::marker::Sync + 'static) {
         let mut state = self.state.lock().unwrap();
-        state.rule = Some(Box::new(rule));
+        state.rule = Some(Arc::new(rule));
         (state.count, state.failed) = (0, 0);
     }
 
@@ -104,11 +108,13 @@ impl Spy {
         let mut state = self.state.lock().unwrap();
         let index = state.count;
         state.count += 1;
-        let fault = state.rule.as_ref().and_then(|rule| rule(index, &call));
-        state.calls.push(call);
-        match fault {
+        state.calls.push(call.clone());
+        let rule = state.rule.clone();
+        // A rule may wait for what another thread does.
+        drop(state);
+        match rule.and_then(|rule| rule(index, &call)) {
             Some(errno) => {
-                state.failed += 1;
+                self.state.lock().unwrap().failed += 1;
                 Err(io::Error::from_raw_os_error(errno))
             }
             None => Ok(()),
