@@ -362,12 +362,13 @@ async fn commit_under_way_is_told_in_a_file_that_began_meanwhile() {
     say(&store, &effects, quick.id, quick.head, "makes the file anew").await;
     assert!(fs::metadata(changes(folder.path())).unwrap().len() < 1000);
     let reader = indexed(folder.path()).await;
-    let top = SessionQuery::new().with_limit(1);
+    let top = SessionQuery::new().with_limit(2);
     assert_eq!(listed(&reader, top.clone()).await[0].id, quick.id);
     go.send(()).unwrap();
     commit.await.unwrap();
-    let first = listed(&reader, top).await.remove(0);
-    assert_eq!((first.id, first.head), (slow.id, slow.head.next()));
+    // Sealed before the other one.
+    let second = listed(&reader, top).await.remove(1);
+    assert_eq!((second.id, second.head), (slow.id, slow.head.next()));
 }
 
 /// A session in the folder of another workspace, where a person has moved it, is on no list of a workspace, whatever else the
