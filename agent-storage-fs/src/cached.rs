@@ -19,3 +19,12 @@ pub(crate) struct Cached {
     pub(crate) id: FileId,
     pub(crate) purged: bool,
 }
+
+/// Position in a log, so that what comes next need not be searched for. The line there tells whether it is right.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogPosition {
+    pub(crate) log: FileId,
+    /// Last event before the position.
+    pub(crate) after: u64,
+    pub(crate) offset: u64,
+}

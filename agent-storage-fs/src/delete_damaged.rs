@@ -128,7 +128,7 @@ fn delete_locked(
     let log = folder.join(layout::LOG);
     let last = last_event(env, &log, owner)?;
     let tombstone = Session::tombstone_of_damaged(id, workspace, known.as_deref(), last, at, reason);
-    changes::tell(tenant, Some((workspace, id)), Change::Turns);
+    changes::tell(tenant, Some((workspace, id)), Change::Renews);
     let done = renew_log(env, locked, &log)
         .and_then(|()| keep_tombstone(env, locked))
         .and_then(|()| write_tombstone(env, locked, owner, &tombstone));

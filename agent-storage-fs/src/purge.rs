@@ -35,8 +35,8 @@ pub(crate) fn purge(
         slot.open = Some(OpenFiles::existing(&tenant.env, folder, tenant.layout.owner(id))?);
     }
     let purged = slot.under_lock(|open| {
-        let place = layout::place_of(&open.folder);
-        changes::tell(tenant, place, Change::Turns);
+        let place = open.place;
+        changes::tell(tenant, place, Change::Renews);
         let purged = purge_locked(tenant, open, purge);
         let told = changes::tell(tenant, place, Change::Ends);
         changes::told(tenant, place, told);

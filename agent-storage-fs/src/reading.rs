@@ -6,6 +6,7 @@ use agent_core::event::{Event, EventType};
 use agent_core::store::{Damaged, EventPage, ReadEvents};
 use agent_core::{CommitId, Error, ErrorKind, Result, SessionId};
 
+use crate::cached::LogPosition;
 use crate::env::{held, parent};
 use crate::error::{corrupt, cut_off, failed};
 use crate::io::{IoFile, OpenMode};
@@ -13,7 +14,7 @@ use crate::log::{Backward, Forward, Line, seq_of};
 use crate::owner::Owner;
 use crate::record::{Bad, holds_none, read_tombstone};
 use crate::sessions::not_found;
-use crate::tenant::{LogPosition, SharedSession, Tenant};
+use crate::tenant::{SharedSession, Tenant};
 use crate::{layout, place};
 
 /// Length of log, in bytes, below which events are found by reading instead of searching.

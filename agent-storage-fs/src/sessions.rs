@@ -21,7 +21,7 @@ use crate::lists::changes::{self, Change, Told};
 use crate::lock::{Attempt, HeldLock};
 use crate::record::{self, fold};
 use crate::slot::{Doubt, OpenFiles, State, WriterState};
-use crate::tenant::{LogPosition, SharedSession, Tenant};
+use crate::tenant::{SharedSession, Tenant};
 use crate::transcript::mark::session_of;
 use crate::{blob_files, layout, lease, lock, log, place};
 
@@ -130,13 +130,13 @@ fn commit_locked(
 ) -> Result<Option<Committed>, Doubt> {
     let plain = |error| Doubt(error, false);
     let Some(state) = open.refresh().map_err(plain)? else { return Ok(None) };
-    let (before, head, log) = (state.cached().end, state.record.head, state.cached().id);
+    let position = state.end();
     let planned = agent_core::plan(Some(&state.record), commit).map_err(plain)?;
     match &planned {
         Plan::Write { events, after, blobs, .. } => {
             blob_files::require(tenant, &open.folder, commit.session, blobs).map_err(plain)?;
-            let place = layout::place_of(&open.folder);
-            let told = changes::tell(tenant, place, Change::Grows(before));
+            let place = open.place;
+            let told = changes::tell(tenant, place, Change::Grows(position.offset));
             let appended = open.append(events, after);
             match appended {
                 Ok(true) => changes::told(tenant, place, told),
@@ -146,7 +146,7 @@ fn commit_locked(
                 return Ok(None);
             }
             // Whoever follows the session reads on from here.
-            held(&cell.known).remember(LogPosition { log, after: head.get(), offset: before });
+            held(&cell.known).remember(position);
         }
         // Another process may have written the commit and ended before it was durable.
         _ => open.sync_pending()?,

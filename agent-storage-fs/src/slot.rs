@@ -7,11 +7,12 @@ use agent_core::event::Event;
 use agent_core::session::Session;
 use agent_core::{Error, ErrorKind, Result, SessionId, WriteOutcome};
 
-use crate::cached::Cached;
+use crate::cached::{Cached, LogPosition};
 use crate::env::{Env, parent};
 use crate::error::{corrupt, cut_off, failed, in_doubt, poisoned};
 use crate::io::{FileId, IoFile, Kind, OpenMode, Stat, read_full, still_ours, write_full};
 use crate::lease;
+use crate::lists::index::Place;
 use crate::lock::{Attempt, Locked};
 use crate::log;
 use crate::owner::Owner;
@@ -57,6 +58,8 @@ impl WriterState {
 pub(crate) struct OpenFiles {
     env: Arc<Env>,
     pub(crate) folder: PathBuf,
+    /// Workspace and id of the session, as lists know it; `None` if the names of the folders are no ids.
+    pub(crate) place: Option<Place>,
     owner: Owner,
     log: Box<dyn IoFile>,
     log_id: FileId,
@@ -82,6 +85,11 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Returns the end of the log, where the next commit begins.
+    pub(crate) fn end(&self) -> LogPosition {
+        LogPosition { log: self.id, after: self.record.head.get(), offset: self.end }
+    }
+
     pub(crate) fn cached(&self) -> Cached {
         Cached {
             record: self.record.clone(),
@@ -102,7 +110,19 @@ impl OpenFiles {
         let log = env.io.open(&log_path, OpenMode::Write).map_err(|e| open_failed(&log_path, e))?;
         let lock_id = lock.stat().map_err(|e| failed("look at", &folder, e))?.id;
         let log_id = log.stat_at_open().map_err(|e| failed("look at", &log_path, e))?.id;
-        Ok(Self { env: env.clone(), folder, owner, log, log_id, lock, lock_id, state: None, lease: None })
+        let place = layout::place_of(&folder);
+        Ok(Self {
+            env: env.clone(),
+            folder,
+            place,
+            owner,
+            log,
+            log_id,
+            lock,
+            lock_id,
+            state: None,
+            lease: None,
+        })
     }
 
     /// Takes over the files of a session that was just created.
@@ -121,7 +141,8 @@ impl OpenFiles {
         if let Some(mine) = &mut lease {
             mine.is_live = true;
         }
-        Self { env, folder, owner, log, log_id, lock, lock_id, state: Some(state), lease }
+        let place = layout::place_of(&folder);
+        Self { env, folder, place, owner, log, log_id, lock, lock_id, state: Some(state), lease }
     }
 
     fn log_path(&self) -> PathBuf {

@@ -12,7 +12,7 @@ use agent_core::{Result, SessionId, TenantId, WorkspaceId};
 use tokio::sync::watch;
 
 use crate::bindings_toml::Cache;
-use crate::cached::Cached;
+use crate::cached::{Cached, LogPosition};
 use crate::env::{Env, held};
 use crate::error::failed;
 use crate::io::{FileId, Kind};
@@ -92,15 +92,6 @@ impl Known {
         }
         self.positions.push(position);
     }
-}
-
-/// Position in a log, so that what comes next need not be searched for. The line there tells whether it is right.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LogPosition {
-    pub(crate) log: FileId,
-    /// Last event before the position.
-    pub(crate) after: u64,
-    pub(crate) offset: u64,
 }
 
 impl SharedSession {

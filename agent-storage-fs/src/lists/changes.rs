@@ -34,7 +34,7 @@ fn parse(line: &[u8]) -> Option<(Place, Change)> {
     let change = match (words.next()?, words.next()) {
         ("grows", Some(len)) => Change::Grows(len.parse().ok()?),
         ("begins", None) => Change::Begins,
-        ("turns", None) => Change::Turns,
+        ("renews", None) => Change::Renews,
         ("ends", None) => Change::Ends,
         _ => return None,
     };

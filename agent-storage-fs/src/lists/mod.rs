@@ -2,7 +2,7 @@
 //! learned that they may have changed, and at those on the page.
 
 pub(crate) mod changes;
-mod index;
+pub(crate) mod index;
 pub(crate) mod state;
 
 use std::collections::BTreeSet;
@@ -247,7 +247,7 @@ impl Lists {
                 (Change::Begins, seen) => seen != Look::Gone,
                 (Change::Grows(before), Look::There(len)) => len > before,
                 (Change::Grows(_), Look::Gone) => true,
-                (Change::Turns, _) => false,
+                (Change::Renews, _) => false,
             };
             if !is_settled {
                 self.pending.insert(place, change);

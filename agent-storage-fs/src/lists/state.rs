@@ -46,7 +46,7 @@ pub(crate) enum Change {
     /// The session is about to be created.
     Begins,
     /// The session is about to get other files.
-    Turns,
+    Renews,
     /// The change is complete, or will not happen: one look shows what there is.
     Ends,
 }
@@ -56,7 +56,7 @@ impl fmt::Display for Change {
         match self {
             Self::Grows(len) => write!(f, "grows {len}"),
             Self::Begins => f.write_str("begins"),
-            Self::Turns => f.write_str("turns"),
+            Self::Renews => f.write_str("renews"),
             Self::Ends => f.write_str("ends"),
         }
     }
