@@ -67,8 +67,8 @@ impl FsConfig {
     /// Default bytes of `bindings.toml` up to which a change writes the whole file: 64 KiB.
     pub const DEFAULT_BINDINGS_REWRITE_MAX_BYTES: u64 = 64 << 10;
 
-    /// Default number of sessions up to which a list looks at each of them: 256.
-    pub const DEFAULT_LIST_SCAN_MAX: usize = 256;
+    /// Default number of sessions up to which a list looks at each of them: 64.
+    pub const DEFAULT_LIST_SCAN_MAX: usize = 64;
 
     const OPTIONS: &'static str = "sync=full|off, lock_wait_ms=NUMBER, open_sessions=NUMBER, transcripts=true|false, create=true|false, app=NAME";
 
@@ -298,7 +298,7 @@ impl FsConfig {
         self
     }
 
-    /// Sets up to how many sessions a list looks at the log of each. Default: 256.
+    /// Sets up to how many sessions a list looks at the log of each. Default: 64.
     ///
     /// Among more sessions, a process looks at each of them with its first list only. Later lists look at what processes
     /// that use this library have changed since, and at the sessions on the page: their cost does not grow with the number

@@ -187,7 +187,7 @@ async fn workspaces_are_renamed_and_devices_rebound(site: Site) {
 
 each_store!(workspaces_are_renamed_and_devices_rebound, flavor = "multi_thread", worker_threads = 4);
 
-/// Every prompt counts as access, and a workspace that is gone does not fail it.
+/// A prompt counts as access, once a minute, and a workspace that is gone does not fail it.
 async fn a_prompt_touches_its_workspace(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let agent = agent(&storage, EchoProvider::new());
@@ -199,6 +199,10 @@ async fn a_prompt_touches_its_workspace(site: Site) {
     let after = agent.workspaces().load(id).await.unwrap();
     assert!(after.last_accessed > before.last_accessed, "{name}");
     assert_eq!(after.revision, before.revision, "{name}: access is no change of the record");
+    tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    read(chat.prompt("hello again").await.unwrap()).await;
+    let again = agent.workspaces().load(id).await.unwrap();
+    assert_eq!(again.last_accessed, after.last_accessed, "{name}: within a minute");
 
     storage.workspaces.delete(id).await.unwrap();
     assert_eq!(read(chat.prompt("still there").await.unwrap()).await.0, "still there", "{name}");
