@@ -47,6 +47,8 @@ pub(crate) enum Request {
     BeginDeletion,
     /// Removes a part of the tenant that is being deleted.
     RemoveTenant,
+    /// Removes the mark, when nothing else is left of the tenant.
+    EndDeletion,
     /// Does only what the writer does before each write: rebuilds indexes that another program has dropped.
     Look,
 }
@@ -137,6 +139,10 @@ impl Request {
                 return Ok(Answer::Removed(tenants::begin(conn, tenant)?));
             }
             Self::RemoveTenant => return Ok(Answer::Removed(tenants::remove(conn, tenant)?)),
+            Self::EndDeletion => {
+                tenants::end(conn, tenant)?;
+                return Ok(Answer::Done);
+            }
             Self::Rebuild { all: true } | Self::Rewrite | Self::Look => {}
             _ => tenants::check(conn, tenant)?,
         }
@@ -194,7 +200,9 @@ impl Request {
                 Answer::Bound(bindings::bind(conn, tenant, device, *to, *expect)?)
             }
             Self::Unbind(device) => Answer::Was(bindings::unbind(conn, tenant, device)?),
-            Self::Look | Self::Rewrite | Self::BeginDeletion | Self::RemoveTenant => Answer::Done,
+            Self::Look | Self::Rewrite | Self::BeginDeletion | Self::RemoveTenant | Self::EndDeletion => {
+                Answer::Done
+            }
             Self::UnbindWorkspace(id) => Answer::Count(bindings::unbind_workspace(conn, tenant, *id)?),
         })
     }

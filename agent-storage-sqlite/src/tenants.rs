@@ -1,8 +1,8 @@
 //! Tenants: their list, and the deletion of all data of one.
 //!
 //! A row in `deletions` marks a tenant whose deletion has begun: its data is not read or written any more. The data is
-//! then removed in small transactions, the mark in the last one. So no reader sees a part of a tenant, also after a
-//! crash.
+//! then removed in small transactions, the file is rewritten, and the mark goes last. So no reader sees a part of a
+//! tenant, also after a crash.
 
 use agent_core::store::DeletedTenant;
 use agent_core::{Error, ErrorKind, TenantId, Timestamp};
@@ -119,7 +119,7 @@ impl Budget {
     }
 }
 
-/// Removes a part of a marked tenant, and with the last part the mark.
+/// Removes a part of a marked tenant, without the mark.
 pub(crate) fn remove(conn: &Connection, tenant: &str) -> Step<Removed> {
     let mut budget = Budget { rows: ROWS, bytes: BYTES };
     let bindings = remove_rows(conn, "bindings", tenant, &mut budget)?;
@@ -137,10 +137,13 @@ pub(crate) fn remove(conn: &Connection, tenant: &str) -> Step<Removed> {
     }
     let workspaces = remove_rows(conn, "workspaces", tenant, &mut budget)?;
     let is_left = budget.is_spent() || blob_removal::delete_any(conn, tenant)?.is_left;
-    if !is_left {
-        execute(conn, "DELETE FROM deletions WHERE tenant = ?", [tenant])?;
-    }
     Ok(Removed { count: DeletedTenant::new(workspaces, sessions, bindings), is_left })
+}
+
+/// Removes the mark of a tenant of which nothing else is left.
+pub(crate) fn end(conn: &Connection, tenant: &str) -> Step<()> {
+    execute(conn, "DELETE FROM deletions WHERE tenant = ?", [tenant])?;
+    Ok(())
 }
 
 /// Removes rows of a table that has a column `tenant`; returns their number.

@@ -4,14 +4,16 @@
 
 mod support;
 
+use std::time::Duration;
+
 use agent_core::commit::{Commit, Precondition};
 use agent_core::event::NewEvent;
 use agent_core::model::{Patch, Workspace};
 use agent_core::session::NewSession;
 use agent_core::store::{SessionQuery, WorkspaceQuery};
 use agent_core::{
-    Backend, BindingStore, ErrorKind, SessionStore, SessionStoreExt, TenantId, WorkspaceId, WorkspaceStore,
-    WriteOutcome,
+    Backend, BindingStore, ErrorKind, Seq, SessionStore, SessionStoreExt, TenantId, WorkspaceId,
+    WorkspaceStore, WriteOutcome,
 };
 use agent_storage_sqlite::SqliteStore;
 use support::Site;
@@ -72,13 +74,62 @@ async fn no_byte_of_the_tenant_is_left() {
     let done = store.delete_tenant(&tenant("acme")).await.unwrap();
     assert_eq!((done.workspaces, done.sessions, done.bindings), (1, 3, 1));
     assert_eq!(rows(&site), before);
-    for file in std::fs::read_dir(site.folder.path()).unwrap() {
-        let path = file.unwrap().path();
-        let bytes = std::fs::read(&path).unwrap();
-        assert!(!bytes.windows(6).any(|part| part == b"sesame"), "{}", path.display());
-    }
+    assert!(!holds(&site, "sesame"));
     assert_eq!(SessionStore::load(&other, kept.id).await.unwrap(), kept);
     site.assert_is_whole();
+}
+
+/// Whether the file, or what lies beside it, holds the word.
+fn holds(site: &Site, word: &str) -> bool {
+    std::fs::read_dir(site.folder.path()).unwrap().any(|file| {
+        let bytes = std::fs::read(file.unwrap().path()).unwrap();
+        bytes.windows(word.len()).any(|part| part == word.as_bytes())
+    })
+}
+
+/// The rows of two tenants share pages, and SQLite has moved many of them from one page to another.
+#[tokio::test]
+async fn no_copy_of_a_moved_row_is_left() {
+    let site = Site::new();
+    let store = site.open().await;
+    let [acme, other] = ["acme", "other"].map(|name| store.for_tenant(&tenant(name)));
+    for n in 0..60 {
+        for (store, word) in [(&acme, "sesame"), (&other, "barley")] {
+            let labels = Patch::new().with_label("word", word.repeat(1 + n % 40));
+            let new =
+                NewSession::new(site.effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&labels);
+            let id = SessionStoreExt::create(store, &site.effects, new).await.unwrap().id;
+            for m in 0..10 {
+                let said = vec![NewEvent::user_message(word.repeat((n * 7 + m * 13) % 200))];
+                store.append(&site.effects, id, Seq::ZERO, said).await.unwrap();
+            }
+        }
+    }
+    store.delete_tenant(&tenant("acme")).await.unwrap();
+    assert!(!holds(&site, "sesame"));
+    assert!(holds(&site, "barley"));
+    site.assert_is_whole();
+}
+
+/// While somebody reads from the file as it was, its log holds what was deleted: that is said, and the next deletion
+/// removes it.
+#[tokio::test]
+async fn a_deletion_that_a_reader_holds_up_is_repeated() {
+    let site = Site::new();
+    let store = site.config().with_busy_timeout(Duration::from_millis(300)).open().await.unwrap();
+    let acme = store.for_tenant(&tenant("acme"));
+    stock(&site, &acme, &[3, 3]).await;
+    let reader = site.raw();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM events").unwrap();
+    let error = store.delete_tenant(&tenant("acme")).await.unwrap_err();
+    assert!(error.is_timeout() && error.to_string().contains("write-ahead log"), "{error}");
+    assert!(holds(&site, "sesame"), "else this shows nothing");
+    assert!(Backend::tenants(&store, None).await.unwrap().items.is_empty());
+    reader.execute_batch("COMMIT").unwrap();
+
+    store.delete_tenant(&tenant("acme")).await.unwrap();
+    assert!(!holds(&site, "sesame"));
+    site.session(&acme).await;
 }
 
 /// While a deletion is cut off, every process finds the tenant empty, and writes fail until the next deletion has

@@ -187,7 +187,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// is no error. Afterwards the tenant is empty, is not [listed](Self::tenants), and may be used again: the ids of
     /// its former workspaces and sessions can be created again.
     ///
-    /// The bytes are removed from the medium as by [`SessionStore::purge`](crate::store::session::SessionStore::purge).
+    /// The bytes are removed from the medium as by [`SessionStore::purge`](crate::store::session::SessionStore::purge)
+    /// with [a rewrite](crate::store::Purge::with_rewrite).
     /// A backend may keep marks by which it refuses late writes; they contain ids and numbers, and no text that a
     /// person or program wrote. Its documentation names them.
     ///
@@ -232,7 +233,8 @@ pub trait Backend: Debug + Send + Sync + 'static {
     ///
     /// # Cost
     ///
-    /// Proportional to the data of the tenant. Memory and single transactions are bounded.
+    /// Proportional to the data of the tenant, and in a store that moves data within a shared file (SQLite) to the
+    /// whole file, which is rewritten while other writers wait. Memory is bounded.
     ///
     /// # Cancel safety
     ///

@@ -497,18 +497,26 @@ impl Backend for SqliteStore {
         let store = self.for_tenant(tenant);
         let work = async {
             check_no_live_run(&store).await?;
+            let removed = async |request| match store.ask(request).await? {
+                Answer::Removed(removed) => Ok(removed),
+                _ => Err(gone()),
+            };
             let mut sum = DeletedTenant::default();
-            let mut request = Request::BeginDeletion;
-            loop {
-                let Answer::Removed(done) = store.ask(request).await? else { return Err(gone()) };
-                sum.workspaces += done.count.workspaces;
-                sum.sessions += done.count.sessions;
-                sum.bindings += done.count.bindings;
-                if !done.is_left {
-                    return Ok(sum);
-                }
-                request = Request::RemoveTenant;
+            let mut is_left = removed(Request::BeginDeletion).await?.is_left;
+            if !is_left {
+                return Ok(sum);
             }
+            while is_left {
+                let part = removed(Request::RemoveTenant).await?;
+                sum.workspaces += part.count.workspaces;
+                sum.sessions += part.count.sessions;
+                sum.bindings += part.count.bindings;
+                is_left = part.is_left;
+            }
+            // The mark goes last, so that another call finishes what is cut off before the file is rewritten.
+            self.ask(Request::Rewrite).await?;
+            store.ask(Request::EndDeletion).await?;
+            Ok(sum)
         };
         observed(span, work).await
     }
