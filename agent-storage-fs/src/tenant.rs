@@ -17,7 +17,7 @@ use crate::env::{Env, held};
 use crate::error::failed;
 use crate::io::{FileId, Kind};
 use crate::layout::Layout;
-use crate::lists::state::{Lists, Writing};
+use crate::lists::state::{Lists, TakenIds, Writing};
 use crate::lock;
 use crate::slot::WriterState;
 use crate::transcript::kept::{Keeping, Main};
@@ -32,6 +32,7 @@ pub(crate) struct Tenant {
     pub(crate) lists: Mutex<Lists>,
     /// File in which writers name the sessions that they change.
     pub(crate) changes: Writing,
+    pub(crate) taken: Mutex<TakenIds>,
     pub(crate) bindings: Mutex<Cache>,
     /// Main sessions of the workspaces that were loaded by this process.
     pub(crate) mains: Mutex<HashMap<WorkspaceId, Main>>,
@@ -134,6 +135,7 @@ impl Tenant {
             cells: Mutex::default(),
             lists: Mutex::default(),
             changes: Writing::default(),
+            taken: Mutex::default(),
             bindings: Mutex::default(),
             mains: Mutex::default(),
             binding_gate: Gate::default(),

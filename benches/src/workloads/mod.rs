@@ -7,6 +7,7 @@ use crate::report::Figure;
 pub(crate) mod at_once;
 mod bindings;
 mod blobs;
+mod create;
 mod fork;
 pub(crate) mod list;
 pub(crate) mod memory;
@@ -27,7 +28,7 @@ pub(crate) struct Workload {
 }
 
 /// Every workload, in the order in which all are measured.
-pub(crate) const WORKLOADS: [Workload; 16] = {
+pub(crate) const WORKLOADS: [Workload; 17] = {
     const fn new(name: &'static str, about: &'static str) -> Workload {
         Workload { name, about }
     }
@@ -41,6 +42,7 @@ pub(crate) const WORKLOADS: [Workload; 16] = {
         new("last", "The last 50 events of a session of 1,000 and of one of 100,000"),
         new("load", "All 10,000 events of a session, parsed"),
         new("list", "The first page of 50 among 10,000 and 100,000 sessions"),
+        new("create", "Create a session among 5,000 workspaces, against one among 40"),
         new("fork", "A fork of a session of 10,000 events"),
         new("bindings", "Find the workspace of a device among 100,000, and bind one more"),
         new("size", "Bytes on the disk for one message"),
@@ -63,6 +65,7 @@ pub(crate) async fn run(name: &str, place: &Place) -> Outcome<Vec<Figure>> {
         "last" => read::last(place).await?,
         "load" => vec![read::load(place).await?],
         "list" => list::list(place).await?,
+        "create" => vec![create::create(place).await?],
         "fork" => vec![fork::fork(place).await?],
         "bindings" => bindings::bindings(place).await?,
         "size" => vec![size::size(place).await?],
