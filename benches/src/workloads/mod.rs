@@ -28,12 +28,13 @@ pub(crate) struct Workload {
 }
 
 /// Every workload, in the order in which all are measured.
-pub(crate) const WORKLOADS: [Workload; 17] = {
+pub(crate) const WORKLOADS: [Workload; 18] = {
     const fn new(name: &'static str, about: &'static str) -> Workload {
         Workload { name, about }
     }
     [
         new("append", "One message in one commit"),
+        new("hand-over", "The floor of an append on a thread that may block, against one on the caller's"),
         new("turn", "One turn: a message of a person and one of an agent in one commit"),
         new("run", "One run: two commits with a lease, as the runtime makes them"),
         new("growth", "One message in a long session, against one in a session of 100 events"),
@@ -57,6 +58,7 @@ pub(crate) const WORKLOADS: [Workload; 17] = {
 pub(crate) async fn run(name: &str, place: &Place) -> Outcome<Vec<Figure>> {
     let figures = match name {
         "append" => vec![write::append(place).await?],
+        "hand-over" => vec![write::hand_over(place).await?],
         "turn" => vec![write::turn(place).await?],
         "run" => vec![write::run(place).await?],
         "growth" => vec![write::growth(place).await?],
