@@ -73,7 +73,7 @@ pub(crate) struct SharedSession {
 pub(crate) struct Known {
     pub(crate) folder: Option<PathBuf>,
     pub(crate) record: Option<Cached>,
-    /// Where the last pages ended and the last commits began, the latest last.
+    /// Where the last pages began and ended, and the last commits began, the latest last.
     positions: Vec<LogPosition>,
 }
 
@@ -84,9 +84,10 @@ impl Known {
         latest_first.find(|it| (it.log, it.after) == (log, event)).map(|it| it.offset)
     }
 
-    /// Remembers a position. Each reader of a session goes on where a page ended or a commit began, so a few are enough.
+    /// Remembers a position. A reader goes on where a page ended or a commit began, or begins again where it began, so a few
+    /// are enough.
     pub(crate) fn remember(&mut self, position: LogPosition) {
-        const MOST: usize = 4;
+        const MOST: usize = 6;
         self.positions.retain(|it| (it.log, it.after) != (position.log, position.after));
         if self.positions.len() == MOST {
             self.positions.remove(0);

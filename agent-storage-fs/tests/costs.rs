@@ -195,6 +195,30 @@ async fn page_of_a_log_that_was_restored_is_found() {
     }
 }
 
+/// Reading on from the same event, as the context of each turn is read, searches for it once, also if there are commits in
+/// between.
+#[tokio::test]
+async fn reading_from_the_same_event_searches_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let id = session(&hasty(folder.path()).await, &effects).await.id;
+    fill(&hasty(folder.path()).await, &effects, id, 20_000).await;
+    let (store, spy) = watched(folder.path()).await;
+    let mut seen = Seq::new(20_000);
+    let mut reads = Vec::new();
+    for _ in 0..5 {
+        spy.take();
+        let page = store.read(id, ReadEvents::first(1_000).with_after(Seq::new(19_950))).await.unwrap();
+        assert_eq!(page.events.last().unwrap().seq, seen);
+        reads.push(spy.take().iter().filter(|call| call.name == "read").count());
+        for text in ["a prompt", "an answer"] {
+            seen = say(&store, &effects, id, seen, text).await;
+        }
+    }
+    assert!(reads[0] > 6, "else there is nothing to save: {reads:?}");
+    assert!(reads[1..].iter().all(|count| *count <= 3), "{reads:?}");
+}
+
 /// A fork at 10,000 events writes what one at 10 events writes.
 #[tokio::test]
 async fn fork_cost_is_independent_of_history_length() {
