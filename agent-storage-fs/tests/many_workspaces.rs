@@ -207,3 +207,17 @@ async fn moved_workspaces_are_not_taken_for_none() {
     let error = create(&store, &effects, id, workspaces[3]).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{error}");
 }
+
+/// Among few workspaces nothing is read but their names: a look into each costs no more.
+#[tokio::test]
+async fn a_creation_among_few_workspaces_reads_no_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (store, spy) = spied(folder.path()).await;
+    let workspaces = fill(&store, &effects, 10).await;
+    learn(&store, &effects, workspaces[3]).await;
+    spy.take();
+    learn(&store, &effects, workspaces[3]).await;
+    let read = spy.take().into_iter().filter(|call| call.name == "read" && call.file() == "changes");
+    assert_eq!(read.count(), 0);
+}

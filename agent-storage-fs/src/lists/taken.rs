@@ -65,6 +65,9 @@ impl TakenIds {
 
 /// Reads the names of all sessions. If that is not possible now, nothing is known as before.
 fn read_all(tenant: &Tenant, creating: &HeldLock) {
+    if !tenant.list_workspaces().is_ok_and(|all| all.len() >= WORKSPACES_MIN) {
+        return;
+    }
     let gaps = {
         let mut taken = held(&tenant.taken);
         // What is created from here on will be read there.
@@ -83,10 +86,10 @@ fn read_all(tenant: &Tenant, creating: &HeldLock) {
     }
 }
 
-/// Returns the names in the folders of all workspaces; `None` if there are few, or others create sessions all the time.
+/// Returns the names in the folders of all workspaces; `None` if others create sessions all the time.
 fn names(tenant: &Tenant, creating: &HeldLock) -> Result<Option<HashSet<SessionId>>> {
     let env = &tenant.env;
-    if tenant.list_workspaces()?.len() < WORKSPACES_MIN || !none_begins(tenant, creating)? {
+    if !none_begins(tenant, creating)? {
         return Ok(None);
     }
     let mut ids = HashSet::new();
