@@ -1,13 +1,14 @@
 //! Many conversations that are open and idle.
 
 use std::fs;
+use std::time::Duration;
 
 use agent_runtime::{AgentBuilder, AgentRuntime, EchoProvider};
 use agent_tests::{Site, each_store};
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use super::{HEAP, STUCK, alone};
+use super::{HEAP, STUCK, alone, figure};
 
 /// How many conversations are open.
 const OPEN: usize = 1_000;
@@ -16,69 +17,78 @@ const OPEN: usize = 1_000;
 #[derive(Clone, Copy, Debug)]
 struct Held {
     heap: usize,
+    resident_kib: u64,
     tasks: usize,
     threads: usize,
     descriptors: usize,
 }
 
 impl Held {
-    fn now() -> Self {
+    /// Counts when the tasks of the last runs have ended.
+    async fn now() -> Self {
+        let tasks = || Handle::current().metrics().num_alive_tasks();
+        let ended = async {
+            while tasks() > 0 {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let _ = timeout(Duration::from_secs(20), ended).await;
         let count = |folder| fs::read_dir(folder).map_or(0, Iterator::count);
         Self {
-            tasks: Handle::current().metrics().num_alive_tasks(),
+            tasks: tasks(),
             threads: count("/proc/self/task"),
             descriptors: count("/proc/self/fd"),
+            resident_kib: figure("status", "VmRSS"),
             heap: HEAP.current_usage(),
         }
     }
 }
 
-async fn open(site: &Site) -> AgentRuntime {
+async fn agent(site: &Site) -> AgentRuntime {
     let storage = site.open().await;
     AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(storage).build().unwrap()
 }
 
-async fn measure(site: Site) {
-    let agent = open(&site).await;
-    for n in 0..OPEN {
-        let chat = agent.conversation(&format!("first/{n}")).await.unwrap();
+async fn idle(site: Site) {
+    let kind = site.name;
+    let first = agent(&site).await;
+    for n in 0..=OPEN {
+        let chat = first.conversation(&n.to_string()).await.unwrap();
         chat.ask("Hello").await.unwrap();
     }
-    agent.storage().close().await.unwrap();
-    drop(agent);
-    let agent = open(&site).await;
-    let warm = agent.conversation("first/0").await.unwrap();
-    warm.ask("Hello").await.unwrap();
-    for round in 0..3 {
-        let before = Held::now();
-        let mut chats = Vec::with_capacity(OPEN);
-        for n in 0..OPEN {
-            let chat = agent.conversation(&format!("first/{n}")).await.unwrap();
-            chats.push(chat);
-        }
-        let opened = Held::now();
-        for chat in &chats {
-            chat.ask("Hello").await.unwrap();
-        }
-        let asked = Held::now();
-        chats.clear();
-        let dropped = Held::now();
-        println!("{} round {round}", site.name);
-        println!("  before {before:?}\n  opened {opened:?}\n  asked {asked:?}\n  dropped {dropped:?}");
-        println!(
-            "  per conversation: opened {} asked {} given back {}",
-            opened.heap.saturating_sub(before.heap) / OPEN,
-            asked.heap.saturating_sub(before.heap) / OPEN,
-            asked.heap.saturating_sub(dropped.heap) / OPEN
-        );
+    drop(first);
+    // What every process has, whatever is open in it, is there after the first conversation.
+    let agent = agent(&site).await;
+    agent.conversation(&OPEN.to_string()).await.unwrap().ask("Hello").await.unwrap();
+    let before = Held::now().await;
+    let mut chats = Vec::with_capacity(OPEN);
+    for n in 0..OPEN {
+        chats.push(agent.conversation(&n.to_string()).await.unwrap());
     }
+    let opened = Held::now().await;
+    for chat in &chats {
+        chat.ask("Hello again").await.unwrap();
+    }
+    let asked = Held::now().await;
+    let each = |then: Held| then.heap.saturating_sub(before.heap) / OPEN;
+    println!("{kind}: {} bytes for a conversation that is open, {} after a turn", each(opened), each(asked));
+    println!("{kind}: {before:?}\n{opened:?}\n{asked:?}");
+    for (when, then) in [("opened", opened), ("used", asked)] {
+        assert!(each(then) < 8 << 10, "{kind}, {when}: {} bytes for each conversation", each(then));
+        assert_eq!(then.tasks, 0, "{kind}, {when}: tasks");
+        assert!(then.threads <= before.threads + 8, "{kind}, {when}: {then:?}, {before:?} before");
+        // The store on files keeps the files of 128 sessions open.
+        let most = if kind == "files" { 128 * 3 + 16 } else { 16 };
+        assert!(then.descriptors <= before.descriptors + most, "{kind}, {when}: {then:?}, {before:?} before");
+    }
+    assert!(chats.iter().all(|chat| chat.record().counts.messages() == 4), "{kind}");
     agent.storage().close().await.unwrap();
 }
 
-/// A conversation that is open and idle takes less than 8 KiB, and no task, thread or descriptor.
+/// A conversation that is open and idle takes less than 8 KiB, and no task, thread or descriptor of its own.
 async fn idle_conversations_take_little_memory(site: Site) {
     let _alone = alone().await;
-    timeout(STUCK, measure(site.unsynced())).await.expect("a conversation hangs");
+    timeout(STUCK, idle(site.unsynced())).await.expect("a conversation hangs");
 }
 
 each_store!(idle_conversations_take_little_memory, flavor = "multi_thread", worker_threads = 2);
