@@ -155,10 +155,10 @@ async fn same_costs(site: Site, form: Form) {
         // All of a short session fits in the context.
         let (than, at) = if CONTEXT.contains(what) { (FULL, 1) } else { (SHORT, 0) };
         let short = all[at][n].1;
-        // A tree of pages is a few levels higher.
+        // A search in a log has some steps more, and a tree of pages some levels.
         for (count, short, long, more) in [
-            ("reads", short.reads, long.reads, 16),
-            ("bytes read", short.read_bytes, long.read_bytes, 64 << 10),
+            ("reads", short.reads, long.reads, 32),
+            ("bytes read", short.read_bytes, long.read_bytes, 512 << 10),
             ("writes", short.writes, long.writes, 16),
             ("bytes written", short.written_bytes, long.written_bytes, 64 << 10),
             ("bytes of memory", short.peak as u64, long.peak as u64, 256 << 10),
