@@ -102,7 +102,8 @@ impl<'a, S: SessionStore + ?Sized> SessionExport<'a, S> {
             opening: opening(&session),
             closing: EVENTS_CLOSE,
         };
-        let mut reader = Reader { store, blobs: BTreeMap::new(), read: Tally::default(), events: 0, progress };
+        let mut reader =
+            Reader { store, blobs: BTreeMap::new(), read: Tally::default(), events: 0, progress };
         reader.read.add(&own.opening);
         let last = reader.events(id, own.after, own.until, true).await?;
         check_head(&session, last.map(|(seq, ..)| seq))?;

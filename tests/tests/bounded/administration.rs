@@ -72,11 +72,12 @@ async fn verify_and_export(kind: &'static str, large: u64) {
         }
         storage.close().await.unwrap();
     }
-    for (what, small, large) in
-        [("verification", both[0].0, both[1].0), ("export", both[0].1, both[1].1)]
-    {
+    for (what, small, large) in [("verification", both[0].0, both[1].0), ("export", both[0].1, both[1].1)] {
         assert!(large < MOST, "{kind}, {what}: {large} bytes");
-        assert!(large < small + (512 << 10), "{kind}, {what}: {large} bytes, {small} at a fifth of the length");
+        assert!(
+            large < small + (512 << 10),
+            "{kind}, {what}: {large} bytes, {small} at a fifth of the length"
+        );
     }
 }
 

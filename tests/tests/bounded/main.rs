@@ -66,7 +66,8 @@ async fn long_session(store: &dyn SessionStore, events: u64, form: Form) -> Sess
         let text = |n: u64| format!("{:>200}", session.head.get() + n);
         let run = effects.new_run_id();
         let begin = Trigger::BeginRun(LeaseRequest::new("test", run));
-        let asked = Commit::seal(&effects, session.id, session.head).with_event(NewEvent::user_message(text(1)));
+        let asked =
+            Commit::seal(&effects, session.id, session.head).with_event(NewEvent::user_message(text(1)));
         let begun = store.commit(asked.with_trigger(begin)).await.unwrap().session;
         let end = Trigger::EndRun(RunEnd::Completed(Reason::EndTurn));
         let mut head = begun.head;
