@@ -12,9 +12,9 @@ use futures::stream::{self, BoxStream, StreamExt};
 
 use crate::archive;
 use crate::manifest::{
-    ANCESTOR_CLOSE, EVENTS_CLOSE, ancestor_opening, before_event, check_head, commit_end, ending, exported,
-    has_blobs, opening, shared_logs,
+    ANCESTOR_CLOSE, EVENTS_CLOSE, ancestor_opening, before_event, ending, has_blobs, opening,
 };
+use crate::source::{check_head, commit_end, exported, shared_logs};
 use agent_core::session::Session;
 use agent_core::store::own_events;
 use agent_core::{BlobName, Error, ErrorKind, Result, Seq, SessionId, SessionStore};

@@ -54,5 +54,6 @@ pub mod export;
 mod gap;
 pub mod manifest;
 pub mod salvage;
+mod source;
 pub mod verify;
 mod walk;

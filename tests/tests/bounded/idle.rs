@@ -8,7 +8,7 @@ use agent_tests::{Site, each_store};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
-use super::{HEAP, STUCK, alone, figure};
+use super::{HEAP, STUCK, alone};
 
 /// How many conversations are open.
 const OPEN: usize = 1_000;
@@ -17,7 +17,6 @@ const OPEN: usize = 1_000;
 #[derive(Clone, Copy, Debug)]
 struct Held {
     heap: usize,
-    resident_kib: u64,
     tasks: usize,
     threads: usize,
     descriptors: usize,
@@ -38,7 +37,6 @@ impl Held {
             tasks: tasks(),
             threads: count("/proc/self/task"),
             descriptors: count("/proc/self/fd"),
-            resident_kib: figure("status", "VmRSS"),
             heap: HEAP.current_usage(),
         }
     }
@@ -72,7 +70,7 @@ async fn idle(site: Site) {
     let asked = Held::now().await;
     let each = |then: Held| then.heap.saturating_sub(before.heap) / OPEN;
     println!("{kind}: {} bytes for a conversation that is open, {} after a turn", each(opened), each(asked));
-    println!("{kind}: {before:?}\n{opened:?}\n{asked:?}");
+    println!("{kind}: {before:?} before, {opened:?} opened, {asked:?} after a turn");
     for (when, then) in [("opened", opened), ("used", asked)] {
         assert!(each(then) < 8 << 10, "{kind}, {when}: {} bytes for each conversation", each(then));
         assert_eq!(then.tasks, 0, "{kind}, {when}: tasks");

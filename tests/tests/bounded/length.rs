@@ -13,7 +13,7 @@ use agent_runtime::{AgentBuilder, EchoProvider};
 use agent_tests::{Site, each_store};
 use tokio::time::{Instant, timeout};
 
-use super::{Form, HEAP, STUCK, alone, figure, long_session, many_events};
+use super::{Form, HEAP, STUCK, alone, io, long_session, many_events};
 
 /// A short session, and one that has more than a model is given.
 const SHORT: u64 = 1_000;
@@ -35,10 +35,10 @@ struct Cost {
 impl Cost {
     fn so_far() -> Self {
         Self {
-            reads: figure("io", "syscr"),
-            read_bytes: figure("io", "rchar"),
-            writes: figure("io", "syscw"),
-            written_bytes: figure("io", "wchar"),
+            reads: io("syscr"),
+            read_bytes: io("rchar"),
+            writes: io("syscw"),
+            written_bytes: io("wchar"),
             peak: HEAP.peak_usage(),
         }
     }

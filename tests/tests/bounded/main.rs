@@ -39,11 +39,11 @@ fn many_events(default: u64) -> u64 {
     std::env::var("AGENT_TEST_EVENTS").map_or(default, |text| text.parse().unwrap())
 }
 
-/// Figure of the system about this process, by its name; 0 if the system does not tell.
-fn figure(file: &str, name: &str) -> u64 {
-    let text = fs::read_to_string(format!("/proc/self/{file}")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+/// What this process has read or written, by the system's count of this name; 0 if the system does not tell.
+fn io(name: &str) -> u64 {
+    let text = fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    line.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
 /// Form of a long session.
