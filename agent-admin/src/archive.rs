@@ -74,20 +74,18 @@ pub fn is_archive(start: &[u8]) -> bool {
     start.get(257..262) == Some(b"ustar")
 }
 
-/// Writes an archive of a document, and of blobs that belong to these sessions of a store.
+/// Writes an archive of a document with this number of bytes, and of blobs that belong to these sessions of a store.
 pub(crate) fn write<'a, S: SessionStore + ?Sized>(
     store: &'a S,
-    document: String,
+    (document, bytes): (BoxStream<'a, Result<Bytes>>, u64),
     blobs: BTreeMap<BlobName, SessionId>,
 ) -> Result<BoxStream<'a, Result<Bytes>>> {
-    let document = Bytes::from(document);
-    let bytes = document.len() as u64;
     if bytes > DOCUMENT_MAX_BYTES {
         return Err(Error::limit(format!(
             "{DOCUMENT} of the archive has {bytes} bytes, and at most {DOCUMENT_MAX_BYTES} are read; copy the store instead"
         )));
     }
-    let first = stream::iter([header(DOCUMENT, bytes).map(|header| framed(header, Ok(document), bytes))]);
+    let first = stream::iter([header(DOCUMENT, bytes).map(|header| framed(header, document, bytes))]);
     let blobs = stream::iter(blobs).then(move |(name, owner)| blob_entry(store, owner, name));
     let end = stream::iter([Ok(Bytes::from_static(&[0; 2 * BLOCK]))]);
     let all = first.chain(blobs).try_flatten().chain(end);
@@ -101,11 +99,11 @@ pub(crate) fn write<'a, S: SessionStore + ?Sized>(
 }
 
 /// Returns the entry of a blob: its header, its bytes and the zeros up to the next block.
-async fn blob_entry<S: SessionStore + ?Sized>(
-    store: &S,
+async fn blob_entry<'a, S: SessionStore + ?Sized>(
+    store: &'a S,
     owner: SessionId,
     name: BlobName,
-) -> Result<BlobStream> {
+) -> Result<BoxStream<'a, Result<Bytes>>> {
     let damaged = move |error: Error| {
         match error.kind() {
         ErrorKind::NotFound | ErrorKind::Corrupt => Error::corrupt(format!(
@@ -119,13 +117,16 @@ async fn blob_entry<S: SessionStore + ?Sized>(
     let read = store.read_blob(ReadBlob::new(owner, name)).await.map_err(damaged)?;
     let bytes = read.blob.bytes;
     let header = header(&format!("{FOLDER}{name}"), bytes)?;
-    let content = read.content.map_err(damaged);
-    let filling = stream::iter([Ok(filling(bytes))]);
-    Ok(stream::iter([Ok(header)]).chain(content).chain(filling).boxed())
+    Ok(framed(header, read.content.map_err(damaged).boxed(), bytes))
 }
 
-fn framed(header: Bytes, content: Result<Bytes>, bytes: u64) -> BlobStream {
-    stream::iter([Ok(header), content, Ok(filling(bytes))]).boxed()
+fn framed<'a>(
+    header: Bytes,
+    content: BoxStream<'a, Result<Bytes>>,
+    bytes: u64,
+) -> BoxStream<'a, Result<Bytes>> {
+    let filling = stream::iter([Ok(filling(bytes))]);
+    stream::iter([Ok(header)]).chain(content).chain(filling).boxed()
 }
 
 /// Returns the header of a regular file that only its owner may read. It has no time, so that an archive depends on
@@ -192,7 +193,9 @@ impl Manifest {
         for (id, events) in self.members() {
             owners.extend(events.iter().flat_map(|event| &event.blobs).map(|name| (*name, id)));
         }
-        write(store, self.document(), owners)
+        let document = Bytes::from(self.document());
+        let bytes = document.len() as u64;
+        write(store, (stream::iter([Ok(document)]).boxed(), bytes), owners)
     }
 }
 

@@ -12,7 +12,8 @@
 //! - [`verify`](verify::verify()) reads everything and reports damage.
 //! - [`salvage`](salvage::salvage()) recovers the readable part of a damaged session, which stays unchanged.
 //! - [`copy`] copies a tenant from one backend to another, and verifies the written data.
-//! - [`manifest`] exports a session as one document with a checksum, and imports it; [`archive`] does so with its blobs.
+//! - [`manifest`] exports a session as one document with a checksum, and imports it; [`archive`] does so with its blobs;
+//!   [`export`] writes either in pieces, in memory that does not grow with the session.
 //! - [`audit`] records administrative operations and their actors.
 //!
 //! All of them work through the traits of `agent-core`, so they accept the stores of any backend, several tenants one
@@ -49,8 +50,10 @@ pub mod archive;
 pub mod audit;
 mod blobs;
 pub mod copy;
+pub mod export;
 mod gap;
 pub mod manifest;
 pub mod salvage;
+mod source;
 pub mod verify;
 mod walk;

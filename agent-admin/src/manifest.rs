@@ -36,14 +36,14 @@
 //! The events are authoritative: the imported record is computed from them. `docs/schemas/session.json` is the JSON
 //! Schema of the document.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::TryStreamExt;
 use serde::Deserialize;
 
 use crate::blobs::{self, WantedBlob};
+use crate::source::{check_head, commit_end, exported, shared_logs};
 use agent_core::commit::{Commit, apply_untrusted};
 use agent_core::event::Event;
 use agent_core::json::{JsonFault, RawJson, check_document};
@@ -158,7 +158,8 @@ impl Manifest {
     /// Exports a session from a store: its record, its own events up to the record's head, and its ancestors.
     ///
     /// Ancestors are the sessions from which it was made, each up to the last event that a descendant shares, so that
-    /// each is usable after an import. Holds all events in memory.
+    /// each is usable after an import. Holds all events in memory; [`SessionExport`](crate::export::SessionExport) writes
+    /// the same bytes in pieces.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -181,22 +182,10 @@ impl Manifest {
     /// `Deleted`, also if an ancestor was deleted and purged in the middle of a commit that the session shares;
     /// `NotFound`; `Corrupt` if a part of a log cannot be read, because then there is no complete session to export.
     pub async fn export<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Self> {
-        let session = store.load(id).await?;
-        if session.status.state == SessionState::Deleted {
-            return Err(Error::new(
-                ErrorKind::Deleted,
-                format!("session {id} was deleted; there is nothing to export"),
-            ));
-        }
+        let session = exported(store, id).await?;
         let after = session.lineage.base();
         let events: Vec<_> = own_events(store, id, after, Some(session.head)).try_collect().await?;
-        if events.last().map(|event| event.seq) != Some(session.head) {
-            return Err(Error::corrupt(format!(
-                "session {id} has events up to {}, but its record says {}; run `verify`, then `salvage`",
-                events.last().map_or(after, |event| event.seq),
-                session.head
-            )));
-        }
+        check_head(&session, events.last().map(|event| event.seq))?;
         let ancestors = ancestors_of(store, &session).await?;
         Ok(Self { session, events, ancestors })
     }
@@ -482,30 +471,24 @@ impl Manifest {
     pub fn to_json(&self) -> Result<String> {
         match self.blobs().len() {
             0 => Ok(self.document()),
-            count => Err(Error::invalid(format!(
-                "session {} has {count} blobs, which a JSON document cannot contain; export it as an archive (to_archive)",
-                self.session.id
-            ))),
+            count => Err(has_blobs(self.session.id, count)),
         }
     }
 
     pub(crate) fn document(&self) -> String {
-        let mut out = format!(
-            "{{\"format\":{MANIFEST_FORMAT},\"kind\":\"{KIND}\",\"session\":{},\n\"events\":[",
-            self.session.to_json()
-        );
+        let mut out = opening(&self.session);
         push_events(&mut out, &self.events);
+        out.push_str(EVENTS_CLOSE);
         for (n, ancestor) in self.ancestors.iter().enumerate() {
-            out.push_str(if n == 0 { ",\n\"ancestors\":[" } else { "," });
-            out.push_str(&format!("\n{{\"session\":\"{}\",\"events\":[", ancestor.session));
+            out.push_str(&ancestor_opening(n, ancestor.session));
             push_events(&mut out, &ancestor.events);
-            out.push('}');
+            out.push_str(ANCESTOR_CLOSE);
         }
         if !self.ancestors.is_empty() {
-            out.push_str("\n]");
+            out.push_str(EVENTS_CLOSE);
         }
         let crc = crc32c::crc32c(out.as_bytes());
-        out.push_str(&format!("{CRC_OPEN}{crc:08x}{CRC_CLOSE}"));
+        out.push_str(&ending(crc));
         out
     }
 
@@ -609,57 +592,33 @@ struct Missing<'a> {
     rest: &'a [Event],
 }
 
+/// Returns the error for a document of a session with blobs.
+pub(crate) fn has_blobs(id: SessionId, count: usize) -> Error {
+    Error::invalid(format!(
+        "session {id} has {count} blobs, which a JSON document cannot contain; export it as an archive (to_archive)"
+    ))
+}
+
 /// Returns the ancestors of a session, parents first: each complete as far as a session that was made from it shares
 /// it.
 async fn ancestors_of<S: SessionStore + ?Sized>(store: &S, session: &Session) -> Result<Vec<Ancestor>> {
-    let mut found: HashMap<SessionId, (Arc<Session>, Seq)> = HashMap::new();
-    let mut wanted = shared_by(session);
-    while let Some((id, until)) = wanted.pop() {
-        match found.entry(id) {
-            Entry::Occupied(mut there) => {
-                let (_, so_far) = there.get_mut();
-                *so_far = until.max(*so_far);
-            }
-            Entry::Vacant(place) => {
-                let record = store.load(id).await?;
-                wanted.extend(shared_by(&record));
-                place.insert((record, until));
-            }
-        }
-    }
-    let mut found: Vec<_> = found.into_values().collect();
-    found.sort_by_key(|(record, _)| (record.depth, record.id));
-    let mut ancestors = Vec::with_capacity(found.len());
-    for (record, until) in found {
-        let (id, base) = (record.id, record.lineage.base());
+    let logs = shared_logs(store, session).await?;
+    let mut ancestors = Vec::with_capacity(logs.len());
+    for log in logs {
         let mut events: Vec<_> =
-            own_events(store, id, base, Some(until.max(base.next()))).try_collect().await?;
+            own_events(store, log.id, log.base, Some(log.first_end())).try_collect().await?;
         // A deleted session without shared events may have no events left.
-        let Some(last) = events.last() else { continue };
-        if last.n < last.of {
-            let end = Seq::new(last.seq.get() + u64::from(last.of - last.n));
-            let rest: Vec<_> = own_events(store, id, last.seq, Some(end)).try_collect().await?;
+        let Some(mut last) = events.last().map(|last| (last.seq, last.n, last.of)) else { continue };
+        let end = commit_end(last.0, last.1, last.2);
+        if last.0 < end {
+            let rest: Vec<_> = own_events(store, log.id, last.0, Some(end)).try_collect().await?;
+            last = rest.last().map_or(last, |last| (last.seq, last.n, last.of));
             events.extend(rest);
         }
-        if events.last().is_none_or(|last| last.seq < until || last.n < last.of) {
-            return Err(Error::new(
-                ErrorKind::Deleted,
-                format!(
-                    "session {}: the events that it shares with the deleted session {id} end within a commit; \
-                     copy the store instead",
-                    session.id
-                ),
-            ));
-        }
-        ancestors.push(Ancestor { session: id, events });
+        log.check(session.id, last)?;
+        ancestors.push(Ancestor { session: log.id, events });
     }
     Ok(ancestors)
-}
-
-/// Returns the ids of the ancestors of a session, each with its last shared event.
-fn shared_by(session: &Session) -> Vec<(SessionId, Seq)> {
-    let segments = session.lineage.segments.iter().map(|segment| (segment.session, segment.until));
-    segments.chain(session.origin.parent().map(|parent| (parent, Seq::ZERO))).collect()
 }
 
 /// Returns the session with this id, if there is one.
@@ -732,12 +691,40 @@ fn is_at_rest(session: &Session) -> bool {
     rests && is_done && session.to_report().is_none()
 }
 
+/// Text behind the events of the session itself, and behind the list of ancestors.
+pub(crate) const EVENTS_CLOSE: &str = "\n]";
+/// Text behind the events of an ancestor.
+pub(crate) const ANCESTOR_CLOSE: &str = "\n]}";
+
+/// Returns the beginning of a document, up to the session's own events.
+pub(crate) fn opening(session: &Session) -> String {
+    format!(
+        "{{\"format\":{MANIFEST_FORMAT},\"kind\":\"{KIND}\",\"session\":{},\n\"events\":[",
+        session.to_json()
+    )
+}
+
+/// Returns the text between the events of one session and those of the ancestor with this number.
+pub(crate) fn ancestor_opening(n: usize, id: SessionId) -> String {
+    let list = if n == 0 { ",\n\"ancestors\":[" } else { "," };
+    format!("{list}\n{{\"session\":\"{id}\",\"events\":[")
+}
+
+/// Returns the text before an event.
+pub(crate) const fn before_event(is_first: bool) -> &'static str {
+    if is_first { "\n" } else { ",\n" }
+}
+
+/// Returns the end of a document whose bytes so far have this checksum.
+pub(crate) fn ending(crc: u32) -> String {
+    format!("{CRC_OPEN}{crc:08x}{CRC_CLOSE}")
+}
+
 fn push_events(out: &mut String, events: &[Event]) {
     for (n, event) in events.iter().enumerate() {
-        out.push_str(if n == 0 { "\n" } else { ",\n" });
+        out.push_str(before_event(n == 0));
         out.push_str(&event.to_json());
     }
-    out.push_str("\n]");
 }
 
 /// Returns the events as they are written, and the record that they produce.

@@ -16,6 +16,9 @@ use agent_core::store::{
 };
 use agent_core::{BlobName, Error, ErrorKind, Result, Seq, SessionId, Storage, WorkspaceId};
 
+/// Number of events of a session after which progress is reported.
+const PROGRESS_EVENTS: u64 = 1_000;
+
 /// Result of a verification: counts of what was read, and the findings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -123,9 +126,11 @@ impl FindingKind {
 /// is checked. Blobs that no event names are no finding: `WorkspaceManager::gc` removes them. It compares
 /// every session's record and its entry in the list with the fold of its log, and checks that every referenced object
 /// exists. The store also [checks](agent_core::SessionStore::check) its own structures. Other processes may write
-/// meanwhile: their changes are not findings. `progress` is called after each object with the result so far.
+/// meanwhile: their changes are not findings. `progress` is called with the result so far: after each object, and within
+/// a session after every 1,000 events and after each blob.
 ///
-/// The cost is one read of all data. One page of events at a time, and all findings, are in memory. The future may be
+/// The cost is one read of all data. One page of events at a time, the names of one session's blobs, and all findings are
+/// in memory. The future may be
 /// dropped at any point.
 ///
 /// ```
@@ -277,11 +282,16 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
     async fn log(&mut self, name: &str, record: &Session) -> Result<()> {
         let mut walk = Walk::own(&*self.storage.sessions, record.id, record.lineage.base(), record.head);
         let (mut folded, mut whole, mut blobs) = (None, true, BTreeMap::new());
+        let mut own = 0_u64;
         loop {
             match walk.next().await {
                 Ok(None) => break,
                 Ok(Some(Step::Event(event))) => {
                     self.so_far.events += 1;
+                    own += 1;
+                    if own.is_multiple_of(PROGRESS_EVENTS) {
+                        (self.progress)(&self.so_far);
+                    }
                     note_blobs(&mut blobs, &event);
                     if whole && let Err(error) = fold(&mut folded, record.id, &event) {
                         whole = false;
@@ -316,6 +326,7 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
             let detail = match read_whole(self.storage, id, blob).await {
                 Ok(bytes) if stated.is_none_or(|stated| stated == bytes) => {
                     self.so_far.blobs += 1;
+                    (self.progress)(&self.so_far);
                     continue;
                 }
                 Ok(bytes) => format!(
@@ -358,6 +369,9 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
             self.so_far.damaged(&page.damaged);
             page.events.iter().for_each(|event| note_blobs(&mut blobs, event));
             next = page.next;
+            if next.is_some() {
+                (self.progress)(&self.so_far);
+            }
         }
         self.blobs(name, record.id, blobs).await
     }

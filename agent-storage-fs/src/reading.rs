@@ -85,18 +85,19 @@ fn attempt(
     if end < sure && end < stat.len {
         return Err(cut_off(log.path, sure, end));
     }
-    if read.newest {
-        return log.newest(read, end);
-    }
     let after = read.after.get();
-    let start = held(&cell.known).offset_behind(stat.id, after).filter(|offset| by_memory && *offset < end);
-    let (page, from, ended) = log.oldest(read, end, start)?;
+    let start = |after| held(&cell.known).offset_behind(stat.id, after).filter(|_| by_memory);
+    let (page, began, ended) = if read.newest {
+        let last = read.before.map(|before| before.get().saturating_sub(1));
+        let (page, ended) = log.newest(read, end, last.and_then(start).filter(|offset| *offset <= end))?;
+        (page, None, ended)
+    } else {
+        let (page, from, ended) = log.oldest(read, end, start(after).filter(|offset| *offset < end))?;
+        (page, (from.before == Some(after)).then_some((after, from.offset)), ended)
+    };
     let mut known = held(&cell.known);
     // What a model is given begins at the same event for many turns.
-    if from.before == Some(after) {
-        known.remember(LogPosition { log: stat.id, after, offset: from.offset });
-    }
-    if let (Some(_), Some((after, offset))) = (&page.next, ended) {
+    for (after, offset) in began.into_iter().chain(ended.filter(|_| page.next.is_some())) {
         known.remember(LogPosition { log: stat.id, after, offset });
     }
     Ok(page)
@@ -233,14 +234,25 @@ impl Log<'_> {
         Ok((self.finish(page, damage)?, place, end))
     }
 
-    fn newest(&self, read: &ReadEvents, end: u64) -> Result<EventPage> {
-        let place = match read.before {
-            None => LinePosition { offset: end, before: None },
-            Some(before) => self.before(before.get(), end)?,
+    /// Returns the page, and the event before it with the offset behind that if it is known.
+    fn newest(
+        &self,
+        read: &ReadEvents,
+        end: u64,
+        start: Option<u64>,
+    ) -> Result<(EventPage, Option<(u64, u64)>)> {
+        let place = match (read.before, start) {
+            (None, _) => LinePosition { offset: end, before: None },
+            (Some(before), Some(offset)) => {
+                LinePosition { offset, before: Some(before.get().saturating_sub(1)) }
+            }
+            (Some(before), None) => self.before(before.get(), end)?,
         };
         let mut lines = Backward::new(self.owner, self.file, place.offset);
         let mut expected = place.before;
         let mut damage = None;
+        // Where the last two events begin: the page begins with one of them.
+        let mut begins = [(0, 0); 2];
         let events = std::iter::from_fn(|| {
             let line = match lines.next() {
                 Ok(line) => line?,
@@ -249,7 +261,9 @@ impl Log<'_> {
             match event_of(&line).filter(|event| expected.is_none_or(|seq| event.seq.get() == seq)) {
                 Some(event) if event.seq <= read.after => None,
                 Some(event) => {
-                    expected = Some(event.seq.get().saturating_sub(1));
+                    let before = event.seq.get().saturating_sub(1);
+                    expected = Some(before);
+                    begins = [begins[1], (before, line.offset)];
                     Some(Ok(event))
                 }
                 None => {
@@ -260,7 +274,9 @@ impl Log<'_> {
             }
         });
         let page = EventPage::collect(read, events)?;
-        self.finish(page, damage)
+        let before = page.events.first().map(|event| event.seq.get().saturating_sub(1));
+        let begin = begins.into_iter().find(|(seq, _)| Some(*seq) == before);
+        Ok((self.finish(page, damage)?, begin))
     }
 
     /// Returns the page. A page that met damage ends before it and reports it; damage at the start of a page is an

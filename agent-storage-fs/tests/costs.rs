@@ -164,6 +164,33 @@ async fn page_after_page_reads_the_log_once() {
     assert!(calls.len() <= 8 * pages + 4, "{} calls for {pages} pages", calls.len());
 }
 
+/// The same from the end: the page before a page is not searched for, as a reader who scrolls up asks for them, or the context of
+/// a model.
+#[tokio::test]
+async fn page_before_page_reads_the_log_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let id = session(&hasty(folder.path()).await, &effects).await.id;
+    fill(&hasty(folder.path()).await, &effects, id, 10_000).await;
+    let len = std::fs::metadata(folder_of(folder.path(), id).join("events.jsonl")).unwrap().len();
+    let (store, spy) = watched(folder.path()).await;
+    SessionStore::load(&store, id).await.unwrap();
+    spy.take();
+    let (mut pages, mut seqs) = (0, Vec::new());
+    let mut next = Some(ReadEvents::last(1000).with_max_bytes(256 << 10));
+    while let Some(read) = next {
+        let page = store.read(id, read).await.unwrap();
+        seqs.extend(page.events.iter().rev().map(|event| event.seq.get()));
+        (pages, next) = (pages + 1, page.next);
+    }
+    assert_eq!(seqs, (1..=10_000).rev().collect::<Vec<_>>());
+    let calls = spy.take();
+    let read = bytes(&calls, "read") as u64;
+    assert!(read <= len + (64 << 10) * pages as u64, "{read} bytes read of {len}, in {pages} pages");
+    // Backwards the log is read in pieces of 16 KiB.
+    assert!(calls.len() <= 20 * pages + 4, "{} calls for {pages} pages", calls.len());
+}
+
 /// A page is found also where the log is another one than that in which the last page ended, under the same name and in the
 /// same file.
 #[tokio::test]
@@ -186,12 +213,16 @@ async fn page_of_a_log_that_was_restored_is_found() {
     }
     for restored in logs {
         let first = store.read(id, ReadEvents::first(2)).await.unwrap();
+        let last = store.read(id, ReadEvents::last(2)).await.unwrap();
         std::fs::write(&log, &restored).unwrap();
+        let before = store.read(id, last.next.unwrap()).await.unwrap();
+        let seqs: Vec<_> = before.events.iter().map(|event| event.seq.get()).collect();
+        assert_eq!((seqs, before.damaged.len()), (vec![2, 3], 0));
         let second = store.read(id, first.next.unwrap()).await.unwrap();
         let seqs: Vec<_> = second.events.iter().map(|event| event.seq.get()).collect();
         assert_eq!((seqs, second.damaged.len()), (vec![3, 4], 0));
         let whole = store.read(id, ReadEvents::first(9)).await.unwrap().events;
-        assert_eq!(second.events[..], whole[2..4]);
+        assert_eq!((&before.events[..], &second.events[..]), (&whole[1..3], &whole[2..4]));
     }
 }
 

@@ -56,7 +56,16 @@ impl Meter {
 
 /// The most memory that this process ever had, in bytes.
 pub(crate) fn peak_memory() -> u64 {
+    status("VmHWM:")
+}
+
+/// The memory that this process has now, in bytes.
+pub(crate) fn memory() -> u64 {
+    status("VmRSS:")
+}
+
+fn status(name: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }

@@ -28,7 +28,7 @@ use ours::Backend;
 use outcome::Outcome;
 use report::Figure;
 use tokio::runtime::Runtime;
-use workloads::{Place, WORKLOADS, memory, processes};
+use workloads::{Place, WORKLOADS, idle, memory, processes};
 
 /// Measures the stores against a floor: the least that any implementation has to do on the same medium.
 ///
@@ -194,6 +194,7 @@ async fn worker(orders: &[String]) -> Outcome {
     let session = more.first().map_or("", String::as_str);
     match work.as_str() {
         "turns" => processes::worker(store, path.as_ref()).await,
+        "idle" => idle::worker(store, path.as_ref()).await,
         way => memory::worker(store, path.as_ref(), session, way == "whole").await,
     }
 }

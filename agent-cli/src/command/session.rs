@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use agent_admin::archive::{Archive, is_archive};
+use agent_admin::export::SessionExport;
 use agent_admin::manifest::{ImportOutcome, Imported, Manifest};
 use agent_admin::salvage;
 use agent_core::event::NewEvent;
@@ -22,6 +23,7 @@ use serde_json::{Value, json};
 use super::consent::Consent;
 use super::files;
 use super::output::{damage, line, page_of, put_bytes, raw};
+use super::progress::{Bar, Progress};
 use super::site::{Site, named};
 use super::tenants::AllTenants;
 use crate::bounded::DOCUMENT_MAX;
@@ -395,11 +397,14 @@ fn fields(session: &Session) -> [(&'static str, String); 12] {
 
 async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result<(), Failure> {
     let sessions = &*site.storage.sessions;
-    let manifest = Manifest::export(sessions, id).await?;
-    let blobs = manifest.blobs().len() as u64;
-    let mut pieces = match blobs {
-        0 => stream::iter([Ok(Bytes::from(manifest.to_json()?))]).boxed(),
-        _ => manifest.to_archive(sessions)?,
+    let bar = Bar::new(Progress::Auto);
+    let export = SessionExport::read(sessions, id, |events| bar.tell("events", events, None)).await;
+    bar.end();
+    let export = export?;
+    let blobs = export.blobs() as u64;
+    let (mut pieces, len) = match blobs {
+        0 => (export.to_json()?, Some(export.document_bytes())),
+        _ => (export.to_archive()?, None),
     };
     let Some(file) = output else {
         if blobs > 0 && io::stdout().is_terminal() {
@@ -418,7 +423,7 @@ async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result
         }
         return Ok(());
     };
-    let bytes = write_file(file, false, pieces, None).await?;
+    let bytes = write_file(file, false, pieces, len).await?;
     let with = if blobs > 0 { format!(", with {}", counted(blobs, "blob")) } else { String::new() };
     site.out.result(
         &json!({"session": id, "file": file, "bytes": bytes, "blobs": blobs}),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use agent_admin::verify::{Finding, FindingKind, verify};
+use agent_admin::verify::{Finding, FindingKind, Verification, verify};
 use serde_json::json;
 
 use super::output::damage;
@@ -13,7 +13,10 @@ use crate::screen::counted;
 
 pub(super) async fn run(site: &Site<'_>) -> Result<(), Failure> {
     let bar = Bar::new(Progress::Auto);
-    let read = verify(&site.storage, |so_far| bar.tell("sessions", so_far.sessions, None)).await;
+    let tell = |so_far: &Verification| {
+        bar.tell(&format!("{}, events", counted(so_far.sessions, "session")), so_far.events, None);
+    };
+    let read = verify(&site.storage, tell).await;
     bar.end();
     let found = read?;
     let findings: Vec<_> = found

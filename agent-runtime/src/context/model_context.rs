@@ -181,6 +181,8 @@ impl ModelContext {
     where
         S: SessionStore + ?Sized,
     {
+        // Behind the last input nothing is searched.
+        let before = before.min(session.last_input.next());
         let read =
             ReadEvents::last(1).with_after(session.visible_from).with_before(before).with_types(INPUTS);
         let read = read.with_known_head(session.head);
@@ -452,6 +454,7 @@ where
     S: SessionStore + ?Sized,
 {
     let mut inputs = Vec::new();
+    let until = until.min(session.last_input);
     if after >= until {
         return Ok(inputs);
     }

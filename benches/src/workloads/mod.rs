@@ -9,6 +9,7 @@ mod bindings;
 mod blobs;
 mod create;
 mod fork;
+pub(crate) mod idle;
 pub(crate) mod list;
 pub(crate) mod memory;
 mod place;
@@ -28,7 +29,7 @@ pub(crate) struct Workload {
 }
 
 /// Every workload, in the order in which all are measured.
-pub(crate) const WORKLOADS: [Workload; 18] = {
+pub(crate) const WORKLOADS: [Workload; 19] = {
     const fn new(name: &'static str, about: &'static str) -> Workload {
         Workload { name, about }
     }
@@ -48,6 +49,7 @@ pub(crate) const WORKLOADS: [Workload; 18] = {
         new("bindings", "Find the workspace of a device among 100,000, and bind one more"),
         new("size", "Bytes on the disk for one message"),
         new("memory", "Peak memory of a process that loads 10,000 events, whole and streamed"),
+        new("idle", "Memory of 1,000 conversations that are open and idle, for each"),
         new("put-blob", "Put a blob, for each MiB"),
         new("read-blob", "Read and check a blob, for each MiB"),
         new("beside-blob", "Turns of 32 sessions while blobs are put, against the same without"),
@@ -72,6 +74,7 @@ pub(crate) async fn run(name: &str, place: &Place) -> Outcome<Vec<Figure>> {
         "bindings" => bindings::bindings(place).await?,
         "size" => vec![size::size(place).await?],
         "memory" => memory::memory(place).await?,
+        "idle" => vec![idle::idle(place)?],
         "put-blob" => vec![blobs::put(place).await?],
         "read-blob" => vec![blobs::read(place).await?],
         "beside-blob" => vec![blobs::beside(place).await?],

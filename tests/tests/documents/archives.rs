@@ -2,6 +2,7 @@
 //! garbage collection make of blobs.
 
 use agent_admin::archive::{Archive, is_archive};
+use agent_admin::export::SessionExport;
 use agent_admin::manifest::Manifest;
 use agent_admin::salvage::salvage;
 use agent_admin::verify::{FindingKind, verify};
@@ -20,6 +21,10 @@ use super::blobs::{Fault, Faulty, blobs, bytes_of, content, look, picture, showi
 async fn archive(store: &dyn SessionStore, session: &Session) -> Vec<u8> {
     let manifest = Manifest::export(store, session.id).await.unwrap();
     let pieces: Vec<_> = manifest.to_archive(store).unwrap().try_collect().await.unwrap();
+    let export = SessionExport::read(store, session.id, |_| {}).await.unwrap();
+    assert_eq!(export.blobs(), manifest.blobs().len());
+    let again: Vec<_> = export.to_archive().unwrap().try_collect().await.unwrap();
+    assert!(again.concat() == pieces.concat(), "the archive in pieces differs");
     pieces.concat()
 }
 

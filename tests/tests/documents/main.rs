@@ -11,4 +11,5 @@ mod context;
 mod decoders;
 mod forged;
 mod manifest;
+mod pieces;
 mod registry;

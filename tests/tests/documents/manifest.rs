@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::{call, json};
+use crate::pieces::in_pieces;
 use agent_admin::manifest::{ImportOutcome, Manifest};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
@@ -61,6 +62,7 @@ async fn a_document_comes_back_byte_for_byte() {
     let memory = MemoryStore::new();
     let session = rich(&memory, &effects).await;
     let document = Manifest::export(&memory, session.id).await.unwrap().to_json().unwrap();
+    assert_eq!(in_pieces(&memory, session.id).await.unwrap(), document);
 
     let on_files = files(root.path()).await;
     let imported = Manifest::parse(&document).unwrap().import(&on_files).await.unwrap();
@@ -165,6 +167,7 @@ async fn document_of_a_fork_is_self_contained() {
     let child = here.create_child(&effects, early.id, Patch::new()).await.unwrap();
     for (id, ancestors) in [(root.id, 0), (fork.id, 1), (deep.id, 2), (early.id, 3), (child.id, 4)] {
         let document = Manifest::export(&here, id).await.unwrap().to_json().unwrap();
+        assert_eq!(in_pieces(&here, id).await.unwrap(), document);
         let parsed = Manifest::parse(&document).unwrap();
         assert_eq!(parsed.ancestors.len(), ancestors, "{document}");
         if let [_, of_fork, ..] = &parsed.ancestors[..] {
@@ -202,6 +205,7 @@ async fn exported_fork_includes_its_deleted_parent() {
     SessionStore::purge(&here, Purge::new(root.id, gone.head).with_keep_through(root.head)).await.unwrap();
     let after = Manifest::export(&here, fork.id).await.unwrap();
     assert_eq!(after, before);
+    assert_eq!(in_pieces(&here, fork.id).await.unwrap(), before.to_json().unwrap());
     let there = MemoryStore::new();
     after.import(&there).await.unwrap();
     assert_eq!(SessionStore::load(&there, root.id).await.unwrap().status.state, root.status.state);
@@ -246,9 +250,13 @@ async fn half_a_commit_of_a_deleted_parent_is_not_exported() {
     let fork = SessionStoreExt::create(&here, &effects, fork).await.unwrap();
     let gone = here.trigger(&effects, root.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
     SessionStore::purge(&here, Purge::new(root.id, gone.head).with_keep_through(within)).await.unwrap();
-    let refused = Manifest::export(&here, fork.id).await.unwrap_err();
-    assert_eq!(*refused.kind(), ErrorKind::Deleted);
-    assert!(refused.to_string().contains("end within a commit"), "{refused}");
+    for refused in [
+        Manifest::export(&here, fork.id).await.map(drop).unwrap_err(),
+        in_pieces(&here, fork.id).await.map(drop).unwrap_err(),
+    ] {
+        assert_eq!(*refused.kind(), ErrorKind::Deleted);
+        assert!(refused.to_string().contains("end within a commit"), "{refused}");
+    }
 }
 
 /// Contract 6: where a store cannot say whether it has a session, it is not taken for one that has none.

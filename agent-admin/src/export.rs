@@ -1,0 +1,254 @@
+//! Export of a session in pieces, in memory that does not grow with the session.
+//!
+//! The bytes are those of [`Manifest::to_json`](crate::manifest::Manifest::to_json) and
+//! [`Manifest::to_archive`](crate::manifest::Manifest::to_archive), which hold the whole session in memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use futures::stream::{self, BoxStream, StreamExt};
+
+use crate::archive;
+use crate::manifest::{
+    ANCESTOR_CLOSE, EVENTS_CLOSE, ancestor_opening, before_event, ending, has_blobs, opening,
+};
+use crate::source::{check_head, commit_end, exported, shared_logs};
+use agent_core::session::Session;
+use agent_core::store::own_events;
+use agent_core::{BlobName, Error, ErrorKind, Result, Seq, SessionId, SessionStore};
+
+/// Size from which a piece is handed out. A piece is larger by at most one event.
+const PIECE_BYTES: usize = 64 << 10;
+/// Number of events after which progress is reported.
+const PROGRESS_EVENTS: u64 = 1_000;
+
+/// Session that was read once and is complete, and can be written in pieces.
+///
+/// Memory holds one page of events, and the name of each blob, however long the session is.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::MemoryStore;
+/// # use agent_runtime::{AgentBuilder, EchoProvider};
+/// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+/// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+/// # let chat = agent.conversation("support/4711").await?;
+/// # chat.prompt("Hello").await?.finish().await?;
+/// use agent_admin::export::SessionExport;
+/// use agent_admin::manifest::Manifest;
+/// use futures::TryStreamExt;
+///
+/// let sessions = &*agent.storage().sessions;
+/// let export = SessionExport::read(sessions, chat.id(), |_| {}).await?;
+/// // A program writes the pieces to a file.
+/// let pieces: Vec<_> = export.to_json()?.try_collect().await?;
+/// assert_eq!(pieces.concat().len() as u64, export.document_bytes());
+/// assert_eq!(pieces.concat(), Manifest::export(sessions, chat.id()).await?.to_json()?.into_bytes());
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct SessionExport<'a, S: ?Sized> {
+    store: &'a S,
+    session: Arc<Session>,
+    parts: Vec<Part>,
+    /// Blobs that the events name, each with the session that has it.
+    blobs: BTreeMap<BlobName, SessionId>,
+    read: Tally,
+}
+
+/// Events of one session in the document.
+#[derive(Clone, Debug)]
+struct Part {
+    id: SessionId,
+    after: Seq,
+    until: Seq,
+    /// Text before the events, and behind them.
+    opening: String,
+    closing: &'static str,
+}
+
+/// Length and checksum of the document up to a point.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    bytes: u64,
+    crc: u32,
+}
+
+impl Tally {
+    fn add(&mut self, text: &str) {
+        self.bytes += text.len() as u64;
+        self.crc = crc32c::crc32c_append(self.crc, text.as_bytes());
+    }
+}
+
+impl<'a, S: SessionStore + ?Sized> SessionExport<'a, S> {
+    /// Reads a session and its ancestors once, to check that they are complete, and to measure the document.
+    ///
+    /// The document is that of [`Manifest::export`](crate::manifest::Manifest::export), up to the present head of the
+    /// session. `progress` is called after every 1,000 events with the number of events that were read. Each method that
+    /// writes reads the session once more.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Manifest::export`](crate::manifest::Manifest::export).
+    pub async fn read(store: &'a S, id: SessionId, progress: impl FnMut(u64) + Send) -> Result<Self> {
+        let session = exported(store, id).await?;
+        let own = Part {
+            id,
+            after: session.lineage.base(),
+            until: session.head,
+            opening: opening(&session),
+            closing: EVENTS_CLOSE,
+        };
+        let mut reader =
+            Reader { store, blobs: BTreeMap::new(), read: Tally::default(), events: 0, progress };
+        reader.read.add(&own.opening);
+        let last = reader.events(id, own.after, own.until, true).await?;
+        check_head(&session, last.map(|(seq, ..)| seq))?;
+        reader.read.add(own.closing);
+        let mut parts = vec![own];
+        for log in shared_logs(store, &session).await? {
+            let opening = ancestor_opening(parts.len() - 1, log.id);
+            // A deleted session without shared events may have no events left, and is left out then.
+            let before = reader.read;
+            reader.read.add(&opening);
+            let Some(mut last) = reader.events(log.id, log.base, log.first_end(), true).await? else {
+                reader.read = before;
+                continue;
+            };
+            let until = commit_end(last.0, last.1, last.2);
+            if last.0 < until {
+                last = reader.events(log.id, last.0, until, false).await?.unwrap_or(last);
+            }
+            log.check(id, last)?;
+            reader.read.add(ANCESTOR_CLOSE);
+            parts.push(Part { id: log.id, after: log.base, until, opening, closing: ANCESTOR_CLOSE });
+        }
+        if parts.len() > 1 {
+            reader.read.add(EVENTS_CLOSE);
+        }
+        let Reader { blobs, read, .. } = reader;
+        Ok(Self { store, session, parts, blobs, read })
+    }
+
+    /// Returns the record of the session.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Returns the number of blobs that the events name, those of ancestors included. If it is not 0, an
+    /// [archive](Self::to_archive) is needed.
+    pub fn blobs(&self) -> usize {
+        self.blobs.len()
+    }
+
+    /// Returns the number of bytes of the document.
+    pub fn document_bytes(&self) -> u64 {
+        self.read.bytes + ending(self.read.crc).len() as u64
+    }
+
+    /// Returns the JSON document in pieces of some 64 KiB.
+    ///
+    /// An error ends the pieces; what was written until then is no document.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if events name blobs, which the document cannot contain: use [`to_archive`](Self::to_archive). In
+    /// the pieces: `Conflict` if the session was changed in the store since it was [read](Self::read), for example
+    /// purged; errors of the store.
+    pub fn to_json(&self) -> Result<BoxStream<'a, Result<Bytes>>> {
+        match self.blobs.len() {
+            0 => Ok(self.document()),
+            count => Err(has_blobs(self.session.id, count)),
+        }
+    }
+
+    /// Returns the session with its blobs as an [archive](crate::archive), in pieces.
+    ///
+    /// An error ends the pieces; what was written until then is no archive.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Manifest::to_archive`](crate::manifest::Manifest::to_archive), and in the pieces those of
+    /// [`to_json`](Self::to_json).
+    pub fn to_archive(&self) -> Result<BoxStream<'a, Result<Bytes>>> {
+        archive::write(self.store, (self.document(), self.document_bytes()), self.blobs.clone())
+    }
+
+    fn document(&self) -> BoxStream<'a, Result<Bytes>> {
+        let (store, id, expected) = (self.store, self.session.id, self.read);
+        let end: Option<Result<String>> = (self.parts.len() > 1).then(|| Ok(EVENTS_CLOSE.to_owned()));
+        let text = stream::iter(self.parts.clone()).flat_map(move |part| {
+            let Part { id, after, until, opening, closing } = part;
+            let events = own_events(store, id, after, Some(until)).enumerate();
+            let events = events.map(|(n, event)| Ok(format!("{}{}", before_event(n == 0), event?.to_json())));
+            stream::iter([Ok(opening)]).chain(events).chain(stream::iter([Ok(closing.to_owned())]))
+        });
+        let text = text.chain(stream::iter(end)).boxed();
+        let pieces = stream::try_unfold(Some((text, Tally::default())), move |state| async move {
+            let Some((mut text, mut written)) = state else { return Ok(None) };
+            let mut piece = String::new();
+            while piece.len() < PIECE_BYTES {
+                if let Some(next) = text.try_next().await? {
+                    piece.push_str(&next);
+                    continue;
+                }
+                written.add(&piece);
+                if written != expected {
+                    return Err(changed(id));
+                }
+                piece.push_str(&ending(written.crc));
+                return Ok(Some((Bytes::from(piece), None)));
+            }
+            written.add(&piece);
+            Ok(Some((Bytes::from(piece), Some((text, written)))))
+        });
+        pieces.boxed()
+    }
+}
+
+/// First reading of a session.
+struct Reader<'a, S: ?Sized, P> {
+    store: &'a S,
+    blobs: BTreeMap<BlobName, SessionId>,
+    read: Tally,
+    events: u64,
+    progress: P,
+}
+
+impl<S: SessionStore + ?Sized, P: FnMut(u64) + Send> Reader<'_, S, P> {
+    /// Reads events of a log, and returns the place of the last one: its sequence number, and its position in its commit
+    /// of so many. `starts` tells whether they are the first of their log in the document.
+    async fn events(
+        &mut self,
+        id: SessionId,
+        after: Seq,
+        until: Seq,
+        starts: bool,
+    ) -> Result<Option<(Seq, u32, u32)>> {
+        let mut events = own_events(self.store, id, after, Some(until));
+        let mut last = None;
+        while let Some(event) = events.try_next().await? {
+            self.read.add(before_event(starts && last.is_none()));
+            self.read.add(&event.to_json());
+            for name in &event.blobs {
+                self.blobs.entry(*name).or_insert(id);
+            }
+            last = Some((event.seq, event.n, event.of));
+            self.events += 1;
+            if self.events.is_multiple_of(PROGRESS_EVENTS) {
+                (self.progress)(self.events);
+            }
+        }
+        Ok(last)
+    }
+}
+
+fn changed(id: SessionId) -> Error {
+    Error::new(
+        ErrorKind::Conflict { head: None },
+        format!("session {id} was changed while it was exported, for example purged; export it again"),
+    )
+}

@@ -1,0 +1,107 @@
+//! What an export reads: the record of a session, and the logs that it shares with the sessions from which it was made.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use agent_core::session::Session;
+use agent_core::state::SessionState;
+use agent_core::{Error, ErrorKind, Result, Seq, SessionId, SessionStore};
+
+/// Loads the record of a session to export.
+pub(crate) async fn exported<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Arc<Session>> {
+    let session = store.load(id).await?;
+    if session.status.state == SessionState::Deleted {
+        return Err(Error::new(
+            ErrorKind::Deleted,
+            format!("session {id} was deleted; there is nothing to export"),
+        ));
+    }
+    Ok(session)
+}
+
+/// Checks that the last event that was read is the one that the record names.
+pub(crate) fn check_head(session: &Session, last: Option<Seq>) -> Result<()> {
+    if last == Some(session.head) {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!(
+        "session {} has events up to {}, but its record says {}; run `verify`, then `salvage`",
+        session.id,
+        last.unwrap_or(session.lineage.base()),
+        session.head
+    )))
+}
+
+/// Events of an ancestor that a session shares.
+pub(crate) struct SharedLog {
+    pub(crate) id: SessionId,
+    /// Last event before the ancestor's own log.
+    pub(crate) base: Seq,
+    /// Last event that is shared; zero if none is.
+    until: Seq,
+}
+
+impl SharedLog {
+    /// Returns the event up to which the log is read first. At least its first event is.
+    pub(crate) fn first_end(&self) -> Seq {
+        self.until.max(self.base.next())
+    }
+
+    /// Checks that the log was read up to the last shared event and to the end of its commit. `last` is the last event.
+    pub(crate) fn check(&self, heir: SessionId, last: (Seq, u32, u32)) -> Result<()> {
+        let (seq, n, of) = last;
+        if seq >= self.until && n == of {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Deleted,
+            format!(
+                "session {heir}: the events that it shares with the deleted session {} end within a commit; \
+                 copy the store instead",
+                self.id
+            ),
+        ))
+    }
+}
+
+/// Returns the logs that a session shares with its ancestors, parents first.
+pub(crate) async fn shared_logs<S: SessionStore + ?Sized>(
+    store: &S,
+    session: &Session,
+) -> Result<Vec<SharedLog>> {
+    let mut found: HashMap<SessionId, (Arc<Session>, Seq)> = HashMap::new();
+    let mut wanted = shared_by(session);
+    while let Some((id, until)) = wanted.pop() {
+        match found.entry(id) {
+            Entry::Occupied(mut there) => {
+                let (_, so_far) = there.get_mut();
+                *so_far = until.max(*so_far);
+            }
+            Entry::Vacant(place) => {
+                let record = store.load(id).await?;
+                wanted.extend(shared_by(&record));
+                place.insert((record, until));
+            }
+        }
+    }
+    let mut found: Vec<_> = found.into_values().collect();
+    found.sort_by_key(|(record, _)| (record.depth, record.id));
+    let log = |(record, until): (Arc<Session>, Seq)| SharedLog {
+        id: record.id,
+        base: record.lineage.base(),
+        until,
+    };
+    Ok(found.into_iter().map(log).collect())
+}
+
+/// Returns the last event of the commit of an event.
+pub(crate) fn commit_end(seq: Seq, n: u32, of: u32) -> Seq {
+    Seq::new(seq.get() + u64::from(of - n))
+}
+
+/// Returns the ids of the ancestors of a session, each with its last shared event.
+fn shared_by(session: &Session) -> Vec<(SessionId, Seq)> {
+    let segments = session.lineage.segments.iter().map(|segment| (segment.session, segment.until));
+    segments.chain(session.origin.parent().map(|parent| (parent, Seq::ZERO))).collect()
+}

@@ -1,0 +1,58 @@
+//! How much memory another process needs for each of many conversations that are open and idle.
+
+use std::path::Path;
+use std::process::Command;
+
+use agent_core::Storage;
+use agent_runtime::{AgentBuilder, EchoProvider};
+use agent_storage_fs::{FsConfig, Sync as FsSync};
+use agent_storage_sqlite::{SqliteConfig, Sync as SqliteSync};
+
+use super::place::Place;
+use crate::counts::memory;
+use crate::ours::Backend;
+use crate::outcome::Outcome;
+use crate::report::{Figure, Measured};
+
+/// How many conversations are open.
+const OPEN: usize = 1_000;
+/// Number of processes that are measured.
+const TIMES: usize = 5;
+
+pub(super) fn idle(place: &Place) -> Outcome<Figure> {
+    let mut each = Vec::new();
+    for n in 0..TIMES {
+        let done = Command::new(std::env::current_exe()?)
+            .args(["--worker", "idle", place.backend.name()])
+            .arg(place.path(&format!("idle {n}")))
+            .output()?;
+        let more: f64 = String::from_utf8(done.stdout)?.trim().parse()?;
+        each.push(more / OPEN as f64 / 1024.0);
+    }
+    each.sort_by(f64::total_cmp);
+    let figure = Figure::new(place.backend, "idle conversation", Measured::Value(each[TIMES / 2], "KiB"));
+    Ok(figure.aim("under 8 KiB").note("resident, after one turn each: median of 5 processes".to_owned()))
+}
+
+/// What the other process does: says how many bytes its memory rose.
+pub(crate) async fn worker(backend: Backend, path: &Path) -> Outcome {
+    let storage: Storage = match backend {
+        Backend::Files => FsConfig::new(path).with_sync(FsSync::Off).open().await?.into(),
+        Backend::Sqlite => SqliteConfig::new(path).with_sync(SqliteSync::Off).open().await?.into(),
+    };
+    let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(storage).build()?;
+    // What every process has, whatever is open in it, is there after some conversations.
+    for n in 0..OPEN {
+        agent.conversation(&format!("first/{n}")).await?.ask("Hello").await?;
+    }
+    let before = memory();
+    let mut chats = Vec::with_capacity(OPEN);
+    for n in 0..OPEN {
+        let chat = agent.conversation(&n.to_string()).await?;
+        chat.ask("Hello").await?;
+        chats.push(chat);
+    }
+    println!("{}", memory().saturating_sub(before));
+    drop(chats);
+    Ok(agent.storage().close().await?)
+}

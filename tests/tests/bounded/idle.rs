@@ -1,0 +1,92 @@
+//! Many conversations that are open and idle.
+
+use std::fs;
+use std::time::Duration;
+
+use agent_runtime::{AgentBuilder, AgentRuntime, EchoProvider};
+use agent_tests::{Site, each_store};
+use tokio::runtime::Handle;
+use tokio::time::{sleep, timeout};
+
+use super::{HEAP, STUCK, alone};
+
+/// How many conversations are open.
+const OPEN: usize = 1_000;
+
+/// What this process holds.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    heap: usize,
+    tasks: usize,
+    threads: usize,
+    descriptors: usize,
+}
+
+impl Held {
+    /// Counts when the tasks of the last runs have ended.
+    async fn now() -> Self {
+        let tasks = || Handle::current().metrics().num_alive_tasks();
+        let ended = async {
+            while tasks() > 0 {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let _ = timeout(Duration::from_secs(20), ended).await;
+        let count = |folder| fs::read_dir(folder).map_or(0, Iterator::count);
+        Self {
+            tasks: tasks(),
+            threads: count("/proc/self/task"),
+            descriptors: count("/proc/self/fd"),
+            heap: HEAP.current_usage(),
+        }
+    }
+}
+
+async fn agent(site: &Site) -> AgentRuntime {
+    let storage = site.open().await;
+    AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(storage).build().unwrap()
+}
+
+async fn idle(site: Site) {
+    let kind = site.name;
+    let first = agent(&site).await;
+    for n in 0..=OPEN {
+        let chat = first.conversation(&n.to_string()).await.unwrap();
+        chat.ask("Hello").await.unwrap();
+    }
+    drop(first);
+    // What every process has, whatever is open in it, is there after the first conversation.
+    let agent = agent(&site).await;
+    agent.conversation(&OPEN.to_string()).await.unwrap().ask("Hello").await.unwrap();
+    let before = Held::now().await;
+    let mut chats = Vec::with_capacity(OPEN);
+    for n in 0..OPEN {
+        chats.push(agent.conversation(&n.to_string()).await.unwrap());
+    }
+    let opened = Held::now().await;
+    for chat in &chats {
+        chat.ask("Hello again").await.unwrap();
+    }
+    let asked = Held::now().await;
+    let each = |then: Held| then.heap.saturating_sub(before.heap) / OPEN;
+    println!("{kind}: {} bytes for a conversation that is open, {} after a turn", each(opened), each(asked));
+    println!("{kind}: {before:?} before, {opened:?} opened, {asked:?} after a turn");
+    for (when, then) in [("opened", opened), ("used", asked)] {
+        assert!(each(then) < 8 << 10, "{kind}, {when}: {} bytes for each conversation", each(then));
+        assert_eq!(then.tasks, 0, "{kind}, {when}: tasks");
+        assert!(then.threads <= before.threads + 8, "{kind}, {when}: {then:?}, {before:?} before");
+        // The store on files keeps the files of 128 sessions open.
+        let most = if kind == "files" { 128 * 3 + 16 } else { 16 };
+        assert!(then.descriptors <= before.descriptors + most, "{kind}, {when}: {then:?}, {before:?} before");
+    }
+    assert!(chats.iter().all(|chat| chat.record().counts.messages() == 4), "{kind}");
+    agent.storage().close().await.unwrap();
+}
+
+/// A conversation that is open and idle takes less than 8 KiB, and no task, thread or descriptor of its own.
+async fn idle_conversations_take_little_memory(site: Site) {
+    let _alone = alone().await;
+    timeout(STUCK, idle(site.unsynced())).await.expect("a conversation hangs");
+}
+
+each_store!(idle_conversations_take_little_memory, flavor = "multi_thread", worker_threads = 2);
