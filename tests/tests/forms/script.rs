@@ -12,9 +12,10 @@ use agent_core::model::{ActionKind, Actor, CallId, Patch, PendingAction, Timer, 
 use agent_core::session::{NewSession, Session};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{
-    BindingQuery, BlobInfo, BlobQuery, Purge, PutBlob, ReadBlob, ReadEvents, SessionQuery, WorkspaceQuery,
+    BindingQuery, BlobInfo, BlobQuery, Cursor, Purge, PutBlob, ReadBlob, ReadEvents, SessionQuery,
+    WorkspaceQuery,
 };
-use agent_core::{Backend, Seq, SessionId, SessionStoreExt, Storage, TenantId, WorkspaceId};
+use agent_core::{Backend, ErrorKind, Seq, SessionId, SessionStoreExt, Storage, TenantId, WorkspaceId};
 
 /// Effects of the script, or of a store: the same each time.
 pub(crate) fn effects(seed: u64) -> Effects {
@@ -153,7 +154,11 @@ async fn write_sessions(writer: &Writer<'_>, main: SessionId, other: WorkspaceId
     let note = NewEvent::new("x.app.note".parse().unwrap(), RawJson::parse("[0.10]").unwrap());
     let session =
         writer.told(&session, [NewEvent::updated(patch), NewEvent::document_written(document), note]).await;
-    let session = writer.told(&session, [NewEvent::user_message("long ".repeat(2000))]).await;
+    let mut session = writer.told(&session, [NewEvent::user_message("long ".repeat(2000))]).await;
+    // So many commits that a bucket begins another window.
+    for n in 0..12 {
+        session = writer.told(&session, [NewEvent::user_message(format!("{n}"))]).await;
+    }
     // A fork, which says something else.
     let fork = writer.create(NewSession::fork(effects.new_session_id(), &session)).await;
     writer.told(&fork, [NewEvent::user_message("another way")]).await;
@@ -270,6 +275,10 @@ pub(crate) async fn go_on(backend: &dyn Backend, cursors: &str) {
     let mut lines = cursors.lines().map(|line| line.split_once('\t').unwrap());
     for kind in ["sessions", "workspaces", "devices"] {
         let (shown, cursor) = lines.next().unwrap();
+        for other in ["c1.", "c3."] {
+            let error = cursor.replacen("c2.", other, 1).parse::<Cursor>().unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{error}");
+        }
         let (mut all, mut rest) = (ids(&storage, kind, None).await, ids(&storage, kind, Some(cursor)).await);
         // On S3 the order within a quarter of an hour is not exact.
         all.retain(|id| id != shown);
