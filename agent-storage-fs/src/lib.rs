@@ -57,7 +57,7 @@
 //! - Several processes on one machine may use the same store, as if they were one. Network file systems are not
 //!   supported; a file system without working locks is refused.
 //! - A commit costs one write and one sync, regardless of the length of the session. Opening a session reads its
-//!   snapshot and at most about 16 KiB of its log. Reading the last events reads only these.
+//!   snapshot and at most about 32 KiB of its log. Reading the last events reads only these.
 //! - Every file that could be mistaken for another's if renamed names its owner; under another owner's name it is
 //!   damaged. A session or workspace that a person moved away is damaged, and is not created again. Reading writes
 //!   nothing.

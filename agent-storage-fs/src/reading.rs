@@ -90,9 +90,14 @@ fn attempt(
     }
     let after = read.after.get();
     let start = held(&cell.known).offset_behind(stat.id, after).filter(|offset| by_memory && *offset < end);
-    let (page, ended) = log.oldest(read, end, start)?;
+    let (page, from, ended) = log.oldest(read, end, start)?;
+    let mut known = held(&cell.known);
+    // What a model is given begins at the same event for many turns.
+    if from.before == Some(after) {
+        known.remember(LogPosition { log: stat.id, after, offset: from.offset });
+    }
     if let (Some(_), Some((after, offset))) = (&page.next, ended) {
-        held(&cell.known).remember(LogPosition { log: stat.id, after, offset });
+        known.remember(LogPosition { log: stat.id, after, offset });
     }
     Ok(page)
 }
@@ -187,13 +192,13 @@ impl Log<'_> {
 
     // --- pages --------------------------------------------------------------------------------------------------
 
-    /// Returns the page, and its last event with the offset behind that if it is known.
+    /// Returns the page, where it begins, and its last event with the offset behind that if it is known.
     fn oldest(
         &self,
         read: &ReadEvents,
         end: u64,
         start: Option<u64>,
-    ) -> Result<(EventPage, Option<(u64, u64)>)> {
+    ) -> Result<(EventPage, LinePosition, Option<(u64, u64)>)> {
         let place = match start {
             Some(offset) => LinePosition { offset, before: Some(read.after.get()) },
             None => self.behind(read.after.get(), end)?,
@@ -225,7 +230,7 @@ impl Log<'_> {
         let page = EventPage::collect(read, events)?;
         let last = page.events.last().map(|event| event.seq.get());
         let end = ends.into_iter().find(|(seq, _)| Some(*seq) == last);
-        Ok((self.finish(page, damage)?, end))
+        Ok((self.finish(page, damage)?, place, end))
     }
 
     fn newest(&self, read: &ReadEvents, end: u64) -> Result<EventPage> {

@@ -18,6 +18,7 @@ use crate::env::{held, parent, unsure};
 use crate::error::{cut_off, failed, in_doubt, missing};
 use crate::io::{FileId, IoFile, Kind, OpenMode, Stat, still_ours, write_full};
 use crate::lists::changes::{self, Change, Told};
+use crate::lists::taken;
 use crate::lock::{Attempt, HeldLock};
 use crate::record::{self, fold};
 use crate::slot::{Doubt, OpenFiles, State, WriterState};
@@ -249,7 +250,7 @@ fn create(tenant: &Tenant, cell: &SharedSession, slot: &mut WriterState, commit:
     let create_lock = tenant.layout.create_lock(id);
     env.ensure_dir(parent(&create_lock))?;
     let Some(creating) = lock::take(env, &create_lock)? else { return Ok(Created::Busy) };
-    if let Some(folder) = place::search(tenant, id)? {
+    if let Some(folder) = taken::search(tenant, &creating, id)? {
         return Ok(Created::Exists(folder));
     }
     let folder = tenant.layout.session(after.workspace, id);
@@ -306,6 +307,8 @@ fn make(
         }
         let place = layout::place_of(folder);
         let told = changes::tell(tenant, place, Change::Begins);
+        // Whoever creates the same session next may find it by that line alone, if this process is killed.
+        changes::told(tenant, place, told);
         let renamed = env.io.rename(&temp, folder);
         if renamed.is_err() {
             changes::tell(tenant, place, Change::Ends);

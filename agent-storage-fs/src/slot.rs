@@ -20,7 +20,7 @@ use crate::record::{Bad, Loaded, fold, load_open, write_snapshot};
 use crate::{layout, lock};
 
 /// Bytes of new log after which the snapshot is written again. Limits what opening a session has to fold.
-const SNAPSHOT_EVERY: u64 = 16 << 10;
+const SNAPSHOT_EVERY: u64 = 32 << 10;
 /// Bytes of log that may be left for the next opening to fold when a session is closed.
 const SNAPSHOT_SLACK: u64 = 4 << 10;
 

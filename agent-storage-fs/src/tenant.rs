@@ -17,7 +17,7 @@ use crate::env::{Env, held};
 use crate::error::failed;
 use crate::io::{FileId, Kind};
 use crate::layout::Layout;
-use crate::lists::state::{Lists, Writing};
+use crate::lists::state::{Lists, TakenIds, Writing};
 use crate::lock;
 use crate::slot::WriterState;
 use crate::transcript::kept::{Keeping, Main};
@@ -32,6 +32,7 @@ pub(crate) struct Tenant {
     pub(crate) lists: Mutex<Lists>,
     /// File in which writers name the sessions that they change.
     pub(crate) changes: Writing,
+    pub(crate) taken: Mutex<TakenIds>,
     pub(crate) bindings: Mutex<Cache>,
     /// Main sessions of the workspaces that were loaded by this process.
     pub(crate) mains: Mutex<HashMap<WorkspaceId, Main>>,
@@ -72,7 +73,7 @@ pub(crate) struct SharedSession {
 pub(crate) struct Known {
     pub(crate) folder: Option<PathBuf>,
     pub(crate) record: Option<Cached>,
-    /// Where the last pages ended and the last commits began, the latest last.
+    /// Where the last pages began and ended, and the last commits began, the latest last.
     positions: Vec<LogPosition>,
 }
 
@@ -83,9 +84,10 @@ impl Known {
         latest_first.find(|it| (it.log, it.after) == (log, event)).map(|it| it.offset)
     }
 
-    /// Remembers a position. Each reader of a session goes on where a page ended or a commit began, so a few are enough.
+    /// Remembers a position. A reader goes on where a page ended or a commit began, or begins again where it began, so a few
+    /// are enough.
     pub(crate) fn remember(&mut self, position: LogPosition) {
-        const MOST: usize = 4;
+        const MOST: usize = 6;
         self.positions.retain(|it| (it.log, it.after) != (position.log, position.after));
         if self.positions.len() == MOST {
             self.positions.remove(0);
@@ -134,6 +136,7 @@ impl Tenant {
             cells: Mutex::default(),
             lists: Mutex::default(),
             changes: Writing::default(),
+            taken: Mutex::default(),
             bindings: Mutex::default(),
             mains: Mutex::default(),
             binding_gate: Gate::default(),

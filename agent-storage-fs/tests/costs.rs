@@ -114,7 +114,7 @@ async fn opening_reads_only_the_end_of_the_log() {
     let id = session(&store, &effects).await.id;
     fill(&store, &effects, id, 100_000).await;
     // As much as there can be behind a snapshot.
-    for _ in 0..35 {
+    for _ in 0..75 {
         say(&store, &effects, id, Seq::new(100_000), "one more").await;
     }
     // A crash writes no snapshot.
@@ -123,7 +123,7 @@ async fn opening_reads_only_the_end_of_the_log() {
     for store in ["after a crash", "again"] {
         let (handle, spy) = watched(folder.path()).await;
         let record = SessionStore::load(&handle, id).await.unwrap();
-        assert_eq!(record.head, Seq::new(100_035));
+        assert_eq!(record.head, Seq::new(100_075));
         let page = handle.read(id, ReadEvents::last(50)).await.unwrap();
         assert_eq!((page.events.len(), page.events[49].seq), (50, record.head));
         let own: usize = page.events.iter().map(|event| event.to_json().len() + 19).sum();
@@ -193,6 +193,30 @@ async fn page_of_a_log_that_was_restored_is_found() {
         let whole = store.read(id, ReadEvents::first(9)).await.unwrap().events;
         assert_eq!(second.events[..], whole[2..4]);
     }
+}
+
+/// Reading on from the same event, as the context of each turn is read, searches for it once, also if there are commits in
+/// between.
+#[tokio::test]
+async fn reading_from_the_same_event_searches_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let id = session(&hasty(folder.path()).await, &effects).await.id;
+    fill(&hasty(folder.path()).await, &effects, id, 20_000).await;
+    let (store, spy) = watched(folder.path()).await;
+    let mut seen = Seq::new(20_000);
+    let mut reads = Vec::new();
+    for _ in 0..5 {
+        spy.take();
+        let page = store.read(id, ReadEvents::first(1_000).with_after(Seq::new(19_950))).await.unwrap();
+        assert_eq!(page.events.last().unwrap().seq, seen);
+        reads.push(spy.take().iter().filter(|call| call.name == "read").count());
+        for text in ["a prompt", "an answer"] {
+            seen = say(&store, &effects, id, seen, text).await;
+        }
+    }
+    assert!(reads[0] > 6, "else there is nothing to save: {reads:?}");
+    assert!(reads[1..].iter().all(|count| *count <= 3), "{reads:?}");
 }
 
 /// A fork at 10,000 events writes what one at 10 events writes.

@@ -4,6 +4,7 @@
 pub(crate) mod changes;
 pub(crate) mod index;
 pub(crate) mod state;
+pub(crate) mod taken;
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,11 +1,11 @@
 //! What a process knows of sessions and their changes. Does no I/O.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Mutex;
 
-use agent_core::WorkspaceId;
 use agent_core::store::Damaged;
+use agent_core::{SessionId, WorkspaceId};
 
 use crate::io::{FileId, IoFile, Stat};
 use crate::lists::index::{Index, Place};
@@ -36,6 +36,19 @@ pub(super) struct Folder {
     pub(super) unread: usize,
     /// False if nothing is known of what happened there since its names were read.
     pub(super) is_read: bool,
+}
+
+/// Ids that sessions of a tenant have, as far as a process knows that creates sessions.
+#[derive(Debug, Default)]
+pub(crate) struct TakenIds {
+    pub(super) ids: HashSet<SessionId>,
+    pub(super) reading: Option<Reading>,
+    /// Folder of workspaces of which each session is among `ids`, or named by a line that was not read yet.
+    pub(super) whole: Option<FileId>,
+    /// Number of times after which nothing was known of what had happened before.
+    pub(super) gaps: u64,
+    /// Creations that looked into each workspace.
+    pub(super) searches: usize,
 }
 
 /// What happens to a session.

@@ -150,7 +150,7 @@ fn go_on(tenant: &Tenant, session: &Session, path: &Path, mut file: Written) -> 
         return Ok(Some(file));
     };
     let log = tenant.env.io.open(path, OpenMode::Write).map_err(|e| failed("open", path, e))?;
-    if log.stat().map_err(|e| failed("look at", path, e))? != file.stat {
+    if log.stat_at_open().map_err(|e| failed("look at", path, e))? != file.stat {
         // A person saved the file meanwhile; the next update examines it.
         return Ok(None);
     }

@@ -143,7 +143,8 @@ impl Floor for Sqlite {
         let conn = self.lock();
         run(&conn, "BEGIN")?;
         for (n, line) in (0_i64..).zip(lines) {
-            conn.prepare_cached("INSERT INTO events VALUES (?, ?, ?)")?.execute(params![READ, n, line])?;
+            conn.prepare_cached("INSERT OR REPLACE INTO events VALUES (?, ?, ?)")?
+                .execute(params![READ, n, line])?;
         }
         Ok(run(&conn, "COMMIT")?)
     }

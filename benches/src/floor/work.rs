@@ -14,7 +14,7 @@ pub(crate) const RECORD: usize = 600;
 
 /// By hand what our stores are measured at.
 #[async_trait]
-pub(crate) trait Floor {
+pub(crate) trait Floor: Send {
     /// Stores so many messages at once, and what changes of their session, durably.
     fn write(&mut self, messages: u32) -> Outcome;
     /// So many writers at once, each with a session of its own and so many turns: what each turn took.

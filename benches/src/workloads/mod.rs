@@ -7,6 +7,7 @@ use crate::report::Figure;
 pub(crate) mod at_once;
 mod bindings;
 mod blobs;
+mod create;
 mod fork;
 pub(crate) mod list;
 pub(crate) mod memory;
@@ -27,20 +28,22 @@ pub(crate) struct Workload {
 }
 
 /// Every workload, in the order in which all are measured.
-pub(crate) const WORKLOADS: [Workload; 16] = {
+pub(crate) const WORKLOADS: [Workload; 18] = {
     const fn new(name: &'static str, about: &'static str) -> Workload {
         Workload { name, about }
     }
     [
         new("append", "One message in one commit"),
+        new("hand-over", "The floor of an append on a thread that may block, against one on the caller's"),
         new("turn", "One turn: a message of a person and one of an agent in one commit"),
         new("run", "One run: two commits with a lease, as the runtime makes them"),
         new("growth", "One message in a long session, against one in a session of 100 events"),
         new("at-once", "Turns of 32 sessions at once in one process: rate and latency"),
         new("processes", "Turns of 4 processes with 8 sessions each on one store"),
         new("last", "The last 50 events of a session of 1,000 and of one of 100,000"),
-        new("load", "All 10,000 events of a session, parsed"),
+        new("load", "All events of a session of 10,000 and of one of 100,000, parsed"),
         new("list", "The first page of 50 among 10,000 and 100,000 sessions"),
+        new("create", "Create a session among 5,000 workspaces, against one among 40"),
         new("fork", "A fork of a session of 10,000 events"),
         new("bindings", "Find the workspace of a device among 100,000, and bind one more"),
         new("size", "Bytes on the disk for one message"),
@@ -55,14 +58,16 @@ pub(crate) const WORKLOADS: [Workload; 16] = {
 pub(crate) async fn run(name: &str, place: &Place) -> Outcome<Vec<Figure>> {
     let figures = match name {
         "append" => vec![write::append(place).await?],
+        "hand-over" => vec![write::hand_over(place).await?],
         "turn" => vec![write::turn(place).await?],
         "run" => vec![write::run(place).await?],
         "growth" => vec![write::growth(place).await?],
         "at-once" => vec![at_once::at_once(place).await?],
         "processes" => vec![processes::processes(place).await?],
         "last" => read::last(place).await?,
-        "load" => vec![read::load(place).await?],
+        "load" => read::load(place).await?,
         "list" => list::list(place).await?,
+        "create" => vec![create::create(place).await?],
         "fork" => vec![fork::fork(place).await?],
         "bindings" => bindings::bindings(place).await?,
         "size" => vec![size::size(place).await?],

@@ -50,16 +50,25 @@ pub(super) async fn last(place: &Place) -> Outcome<Vec<Figure>> {
     Ok(figures)
 }
 
-pub(super) async fn load(place: &Place) -> Outcome<Figure> {
-    let ours = place.filled_store("ours", 10_000).await?;
+pub(super) async fn load(place: &Place) -> Outcome<Vec<Figure>> {
+    let mut figures = vec![load_of(place, 10_000, "10,000").await?];
+    if !place.quick {
+        figures.push(load_of(place, 100_000, "100,000").await?);
+    }
+    Ok(figures)
+}
+
+async fn load_of(place: &Place, events: u64, name: &str) -> Outcome<Figure> {
+    let ours = place.filled_store(&format!("loaded {name}"), events).await?;
     let lines: Vec<String> = ours.load().await?.iter().map(Event::to_json).collect();
     let mut floor = place.floor()?;
     floor.fill(&lines)?;
+    drop(lines);
     let sides = compare(
         &place.meter,
         1,
         async |_| {
-            assert_eq!(ours.load().await?.len(), 10_000);
+            assert_eq!(ours.load().await?.len() as u64, events);
             Ok(Vec::new())
         },
         async |_| {
@@ -68,7 +77,7 @@ pub(super) async fn load(place: &Place) -> Outcome<Figure> {
         },
     )
     .await?;
-    Ok(Figure::timed(place.backend, "load 10,000", sides)
-        .aim("at most 1.3")
+    Ok(Figure::timed(place.backend, format!("load {name}"), sides)
+        .aim("at most 1.2")
         .note("floor: the same bytes, read and parsed as events".into()))
 }

@@ -1,17 +1,22 @@
 //! One writer: a message, a turn, a turn with a run's lease, and what they cost in a long session.
 
+use std::sync::{Arc, Mutex};
+
 use agent_core::commit::{LeaseRequest, RunEnd, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::state::Reason;
 use bench_worker::text;
 
 use super::place::Place;
+use crate::floor::Floor;
 use crate::ours::{Backend, Ours};
 use crate::outcome::Outcome;
 use crate::report::Figure;
 use crate::rounds::compare;
 
 const BATCH: u32 = 50;
+/// Commits before anything is measured. After so many SQLite writes over its log, which costs less than to extend it.
+const BEFORE: u32 = 700;
 
 fn aim(backend: Backend) -> &'static str {
     match backend {
@@ -32,6 +37,10 @@ pub(super) async fn turn(place: &Place) -> Outcome<Figure> {
 
 async fn commits(place: &Place, messages: u32) -> Outcome<(crate::rounds::Side, crate::rounds::Side)> {
     let (mut ours, mut floor) = (place.new_store().await?, place.floor()?);
+    for _ in 0..BEFORE {
+        ours.say(messages).await?;
+        floor.write(messages)?;
+    }
     compare(
         &place.meter,
         BATCH,
@@ -51,9 +60,47 @@ async fn commits(place: &Place, messages: u32) -> Outcome<(crate::rounds::Side, 
     .await
 }
 
+/// The floor of an append on a thread that may block, which leaves the caller's thread to others, and (as the floor) on the
+/// caller's. The stores hand over, so the ratio is what they cannot fall below.
+pub(super) async fn hand_over(place: &Place) -> Outcome<Figure> {
+    let mut floor = place.floor()?;
+    for _ in 0..BEFORE {
+        floor.write(1)?;
+    }
+    let floor = Arc::new(Mutex::new(floor));
+    let write = |floor: &Mutex<Box<dyn Floor>>| match floor.lock() {
+        Ok(mut floor) => floor.write(1).map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    let sides = compare(
+        &place.meter,
+        BATCH,
+        async |times| {
+            for _ in 0..times {
+                let floor = floor.clone();
+                tokio::task::spawn_blocking(move || write(&floor)).await??;
+            }
+            Ok(Vec::new())
+        },
+        async |times| {
+            for _ in 0..times {
+                write(&floor)?;
+            }
+            Ok(Vec::new())
+        },
+    )
+    .await?;
+    Ok(Figure::timed(place.backend, "the floor of append, handed over", sides))
+}
+
 /// What the runtime does for a prompt: the input with the begin of a run, the answer with its end.
 pub(super) async fn run(place: &Place) -> Outcome<Figure> {
     let (mut ours, mut floor) = (place.new_store().await?, place.floor()?);
+    for _ in 0..BEFORE / 2 {
+        prompt(&mut ours).await?;
+        floor.write(1)?;
+        floor.write(1)?;
+    }
     let sides = compare(
         &place.meter,
         BATCH,
