@@ -95,7 +95,7 @@ impl From<Box<dyn StdError>> for Failure {
 
 /// Remedies in texts of the library, which are for programmers, and those of this program. SESSION becomes the session that
 /// the text names.
-const REMEDIES: [(&str, &str); 10] = [
+const REMEDIES: [(&str, &str); 11] = [
     ("put the same bytes for that session again, or restore the store from a backup", RESTORE_FILE),
     ("put the same bytes again, or restore the store from a backup", RESTORE_FILE),
     ("put the blob again, or restore it from a backup", RESTORE_FILE),
@@ -106,6 +106,7 @@ const REMEDIES: [(&str, &str); 10] = [
     ("put it, then send the commit again", "send the message again"),
     ("or with its tenant; put it again", "or with its tenant; try again"),
     ("run `verify`", "run `chat verify`"),
+    ("update the library", "use a newer chat"),
 ];
 const RESTORE_FILE: &str = "run `chat session restore-file SESSION PATH` with a copy of the file, or restore the store from a backup";
 const RESTORE_OR_SALVAGE: &str =

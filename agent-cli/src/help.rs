@@ -46,6 +46,7 @@ Examples:
   chat copy files:./notes sqlite:./notes.db
   chat backup ./notes-backup.db --store sqlite:./notes.db
   chat verify --all-tenants
+  chat upgrade --store sqlite:./notes.db
   chat tenant export acme ./acme-export
   chat tenant delete acme --dry-run
   AWS_REGION=eu-central-1 chat --store s3://my-bucket/notes

@@ -101,6 +101,17 @@ impl Address {
         self.existing.open().await
     }
 
+    /// Returns the names and numbers of the stored forms of this kind of store, as this version writes them.
+    pub(crate) fn formats(&self) -> &'static [(&'static str, u64)] {
+        match &self.kind {
+            Kind::Files(_) => &agent::FsStore::FORMATS,
+            Kind::Sqlite(_) => &agent::SqliteStore::FORMATS,
+            #[cfg(any(feature = "s3", feature = "gcs", feature = "azure"))]
+            Kind::Bucket(_) => &agent::S3Store::FORMATS,
+            _ => &[],
+        }
+    }
+
     /// Returns the folder of a file store.
     pub(crate) fn folder(&self) -> Option<&Path> {
         match &self.kind {

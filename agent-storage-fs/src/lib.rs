@@ -99,6 +99,7 @@ mod delete_damaged;
 mod delete_tenant;
 mod env;
 mod error;
+mod formats;
 pub mod io;
 mod layout;
 mod lease;

@@ -12,7 +12,7 @@ use crate::toml;
 
 /// Newest format that this version reads, and the one that it writes. A file without a format number was written by
 /// the Aptove agent.
-const FORMAT: i64 = 1;
+pub(crate) const FORMAT: i64 = 1;
 /// Last line of a file that this crate wrote. If it is missing, the file was cut short.
 const LAST_LINE: &str = "# end of workspace";
 

@@ -79,6 +79,7 @@ mod check;
 mod config;
 mod error;
 mod files;
+mod formats;
 mod heads;
 mod holder;
 mod known;

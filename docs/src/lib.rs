@@ -29,6 +29,10 @@ pub mod architecture {}
 #[doc = include_str!("../operations.md")]
 pub mod operations {}
 
+/// `docs/stability.md`.
+#[doc = include_str!("../stability.md")]
+pub mod stability {}
+
 /// `docs/glossary.md`.
 #[doc = include_str!("../glossary.md")]
 pub mod glossary {}

@@ -58,7 +58,7 @@ fn feature_rows_are_complete_and_their_tests_exist() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Every test that the page of guarantees names is a function of a source file.
+/// Every test that the pages of guarantees and of stability name is a function of a source file.
 #[test]
 fn tests_named_in_the_guarantees_exist() {
     let (mut sources, mut folders) = (Vec::new(), vec![root()]);
@@ -76,7 +76,7 @@ fn tests_named_in_the_guarantees_exist() {
         }
     }
     let known: BTreeSet<_> = sources.iter().flat_map(|source| functions(source)).collect();
-    let page = read("docs/guarantees.md");
+    let page = read("docs/guarantees.md") + &read("docs/stability.md");
     let is_test = |name: &&str| {
         name.matches('_').count() > 1
             && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
@@ -90,5 +90,5 @@ fn tests_named_in_the_guarantees_exist() {
         .collect();
     assert!(named.len() > 100, "the page is read: {}", named.len());
     let missing: Vec<_> = named.iter().filter(|name| !known.contains(**name)).collect();
-    assert!(missing.is_empty(), "docs/guarantees.md names {missing:?}, which are no functions");
+    assert!(missing.is_empty(), "the pages name {missing:?}, which are no functions");
 }

@@ -16,6 +16,7 @@ mod site;
 mod sweep;
 mod tenant;
 mod tenants;
+mod upgrade;
 mod verify;
 mod workspace;
 
@@ -112,6 +113,16 @@ pub(crate) enum Command {
         #[command(flatten)]
         tenants: AllTenants,
     },
+    /// Show the format numbers of a store, and whether it must be brought up to those of this version
+    ///
+    /// Looks at the objects of all tenants. If each has the present number, nothing has to be done, and the code is 0. Objects
+    /// with an older or a newer number are named, with code 1; objects that are not readable are named with code 5.
+    ///
+    /// Changes nothing: this version reads only the forms that it writes. A later version brings the stores of this one up
+    /// here, if it does not read them as they are. `chat verify` reads all data; this command reads the record of each
+    /// object.
+    #[command(after_help = examples!("chat upgrade", "chat upgrade --store sqlite:notes.db --json"))]
+    Upgrade,
     /// Print a completion script for a shell
     #[command(after_help = examples!("chat completions bash > ~/.local/share/bash-completion/completions/chat"))]
     Completions {
@@ -141,6 +152,7 @@ pub(crate) async fn run(command: Command, args: &Args, mut grammar: clap::Comman
         Command::Copy(copy) => copy.run(args).await,
         Command::Tenant(tenant) => tenant.run(args).await,
         Command::Backup(backup) => backup.run(args).await,
+        Command::Upgrade => upgrade::run(args).await,
         Command::Acp(acp) => match acp.run(args).await {
             Ok(0) => Ok(()),
             Ok(code) => return ExitCode::from(code),
@@ -263,6 +275,7 @@ async fn on_site(command: Command, site: &Site<'_>) -> Result<(), Failure> {
         | Command::Copy(_)
         | Command::Tenant(_)
         | Command::Backup(_)
+        | Command::Upgrade
         | Command::Completions { .. } => Ok(()),
     }
 }

@@ -24,4 +24,5 @@ mod restore;
 mod sessions;
 mod site;
 mod tenants;
+mod upgrade;
 mod workspaces;

@@ -14,7 +14,7 @@ fn sessions(site: &Site, workspace: &str) -> PathBuf {
 }
 
 /// Returns every path below a folder, with its bytes and its modification time.
-fn tree(root: &Path) -> Vec<(PathBuf, Option<Vec<u8>>, SystemTime)> {
+pub(crate) fn tree(root: &Path) -> Vec<(PathBuf, Option<Vec<u8>>, SystemTime)> {
     let mut out = Vec::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {

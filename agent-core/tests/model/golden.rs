@@ -1,13 +1,18 @@
 //! The stored form of what a session holds beside its conversation, word for word: what other programs rely on.
 
 use crate::common::{Driver, json};
-use agent_core::Seq;
 use agent_core::event::{
-    AuditedOperation, DocumentWritten, Event, EventPayload, Learning, LearningKind, Message, NewEvent,
-    Operation, OperationOutcome,
+    AuditedOperation, ChildCreated, ChildIdle, Comment, Compaction, Decision, DocumentWritten, Event,
+    EventPayload, Interrupt, Learning, LearningKind, Message, NewEvent, Operation, OperationOutcome,
+    SpanCompleted, SpanStarted, SystemMessage, ToolConfirmation, ToolOutcome, ToolResult, ToolUse,
 };
-use agent_core::model::{Access, Actor, Artifact, Cost, ExternalHandle, MountSet, Patch, RunUsage, Usage};
+use agent_core::model::{
+    Access, Actor, Artifact, Cost, ExternalHandle, MountSet, Patch, RunUsage, Status, Timer, TimerCancelled,
+    Usage,
+};
 use agent_core::session::Session;
+use agent_core::state::{Reason, SessionState};
+use agent_core::{Seq, Timestamp};
 
 /// Compares with a golden file, and reads what stands there.
 fn check(driver: &Driver, events: &str, record: &str) {
@@ -93,4 +98,72 @@ fn golden_documents() {
     let head = driver.now().document("buffer").cloned();
     driver.event(NewEvent::document_written(DocumentWritten::after(head.as_ref(), "buffer", None))).unwrap();
     check(&driver, include_str!("golden/documents.jsonl"), include_str!("golden/documents.session.json"));
+}
+
+/// Payloads of the types that the other golden files do not have.
+#[test]
+fn golden_payloads() {
+    let child = "019c60d9-9c41-715c-8289-ec2d0a9167ec".parse().unwrap();
+    let confirmed = ToolConfirmation::new("call 1".parse().unwrap(), Decision::Deny);
+    let idle = Status::new(SessionState::Idle, Reason::EndTurn);
+    let payloads = [
+        EventPayload::UserInterrupt(Interrupt::new("stop")),
+        EventPayload::UserToolConfirmation(confirmed.with_choice("no").with_note("안녕")),
+        EventPayload::UserCustomToolResult(ToolResult::new(
+            "call 2".parse().unwrap(),
+            ToolOutcome::Error,
+            json("[1.0]"),
+        )),
+        EventPayload::AgentCustomToolUse(ToolUse::new(
+            "call 2".parse().unwrap(),
+            "ask",
+            json("{\"n\":1.10}"),
+        )),
+        EventPayload::SystemMessage(SystemMessage::custom("You are brief.")),
+        EventPayload::SystemMessage(SystemMessage::injected("It is late.")),
+        EventPayload::SpanStarted(SpanStarted::new("span 1".parse().unwrap(), "model")),
+        EventPayload::SpanCompleted(SpanCompleted::new("span 1".parse().unwrap(), ToolOutcome::Ok)),
+        EventPayload::SessionStatusIdle(Comment::new("rest")),
+        EventPayload::SessionHistoryCleared(Comment::default()),
+        EventPayload::SessionCompacted(Compaction::new(Seq::new(7), "They said hello.")),
+        EventPayload::SessionStatusChanged(Comment::new("set by hand")),
+        EventPayload::SessionTimerScheduled(Timer::new(
+            "daily",
+            Timestamp::from_micros(1_771_155_000_000_000),
+        )),
+        EventPayload::SessionTimerCancelled(TimerCancelled::new("daily")),
+        EventPayload::SessionChildCreated(ChildCreated::new(child)),
+        EventPayload::SessionChildIdle(ChildIdle::new(child, idle).with_result("ok")),
+        EventPayload::SessionReported(json("{\"at\":7,\"state\":\"idle\"}").to().unwrap()),
+    ];
+    let lines: Vec<_> =
+        payloads.iter().map(|body| format!("{} {}", body.kind(), body.to_json().get())).collect();
+    assert_eq!(lines.join("\n"), include_str!("golden/payloads.txt").trim_end());
+    for body in payloads {
+        assert_eq!(EventPayload::parse(&body.kind(), &body.to_json()).unwrap(), body);
+    }
+}
+
+/// Each event type of this version is in a golden file, so that no change of its payload goes unnoticed.
+#[test]
+fn golden_files_have_every_event_type() {
+    let logs = [
+        include_str!("golden/events.jsonl"),
+        include_str!("golden/ledger.jsonl"),
+        include_str!("golden/sharing.jsonl"),
+        include_str!("golden/operations.jsonl"),
+        include_str!("golden/documents.jsonl"),
+    ]
+    .concat();
+    let payloads = [include_str!("golden/content.txt"), include_str!("golden/payloads.txt")].concat();
+    let table = include_str!("../../src/event/table.rs");
+    let rows = table.lines().filter(|line| line.contains(") \"") && line.ends_with("\","));
+    let names: Vec<_> = rows.map(|line| line.split('"').nth(1).unwrap()).collect();
+    assert!(names.len() > 30, "the table is read: {names:?}");
+    let is_there = |name: &str| {
+        logs.contains(&format!("\"type\":\"{name}\""))
+            || payloads.lines().any(|line| line.split(' ').next() == Some(name))
+    };
+    let missing: Vec<_> = names.iter().filter(|name| !is_there(name)).collect();
+    assert!(missing.is_empty(), "golden/payloads.txt has no {missing:?}");
 }

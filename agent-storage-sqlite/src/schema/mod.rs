@@ -7,4 +7,4 @@ mod tables;
 
 pub(crate) use connect::{attach, connect, reader};
 pub(crate) use open::{open, writer};
-pub(crate) use tables::{check_again, foreign};
+pub(crate) use tables::{VERSION, check_again, foreign};

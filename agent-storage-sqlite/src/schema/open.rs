@@ -155,8 +155,9 @@ fn prepare(config: &SqliteConfig) -> rusqlite::Result<Result<Connection>> {
         Err(error) => return Ok(Err(error)),
     };
     let checked = check(&conn, &config.path)?;
-    if checked.is_err() {
-        // The log of a refused file stays: closing the last connection would move its contents, and remove it.
+    if checked.is_err() && has_log(&config.path) {
+        // The log of a refused file stays: closing the last connection would move its contents, and remove it. An
+        // empty one, which looking at the file creates, is removed.
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     }
     match checked {
@@ -189,6 +190,11 @@ fn prepare(config: &SqliteConfig) -> rusqlite::Result<Result<Connection>> {
         conn.execute_batch("COMMIT")?;
     }
     Ok(Ok(conn))
+}
+
+/// Returns whether the write-ahead log beside a file has contents, or may have some.
+fn has_log(path: &Path) -> bool {
+    files::beside(path, "-wal").map_or(true, |log| files::len(&log).unwrap_or(0) > 0)
 }
 
 /// Returns whether the schema is this version's and no derived object is missing.

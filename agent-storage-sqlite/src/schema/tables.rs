@@ -13,7 +13,7 @@ use crate::rows::first_number;
 pub(crate) const APPLICATION_ID: i64 = 0x4147_4e54;
 
 /// Version of the schema, in SQLite's `user_version`; 0 in a file without tables. Versions 1 to 3 were never released.
-pub(super) const VERSION: usize = 4;
+pub(crate) const VERSION: usize = 4;
 
 const TABLES: &str = include_str!("tables.sql");
 

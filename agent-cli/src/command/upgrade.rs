@@ -1,0 +1,143 @@
+//! `chat upgrade`: the format numbers of a store. A later version brings older forms up here.
+
+use std::collections::BTreeSet;
+
+use agent_core::store::{BindingQuery, Damaged, Page, PageQuery, SessionQuery, WorkspaceQuery, pages};
+use agent_core::{Backend, ErrorKind};
+use futures::TryStreamExt;
+use serde_json::json;
+
+use super::output::{Out, damage, line};
+use super::tenants;
+use crate::args::Args;
+use crate::failure::{Failure, for_users};
+use crate::screen::counted;
+
+/// What to do with a store, or an object, of another format.
+const OTHER_FORMAT: &str = "Nothing was changed: this version reads the forms that it writes, and brings up no other. Read older \
+                            data with the version that wrote it, and export it there; for newer data, use a newer chat.";
+
+/// Objects that were looked at, by kind, and those that are not readable.
+#[derive(Debug, Default)]
+struct Looked {
+    tenants: u64,
+    workspaces: u64,
+    sessions: u64,
+    bindings: u64,
+    unreadable: BTreeSet<Damaged>,
+}
+
+pub(super) async fn run(args: &Args) -> Result<(), Failure> {
+    if args.tenant.is_some() {
+        let text = "`chat upgrade` is about the whole store, and does not use --tenant";
+        return Err(Failure::new(2, "invalid_input", text));
+    }
+    let address = args.address()?;
+    let store = match address.existing().await {
+        Err(error) if *error.kind() == ErrorKind::Unsupported => {
+            let refused = Failure::from(error);
+            return Err(Failure { text: format!("{}. {OTHER_FORMAT}", refused.text), ..refused });
+        }
+        opened => opened?,
+    };
+    let looked = look(&*store).await;
+    let closed = store.close().await;
+    let looked = looked?;
+    closed?;
+    report(&Out::new(args.json), &address.shown(), address.formats(), &looked)
+}
+
+/// Prints the numbers, and what is not readable. The numbers are those that this version writes: it reads no others.
+fn report(out: &Out, store: &str, formats: &[(&str, u64)], looked: &Looked) -> Result<(), Failure> {
+    let (unsupported, damaged): (Vec<_>, Vec<_>) =
+        looked.unreadable.iter().cloned().partition(|object| object.is_unsupported);
+    let numbers: serde_json::Map<_, _> =
+        formats.iter().map(|(form, number)| ((*form).to_owned(), (*number).into())).collect();
+    let whole = json!({
+        "store": store, "formats": numbers, "tenants": looked.tenants, "workspaces": looked.workspaces,
+        "sessions": looked.sessions, "bindings": looked.bindings, "unsupported": damage(&unsupported),
+        "damaged": damage(&damaged),
+    });
+    if formats.is_empty() {
+        out.result(&whole, "a store in memory has no stored form; nothing has to be done");
+        return Ok(());
+    }
+    let rows: Vec<_> =
+        formats.iter().map(|(form, number)| vec![(*form).to_owned(), number.to_string()]).collect();
+    out.table(&whole, &["FORM", "NUMBER"], &rows);
+    for object in &unsupported {
+        out.note(&format!("another format: {}", for_users(&object.to_string())));
+    }
+    for object in &damaged {
+        out.note(&format!("damaged: {}", for_users(&object.to_string())));
+    }
+    if !unsupported.is_empty() {
+        let count = counted(unsupported.len() as u64, "object");
+        let text = format!("{count} of another format (listed above). {OTHER_FORMAT}");
+        return Err(Failure::new(1, "unsupported", text));
+    }
+    if !damaged.is_empty() {
+        return Err(Failure::incomplete(format!(
+            "{} not readable (listed above), so the format is not known; run `chat verify`",
+            counted(damaged.len() as u64, "object")
+        )));
+    }
+    if !out.is_json() {
+        line(&format!(
+            "{}, {}, {} and {} have these formats, the present ones; nothing has to be done",
+            counted(looked.tenants, "tenant"),
+            counted(looked.workspaces, "workspace"),
+            counted(looked.sessions, "session"),
+            counted(looked.bindings, "device binding"),
+        ));
+    }
+    Ok(())
+}
+
+/// Looks at each object of each tenant, as lists do: at its number, and at enough of it to read its record.
+async fn look(store: &dyn Backend) -> Result<Looked, Failure> {
+    let mut looked = Looked::default();
+    let (tenants, damaged) = tenants::all(store).await?;
+    looked.unreadable.extend(damaged);
+    for tenant in tenants {
+        looked.tenants += 1;
+        let storage = store.tenant(&tenant);
+        let of = |what: &str| format!("{what} of tenant {tenant}");
+        let unreadable = &mut looked.unreadable;
+        let query = WorkspaceQuery::new().with_deleting().with_limit(1000);
+        let list = |query| storage.workspaces.list(query);
+        looked.workspaces += count(&of("workspaces"), query, list, unreadable).await?;
+        let query = SessionQuery::new().with_hidden().with_limit(1000);
+        let list = |query| storage.sessions.list(query);
+        looked.sessions += count(&of("sessions"), query, list, unreadable).await?;
+        let query = BindingQuery::new().with_limit(1000);
+        let list = |query| storage.bindings.list(query);
+        looked.bindings += count(&of("device bindings"), query, list, unreadable).await?;
+    }
+    Ok(looked)
+}
+
+/// Returns how many objects a list has, and collects those that are not readable.
+async fn count<Q: PageQuery, T: Send, F: Future<Output = agent_core::Result<Page<T>>> + Send>(
+    object: &str,
+    query: Q,
+    list: impl Fn(Q) -> F + Send,
+    unreadable: &mut BTreeSet<Damaged>,
+) -> Result<u64, Failure> {
+    let (mut count, mut pages) = (0, pages(query, list));
+    loop {
+        match pages.try_next().await {
+            Ok(Some(page)) => {
+                count += page.items.len() as u64;
+                unreadable.extend(page.damaged);
+            }
+            Ok(None) => return Ok(count),
+            // A file that holds a whole list.
+            Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Corrupt) => {
+                unreadable.insert(Damaged::of(object, &error));
+                return Ok(count);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

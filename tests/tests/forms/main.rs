@@ -1,0 +1,10 @@
+//! Stored forms: what this version writes is, byte for byte, what stands in the golden files of each format, and all of that is
+//! read. See `docs/stability.md`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod documents;
+mod files;
+mod golden;
+mod script;
+mod sqlite;
