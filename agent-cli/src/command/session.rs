@@ -15,7 +15,6 @@ use agent_core::state::SessionState;
 use agent_core::store::{Cursor, SessionQuery};
 use agent_core::{Error, ErrorKind, Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId};
 use agent_runtime::NewWorkspace;
-use bytes::Bytes;
 use clap::Subcommand;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
