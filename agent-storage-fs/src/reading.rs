@@ -92,8 +92,7 @@ fn attempt(
         let (page, ended) = log.newest(read, end, last.and_then(start).filter(|offset| *offset <= end))?;
         (page, None, ended)
     } else {
-        let (page, from, ended) = log.oldest(read, end, start(after).filter(|offset| *offset < end))?;
-        (page, (from.before == Some(after)).then_some((after, from.offset)), ended)
+        log.oldest(read, end, start(after).filter(|offset| *offset < end))?
     };
     let mut known = held(&cell.known);
     // What a model is given begins at the same event for many turns.
@@ -123,6 +122,9 @@ struct Log<'a> {
     path: &'a Path,
     owner: Owner,
 }
+
+/// Number of an event, and the offset behind it.
+type Behind = (u64, u64);
 
 /// Position between two lines.
 #[derive(Clone, Copy, Debug)]
@@ -193,13 +195,13 @@ impl Log<'_> {
 
     // --- pages --------------------------------------------------------------------------------------------------
 
-    /// Returns the page, where it begins, and its last event with the offset behind that if it is known.
+    /// Returns the page, the event that it begins behind, and its last one, if their places are known.
     fn oldest(
         &self,
         read: &ReadEvents,
         end: u64,
         start: Option<u64>,
-    ) -> Result<(EventPage, LinePosition, Option<(u64, u64)>)> {
+    ) -> Result<(EventPage, Option<Behind>, Option<Behind>)> {
         let place = match start {
             Some(offset) => LinePosition { offset, before: Some(read.after.get()) },
             None => self.behind(read.after.get(), end)?,
@@ -231,16 +233,12 @@ impl Log<'_> {
         let page = EventPage::collect(read, events)?;
         let last = page.events.last().map(|event| event.seq.get());
         let end = ends.into_iter().find(|(seq, _)| Some(*seq) == last);
-        Ok((self.finish(page, damage)?, place, end))
+        let begin = (place.before == Some(read.after.get())).then_some((read.after.get(), place.offset));
+        Ok((self.finish(page, damage)?, begin, end))
     }
 
-    /// Returns the page, and the event before it with the offset behind that if it is known.
-    fn newest(
-        &self,
-        read: &ReadEvents,
-        end: u64,
-        start: Option<u64>,
-    ) -> Result<(EventPage, Option<(u64, u64)>)> {
+    /// Returns the page, and the event that it begins behind, if the place is known.
+    fn newest(&self, read: &ReadEvents, end: u64, start: Option<u64>) -> Result<(EventPage, Option<Behind>)> {
         let place = match (read.before, start) {
             (None, _) => LinePosition { offset: end, before: None },
             (Some(before), Some(offset)) => {
