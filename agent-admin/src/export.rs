@@ -165,7 +165,7 @@ impl<'a, S: SessionStore + ?Sized> SessionExport<'a, S> {
         }
     }
 
-    /// Returns the session with its blobs as an [archive](crate::archive), in pieces.
+    /// Returns the session with its blobs as an [archive], in pieces.
     ///
     /// An error ends the pieces; what was written until then is no archive.
     ///
