@@ -14,10 +14,10 @@ use crate::outcome::Outcome;
 
 const SCHEMA: &str = "
     PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -16384;
-    CREATE TABLE events (session TEXT, seq INTEGER, json TEXT, PRIMARY KEY (session, seq));
-    CREATE TABLE sessions (id TEXT PRIMARY KEY, head INTEGER, record TEXT);
-    CREATE TABLE listed (id TEXT PRIMARY KEY, active INTEGER, record TEXT);
-    CREATE INDEX listed_by_active ON listed (active, id);";
+    CREATE TABLE IF NOT EXISTS events (session TEXT, seq INTEGER, json TEXT, PRIMARY KEY (session, seq));
+    CREATE TABLE IF NOT EXISTS sessions (id TEXT PRIMARY KEY, head INTEGER, record TEXT);
+    CREATE TABLE IF NOT EXISTS listed (id TEXT PRIMARY KEY, active INTEGER, record TEXT);
+    CREATE INDEX IF NOT EXISTS listed_by_active ON listed (active, id);";
 
 /// The session that is read, and the one that is written.
 const READ: &str = "018f4e9a-7a2b-7c3d-8e4f-000000000001";
@@ -34,7 +34,7 @@ impl Sqlite {
         conn.set_prepared_statement_cache_capacity(64);
         conn.execute_batch(SCHEMA)?;
         let this = Self { conn: Arc::new(Mutex::new(conn)), head: 0 };
-        this.lock().execute("INSERT INTO sessions VALUES (?, 0, '')", [WRITTEN])?;
+        this.lock().execute("INSERT OR IGNORE INTO sessions VALUES (?, 0, '')", [WRITTEN])?;
         Ok(this)
     }
 
