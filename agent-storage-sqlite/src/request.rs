@@ -117,8 +117,7 @@ impl Request {
     /// Returns whether bytes that were to be removed may now be in the write-ahead log only. `answer` is the request's.
     pub(crate) fn leaves_bytes_in_log(&self, answer: &Result<Answer>) -> bool {
         match (self, answer) {
-            (Self::Purge(_), _) => true,
-            (_, Ok(Answer::Removed(removed))) => !removed.is_left,
+            (Self::Purge(_) | Self::EndDeletion, _) => true,
             (_, Ok(Answer::Blob(BlobAnswer::Deleted(deleted)))) => deleted.any && !deleted.is_left,
             _ => false,
         }
