@@ -12,6 +12,8 @@ use crate::env::parent;
 use crate::error::{failed, missing};
 use crate::io::{Kind, OpenMode, Stat, write_full};
 use crate::layout::id_of;
+use crate::lists::taken;
+use crate::lock::HeldLock;
 use crate::tenant::Tenant;
 use crate::transcript::mark::session_of;
 
@@ -50,6 +52,9 @@ pub(crate) fn locate(tenant: &Tenant, id: SessionId) -> Result<SessionFolder> {
         if is_folder(tenant, &folder)? {
             return Ok(SessionFolder::At(folder, true));
         }
+    }
+    if matches!(known, Ok(None)) && taken::is_free(tenant, id) {
+        return Ok(SessionFolder::Nowhere);
     }
     match look(tenant, id)? {
         (Some(found), _) => return Ok(SessionFolder::At(found, false)),
@@ -90,6 +95,16 @@ pub(crate) fn find_to_write(tenant: &Tenant, id: SessionId) -> Result<Option<(Pa
 /// Like [`find_to_write`], for a session that is about to be created: searches no workspace if there is no index file.
 pub(crate) fn find_to_make(tenant: &Tenant, id: SessionId) -> Result<Option<(PathBuf, bool)>> {
     if pointer(tenant, id)?.is_some() { find_to_write(tenant, id) } else { Ok(None) }
+}
+
+/// Returns the folder of a session that is about to be created, if it exists already. `creating` is the lock under which
+/// sessions of such ids are created.
+pub(crate) fn search_to_make(tenant: &Tenant, creating: &HeldLock, id: SessionId) -> Result<Option<PathBuf>> {
+    if taken::is_free(tenant, id) {
+        return Ok(None);
+    }
+    taken::searched(tenant, creating);
+    search(tenant, id)
 }
 
 /// Searches all readable workspaces.
@@ -215,27 +230,12 @@ pub(crate) fn knows_workspace(tenant: &Tenant, id: WorkspaceId) -> bool {
 }
 
 fn note(tenant: &Tenant, path: &Path, text: &str) {
-    let written = make_folders(tenant, parent(path)).and_then(|()| {
+    let written = tenant.make_folders(parent(path)).and_then(|()| {
         let file = tenant.env.io.open(path, OpenMode::Create)?;
         write_full(&*file, text.as_bytes(), 0)?;
         file.truncate(text.len() as u64)
     });
     if let Err(error) = written {
         tracing::debug!(path = %path.display(), %error, "a derived file could not be written");
-    }
-}
-
-/// Creates a folder and those above it, without making them durable.
-pub(crate) fn make_folders(tenant: &Tenant, path: &Path) -> io::Result<()> {
-    let mut made = tenant.env.io.create_dir(path);
-    if made.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
-        && path != tenant.layout.root()
-    {
-        make_folders(tenant, parent(path))?;
-        made = tenant.env.io.create_dir(path);
-    }
-    match made {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        made => made,
     }
 }

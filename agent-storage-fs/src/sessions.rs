@@ -18,7 +18,6 @@ use crate::env::{held, parent, unsure};
 use crate::error::{cut_off, failed, in_doubt, missing};
 use crate::io::{FileId, IoFile, Kind, OpenMode, Stat, still_ours, write_full};
 use crate::lists::changes::{self, Change, Told};
-use crate::lists::taken;
 use crate::lock::{Attempt, HeldLock};
 use crate::record::{self, fold};
 use crate::slot::{Doubt, OpenFiles, State, WriterState};
@@ -250,7 +249,7 @@ fn create(tenant: &Tenant, cell: &SharedSession, slot: &mut WriterState, commit:
     let create_lock = tenant.layout.create_lock(id);
     env.ensure_dir(parent(&create_lock))?;
     let Some(creating) = lock::take(env, &create_lock)? else { return Ok(Created::Busy) };
-    if let Some(folder) = taken::search(tenant, &creating, id)? {
+    if let Some(folder) = place::search_to_make(tenant, &creating, id)? {
         return Ok(Created::Exists(folder));
     }
     let folder = tenant.layout.session(after.workspace, id);

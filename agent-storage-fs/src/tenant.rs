@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::bindings_toml::Cache;
 use crate::cached::{Cached, LogPosition};
-use crate::env::{Env, held};
+use crate::env::{Env, held, parent};
 use crate::error::failed;
 use crate::io::{FileId, Kind};
 use crate::layout::Layout;
@@ -32,6 +32,7 @@ pub(crate) struct Tenant {
     pub(crate) lists: Mutex<Lists>,
     /// File in which writers name the sessions that they change.
     pub(crate) changes: Writing,
+    /// Ids of sessions, so that a new one is not looked for in each workspace.
     pub(crate) taken: Mutex<TakenIds>,
     pub(crate) bindings: Mutex<Cache>,
     /// Main sessions of the workspaces that were loaded by this process.
@@ -149,6 +150,21 @@ impl Tenant {
     pub(crate) fn prepare(&self) -> Result<()> {
         self.env.ensure_dir(self.layout.root())?;
         lock::probe_once(&self.env, self.layout.root())
+    }
+
+    /// Creates a folder and those above it, without making them durable.
+    pub(crate) fn make_folders(&self, path: &Path) -> io::Result<()> {
+        let mut made = self.env.io.create_dir(path);
+        if made.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+            && path != self.layout.root()
+        {
+            self.make_folders(parent(path))?;
+            made = self.env.io.create_dir(path);
+        }
+        match made {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            made => made,
+        }
     }
 
     /// Returns the names in the folder of workspaces; an empty list if it was never created.

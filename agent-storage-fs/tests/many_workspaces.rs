@@ -51,7 +51,7 @@ async fn learn(store: &FsStore, effects: &Effects, workspace: WorkspaceId) {
 }
 
 /// A process that has created some sessions looks into no workspace but that of the next, be it new or a fork, also while
-/// others create sessions.
+/// others create sessions; and into none for a session that does not exist.
 #[tokio::test]
 async fn a_creation_costs_the_same_among_many_workspaces() {
     let mut costs = Vec::new();
@@ -72,6 +72,10 @@ async fn a_creation_costs_the_same_among_many_workspaces() {
         create(&other, &effects, effects.new_session_id(), workspaces[7]).await.unwrap();
         store.fork(&effects, parent, None).await.unwrap();
         cost.push(spy.take().len());
+        // As the conversation of a key is opened: its id may be one of a session.
+        let error = SessionStore::load(&store, effects.new_session_id()).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::NotFound);
+        cost.push(spy.take().len());
         costs.push(cost);
     }
     // The folders of the index, of which there is one for the last digits of an id, may be new.
@@ -91,10 +95,14 @@ async fn a_session_without_its_index_file_is_not_created_elsewhere() {
     let ids: Vec<SessionId> = (0..3).map(|_| effects.new_session_id()).collect();
     killed.fail(|_, call| is_of_the_index(call).then_some(EIO));
     let (store, _) = spied(folder.path()).await;
+    let (reader, _) = spied(folder.path()).await;
     create(&other, &effects, ids[0], workspaces[1]).await.unwrap();
-    learn(&store, &effects, workspaces[3]).await;
+    for store in [&store, &reader] {
+        learn(store, &effects, workspaces[3]).await;
+    }
     create(&other, &effects, ids[1], workspaces[2]).await.unwrap();
     for id in &ids[..2] {
+        assert_eq!(SessionStore::load(&reader, *id).await.unwrap().head.get(), 1);
         let error = create(&store, &effects, *id, workspaces[5]).await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{error}");
     }
@@ -220,4 +228,21 @@ async fn a_creation_among_few_workspaces_reads_no_changes() {
     learn(&store, &effects, workspaces[3]).await;
     let read = spy.take().into_iter().filter(|call| call.name == "read" && call.file() == "changes");
     assert_eq!(read.count(), 0);
+}
+
+/// A main session that a person moved away before this process knew all sessions, with its index file, is known by the
+/// transcript, and not taken for none.
+#[tokio::test]
+async fn a_moved_main_session_is_missed_among_many_workspaces() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (other, _) = spied(folder.path()).await;
+    let workspaces = fill(&other, &effects, 40).await;
+    let (store, _) = spied(folder.path()).await;
+    let id = effects.new_session_id();
+    let transcript = folder.path().join(format!("workspaces/{}/session.md", workspaces[7]));
+    fs::write(transcript, format!("---\nformat: 2\nsession: {id}\n---\n")).unwrap();
+    learn(&store, &effects, workspaces[3]).await;
+    let error = SessionStore::load(&store, id).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
 }

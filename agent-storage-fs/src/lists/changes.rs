@@ -15,7 +15,6 @@ use crate::io::{FileId, IoFile, Kind, OpenMode, append_full, read_full};
 use crate::lists::index::Place;
 pub(crate) use crate::lists::state::Change;
 use crate::lists::state::Reading;
-use crate::place::make_folders;
 use crate::tenant::Tenant;
 
 /// Length in bytes from which the file is removed, and begun anew. Some 40,000 commits.
@@ -89,7 +88,7 @@ fn open_to_append(tenant: &Tenant, path: &Path) -> io::Result<(Box<dyn IoFile>, 
     let io = &tenant.env.io;
     let file = match io.open(path, OpenMode::Append) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            make_folders(tenant, parent(path))?;
+            tenant.make_folders(parent(path))?;
             io.open(path, OpenMode::Append)
         }
         opened => opened,

@@ -1,10 +1,9 @@
-//! Whether a session exists that is about to be created: its id may be taken in any workspace of its tenant.
+//! Whether a session exists that no index file names: its id may be taken in any workspace of its tenant.
 //!
 //! A look into each workspace costs more the more there are. So a process that has created some sessions reads the names of
 //! all, once, and from then on learns from the file of changes which others were created.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_core::{Result, SessionId};
@@ -14,8 +13,8 @@ use crate::layout::id_of;
 use crate::lists::changes::{self, News};
 use crate::lists::state::TakenIds;
 use crate::lock::{self, HeldLock};
-use crate::place;
 use crate::tenant::Tenant;
+use crate::transcript::mark::session_of;
 
 /// Workspaces from which on the names are read. A look into fewer costs no more than reading the changes.
 const WORKSPACES_MIN: usize = 32;
@@ -26,23 +25,27 @@ const SEARCHES: usize = 8;
 const PAUSE: Duration = Duration::from_micros(100);
 const PAUSES: usize = 500;
 
-/// Returns the folder of a session that is about to be created, if it exists already. `creating` is the lock under which
-/// sessions of such ids are created.
-pub(crate) fn search(tenant: &Tenant, creating: &HeldLock, id: SessionId) -> Result<Option<PathBuf>> {
+/// Returns whether no session has this id, and no transcript names it, as this process knows without a look into each
+/// workspace. Before a session is created, call it under the lock under which sessions of such ids are created.
+pub(crate) fn is_free(tenant: &Tenant, id: SessionId) -> bool {
     let mut taken = held(&tenant.taken);
-    if taken.reading.is_some() {
-        taken.learn(tenant);
-        if taken.whole.is_some() && !taken.ids.contains(&id) {
-            return Ok(None);
-        }
+    if taken.reading.is_none() {
+        return false;
     }
+    taken.learn(tenant);
+    taken.whole.is_some() && !taken.ids.contains(&id)
+}
+
+/// Counts a creation that looks into each workspace. After some of them the names of all sessions are read. `creating` is the
+/// lock of this creation.
+pub(crate) fn searched(tenant: &Tenant, creating: &HeldLock) {
+    let mut taken = held(&tenant.taken);
     taken.searches += 1;
     let is_due = taken.whole.is_none() && taken.searches.is_multiple_of(SEARCHES);
     drop(taken);
     if is_due {
         read_all(tenant, creating);
     }
-    place::search(tenant, id)
 }
 
 impl TakenIds {
@@ -86,14 +89,16 @@ fn read_all(tenant: &Tenant, creating: &HeldLock) {
     }
 }
 
-/// Returns the names in the folders of all workspaces; `None` if others create sessions all the time.
+/// Returns the ids in the folders of all workspaces; `None` if others create sessions all the time.
 fn names(tenant: &Tenant, creating: &HeldLock) -> Result<Option<HashSet<SessionId>>> {
     let env = &tenant.env;
     if !none_begins(tenant, creating)? {
         return Ok(None);
     }
     let mut ids = HashSet::new();
-    for workspace in place::workspaces(tenant)? {
+    for workspace in tenant.list_workspaces()?.iter().filter_map(|(name, _)| id_of(name)) {
+        // It may name a main session that a person has moved away.
+        ids.extend(session_of(tenant, workspace));
         let names = env.list(&tenant.layout.sessions(workspace))?;
         ids.extend(names.iter().filter_map(|(name, _)| id_of::<SessionId>(name)));
     }
