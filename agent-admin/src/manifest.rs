@@ -55,8 +55,8 @@ use agent_core::{
     BlobName, Error, ErrorKind, EventId, Plan, Result, Seq, SessionId, SessionStore, SessionStoreExt, plan,
 };
 
-/// Version of the document format that is written, and the only one that is read. Formats 1 and 2 were never released.
-pub const MANIFEST_FORMAT: u64 = 3;
+/// Version of the document format that is written, and the only one that is read. Formats 1 to 3 were never released.
+pub const MANIFEST_FORMAT: u64 = 4;
 
 const KIND: &str = "session";
 /// Text before the checksum, and after it.
@@ -461,7 +461,7 @@ impl Manifest {
     /// use agent_admin::manifest::Manifest;
     ///
     /// let document = Manifest::export(&*agent.storage().sessions, chat.id()).await?.to_json()?;
-    /// assert!(document.starts_with(r#"{"format":3,"kind":"session","session":{"#));
+    /// assert!(document.starts_with(r#"{"format":4,"kind":"session","session":{"#));
     /// # Ok(()) }
     /// ```
     ///

@@ -244,7 +244,7 @@ async fn derived_files_can_be_lost_or_damaged() {
     drop(store);
     let snapshot = folder_of(root, id).join("session.json");
     let whole = fs::read(&snapshot).unwrap();
-    assert!(whole.starts_with(b"{\"format\":4,\"offset\":"));
+    assert!(whole.starts_with(b"{\"format\":5,\"offset\":"));
     let mut damaged: Vec<Vec<u8>> = (0..whole.len()).step_by(97).map(|cut| whole[..cut].to_vec()).collect();
     for at in (0..whole.len()).step_by(53) {
         let mut bytes = whole.clone();
@@ -313,7 +313,7 @@ async fn snapshot_of_another_log_is_ignored() {
 /// How much of the log the snapshot in a folder covers.
 fn offset_of(folder: &Path) -> u64 {
     let text = fs::read_to_string(folder.join("session.json")).unwrap();
-    let text = text.strip_prefix("{\"format\":4,\"offset\":").unwrap();
+    let text = text.strip_prefix("{\"format\":5,\"offset\":").unwrap();
     text.split_once(',').unwrap().0.parse().unwrap()
 }
 
@@ -353,7 +353,7 @@ async fn purged_session_is_read_from_its_tombstone() {
     let error = SessionStore::load(&open(root).await, id).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains("tombstone.json"), "{error}");
-    let newer = format!("{{\"format\":5{}}}", &whole["{\"format\":4".len()..whole.len() - 19]);
+    let newer = format!("{{\"format\":6{}}}", &whole["{\"format\":5".len()..whole.len() - 19]);
     fs::write(&tombstone, framed(id, &newer)).unwrap();
     let error = SessionStore::load(&open(root).await, id).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");

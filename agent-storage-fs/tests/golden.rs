@@ -20,7 +20,7 @@ use agent_storage_fs::FsStore;
 use support::{files, texts};
 
 fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("4")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join("golden").join("5")
 }
 
 /// A workspace, a binding, a session with two turns, one that was purged, one that is running.

@@ -47,9 +47,9 @@ async fn foreign_file_is_refused_and_left_unchanged() {
     site.raw().execute_batch("PRAGMA application_id = 0").unwrap();
     drop(site.open().await);
 
-    site.raw().execute_batch("PRAGMA user_version = 5").unwrap();
+    site.raw().execute_batch("PRAGMA user_version = 6").unwrap();
     assert_eq!(refusal(&path).await, ErrorKind::Unsupported, "a newer schema");
-    site.raw().execute_batch("PRAGMA user_version = 4").unwrap();
+    site.raw().execute_batch("PRAGMA user_version = 5").unwrap();
     drop(site.open().await);
 
     let under_a_file = path.join("agent.db");
@@ -73,6 +73,7 @@ async fn a_file_of_an_older_schema_is_refused_by_name() {
              DROP INDEX sessions_by_creator; DROP INDEX sessions_by_parent; \
              ALTER TABLE sessions DROP COLUMN is_recent; PRAGMA user_version = 3",
         ),
+        (4, "PRAGMA user_version = 4"),
     ] {
         let site = Site::new();
         let store = site.open().await;

@@ -28,11 +28,11 @@ fn upgrade_shows_the_present_numbers() {
         (
             "files",
             json!({
-                "events.jsonl": 4, "session.json": 4, "tombstone.json": 4, "workspace.toml": 1, "bindings.toml": 1,
+                "events.jsonl": 5, "session.json": 5, "tombstone.json": 5, "workspace.toml": 1, "bindings.toml": 1,
                 "session.md": 2
             }),
         ),
-        ("sqlite", json!({"user_version": 4})),
+        ("sqlite", json!({"user_version": 5})),
     ] {
         let site = Site::new(kind);
         site.say("hello");
@@ -52,8 +52,8 @@ fn upgrade_shows_the_present_numbers() {
 #[test]
 fn upgrade_refuses_other_schemas_by_number() {
     for (version, says) in [
-        (3, ["has schema 3, which was never released", "with the version that wrote it"]),
-        (5, ["has schema 5, this version knows 4", "use a newer chat"]),
+        (4, ["has schema 4, which was never released", "with the version that wrote it"]),
+        (6, ["has schema 6, this version knows 5", "use a newer chat"]),
     ] {
         let site = Site::new("sqlite");
         site.say("hello");
@@ -93,10 +93,10 @@ fn upgrade_names_logs_of_other_formats() {
     let whole = fs::read(&fork_log).unwrap();
     for (format, says) in [
         (
-            3,
-            "has format 3, which was never released; this version reads format 4: use the version that wrote it",
+            4,
+            "has format 4, which was never released; this version reads format 5: use the version that wrote it",
         ),
-        (5, "has format 5, which this version does not know; use a newer chat"),
+        (6, "has format 6, which this version does not know; use a newer chat"),
     ] {
         fs::write(&fork_log, &whole).unwrap();
         forge(&fork_log, &fork, format);

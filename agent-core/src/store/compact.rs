@@ -7,6 +7,9 @@ use crate::store::history;
 use crate::store::read::ReadEvents;
 use crate::store::session::SessionStore;
 
+/// Types of inputs.
+const INPUTS: [EventType; 2] = [EventType::USER_MESSAGE, EventType::USER_DEFINE_OUTCOME];
+
 /// Returns the compaction with which a new summary replaces the events up to `until`, if that is safe.
 ///
 /// Without `until`, up to the last end of a commit at which no tool call is open and every input is answered.
@@ -30,8 +33,7 @@ pub(crate) async fn compaction<S: SessionStore + ?Sized>(
     if until.is_some_and(|until| until <= from || until > now.head) {
         return nothing(until.unwrap_or(from));
     }
-    let inputs = [EventType::USER_MESSAGE, EventType::USER_DEFINE_OUTCOME];
-    let open = ReadEvents::first(1).with_after(now.inputs_done_through.max(from)).with_types(inputs);
+    let open = ReadEvents::first(1).with_after(now.inputs_done_through.max(from)).with_types(INPUTS);
     let open = history::part_of(store, now.id, now.head, now.lineage.clone(), open)
         .await?
         .events
@@ -47,13 +49,14 @@ pub(crate) async fn compaction<S: SessionStore + ?Sized>(
             now.id
         )));
     }
-    let compaction = |at: Seq, past: &Session| {
-        let (done, claimed) = (past.inputs_done_through, past.inputs_claimed_through);
-        Compaction::new(at, summary).with_inputs(done.min(at), claimed.max(done).min(at))
+    let compaction = async |at: Seq, past: &Session| {
+        let inputs = open_inputs(store, now, past, at).await?;
+        let claimed = past.inputs_claimed_through.max(past.inputs_done_through).min(at);
+        Ok(Compaction::new(at, summary).with_inputs(inputs, claimed))
     };
     let mut at = until.unwrap_or(most);
     if at == now.head && now.open_calls.is_empty() {
-        return if at > from { Ok(compaction(at, now)) } else { nothing(at) };
+        return if at > from { compaction(at, now).await } else { nothing(at) };
     }
     loop {
         if at <= from {
@@ -71,7 +74,7 @@ pub(crate) async fn compaction<S: SessionStore + ?Sized>(
         }
         let past = history::fold_to(store, now, at).await?;
         if past.open_calls.is_empty() {
-            return Ok(compaction(at, &past));
+            return compaction(at, &past).await;
         }
         let safe = history::commit_end_before(store, now, past.pair_safe_head()).await?;
         if until.is_some() {
@@ -82,4 +85,27 @@ pub(crate) async fn compaction<S: SessionStore + ?Sized>(
         }
         at = safe;
     }
+}
+
+/// Returns the inputs that were open at event `at`, where the record was `past`, oldest first; the newest if they are many.
+async fn open_inputs<S>(store: &S, now: &Session, past: &Session, at: Seq) -> Result<Vec<Seq>>
+where
+    S: SessionStore + ?Sized,
+{
+    let most = usize::try_from(past.inputs_open).unwrap_or(usize::MAX).min(Compaction::INPUTS_MAX);
+    let first = ReadEvents::last(most)
+        .with_after(past.inputs_done_through.max(now.visible_from))
+        .with_before(at.next())
+        .with_types(INPUTS);
+    let mut inputs = Vec::new();
+    let mut next = Some(first);
+    while let Some(read) = next.filter(|_| inputs.len() < most) {
+        let page = history::part_of(store, now.id, now.head, now.lineage.clone(), read).await?;
+        // Collected from the newest on.
+        inputs.extend(page.events.iter().rev().map(|event| event.seq));
+        next = page.next;
+    }
+    inputs.truncate(most);
+    inputs.reverse();
+    Ok(inputs)
 }

@@ -303,12 +303,13 @@ fn summary_covers_only_visible_closed_events() {
     let compact = |driver: &mut Driver, until: u64| {
         let (until, done) = (Seq::new(until), driver.now().inputs_done_through);
         let claimed = driver.now().inputs_claimed_through.max(done).min(until);
-        commit(driver, Compaction::new(until, "s").with_inputs(done.min(until), claimed))
+        let inputs = Some(driver.now().last_input).filter(|last| *last > done && *last <= until);
+        commit(driver, Compaction::new(until, "s").with_inputs(inputs, claimed))
     };
     let mut driver = Driver::created();
     driver.event(NewEvent::agent_message("x")).unwrap();
     let head = driver.now().head;
-    let mut half = Compaction::new(head, "s").with_inputs(Seq::ZERO, Seq::ZERO);
+    let mut half = Compaction::new(head, "s").with_inputs([], Seq::ZERO);
     half.claimed = None;
     assert!(!commit(&mut driver, half), "what was claimed is not said");
     assert!(commit(&mut driver, Compaction::new(head, "s")), "no input is open");
@@ -324,9 +325,20 @@ fn summary_covers_only_visible_closed_events() {
     let head = driver.now().head.get();
     assert!(!compact(&mut driver, head + 1), "not there yet");
     assert!(!commit(&mut driver, Compaction::new(Seq::new(head), "s")), "which inputs are open is not said");
-    for (answered, claimed) in [(head - 1, head - 1), (cleared, head), (head, cleared)] {
-        let wrong = Compaction::new(Seq::new(head), "s").with_inputs(Seq::new(answered), Seq::new(claimed));
-        assert!(!commit(&mut driver, wrong), "neither answered nor claimed: {answered}, {claimed}");
+    let wrong = [
+        (&[head - 1, head][..], head - 1, "claimed by no run"),
+        (&[], cleared, "none is open"),
+        (&[head - 1], cleared, "the last is not open"),
+        (&[head, head], cleared, "one twice"),
+        (&[head, head - 1], cleared, "not in order"),
+        (&[head - 2, head - 1, head], cleared, "more than are open"),
+        (&[cleared - 1, head], cleared, "cleared"),
+        (&[head, head + 1], cleared, "not there yet"),
+    ];
+    for (inputs, claimed, what) in wrong {
+        let inputs = inputs.iter().copied().map(Seq::new);
+        let wrong = Compaction::new(Seq::new(head), "s").with_inputs(inputs, Seq::new(claimed));
+        assert!(!commit(&mut driver, wrong), "{what}");
     }
     assert!(compact(&mut driver, head - 1));
     assert_eq!((driver.now().context_from, driver.now().summary), (Seq::new(head - 1), Seq::new(head + 1)));

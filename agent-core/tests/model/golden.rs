@@ -126,6 +126,10 @@ fn golden_payloads() {
         EventPayload::SessionStatusIdle(Comment::new("rest")),
         EventPayload::SessionHistoryCleared(Comment::default()),
         EventPayload::SessionCompacted(Compaction::new(Seq::new(7), "They said hello.")),
+        EventPayload::SessionCompacted(
+            Compaction::new(Seq::new(7), "They said hello.")
+                .with_inputs([Seq::new(3), Seq::new(6)], Seq::new(3)),
+        ),
         EventPayload::SessionStatusChanged(Comment::new("set by hand")),
         EventPayload::SessionTimerScheduled(Timer::new(
             "daily",

@@ -75,13 +75,12 @@ impl ModelContext {
             cut: false,
             damaged: Vec::new(),
         };
-        let mut head = Vec::new();
+        let (mut head, mut damaged) = (Vec::new(), Vec::new());
         if session.summary > Seq::ZERO
             && let Some(event) = one_event(store, session, session.summary).await?
             && let EventPayload::SessionCompacted(compaction) = event.decode()?
         {
-            let answered = compaction.answered.unwrap_or(compaction.until).max(session.visible_from);
-            let inputs = read_inputs(store, session, answered, compaction.until).await?;
+            let inputs = read_inputs(store, session, &compaction, &mut damaged).await?;
             (context.window, head) = Window::behind(&compaction, inputs);
         }
         if session.system_prompt > Seq::ZERO
@@ -98,6 +97,7 @@ impl ModelContext {
         } else {
             context.window.complete(head);
         }
+        context.damaged.append(&mut damaged);
         Ok(context)
     }
 
@@ -248,8 +248,8 @@ impl ModelContext {
         self.window.middle()
     }
 
-    /// Returns the compaction for a position. Reads the newest input before it if the window does not show which are
-    /// answered there.
+    /// Returns the compaction for a position. Reads the inputs before it if the window was not read to its beginning, and
+    /// so does not show which are open there.
     pub(crate) async fn compaction<S>(
         &self,
         store: &S,
@@ -260,23 +260,36 @@ impl ModelContext {
     where
         S: SessionStore + ?Sized,
     {
+        let until = point.until;
         let taken = match point.taken {
-            Some(taken) => taken,
-            None => self.taken_at(store, session, &point).await?,
+            Some(taken) if self.is_whole() || taken.done > Seq::ZERO => taken,
+            _ => self.taken_at(store, session, &point).await?,
         };
-        let compaction = Compaction::new(point.until, summary);
-        Ok(compaction.with_inputs(taken.done.min(point.until), taken.last().min(point.until)))
+        let inputs = match self.is_whole() {
+            true => self.window.inputs_after(taken.done, &point),
+            false => match find_inputs(store, session, taken.done, until).await {
+                Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                    self.window.inputs_after(taken.done, &point)
+                }
+                found => found?,
+            },
+        };
+        let newest = inputs.len().saturating_sub(Compaction::INPUTS_MAX);
+        let inputs = inputs.into_iter().skip(newest);
+        Ok(Compaction::new(until, summary).with_inputs(inputs, taken.last().min(until)))
     }
 
-    /// Returns the progress of the inputs at a position before which no event shows it.
+    /// Returns the progress of the inputs at a position before which no run is seen to end.
     async fn taken_at<S>(&self, store: &S, session: &Session, point: &Point) -> Result<Taken>
     where
         S: SessionStore + ?Sized,
     {
-        let ended = self.window.claimed_at(point);
+        // The run that is active there is seen to begin before it, or to end after it, or is not over yet.
+        let begun = point.taken.map(Taken::last).filter(|claimed| *claimed > Seq::ZERO);
+        let seen = begun.or_else(|| self.window.claimed_at(point));
         let (done, now) = (session.inputs_done_through, session.inputs_claimed_through);
-        let claimed = ended.unwrap_or(now.max(done)).min(point.until);
-        if ended.is_none() && done >= now {
+        let claimed = seen.unwrap_or(now.max(done)).min(point.until);
+        if seen.is_none() && done >= now {
             return Ok(Taken { claimed, done: claimed });
         }
         // The newest question is repeated, also if more were claimed with it: they precede what was read.
@@ -448,22 +461,62 @@ fn taken_by(event: &Event) -> Option<Taken> {
     claimed.or(done).map(|_| Taken { claimed: claimed.unwrap_or_default(), done: done.unwrap_or_default() })
 }
 
-/// Returns the inputs after `after`, up to and including `until`, oldest first; the newest of them, if they are many.
-async fn read_inputs<S>(store: &S, session: &Session, after: Seq, until: Seq) -> Result<Vec<Piece>>
+/// Reads the inputs that are repeated behind a summary, oldest first; the newest of them, if they are many. One that is
+/// damaged is left out, and listed.
+async fn read_inputs<S>(
+    store: &S,
+    session: &Session,
+    compaction: &Compaction,
+    damaged: &mut Vec<Damaged>,
+) -> Result<Vec<Piece>>
 where
     S: SessionStore + ?Sized,
 {
+    let again = compaction.inputs.iter().flatten().copied();
+    let mut again: Vec<_> =
+        again.filter(|seq| *seq > session.visible_from && *seq <= compaction.until).collect();
     let mut inputs = Vec::new();
-    let until = until.min(session.last_input);
-    if after >= until {
-        return Ok(inputs);
+    // Collected from the newest on. Those that lie close together are read together.
+    while let Some(newest) = again.pop().filter(|_| Window::has_room_for(&inputs)) {
+        let mut wanted = vec![newest];
+        while let Some(seq) = again.pop_if(|seq| newest.get().saturating_sub(seq.get()) < 64) {
+            wanted.push(seq);
+        }
+        let before = wanted.last().map_or(0, |oldest| oldest.get().saturating_sub(1));
+        let first = ReadEvents::last(64).with_after(Seq::new(before)).with_before(newest.next());
+        let mut next = Some(first.with_types(INPUTS).with_max_bytes(1 << 20).with_known_head(session.head));
+        while let Some(read) = next.take().filter(|_| Window::has_room_for(&inputs)) {
+            let page = match store.history_of(session, read).await {
+                Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                    damaged.push(Damaged::of(format!("session {}", session.id), &error));
+                    break;
+                }
+                page => page?,
+            };
+            let read = page.events.iter().rev().filter(|event| wanted.contains(&event.seq));
+            inputs.extend(read.filter_map(|event| part_of(event).ok().flatten()));
+            damaged.extend(page.damaged);
+            next = page.next;
+        }
     }
-    let first = ReadEvents::last(64).with_after(after).with_before(until.next()).with_types(INPUTS);
-    let mut next = Some(first.with_max_bytes(1 << 20).with_known_head(session.head));
-    while let Some(read) = next.filter(|_| Window::has_room_for(&inputs)) {
+    inputs.reverse();
+    Ok(inputs)
+}
+
+/// Searches for the inputs after `after`, up to and including `until`. Returns their numbers, oldest first; the newest, if
+/// they are many.
+async fn find_inputs<S>(store: &S, session: &Session, after: Seq, until: Seq) -> Result<Vec<Seq>>
+where
+    S: SessionStore + ?Sized,
+{
+    let (after, until) = (after.max(session.visible_from), until.min(session.last_input));
+    let mut inputs = Vec::new();
+    let first = ReadEvents::last(Compaction::INPUTS_MAX).with_after(after).with_before(until.next());
+    let mut next = Some(first.with_types(INPUTS).with_max_bytes(1 << 20).with_known_head(session.head));
+    while let Some(read) = next.filter(|_| after < until && inputs.len() < Compaction::INPUTS_MAX) {
         let page = store.history_of(session, read).await?;
         // Collected from the newest on.
-        inputs.extend(page.events.iter().rev().filter_map(|event| part_of(event).ok().flatten()));
+        inputs.extend(page.events.iter().rev().map(|event| event.seq));
         next = page.next;
     }
     inputs.reverse();

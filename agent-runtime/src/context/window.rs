@@ -54,8 +54,7 @@ impl Window {
         Self { start, ..Self::default() }
     }
 
-    /// Creates a window behind a summary. `inputs` are those after [`answered`](Compaction::answered) that the
-    /// summary does not replace, oldest first.
+    /// Creates a window behind a summary. `inputs` are its [inputs](Compaction::inputs), oldest first.
     pub(super) fn behind(
         compaction: &Compaction,
         inputs: impl IntoIterator<Item = Piece>,
@@ -66,7 +65,8 @@ impl Window {
         window.summary = Some(compaction.summary.clone());
         let mut head = newest(inputs.into_iter().collect());
         let claimed = compaction.claimed.unwrap_or(compaction.until);
-        let done = compaction.answered.unwrap_or(compaction.until);
+        let done = compaction.inputs.iter().flatten().next();
+        let done = done.map_or(compaction.until, |first| Seq::new(first.get().saturating_sub(1)));
         head.push(Piece::Taken(Taken { claimed, done }));
         (window, head)
     }
@@ -204,6 +204,15 @@ impl Window {
         })
     }
 
+    /// Returns the numbers of the inputs up to a position that come after `done`, oldest first.
+    pub(super) fn inputs_after(&self, done: Seq, point: &Point) -> Vec<Seq> {
+        let inputs = self.parts().take(point.parts).filter_map(|part| match part {
+            Piece::Input { seq, .. } => Some(*seq).filter(|seq| *seq > done),
+            _ => None,
+        });
+        inputs.collect()
+    }
+
     /// Returns the messages up to a position, oldest first.
     pub(super) fn until(&self, point: &Point) -> Vec<Block> {
         self.assembled(point.parts, Seq::new(u64::MAX))
@@ -219,12 +228,13 @@ impl Window {
 
     /// Replaces everything up to `compaction.until` by its summary.
     pub(super) fn compact(&mut self, compaction: &Compaction) {
-        let answered = compaction.answered.unwrap_or(compaction.until);
+        let again: HashSet<_> = compaction.inputs.iter().flatten().copied().collect();
         let (mut inputs, mut rest) = (Vec::new(), Vec::new());
         for Placed { end, part } in self.parts.drain(..) {
             match &part {
-                Piece::Input { seq, .. } if *seq <= compaction.until && *seq > answered => inputs.push(part),
-                Piece::Input { seq, .. } if *seq <= compaction.until => {}
+                Piece::Input { seq, .. } if *seq <= compaction.until => {
+                    inputs.extend(again.contains(seq).then_some(part));
+                }
                 _ if end > compaction.until => rest.push((end, part)),
                 _ => {}
             }

@@ -66,7 +66,7 @@ async fn with_sessions(server: &Server, prefix: &str) -> [SessionId; 2] {
 
 fn newest(prefix: &str, id: SessionId) -> String {
     let last = id.as_uuid().as_bytes()[15];
-    format!("{prefix}/v5/default/s/{last:02x}/{id}/c/99999999999999999999")
+    format!("{prefix}/v6/default/s/{last:02x}/{id}/c/99999999999999999999")
 }
 
 #[tokio::test]
@@ -83,12 +83,12 @@ async fn upgrade_of_a_bucket_names_objects_of_other_formats() {
     proxy.forget();
     let (code, said) = upgrade(proxy.endpoint(), "one");
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("objects  5\n") && said.contains("2 sessions"), "{said}");
+    assert!(said.contains("objects  6\n") && said.contains("2 sessions"), "{said}");
     let requests = proxy.requests();
     proxy.forget();
     let is_read = |request: &String| request.starts_with("GET ") || request.starts_with("LIST ");
     assert!(!requests.is_empty() && requests.iter().all(is_read), "it changes nothing: {requests:#?}");
-    for (format, says) in [(4, "has format 4, which was never released"), (6, "use a newer chat")] {
+    for (format, says) in [(5, "has format 5, which was never released"), (7, "use a newer chat")] {
         put(&server, &newest("one", forged), &header("commit", format));
         let (code, said) = upgrade(proxy.endpoint(), "one");
         assert_eq!(code, 1, "{said}");
@@ -97,7 +97,7 @@ async fn upgrade_of_a_bucket_names_objects_of_other_formats() {
         assert!(proxy.forget().iter().all(is_read), "it changes nothing");
     }
     with_sessions(&server, "two").await;
-    for (format, says) in [(4, "has format 4, which was never released"), (6, "use a newer chat")] {
+    for (format, says) in [(5, "has format 5, which was never released"), (7, "use a newer chat")] {
         put(&server, "two/settings", &header("settings", format));
         let (code, said) = upgrade(proxy.endpoint(), "two");
         assert_eq!(code, 1, "{said}");

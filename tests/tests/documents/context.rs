@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use crate::common::call;
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
-use agent_core::event::{NewEvent, ToolOutcome};
+use agent_core::event::{Compaction, EventPayload, NewEvent, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::Patch;
 use agent_core::session::{NewSession, Session};
@@ -265,6 +265,36 @@ async fn damage_in_older_history_is_reported() {
             Err(error) => assert_eq!((error.kind(), good), (&kind, false)),
         }
     }
+}
+
+/// Contract 6 and 8: a summary that ends in a run names the question, which is read alone, however far away it is; where
+/// that is damaged it is named, and what follows is given.
+#[tokio::test]
+async fn a_question_behind_a_summary_is_read_alone() {
+    let mut site = Site::new().await;
+    site.ask("why?").await;
+    let asked = site.now().await.last_input;
+    for _ in 0..3 {
+        site.say(messages(1000, "because")).await;
+    }
+    let until = site.now().await.head;
+    let compaction = Compaction::new(until, "They thought.").with_inputs([asked], asked);
+    site.say([NewEvent::of(&EventPayload::SessionCompacted(compaction))]).await;
+    site.answer("so").await;
+    site.ask("and then?").await;
+    let behind = [ModelMessage::agent("so"), user("and then?")];
+
+    let context = site.context(ContextLimits::default()).await.unwrap();
+    assert_eq!(context.messages()[1..], [&[user("why?")], &behind[..]].concat());
+    assert!(context.damaged().is_empty() && !context.needs_compaction());
+    assert_eq!(site.reads(), 3, "the summary, the question, and what follows");
+
+    site.fails = Some((asked.next(), ErrorKind::Corrupt));
+    let context = site.context(ContextLimits::default()).await.unwrap();
+    assert_eq!((&context.messages()[1..], context.damaged().len()), (&behind[..], 1));
+    site.fails = Some((asked.next(), ErrorKind::Unavailable));
+    let error = site.context(ContextLimits::default()).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Unavailable);
 }
 
 /// A message of which only the end can be read is left out, and its results; one that begins with its call is whole.

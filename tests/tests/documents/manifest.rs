@@ -377,7 +377,7 @@ async fn import_brings_no_pending_work_of_ancestors() {
 #[tokio::test]
 async fn a_newer_document_is_refused_by_name() {
     are_refused(&[
-        ("\"format\":3", "\"format\":4", "of format 4, and a \"session\" of format 3 is read here; update"),
+        ("\"format\":4", "\"format\":5", "of format 5, and a \"session\" of format 4 is read here; update"),
         ("\"kind\":\"session\"", "\"kind\":\"archive\"", "archive"),
     ])
     .await;
@@ -387,16 +387,21 @@ async fn a_newer_document_is_refused_by_name() {
 #[tokio::test]
 async fn an_older_document_is_refused_by_name() {
     are_refused(&[
-        ("\"format\":3", "\"format\":0", "of format 0"),
+        ("\"format\":4", "\"format\":0", "of format 0"),
         (
-            "\"format\":3",
+            "\"format\":4",
             "\"format\":1",
-            "of format 1, and a \"session\" of format 3 is read here; use the version",
+            "of format 1, and a \"session\" of format 4 is read here; use the version",
         ),
         (
-            "\"format\":3",
+            "\"format\":4",
             "\"format\":2",
-            "of format 2, and a \"session\" of format 3 is read here; use the version",
+            "of format 2, and a \"session\" of format 4 is read here; use the version",
+        ),
+        (
+            "\"format\":4",
+            "\"format\":3",
+            "of format 3, and a \"session\" of format 4 is read here; use the version",
         ),
     ])
     .await;

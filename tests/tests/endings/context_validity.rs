@@ -192,13 +192,16 @@ impl Life<'_> {
         if !self.now.open_calls.is_empty() || self.now.head <= self.now.context_from {
             return;
         }
-        let asked: Vec<_> = history(self.storage, self.now.id)
+        let inputs: Vec<_> = history(self.storage, self.now.id)
             .await
             .into_iter()
-            .filter(|event| event.kind == EventType::USER_MESSAGE && event.seq > done && event.seq <= claimed)
+            .filter(|event| event.kind == EventType::USER_MESSAGE && event.seq > done)
             .filter(|event| event.seq > self.now.visible_from)
-            .map(|event| ModelMessage::user(event.text().unwrap().into_owned()))
             .collect();
+        let open = inputs.iter().map(|event| event.seq);
+        let asked = inputs.iter().filter(|event| event.seq <= claimed);
+        let asked: Vec<_> =
+            asked.map(|event| ModelMessage::user(event.text().unwrap().into_owned())).collect();
         let compaction = Compaction::new(self.now.head, "what was before");
         // Without saying which inputs are open they would be lost.
         if self.now.inputs_open > 0 {
@@ -206,7 +209,7 @@ impl Life<'_> {
             let error = self.storage.sessions.commit(self.seal().with_event(event)).await.unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{error}");
         }
-        let compaction = compaction.with_inputs(done, claimed.max(done));
+        let compaction = compaction.with_inputs(open, claimed.max(done));
         let event = NewEvent::of(&EventPayload::SessionCompacted(compaction));
         self.commit(self.seal().with_event(event)).await;
         let limits = ContextLimits::default();

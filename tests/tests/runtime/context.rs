@@ -328,6 +328,35 @@ async fn limits_keep_the_newest_and_the_question(site: Site) {
 
 each_store!(limits_keep_the_newest_and_the_question);
 
+/// A summary that ends in a run repeats what that run was asked, and nothing that was answered before, also where the
+/// history is not read back to those answers.
+async fn a_summary_in_a_run_repeats_its_question_alone(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let model = ScriptedProvider::new((0..9).map(|n| Turn::new().text(format!("answer {n}"))));
+    let chat =
+        agent_with(&storage, model.clone(), Config::default(), []).open(&device("laptop")).await.unwrap();
+    for n in 0..5 {
+        read(chat.prompt(format!("question {n}")).await.unwrap()).await;
+    }
+    let large = "q".repeat(700);
+    read(chat.prompt(large.clone()).await.unwrap()).await;
+    drop(chat);
+    let small = Config::default().with_context_limits(ContextLimits::new(100, 600));
+    let chat = agent_with(&storage, model.clone(), small, []).open(&device("laptop")).await.unwrap();
+    read(chat.prompt("next").await.unwrap()).await;
+    let request = model.requests().pop().unwrap().messages;
+    let expected = [ModelMessage::user(large), ModelMessage::agent("answer 5"), ModelMessage::user("next")];
+    assert!(matches!(request[0], ModelMessage::Summary(_)), "{name}: {request:?}");
+    assert_eq!(request[1..], expected, "{name}");
+    let compacted = log(&chat).await.into_iter().rfind(|event| event.kind == EventType::SESSION_COMPACTED);
+    let EventPayload::SessionCompacted(compaction) = compacted.expect(name).decode().unwrap() else {
+        panic!("{name}")
+    };
+    assert_eq!(compaction.inputs.expect(name).len(), 1, "{name}");
+}
+
+each_store!(a_summary_in_a_run_repeats_its_question_alone);
+
 /// A single text that is larger than all room is shortened in its middle, at characters.
 async fn a_huge_question_is_shortened_at_characters(site: Site) {
     let (name, storage) = (site.name, site.open().await);

@@ -13,6 +13,7 @@ use agent_core::event::{ToolOutcome, ToolResult};
 use agent_core::json::RawJson;
 use agent_core::model::{ActionKind, Timer};
 use agent_core::state::SessionState;
+use agent_core::store::ReadEvents;
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, Storage, async_trait};
 use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 use agent_runtime::{
@@ -126,10 +127,13 @@ impl Judge {
                 let from = now.context_from.max(now.visible_from).get();
                 let until =
                     Seq::new(from + 1 + self.pick(now.pair_safe_head().get().saturating_sub(from).max(1)));
-                let done = now.inputs_done_through.min(until);
-                let compaction = Compaction::new(until, "anywhere");
-                let compaction =
-                    compaction.with_inputs(done, now.inputs_claimed_through.max(done).min(until));
+                let done = now.inputs_done_through;
+                let open = ReadEvents::first(1000).with_after(done.max(now.visible_from));
+                let open = open.with_before(until.next()).with_types([EventType::USER_MESSAGE]);
+                let inputs =
+                    sessions.history(id, open).await.unwrap().events.into_iter().map(|event| event.seq);
+                let claimed = now.inputs_claimed_through.max(done).min(until);
+                let compaction = Compaction::new(until, "anywhere").with_inputs(inputs, claimed);
                 let event = NewEvent::of(&EventPayload::SessionCompacted(compaction));
                 match sessions.commit(Commit::seal(&self.effects, id, now.head).with_event(event)).await {
                     Ok(_) => {}

@@ -267,32 +267,67 @@ impl Planner<'_> {
                 session.id, compaction.until
             )));
         }
-        let (done, claimed) =
-            (session.inputs_done_through, session.inputs_claimed_through.max(session.inputs_done_through));
-        if compaction.answered.is_some() != compaction.claimed.is_some() {
-            return Err(Error::invalid(format!(
-                "session {}: a summary has only one of `answered` and `claimed`; give both or none",
-                session.id
-            )));
-        }
-        let given = compaction.answered.zip(compaction.claimed);
-        if given.is_none() && session.inputs_open > 0 && compaction.until > done {
-            return Err(Error::invalid(format!(
-                "session {}: the inputs after event {done} are not answered yet; say with `Compaction::with_inputs` \
-                 which are, or compact up to {done} at most",
-                session.id
-            )));
-        }
-        if let Some((answered, taken)) = given
-            && (answered > taken || answered > done || taken > claimed || taken > compaction.until)
-        {
-            return Err(Error::invalid(format!(
-                "session {}: a summary up to {} cannot have the inputs up to {answered} answered and those up to \
-                 {taken} claimed; at most {done} and {claimed} are",
-                session.id, compaction.until
-            )));
-        }
+        self.check_open_inputs(compaction)?;
         self.push(event.clone())
+    }
+
+    /// Checks that the inputs that a model is given again can be the open ones.
+    fn check_open_inputs(&self, compaction: &Compaction) -> Result<()> {
+        let (session, until) = (&self.session, compaction.until);
+        let (done, last) = (session.inputs_done_through, session.last_input);
+        let claimed = session.inputs_claimed_through.max(done);
+        let (inputs, taken) = match (&compaction.inputs, compaction.claimed) {
+            (Some(inputs), Some(taken)) => (inputs, taken),
+            (None, None) if session.inputs_open == 0 || until <= done => return Ok(()),
+            (None, None) => {
+                return Err(Error::invalid(format!(
+                    "session {}: the inputs after event {done} are not answered yet; give them with \
+                     `Compaction::with_inputs`, or compact up to {done} at most",
+                    session.id
+                )));
+            }
+            _ => {
+                return Err(Error::invalid(format!(
+                    "session {}: a summary has only one of `inputs` and `claimed`; give both or none",
+                    session.id
+                )));
+            }
+        };
+        let refuse = |why: String| {
+            Err(Error::invalid(format!(
+                "session {}: the inputs of a summary up to {until} {why}",
+                session.id
+            )))
+        };
+        if inputs.len() > Compaction::INPUTS_MAX {
+            return refuse(format!(
+                "are {}; give the newest {} at most",
+                inputs.len(),
+                Compaction::INPUTS_MAX
+            ));
+        }
+        if !inputs.is_sorted_by(|one, next| one < next) {
+            return refuse("are not in the order of the log; give each once, the oldest first".to_owned());
+        }
+        let most = until.min(last);
+        if let Some(wrong) = inputs.iter().find(|seq| **seq <= session.visible_from || **seq > most) {
+            let from = session.visible_from;
+            return refuse(format!("have event {wrong}; give inputs after {from}, up to {most} at most"));
+        }
+        let open = inputs.iter().filter(|seq| **seq > done).count() as u64;
+        if open > session.inputs_open
+            || (session.inputs_open > 0 && until >= last && inputs.last() != Some(&last))
+        {
+            return refuse(format!(
+                "have {open} after event {done}; {} are open, the last of them event {last}",
+                session.inputs_open
+            ));
+        }
+        if taken > claimed.min(until) {
+            let most = claimed.min(until);
+            return refuse(format!("cannot have been claimed up to {taken}; at most {most} are"));
+        }
+        Ok(())
     }
 
     pub(super) fn clear(&mut self, event: &NewEvent) -> Result<()> {

@@ -247,8 +247,8 @@ impl Comment {
 ///
 /// // In the middle of a run, whose question a model is given again, behind the summary.
 /// let question = Seq::new(12);
-/// let compaction = compaction.with_inputs(Seq::new(11), question);
-/// assert_eq!((compaction.answered, compaction.claimed), (Some(Seq::new(11)), Some(question)));
+/// let compaction = compaction.with_inputs([question], question);
+/// assert_eq!((compaction.inputs, compaction.claimed), (Some(vec![question]), Some(question)));
 /// ```
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -258,24 +258,27 @@ pub struct Compaction {
     pub until: Seq,
     /// Text of the summary.
     pub summary: String,
-    /// Last input that was answered at `until`. A model is given the later inputs again, behind the summary. `None` if
-    /// all inputs up to `until` were answered there.
+    /// Inputs up to `until` that were not answered there, oldest first. A model is given them again, behind the summary.
+    /// `None` if all inputs up to `until` are answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answered: Option<Seq>,
-    /// Last input that a run had claimed at `until`; a later one follows where a run claims it.
+    pub inputs: Option<Vec<Seq>>,
+    /// Last input that a run had claimed at `until`; a later one of `inputs` follows where a run claims it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed: Option<Seq>,
 }
 
 impl Compaction {
+    /// Maximum number of inputs that are given again. If more are open, the newest are.
+    pub const INPUTS_MAX: usize = 256;
+
     /// Creates a compaction: `summary` replaces the visible events up to and including `until`.
     pub fn new(until: Seq, summary: impl Into<String>) -> Self {
-        Self { until, summary: summary.into(), answered: None, claimed: None }
+        Self { until, summary: summary.into(), inputs: None, claimed: None }
     }
 
-    /// Sets the last input that was answered at `until`, and the last that a run had claimed there.
-    pub const fn with_inputs(mut self, answered: Seq, claimed: Seq) -> Self {
-        (self.answered, self.claimed) = (Some(answered), Some(claimed));
+    /// Sets the inputs that were not answered at `until`, oldest first, and the last that a run had claimed there.
+    pub fn with_inputs(mut self, inputs: impl IntoIterator<Item = Seq>, claimed: Seq) -> Self {
+        (self.inputs, self.claimed) = (Some(inputs.into_iter().collect()), Some(claimed));
         self
     }
 }

@@ -36,7 +36,7 @@ fn objects(simulator: &Simulator) -> BTreeMap<String, Bytes> {
 fn in_format(body: &Bytes, format: u32) -> Vec<u8> {
     let text = std::str::from_utf8(body).unwrap();
     let (header, rest) = text.split_once('\n').unwrap();
-    let header = header[9..].replace("{\"format\":5,", &format!("{{\"format\":{format},"));
+    let header = header[9..].replace("{\"format\":6,", &format!("{{\"format\":{format},"));
     format!("{:08x} {header}\n{rest}", crc32c::crc32c(header.as_bytes())).into_bytes()
 }
 
@@ -79,7 +79,7 @@ async fn refusals(store: &S3Store, effects: &Effects, id: SessionId) -> Vec<Erro
     ]
 }
 
-/// A bucket of format 4, and one of a newer format: each call on it is refused with the number and what to do, lists say
+/// A bucket of format 5, and one of a newer format: each call on it is refused with the number and what to do, lists say
 /// the same, and nothing is written.
 #[tokio::test(start_paused = true)]
 async fn another_format_is_refused_by_name() {
@@ -87,7 +87,7 @@ async fn another_format_is_refused_by_name() {
     let effects = Effects::default();
     let id = make(&config(&simulator, "a").open().await.unwrap(), &effects).await;
     let written = objects(&simulator);
-    for (format, remedy) in [(4, "use the version that wrote it"), (6, "update the library")] {
+    for (format, remedy) in [(5, "use the version that wrote it"), (7, "update the library")] {
         let mut changed = 0;
         for (key, body) in written.iter().filter(|(_, body)| body.windows(4).any(|it| it == b" H {")) {
             changed += 1;

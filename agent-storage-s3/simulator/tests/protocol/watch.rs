@@ -109,9 +109,9 @@ async fn setting_of_a_prefix_is_kept() {
 #[tokio::test(start_paused = true)]
 async fn unknown_setting_is_refused() {
     for (body, kind, named) in [
-        (r#"H {"format":4,"kind":"settings","watch":"before"}"#, ErrorKind::Unsupported, "format 4"),
-        (r#"H {"format":6,"kind":"settings","watch":"before"}"#, ErrorKind::Unsupported, "format 6"),
-        (r#"H {"format":5,"kind":"settings","watch":"sometimes"}"#, ErrorKind::Corrupt, "settings"),
+        (r#"H {"format":5,"kind":"settings","watch":"before"}"#, ErrorKind::Unsupported, "format 5"),
+        (r#"H {"format":7,"kind":"settings","watch":"before"}"#, ErrorKind::Unsupported, "format 7"),
+        (r#"H {"format":6,"kind":"settings","watch":"sometimes"}"#, ErrorKind::Corrupt, "settings"),
         ("H {", ErrorKind::Corrupt, "agents/settings"),
     ] {
         let world = World::new();

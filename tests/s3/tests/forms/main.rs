@@ -51,7 +51,7 @@ async fn objects_are_written_as_declared() {
     for part in [
         "/settings",
         "generations/gone",
-        "work/v5/",
+        "work/v6/",
         "/c/",
         "/b/",
         "/workspaces/",
