@@ -50,6 +50,7 @@ use tracing::debug;
 
 use crate::blobs::WantedBlob;
 use crate::manifest::{Imported, Manifest};
+use crate::source::watched;
 use agent_core::store::{
     BLOB_CHUNK_BYTES, BLOB_MAX_BYTES, BlobInfo, BlobStream, PutBlob, ReadBlob, SweepBlobs,
 };
@@ -184,7 +185,8 @@ impl Manifest {
     /// # Errors
     ///
     /// `LimitExceeded` if the document is larger than [`DOCUMENT_MAX_BYTES`]. In
-    /// the pieces: `Corrupt` for a lost or damaged blob; errors of the store.
+    /// the pieces: `Corrupt` for a lost or damaged blob; `Conflict` if the session was purged since it was exported; errors
+    /// of the store.
     pub fn to_archive<'a, S: SessionStore + ?Sized>(
         &self,
         store: &'a S,
@@ -195,7 +197,8 @@ impl Manifest {
         }
         let document = Bytes::from(self.document());
         let bytes = document.len() as u64;
-        write(store, (stream::iter([Ok(document)]).boxed(), bytes), owners)
+        let pieces = write(store, (stream::iter([Ok(document)]).boxed(), bytes), owners)?;
+        Ok(watched(store, self.session.id, pieces))
     }
 }
 

@@ -14,10 +14,10 @@ use crate::archive;
 use crate::manifest::{
     ANCESTOR_CLOSE, EVENTS_CLOSE, ancestor_opening, before_event, ending, has_blobs, opening,
 };
-use crate::source::{check_head, commit_end, exported, shared_logs};
+use crate::source::{check_head, commit_end, exported, purged, shared_logs, unless_deleted, watched};
 use agent_core::session::Session;
 use agent_core::store::own_events;
-use agent_core::{BlobName, Error, ErrorKind, Result, Seq, SessionId, SessionStore};
+use agent_core::{BlobName, Result, Seq, SessionId, SessionStore};
 
 /// Size from which a piece is handed out. A piece is larger by at most one event.
 const PIECE_BYTES: usize = 64 << 10;
@@ -26,7 +26,8 @@ const PROGRESS_EVENTS: u64 = 1_000;
 
 /// Session that was read once and is complete, and can be written in pieces.
 ///
-/// Memory holds one page of events, and the name of each blob, however long the session is.
+/// Memory holds one page of events (of some 256 KiB, or one larger event), and the name of each blob, however long the
+/// session is.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -94,6 +95,13 @@ impl<'a, S: SessionStore + ?Sized> SessionExport<'a, S> {
     ///
     /// Those of [`Manifest::export`](crate::manifest::Manifest::export).
     pub async fn read(store: &'a S, id: SessionId, progress: impl FnMut(u64) + Send) -> Result<Self> {
+        match Self::read_whole(store, id, progress).await {
+            Err(error) => Err(unless_deleted(store, id, error).await),
+            read => read,
+        }
+    }
+
+    async fn read_whole(store: &'a S, id: SessionId, progress: impl FnMut(u64) + Send) -> Result<Self> {
         let session = exported(store, id).await?;
         let own = Part {
             id,
@@ -149,18 +157,19 @@ impl<'a, S: SessionStore + ?Sized> SessionExport<'a, S> {
         self.read.bytes + ending(self.read.crc).len() as u64
     }
 
-    /// Returns the JSON document in pieces of some 64 KiB.
+    /// Returns the JSON document in pieces of some 64 KiB; one with a larger event has that whole.
     ///
     /// An error ends the pieces; what was written until then is no document.
     ///
     /// # Errors
     ///
     /// `InvalidInput` if events name blobs, which the document cannot contain: use [`to_archive`](Self::to_archive). In
-    /// the pieces: `Conflict` if the session was changed in the store since it was [read](Self::read), for example
-    /// purged; errors of the store.
+    /// the pieces: `Conflict` if events or blobs were removed since the session was [read](Self::read), as by a purge;
+    /// errors of the store. What is appended meanwhile is no error, and not in the document; nor is a deletion without a
+    /// purge, before which the session is written as it was.
     pub fn to_json(&self) -> Result<BoxStream<'a, Result<Bytes>>> {
         match self.blobs.len() {
-            0 => Ok(self.document()),
+            0 => Ok(watched(self.store, self.session.id, self.document())),
             count => Err(has_blobs(self.session.id, count)),
         }
     }
@@ -174,7 +183,9 @@ impl<'a, S: SessionStore + ?Sized> SessionExport<'a, S> {
     /// Those of [`Manifest::to_archive`](crate::manifest::Manifest::to_archive), and in the pieces those of
     /// [`to_json`](Self::to_json).
     pub fn to_archive(&self) -> Result<BoxStream<'a, Result<Bytes>>> {
-        archive::write(self.store, (self.document(), self.document_bytes()), self.blobs.clone())
+        let document = (self.document(), self.document_bytes());
+        archive::write(self.store, document, self.blobs.clone())
+            .map(|pieces| watched(self.store, self.session.id, pieces))
     }
 
     fn document(&self) -> BoxStream<'a, Result<Bytes>> {
@@ -197,7 +208,7 @@ impl<'a, S: SessionStore + ?Sized> SessionExport<'a, S> {
                 }
                 written.add(&piece);
                 if written != expected {
-                    return Err(changed(id));
+                    return Err(purged(id));
                 }
                 piece.push_str(&ending(written.crc));
                 return Ok(Some((Bytes::from(piece), None)));
@@ -244,11 +255,4 @@ impl<S: SessionStore + ?Sized, P: FnMut(u64) + Send> Reader<'_, S, P> {
         }
         Ok(last)
     }
-}
-
-fn changed(id: SessionId) -> Error {
-    Error::new(
-        ErrorKind::Conflict { head: None },
-        format!("session {id} was changed while it was exported, for example purged; export it again"),
-    )
 }

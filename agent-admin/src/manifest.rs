@@ -43,7 +43,7 @@ use futures::TryStreamExt;
 use serde::Deserialize;
 
 use crate::blobs::{self, WantedBlob};
-use crate::source::{check_head, commit_end, exported, shared_logs};
+use crate::source::{check_head, commit_end, exported, shared_logs, unless_deleted};
 use agent_core::commit::{Commit, apply_untrusted};
 use agent_core::event::Event;
 use agent_core::json::{JsonFault, RawJson, check_document};
@@ -182,6 +182,13 @@ impl Manifest {
     /// `Deleted`, also if an ancestor was deleted and purged in the middle of a commit that the session shares;
     /// `NotFound`; `Corrupt` if a part of a log cannot be read, because then there is no complete session to export.
     pub async fn export<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Self> {
+        match Self::read(store, id).await {
+            Err(error) => Err(unless_deleted(store, id, error).await),
+            read => read,
+        }
+    }
+
+    async fn read<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Self> {
         let session = exported(store, id).await?;
         let after = session.lineage.base();
         let events: Vec<_> = own_events(store, id, after, Some(session.head)).try_collect().await?;

@@ -4,6 +4,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use futures::TryStreamExt;
+use futures::stream::{BoxStream, StreamExt};
+
 use agent_core::session::Session;
 use agent_core::state::SessionState;
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId, SessionStore};
@@ -18,6 +22,46 @@ pub(crate) async fn exported<S: SessionStore + ?Sized>(store: &S, id: SessionId)
         ));
     }
     Ok(session)
+}
+
+/// Returns the error of a read of a session that is exported. What is missing in a session that was deleted meanwhile was
+/// purged, and is not damaged.
+pub(crate) async fn unless_deleted<S: SessionStore + ?Sized>(
+    store: &S,
+    id: SessionId,
+    error: Error,
+) -> Error {
+    if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) {
+        return error;
+    }
+    match exported(store, id).await {
+        Err(deleted) if *deleted.kind() == ErrorKind::Deleted => deleted,
+        _ => error,
+    }
+}
+
+/// Returns the pieces of an exported session, with [`purged`] in place of the error for what is missing in a session that was
+/// deleted meanwhile.
+pub(crate) fn watched<'a, S: SessionStore + ?Sized>(
+    store: &'a S,
+    id: SessionId,
+    pieces: BoxStream<'a, Result<Bytes>>,
+) -> BoxStream<'a, Result<Bytes>> {
+    let judged = pieces.or_else(move |error| async move {
+        let error = unless_deleted(store, id, error).await;
+        Err(if *error.kind() == ErrorKind::Deleted { purged(id).with_source(error) } else { error })
+    });
+    judged.boxed()
+}
+
+/// Returns the error for a session of which something was removed between its first and its second reading.
+pub(crate) fn purged(id: SessionId) -> Error {
+    Error::new(
+        ErrorKind::Conflict { head: None },
+        format!(
+            "a part of session {id} was removed while it was exported; look whether it was deleted and purged"
+        ),
+    )
 }
 
 /// Checks that the last event that was read is the one that the record names.

@@ -100,6 +100,10 @@ pub(crate) fn find_to_make(tenant: &Tenant, id: SessionId) -> Result<Option<(Pat
 /// Returns the folder of a session that is about to be created, if it exists already. `creating` is the lock under which
 /// sessions of such ids are created.
 pub(crate) fn search_to_make(tenant: &Tenant, creating: &HeldLock, id: SessionId) -> Result<Option<PathBuf>> {
+    // Whoever had the lock before has written it, or was killed. Changes that tell of the session may be lost.
+    if pointer(tenant, id)?.is_some() {
+        return find(tenant, id);
+    }
     if taken::is_free(tenant, id) {
         return Ok(None);
     }

@@ -12,7 +12,7 @@ use crate::error::{corrupt, cut_off, failed};
 use crate::io::{IoFile, OpenMode};
 use crate::log::{Backward, Forward, Line, seq_of};
 use crate::owner::Owner;
-use crate::record::{Bad, holds_none, read_tombstone};
+use crate::record::{Bad, check_format, holds_none, read_tombstone};
 use crate::sessions::not_found;
 use crate::tenant::{SharedSession, Tenant};
 use crate::{layout, place};
@@ -189,6 +189,9 @@ impl Log<'_> {
         if end == 0 {
             // A log gets its name when its first commit is complete, so an empty one is damaged.
             return Err(holds_none(self.owner, self.file, self.path, len));
+        }
+        if end < len {
+            check_format(self.owner, self.file, self.path, end, len)?;
         }
         Ok(end)
     }

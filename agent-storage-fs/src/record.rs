@@ -72,7 +72,7 @@ pub(crate) struct Folded {
 }
 
 /// Applies the whole commits of a log between `from`, at which `record` ends, and `len`. Copies a shared record if
-/// there are any.
+/// there are any. A line of another format, wherever it is, is an error.
 pub(crate) fn fold(
     file: &dyn IoFile,
     log: &Path,
@@ -105,6 +105,10 @@ pub(crate) fn fold(
                 }
             }
             event => {
+                // Commits of another version are no torn end, which would be moved away.
+                if let Some(format) = event.is_none().then(|| other_format(owner, line.bytes)).flatten() {
+                    return Err(error::other_format(log, format));
+                }
                 let event_there = head.map_or(1, |head| head.saturating_add(1));
                 let middle = event.is_some_and(|event| event.n == 1);
                 folded.bad = Some(Bad { offset: folded.end, event: event_there, middle });
@@ -181,12 +185,16 @@ pub(crate) fn load_open(env: &Env, folder: &Path, owner: Owner, file: &dyn IoFil
 
 /// Returns the error for a log that holds no commit of its session.
 pub(crate) fn holds_none(owner: Owner, file: &dyn IoFile, log: &Path, len: u64) -> Error {
-    match Forward::new(owner, file, 0, len).next() {
-        Ok(first) => match first.and_then(|line| other_format(owner, line.bytes)) {
-            Some(format) => error::other_format(log, format),
-            None => corrupt(log, NO_COMMIT),
-        },
-        Err(error) => failed("read", log, error),
+    check_format(owner, file, log, 0, len).err().unwrap_or_else(|| corrupt(log, NO_COMMIT))
+}
+
+/// Checks that the line at `at`, which is none of this format, is none of another one.
+pub(crate) fn check_format(owner: Owner, file: &dyn IoFile, log: &Path, at: u64, len: u64) -> Result<()> {
+    let mut lines = Forward::new(owner, file, at, len);
+    let line = lines.next().map_err(|e| failed("read", log, e))?;
+    match line.and_then(|line| other_format(owner, line.bytes)) {
+        Some(format) => Err(error::other_format(log, format)),
+        None => Ok(()),
     }
 }
 

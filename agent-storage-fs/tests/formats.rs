@@ -104,6 +104,49 @@ async fn a_log_of_another_format_is_refused_by_name() {
     assert_eq!(SessionStore::load(&hasty(root).await, id).await.unwrap().head, Seq::new(2));
 }
 
+/// Commits of a newer version behind those of this one, as if both had been used, are refused, and not moved away as a
+/// torn end; also beside a snapshot that ends before them, and while the log is open.
+#[tokio::test]
+async fn commits_of_another_format_behind_others_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, effects) = (folder.path(), Effects::default());
+    let store = hasty(root).await;
+    let id = session(&store, &effects).await.id;
+    say(&store, &effects, id, Seq::new(1), "hello").await;
+    let [log, snapshot] = ["events.jsonl", "session.json"].map(|name| folder_of(root, id).join(name));
+    let before = fs::metadata(&log).unwrap().len();
+    store.rebuild().await.unwrap();
+    let (record, open) = (fs::read(&snapshot).unwrap(), hasty(root).await);
+    say(&open, &effects, id, Seq::new(2), "again").await;
+    drop(store);
+    let whole = fs::read_to_string(&log).unwrap();
+    let (ours, theirs) = whole.split_at(usize::try_from(before).unwrap());
+    fs::write(&log, format!("{ours}{}", in_format(theirs, id, 7))).unwrap();
+    for has_snapshot in [true, false] {
+        if has_snapshot {
+            fs::write(&snapshot, &record).unwrap()
+        } else {
+            fs::remove_file(&snapshot).unwrap()
+        }
+        is_refused(root, id, "has format 7, which").await;
+    }
+    // They come while a store has the log open.
+    fs::write(&log, ours).unwrap();
+    let open = hasty(root).await;
+    say(&open, &effects, id, Seq::new(2), "again").await;
+    let whole = fs::read_to_string(&log).unwrap();
+    let next = whole[ours.len()..].replace("\"seq\":3", "\"seq\":4");
+    fs::write(&log, format!("{whole}{}", in_format(&next, id, 7))).unwrap();
+    let said = vec![NewEvent::user_message("more")];
+    let error = open.append(&effects, id, Seq::new(3), said).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(
+        !fs::read_dir(folder_of(root, id))
+            .unwrap()
+            .any(|entry| { entry.unwrap().file_name().to_string_lossy().starts_with("events.tail") })
+    );
+}
+
 /// A log with the names that were stored before, as it was written.
 #[tokio::test]
 async fn a_log_with_the_old_names_is_refused_by_name() {

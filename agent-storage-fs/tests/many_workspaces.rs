@@ -123,6 +123,62 @@ async fn a_session_without_its_index_file_is_not_created_elsewhere() {
     }
 }
 
+/// Another program cuts the file of changes, so that the line of a session is lost to a process that knows all others. The
+/// session is not created again: its index file tells of it, also if it is written at the last moment; without one,
+/// the process notices that the file is another.
+#[tokio::test]
+async fn a_session_whose_line_was_cut_off_is_not_created_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let effects = Effects::default();
+    let (other, killed) = spied(folder.path()).await;
+    let workspaces = fill(&other, &effects, 40).await;
+    let (store, spy) = spied(folder.path()).await;
+    learn(&store, &effects, workspaces[3]).await;
+    let changes = folder.path().join("index/changes");
+    let known = fs::read(&changes).unwrap();
+
+    let id = effects.new_session_id();
+    create(&other, &effects, id, workspaces[1]).await.unwrap();
+    fs::OpenOptions::new().write(true).open(&changes).unwrap().set_len(known.len() as u64).unwrap();
+    let text = id.to_string();
+    let pointer = folder.path().join("index/sessions").join(&text[text.len() - 2..]).join(&text);
+    let away = folder.path().join("away");
+    fs::rename(&pointer, &away).unwrap();
+    let come_back = pointer.clone();
+    spy.fail(move |_, call| {
+        if call.path.to_string_lossy().contains("index/locks/") {
+            fs::rename(&away, &come_back).ok();
+        }
+        None
+    });
+    let error = create(&store, &effects, id, workspaces[5]).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{error}");
+    assert!(pointer.exists(), "else it was not read at the last moment");
+    spy.heal();
+
+    // Killed before its index file; then the file is cut, and is as long again.
+    killed.fail(|_, call| is_of_the_index(call).then_some(EIO));
+    let id = effects.new_session_id();
+    create(&other, &effects, id, workspaces[1]).await.unwrap();
+    assert!(killed.heal() > 0, "else its index file would tell");
+    learn(&store, &effects, workspaces[3]).await;
+    let unseen = effects.new_session_id();
+    killed.fail(|_, call| is_of_the_index(call).then_some(EIO));
+    create(&other, &effects, unseen, workspaces[2]).await.unwrap();
+    assert!(killed.heal() > 0, "else its index file would tell");
+    // The same lines, of other sessions.
+    let lines = fs::read_to_string(&changes).unwrap();
+    let of_another = |line: &str| {
+        let words: Vec<_> = line.split(' ').collect();
+        format!("{} {} {}\n", words[0], effects.new_session_id(), words[2..].join(" "))
+    };
+    let others: String = lines.lines().map(of_another).collect();
+    assert_eq!(others.len(), lines.len());
+    fs::write(&changes, others).unwrap();
+    let error = create(&store, &effects, unseen, workspaces[5]).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{error}");
+}
+
 /// A writer stops between its line and the folder's name, for so long that its line is among those that nobody reads who begins to
 /// read. Whoever learns all sessions meanwhile does not miss its session.
 #[tokio::test]

@@ -141,6 +141,10 @@ impl Work<'_> {
         let copied = loop {
             match self.attempt(id, stage).await {
                 Err(Stop::Raced(_)) if tries < TRIES => tries += 1,
+                // What was missing may have been purged meanwhile. The next attempt sees that.
+                Err(Stop::Damaged(_) | Stop::Refused(_)) if tries == 0 && self.is_deleted(id).await => {
+                    tries = 1
+                }
                 done => break done,
             }
         };
@@ -163,6 +167,12 @@ impl Work<'_> {
             tally.needed.extend(made_from.map(|parent| (parent, id)));
         }
         Ok(())
+    }
+
+    /// Returns whether a session is deleted in the source now.
+    async fn is_deleted(&self, id: SessionId) -> bool {
+        let record = self.copy.from.sessions.load(id).await;
+        record.is_ok_and(|record| record.status.state == SessionState::Deleted)
     }
 
     /// Brings a session to its state in the source; `None` if its end is copied later.

@@ -19,6 +19,8 @@ use crate::tenant::Tenant;
 
 /// Length in bytes from which the file is removed, and begun anew. Some 40,000 commits.
 const MAX_BYTES: u64 = 4 << 20;
+/// Bytes before its position by which a reader knows the file again.
+const KNOWN_BYTES: usize = 256;
 /// Bytes before the end at which a reader begins, to see writes that have begun and not ended.
 const BEGUN_BYTES: u64 = 64 << 10;
 
@@ -127,21 +129,23 @@ pub(crate) fn read(tenant: &Tenant, reading: &mut Option<Reading>) -> News {
     let stat = tenant.env.io.stat(&path).ok().filter(|stat| stat.kind == Kind::File);
     let known = reading.take();
     let Some(stat) = stat else { return News::Unknown(Vec::new()) };
-    let readable = |known: &Reading| known.at <= stat.len && stat.len - known.at <= 2 * MAX_BYTES;
+    // Nobody cuts the file; if another program has, lines may be lost.
+    let readable = |known: &Reading| known.len <= stat.len && stat.len - known.at <= 2 * MAX_BYTES;
     let known = known.filter(|known| known.id == stat.id && readable(known));
-    let is_known = known.is_some();
-    let open = match known {
-        Some(known) => Ok(known),
-        None => begin(tenant, &path),
-    };
-    let read = open.and_then(|mut open| {
+    if let Some(mut open) = known
+        && let Ok(Some((changes, is_whole))) = read_on(&mut open, stat.len)
+    {
+        *reading = Some(open);
+        return if is_whole { News::Changes(changes) } else { News::Unknown(changes) };
+    }
+    let begun = begin(tenant, &path).and_then(|mut open| {
         let read = read_on(&mut open, stat.len)?;
         Ok((open, read))
     });
-    match read {
-        Ok((open, (changes, is_whole))) => {
+    match begun {
+        Ok((open, read)) => {
             *reading = Some(open);
-            if is_known && is_whole { News::Changes(changes) } else { News::Unknown(changes) }
+            News::Unknown(read.map(|(changes, _)| changes).unwrap_or_default())
         }
         Err(_) => News::Unknown(Vec::new()),
     }
@@ -157,22 +161,33 @@ fn begin(tenant: &Tenant, path: &Path) -> io::Result<Reading> {
         let count = read_full(&*file, &mut some, at)?;
         at += memchr::memchr(b'\n', &some[..count]).map_or(0, |end| end as u64 + 1);
     }
-    Ok(Reading { file, id: stat.id, at })
+    Ok(Reading { file, id: stat.id, at, read: Vec::new(), len: stat.len })
 }
 
-/// Reads the whole lines from the position of the reader up to `end`. Also returns whether all of them are lines of this
-/// file.
-fn read_on(reading: &mut Reading, end: u64) -> io::Result<(Vec<(Place, Change)>, bool)> {
-    let mut bytes = vec![0; usize::try_from(end.saturating_sub(reading.at)).unwrap_or_default()];
-    let count = read_full(&*reading.file, &mut bytes, reading.at)?;
+/// Reads the whole lines from the position of the reader up to `end`, the length of the file. Also returns whether all of them are
+/// lines of this file; `None` if what was read before is there no more.
+fn read_on(reading: &mut Reading, end: u64) -> io::Result<Option<(Vec<(Place, Change)>, bool)>> {
+    if end == reading.at {
+        return Ok(Some((Vec::new(), true)));
+    }
+    let known = reading.read.len();
+    let from = reading.at - known as u64;
+    let mut bytes = vec![0; usize::try_from(end.saturating_sub(from)).unwrap_or_default()];
+    let count = read_full(&*reading.file, &mut bytes, from)?;
     bytes.truncate(count);
-    let whole = memchr::memrchr(b'\n', &bytes).map_or(0, |last| last + 1);
-    reading.at += whole as u64;
-    let lines = bytes[..whole].split_inclusive(|byte| *byte == b'\n').map(parse);
+    if !bytes.starts_with(&reading.read) {
+        return Ok(None);
+    }
+    let whole = memchr::memrchr(b'\n', &bytes[known..]).map_or(0, |last| last + 1);
+    let lines = bytes[known..known + whole].split_inclusive(|byte| *byte == b'\n').map(parse);
     let (mut changes, mut is_whole) = (Vec::new(), true);
     for change in lines {
         is_whole &= change.is_some();
         changes.extend(change);
     }
-    Ok((changes, is_whole))
+    bytes.truncate(known + whole);
+    bytes.drain(..bytes.len().saturating_sub(KNOWN_BYTES));
+    (reading.at, reading.read) = (reading.at + whole as u64, bytes);
+    reading.len = end;
+    Ok(Some((changes, is_whole)))
 }

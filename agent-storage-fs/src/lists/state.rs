@@ -82,6 +82,10 @@ pub(crate) struct Reading {
     pub(super) id: FileId,
     /// Offset of the first line that was not read.
     pub(super) at: u64,
+    /// The last bytes before `at` that were read.
+    pub(super) read: Vec<u8>,
+    /// Length of the file when it was looked at.
+    pub(super) len: u64,
 }
 
 /// The file as the writers of this process have it open.
