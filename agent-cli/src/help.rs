@@ -67,7 +67,8 @@ Exit codes of commands only (a conversation returns 1):
   3    the named object or the store does not exist, or was deleted
   4    not possible now: the object is in use, in another state, was changed
        meanwhile, or exists already; or you answered no; nothing was changed
-  5    stored data is damaged, or was not copied, rebuilt or erased; the output names it
+  5    stored data is damaged or has another format, or was not copied, rebuilt or
+       erased; the output names it
 
 Standard output that its reader closes, as `head` does, is not an error; neither is closed standard output (>&-).
 

@@ -37,6 +37,9 @@ fn parse(tenant: &Tenant, path: &Path, bytes: &[u8]) -> Result<DocumentMut> {
     };
     match format {
         Some(format) if format > FORMAT => return Err(newer(path, format)),
+        Some(format) if format < 1 => {
+            return Err(corrupt(path, &format!("has format {format}, which is none")));
+        }
         Some(_) if !toml::is_whole(text, LAST_LINE) => return Err(toml::cut_short(path, LAST_LINE)),
         None if document.get("bindings").is_none() => {
             return Err(corrupt(path, "holds no bindings and no last line; it may have been cut short"));

@@ -132,6 +132,9 @@ impl Reader<'_> {
         if format > FORMAT {
             return Err(newer(self.path, format));
         }
+        if format < 1 {
+            return Err(corrupt(self.path, &format!("has format {format}, which is none")));
+        }
         let uuid = self.need::<String>("uuid")?;
         let fits = uuid.parse::<WorkspaceId>().is_ok_and(|uuid| uuid == id);
         if !fits && id != WorkspaceId::DEFAULT {

@@ -429,13 +429,13 @@ async fn one_bad_binding_affects_no_other() {
         assert!(now.contains(line), "{line:?} is gone from\n{now}");
     }
     assert!(store.unbind(&d).await.unwrap());
-    let newer = now.replace("format = 1", "format = 2");
-    fs::write(root.join("bindings.toml"), &newer).unwrap();
-    assert_eq!(
-        *store.bind(&d, WorkspaceId::DEFAULT, Precondition::None).await.unwrap_err().kind(),
-        ErrorKind::Unsupported
-    );
-    assert_eq!(fs::read_to_string(root.join("bindings.toml")).unwrap(), newer);
+    for (format, kind) in [(2, ErrorKind::Unsupported), (0, ErrorKind::Corrupt), (-1, ErrorKind::Corrupt)] {
+        let other = now.replace("format = 1", &format!("format = {format}"));
+        fs::write(root.join("bindings.toml"), &other).unwrap();
+        let error = store.bind(&d, WorkspaceId::DEFAULT, Precondition::None).await.unwrap_err();
+        assert_eq!(*error.kind(), kind, "{format}: {error}");
+        assert_eq!(fs::read_to_string(root.join("bindings.toml")).unwrap(), other);
+    }
 }
 
 /// A workspace's record that cannot be read, or is newer, is listed as damaged and left alone.
@@ -453,12 +453,14 @@ async fn damaged_workspace_is_listed_and_left_unchanged() {
     let path = root.join("workspaces").join(id.to_string()).join("workspace.toml");
     let whole = fs::read_to_string(&path).unwrap();
     let newer = whole.replace("format = 1", "format = 2");
+    let none = whole.replace("format = 1", "format = 0");
     let foreign = whole.replace(&id.to_string(), "00000000-0000-0000-0000-000000000001");
     for (text, kind) in [
         (&whole[..whole.len() / 2], ErrorKind::Corrupt),
         ("", ErrorKind::Corrupt),
         ("name = 3", ErrorKind::Corrupt),
         (newer.as_str(), ErrorKind::Unsupported),
+        (none.as_str(), ErrorKind::Corrupt),
         (foreign.as_str(), ErrorKind::Corrupt),
     ] {
         fs::write(&path, text).unwrap();

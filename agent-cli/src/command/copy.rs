@@ -7,7 +7,7 @@ use agent_core::{TenantId, WorkspaceId};
 use clap::Args as Options;
 use serde_json::{Value, json};
 
-use super::output::{Out, damage, line};
+use super::output::{Out, damage, line, unread};
 use super::progress::{Bar, Progress};
 use super::tenants::{AllTenants, choose};
 use crate::args::Args;
@@ -101,7 +101,7 @@ impl Copy {
             report
                 .damaged
                 .iter()
-                .for_each(|damage| line(&format!("not copied, damaged in the source: {damage}")));
+                .for_each(|damage| line(&format!("not copied from the source, {}", unread(damage))));
             report.refused.iter().for_each(|refused| line(&format!("not copied: {refused}")));
         }
         if report.is_whole() {
@@ -162,8 +162,11 @@ fn not_copied(report: &CopyReport) -> String {
         "{} not copied (listed above); all other objects were copied.",
         counted(damaged + refused, "object")
     );
-    if damaged > 0 {
+    if report.damaged.iter().any(|damage| !damage.is_unsupported) {
         text.push_str(" Damaged in the source: run `chat verify` on it.");
+    }
+    if report.damaged.iter().any(|damage| damage.is_unsupported) {
+        text.push_str(" Of another format: copy with the version that wrote it.");
     }
     if refused > 0 {
         text.push_str(" Nothing was overwritten in the target; resolve the listed reasons, and run the same command again.");

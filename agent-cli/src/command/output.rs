@@ -10,7 +10,8 @@ use agent_runtime::retention::Retained;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::screen::{visible, visible_json};
+use crate::failure::for_users;
+use crate::screen::{counted, visible, visible_json};
 use crate::stdout;
 
 /// Format of the output.
@@ -157,9 +158,32 @@ pub(crate) fn put_bytes(bytes: &[u8]) {
     stdout::put(bytes);
 }
 
-/// Returns damage as JSON.
+/// Returns objects that could not be read as JSON.
 pub(crate) fn damage(damaged: &[Damaged]) -> Value {
-    damaged.iter().map(|damage| json!({"object": damage.object, "reason": damage.reason})).collect()
+    let value = |it: &Damaged| json!({"kind": kind_of(it), "object": it.object, "reason": it.reason});
+    damaged.iter().map(value).collect()
+}
+
+fn kind_of(damage: &Damaged) -> &'static str {
+    if damage.is_unsupported { "unsupported" } else { "damaged" }
+}
+
+/// Returns an object that could not be read, for people: what another version wrote is not damaged.
+pub(crate) fn unread(damage: &Damaged) -> String {
+    let why = if damage.is_unsupported { "another format" } else { "damaged" };
+    format!("{why}: {}", for_users(&damage.to_string()))
+}
+
+/// Returns how many of these objects are damaged, and how many are of another format.
+pub(crate) fn count_unread(damaged: &[Damaged]) -> String {
+    let unsupported = damaged.iter().filter(|it| it.is_unsupported).count() as u64;
+    let rest = damaged.len() as u64 - unsupported;
+    let damaged = counted(rest, "damaged object");
+    match (rest, unsupported) {
+        (_, 0) => damaged,
+        (0, _) => format!("{} of another format", counted(unsupported, "object")),
+        _ => format!("{damaged} and {unsupported} of another format"),
+    }
 }
 
 /// Returns an object that is kept, with the reason, as JSON.

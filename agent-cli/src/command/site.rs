@@ -7,9 +7,8 @@ use agent_core::{Backend, Storage, TenantId};
 use agent_runtime::WorkspaceManager;
 
 use crate::args::Args;
-use crate::command::output::Out;
+use crate::command::output::{Out, count_unread, unread};
 use crate::failure::Failure;
-use crate::screen::counted;
 
 /// Stores of one tenant, and the output.
 pub(crate) struct Site<'a> {
@@ -36,12 +35,12 @@ impl<'a> Site<'a> {
 
 /// Prints the objects that a list could not read, and returns an error if there is any.
 pub(super) fn named(site: &Site<'_>, damaged: &[Damaged]) -> Result<(), Failure> {
-    damaged.iter().for_each(|damage| site.out.note(&format!("damaged: {damage}")));
-    match damaged.len() {
-        0 => Ok(()),
-        count => Err(Failure::incomplete(format!(
+    damaged.iter().for_each(|damage| site.out.note(&unread(damage)));
+    match damaged {
+        [] => Ok(()),
+        damaged => Err(Failure::incomplete(format!(
             "skipped {} (listed above); run `chat verify` for details",
-            counted(count as u64, "damaged object")
+            count_unread(damaged)
         ))),
     }
 }

@@ -7,10 +7,10 @@ use agent_core::{Backend, ErrorKind};
 use futures::TryStreamExt;
 use serde_json::json;
 
-use super::output::{Out, damage, line};
+use super::output::{Out, damage, line, unread};
 use super::tenants;
 use crate::args::Args;
-use crate::failure::{Failure, for_users};
+use crate::failure::Failure;
 use crate::screen::counted;
 
 /// What to do with a store, or an object, of another format.
@@ -65,11 +65,8 @@ fn report(out: &Out, store: &str, formats: &[(&str, u64)], looked: &Looked) -> R
     let rows: Vec<_> =
         formats.iter().map(|(form, number)| vec![(*form).to_owned(), number.to_string()]).collect();
     out.table(&whole, &["FORM", "NUMBER"], &rows);
-    for object in &unsupported {
-        out.note(&format!("another format: {}", for_users(&object.to_string())));
-    }
-    for object in &damaged {
-        out.note(&format!("damaged: {}", for_users(&object.to_string())));
+    for object in unsupported.iter().chain(&damaged) {
+        out.note(&unread(object));
     }
     if !unsupported.is_empty() {
         let count = counted(unsupported.len() as u64, "object");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use agent_admin::verify::{Finding, FindingKind, Verification, verify};
 use serde_json::json;
 
-use super::output::damage;
+use super::output::{count_unread, damage, unread};
 use super::progress::{Bar, Progress};
 use super::site::Site;
 use crate::failure::{Failure, for_users, session_of};
@@ -104,12 +104,15 @@ pub(super) async fn rebuild(site: &Site<'_>) -> Result<(), Failure> {
         counted(done.sessions, "session")
     );
     site.out.result(&json!({"sessions": done.sessions, "damaged": damage(&done.damaged)}), &text);
-    done.damaged.iter().for_each(|damage| site.out.note(&format!("not rebuilt, damaged: {damage}")));
+    done.damaged.iter().for_each(|damage| site.out.note(&format!("not rebuilt, {}", unread(damage))));
+    let salvage = match done.damaged.iter().any(|damage| !damage.is_unsupported) {
+        true => "; run `chat session salvage ID` for damaged sessions",
+        false => "; use the version that wrote them",
+    };
     match done.damaged.as_slice() {
         [] => Ok(()),
-        damaged => Err(Failure::incomplete(format!(
-            "{} damaged and not rebuilt (listed above); run `chat session salvage ID` for damaged sessions",
-            counted(damaged.len() as u64, "object")
-        ))),
+        damaged => {
+            Err(Failure::incomplete(format!("{} not rebuilt (listed above){salvage}", count_unread(damaged))))
+        }
     }
 }

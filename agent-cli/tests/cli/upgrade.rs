@@ -108,6 +108,27 @@ fn upgrade_names_logs_of_other_formats() {
             "{ran:?}"
         );
         assert!(!ran.err.contains(&main), "only that one is named: {ran:?}");
+        let before = tree(site.path());
+        let deleted = site.run(&["workspace", "delete", &workspace, "--yes"]);
+        assert_eq!(deleted.code, 1, "{deleted:?}");
+        assert!(deleted.err.contains(says) && deleted.err.contains("nothing was changed"), "{deleted:?}");
+        assert!(tree(site.path()) == before, "something was changed");
+        // No command calls it damaged, or tells to salvage it.
+        let copy = site.path().join(format!("copy-{format}")).display().to_string();
+        let source = site.address();
+        let to = format!("files:{copy}");
+        for args in [
+            &["session", "list", "--all"][..],
+            &["rebuild"],
+            &["sweep", "--purge-deleted", "1", "--dry-run"],
+            &["copy", &source, &to],
+        ] {
+            let ran = site.run(args);
+            let said = format!("{}{}", ran.out, ran.err);
+            assert_eq!(ran.code, 5, "{args:?}: {ran:?}");
+            assert!(said.contains(says) && said.contains("another format"), "{args:?}: {said}");
+            assert!(!said.contains("damage") && !said.contains("salvage"), "{args:?}: {said}");
+        }
         assert_eq!(json["unsupported"].as_array().map(Vec::len), Some(1), "{json}");
         assert_eq!(json["sessions"], 1, "the other one is read");
     }

@@ -299,10 +299,17 @@ impl FromStr for Cursor {
 
     /// Parses the output of `Display`. Whether the cursor belongs to a query is checked when it is used.
     fn from_str(text: &str) -> Result<Self> {
-        if text.len() > 2048 || !text.starts_with("c2.") {
-            return Err(Error::invalid(format!("{} is not a cursor of this library", quoted(text))));
+        if text.len() <= 2048 && text.starts_with("c2.") {
+            return Ok(Self(text.into()));
         }
-        Ok(Self(text.into()))
+        let format = text.strip_prefix('c').and_then(|rest| rest.split_once('.')).map(|(format, _)| format);
+        Err(Error::invalid(match format.and_then(|format| format.parse::<u32>().ok()) {
+            Some(format) if format != 2 => format!(
+                "{} is a cursor of format {format}, and this version reads format 2; list from the start",
+                quoted(text)
+            ),
+            _ => format!("{} is not a cursor of this library; list from the start", quoted(text)),
+        }))
     }
 }
 

@@ -275,9 +275,14 @@ pub(crate) async fn go_on(backend: &dyn Backend, cursors: &str) {
     let mut lines = cursors.lines().map(|line| line.split_once('\t').unwrap());
     for kind in ["sessions", "workspaces", "devices"] {
         let (shown, cursor) = lines.next().unwrap();
-        for other in ["c1.", "c3."] {
-            let error = cursor.replacen("c2.", other, 1).parse::<Cursor>().unwrap_err();
+        for format in [1, 3] {
+            let other = cursor.replacen("c2.", &format!("c{format}."), 1);
+            let error = other.parse::<Cursor>().unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{error}");
+            let says = format!(
+                "is a cursor of format {format}, and this version reads format 2; list from the start"
+            );
+            assert!(error.to_string().ends_with(&says), "{error}");
         }
         let (mut all, mut rest) = (ids(&storage, kind, None).await, ids(&storage, kind, Some(cursor)).await);
         // On S3 the order within a quarter of an hour is not exact.
