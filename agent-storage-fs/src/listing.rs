@@ -1,5 +1,6 @@
 //! What there is of sessions besides lists: all that have a folder, those that are missing, and damage that lists do not show.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use agent_core::model::Origin;
@@ -41,14 +42,22 @@ pub(crate) fn missing(tenant: &Tenant) -> Result<Vec<Damaged>> {
     Ok(place::all_missing(tenant, &there))
 }
 
-/// Returns the damage that lists do not show: workspaces that are known but missing, and sessions that a person moved
-/// into another workspace's folder, which no list of a workspace shows.
+/// Returns the damage that lists do not show: workspaces that are known but missing, sessions that a person moved
+/// into another workspace's folder, which no list of a workspace shows, and ids that two sessions have.
 pub(crate) fn check(tenant: &Tenant) -> Result<Vec<Damaged>> {
     let mut damaged = records::missing(tenant);
     damaged.extend(blob_sweep::odd_early(tenant));
+    let mut homes = HashMap::new();
     for (workspace, id) in all(tenant, &mut Vec::new())? {
         let folder = tenant.layout.session(workspace, id);
         damaged.extend(blob_sweep::odd(&tenant.env, &folder.join(layout::BLOBS)));
+        if let Some(other) = homes.insert(id, workspace) {
+            let why = format!(
+                "has the id of another session, in the folder of workspace {other}: which of them a call reads is not \
+                 known; look at both, and move one of the folders out of the store"
+            );
+            damaged.push(Damaged::new(folder.display().to_string(), why));
+        }
         // Lists report unreadable sessions.
         let Ok(Some(Cached { record, .. })) = load_folder(tenant, &folder, id) else { continue };
         if record.workspace != workspace {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_admin::verify::Verification;
+use agent_admin::verify::{FindingKind, Verification};
 use agent_core::clock::Effects;
 use agent_core::commit::{Precondition, Trigger};
 use agent_core::event::NewEvent;
@@ -121,6 +121,30 @@ async fn a_moved_main_session_is_known_by_its_transcript() {
     let store = hasty(&root).await;
     assert!(verified(&store).await.is_sound());
     assert_eq!(texts(&store, session.id).await, ["hello"]);
+}
+
+/// Two sessions of one id, as when a folder was moved away, its id was used again, and the folder was put back, are named.
+#[tokio::test]
+async fn two_sessions_of_one_id_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, aside) = (folder.path().join("root"), folder.path().join("aside"));
+    let effects = Effects::default();
+    let store = hasty(&root).await;
+    let session = talk(&store, &effects).await;
+    drop(store);
+    let own = folder_of(&root, session.id);
+    fs::rename(&own, &aside).unwrap();
+    fs::remove_dir_all(root.join("index")).unwrap();
+    let store = hasty(&root).await;
+    let other = effects.new_workspace_id();
+    store.create(&effects, NewSession::new(session.id, other)).await.unwrap();
+    drop(store);
+    fs::rename(&aside, &own).unwrap();
+    let found = verified(&hasty(&root).await).await;
+    let says = "has the id of another session, in the folder of workspace";
+    let is_named =
+        found.findings.iter().any(|it| it.detail.contains(says) && it.kind == FindingKind::Damaged);
+    assert!(is_named, "{found:?}");
 }
 
 /// A missing session can be deleted, and purged; then nothing is wrong any more, and the id is not used again.
