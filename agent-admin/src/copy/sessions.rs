@@ -143,7 +143,7 @@ impl Work<'_> {
                 Err(Stop::Raced(_)) if tries < TRIES => tries += 1,
                 // What was missing may have been purged meanwhile. The next attempt sees that.
                 Err(Stop::Damaged(_) | Stop::Refused(_)) if tries == 0 && self.is_deleted(id).await => {
-                    tries = 1
+                    tries = 1;
                 }
                 done => break done,
             }

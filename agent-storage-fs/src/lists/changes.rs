@@ -164,9 +164,12 @@ fn begin(tenant: &Tenant, path: &Path) -> io::Result<Reading> {
     Ok(Reading { file, id: stat.id, at, read: Vec::new(), len: stat.len })
 }
 
+/// Changes that were read, and whether all lines were changes.
+type Lines = (Vec<(Place, Change)>, bool);
+
 /// Reads the whole lines from the position of the reader up to `end`, the length of the file. Also returns whether all of them are
 /// lines of this file; `None` if what was read before is there no more.
-fn read_on(reading: &mut Reading, end: u64) -> io::Result<Option<(Vec<(Place, Change)>, bool)>> {
+fn read_on(reading: &mut Reading, end: u64) -> io::Result<Option<Lines>> {
     if end == reading.at {
         return Ok(Some((Vec::new(), true)));
     }
