@@ -124,9 +124,9 @@ async fn commits_of_another_format_behind_others_are_refused() {
     fs::write(&log, format!("{ours}{}", in_format(theirs, id, 7))).unwrap();
     for has_snapshot in [true, false] {
         if has_snapshot {
-            fs::write(&snapshot, &record).unwrap()
+            fs::write(&snapshot, &record).unwrap();
         } else {
-            fs::remove_file(&snapshot).unwrap()
+            fs::remove_file(&snapshot).unwrap();
         }
         is_refused(root, id, "has format 7, which").await;
     }
