@@ -191,6 +191,7 @@ fn read_on(reading: &mut Reading, end: u64) -> io::Result<Option<Lines>> {
     bytes.truncate(known + whole);
     bytes.drain(..bytes.len().saturating_sub(KNOWN_BYTES));
     (reading.at, reading.read) = (reading.at + whole as u64, bytes);
-    reading.len = end;
+    // The file may have grown since its length was read.
+    reading.len = end.max(reading.at);
     Ok(Some((changes, is_whole)))
 }
