@@ -2,30 +2,15 @@
 //! removed or replaced file open continues to read and write it, but no other process finds that file.
 
 use std::ffi::OsString;
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use agent_core::{Error, ErrorKind, Result};
 
+use crate::folder::{self, FileId, Folder, id_of};
 use crate::place;
-
-/// Id that distinguishes a file from every other one while it is open.
-type FileId = (u64, u64);
-
-#[cfg(unix)]
-fn id_of(meta: &Metadata) -> FileId {
-    use std::os::unix::fs::MetadataExt;
-
-    (meta.dev(), meta.ino())
-}
-
-/// On other systems a file that is open cannot normally be moved or removed.
-#[cfg(not(unix))]
-fn id_of(_: &Metadata) -> FileId {
-    (0, 0)
-}
 
 /// Returns the id of the file at `path`; `None` if there is none.
 pub(crate) fn id(path: &Path) -> Result<Option<FileId>> {
@@ -55,6 +40,12 @@ impl Opened {
         if id(&self.path)? == Some(self.id) { Ok(()) } else { Err(moved(&self.path)) }
     }
 
+    /// Returns whether the file is an entry of this folder, without a link.
+    fn is_in(&self, folder: FileId) -> bool {
+        matches!(id(folder::parent(&self.path)), Ok(Some(found)) if found == folder)
+            && fs::symlink_metadata(&self.path).is_ok_and(|meta| id_of(&meta) == self.id)
+    }
+
     /// Returns whether another file has the name.
     fn is_replaced(&self) -> bool {
         !matches!(id(&self.path), Ok(found) if found.is_none_or(|id| id == self.id))
@@ -68,6 +59,8 @@ pub(crate) struct Files {
     /// SQLite's write-ahead log; the field `index` is the log's index.
     log: Opened,
     index: Opened,
+    /// Folder of all three, if it tells when a name in it changes.
+    folder: Option<Folder>,
     /// Length and time of the last write of a database that is read without a log.
     still: Option<(u64, Option<SystemTime>)>,
 }
@@ -100,14 +93,16 @@ impl Files {
             return Err(moved(path));
         }
         let opened = |suffix: &str| Opened::new(beside(path, suffix)?);
-        Ok(Self { database, log: opened("-wal")?, index: opened("-shm")?, still: None })
+        let (log, index, folder) = (opened("-wal")?, opened("-shm")?, Folder::of(path));
+        Ok(Self { database, log, index, folder, still: None })
     }
 
     /// Like [`note`](Self::note), for a file that is read without a log.
     pub(crate) fn note_still(path: &Path) -> Result<Self> {
         let still = Some(stamp(path)?);
         let none = |suffix: &str| beside(path, suffix).map(|path| Opened { path, id: (0, 0) });
-        Ok(Self { database: Opened::new(path.to_owned())?, log: none("-wal")?, index: none("-shm")?, still })
+        let (log, index) = (none("-wal")?, none("-shm")?);
+        Ok(Self { database: Opened::new(path.to_owned())?, log, index, folder: None, still })
     }
 
     /// Returns the path of the write-ahead log.
@@ -116,8 +111,23 @@ impl Files {
     }
 
     /// Fails if one of the files has been moved, removed or replaced since the store was opened. For a file that is
-    /// read without a log, also fails if it was written to. Costs three system calls.
+    /// read without a log, also fails if it was written to. Costs one system call, or three in a folder that has changed
+    /// in the last seconds or may not tell when it changes.
     pub(crate) fn check(&self) -> Result<()> {
+        let Some(folder) = &self.folder else { return self.check_each() };
+        if folder.is_unchanged() {
+            return Ok(());
+        }
+        let state = folder.settled();
+        self.check_each()?;
+        if let Some(state) = state {
+            let opened = [&self.database, &self.log, &self.index];
+            folder.note(state, opened.iter().all(|opened| opened.is_in(state.id())));
+        }
+        Ok(())
+    }
+
+    fn check_each(&self) -> Result<()> {
         self.check_database()?;
         if let Some(still) = self.still {
             let path = &self.database.path;
@@ -157,4 +167,94 @@ fn moved(path: &Path) -> Error {
             path.display()
         ),
     )
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::os::unix::fs::symlink;
+    use std::time::Duration;
+
+    use super::*;
+
+    const FILES: [&str; 3] = ["db", "db-wal", "db-shm"];
+
+    /// Waits until the folders have settled.
+    #[allow(clippy::disallowed_methods, reason = "the clock of the file system goes on")]
+    fn wait() {
+        std::thread::sleep(Duration::from_secs(4));
+    }
+
+    fn files(folder: &Path) {
+        fs::create_dir(folder).unwrap();
+        for name in FILES {
+            fs::write(folder.join(name), "").unwrap();
+        }
+    }
+
+    /// In a folder that has not changed for some seconds only the folder is looked at, and what happens to a file in it or
+    /// to the folder is noticed as before.
+    #[test]
+    fn a_settled_folder_is_looked_at_in_place_of_its_files() {
+        let above = tempfile::tempdir().unwrap();
+        let folders = ["renamed", "replaced", "exchanged", "itself"].map(|name| above.path().join(name));
+        let mut opened = Vec::new();
+        for folder in &folders {
+            for name in FILES {
+                let folder = folder.join(name);
+                fs::create_dir_all(folder.parent().unwrap()).unwrap();
+                files(&folder);
+                let files = Files::note(&folder.join("db"), None).unwrap();
+                files.check().unwrap();
+                opened.push((files, folder, name));
+            }
+        }
+        wait();
+        for (files, folder, name) in opened {
+            files.check().unwrap();
+            let noted = files.folder.as_ref().expect("temporary files on a common file system");
+            assert!(noted.is_unchanged(), "{}", folder.display());
+            files.check().unwrap();
+
+            let (file, away) = (folder.join(name), folder.with_extension("away"));
+            match folder.parent().unwrap().file_name().unwrap().to_str().unwrap() {
+                "renamed" => fs::rename(&file, &away).unwrap(),
+                "replaced" => {
+                    fs::write(&away, "").unwrap();
+                    fs::rename(&away, &file).unwrap();
+                }
+                "exchanged" => {
+                    fs::write(&away, "").unwrap();
+                    let (from, flags) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
+                    rustix::fs::renameat_with(from, &file, from, &away, flags).unwrap();
+                }
+                _ => {
+                    fs::rename(&folder, &away).unwrap();
+                    fs::create_dir(&folder).unwrap();
+                }
+            }
+            for _ in 0..2 {
+                let error = files.check().expect_err(&format!("{} in {}", name, folder.display()));
+                assert_eq!(*error.kind(), ErrorKind::Unavailable);
+            }
+        }
+    }
+
+    /// A name in the folder that is a link leads to a file which may be moved without a change of the folder.
+    #[test]
+    fn a_link_is_followed_at_each_look() {
+        let above = tempfile::tempdir().unwrap();
+        let (real, link) = (above.path().join("real"), above.path().join("link"));
+        files(&real);
+        fs::create_dir(&link).unwrap();
+        symlink(real.join("db"), link.join("db")).unwrap();
+        let found = Files::note(&link.join("db"), None).unwrap();
+        found.check().unwrap();
+        wait();
+        found.check().unwrap();
+        assert!(!found.folder.as_ref().expect("temporary files on a common file system").is_unchanged());
+        fs::rename(real.join("db"), real.join("away")).unwrap();
+        found.check().unwrap_err();
+    }
 }

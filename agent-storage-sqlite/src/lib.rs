@@ -79,6 +79,7 @@ mod check;
 mod config;
 mod error;
 mod files;
+mod folder;
 mod formats;
 mod heads;
 mod holder;

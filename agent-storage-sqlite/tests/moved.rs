@@ -16,6 +16,9 @@ use agent_core::{Backend, BindingStore, Error, ErrorKind, SessionStore, Workspac
 use agent_storage_sqlite::SqliteStore;
 use support::Site;
 
+/// Times before and after a read, before something happens to the files. After the second ones the store looks at the
+/// folder only, which has not changed for some seconds.
+const WAITS: [Duration; 2] = [Duration::ZERO, Duration::from_secs(4)];
 /// After how long a test is stuck.
 const STUCK: Duration = Duration::from_secs(60);
 
@@ -94,80 +97,104 @@ async fn store_in_a_folder(site: &Site) -> (PathBuf, SqliteStore) {
 /// Nothing is acknowledged into a file that its path does not name any more: not a commit, not a purge, not a binding.
 #[tokio::test]
 async fn moved_file_refuses_writes() {
-    for what in ALL {
-        let site = Site::new();
-        let (path, store) = store_in_a_folder(&site).await;
-        let session = site.session(&store).await;
-        store.backup(site.folder.path().join("backup.db")).await.unwrap();
-        let session = site.say(&store, &session, "acknowledged").await;
-        let now = strike(&site, &path, what);
-
-        let device = "laptop".parse().unwrap();
-        for round in 0..2 {
-            let refused = |error: Error| {
-                assert_eq!(*error.kind(), ErrorKind::Unavailable, "{what:?}, {round}: {error}");
-                assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{what:?}, {round}: {error}");
-                let text = error.to_string();
-                assert!(text.contains(path.to_str().unwrap()), "{what:?}: {text}");
-                assert!(text.contains("open it again"), "{what:?}: {text}");
-            };
-            refused(store.commit(site.said(&session, "into nowhere")).await.expect_err("a commit"));
-            refused(store.heartbeat(session.id, session.epoch).await.expect_err("a heartbeat"));
-            refused(store.purge(Purge::new(session.id, session.head)).await.expect_err("a purge"));
-            let bound =
-                store.bind(&device, site.effects.new_workspace_id(), Precondition::MustNotExist).await;
-            refused(bound.expect_err("a binding"));
+    for wait in WAITS {
+        let mut opened = Vec::new();
+        for what in ALL {
+            let site = Site::new();
+            let (path, store) = store_in_a_folder(&site).await;
+            let session = site.session(&store).await;
+            store.backup(site.folder.path().join("backup.db")).await.unwrap();
+            opened.push((what, site, path, store, session));
         }
-        store.close().await.unwrap();
-        drop(store);
+        tokio::time::sleep(wait).await;
+        for (_, _, _, store, session) in &opened {
+            SessionStore::load(store, session.id).await.unwrap();
+        }
+        tokio::time::sleep(wait).await;
+        for (what, site, path, store, session) in opened {
+            let session = site.say(&store, &session, "acknowledged").await;
+            let now = strike(&site, &path, what);
 
-        // What was acknowledged before is in the file, wherever that is now.
-        let Some(now) = now else { continue };
-        let store = SqliteStore::open(&now).await.unwrap();
-        let found = SessionStore::load(&store, session.id).await.unwrap();
-        assert_eq!(found, session, "{what:?}");
-        assert_eq!(store.read(session.id, ReadEvents::first(9)).await.unwrap().events.len(), 2, "{what:?}");
+            let device = "laptop".parse().unwrap();
+            for round in 0..2 {
+                let case = format!("{what:?} after {wait:?}, {round}");
+                let refused = |error: Error| {
+                    assert_eq!(*error.kind(), ErrorKind::Unavailable, "{case}: {error}");
+                    assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{case}: {error}");
+                    let text = error.to_string();
+                    assert!(text.contains(path.to_str().unwrap()), "{case}: {text}");
+                    assert!(text.contains("open it again"), "{case}: {text}");
+                };
+                refused(store.commit(site.said(&session, "into nowhere")).await.expect_err("a commit"));
+                refused(store.heartbeat(session.id, session.epoch).await.expect_err("a heartbeat"));
+                refused(store.purge(Purge::new(session.id, session.head)).await.expect_err("a purge"));
+                let bound =
+                    store.bind(&device, site.effects.new_workspace_id(), Precondition::MustNotExist).await;
+                refused(bound.expect_err("a binding"));
+            }
+            store.close().await.unwrap();
+            drop(store);
+
+            // What was acknowledged before is in the file, wherever that is now.
+            let Some(now) = now else { continue };
+            let store = SqliteStore::open(&now).await.unwrap();
+            let found = SessionStore::load(&store, session.id).await.unwrap();
+            assert_eq!(found, session, "{what:?}");
+            let events = store.read(session.id, ReadEvents::first(9)).await.unwrap().events;
+            assert_eq!(events.len(), 2, "{what:?}");
+        }
     }
 }
 
 /// Readers say so, too, and do not answer from a file that is not there any more.
 #[tokio::test]
 async fn moved_file_refuses_reads() {
-    for what in ALL {
-        let site = Site::new();
-        let (path, store) = store_in_a_folder(&site).await;
-        let session = site.session(&store).await;
-        store.backup(site.folder.path().join("backup.db")).await.unwrap();
-        let session = site.say(&store, &session, "acknowledged").await;
-        // One that has read before, and one whose threads have their files to open yet.
-        let cold = SqliteStore::open(&path).await.unwrap();
-        SessionStore::load(&store, session.id).await.unwrap();
-        let waiting = tokio::spawn({
-            let (store, id, head) = (store.clone(), session.id, session.head);
-            async move { store.changed(id, head).await }
-        });
-        strike(&site, &path, what);
-        let device = "laptop".parse().unwrap();
-        for store in [&store, &cold, &store] {
-            let errors = [
-                SessionStore::load(store, session.id).await.expect_err("a record"),
-                store.read(session.id, ReadEvents::last(5)).await.expect_err("events"),
-                SessionStore::list(store, SessionQuery::new()).await.expect_err("sessions"),
-                WorkspaceStore::list(store, WorkspaceQuery::new()).await.expect_err("workspaces"),
-                store.resolve(&device).await.expect_err("a binding"),
-                Backend::tenants(store, None).await.expect_err("tenants"),
-                store.lease_status(session.id, session.epoch).await.expect_err("signs of life"),
-                store.check().await.expect_err("a check"),
-                store.backup(site.folder.path().join("late.db")).await.expect_err("a backup"),
-            ];
-            for error in errors {
-                assert_eq!(*error.kind(), ErrorKind::Unavailable, "{what:?}: {error}");
-                assert!(error.to_string().contains("open it again"), "{what:?}: {error}");
-            }
+    for wait in WAITS {
+        let mut opened = Vec::new();
+        for what in ALL {
+            let site = Site::new();
+            let (path, store) = store_in_a_folder(&site).await;
+            let session = site.session(&store).await;
+            store.backup(site.folder.path().join("backup.db")).await.unwrap();
+            let session = site.say(&store, &session, "acknowledged").await;
+            opened.push((what, site, path, store, session));
         }
-        let error = tokio::time::timeout(STUCK, waiting).await.unwrap().unwrap().expect_err("news");
-        assert_eq!(*error.kind(), ErrorKind::Unavailable, "{what:?}: {error}");
-        assert!(!site.folder.path().join("late.db").exists());
+        tokio::time::sleep(wait).await;
+        for (_, _, _, store, session) in &opened {
+            SessionStore::load(store, session.id).await.unwrap();
+        }
+        tokio::time::sleep(wait).await;
+        for (what, site, path, store, session) in opened {
+            // One that has read before, and one whose threads have their files to open yet.
+            let cold = SqliteStore::open(&path).await.unwrap();
+            SessionStore::load(&store, session.id).await.unwrap();
+            let waiting = tokio::spawn({
+                let (store, id, head) = (store.clone(), session.id, session.head);
+                async move { store.changed(id, head).await }
+            });
+            strike(&site, &path, what);
+            let device = "laptop".parse().unwrap();
+            for store in [&store, &cold, &store] {
+                let errors = [
+                    SessionStore::load(store, session.id).await.expect_err("a record"),
+                    store.read(session.id, ReadEvents::last(5)).await.expect_err("events"),
+                    SessionStore::list(store, SessionQuery::new()).await.expect_err("sessions"),
+                    WorkspaceStore::list(store, WorkspaceQuery::new()).await.expect_err("workspaces"),
+                    store.resolve(&device).await.expect_err("a binding"),
+                    Backend::tenants(store, None).await.expect_err("tenants"),
+                    store.lease_status(session.id, session.epoch).await.expect_err("signs of life"),
+                    store.check().await.expect_err("a check"),
+                    store.backup(site.folder.path().join("late.db")).await.expect_err("a backup"),
+                ];
+                for error in errors {
+                    assert_eq!(*error.kind(), ErrorKind::Unavailable, "{what:?} after {wait:?}: {error}");
+                    assert!(error.to_string().contains("open it again"), "{what:?} after {wait:?}: {error}");
+                }
+            }
+            let error = tokio::time::timeout(STUCK, waiting).await.unwrap().unwrap().expect_err("news");
+            assert_eq!(*error.kind(), ErrorKind::Unavailable, "{what:?} after {wait:?}: {error}");
+            assert!(!site.folder.path().join("late.db").exists());
+        }
     }
 }
 
