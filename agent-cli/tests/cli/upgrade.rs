@@ -108,6 +108,11 @@ fn upgrade_names_logs_of_other_formats() {
             "{ran:?}"
         );
         assert!(!ran.err.contains(&main), "only that one is named: {ran:?}");
+        let before = tree(site.path());
+        let deleted = site.run(&["workspace", "delete", &workspace, "--yes"]);
+        assert_eq!(deleted.code, 1, "{deleted:?}");
+        assert!(deleted.err.contains(says) && deleted.err.contains("nothing was changed"), "{deleted:?}");
+        assert!(tree(site.path()) == before, "something was changed");
         // No command calls it damaged, or tells to salvage it.
         let copy = site.path().join(format!("copy-{format}")).display().to_string();
         let source = site.address();

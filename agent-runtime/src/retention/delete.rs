@@ -120,7 +120,8 @@ impl WorkspaceManager {
     ///
     /// # Errors
     ///
-    /// `NotFound`; `InvalidInput` for the workspace `default`, which is never deleted; `Corrupt` if one of its sessions
+    /// `NotFound`; `InvalidInput` for the workspace `default`, which is never deleted; `Unsupported` if another version of
+    /// this library wrote one of its sessions in a form that this one does not read, and nothing is changed then; `Corrupt` if one of its sessions
     /// cannot be read: [delete](Self::delete_session) that session, then delete the workspace again. Errors of the
     /// stores, unchanged.
     #[instrument(name = "delete_workspace", skip(self))]
@@ -130,12 +131,31 @@ impl WorkspaceManager {
                 "the workspace default cannot be deleted; delete its sessions instead",
             ));
         }
+        self.refuse_unsupported(id).await?;
         match self.mark(id).await {
             // Remains of an earlier deletion are removed, too. An unreadable record cannot be marked and needs no mark,
             // because its workspace cannot be opened.
             Err(error) if !matches!(error.kind(), ErrorKind::Deleted | ErrorKind::Corrupt) => Err(error),
             _ => self.finish_deletion(id, Reason::UserDeleted).await,
         }
+    }
+
+    /// Refuses to begin what could not be completed: a session of another format can be neither read nor deleted.
+    async fn refuse_unsupported(&self, id: WorkspaceId) -> Result<()> {
+        let sessions = &*self.storage.sessions;
+        let mut pages = pages(living(id).with_limit(PAGE_MAX), |query| sessions.list(query));
+        while let Some(page) = pages.try_next().await? {
+            if let Some(other) = page.damaged.iter().find(|damage| damage.is_unsupported) {
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    format!(
+                        "workspace {id} is not deleted, and nothing was changed: {other}; delete it with the version that \
+                         wrote that session"
+                    ),
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Marks a workspace as being deleted on request.

@@ -464,6 +464,9 @@ async fn workspace_used_during_gc_is_kept(site: Site) {
 
 each_store!(workspace_used_during_gc_is_kept and mixed);
 
+/// Calls of a deletion up to and including the mark: it lists the sessions, loads the workspace, and updates it.
+const MARKED: usize = 3;
+
 /// Gc takes no mark away that a person has made: not where it is at work itself and has to give way to a session
 /// that came, and not where it finds what another gc and a deletion left when both died.
 async fn gc_does_not_revert_a_requested_deletion(site: Site) {
@@ -482,7 +485,7 @@ async fn gc_does_not_revert_a_requested_deletion(site: Site) {
                 let fx = effects(&hands);
                 let new = agent_core::session::NewSession::new(fx.new_session_id(), id);
                 visitor.sessions.create(&fx, new).await.unwrap();
-                let dying = Cutting::new(&visitor, 2, Cut::DiesAfter);
+                let dying = Cutting::new(&visitor, MARKED, Cut::DiesAfter);
                 manager(&dying.storage(), &hands).delete(id).await.unwrap_err();
                 *slot.lock().unwrap() = true;
             }
@@ -500,7 +503,7 @@ async fn gc_does_not_revert_a_requested_deletion(site: Site) {
         }
     }
     // What a gc leaves that dies when it has marked, and a session that came before it could look again.
-    for at in 2.. {
+    for at in MARKED.. {
         round += 1;
         let (storage, clock) = (site.fresh(round), Hands::new());
         let old = small_world(&storage, &clock, "old").await;
