@@ -175,7 +175,8 @@ async fn what_another_process_has_asked_is_compared() {
     let first = site(server("good")).await;
     // The first process has offered its own tools.
     first.run(&[]).await;
-    let second = site(server("good").with_args(["another"])).await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let second = site(server("good").with_args([file.path().to_string_lossy()])).await;
     waits(&second, "srv__echo", "hello").await;
     first.chat.refresh().await.unwrap();
     assert!(allow(&first).await.contains("has changed tool srv__echo"));
