@@ -145,7 +145,7 @@ fn is_unread(verdict: &str) -> bool {
 
 #[cfg(unix)]
 fn sync_folder(to: &Path) -> Result<()> {
-    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = place::above(to);
     fs::File::open(folder)
         .and_then(|file| file.sync_all())
         .map_err(|error| place::failed("sync the folder", folder, error))

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use agent_core::{Error, ErrorKind, Result};
 
-use crate::folder::{self, FileId, Folder, id_of};
+use crate::folder::{FileId, Folder, id_of};
 use crate::place;
 
 /// Returns the id of the file at `path`; `None` if there is none.
@@ -42,7 +42,7 @@ impl Opened {
 
     /// Returns whether the file is an entry of this folder, without a link.
     fn is_in(&self, folder: FileId) -> bool {
-        matches!(id(folder::parent(&self.path)), Ok(Some(found)) if found == folder)
+        matches!(id(place::above(&self.path)), Ok(Some(found)) if found == folder)
             && fs::symlink_metadata(&self.path).is_ok_and(|meta| id_of(&meta) == self.id)
     }
 
@@ -122,7 +122,7 @@ impl Files {
         self.check_each()?;
         if let Some(state) = state {
             let opened = [&self.database, &self.log, &self.index];
-            folder.note(state, opened.iter().all(|opened| opened.is_in(state.id())));
+            folder.note(state, opened.iter().all(|opened| opened.is_in(state.id)));
         }
         Ok(())
     }

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::place::{above, file_system};
+
 /// Id that distinguishes a file or a folder from every other one while it is open.
 pub(crate) type FileId = (u64, u64);
 
@@ -26,27 +28,13 @@ pub(crate) fn id_of(_: &Metadata) -> FileId {
 }
 
 /// Time for which a folder must have been in one state before it is noted. Changes within the resolution of a file system
-/// leave the same time; the coarsest of those in [`tells`] is a second.
+/// leave the same time; the coarsest of those in [`TELL`] is a second.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// Returns whether the file system of a folder is one of which it is known that a change of a name sets the folder's time.
-/// Others, as those of networks and of FUSE, may return a former time for a while, or have none.
-#[cfg(target_os = "linux")]
-fn tells(path: &Path) -> bool {
-    /// From the page `statfs(2)`: ext2 to ext4, XFS, Btrfs, F2FS, tmpfs, and overlayfs, which returns the time of the
-    /// layer that is written to.
-    const KNOWN: [i64; 6] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x0102_1994, 0x794C_7630];
-    rustix::fs::statfs(path).is_ok_and(|stat| {
-        #[allow(clippy::useless_conversion, reason = "the type is another one on other processors")]
-        let kind = i64::from(stat.f_type) & 0xFFFF_FFFF;
-        KNOWN.contains(&kind)
-    })
-}
-
-#[cfg(not(target_os = "linux"))]
-fn tells(_: &Path) -> bool {
-    false
-}
+/// File systems of which it is known that a change of a name sets the folder's time: ext2 to ext4, XFS, Btrfs, F2FS, tmpfs,
+/// and overlayfs, which returns the time of the layer that is written to. Others, as those of networks and of FUSE, may return
+/// a former time for a while, or have none.
+const TELL: [u32; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994, 0x794c_7630];
 
 /// Returns the time of the last change, in seconds since 1970 and nanoseconds.
 #[cfg(unix)]
@@ -64,14 +52,8 @@ fn changed(_: &Metadata) -> (i64, i64) {
 /// Folder at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
-    id: FileId,
+    pub(crate) id: FileId,
     changed: (i64, i64),
-}
-
-impl State {
-    pub(crate) fn id(&self) -> FileId {
-        self.id
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -93,8 +75,9 @@ pub(crate) struct Folder {
 impl Folder {
     /// Returns the folder that the path of a file names; `None` if its file system may not tell when a name changes.
     pub(crate) fn of(file: &Path) -> Option<Self> {
-        let path = parent(file);
-        tells(path).then(|| Self { path: path.to_owned(), noted: Mutex::new(Noted::Nothing) })
+        let path = above(file);
+        let tells = file_system(path).is_some_and(|kind| TELL.contains(&kind));
+        tells.then(|| Self { path: path.to_owned(), noted: Mutex::new(Noted::Nothing) })
     }
 
     /// Returns whether the folder is in the state that was [noted](Self::note). Costs one system call, and none if there
@@ -146,11 +129,6 @@ impl Folder {
 #[allow(clippy::disallowed_methods, reason = "the system's time counts, also in tests that pause theirs")]
 fn now() -> Instant {
     Instant::now()
-}
-
-/// Returns the folder that the path of a file names.
-pub(crate) fn parent(file: &Path) -> &Path {
-    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 #[cfg(all(test, target_os = "linux"))]

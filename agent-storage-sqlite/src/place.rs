@@ -149,7 +149,7 @@ pub(crate) fn make_file(path: &Path) -> io::Result<()> {
 }
 
 /// Returns the folder that contains a path.
-fn above(path: &Path) -> &Path {
+pub(crate) fn above(path: &Path) -> &Path {
     path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
@@ -244,11 +244,22 @@ fn refuse_network(folder: &Path) -> Result<()> {
     ))
 }
 
+/// Returns the kernel's number of the file system that holds a folder, as `statfs(2)` lists them.
 #[cfg(target_os = "linux")]
-fn network(folder: &Path) -> Option<String> {
+pub(crate) fn file_system(folder: &Path) -> Option<u32> {
     let stat = rustix::fs::statfs(folder).ok()?;
     // The kernel's numbers are of 32 bits; the field's width and sign differ between machines.
-    let magic = (stat.f_type as u64 & 0xffff_ffff) as u32;
+    Some((stat.f_type as u64 & 0xffff_ffff) as u32)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn file_system(_: &Path) -> Option<u32> {
+    None
+}
+
+#[cfg(target_os = "linux")]
+fn network(folder: &Path) -> Option<String> {
+    let magic = file_system(folder)?;
     let mounts = if magic == FUSE { fs::read_to_string("/proc/self/mountinfo").ok() } else { None };
     let kind = mounts.and_then(|mounts| mounted(&mounts, &fs::canonicalize(folder).ok()?));
     judge(magic, kind.as_deref())

@@ -8,9 +8,11 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::commit::Precondition;
+use agent_core::session::Session;
 use agent_core::store::{Purge, ReadEvents, SessionQuery, WorkspaceQuery};
 use agent_core::{Backend, BindingStore, Error, ErrorKind, SessionStore, WorkspaceStore, WriteOutcome};
 use agent_storage_sqlite::SqliteStore;
@@ -88,6 +90,34 @@ fn strike(site: &Site, path: &Path, what: What) -> Option<PathBuf> {
     Some(if elsewhere.exists() { elsewhere } else { path.to_owned() })
 }
 
+/// Store that is open for some time, with a session.
+struct Opened {
+    what: What,
+    site: Site,
+    path: PathBuf,
+    store: SqliteStore,
+    session: Arc<Session>,
+}
+
+/// Opens a store for each case, with a backup beside it, waits, reads, and waits again.
+async fn opened(wait: Duration) -> Vec<Opened> {
+    let mut opened = Vec::new();
+    for what in ALL {
+        let site = Site::new();
+        let (path, store) = store_in_a_folder(&site).await;
+        let session = site.session(&store).await;
+        store.backup(site.folder.path().join("backup.db")).await.unwrap();
+        let session = site.say(&store, &session, "acknowledged").await;
+        opened.push(Opened { what, site, path, store, session });
+    }
+    tokio::time::sleep(wait).await;
+    for opened in &opened {
+        SessionStore::load(&opened.store, opened.session.id).await.unwrap();
+    }
+    tokio::time::sleep(wait).await;
+    opened
+}
+
 async fn store_in_a_folder(site: &Site) -> (PathBuf, SqliteStore) {
     let path = site.folder.path().join("data").join("agent.db");
     let store = SqliteStore::open(&path).await.unwrap();
@@ -98,21 +128,8 @@ async fn store_in_a_folder(site: &Site) -> (PathBuf, SqliteStore) {
 #[tokio::test]
 async fn moved_file_refuses_writes() {
     for wait in WAITS {
-        let mut opened = Vec::new();
-        for what in ALL {
-            let site = Site::new();
-            let (path, store) = store_in_a_folder(&site).await;
-            let session = site.session(&store).await;
-            store.backup(site.folder.path().join("backup.db")).await.unwrap();
-            opened.push((what, site, path, store, session));
-        }
-        tokio::time::sleep(wait).await;
-        for (_, _, _, store, session) in &opened {
-            SessionStore::load(store, session.id).await.unwrap();
-        }
-        tokio::time::sleep(wait).await;
-        for (what, site, path, store, session) in opened {
-            let session = site.say(&store, &session, "acknowledged").await;
+        for Opened { what, site, path, store, session } in opened(wait).await {
+            let session = site.say(&store, &session, "also acknowledged").await;
             let now = strike(&site, &path, what);
 
             let device = "laptop".parse().unwrap();
@@ -141,7 +158,7 @@ async fn moved_file_refuses_writes() {
             let found = SessionStore::load(&store, session.id).await.unwrap();
             assert_eq!(found, session, "{what:?}");
             let events = store.read(session.id, ReadEvents::first(9)).await.unwrap().events;
-            assert_eq!(events.len(), 2, "{what:?}");
+            assert_eq!(events.len(), 3, "{what:?}");
         }
     }
 }
@@ -150,21 +167,7 @@ async fn moved_file_refuses_writes() {
 #[tokio::test]
 async fn moved_file_refuses_reads() {
     for wait in WAITS {
-        let mut opened = Vec::new();
-        for what in ALL {
-            let site = Site::new();
-            let (path, store) = store_in_a_folder(&site).await;
-            let session = site.session(&store).await;
-            store.backup(site.folder.path().join("backup.db")).await.unwrap();
-            let session = site.say(&store, &session, "acknowledged").await;
-            opened.push((what, site, path, store, session));
-        }
-        tokio::time::sleep(wait).await;
-        for (_, _, _, store, session) in &opened {
-            SessionStore::load(store, session.id).await.unwrap();
-        }
-        tokio::time::sleep(wait).await;
-        for (what, site, path, store, session) in opened {
+        for Opened { what, site, path, store, session } in opened(wait).await {
             // One that has read before, and one whose threads have their files to open yet.
             let cold = SqliteStore::open(&path).await.unwrap();
             SessionStore::load(&store, session.id).await.unwrap();

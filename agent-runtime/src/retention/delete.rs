@@ -121,9 +121,9 @@ impl WorkspaceManager {
     /// # Errors
     ///
     /// `NotFound`; `InvalidInput` for the workspace `default`, which is never deleted; `Unsupported` if another version of
-    /// this library wrote one of its sessions in a form that this one does not read, and nothing is changed then; `Corrupt` if one of its sessions
-    /// cannot be read: [delete](Self::delete_session) that session, then delete the workspace again. Errors of the
-    /// stores, unchanged.
+    /// this library wrote one of its sessions in a form that this one does not read, and nothing is changed then; `Corrupt`
+    /// if one of its sessions cannot be read: [delete](Self::delete_session) that session, then delete the workspace again.
+    /// Errors of the stores, unchanged.
     #[instrument(name = "delete_workspace", skip(self))]
     pub async fn delete(&self, id: WorkspaceId) -> Result<Deletion> {
         if id == WorkspaceId::DEFAULT {
