@@ -346,11 +346,14 @@ async fn twenty_paused_writers_are_fenced() {
             let (mut stopped, second) = (true, effects.new_run_id());
             let deadline = Instant::now() + Duration::from_secs(60);
             let taken = loop {
-                let now = sessions.load(id).await.unwrap();
-                let take_over = Commit::seal(&effects, id, now.head)
-                    .with_trigger(Trigger::LeaseExpired(now.epoch))
-                    .with_trigger(Trigger::BeginRun(LeaseRequest::new("second", second)));
-                match sessions.commit(take_over).await {
+                let take_over = async {
+                    let now = sessions.load(id).await?;
+                    let commit = Commit::seal(&effects, id, now.head)
+                        .with_trigger(Trigger::LeaseExpired(now.epoch))
+                        .with_trigger(Trigger::BeginRun(LeaseRequest::new("second", second)));
+                    sessions.commit(commit).await
+                };
+                match take_over.await {
                     Ok(taken) => break taken,
                     // After it continues, the process may be the first to get the lock again.
                     Err(error) if *error.kind() == ErrorKind::Unavailable && Instant::now() < deadline => {

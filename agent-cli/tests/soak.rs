@@ -33,7 +33,7 @@ const MEMORY_KIB: u64 = 32 << 10;
 
 fn seconds() -> u64 {
     std::env::var("AGENT_SOAK_SECONDS")
-        .map_or(10, |text| text.parse().expect("AGENT_SOAK_SECONDS is a number"))
+        .map_or(5, |text| text.parse().expect("AGENT_SOAK_SECONDS is a number"))
 }
 
 fn note(text: &str) -> NewEvent {

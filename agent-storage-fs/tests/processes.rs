@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "how much was tried is part of the result")]
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use std::collections::BTreeSet;
@@ -153,6 +154,8 @@ fn worker() {
                 loop {
                     let swept = store.sweep_blobs(SweepBlobs::of(id)).await.unwrap();
                     tell(swept.blobs);
+                    // Otherwise it holds the lock nearly all the time, and the other process waits for it.
+                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
                 }
             }
             "hold" => {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "how much was tried is part of the result")]
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use std::io::Write;

@@ -329,8 +329,13 @@ impl Tree {
                     if keeps(from / SECTOR - first) {
                         // What lies between the old end and this piece reads as zeros.
                         let (at, until) = (index(from), index(to));
-                        data.resize(data.len().max(until), 0);
-                        data[at..until].copy_from_slice(&bytes[index(from - offset)..index(to - offset)]);
+                        let piece = &bytes[index(from - offset)..index(to - offset)];
+                        if data.len() == at {
+                            data.extend_from_slice(piece);
+                        } else {
+                            data.resize(data.len().max(until), 0);
+                            data[at..until].copy_from_slice(piece);
+                        }
                     }
                     from = to;
                 }

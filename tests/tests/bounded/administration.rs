@@ -84,7 +84,7 @@ async fn verify_and_export(kind: &'static str, large: u64) {
 /// Verification and export of a session hold a page of it, however long it is, and report progress every 1,000 events.
 async fn long_sessions_are_verified_and_exported_in_pieces(site: Site) {
     let _alone = alone().await;
-    verify_and_export(site.name, many_events(40_000)).await;
+    verify_and_export(site.name, many_events(20_000)).await;
 }
 
-each_store!(long_sessions_are_verified_and_exported_in_pieces, flavor = "multi_thread", worker_threads = 2);
+each_store!(long_sessions_are_verified_and_exported_in_pieces and files, flavor = "multi_thread", worker_threads = 2);

@@ -89,4 +89,4 @@ async fn idle_conversations_take_little_memory(site: Site) {
     timeout(STUCK, idle(site.unsynced())).await.expect("a conversation hangs");
 }
 
-each_store!(idle_conversations_take_little_memory, flavor = "multi_thread", worker_threads = 2);
+each_store!(idle_conversations_take_little_memory and files, flavor = "multi_thread", worker_threads = 2);

@@ -137,7 +137,7 @@ async fn costs(site: &Site, id: SessionId) -> Vec<(&'static str, Cost)> {
 
 async fn same_costs(site: Site, form: Form) {
     let kind = site.name;
-    let many = many_events(20_000);
+    let many = many_events(10_000);
     let mut all = Vec::new();
     for events in [SHORT, FULL, many] {
         let filled = site.open().await;

@@ -150,7 +150,7 @@ async fn endless_text_is_cut_and_kept(site: Site) {
     goes_on(&chat, name).await;
 }
 
-each_store!(endless_text_is_cut_and_kept);
+each_store!(endless_text_is_cut_and_kept and files);
 
 /// One piece that is larger than the limit is cut, too.
 async fn oversized_chunk_is_cut(site: Site) {
@@ -182,7 +182,7 @@ async fn endless_reasoning_is_cut_and_kept(site: Site) {
     goes_on(&chat, name).await;
 }
 
-each_store!(endless_reasoning_is_cut_and_kept);
+each_store!(endless_reasoning_is_cut_and_kept and files);
 
 /// A stream of empty pieces ends, too: each counts as a byte.
 async fn endless_empty_chunks_are_stopped(site: Site) {
@@ -194,7 +194,7 @@ async fn endless_empty_chunks_are_stopped(site: Site) {
     goes_on(&chat, name).await;
 }
 
-each_store!(endless_empty_chunks_are_stopped);
+each_store!(endless_empty_chunks_are_stopped and files);
 
 /// Calls over the limit are not stored, and the stream is dropped at the first of them.
 async fn endless_calls_end_at_the_limit_of_calls(site: Site) {
@@ -213,7 +213,7 @@ async fn endless_calls_end_at_the_limit_of_calls(site: Site) {
     goes_on(&chat, name).await;
 }
 
-each_store!(endless_calls_end_at_the_limit_of_calls);
+each_store!(endless_calls_end_at_the_limit_of_calls and files);
 
 /// Calls that wait for a person are bounded as those that are made, so that the record can hold them.
 async fn endless_questions_end_at_the_limit_of_calls(site: Site) {
@@ -230,7 +230,7 @@ async fn endless_questions_end_at_the_limit_of_calls(site: Site) {
     goes_on(&chat, name).await;
 }
 
-each_store!(endless_questions_end_at_the_limit_of_calls);
+each_store!(endless_questions_end_at_the_limit_of_calls and files);
 
 /// At a limit of bytes, the calls that came before it are kept, and none is made; one that is too large is not kept,
 /// and names and ids of any size are not.
@@ -260,7 +260,7 @@ async fn calls_of_a_cut_answer_are_not_executed(site: Site) {
     goes_on(&chat, name).await;
 }
 
-each_store!(calls_of_a_cut_answer_are_not_executed);
+each_store!(calls_of_a_cut_answer_are_not_executed and files);
 
 /// Many calls, each of which fits, are cut where all of the answer is too large.
 async fn total_answer_size_is_limited(site: Site) {
@@ -275,7 +275,7 @@ async fn total_answer_size_is_limited(site: Site) {
     goes_on(&chat, name).await;
 }
 
-each_store!(total_answer_size_is_limited);
+each_store!(total_answer_size_is_limited and files);
 
 /// A run whose stream nobody reads ends, and holds a bounded part of it; the end is there.
 async fn an_unread_stream_is_bounded_and_ends(site: Site) {
@@ -304,7 +304,7 @@ async fn an_unread_stream_is_bounded_and_ends(site: Site) {
     assert_eq!(results, 20, "{name}: all of it is stored");
 }
 
-each_store!(an_unread_stream_is_bounded_and_ends);
+each_store!(an_unread_stream_is_bounded_and_ends and files);
 
 /// The error of a tool may be of any size; a part of it is its result.
 async fn oversized_tool_error_is_cut(site: Site) {

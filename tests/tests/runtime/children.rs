@@ -184,4 +184,4 @@ async fn crash_during_delivery_delivers_once(site: Site) {
     assert!(steps > 10, "{name}: {steps}");
 }
 
-each_store!(crash_during_delivery_delivers_once);
+each_store!(crash_during_delivery_delivers_once and files);

@@ -116,7 +116,7 @@ async fn consent_shows_both_ends_of_a_long_call(site: Site) {
     assert_eq!(chat.pending_call().await.unwrap(), None, "{name}");
 }
 
-each_store!(consent_shows_both_ends_of_a_long_call);
+each_store!(consent_shows_both_ends_of_a_long_call and files);
 
 /// An answer and the run that goes on from it are one commit; of many answers at the same moment, from many
 /// devices, one starts a run, and the tool runs once.
@@ -224,4 +224,4 @@ async fn expired_consent_is_refused(site: Site) {
     }
 }
 
-each_store!(expired_consent_is_refused);
+each_store!(expired_consent_is_refused and files);

@@ -355,7 +355,7 @@ async fn a_summary_in_a_run_repeats_its_question_alone(site: Site) {
     assert_eq!(compaction.inputs.expect(name).len(), 1, "{name}");
 }
 
-each_store!(a_summary_in_a_run_repeats_its_question_alone);
+each_store!(a_summary_in_a_run_repeats_its_question_alone and files);
 
 /// A single text that is larger than all room is shortened in its middle, at characters.
 async fn a_huge_question_is_shortened_at_characters(site: Site) {

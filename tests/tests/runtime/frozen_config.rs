@@ -130,7 +130,7 @@ async fn frozen_config_ignores_later_host_config(site: Site) {
     check_log(&chat).await;
 }
 
-each_store!(frozen_config_ignores_later_host_config);
+each_store!(frozen_config_ignores_later_host_config and files);
 
 /// Of many hosts that begin the first run of a session at the same moment, each with a configuration of its own, one
 /// writes it down; no prompt is lost over it.

@@ -144,7 +144,7 @@ async fn a_question_is_answered_once_from_any_device(site: Site) {
     check_log(&chat).await;
 }
 
-each_store!(a_question_is_answered_once_from_any_device, flavor = "multi_thread", worker_threads = 2);
+each_store!(a_question_is_answered_once_from_any_device and files, flavor = "multi_thread", worker_threads = 2);
 
 /// A question that nobody answers in time is given up by whoever looks, once; the call was not made, the model
 /// is told so and goes on, and a late answer is refused.
@@ -228,7 +228,7 @@ async fn answer_and_timeout_exclude_each_other(site: Site) {
     println!("{name}: {answered} of 12 were answered first");
 }
 
-each_store!(answer_and_timeout_exclude_each_other, flavor = "multi_thread", worker_threads = 2);
+each_store!(answer_and_timeout_exclude_each_other and files, flavor = "multi_thread", worker_threads = 2);
 
 /// A host's policy decides on a tool, whatever its plugin says: to call it at once, to ask each time, or not to offer
 /// it and to refuse its calls.

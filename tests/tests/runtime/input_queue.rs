@@ -104,7 +104,7 @@ async fn waiting_inputs_are_written_in_one_commit(site: Site) {
     check_log(&chat).await;
 }
 
-each_store!(waiting_inputs_are_written_in_one_commit);
+each_store!(waiting_inputs_are_written_in_one_commit and files);
 
 /// What is stored without a run goes in one commit as well, and keeps its place among prompts.
 async fn sent_inputs_keep_their_order_among_prompts(site: Site) {
@@ -170,7 +170,7 @@ async fn refused_input_affects_no_other(site: Site) {
     assert_eq!(asked(&chat).await, ["prompt 0", "prompt 1", "prompt 2", "prompt 4"], "{name}");
 }
 
-each_store!(refused_input_affects_no_other);
+each_store!(refused_input_affects_no_other and files);
 
 /// Where the store takes nothing everybody is told so, and nothing is stored; and where its answer is lost, each input is
 /// stored once.
@@ -202,7 +202,7 @@ async fn store_error_reaches_every_queued_caller(site: Site) {
     check_log(&chat).await;
 }
 
-each_store!(store_error_reaches_every_queued_caller);
+each_store!(store_error_reaches_every_queued_caller and files);
 
 /// Where one has waited for as long as it may, nobody behind it waits as long once more.
 async fn queued_inputs_share_one_timeout(site: Site) {
@@ -227,7 +227,7 @@ async fn queued_inputs_share_one_timeout(site: Site) {
     read(chat.prompt("now").await.unwrap()).await;
 }
 
-each_store!(queued_inputs_share_one_timeout);
+each_store!(queued_inputs_share_one_timeout and files);
 
 /// A caller that goes away takes nobody along, also if it was the one that wrote for all; nor does a store that panics.
 async fn dropped_caller_fails_no_other_input(site: Site) {
@@ -247,7 +247,7 @@ async fn dropped_caller_fails_no_other_input(site: Site) {
     assert_eq!(asked, 10, "{name}: what was under way is stored");
 }
 
-each_store!(dropped_caller_fails_no_other_input);
+each_store!(dropped_caller_fails_no_other_input and files);
 
 /// A host that leaves the runtime on which it stored an input keeps nobody waiting for ever: who waits behind it goes
 /// alone, and who was taken along is told that nobody knows.
@@ -342,4 +342,4 @@ async fn concurrent_inputs_are_stored_once_and_answered(site: Site) {
     assert_eq!(asked.len(), count, "{name}");
 }
 
-each_store!(concurrent_inputs_are_stored_once_and_answered, flavor = "multi_thread", worker_threads = 2);
+each_store!(concurrent_inputs_are_stored_once_and_answered and files, flavor = "multi_thread", worker_threads = 2);

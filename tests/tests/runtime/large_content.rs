@@ -183,7 +183,7 @@ async fn output_above_its_preview_is_a_blob(site: Site) {
     assert_eq!(storage.sessions.sweep_blobs(SweepBlobs::of(chat.id())).await.unwrap().blobs, 0, "{store}");
     check_log(&chat).await;
 }
-each_store!(output_above_its_preview_is_a_blob);
+each_store!(output_above_its_preview_is_a_blob and files);
 
 /// Page after page gives the whole text, whatever the size of its characters.
 #[tokio::test]
@@ -342,7 +342,7 @@ async fn media_above_1_kib_are_blobs(site: Site) {
     );
     check_log(&chat).await;
 }
-each_store!(media_above_1_kib_are_blobs);
+each_store!(media_above_1_kib_are_blobs and files);
 
 /// A commit names at most 64 blobs: of a message with more media the largest are blobs, and an answer ends there.
 #[tokio::test]
@@ -515,7 +515,7 @@ async fn a_run_without_its_store_keeps_content(site: Site) {
     assert_eq!(media_of(&log(&chat).await), [(true, 5000)], "{store}");
     check_log(&chat).await;
 }
-each_store!(a_run_without_its_store_keeps_content);
+each_store!(a_run_without_its_store_keeps_content and files);
 
 /// A process that dies at any call of the store leaves at most blobs that a sweep removes, and the conversation goes on.
 async fn death_at_any_step_leaves_nothing_wrong(site: Site) {
@@ -573,7 +573,7 @@ async fn death_at_any_step_leaves_nothing_wrong(site: Site) {
         }
     }
 }
-each_store!(death_at_any_step_leaves_nothing_wrong);
+each_store!(death_at_any_step_leaves_nothing_wrong and files);
 
 fn part_of(item: AgentItem) -> Option<Part> {
     if let ItemContent::Part(part) = item.content { Some(part) } else { None }
@@ -679,4 +679,4 @@ async fn secrets_reach_no_blob(site: Site) {
     agent.close().await.unwrap();
     assert!(assert_nowhere(site.folder.path()) > 0 || store == "memory", "{store}");
 }
-each_store!(secrets_reach_no_blob);
+each_store!(secrets_reach_no_blob and files);

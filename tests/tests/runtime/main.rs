@@ -34,7 +34,7 @@ mod panics;
 mod prefix_law;
 mod provider_choice;
 mod provider_faults;
-#[path = "../endings/provider_rules.rs"]
+#[path = "../it/endings/provider_rules.rs"]
 mod provider_rules;
 mod redaction;
 mod refusals;

@@ -296,7 +296,7 @@ async fn hidden_session_cannot_be_used_or_ended(site: Site) {
     manager.delete_session(hidden).await.unwrap();
 }
 
-each_store!(hidden_session_cannot_be_used_or_ended);
+each_store!(hidden_session_cannot_be_used_or_ended and files);
 
 /// Workspaces that are created without a name have names that differ; the one of a device can be given.
 async fn a_new_workspace_has_a_name_of_its_own(site: Site) {

@@ -182,7 +182,7 @@ async fn a_provider_that_panics_fails_the_run_at_once(site: Site) {
     }
 }
 
-each_store!(a_provider_that_panics_fails_the_run_at_once);
+each_store!(a_provider_that_panics_fails_the_run_at_once and files);
 
 /// A provider whose stream panics as it is dropped does not keep a run from being cancelled, or a silent one from
 /// being given up.
@@ -203,7 +203,7 @@ async fn stream_that_panics_on_drop_can_be_cancelled(site: Site) {
     assert!(chat.refresh().await.unwrap().failure.clone().unwrap().text.contains("silent"), "{name}");
 }
 
-each_store!(stream_that_panics_on_drop_can_be_cancelled, start_paused = true);
+each_store!(stream_that_panics_on_drop_can_be_cancelled and files, start_paused = true);
 
 /// An answer whose cost panics is complete: nobody asks for it again.
 async fn answer_whose_cost_panics_is_not_requested_again(site: Site) {
@@ -219,7 +219,7 @@ async fn answer_whose_cost_panics_is_not_requested_again(site: Site) {
     assert_eq!(model.asked.load(Ordering::SeqCst), 2, "{name}");
 }
 
-each_store!(answer_whose_cost_panics_is_not_requested_again);
+each_store!(answer_whose_cost_panics_is_not_requested_again and files);
 
 /// A cost that cannot be stored does not keep the answer from being stored.
 async fn refused_cost_does_not_block_the_answer(site: Site) {
@@ -346,7 +346,7 @@ async fn plugins_that_panic_in_any_way_are_isolated(site: Site) {
     goes_on(&chat, "said", name).await;
 }
 
-each_store!(plugins_that_panic_in_any_way_are_isolated, start_paused = true);
+each_store!(plugins_that_panic_in_any_way_are_isolated and files, start_paused = true);
 
 /// A store that panics once, in any commit of a run, costs neither what was said nor the session.
 async fn a_store_that_panics_once_loses_nothing(site: Site) {
@@ -365,7 +365,7 @@ async fn a_store_that_panics_once_loses_nothing(site: Site) {
     goes_on(&chat, "said", name).await;
 }
 
-each_store!(a_store_that_panics_once_loses_nothing);
+each_store!(a_store_that_panics_once_loses_nothing and files);
 
 /// A clock that panics once when it is told to.
 #[derive(Debug, Default)]
@@ -399,7 +399,7 @@ async fn a_clock_that_panics_fails_the_run_at_once(site: Site) {
     failed_and_goes_on(&chat, "said", name).await;
 }
 
-each_store!(a_clock_that_panics_fails_the_run_at_once);
+each_store!(a_clock_that_panics_fails_the_run_at_once and files);
 
 /// A source of secrets that panics.
 #[derive(Debug)]
@@ -424,7 +424,7 @@ async fn a_source_of_secrets_that_panics_fails_no_run(site: Site) {
     assert_eq!((&*text, report.outcome), ("hello", RunOutcome::Completed(Reason::EndTurn)), "{name}");
 }
 
-each_store!(a_source_of_secrets_that_panics_fails_no_run);
+each_store!(a_source_of_secrets_that_panics_fails_no_run and files);
 
 /// Tenants of which one panics, and secrets that panic for another.
 #[derive(Debug)]

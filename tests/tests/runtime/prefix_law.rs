@@ -391,4 +391,4 @@ async fn requests_begin_with_the_one_before(site: Site) {
     );
 }
 
-each_store!(requests_begin_with_the_one_before);
+each_store!(requests_begin_with_the_one_before and files);

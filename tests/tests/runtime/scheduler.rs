@@ -359,7 +359,7 @@ async fn clock_a_day_off_ends_no_run_and_loses_no_timer(site: Site) {
     }
 }
 
-each_store!(clock_a_day_off_ends_no_run_and_loses_no_timer);
+each_store!(clock_a_day_off_ends_no_run_and_loses_no_timer and files);
 
 /// A scheduler that is left to itself runs what comes, goes on when the store fails for a while, and ends with the
 /// runtime.

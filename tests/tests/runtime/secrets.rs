@@ -23,6 +23,7 @@ use agent_tests::{Site, each_store};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span};
 
+use crate::common::listening::listen;
 use crate::common::{calls, check_log, device, read, said, try_read};
 
 /// With a quote and a line break, so that it stands in JSON in another form than in memory.
@@ -163,7 +164,7 @@ async fn mounted(storage: &Storage, model: &ScriptedProvider, config: Config) ->
 /// a store, no export, no log and no request to the model.
 async fn no_secret_reaches_files_exports_or_logs(site: Site) {
     let log = Log::default();
-    let _guard = tracing::subscriber::set_default(log.clone());
+    let _guard = listen(log.clone());
     let (kind, storage) = (site.name, site.open().await);
     let json = || RawJson::empty_object();
     let echo = format!("I saw {VALUE}!");
@@ -208,7 +209,7 @@ async fn no_secret_reaches_files_exports_or_logs(site: Site) {
     }
 }
 
-each_store!(no_secret_reaches_files_exports_or_logs);
+each_store!(no_secret_reaches_files_exports_or_logs and files);
 
 /// Knows a secret for one workspace only.
 #[derive(Debug)]

@@ -269,7 +269,7 @@ async fn repeated_call_takes_effect_once(site: Site) {
     assert_eq!((scheduled.len(), made.len()), (3, 2), "{name}: providers use ids again");
 }
 
-each_store!(repeated_call_takes_effect_once, flavor = "multi_thread", worker_threads = 2);
+each_store!(repeated_call_takes_effect_once and files, flavor = "multi_thread", worker_threads = 2);
 
 /// The process dies at any call to the store, before or after that took effect. A call that is made
 /// again has taken effect once; one that is not has done so once or not at all, and once where its result is stored.
@@ -339,4 +339,4 @@ async fn crash_during_a_call_takes_effect_at_most_once(site: Site) {
     assert!(deaths > 40, "{name}: {deaths}");
 }
 
-each_store!(crash_during_a_call_takes_effect_at_most_once);
+each_store!(crash_during_a_call_takes_effect_at_most_once and files);

@@ -18,7 +18,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
-use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::common::listening::listen;
 
 /// Text that stands in each prompt, answer, reasoning, argument, output and error of these tests.
 const CONTENT: &str = "c0ntent";
@@ -77,7 +78,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
 /// Agent with a tool that gives content back, whose model follows the script; the spans are collected in this thread.
 fn observed(model: ScriptedProvider) -> (AgentRuntime, Spans, DefaultGuard) {
     let spans = Spans::default();
-    let guard = tracing_subscriber::registry().with(spans.clone()).set_default();
+    let guard = listen(tracing_subscriber::registry().with(spans.clone()));
     let look_up = |_: BTreeMap<String, Value>, _| async move { Ok::<_, String>(CONTENT.to_owned()) };
     let config = Config::new().with_agent_name("support").with_system_prompt(CONTENT).with_max_tokens(99);
     let builder = AgentBuilder::new().with_config(config).with_llm(model.with_name("test-model"));

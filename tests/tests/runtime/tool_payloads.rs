@@ -121,7 +121,7 @@ async fn tool_payload_policy_is_stored_in_the_session(site: Site) {
     }
 }
 
-each_store!(tool_payload_policy_is_stored_in_the_session);
+each_store!(tool_payload_policy_is_stored_in_the_session and files);
 
 /// Where only text is kept, a call for which a person is asked is kept until it can be made, by whichever process, and
 /// the model is given it; its result is not kept.

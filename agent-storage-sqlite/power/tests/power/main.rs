@@ -7,7 +7,7 @@
 )]
 
 mod costs;
-#[path = "../../../../agent-storage-fs/tests/disk/cut.rs"]
+#[path = "../../../../agent-storage-fs/power/tests/power/cut.rs"]
 mod cut;
 mod direct;
 mod failed_calls;

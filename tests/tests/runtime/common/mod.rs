@@ -1,6 +1,7 @@
 //! What the tests of the runtime share: agents, and a store that fails on demand.
 
 pub(crate) mod dying;
+pub(crate) mod listening;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

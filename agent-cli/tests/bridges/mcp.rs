@@ -1,0 +1,174 @@
+//! Tools of MCP servers in the program: of its configuration, and of an editor that names them.
+//!
+//! The server is the reference server of the protocol's own project, the editor one on the Python SDK of the Agent Client
+//! Protocol. `.ci/servers` installs both under `target`. Without one its test says so; if `CI` is set, it fails.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::{Chat, PROGRAM, found, homes};
+use agent_core::event::ToolOutcome;
+use tempfile::TempDir;
+
+const SERVER: &str = "mcp-servers/node_modules/@modelcontextprotocol/server-everything/dist/index.js";
+
+/// Returns a file that is installed below `target`; `None` if it is not.
+fn installed(file: &str) -> Option<PathBuf> {
+    let found = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("target").join(file);
+    if found.exists() {
+        return Some(found);
+    }
+    assert!(std::env::var_os("CI").is_none(), "{} is missing; run .ci/servers", found.display());
+    println!("LEFT OUT: {} is missing; run .ci/servers", found.display());
+    None
+}
+
+/// Writes a configuration with the server, under the name `every`. Returns its path.
+fn configuration(folder: &TempDir, server: &Path) -> String {
+    let file = folder.path().join("config.toml");
+    let text = format!(
+        "[mcp.every]\ncommand = 'node'\nargs = ['{}']\nenv = {{ TOKEN = 'hunter22' }}\n",
+        server.display()
+    );
+    std::fs::write(&file, text).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+/// The person is asked with the whole call, allows one, allows all later ones, and refuses one. What is allowed for good
+/// holds for the next process, too.
+#[tokio::test]
+async fn tools_of_servers_are_used_after_consent() {
+    let Some(server) = installed(SERVER) else { return };
+    for home in homes() {
+        let settings = TempDir::new().unwrap();
+        let file = configuration(&settings, &server);
+        let mut chat = Chat::start(home.path(), &["--config", &file]);
+        chat.say("/mcp");
+        chat.out.wait_for("every: ");
+        chat.out.wait_for("every__echo");
+        chat.say("/allow");
+        chat.err.wait_for("no question waits");
+        chat.say(r#"!every__echo {"message":"first"}"#);
+        chat.err.wait_for("(the session waits for /allow, /always or /deny)");
+        assert!(!chat.out.text().contains("Echo: first"), "{}", chat.out.text());
+        chat.say("/allow");
+        chat.out.wait_for("Echo: first");
+        chat.say(r#"!every__echo {"message":"second"}"#);
+        chat.err.wait_for_times("the session waits", 2);
+        // A question outlives the program, and a message meanwhile does not answer it.
+        chat.kill();
+
+        let mut chat = Chat::start(home.path(), &["--config", &file]);
+        chat.err.wait_for("the session waits for /allow, /always or /deny)");
+        // What is typed meanwhile is stored, and says what to do first.
+        chat.say("/run");
+        chat.err.wait_for_times("the session waits for /allow", 2);
+        chat.say("/allow");
+        chat.out.wait_for("Echo: second");
+        chat.say(r#"!every__echo {"message":"third"}"#);
+        chat.err.wait_for_times("/always or /deny", 3);
+        chat.kill();
+        // A new process knows what the person is asked about.
+        let mut chat = Chat::start(home.path(), &["--config", &file]);
+        chat.say("/always");
+        chat.out.wait_for("Echo: third");
+        chat.say(r#"!every__get-sum {"a":2,"b":40}"#);
+        chat.err.wait_for_times("/always or /deny", 2);
+        chat.say("/deny");
+        chat.err.wait_for("denied");
+        chat.kill();
+
+        // The command is another one: what waits is not called.
+        let mut chat = Chat::start(home.path(), &["--config", &file]);
+        chat.say(r#"!every__get-sum {"a":3,"b":4}"#);
+        chat.err.wait_for("/always or /deny");
+        chat.kill();
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, text.replace("index.js'", "index.js', 'stdio'")).unwrap();
+        let mut chat = Chat::start(home.path(), &["--config", &file]);
+        chat.say("/always");
+        chat.err.wait_for("no MCP server offers every__get-sum as it was");
+        chat.say("/allow");
+        chat.err.wait_for("changed");
+        chat.kill();
+        std::fs::write(&file, text).unwrap();
+
+        let mut chat = Chat::start(home.path(), &["--config", &file]);
+        chat.say(r#"!every__echo {"message":"fourth"}"#);
+        chat.out.wait_for("Echo: fourth");
+        assert_eq!(chat.finish(), 0);
+        use ToolOutcome::{Denied, Error, Ok};
+        assert_eq!(found(home.path()).await.outcomes(), [Ok, Ok, Ok, Denied, Error, Ok]);
+    }
+}
+
+/// Two programs are shown a question. One of them answers it, and the model asks for another call: what the other one
+/// allows is not that call, which nobody has seen there.
+#[test]
+fn nobody_allows_what_was_not_shown() {
+    let Some(server) = installed(SERVER) else { return };
+    let home = TempDir::new().unwrap();
+    let file = configuration(&home, &server);
+    let mut first = Chat::start(home.path(), &["--config", &file]);
+    first.say(r#"!every__echo {"message":"harmless"}"#);
+    first.err.wait_for("or /deny");
+    let mut second = Chat::start(home.path(), &["--config", &file]);
+    second.err.wait_for("or /deny");
+    first.say("/deny");
+    first.err.wait_for("denied");
+    first.say(r#"!every__echo {"message":"dangerous"}"#);
+    first.err.wait_for_times("or /deny", 2);
+    second.say("/allow");
+    second.err.wait_for("there is a new one");
+    second.err.wait_for_times("or /deny", 2);
+    assert!(!second.out.text().contains("Echo"), "{}", second.out.text());
+    second.say("/allow");
+    second.out.wait_for("Echo: dangerous");
+}
+
+/// A server that cannot be started is named, and the conversation goes on. A configuration that is wrong is named at once.
+#[test]
+fn what_is_wrong_with_a_server_is_named() {
+    let home = TempDir::new().unwrap();
+    let file = home.path().join("config.toml");
+    let start = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        Chat::start(home.path(), &["--config", file.to_str().unwrap()])
+    };
+    let mut chat = start("[mcp.gone]\ncommand = 'no-such-program'\nenv = { TOKEN = 'hunter22' }");
+    chat.say("Hello");
+    chat.out.wait_for("Hello");
+    chat.say("/mcp");
+    chat.out.wait_for("gone: ");
+    chat.out.wait_for("its program was not found");
+    assert_eq!(chat.finish(), 0);
+    for (text, why) in [
+        ("[mcp.a]\ncomand = 'x'", "unknown field `comand`"),
+        ("[mcp.a]\nargs = ['x']", "mcp.a: it has neither command nor url"),
+        ("[mcp.a]\ncommand = 'x'\nenv = { K = ['hunter22'] }", "mcp.a.env.K: the value must be a text"),
+        ("[mcp", "config.toml"),
+    ] {
+        let mut chat = start(text);
+        assert_eq!(chat.wait(), 1);
+        let said = chat.err.text();
+        assert!(said.contains(why) && !said.contains("hunter22"), "{said}");
+    }
+}
+
+/// An editor names servers, answers the questions about their tools, and is not asked again after it has said always.
+#[tokio::test]
+async fn an_editor_brings_its_own_servers() {
+    let (Some(server), Some(python)) = (installed(SERVER), installed("acp-python/bin/python")) else {
+        return;
+    };
+    let folder = TempDir::new().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/acp/servers.py");
+    let mut editor = Command::new(python);
+    editor.arg(script).arg(PROGRAM).arg(folder.path()).arg(server);
+    let mut editor = Chat::spawn(editor);
+    let code = editor.wait();
+    assert_eq!(code, 0, "{}\n{}", editor.out.text(), editor.err.text());
+    println!("{}", editor.out.text());
+    use ToolOutcome::{Denied, Ok};
+    assert_eq!(found(folder.path()).await.outcomes(), [Ok, Ok, Ok, Denied, Ok]);
+}

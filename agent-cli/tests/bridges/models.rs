@@ -1,0 +1,261 @@
+//! Hosted models of the program, on servers of the loopback: the key, what is sent, what goes wrong, and a change of the
+//! model in a conversation.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{Chat, PROGRAM, found, homes};
+use serde_json::{Value, json};
+
+const SECRET: &str = "SECRET-KEY-4711";
+/// Deadline of every wait.
+const STUCK: Duration = Duration::from_secs(60);
+
+/// Request that a server received: path, head and body.
+struct Request {
+    path: String,
+    head: String,
+    body: Value,
+}
+
+/// Server that gives each request the answer for its path.
+struct Server {
+    url: String,
+    requests: Receiver<Request>,
+}
+
+/// Status and body of an answer to a path.
+type Answers = fn(&str) -> (u16, String);
+
+impl Server {
+    fn start(answers: Answers) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (send, requests) = channel();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Some(request) = stream.ok().and_then(|stream| serve(stream, answers)) else { continue };
+                if send.send(request).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { url, requests }
+    }
+
+    fn next(&self) -> Request {
+        self.requests.recv_timeout(STUCK).expect("a request arrives")
+    }
+}
+
+fn serve(stream: TcpStream, answers: Answers) -> Option<Request> {
+    stream.set_read_timeout(Some(STUCK)).ok()?;
+    let mut reader = BufReader::new(stream);
+    let mut head = String::new();
+    while reader.read_line(&mut head).ok()? > 0 && !head.ends_with("\r\n\r\n") {}
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+    })?;
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    let path = head.split(' ').nth(1)?.to_owned();
+    let (status, answer) = answers(&path);
+    let kind = if answer.starts_with("data:") { "text/event-stream" } else { "application/json" };
+    let mut stream = reader.into_inner();
+    let size = answer.len();
+    let head_of_answer = format!(
+        "HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {size}\r\nconnection: close\r\n\r\n"
+    );
+    stream.write_all(format!("{head_of_answer}{answer}").as_bytes()).ok()?;
+    Some(Request { path, head, body: serde_json::from_slice(&body).ok()? })
+}
+
+fn events(events: &[Value]) -> String {
+    events.iter().map(|event| format!("data: {event}\n\n")).collect()
+}
+
+/// An answer of each API, to any question.
+fn answers(path: &str) -> (u16, String) {
+    let usage = json!({"input_tokens": 10, "output_tokens": 2});
+    let body = if path.contains("/v1/messages") {
+        events(&[
+            json!({"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant",
+                "content": [], "model": "claude", "usage": usage}}),
+            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+            json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "I am Claude."}}),
+            json!({"type": "content_block_stop", "index": 0}),
+            json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}}),
+            json!({"type": "message_stop"}),
+        ])
+    } else if path.contains("generateContent") || path.contains("streamGenerateContent") {
+        events(&[json!({"candidates": [{"content": {"role": "model", "parts": [{"text": "I am Gemini."}]},
+            "finishReason": "STOP"}], "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 2}})])
+    } else if path.contains("/responses") {
+        let item = json!({"id": "msg_1", "type": "message", "status": "completed", "role": "assistant",
+            "content": [{"type": "output_text", "annotations": [], "logprobs": [], "text": "I am GPT."}]});
+        let usage = json!({"input_tokens": 10, "output_tokens": 2, "total_tokens": 12,
+            "input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}});
+        events(&[
+            json!({"type": "response.created", "response": {"id": "resp_1", "output": []}}),
+            json!({"type": "response.output_item.added", "output_index": 0, "item": item}),
+            json!({"type": "response.output_item.done", "output_index": 0, "item": item}),
+            json!({"type": "response.completed", "response": {"id": "resp_1", "model": "gpt-5.5",
+                "status": "completed", "output": [item], "usage": usage}}),
+        ])
+    } else if path.contains("/chat/completions") {
+        let chunk = |delta: Value, end: Value| {
+            json!({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "local",
+                "choices": [{"index": 0, "delta": delta, "finish_reason": end}]})
+        };
+        let text = chunk(json!({"role": "assistant", "content": "I am local."}), Value::Null);
+        events(&[text, chunk(json!({}), json!("stop"))]) + "data: [DONE]\n\n"
+    } else if path.contains("/api/chat") {
+        let message = json!({"role": "assistant", "content": "I am a llama."});
+        let line = json!({"model": "m", "created_at": "2026-01-01T00:00:00Z", "message": message, "done": true,
+            "done_reason": "stop", "prompt_eval_count": 10, "eval_count": 2});
+        format!("{line}\n")
+    } else {
+        return (404, json!({"error": {"type": "not_found_error", "message": path}}).to_string());
+    };
+    (200, body)
+}
+
+/// A chat with a model of a server, and no other key or address than these.
+fn chat(folder: &Path, model: &str, variables: &[(&str, &str)]) -> Chat {
+    let mut command = Command::new(PROGRAM);
+    match crate::common::database(folder) {
+        Some(path) => command.arg("--store").arg(format!("sqlite:{}", path.display())),
+        None => command.arg("--data-dir").arg(folder),
+    };
+    command.args(["--device", "laptop", "--model", model]);
+    for unset in
+        ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "AGENT_MODEL_API_KEY"]
+    {
+        command.env_remove(unset);
+    }
+    // A proxy of the machine is not asked for the loopback.
+    command.env("NO_PROXY", "127.0.0.1").envs(variables.iter().copied());
+    Chat::spawn(command)
+}
+
+/// Returns whether a file below a folder has these bytes.
+fn holds(folder: &Path, bytes: &str) -> bool {
+    std::fs::read_dir(folder).unwrap().any(|entry| {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            return holds(&path, bytes);
+        }
+        let content = std::fs::read(&path).unwrap_or_default();
+        content.windows(bytes.len()).any(|window| window == bytes.as_bytes())
+    })
+}
+
+/// A conversation goes on with another model at each start. Each is sent what the others said, and the key only where it
+/// belongs: not to another vendor's address, and into no file and no output.
+#[tokio::test]
+async fn a_conversation_goes_on_with_another_model() {
+    for folder in homes() {
+        let server = Server::start(answers);
+        let models = [
+            ("anthropic:claude", "ANTHROPIC_BASE_URL", Some("ANTHROPIC_API_KEY"), "I am Claude."),
+            ("ollama:llama", "OLLAMA_HOST", None, "I am a llama."),
+            ("google:gemini", "GOOGLE_GEMINI_BASE_URL", Some("GEMINI_API_KEY"), "I am Gemini."),
+            ("openai:gpt-5.5", "OPENAI_BASE_URL", Some("OPENAI_API_KEY"), "I am GPT."),
+        ];
+        let endpoint = format!("{}/v1#local", server.url);
+        let mut said = Vec::new();
+        let starts = models
+            .iter()
+            .map(|(model, place, key, answer)| (*model, Some(*place), *key, *answer))
+            .chain([(endpoint.as_str(), None, Some("AGENT_MODEL_API_KEY"), "I am local.")])
+            .chain([(
+                "anthropic:claude",
+                Some("ANTHROPIC_BASE_URL"),
+                Some("ANTHROPIC_API_KEY"),
+                "I am Claude.",
+            )]);
+        for (turn, (model, place, key, answer)) in starts.enumerate() {
+            // The keys of others are there, too.
+            let mut variables =
+                vec![("ANTHROPIC_API_KEY", "OTHER-KEY-4712"), ("OPENAI_API_KEY", "OTHER-KEY-4713")];
+            variables.extend(place.map(|place| (place, server.url.as_str())));
+            variables.extend(key.map(|key| (key, SECRET)));
+            let mut chat = chat(folder.path(), model, &variables);
+            let question = format!("question {turn}");
+            chat.say(&question);
+            chat.out.wait_for(answer);
+            let request = server.next();
+            assert_eq!(chat.finish(), 0, "{}", chat.err.text());
+            let (sent, output) = (request.body.to_string(), chat.out.text() + &chat.err.text());
+            assert!(sent.contains(&question), "{sent}");
+            for earlier in &said {
+                assert!(sent.contains(earlier), "{model} was not sent {earlier:?}: {sent}");
+            }
+            said.extend([question, answer.to_owned()]);
+            let whole = format!("{}{}{sent}", request.path, request.head);
+            assert_eq!(whole.contains(SECRET), key.is_some(), "{model}: {whole}");
+            assert!(!whole.contains("OTHER-KEY") && !output.contains("-KEY-"), "{model}: {output}");
+        }
+        assert!(!holds(folder.path(), "SECRET-KEY"), "a key was stored");
+        let found = found(folder.path()).await;
+        assert_eq!((found.said().len(), found.answered().len()), (6, 6));
+        assert_eq!(found.answered()[5], "I am Claude.");
+    }
+}
+
+/// What is wrong is said in one sentence that names what to do; the message is stored and can be answered later.
+#[tokio::test]
+async fn what_is_wrong_with_a_model_is_named() {
+    let [folder, _] = homes();
+    let refused = |model: &str, variables: &[(&str, &str)]| {
+        let mut chat = chat(folder.path(), model, variables);
+        (chat.wait(), chat.err.text())
+    };
+    for (model, key) in [
+        ("anthropic:claude", "ANTHROPIC_API_KEY"),
+        ("openai:gpt-5.5", "OPENAI_API_KEY"),
+        ("google:gemini", "GEMINI_API_KEY or GOOGLE_API_KEY"),
+    ] {
+        let (code, said) = refused(model, &[]);
+        assert!(code == 1 && said.contains(&format!("set {key}, as in")), "{code} {said}");
+    }
+    for wrong in ["claude", "azure:x", "http://127.0.0.1/v1", "anthropic:"] {
+        let (code, said) = refused(wrong, &[]);
+        assert!(code == 2 && said.contains("#") && said.contains("model"), "{code} {said}");
+    }
+
+    // Nobody listens there any more.
+    let away = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let unknown = Server::start(|_| {
+        (404, json!({"error": {"type": "not_found_error", "message": "model: x"}}).to_string())
+    });
+    let denied = Server::start(|_| {
+        (401, json!({"error": {"type": "authentication_error", "message": "bad"}}).to_string())
+    });
+    for (address, says) in [
+        (format!("http://{away}"), format!("check that http://{away} can be reached")),
+        (unknown.url.clone(), format!("check that there is a model claude-x at {}", unknown.url)),
+        (denied.url.clone(), "check ANTHROPIC_API_KEY".to_owned()),
+    ] {
+        let variables = [("ANTHROPIC_API_KEY", SECRET), ("ANTHROPIC_BASE_URL", address.as_str())];
+        let mut chat = chat(folder.path(), "anthropic:claude-x", &variables);
+        chat.say("Hello");
+        chat.err.wait_for(&says);
+        chat.kill();
+        assert!(!chat.err.text().contains("SECRET"), "{}", chat.err.text());
+    }
+    // All that was said is answered by a model that is there.
+    let server = Server::start(answers);
+    let variables = [("ANTHROPIC_API_KEY", SECRET), ("ANTHROPIC_BASE_URL", server.url.as_str())];
+    let mut chat = chat(folder.path(), "anthropic:claude", &variables);
+    chat.say("Are you there?");
+    chat.out.wait_for("I am Claude.");
+    assert_eq!(chat.finish(), 0);
+    assert_eq!(found(folder.path()).await.said().last().unwrap(), "Are you there?");
+}

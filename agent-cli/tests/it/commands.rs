@@ -1,0 +1,178 @@
+//! Commands of a conversation, and the state after the next start.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::{Chat, found};
+
+/// Returns the output of a chat for these lines.
+#[track_caller]
+fn printed(folder: &Path, lines: &[&str]) -> (String, String) {
+    let mut chat = Chat::start(folder, &[]);
+    for line in lines {
+        chat.say(line);
+    }
+    assert_eq!(chat.finish(), 0, "{}", chat.err.text());
+    (chat.out.text(), chat.err.text())
+}
+
+/// Several sessions in a workspace; the next start opens the most recently used one.
+#[test]
+fn sessions_are_started_listed_and_switched() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, _) = printed(folder.path(), &["in main", "/new second one", "in second", "/sessions"]);
+    let rows: Vec<_> = out.lines().filter(|line| line.contains("messages")).collect();
+    assert!(rows.len() == 2 && rows[0].starts_with('*') && rows[0].ends_with("second one"), "{out}");
+    assert!(rows[1].ends_with("main"), "{out}");
+
+    let (out, err) = printed(folder.path(), &["/history", "/switch 2", "/history", "again in main"]);
+    assert_eq!(out, "laptop: in second\nagent: in second\nlaptop: in main\nagent: in main\nagain in main\n");
+    assert!(err.contains("(second one), 2 messages") && err.contains("(main), 2 messages"), "{err}");
+
+    let (_, err) = printed(folder.path(), &[]);
+    assert!(err.contains("(main), 4 messages"), "{err}");
+}
+
+/// As many messages are shown as asked for, also if they are more than a page holds.
+#[test]
+fn history_shows_as_much_as_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let long = "x".repeat(1 << 20);
+    let lines: Vec<_> = std::iter::repeat_n(&*long, 6).chain(["/history 11"]).collect();
+    let (out, err) = printed(folder.path(), &lines);
+    let starts = ["laptop: x", "agent: x", "(the model is given a summary"];
+    let shown = |out: &str, start: &str| out.lines().filter(|line| line.starts_with(start)).count();
+    assert_eq!(starts.iter().map(|start| shown(&out, start)).sum::<usize>(), 11);
+    assert!((out + &err).contains("(older messages: type /history"));
+    let (out, err) = printed(folder.path(), &["/history 100"]);
+    assert_eq!((shown(&out, starts[0]), shown(&out, starts[1])), (6, 6));
+    assert!(!(out + &err).contains("(older messages"));
+}
+
+/// A fork continues on its own, and does not change its parent.
+#[test]
+fn fork_leaves_the_original_unchanged() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = ["shared", "/fork", "in the fork", "/history", "/switch 2", "/history"];
+    let (out, _) = printed(folder.path(), &lines);
+    let shared = "laptop: shared\nagent: shared\n";
+    let fork = format!("shared\nin the fork\n{shared}laptop: in the fork\nagent: in the fork\n");
+    assert_eq!(out, format!("{fork}{shared}"));
+}
+
+/// `/clear` empties the history; the log still contains it.
+#[tokio::test]
+async fn clear_starts_a_new_history_and_keeps_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, _) = printed(folder.path(), &["before", "/clear", "/history", "after", "/history"]);
+    assert_eq!(out, "before\n(no messages yet)\nafter\nlaptop: after\nagent: after\n");
+    let (_, err) = printed(folder.path(), &[]);
+    assert!(err.contains("2 messages"), "{err}");
+    assert_eq!(found(folder.path()).await.said(), ["before", "after"], "nothing is removed from the log");
+}
+
+/// Attached files are sent with the next message, and with no other; what cannot be attached is named.
+#[test]
+fn attached_files_go_with_the_next_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let cat = folder.path().join("cat.png");
+    std::fs::write(&cat, b"\x89PNG").unwrap();
+    let attach = format!("/attach {}", cat.display());
+    let data = tempfile::tempdir().unwrap();
+    let lines = [&attach, "what is it?", "and now?", &attach, "/detach", "nothing", "/history"];
+    let (out, err) = printed(data.path(), &lines);
+    let (_, history) = out.split_once("nothing\n").unwrap();
+    let line = "[image cat.png, image/png, 4 bytes]";
+    assert!(history.contains(&format!("laptop: what is it?\n{line}\n")), "{history}");
+    let left_out =
+        format!("agent: what is it?\n{line} (left out: this model does not take it)\nlaptop: and now?\n");
+    assert!(history.contains(&left_out), "{history}");
+    assert_eq!(history.matches(line).count(), 2, "{history}");
+    assert!(err.contains(&format!("{line} is sent with your next message")), "{err}");
+    assert!(err.contains("1 file detached"), "{err}");
+
+    let mut chat = Chat::start(data.path(), &[]);
+    chat.say("/attach /nowhere/cat.png");
+    assert_eq!(chat.finish(), 1);
+    assert!(chat.err.text().contains("cannot attach /nowhere/cat.png: No such file"), "{}", chat.err.text());
+}
+
+/// A file that is changed after it was attached is not sent; the user is told to attach it again, and can. A file that is
+/// gone is named with one reason.
+#[test]
+fn a_changed_file_must_be_attached_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = tempfile::tempdir().unwrap();
+    let mut chat = Chat::start(data.path(), &[]);
+    // In the event itself, as a blob, and as a blob that becomes shorter.
+    for (number, before, after) in [(1, 4, 4), (2, 300_000, 300_000), (3, 300_000, 200_000)] {
+        let cat = folder.path().join(format!("cat{number}.png"));
+        std::fs::write(&cat, vec![1; before]).unwrap();
+        chat.say(&format!("/attach {}", cat.display()));
+        chat.err.wait_for(&format!("[image cat{number}.png, image/png"));
+        std::fs::write(&cat, vec![2; after]).unwrap();
+        chat.say("what is it?");
+        let again = format!("attach it again: /attach {}", cat.display());
+        chat.err.wait_for(&format!("file {} was changed after it was first read; {again}", cat.display()));
+        chat.say(&format!("/attach {}", cat.display()));
+        chat.say(&format!("and number {number}?"));
+        chat.out.wait_for(&format!("and number {number}?\n[image cat{number}.png"));
+    }
+    let gone = folder.path().join("gone.png");
+    std::fs::write(&gone, [1; 4]).unwrap();
+    chat.say(&format!("/attach {}", gone.display()));
+    chat.err.wait_for("[image gone.png");
+    std::fs::remove_file(&gone).unwrap();
+    chat.say("and this?");
+    chat.err.wait_for("gone.png; check");
+    assert_eq!(chat.finish(), 1);
+    let err = chat.err.text();
+    assert_eq!(err.matches("os error 2").count(), 1, "{err}");
+    assert!(!err.contains("compute"), "{err}");
+}
+
+/// An unknown command is refused, and is not sent as a message.
+#[tokio::test]
+async fn unknown_slash_command_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut chat = Chat::start(folder.path(), &[]);
+    for line in ["/nope", "/switch 99", "//etc/passwd", "   ", ""] {
+        chat.say(line);
+    }
+    assert_eq!(chat.finish(), 1);
+    let err = chat.err.text();
+    assert!(err.contains("unknown command /nope") && err.contains("no session 99"), "{err}");
+    assert_eq!(chat.out.text(), "/etc/passwd\n");
+    assert_eq!(found(folder.path()).await.said(), ["/etc/passwd"]);
+}
+
+/// Each device has its own workspace.
+#[test]
+fn devices_have_workspaces_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    printed(folder.path(), &["from the laptop"]);
+    let mut phone = Command::new(env!("CARGO_BIN_EXE_chat"));
+    phone.arg("--data-dir").arg(folder.path()).args(["--device", "phone, ../../etc 안녕"]);
+    let mut phone = Chat::spawn(phone);
+    phone.say("/history");
+    assert_eq!(phone.finish(), 0, "{}", phone.err.text());
+    assert_eq!(phone.out.text(), "(no messages yet)\n");
+}
+
+/// `/workspace` and `/context` print one line for each value; `/help` lists the commands.
+#[test]
+fn workspace_and_context_commands_show_the_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, err) =
+        printed(folder.path(), &["one", "two", "/workspace", "/context", "/clear", "/context", "/help"]);
+    let id = err.split("workspace ").nth(1).unwrap().split(',').next().unwrap();
+    assert!(out.contains(&format!("id         {id}\n")) && out.contains("messages   4\n"), "{out}");
+    assert!(out.contains("workspace  laptop\n"), "the workspace is named after the device: {out}");
+    assert!(out.contains("model      echo\n") && out.contains(folder.path().to_str().unwrap()), "{out}");
+    let counts: Vec<_> = out.lines().filter(|line| line.contains("in the context window")).collect();
+    assert_eq!(counts[0], "4 messages in the context window, 0 messages without an answer");
+    assert_eq!(counts[1], "0 messages in the context window, 0 messages without an answer");
+    for command in ["/workspace", "/clear", "/context", "/help", "/quit"] {
+        assert!(out.contains(&format!("  {command} ")), "{command}: {out}");
+    }
+}

@@ -1,0 +1,33 @@
+//! Commands and conversations as real processes: tables, JSON and exit codes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod audit;
+mod closing;
+mod commands;
+#[path = "../common/mod.rs"]
+mod common;
+mod configuration;
+mod damage;
+mod devices;
+#[cfg(unix)]
+mod files;
+mod general;
+mod hostile;
+mod inputs;
+#[cfg(unix)]
+mod messages;
+mod moved;
+mod operations;
+mod outputs;
+#[cfg(unix)]
+mod read_only;
+mod refusals;
+#[cfg(unix)]
+mod restore;
+mod sessions;
+mod site;
+mod sqlite;
+mod tenants;
+mod two_chats;
+mod upgrade;
+mod workspaces;

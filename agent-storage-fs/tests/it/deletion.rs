@@ -1,0 +1,126 @@
+//! What the deletion of a tenant leaves in the folders.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::support::{files, hasty};
+use agent_core::clock::Effects;
+use agent_core::commit::Precondition;
+use agent_core::event::NewEvent;
+use agent_core::model::Workspace;
+use agent_core::session::NewSession;
+use agent_core::{
+    Backend, BindingStore, ErrorKind, SessionStore, SessionStoreExt, TenantId, WorkspaceId, WorkspaceStore,
+};
+use agent_storage_fs::{FsConfig, FsStore};
+
+const WORD: &[u8] = b"sesame";
+
+fn tenant(name: &str) -> TenantId {
+    name.parse().unwrap()
+}
+
+/// Stores the word wherever a store keeps text; returns the workspace.
+async fn wordy(store: &FsStore, effects: &Effects) -> WorkspaceId {
+    let main = effects.new_session_id();
+    let home = Workspace::new(effects.new_workspace_id(), "sesame", main, effects.now());
+    let home = store.put(home, Precondition::MustNotExist).await.unwrap();
+    store.save_config(home.id, Some("open = 'sesame'".to_owned()), Precondition::MustNotExist).await.unwrap();
+    store.bind(&"sesame".parse().unwrap(), home.id, Precondition::MustNotExist).await.unwrap();
+    let session = SessionStoreExt::create(store, effects, NewSession::new(main, home.id)).await.unwrap();
+    for _ in 0..40 {
+        let said = vec![NewEvent::user_message("sesame ".repeat(100))];
+        let head = SessionStore::load(store, session.id).await.unwrap().head;
+        store.append(effects, session.id, head, said).await.unwrap();
+    }
+    home.id
+}
+
+fn with_word(root: &Path) -> Vec<PathBuf> {
+    let has = |bytes: &[u8]| bytes.windows(WORD.len()).any(|part| part == WORD);
+    let found = files(root)
+        .into_iter()
+        .filter(|(path, bytes)| has(bytes) || has(path.as_os_str().as_encoded_bytes()));
+    found.map(|(path, _)| path).collect()
+}
+
+/// No file of the tenant has a word left, `session.md` and damaged copies included. What belongs to the host and what
+/// the store does not know stays.
+#[tokio::test]
+async fn no_word_of_the_tenant_is_left() {
+    for name in ["default", "acme"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, effects) = (hasty(folder.path()).await, Effects::default());
+        let of_tenant = store.for_tenant(&tenant(name));
+        let home = wordy(&of_tenant, &effects).await;
+        let root =
+            if name == "default" { folder.path().to_owned() } else { folder.path().join("tenants/acme") };
+        fs::write(root.join("bindings.toml.damaged-00000000"), WORD).unwrap();
+        fs::write(root.join("workspaces").join(home.to_string()).join("mcp/servers"), WORD).unwrap();
+        fs::write(root.join("config.toml"), "a = 1").unwrap();
+        fs::write(root.join("notes.txt"), "a person's").unwrap();
+        // Brings `session.md` up to date.
+        store.close().await.unwrap();
+        assert!(with_word(&root).len() > 5, "{:?}", with_word(&root));
+
+        let store = hasty(folder.path()).await;
+        let done = store.delete_tenant(&tenant(name)).await.unwrap();
+        assert_eq!((done.workspaces, done.sessions, done.bindings), (1, 1, 1));
+        assert_eq!(with_word(folder.path()), Vec::<PathBuf>::new());
+        let left: Vec<_> = files(&root).into_iter().map(|(path, _)| path).collect();
+        let hosts: &[&str] = if name == "default" { &["config.toml", "notes.txt"] } else { &["notes.txt"] };
+        assert_eq!(left, hosts.iter().map(PathBuf::from).collect::<Vec<_>>());
+        assert!(fs::read_dir(root.join("workspaces")).unwrap().next().is_none());
+    }
+}
+
+/// A link in a tenant's folders is removed, and what it leads to is left alone. If the folder of all workspaces is a
+/// link, nothing is removed.
+#[cfg(unix)]
+#[tokio::test]
+async fn links_are_not_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let [root, outside] = ["store", "outside"].map(|name| folder.path().join(name));
+    let (store, effects) = (hasty(&root).await, Effects::default());
+    let home = wordy(&store, &effects).await;
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("kept"), "kept").unwrap();
+    let areas = root.join("workspaces").join(home.to_string());
+    std::os::unix::fs::symlink(&outside, areas.join("mcp/linked")).unwrap();
+    std::os::unix::fs::symlink(&outside, root.join("workspaces/linked")).unwrap();
+    assert_eq!(store.delete_tenant(&TenantId::default()).await.unwrap().workspaces, 1);
+    assert_eq!(files(&outside), [(PathBuf::from("kept"), b"kept".to_vec())]);
+    assert!(fs::symlink_metadata(root.join("workspaces/linked")).is_err());
+
+    let moved = folder.path().join("moved");
+    wordy(&store, &effects).await;
+    store.close().await.unwrap();
+    fs::rename(root.join("workspaces"), &moved).unwrap();
+    std::os::unix::fs::symlink(&moved, root.join("workspaces")).unwrap();
+    let store = hasty(&root).await;
+    let error = store.delete_tenant(&TenantId::default()).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{error}");
+    assert!(error.to_string().contains("workspaces is a link"), "{error}");
+    assert!(!with_word(&moved).is_empty());
+}
+
+/// What a deletion that was killed left under its new name is removed by the next one, and seen by nobody before.
+#[tokio::test]
+async fn what_a_killed_deletion_left_is_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, effects) = (hasty(folder.path()).await, Effects::default());
+    wordy(&store, &effects).await;
+    store.close().await.unwrap();
+    let away = folder.path().join(".workspaces.deleted-0123456789abcdef");
+    fs::rename(folder.path().join("workspaces"), &away).unwrap();
+    fs::write(folder.path().join("deletion"), "").unwrap();
+    let config = FsConfig::new(folder.path()).with_create(false);
+    let store = config.open().await.unwrap();
+    let sessions =
+        SessionStore::list(&store, agent_core::store::SessionQuery::new().with_total()).await.unwrap();
+    assert_eq!((sessions.total, sessions.damaged.len()), (Some(0), 0));
+    let done = store.delete_tenant(&TenantId::default()).await.unwrap();
+    assert_eq!((done.workspaces, done.sessions, done.bindings), (1, 1, 1));
+    assert_eq!(files(folder.path()), Vec::new());
+    assert!(store.delete_tenant(&TenantId::default()).await.unwrap().is_empty());
+}

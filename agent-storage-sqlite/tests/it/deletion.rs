@@ -1,0 +1,186 @@
+//! Deletion of a tenant: the bytes are gone from the file, and one that was cut off is seen by nobody.
+
+use std::time::Duration;
+
+use crate::support::Site;
+use agent_core::commit::{Commit, Precondition};
+use agent_core::event::NewEvent;
+use agent_core::model::{Patch, Workspace};
+use agent_core::session::NewSession;
+use agent_core::store::{SessionQuery, WorkspaceQuery};
+use agent_core::{
+    Backend, BindingStore, ErrorKind, Seq, SessionStore, SessionStoreExt, TenantId, WorkspaceId,
+    WorkspaceStore, WriteOutcome,
+};
+use agent_storage_sqlite::SqliteStore;
+
+const TABLES: [&str; 9] = [
+    "logs",
+    "events",
+    "tombstones",
+    "sessions",
+    "labels",
+    "heartbeats",
+    "workspaces",
+    "bindings",
+    "deletions",
+];
+
+fn tenant(name: &str) -> TenantId {
+    name.parse().unwrap()
+}
+
+/// A workspace with a configuration, a device, and sessions with so many events each.
+async fn stock(site: &Site, store: &SqliteStore, sizes: &[usize]) -> WorkspaceId {
+    let effects = &site.effects;
+    let id = effects.new_workspace_id();
+    let place = Workspace::new(id, "sesame", effects.new_session_id(), effects.now());
+    store.put(place, Precondition::MustNotExist).await.unwrap();
+    store.save_config(id, Some("open = 'sesame'".to_owned()), Precondition::MustNotExist).await.unwrap();
+    store.bind(&"sesame".parse().unwrap(), id, Precondition::MustNotExist).await.unwrap();
+    for size in sizes {
+        let new = NewSession::new(effects.new_session_id(), id)
+            .with_patch(&Patch::new().with_label("sesame", "sesame"));
+        let said = (0..*size).map(|n| NewEvent::user_message(format!("sesame {n} {}", "x".repeat(2000))));
+        for commit in [Commit::create(effects, new).with_events(said)] {
+            store.commit(commit).await.unwrap();
+        }
+    }
+    id
+}
+
+fn rows(site: &Site) -> Vec<i64> {
+    let count = |table: &&str| {
+        let sql = format!("SELECT count(*) FROM {table}");
+        site.raw().query_row(&sql, [], |row| row.get(0)).unwrap()
+    };
+    TABLES.iter().map(count).collect()
+}
+
+/// A large tenant is removed in several transactions; no row, and no byte in the file or its log, is left of it. Other
+/// tenants keep theirs.
+#[tokio::test]
+async fn no_byte_of_the_tenant_is_left() {
+    let site = Site::new();
+    let store = site.open().await;
+    let [acme, other] = ["acme", "other"].map(|name| store.for_tenant(&tenant(name)));
+    let kept = site.session(&other).await;
+    let before = rows(&site);
+    stock(&site, &acme, &[800, 900, 3]).await;
+    let done = store.delete_tenant(&tenant("acme")).await.unwrap();
+    assert_eq!((done.workspaces, done.sessions, done.bindings), (1, 3, 1));
+    assert_eq!(rows(&site), before);
+    assert!(!holds(&site, "sesame"));
+    assert_eq!(SessionStore::load(&other, kept.id).await.unwrap(), kept);
+    site.assert_is_whole();
+}
+
+/// Whether the file, or what lies beside it, holds the word.
+fn holds(site: &Site, word: &str) -> bool {
+    std::fs::read_dir(site.folder.path()).unwrap().any(|file| {
+        let bytes = std::fs::read(file.unwrap().path()).unwrap();
+        bytes.windows(word.len()).any(|part| part == word.as_bytes())
+    })
+}
+
+/// The rows of two tenants share pages, and SQLite has moved many of them from one page to another. Not even the name of the
+/// tenant is left, while the store stays open.
+#[tokio::test]
+async fn no_copy_of_a_moved_row_is_left() {
+    let site = Site::new();
+    let store = site.open().await;
+    let [acme, other] = ["sesame", "other"].map(|name| store.for_tenant(&tenant(name)));
+    for n in 0..60 {
+        for (store, word) in [(&acme, "sesame"), (&other, "barley")] {
+            let labels = Patch::new().with_label("word", word.repeat(1 + n % 40));
+            let new =
+                NewSession::new(site.effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&labels);
+            let id = SessionStoreExt::create(store, &site.effects, new).await.unwrap().id;
+            for m in 0..10 {
+                let said = vec![NewEvent::user_message(word.repeat((n * 7 + m * 13) % 200))];
+                store.append(&site.effects, id, Seq::ZERO, said).await.unwrap();
+            }
+        }
+    }
+    store.delete_tenant(&tenant("sesame")).await.unwrap();
+    assert!(!holds(&site, "sesame"));
+    assert!(holds(&site, "barley"));
+    site.assert_is_whole();
+}
+
+/// While somebody reads from the file as it was, its log holds what was deleted: that is said, and the next deletion
+/// removes it.
+#[tokio::test]
+async fn a_deletion_that_a_reader_holds_up_is_repeated() {
+    let site = Site::new();
+    let store = site.config().with_busy_timeout(Duration::from_millis(300)).open().await.unwrap();
+    let acme = store.for_tenant(&tenant("acme"));
+    stock(&site, &acme, &[3, 3]).await;
+    let reader = site.raw();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM events").unwrap();
+    let error = store.delete_tenant(&tenant("acme")).await.unwrap_err();
+    assert!(error.is_timeout() && error.to_string().contains("write-ahead log"), "{error}");
+    assert!(holds(&site, "sesame"), "else this shows nothing");
+    assert!(Backend::tenants(&store, None).await.unwrap().items.is_empty());
+    reader.execute_batch("COMMIT").unwrap();
+
+    store.delete_tenant(&tenant("acme")).await.unwrap();
+    assert!(!holds(&site, "sesame"));
+    site.session(&acme).await;
+}
+
+/// While a deletion is cut off, every process finds the tenant empty, and writes fail until the next deletion has
+/// removed the rest. The other tenants, a rebuild and the checks go on.
+#[tokio::test]
+async fn a_deletion_that_was_cut_off_is_seen_by_nobody() {
+    let site = Site::new();
+    let store = site.open().await;
+    let acme = store.for_tenant(&tenant("acme"));
+    let id = stock(&site, &acme, &[3, 3]).await;
+    let sessions = SessionStore::list(&acme, SessionQuery::new()).await.unwrap().items;
+    // As a process leaves it that was killed within the first session.
+    site.raw()
+        .execute_batch(
+            "INSERT INTO deletions VALUES ('acme'); DELETE FROM bindings; \
+             DELETE FROM events WHERE log = (SELECT min(log) FROM logs) AND seq < 3",
+        )
+        .unwrap();
+    for reader in [acme.clone(), site.open().await.for_tenant(&tenant("acme"))] {
+        for session in &sessions {
+            let error = SessionStore::load(&reader, session.id).await.unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::NotFound, "{error}");
+        }
+        assert_eq!(*WorkspaceStore::load(&reader, id).await.unwrap_err().kind(), ErrorKind::NotFound);
+        let page = SessionStore::list(&reader, SessionQuery::new().with_hidden().with_total()).await.unwrap();
+        assert_eq!((page.items.len(), page.total, page.damaged.len()), (0, Some(0), 0));
+        assert_eq!(WorkspaceStore::list(&reader, WorkspaceQuery::new()).await.unwrap().items.len(), 0);
+        let new = NewSession::new(site.effects.new_session_id(), id);
+        let error = SessionStoreExt::create(&reader, &site.effects, new).await.unwrap_err();
+        let told = (error.kind(), error.write_outcome());
+        assert_eq!(told, (&ErrorKind::Unavailable, WriteOutcome::NotApplied), "{error}");
+        assert!(error.to_string().contains("tenant acme is being deleted"), "{error}");
+    }
+    assert!(Backend::tenants(&store, None).await.unwrap().items.is_empty());
+    site.session(&store).await;
+    assert!(store.rebuild().await.unwrap().damaged.is_empty());
+    assert_eq!(store.check().await.unwrap(), []);
+
+    let done = store.delete_tenant(&tenant("acme")).await.unwrap();
+    assert_eq!((done.workspaces, done.sessions, done.bindings), (1, 2, 0));
+    stock(&site, &acme, &[1]).await;
+    assert_eq!(SessionStore::list(&acme, SessionQuery::new()).await.unwrap().items.len(), 1);
+}
+
+/// A tenant is deleted with what only a part of its rows still names, since another program deleted the others.
+#[tokio::test]
+async fn what_lost_its_rows_is_deleted_too() {
+    for lost in ["logs", "sessions", "events", "labels"] {
+        let site = Site::new();
+        let store = site.open().await;
+        stock(&site, &store, &[2]).await;
+        site.raw().execute(&format!("DELETE FROM {lost}"), []).unwrap();
+        store.delete_tenant(&TenantId::default()).await.unwrap();
+        assert_eq!(rows(&site), [0; 9], "{lost}");
+        assert!(store.delete_tenant(&TenantId::default()).await.unwrap().is_empty());
+    }
+}

@@ -1,0 +1,103 @@
+//! The table of features: each row is there once, and each test that a page names exists where it is said to be.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use docs::root;
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The rows of the table, as cells.
+fn rows(page: &str) -> Vec<Vec<&str>> {
+    let is_id = |cell: &str| cell.len() == 3 && cell[1..].bytes().all(|b| b.is_ascii_digit());
+    page.lines()
+        .filter(|line| line.starts_with("| "))
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .filter(|cells: &Vec<_>| is_id(cells[0]))
+        .collect()
+}
+
+/// The functions of a source file.
+fn functions(source: &str) -> BTreeSet<&str> {
+    let name = |rest: &'_ str| rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+    source.split("fn ").skip(1).map(|rest| &rest[..name(rest)]).collect()
+}
+
+/// Every row is there once and in order, with a test or a gap; every test is in the file that is linked.
+#[test]
+fn feature_rows_are_complete_and_their_tests_exist() {
+    let page = read("docs/features.md");
+    let rows = rows(&page);
+    let mut wrong = Vec::new();
+    for (letter, count) in [('A', 42), ('R', 28), ('F', 26), ('O', 27), ('N', 20), ('X', 8)] {
+        let ids: Vec<_> = rows.iter().map(|row| row[0]).filter(|id| id.starts_with(letter)).collect();
+        let expected: Vec<_> = (1..=count).map(|number| format!("{letter}{number:02}")).collect();
+        if ids != expected {
+            wrong.push(format!("{letter}: {ids:?}"));
+        }
+    }
+    for row in &rows {
+        let [id, _, _, stores, tests, gap] = row[..] else { panic!("{row:?} has not six cells") };
+        if (tests.is_empty() || stores.is_empty()) && gap.is_empty() {
+            wrong.push(format!("{id} has no test and no gap"));
+        }
+        for test in tests.split(", ").filter(|test| !test.is_empty()) {
+            let (name, file) =
+                test.trim_start_matches("[`").trim_end_matches(')').split_once("`](../").unwrap();
+            let source = fs::read_to_string(root().join(file)).unwrap_or_default();
+            if !functions(&source).contains(name) {
+                wrong.push(format!("{id}: {file} has no test {name}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Every test that the pages of guarantees and of stability name is a function of a source file.
+#[test]
+fn tests_named_in_the_guarantees_exist() {
+    let (mut sources, mut folders) = (Vec::new(), vec![root()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name();
+            if entry.file_type().unwrap().is_dir() {
+                if name != "target" && !name.to_string_lossy().starts_with('.') {
+                    folders.push(entry.path());
+                }
+            } else if Path::new(&name).extension().is_some_and(|it| it == "rs") {
+                sources.push(fs::read_to_string(entry.path()).unwrap());
+            }
+        }
+    }
+    let known: BTreeSet<_> = sources.iter().flat_map(|source| functions(source)).collect();
+    let page = read("docs/guarantees.md") + &read("docs/stability.md");
+    let is_test = |name: &&str| {
+        name.matches('_').count() > 1
+            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    };
+    let named: Vec<_> = page
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .map(|name| name.rsplit("::").next().unwrap())
+        .filter(is_test)
+        .collect();
+    assert!(named.len() > 100, "the page is read: {}", named.len());
+    let missing: Vec<_> = named.iter().filter(|name| !known.contains(**name)).collect();
+    assert!(missing.is_empty(), "the pages name {missing:?}, which are no functions");
+    // On files the others wait for `.ci/full`.
+    let not_on_files = |name: &&&str| {
+        let macros = sources.iter().flat_map(|source| source.split("each_store!(").skip(1));
+        let mut of_it = macros.filter_map(|macro_| macro_.strip_prefix(**name));
+        of_it.any(|rest| rest.starts_with([',', ')']) || rest.starts_with(" and mixed"))
+    };
+    let ignored: Vec<_> = named.iter().filter(not_on_files).collect();
+    assert!(
+        ignored.is_empty(),
+        "{ignored:?} are named and do not run on files: `each_store!(name and files)`"
+    );
+}

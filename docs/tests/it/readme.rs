@@ -1,0 +1,52 @@
+//! What the README shows is what the project holds.
+
+use std::fs;
+use std::path::Path;
+
+use docs::root;
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+#[test]
+fn readme_shows_the_quickstart_verbatim() {
+    let program = read("examples/src/bin/quickstart.rs");
+    // What comes before the first `use` is for the compiler.
+    let shown = &program[program.find("\nuse ").unwrap() + 1..];
+    assert!(
+        read("README.md").contains(&format!("```rust\n{shown}```\n")),
+        "the README shows another quickstart"
+    );
+}
+
+#[test]
+fn readme_lists_every_crate() {
+    let readme = read("README.md");
+    for entry in fs::read_dir(root()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.starts_with("agent-") {
+            assert!(readme.contains(&format!("[`{name}`]({name})")), "the README does not list {name}");
+        }
+    }
+}
+
+#[test]
+fn links_between_the_pages_resolve() {
+    let mut pages: Vec<_> =
+        ["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(|page| root().join(page)).into();
+    for folder in ["docs", "docs/decisions"] {
+        let files = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+        pages.extend(files.filter(|file| file.extension().is_some_and(|extension| extension == "md")));
+    }
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let path = link.split('#').next().unwrap_or_default();
+            if !link.starts_with("http") && !path.is_empty() {
+                let to = page.parent().unwrap_or(Path::new("")).join(path);
+                assert!(to.exists(), "{} links to {link}, which is not there", page.display());
+            }
+        }
+    }
+}

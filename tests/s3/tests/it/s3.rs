@@ -1,0 +1,96 @@
+//! The chat on a bucket of a real server: as on files.
+
+use std::process::Command;
+
+use crate::common::{Chat, Found, check};
+use agent_core::store::SessionQuery;
+use agent_core::{Seq, SessionStoreExt, Storage};
+use agent_storage_s3::S3Config;
+use futures::TryStreamExt;
+use s3_servers::{Kind, Server};
+
+/// What the command line and the environment of a chat say of the server, as on any user's machine.
+fn start(kind: Kind, server: &Server) -> Chat {
+    let scheme = if kind == Kind::Azurite { "az" } else { "s3" };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chat-with-s3"));
+    command
+        .args(["--store", &format!("{scheme}://{}/chats?allow_http=true", Server::BUCKET)])
+        .args(["--device", "laptop"]);
+    let environment = match kind {
+        Kind::Ceph | Kind::Ministack => vec![
+            ("AWS_ENDPOINT_URL", server.endpoint()),
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ACCESS_KEY_ID", Server::ACCESS_KEY),
+            ("AWS_SECRET_ACCESS_KEY", Server::SECRET_KEY),
+        ],
+        Kind::Azurite => vec![
+            ("AZURE_STORAGE_ENDPOINT", server.endpoint()),
+            ("AZURE_STORAGE_ACCOUNT_NAME", Server::ACCESS_KEY),
+            ("AZURE_STORAGE_ACCOUNT_KEY", Server::AZURE_KEY),
+        ],
+    };
+    command.envs(environment);
+    Chat::spawn(command)
+}
+
+/// The one session in the bucket, its record checked against its log.
+async fn found(server: &Server) -> Found {
+    let config = S3Config::from_url(&server.address("chats")).unwrap();
+    let storage: Storage = config.open().await.unwrap().into();
+    let page = storage.sessions.list(SessionQuery::new()).await.unwrap();
+    assert_eq!((page.items.len(), page.damaged.len()), (1, 0));
+    let session = storage.sessions.load(page.items[0].id).await.unwrap();
+    let events: Vec<_> = storage.sessions.events(session.id, Seq::ZERO).try_collect().await.unwrap();
+    check(&session, &events);
+    Found { session, events }
+}
+
+async fn share_one_conversation(kind: Kind) {
+    let server = match kind.look().and_then(|()| Server::start(kind)) {
+        Ok(server) => server,
+        Err(missing) if missing.may_be_passed_over() => return,
+        Err(missing) => panic!("{missing}"),
+    };
+    let (mut one, mut two) = (start(kind, &server), start(kind, &server));
+    one.err.wait_for("data in ");
+    two.err.wait_for("data in ");
+    one.say("from one");
+    one.out.wait_for("from one\n");
+    two.err.wait_for("laptop: from one\n");
+    two.err.wait_for("agent: from one\n");
+    two.say("from two");
+    two.out.wait_for("from two\n");
+    one.err.wait_for("laptop: from two\n");
+    one.err.wait_for("agent: from two\n");
+    two.say("/history");
+    two.out.wait_for("laptop: from one\nagent: from one\nlaptop: from two\nagent: from two\n");
+    assert_eq!((one.finish(), two.finish()), (0, 0), "{}{}", one.err.text(), two.err.text());
+    let after = found(&server).await;
+    assert_eq!(after.said(), ["from one", "from two"]);
+    assert_eq!(after.answered(), ["from one", "from two"]);
+    // A third, later, finds it all.
+    let mut three = start(kind, &server);
+    three.say("/history");
+    three.out.wait_for("laptop: from two\nagent: from two\n");
+    assert_eq!(three.finish(), 0, "{}", three.err.text());
+}
+
+/// Two programs on one bucket of Ceph's gateway share one conversation, and it is there again for a third.
+#[tokio::test]
+#[ignore = "needs Ceph; `.ci/full` runs it"]
+async fn two_chats_share_one_conversation_on_ceph() {
+    share_one_conversation(Kind::Ceph).await;
+}
+
+/// The same on ministack.
+#[tokio::test]
+async fn two_chats_share_one_conversation_on_ministack() {
+    share_one_conversation(Kind::Ministack).await;
+}
+
+/// The same on Azurite.
+#[tokio::test]
+#[ignore = "needs Azurite; `.ci/full` runs it"]
+async fn two_chats_share_one_conversation_on_azurite() {
+    share_one_conversation(Kind::Azurite).await;
+}

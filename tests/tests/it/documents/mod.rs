@@ -1,0 +1,13 @@
+//! What is made of sessions for others: the model's context, documents that leave and come back, configuration, addresses.
+
+mod archives;
+mod blobs;
+#[path = "../../../../agent-core/tests/it/common.rs"]
+mod common;
+mod configuration;
+mod context;
+mod decoders;
+mod forged;
+mod manifest;
+mod pieces;
+mod registry;

@@ -1,0 +1,7 @@
+//! What several crates or several kinds of store do together, without the loop of runs.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod documents;
+mod endings;
+mod forms;
+mod stores;

@@ -1,0 +1,237 @@
+//! Looking after stores: what is wrong is found and named, and what can be read is saved.
+
+use std::sync::Arc;
+
+use crate::stores::common::{call, json};
+use crate::stores::shared::{log, new_session};
+use agent_admin::audit::audited;
+use agent_admin::salvage::salvage;
+use agent_admin::verify::{self, FindingKind, Verification};
+use agent_core::clock::Effects;
+use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
+use agent_core::event::{DocumentWritten, EventPayload, NewEvent, ToolOutcome};
+use agent_core::model::{Actor, Workspace};
+use agent_core::session::{NewSession, Session};
+use agent_core::state::{Reason, SessionState};
+use agent_core::store::{HiddenSession, Purge, ReadEvents};
+use agent_core::{ErrorKind, MemoryStore, SessionId, SessionStore, SessionStoreExt, Storage, WorkspaceId};
+use agent_runtime::{NewWorkspace, WorkspaceManager};
+use agent_storage_sqlite::SqliteStore;
+use agent_tests::{Site, each_store};
+
+/// A workspace with a bound device, and a session in it that has a bit of everything.
+async fn world(storage: &Storage, effects: &Effects) -> Arc<Session> {
+    let workspace = effects.new_workspace_id();
+    let main = effects.new_session_id();
+    let record = Workspace::new(workspace, "home", main, effects.now());
+    storage.workspaces.put(record, Precondition::MustNotExist).await.unwrap();
+    storage
+        .workspaces
+        .save_config(workspace, Some("a = 1".into()), Precondition::MustNotExist)
+        .await
+        .unwrap();
+    storage.bindings.bind(&"laptop".parse().unwrap(), workspace, Precondition::MustNotExist).await.unwrap();
+    let mut now = storage.sessions.create(effects, NewSession::new(main, workspace)).await.unwrap();
+    for n in 0..4 {
+        let run = effects.new_run_id();
+        let prompt = Commit::seal(effects, main, now.head)
+            .with_event(NewEvent::user_message(format!("question {n}")))
+            .with_trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
+        now = storage.sessions.commit(prompt).await.unwrap().session;
+        let answer = Commit::seal(effects, main, now.head)
+            .with_fence(run, now.epoch)
+            .with_event(NewEvent::tool_use(call(&format!("call {n}")), "ls", json("{}")))
+            .with_event(NewEvent::tool_result(call(&format!("call {n}")), ToolOutcome::Ok, json("{}")))
+            .with_event(NewEvent::agent_message(format!("answer {n}")))
+            .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+        now = storage.sessions.commit(answer).await.unwrap().session;
+    }
+    let fork = storage.sessions.fork(effects, main, None).await.unwrap();
+    storage
+        .sessions
+        .append(effects, fork.id, fork.head, vec![NewEvent::user_message("aside")])
+        .await
+        .unwrap();
+    let gone = new_session_in(storage, effects, workspace).await;
+    let delete = Commit::seal(effects, gone.id, gone.head).with_trigger(Trigger::Delete(Reason::UserDeleted));
+    let gone = storage.sessions.commit(delete).await.unwrap().session;
+    storage.sessions.purge(Purge::new(gone.id, gone.head)).await.unwrap();
+    now
+}
+
+async fn new_session_in(storage: &Storage, effects: &Effects, workspace: WorkspaceId) -> Arc<Session> {
+    let new = NewSession::new(effects.new_session_id(), workspace);
+    storage.sessions.create(effects, new).await.unwrap()
+}
+
+async fn verify(storage: &Storage) -> Verification {
+    verify::verify(storage, |_| ()).await.unwrap()
+}
+
+/// What was said, by whom, in the part that is shown.
+async fn said(storage: &Storage, session: &Session) -> Vec<String> {
+    let events = log(storage, session.id).await;
+    let shown = events.iter().filter(|event| event.seq > session.visible_from);
+    shown
+        .filter_map(|event| match event.decode().unwrap() {
+            EventPayload::UserMessage(said) => Some(format!("user: {}", said.text)),
+            EventPayload::AgentMessage(said) => Some(format!("agent: {}", said.text)),
+            EventPayload::SystemMessage(said) => Some(format!("system: {}", said.text)),
+            EventPayload::AgentToolUse(tool) => Some(format!("call: {}", tool.call)),
+            EventPayload::AgentToolResult(result) => {
+                Some(format!("result: {} {:?}", result.call, result.outcome))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+/// A healthy session is saved whole: what is shown, with its calls and their results, and its documents; what was
+/// cleared stays cleared, and nothing waits.
+async fn salvage_keeps_visible_and_drops_cleared_data(site: Site) {
+    let (storage, effects) = (site.open().await, Effects::default());
+    let session = world(&storage, &effects).await;
+    let secret = vec![NewEvent::user_message("secret")];
+    let now = storage.sessions.append(&effects, session.id, session.head, secret).await.unwrap().session;
+    let now = storage.sessions.clear(&effects, now.id).await.unwrap().session;
+    let after = vec![
+        NewEvent::agent_message("after"),
+        NewEvent::tool_use(call("open"), "ls", json("{}")),
+        NewEvent::new("x.app.note".parse().unwrap(), json("[1.10]")).with_extra("y", json("2")),
+        NewEvent::user_message("waits"),
+    ];
+    let now = storage.sessions.append(&effects, now.id, now.head, after).await.unwrap().session;
+    let text = DocumentWritten::after(None, "notes", Some("old".to_owned()));
+    let first = vec![NewEvent::of(&EventPayload::SessionDocumentWritten(text))];
+    let now = storage.sessions.append(&effects, now.id, now.head, first).await.unwrap().session;
+    let text = DocumentWritten::after(now.document("notes"), "notes", Some("new".to_owned()));
+    let second = vec![NewEvent::of(&EventPayload::SessionDocumentWritten(text))];
+    let now = storage.sessions.append(&effects, now.id, now.head, second).await.unwrap().session;
+
+    let saved = salvage(&storage, &effects, now.id, None).await.unwrap();
+    assert_eq!((saved.read, saved.lost.len()), (now.head.get(), 0), "{}", site.name);
+    let new = saved.session;
+    assert_eq!(new.workspace, now.workspace);
+    assert_eq!(new.attributes.labels.get("salvage.of"), Some(&now.id.to_string()));
+    let expected = ["agent: after", "call: open", "user: waits", "result: open Interrupted"];
+    assert_eq!(said(&storage, &new).await, expected, "{}", site.name);
+    let events = log(&storage, new.id).await;
+    assert!(!events.iter().any(|event| event.payload.get().contains("secret")), "{}", site.name);
+    let note = events.iter().find(|event| event.kind.as_str() == "x.app.note").unwrap();
+    assert_eq!(
+        (note.payload.get(), note.extra.get("y").map(|y| y.get().to_owned())),
+        ("[1.10]", Some("2".into()))
+    );
+    let document = events.iter().find_map(|event| match event.decode().unwrap() {
+        EventPayload::SessionDocumentWritten(written) => written.text,
+        _ => None,
+    });
+    assert_eq!(document.as_deref(), Some("new"));
+    assert_eq!((new.inputs_open, new.status.state), (0, SessionState::Idle));
+    assert_eq!(storage.sessions.load(now.id).await.unwrap(), now, "the damaged one is as it was");
+    assert!(verify(&storage).await.is_sound());
+}
+
+each_store!(salvage_keeps_visible_and_drops_cleared_data and files);
+
+/// A long history, of a fork, is saved in several commits; a deleted session is not brought back.
+#[tokio::test]
+async fn salvage_saves_long_but_no_deleted_sessions() {
+    let (storage, effects): (Storage, _) = (MemoryStore::new().into(), Effects::default());
+    let mut now = new_session(&storage, &effects).await;
+    for n in 0..30 {
+        let events = (0..100).map(|m| NewEvent::user_message(format!("{n} {m}"))).collect();
+        now = storage.sessions.append(&effects, now.id, now.head, events).await.unwrap().session;
+    }
+    let fork = storage.sessions.fork(&effects, now.id, None).await.unwrap();
+    let saved = salvage(&storage, &effects, fork.id, None).await.unwrap();
+    let texts = said(&storage, &saved.session).await;
+    let expected: Vec<_> = (0..30).flat_map(|n| (0..100).map(move |m| format!("user: {n} {m}"))).collect();
+    assert_eq!(texts, expected);
+    assert_eq!(saved.session.inputs_open, 0);
+
+    let delete = Commit::seal(&effects, now.id, now.head).with_trigger(Trigger::Delete(Reason::UserDeleted));
+    storage.sessions.commit(delete).await.unwrap();
+    let refused = salvage(&storage, &effects, now.id, None).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::Deleted);
+    let refused = salvage(&storage, &effects, effects.new_session_id(), None).await.unwrap_err();
+    assert_eq!(*refused.kind(), ErrorKind::NotFound);
+}
+
+/// The tenant's hidden session and its audit lie in the workspace `default`; that nobody has made it is no mistake.
+async fn tenant_sessions_are_not_reported_as_dangling(site: Site) {
+    let (storage, effects) = (site.open().await, Effects::default());
+    HiddenSession::Tenant.open(&storage.sessions, &effects).await.unwrap();
+    let storage = audited(&storage, &effects, Actor::USER);
+    WorkspaceManager::new(storage.clone(), effects).create(NewWorkspace::new("Notes")).await.unwrap();
+    let seen = verify(&storage).await;
+    assert_eq!((seen.sessions, seen.findings), (2, Vec::new()), "{}", site.name);
+}
+
+each_store!(tenant_sessions_are_not_reported_as_dangling);
+
+/// Stores a fork of a session as it is elsewhere, where that has more events than here.
+async fn restore_a_fork(storage: &Storage, effects: &Effects, parent: &Session) -> SessionId {
+    let elsewhere = MemoryStore::new();
+    let new = NewSession::new(parent.id, parent.workspace);
+    let there = SessionStoreExt::create(&elsewhere, effects, new).await.unwrap();
+    let said = (0..100).map(|n| NewEvent::user_message(format!("{n}"))).collect();
+    elsewhere.append(effects, there.id, there.head, said).await.unwrap();
+    let fork = elsewhere.fork(effects, there.id, None).await.unwrap();
+    let events = elsewhere.read(fork.id, ReadEvents::first(10)).await.unwrap().events;
+    storage.sessions.commit(Commit::restore(fork.id, events).unwrap()).await.unwrap();
+    fork.id
+}
+
+/// What names something that is not there is found: two sessions and a device of a workspace that is gone, a history
+/// that was never there.
+async fn dangling_references_are_found(site: Site) {
+    let (storage, effects) = (site.open().await, Effects::default());
+    let session = world(&storage, &effects).await;
+    assert_eq!(verify(&storage).await.findings, [], "{}", site.name);
+    let fork = restore_a_fork(&storage, &effects, &session).await;
+    // Past the manager, which would not do this.
+    storage.workspaces.delete(session.workspace).await.unwrap();
+    let delete =
+        Commit::seal(&effects, session.id, session.head).with_trigger(Trigger::Delete(Reason::UserDeleted));
+    let deleted = storage.sessions.commit(delete).await.unwrap().session;
+    storage.sessions.purge(Purge::new(deleted.id, deleted.head)).await.unwrap();
+    let seen = verify(&storage).await;
+    let texts: Vec<_> = seen.findings.iter().map(ToString::to_string).collect();
+    assert!(seen.findings.iter().all(|finding| finding.kind == FindingKind::Dangling), "{texts:#?}");
+    let has = |what: &str| texts.iter().filter(|text| text.contains(what)).count();
+    assert_eq!(has("device laptop: its workspace"), 1, "{}: {texts:#?}", site.name);
+    assert_eq!(has("was deleted"), 3, "{}: {texts:#?}", site.name);
+    let missing = format!("session {fork}: its history up to event 101 is missing in session {}", session.id);
+    assert_eq!(has(&missing), 1, "{}: {texts:#?}", site.name);
+    assert_eq!(texts.len(), 4, "{}: {texts:#?}", site.name);
+}
+
+each_store!(dangling_references_are_found and files);
+
+/// A list that cannot be read is a finding, and what else there is is looked at all the same: whatever page of a database is
+/// overwritten, `verify` tells of it and does not end.
+#[tokio::test]
+async fn unreadable_list_does_not_stop_verification() {
+    const PAGE: usize = 4096;
+    let (folder, effects) = (tempfile::tempdir().unwrap(), Effects::default());
+    let path = folder.path().join("sound.db");
+    let store = SqliteStore::open(&path).await.unwrap();
+    world(&Storage::from(store.clone()), &effects).await;
+    store.close().await.unwrap();
+    let sound = std::fs::read(&path).unwrap();
+    let mut unreadable = 0;
+    // The first page is the database's own: without it the file is none.
+    for at in (PAGE..sound.len()).step_by(PAGE) {
+        let mut damaged = sound.clone();
+        damaged[at..at + 16].fill(0);
+        let path = folder.path().join(format!("{at}.db"));
+        std::fs::write(&path, damaged).unwrap();
+        let Ok(store) = SqliteStore::open(&path).await else { continue };
+        let seen = verify(&Storage::from(store.clone())).await;
+        unreadable +=
+            u32::from(seen.findings.iter().any(|finding| finding.object.starts_with("the list of")));
+        store.close().await.unwrap();
+    }
+    assert!(unreadable > 0, "some page holds what lists are made of");
+}

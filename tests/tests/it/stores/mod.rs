@@ -1,0 +1,17 @@
+//! What hosts do with a store beside runs, asked of each kind: in memory, files and SQLite.
+
+mod activations;
+mod blobs;
+mod closing;
+#[path = "../../../../agent-core/tests/it/common.rs"]
+mod common;
+mod content;
+mod documents;
+mod ledger;
+mod listing;
+mod maintenance;
+mod refusals;
+mod shared;
+mod sharing;
+mod signed;
+mod state_payload;
