@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::documents::common::call;
+use crate::common::call;
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
 use agent_core::event::{Compaction, EventPayload, NewEvent, ToolOutcome};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::documents::common::{call, json};
+use crate::common::{call, json};
 use crate::documents::pieces::in_pieces;
 use agent_admin::manifest::{ImportOutcome, Manifest};
 use agent_core::clock::Effects;
@@ -476,7 +476,7 @@ proptest! {
             format!("{}{any}{}", &body[..from], &body[from..]),
         ] {
             if let Ok(manifest) = Manifest::parse(&sealed(&changed)) {
-                let folded = crate::documents::common::fold(manifest.session.id, &manifest.events);
+                let folded = crate::common::fold(manifest.session.id, &manifest.events);
                 prop_assert_eq!(folded, (*manifest.session).clone());
             }
         }

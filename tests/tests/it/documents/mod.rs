@@ -2,8 +2,6 @@
 
 mod archives;
 mod blobs;
-#[path = "../../../../agent-core/tests/it/common.rs"]
-mod common;
 mod configuration;
 mod context;
 mod decoders;

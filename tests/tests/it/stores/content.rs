@@ -16,7 +16,7 @@ use agent_runtime::ConversationMessage;
 use agent_runtime::secrets::{Secret, SecretName, Secrets};
 use agent_tests::{Site, each_store};
 
-use crate::stores::common::call;
+use crate::common::call;
 use crate::stores::shared::{log, new_session};
 
 fn cat() -> Part {

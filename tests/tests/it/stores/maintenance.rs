@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::stores::common::{call, json};
+use crate::common::{call, json};
 use crate::stores::shared::{log, new_session};
 use agent_admin::audit::audited;
 use agent_admin::salvage::salvage;

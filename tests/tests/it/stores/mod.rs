@@ -3,8 +3,6 @@
 mod activations;
 mod blobs;
 mod closing;
-#[path = "../../../../agent-core/tests/it/common.rs"]
-mod common;
 mod content;
 mod documents;
 mod ledger;
