@@ -4,6 +4,8 @@
 mod circles;
 mod features;
 mod first_words;
+
+mod one_build;
 mod readme;
 mod schemas;
 mod sizes;
