@@ -76,7 +76,7 @@ fn log_stays_correct_under_any_faults() {
         one(seed.parse().expect("S3_SEED is a number"));
         return;
     }
-    let seeds = std::env::var(SEEDS).map_or(500, |seeds| seeds.parse().expect("S3_SEEDS is a number"));
+    let seeds = std::env::var(SEEDS).map_or(200, |seeds| seeds.parse().expect("S3_SEEDS is a number"));
     REMEMBERED.iter().for_each(|seed| drop(one(*seed)));
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let share = |of: u64| {
@@ -106,7 +106,7 @@ fn log_stays_correct_on_gcs_under_any_faults() {
         one(seed.parse().expect("S3_SEED is a number"));
         return;
     }
-    let seeds = std::env::var(SEEDS).map_or(500, |seeds| seeds.parse().expect("S3_SEEDS is a number"));
+    let seeds = std::env::var(SEEDS).map_or(200, |seeds| seeds.parse().expect("S3_SEEDS is a number"));
     let mut sum = Sum::default();
     (0..(seeds / 5).max(1)).for_each(|seed: u64| sum.add(&one(seed)));
     for fault in Fault::ALL {

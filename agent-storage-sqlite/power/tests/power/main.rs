@@ -32,7 +32,7 @@ use script::{Seen, live, look};
 
 /// How many subsets of what was not synced are tried after each call, at most: `AGENT_STORAGE_POWER_SUBSETS=64`.
 pub(crate) fn most() -> usize {
-    std::env::var("AGENT_STORAGE_POWER_SUBSETS").map_or(4, |text| text.parse().unwrap())
+    std::env::var("AGENT_STORAGE_POWER_SUBSETS").map_or(2, |text| text.parse().unwrap())
 }
 
 /// What the whole of a store's life came to.
