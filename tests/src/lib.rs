@@ -12,8 +12,8 @@ use tempfile::TempDir;
 
 /// Makes a test for each kind of store of an async function that takes a `Site`: `name::memory`, `name::sqlite`, and so on.
 ///
-/// On files it is ignored, and `.ci/full` runs it: what a store of files does is for the suite and its own tests to show. The tests that
-/// `docs/guarantees.md` names are not ignored: `each_store!(name and files)`. What follows a comma goes to `#[tokio::test]`:
+/// On files it is ignored, and `.ci/full` runs it: what a store of files does is for the suite and its own tests to show. Not ignored are
+/// tests whose time is paused, for which there is no database, and those that `docs/guarantees.md` names: `each_store!(name and files)`. What follows a comma goes to `#[tokio::test]`:
 /// `each_store!(name, flavor = "multi_thread")`. `each_store!(name on disk)` leaves memory out, `each_store!(name and mixed)` asks of one
 /// kind more. The module has a `Site` in scope, whose `Site::new` takes the kind.
 #[macro_export]
@@ -21,6 +21,9 @@ macro_rules! each_store {
     (@test memory $test:ident [disk] $runtime:tt) => {};
     // Paused time runs ahead of a database.
     (@test sqlite $test:ident $place:tt [start_paused = true $(, $($more:tt)*)?]) => {};
+    (@test ignored_on_files $test:ident $place:tt [start_paused = true $(, $($more:tt)*)?]) => {
+        $crate::each_store!(@test files $test $place [start_paused = true $(, $($more)*)?]);
+    };
     (@test ignored_on_files $test:ident $place:tt [$($runtime:tt)*]) => {
         #[::tokio::test($($runtime)*)]
         #[ignore = "on memory and SQLite it runs with each change; on files in .ci/full"]

@@ -164,7 +164,7 @@ fn every_command_fails_if_its_output_is_cut_off() {
     let mut there = BTreeSet::new();
     commands_below(&[], &mut there);
     assert!(there.len() > 25, "{there:?}");
-    // It prints nothing, but answers its client: see `tests/acp.rs`.
+    // It prints nothing, but answers its client: see `tests/bridges/acp.rs`.
     assert!(there.remove(&["acp".to_owned()][..]));
     for command in there {
         let tried = COMMANDS

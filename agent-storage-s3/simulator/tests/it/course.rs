@@ -30,7 +30,7 @@ const PROGRESS: Duration = Duration::from_secs(60);
 const QUIET: Duration = Duration::from_secs(700);
 const START: Timestamp = Timestamp::from_micros(1_771_151_400_000_000);
 
-/// The variable that replays one course: `S3_SEED=17 cargo test -p s3-simulator --test protocol whatever_goes_wrong`.
+/// The variable that replays one course: `S3_SEED=17 cargo test -p s3-simulator --test it log_stays_correct`.
 pub(crate) const REPLAY: &str = "S3_SEED";
 
 /// What is left of a course that went well.
