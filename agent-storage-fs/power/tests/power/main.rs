@@ -22,7 +22,7 @@ use model::{Disk, Moment, Trace};
 use script::{Script, Step, Thing, Told, Value, Wrong, texts};
 
 /// How many subsets of what is not safe are tried at one moment, at most.
-const SUBSETS: usize = 24;
+const SUBSETS: usize = 64;
 /// The same, after a call has failed.
 const FEW: usize = 6;
 
