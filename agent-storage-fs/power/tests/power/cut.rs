@@ -7,6 +7,11 @@ use agent_core::clock::Effects;
 
 use crate::model::{Moment, Trace};
 
+/// Whether every call, and not every third or so, is tried, which takes minutes: `AGENT_TEST_THOROUGH=1`.
+pub(crate) fn is_thorough() -> bool {
+    std::env::var_os("AGENT_TEST_THOROUGH").is_some()
+}
+
 /// The subsets of what is not safe at a moment: all of them where these are few, else none, all, all but one, only
 /// one, and some by chance.
 pub(crate) fn subsets(trace: &Trace, moment: Moment, most: usize) -> Vec<BTreeSet<(usize, u64)>> {

@@ -23,6 +23,7 @@ use s3_simulator::{FaultPlan, SimulatedClock, Simulator};
 use tokio::time::{sleep, timeout};
 
 use crate::backend::config_of;
+use crate::support::is_thorough;
 
 /// The simulated server's clock starts at the same time.
 const START: Timestamp = Timestamp::from_micros(20_500 * 86_400_000_000);
@@ -609,21 +610,24 @@ async fn a_kill_between_any_two_requests_leaves_nothing_wrong() {
         let expected = undisturbed(case).await;
         let mut cuts = 0;
         for at in 1.. {
-            let mut ends = 0;
-            for cut in [Cut::Sent(at), Cut::Done(at)] {
+            let before = cuts;
+            for (n, cut) in [Cut::Sent(at), Cut::Done(at)].into_iter().enumerate() {
+                // In turn done again and not; both where each cut is tried in every way.
                 for again in [true, false] {
+                    if !is_thorough() && again == (at + n).is_multiple_of(2) {
+                        continue;
+                    }
                     let (world, ended) = run(case, cut).await;
-                    ends += usize::from(ended);
                     cuts += usize::from(!ended);
                     let what = format!("{}, {cut:?}, again: {again}", case.name);
                     faults.extend(aftermath(&world, case, &expected, again, &what).await);
                 }
             }
-            if ends == 4 {
+            if cuts == before {
                 break;
             }
         }
-        assert!(cuts >= 4, "{} sends one request only", case.name);
+        assert!(cuts >= 2, "{} sends one request only", case.name);
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }

@@ -5,6 +5,11 @@ use object_store::path::Path;
 use object_store::{PutMode, PutOptions, RetryConfig, UpdateVersion};
 use s3_simulator::Simulator;
 
+/// Whether each cut is tried in every way, and not in one or two in turn, which takes minutes: `AGENT_TEST_THOROUGH=1`.
+pub(crate) fn is_thorough() -> bool {
+    std::env::var_os("AGENT_TEST_THOROUGH").is_some()
+}
+
 /// The real client with its default settings.
 pub(crate) fn client(simulator: &Simulator) -> AmazonS3 {
     builder(simulator, "client").build().unwrap()

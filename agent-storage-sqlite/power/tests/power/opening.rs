@@ -6,7 +6,7 @@ use agent_core::{ErrorKind, Result};
 use agent_storage_sqlite::{SqliteStore, Sync};
 use rusqlite::Connection;
 
-use crate::cut::subsets;
+use crate::cut::{is_thorough, subsets};
 use crate::fault::{Call, EIO, ENOSPC, Fault, Tally};
 use crate::model::Disk;
 use crate::script::{Seen, live, look, open, see};
@@ -126,7 +126,7 @@ async fn judge(disk: &Disk, seen: &Seen, context: &str) {
 
 async fn any_call_fails(before: Before) {
     let (mut tally, mut disks, mut calls) = (Tally::default(), 0, 0);
-    let step = if most() > 4 { 1 } else { 3 };
+    let step = if is_thorough() { 1 } else { 7 };
     for how in FAULTS {
         for n in (0..).step_by(step) {
             let Some(more) = opened(before, n, how, &mut tally).await else { break };
@@ -136,7 +136,7 @@ async fn any_call_fails(before: Before) {
     }
     tally.say_of("SQLite");
     println!("proof: {disks} SQLite files after a call that failed");
-    assert!(calls > 50, "only {calls} calls failed");
+    assert!(calls > 20, "only {calls} calls failed");
 }
 
 /// Any call fails, once or from then on, while the tables of a new file are made. The error says why, whoever
@@ -186,7 +186,7 @@ async fn failed_call_leaves_a_whole_copy_or_none() {
     let path = folder.path().join("agent.db");
     let seen = live(&path, Sync::Full, &disk).await.pop().unwrap();
     let store = open(&path, Sync::Full).await.unwrap();
-    let step = if most() > 4 { 1 } else { 3 };
+    let step = if is_thorough() { 1 } else { 7 };
     for (kind, (fault, persistent)) in FAULTS.into_iter().enumerate() {
         for n in (0..).step_by(step) {
             let copy = folder.path().join(format!("copy {kind} {n}.db"));
@@ -211,7 +211,7 @@ async fn failed_call_leaves_a_whole_copy_or_none() {
         }
     }
     tally.say_of("SQLite");
-    assert!(calls > 50, "only {calls} calls failed");
+    assert!(calls > 20, "only {calls} calls failed");
 }
 
 async fn again(store: &SqliteStore, copy: &Path, context: &str) {
