@@ -3,11 +3,11 @@
 use agent_core::event::ModelOrigin;
 use agent_core::model::Cost;
 use agent_core::{Error, Result, async_trait};
-use agent_rig::RigProvider;
 use agent_rig::rig_core::providers::anthropic::wire::AnthropicConfig;
 use agent_rig::rig_core::providers::gemini::GeminiConfig;
 use agent_rig::rig_core::providers::ollama::OllamaConfig;
 use agent_rig::rig_core::providers::openai::wire::{LLAMACPP, OpenAIConfig};
+use agent_rig::{ModelTransport, RigProvider};
 use agent_runtime::{
     FaultKind, LlmProvider, ModelCapabilities, ModelRequest, ModelStream, ProviderFault, Usage,
 };
@@ -67,7 +67,8 @@ impl HostedModel {
             ModelName::At { url, model } => {
                 let key = variable(OTHER_KEY).unwrap_or_default();
                 let config = OpenAIConfig::with_key(&LLAMACPP, key).with_base_url(url);
-                let provider = RigProvider::new(config.client().chat(model.as_str()))?.with_name("endpoint");
+                let client = config.client().with_http(ModelTransport::new()?);
+                let provider = RigProvider::new(client.chat(model.as_str()))?.with_name("endpoint");
                 return Ok(Some(Self { model: provider, key: Some(OTHER_KEY), address: url.clone() }));
             }
             ModelName::Of(vendor, model) => (*vendor, model.as_str()),
@@ -87,23 +88,24 @@ impl HostedModel {
         let address = own.clone().unwrap_or_else(|| usual.to_owned());
         // The address of a host without a scheme is usual for Ollama.
         let address = if address.contains("://") { address } else { format!("http://{address}") };
+        let http = ModelTransport::new()?;
         let provider = match vendor {
             Vendor::Anthropic => {
                 let config = AnthropicConfig::new(secret).with_base_url(&address);
-                RigProvider::new(config.client().completion(model))
+                RigProvider::new(config.client().with_http(http).completion(model))
             }
             Vendor::OpenAi => {
                 let config = OpenAIConfig::new(secret).with_base_url(&address);
-                RigProvider::new(config.client().responses(model))
+                RigProvider::new(config.client().with_http(http).responses(model))
             }
             Vendor::Google => {
                 let config = GeminiConfig::new(secret);
                 let config = if own.is_some() { config.with_base_url(&address) } else { config };
-                RigProvider::gemini(config.client().completion(model))
+                RigProvider::gemini(config.client().with_http(http).completion(model))
             }
             Vendor::Ollama => {
                 let config = OllamaConfig::new().with_base_url(&address);
-                RigProvider::new(config.client().native_completion(model))
+                RigProvider::new(config.client().with_http(http).native_completion(model))
             }
         };
         Ok(Some(Self { model: provider?.with_name(vendor.name()), key, address: without_user(&address) }))
@@ -125,8 +127,9 @@ fn explained(error: Error, model: &str, key: Option<&str>, address: &str) -> Err
         }
         _ => return error,
     };
-    let explained = ProviderFault::new(fault.kind, format!("{}{remedy}", fault.text));
-    explained.with_retry_after(fault.retry_after).into()
+    let mut explained = fault.clone();
+    explained.text.push_str(&remedy);
+    explained.into()
 }
 
 #[async_trait]

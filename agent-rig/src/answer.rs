@@ -24,7 +24,26 @@ use tracing::debug;
 
 use crate::fault::fault;
 use crate::gemini;
+use crate::names::on_wire;
+use crate::quiet::quiet;
 use crate::request::RESPONSES;
+use crate::strict;
+
+/// Reasons of ends that are no end of a turn, of the APIs. Another text may quote what it likes.
+const REASONS: [&str; 12] = [
+    "BLOCKLIST",
+    "IMAGE_SAFETY",
+    "LANGUAGE",
+    "MALFORMED_FUNCTION_CALL",
+    "OTHER",
+    "PROHIBITED_CONTENT",
+    "RECITATION",
+    "SPII",
+    "UNEXPECTED_TOOL_CALL",
+    "insufficient_system_resource",
+    "pause_turn",
+    "repetition_truncation",
+];
 
 /// Part of an answer while it streams.
 #[derive(Debug)]
@@ -88,13 +107,13 @@ impl Answer {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
             }
-            match self.stream.as_mut()?.next().await {
+            match quiet(self.stream.as_mut()?.next()).await {
                 Some(Ok(Item::Event(event))) => self.take(event),
                 // Something that rig does not know is a sign of life.
                 Some(Ok(Item::Unknown(_))) => self.events.push_back(Ok(ModelEvent::Ping)),
                 Some(Err(error)) => self.fail(fault(&self.provider, &error)),
                 None => {
-                    let finished = self.stream.take()?.finish().await;
+                    let finished = quiet(self.stream.take()?.finish()).await;
                     match finished {
                         Ok(response) => self.end(&response),
                         Err(error) => self.fail(fault(&self.provider, &error)),
@@ -177,7 +196,7 @@ impl Answer {
         self.stream = None;
         for growing in self.parts.values() {
             if let (Some(number), Some(content)) = (growing.number, &growing.content)
-                && let Ok(part) = model_part(&self.api, &canonical(content), &growing.arguments)
+                && let Ok(part) = self.model_part(&canonical(content), &growing.arguments)
             {
                 self.events.push_back(Ok(ModelEvent::part_done(number, part)));
             }
@@ -217,7 +236,7 @@ impl Answer {
         let parts: Result<Vec<_>> = done
             .into_iter()
             .map(|(growing, content)| {
-                let part = model_part(&self.api, &content, &growing.arguments)?;
+                let part = self.model_part(&content, &growing.arguments)?;
                 Ok(ModelEvent::part_done(growing.number.unwrap_or(u32::MAX), part))
             })
             .collect();
@@ -228,6 +247,56 @@ impl Answer {
             }
             Err(error) => self.fail(error),
         }
+    }
+
+    /// Returns the arguments of a call as the model wrote them.
+    fn said<'a>(&self, call: &'a AssistantContent, arguments: &'a str) -> &'a str {
+        let item = call.native_item().and_then(|item| item.get("arguments")?.as_str());
+        // Of Responses rig streams the pieces, and then the whole.
+        let halves = arguments.split_at_checked(arguments.len() / 2).filter(|_| self.api == RESPONSES);
+        match (item, halves) {
+            (Some(item), _) => item,
+            (None, Some((one, other))) if one == other => one,
+            (None, _) => arguments,
+        }
+    }
+
+    /// Converts a part that has ended.
+    fn model_part(&self, content: &AssistantContent, arguments: &str) -> Result<ModelPart> {
+        let (part, is_kept) = match content {
+            AssistantContent::Text(text) => {
+                let citations = text.citations().iter().flat_map(|citation| {
+                    let range = citation.span.map(|span| (span.start() as u64, span.end() as u64));
+                    citation.sources.iter().filter_map(move |source| cited(source, range))
+                });
+                (citations.fold(ModelPart::text(&*text.text), ModelPart::with_citation), true)
+            }
+            AssistantContent::Reasoning(reasoning) => (ModelPart::reasoning(&*reasoning.text), true),
+            AssistantContent::ToolCall(call) => {
+                let (call, is_kept) = model_call(call, self.said(content, arguments))?;
+                (ModelPart::call(call), is_kept)
+            }
+            AssistantContent::Image(image) => (ModelPart::part(medium(image)), true),
+            AssistantContent::Opaque(opaque) => (ModelPart::part(hosted(opaque)), true),
+            _ => (ModelPart::new(PartContent::Part(Part::HostedCall(HostedCall::new("unknown")))), true),
+        };
+        let item = match content {
+            AssistantContent::Opaque(opaque) => opaque.replay.then_some(&opaque.item),
+            content => content.native_item(),
+        };
+        if !is_kept && item.is_some() {
+            debug!(
+                api = self.api,
+                "a call has a number of more than 64 bits; its item cannot be sent back as it came"
+            );
+        }
+        Ok(match item.filter(|_| is_kept) {
+            Some(item) if self.api == gemini::API => {
+                part.with_native(Native::new(&*self.api, RawJson::of(&*gemini::without_mark(item))?))
+            }
+            Some(item) => part.with_native(Native::new(&*self.api, RawJson::of(item)?)),
+            None => part,
+        })
     }
 }
 
@@ -263,9 +332,7 @@ fn stop(response: &CompletionResponse) -> Result<StopReason, (FaultKind, String)
         Some(FinishReason::ContentFilter) => Ok(StopReason::Refusal),
         Some(FinishReason::Length) => Ok(StopReason::MaxTokens),
         Some(FinishReason::Other(reason)) => {
-            let is_code =
-                reason.len() <= 64 && reason.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-            let reason = if is_code { reason } else { "an unknown one".to_owned() };
+            let reason = REASONS.iter().find(|known| **known == reason).copied().unwrap_or("an unknown one");
             Err((FaultKind::Other, format!("the answer ended for another reason: {reason}")))
         }
         _ if response.error.is_some() => Err((FaultKind::Other, "the answer ended incomplete".to_owned())),
@@ -281,49 +348,24 @@ fn usage(usage: &rig_core::completion::Usage) -> Usage {
         .with_reasoning(or_zero(usage.reasoning_tokens))
 }
 
-/// Converts a part that has ended.
-fn model_part(api: &str, content: &AssistantContent, arguments: &str) -> Result<ModelPart> {
-    let (part, is_kept) = match content {
-        AssistantContent::Text(text) => {
-            let citations = text.citations().iter().flat_map(|citation| {
-                let range = citation.span.map(|span| (span.start() as u64, span.end() as u64));
-                citation.sources.iter().filter_map(move |source| cited(source, range))
-            });
-            (citations.fold(ModelPart::text(&*text.text), ModelPart::with_citation), true)
-        }
-        AssistantContent::Reasoning(reasoning) => (ModelPart::reasoning(&*reasoning.text), true),
-        AssistantContent::ToolCall(call) => {
-            let (call, is_kept) = model_call(call, arguments)?;
-            (ModelPart::call(call), is_kept)
-        }
-        AssistantContent::Image(image) => (ModelPart::part(medium(image)), true),
-        AssistantContent::Opaque(opaque) => (ModelPart::part(hosted(opaque)), true),
-        _ => (ModelPart::new(PartContent::Part(Part::HostedCall(HostedCall::new("unknown")))), true),
-    };
-    let item = match content {
-        AssistantContent::Opaque(opaque) => opaque.replay.then_some(&opaque.item),
-        content => content.native_item(),
-    };
-    if !is_kept && item.is_some() {
-        debug!(api, "a call has a number of more than 64 bits; its item cannot be sent back as it came");
-    }
-    Ok(match item.filter(|_| is_kept) {
-        Some(item) if api == gemini::API => {
-            part.with_native(Native::new(api, RawJson::of(&*gemini::without_mark(item))?))
-        }
-        Some(item) => part.with_native(Native::new(api, RawJson::of(item)?)),
-        None => part,
-    })
-}
-
-/// Returns the call, with its arguments as the provider wrote them, and whether rig has kept the values of their numbers.
+/// Returns the call, with its arguments as the provider wrote them, and whether it can be sent back as it came.
 fn model_call(call: &ToolCall, arguments: &str) -> Result<(ModelCall, bool)> {
+    let (id, name) = (call.id.wire(), call.function.name.as_str());
     let parsed = call.function.arguments_value();
-    // Arguments that came as a text in JSON, twice, or not as JSON are those that rig has made of them.
-    let raw = RawJson::parse(arguments).ok().filter(|raw| raw.to::<Value>().is_ok_and(|read| read == parsed));
+    // rig reads what is no object, or is cut, as an object that the model did not say.
+    let said = call.function.invalid_arguments.as_deref().unwrap_or(arguments);
+    if !said.trim().is_empty()
+        && let Some(what) = strict::fault_of(said)
+    {
+        return Ok((ModelCall::malformed(id, name, said, what), false));
+    }
+    // The values of numbers that rig cannot hold are those that it has made of them.
+    let raw = RawJson::parse(said).ok().filter(|raw| raw.to::<Value>().is_ok_and(|read| read == parsed));
     let is_kept = raw.as_ref().is_none_or(RawJson::has_plain_numbers);
     let input = raw.map_or_else(|| RawJson::of(&parsed), Ok)?;
-    Ok((ModelCall::new(call.id.wire(), call.function.name.as_str(), input), is_kept))
+    // An item with a name that no API takes would be refused in each later request.
+    let is_named = matches!(on_wire(name), Cow::Borrowed(_));
+    Ok((ModelCall::new(id, name, input), is_kept && is_named))
 }
 
 fn cited(source: &rig_core::message::Source, range: Option<(u64, u64)>) -> Option<Citation> {

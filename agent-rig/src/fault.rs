@@ -7,8 +7,83 @@ use agent_runtime::{FaultKind, ProviderFault};
 use rig_core::ProviderError;
 use rig_core::ProviderResponseError;
 
-/// Maximum number of bytes of a machine code.
-const CODE_MAX_BYTES: usize = 64;
+use crate::transport::Refused;
+
+/// Maximum number of bytes of a body that is shown to a person as it is.
+const WORDS_MAX_BYTES: usize = 1000;
+
+/// Machine codes of the providers, from their pages on errors:
+/// [Anthropic](https://docs.anthropic.com/en/api/errors), [OpenAI](https://platform.openai.com/docs/guides/error-codes),
+/// [Google](https://cloud.google.com/apis/design/errors).
+const CODES: &[&str] = &[
+    "ABORTED",
+    "ALREADY_EXISTS",
+    "DEADLINE_EXCEEDED",
+    "FAILED_PRECONDITION",
+    "INTERNAL",
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "OUT_OF_RANGE",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "UNAUTHENTICATED",
+    "UNAVAILABLE",
+    "UNIMPLEMENTED",
+    "api_error",
+    "authentication_error",
+    "billing_error",
+    "billing_hard_limit_reached",
+    "billing_not_active",
+    "content_filter",
+    "content_policy_violation",
+    "context_length_exceeded",
+    "insufficient_quota",
+    "internal_server_error",
+    "invalid_api_key",
+    "invalid_encrypted_content",
+    "invalid_prompt",
+    "invalid_request_error",
+    "invalid_type",
+    "invalid_value",
+    "missing_required_parameter",
+    "model_context_window_exceeded",
+    "model_not_found",
+    "moderation_blocked",
+    "not_found_error",
+    "overloaded_error",
+    "permission_error",
+    "rate_limit_error",
+    "rate_limit_exceeded",
+    "request_too_large",
+    "server_error",
+    "string_above_max_length",
+    "thinking_signature_invalid",
+    "timeout_error",
+    "unknown_parameter",
+    "unsupported_parameter",
+    "unsupported_value",
+];
+
+/// What the providers say, in small letters, of a request that is longer than the model's context.
+const TOO_LONG: &[&str] = &[
+    "context limit",
+    "context size",
+    "context window",
+    "exceeded model token limit",
+    "exceeds the limit of",
+    "exceeds the maximum number of tokens",
+    "input is too long",
+    "input too long",
+    "maximum context length",
+    "maximum prompt length",
+    "prompt is too long",
+    "prompt too long",
+    "reduce the length of the messages",
+    "too many tokens",
+];
+
+/// What they say of an account that has nothing left.
+const NO_CREDIT: &[&str] = &["credit balance is too low", "insufficient balance", "insufficient_quota"];
 
 /// Converts an error of rig. The text names no payload: rig's own texts may quote the body of an answer.
 pub(crate) fn fault(provider: &str, error: &ProviderError) -> Error {
@@ -16,7 +91,10 @@ pub(crate) fn fault(provider: &str, error: &ProviderError) -> Error {
         return refused(provider, response);
     }
     let (kind, what) = match error {
-        ProviderError::Http(_) => (FaultKind::Network, "the connection could not be made, or was lost"),
+        ProviderError::Http(error) => match Refused::of(error) {
+            Some(refused) => (FaultKind::Other, &*refused.0),
+            None => (FaultKind::Network, "the connection could not be made, or was lost"),
+        },
         ProviderError::Truncated => (FaultKind::Network, "the answer ended before its end"),
         ProviderError::Request(_) | ProviderError::Url(_) => (
             FaultKind::InvalidRequest,
@@ -36,31 +114,56 @@ pub(crate) fn fault(provider: &str, error: &ProviderError) -> Error {
 /// Returns the fault of an answer that is a refusal of the request.
 fn refused(provider: &str, response: &ProviderResponseError) -> Error {
     let status = response.status.map(|status| status.as_u16());
-    let code = response.machine_code().filter(|code| is_code(code));
-    let kind = kind(status, code.as_deref(), &response.body);
+    let code = response.machine_code().and_then(|code| known(&code));
+    let kind = kind(status, code, &response.body);
     let mut text = format!("provider {provider}: ");
     match status {
         Some(status) => text.push_str(&format!("HTTP status {status}")),
         None => text.push_str("an error in the answer"),
     }
-    if let Some(code) = &code {
+    match status {
+        Some(300..=399) => text
+            .push_str(", which sends to another address; that is not followed: name it in the configuration"),
+        Some(200..=299) => {
+            text.push_str(" and no stream of events; check that the address is that of the API")
+        }
+        _ => {}
+    }
+    if let Some(code) = code {
         text.push_str(&format!(", {code}"));
     }
     if let Some(remedy) = remedy(kind) {
         text.push_str(remedy);
     }
-    ProviderFault::new(kind, text).with_retry_after(retry_after(response)).into()
+    let fault = ProviderFault::new(kind, text).with_retry_after(retry_after(response));
+    match words(&response.body) {
+        Some(words) => fault.with_said(words).into(),
+        None => fault.into(),
+    }
 }
 
-/// Returns whether a text is a code, and not a sentence that may quote the request.
-fn is_code(text: &str) -> bool {
-    (1..=CODE_MAX_BYTES).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'))
+/// Returns a machine code that is known. Another text may quote the request, or the key.
+pub(crate) fn known(code: &str) -> Option<&'static str> {
+    CODES.iter().find(|known| **known == code).copied()
+}
+
+/// Returns the provider's sentence in the body of a refusal, or the body if it is a short text.
+fn words(body: &str) -> Option<String> {
+    let Ok(read) = serde_json::from_str::<serde_json::Value>(body) else {
+        let is_text = body.len() <= WORDS_MAX_BYTES && !body.trim_start().starts_with('<');
+        return (is_text && !body.trim().is_empty()).then(|| body.trim().to_owned());
+    };
+    // Some wrap the error in a list.
+    let error = read.get(0).unwrap_or(&read);
+    let places =
+        [error.pointer("/error/message"), error.get("message"), error.get("error"), error.get("detail")];
+    places.into_iter().flatten().find_map(serde_json::Value::as_str).map(str::to_owned)
 }
 
 const fn remedy(kind: FaultKind) -> Option<&'static str> {
     match kind {
         FaultKind::Auth => Some("; check the key and what it may use"),
+        FaultKind::Quota => Some("; the account has no quota or credit left: see its plan and its bills"),
         FaultKind::ContextTooLong => Some("; the conversation is longer than the model's context"),
         FaultKind::ReplayRejected => Some("; an item of an earlier answer was not taken back"),
         _ => None,
@@ -69,8 +172,14 @@ const fn remedy(kind: FaultKind) -> Option<&'static str> {
 
 /// Returns the kind of a refusal. The body decides only between kinds that share a status.
 fn kind(status: Option<u16>, code: Option<&str>, body: &str) -> FaultKind {
+    let body = body.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| body.contains(word));
     match (status, code.unwrap_or_default()) {
+        (Some(402), _)
+        | (_, "insufficient_quota" | "billing_error" | "billing_hard_limit_reached" | "billing_not_active") => {
+            FaultKind::Quota
+        }
+        (Some(400 | 403 | 429), _) if has(NO_CREDIT) => FaultKind::Quota,
         (_, "context_length_exceeded" | "model_context_window_exceeded" | "request_too_large") => {
             FaultKind::ContextTooLong
         }
@@ -79,8 +188,7 @@ fn kind(status: Option<u16>, code: Option<&str>, body: &str) -> FaultKind {
         (Some(401 | 403), _) | (None, "authentication_error" | "permission_error" | "invalid_api_key") => {
             FaultKind::Auth
         }
-        (Some(429), _)
-        | (None, "rate_limit_error" | "rate_limit_exceeded" | "insufficient_quota" | "RESOURCE_EXHAUSTED") => {
+        (Some(429), _) | (None, "rate_limit_error" | "rate_limit_exceeded" | "RESOURCE_EXHAUSTED") => {
             FaultKind::RateLimited
         }
         (Some(408 | 504), _) | (None, "timeout_error" | "DEADLINE_EXCEEDED") => FaultKind::Timeout,
@@ -90,14 +198,7 @@ fn kind(status: Option<u16>, code: Option<&str>, body: &str) -> FaultKind {
         }
         (Some(413), _) => FaultKind::ContextTooLong,
         (Some(400..=499), _) | (None, "invalid_request_error" | "INVALID_ARGUMENT") => {
-            if has(&[
-                "prompt is too long",
-                "exceed context limit",
-                "maximum context length",
-                "exceeds the maximum number of tokens",
-                "exceeds the context window",
-                "context size",
-            ]) {
+            if has(TOO_LONG) {
                 FaultKind::ContextTooLong
             } else if has(&["signature", "encrypted_content", "encrypted content", "redacted_thinking"]) {
                 FaultKind::ReplayRejected

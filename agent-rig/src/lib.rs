@@ -72,16 +72,22 @@
 //!
 //! # Logs
 //!
-//! Errors hold the machine code, the HTTP status and the time for a retry, never a body, a prompt or a key. rig itself
-//! logs the bodies of requests and answers at the level `trace`, with targets that begin with `rig`; filter them where that matters.
+//! Errors hold a machine code that is known, the HTTP status and the time for a retry, never a body, a prompt or a key. What
+//! rig logs itself, which quotes all of these, is kept away while a model of [`RigProvider`] is asked.
 
 mod answer;
 mod fault;
+mod frames;
 mod gemini;
 mod memory;
+mod names;
 mod provider;
+mod quiet;
 mod request;
+mod strict;
+mod transport;
 
 pub use memory::RigMemory;
 pub use provider::RigProvider;
 pub use rig_core;
+pub use transport::ModelTransport;

@@ -19,10 +19,12 @@ use rig_core::wire::Secret;
 use crate::answer::begin;
 use crate::fault::fault;
 use crate::gemini;
+use crate::quiet::quietly;
 use crate::request::{Target, convert, probe};
+use crate::transport::ModelTransport;
 
 /// Name and version of what turns a request into bytes. The first number is raised when `request.rs` changes them.
-const RENDERING: &str = "agent-rig/1+rig/0.44.0";
+const RENDERING: &str = "agent-rig/2+rig/0.44.0";
 
 /// Completion model of rig as a provider of runs.
 ///
@@ -135,22 +137,23 @@ impl RigProvider {
         Self::new(gemini::model(model))
     }
 
-    /// Creates a provider for a model by rig's reference, `vendor/model` or `vendor/format:model`, on rig's own HTTP
-    /// client. Sends nothing; a wrong key is found by the first request.
+    /// Creates a provider for a model by rig's reference, `vendor/model` or `vendor/format:model`, on a
+    /// [`ModelTransport`]. Sends nothing; a wrong key is found by the first request.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if rig knows no such vendor.
+    /// `InvalidInput` if rig knows no such vendor; `Unavailable` as [`ModelTransport::new`].
     pub fn connect(reference: &str, key: impl Into<Secret>) -> Result<Self> {
         let key = key.into();
-        let model = registry::connect(reference, key.clone()).map_err(|error| {
+        let transport = ModelTransport::new()?;
+        let model = registry::connect_with(reference, key.clone(), transport.clone()).map_err(|error| {
             let what =
                 format!("{error}; name a model of a vendor that rig knows, like `anthropic/claude-opus-5-5`");
             Error::invalid(what)
         })?;
         match model.id() {
             Some(id) if model.name() == GEMINI => {
-                Self::gemini(GeminiConfig::new(key).client().completion(id))
+                Self::gemini(GeminiConfig::new(key).client().with_http(transport).completion(id))
             }
             _ => Self::new(model),
         }
@@ -207,7 +210,8 @@ impl RigProvider {
 ///
 /// A stream of rig names it before anything is sent.
 fn origin(model: &DynModel<Completion>, name: &str, request: Option<&ModelRequest>) -> Result<Origin> {
-    let stream = model.stream(probe(request)?).map_err(|error| fault(name, &error))?;
+    let probe = probe(request)?;
+    let stream = quietly(|| model.stream(probe)).map_err(|error| fault(name, &error))?;
     Ok(stream.partial().origin)
 }
 
@@ -262,8 +266,8 @@ impl LlmProvider for RigProvider {
         };
         let origin = bound.as_ref().unwrap_or(&self.origin);
         let target = Target { provider: &self.name, origin, spec: self.spec, caches: self.caches };
-        let request = convert(&target, &request)?;
-        let stream = self.model.stream(request).map_err(|error| fault(&self.name, &error))?;
+        let request = quietly(|| convert(&target, &request))?;
+        let stream = quietly(|| self.model.stream(request)).map_err(|error| fault(&self.name, &error))?;
         begin(&self.name, origin.api.as_str(), stream).await
     }
 

@@ -23,11 +23,16 @@ use rig_core::message::{
 use rig_core::{completion, message, schemars};
 use serde_json::{Value, json};
 
+use crate::names::on_wire;
+
 /// Name of the API that keeps conversations unless a request says otherwise.
 pub(crate) const RESPONSES: &str = "openai.responses";
 
 /// Name of the API whose requests must say how long an answer may be.
 const MESSAGES: &str = "anthropic.messages";
+
+/// What stands for an output without any text.
+const NOTHING: &str = "(no output)";
 
 /// Length of an answer of that API, in tokens, if neither the request names one nor rig's catalog has the model.
 const MAX_TOKENS: u64 = 8192;
@@ -82,7 +87,8 @@ pub(crate) fn convert(target: &Target<'_>, request: &ModelRequest) -> Result<Com
             ModelMessage::Summary(text) => Message::user(text),
             ModelMessage::System(text) => Message::user(format!("<system>\n{text}\n</system>")),
             ModelMessage::User(content) => {
-                Message::User { content: content.parts.iter().map(user_part).collect() }
+                let parts = content.parts.iter().map(user_part);
+                Message::User { content: parts.filter(|part| !is_blank(part)).collect() }
             }
             ModelMessage::Agent(said) => {
                 calls = said.calls().map(|call| (call.call.clone(), call.name.clone())).collect();
@@ -126,8 +132,9 @@ fn invalid(what: impl std::fmt::Display) -> Error {
     ProviderFault::new(FaultKind::InvalidRequest, what.to_string()).into()
 }
 
+/// Returns the name in a form that each API takes.
 fn name(name: &str) -> Result<ToolName> {
-    ToolName::new(name).map_err(|_| invalid("a tool has no name; give it one"))
+    ToolName::new(on_wire(name)).map_err(|_| invalid("a tool has no name; give it one"))
 }
 
 /// Reads JSON as rig holds it.
@@ -219,8 +226,19 @@ fn user_part(part: &Part) -> UserContent {
     carried.unwrap_or_else(|| UserContent::text(part.text_view("").unwrap_or_default()))
 }
 
+/// Whether it is a text without a word, which some APIs refuse.
+fn is_blank(content: &UserContent) -> bool {
+    matches!(content, UserContent::Text(text) if text.text.trim().is_empty())
+}
+
 fn tool_result(result: &ModelToolResult, tool: &str) -> Result<ToolResult> {
-    let mut content = vec![ToolResultContent::text(&*result.output)];
+    let mut content = Vec::new();
+    // An empty text is refused, beside a picture as well as alone.
+    if !result.output.trim().is_empty() {
+        content.push(ToolResultContent::text(&*result.output));
+    } else if result.content.is_empty() {
+        content.push(ToolResultContent::text(NOTHING));
+    }
     for part in &result.content {
         content.push(match part {
             Part::Image(media) if let Some(image) = image(media) => ToolResultContent::Image(image),

@@ -50,6 +50,7 @@ pub mod gemini;
 pub mod responses;
 
 mod account;
+mod history;
 mod message;
 mod provider;
 mod rule;

@@ -17,6 +17,8 @@ pub struct Answer {
     status: u16,
     headers: Vec<(&'static str, String)>,
     body: String,
+    /// Bytes behind the body, which may be no UTF-8.
+    more: Vec<u8>,
     /// Bytes that the head of the answer names and that do not come: the connection breaks.
     missing: usize,
     /// True if the connection stays open behind the body until the client closes it.
@@ -26,7 +28,7 @@ pub struct Answer {
 impl Answer {
     fn new(status: u16, media_type: &str, body: String) -> Self {
         let headers = vec![("content-type", media_type.to_owned())];
-        Self { status, headers, body, missing: 0, hangs: false }
+        Self { status, headers, body, more: Vec::new(), missing: 0, hangs: false }
     }
 
     /// Creates a stream of server-sent events with these data. Each event is named by the member `type` of its data, as
@@ -58,6 +60,22 @@ impl Answer {
     #[must_use]
     pub fn with_event(mut self, event: &str) -> Self {
         self.body.push_str(&self::event(event));
+        self
+    }
+
+    /// Sets the media type.
+    #[must_use]
+    pub fn with_type(mut self, media_type: &str) -> Self {
+        self.headers.retain(|(name, _)| *name != "content-type");
+        self.with_header("content-type", media_type)
+    }
+
+    /// Adds an event at the end whose data are these bytes, also if they are no text.
+    #[must_use]
+    pub fn with_bytes(mut self, data: impl IntoIterator<Item = u8>) -> Self {
+        self.more.extend_from_slice(b"data: ");
+        self.more.extend(data);
+        self.more.extend_from_slice(b"\n\n");
         self
     }
 
@@ -93,11 +111,16 @@ impl Answer {
             sent.push_str(&format!("{name}: {value}\r\n"));
         }
         if !self.hangs {
-            sent.push_str(&format!("content-length: {}\r\n", self.body.len() + self.missing));
+            sent.push_str(&format!(
+                "content-length: {}\r\n",
+                self.body.len() + self.more.len() + self.missing
+            ));
         }
         sent.push_str("\r\n");
         sent.push_str(&self.body);
-        sent.into_bytes()
+        let mut sent = sent.into_bytes();
+        sent.extend_from_slice(&self.more);
+        sent
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::account::Account;
 use crate::message::{Answer, Request};
 use crate::rule::{Checked, Item, Refusal, Rule, Wire};
-use crate::{anthropic, chat, gemini, responses};
+use crate::{anthropic, chat, gemini, history, responses};
 
 /// One account at a provider, which signs what it answers.
 #[derive(Clone, Debug)]
@@ -47,6 +47,7 @@ impl Provider {
         if !body.is_object() {
             return Err(Refusal::new(Rule::Shape, "We could not parse the JSON body of your request."));
         }
+        history::check(self.wire, &body)?;
         match self.wire {
             Wire::Anthropic => anthropic::check(&self.account, request, &body),
             Wire::Responses => responses::check(&self.account, request, &body),

@@ -50,10 +50,12 @@ pub enum Rule {
     Shape,
     /// The conversation does not end with the model, on Anthropic's and Gemini's. "must end with a user message".
     Order,
-    /// No message, item or part is empty; texts on Anthropic's have more than white space. "must be non-empty".
+    /// No message, item or part is empty, inside the results of tools too; texts on Anthropic's have more than white space. "must be non-empty".
     Empty,
-    /// Names of tools are letters, digits, `_` and `-`, at most 64; on Anthropic's 128.
+    /// Names of tools, and of calls in the conversation, are letters, digits, `_` and `-`, at most 64; on Anthropic's 128.
     ToolName,
+    /// The arguments of each call in the conversation are a JSON object. "should be a valid JSON object".
+    Arguments,
     /// Ids of calls are valid (Anthropic: letters, digits, `_` and `-`; chat: at most 40 bytes) and not repeated.
     CallId,
     /// Each call has its result where it belongs: in the next message, or, on Responses, anywhere behind it.

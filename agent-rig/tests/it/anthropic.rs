@@ -11,11 +11,11 @@ pub(crate) use model_servers::anthropic::{answer, events, says};
 
 use crate::recorded::{Recording, answers, anthropic_answers, anthropic_blocks, streams};
 use crate::server::{Answer, Server};
-use crate::{items, talk};
+use crate::{http, items, talk};
 
 pub(crate) fn model(server: &Server, name: &str) -> RigProvider {
     let config = AnthropicConfig::new("SECRET-KEY").with_base_url(&server.url);
-    RigProvider::new(config.client().completion(name)).unwrap()
+    RigProvider::new(config.client().with_http(http()).completion(name)).unwrap()
 }
 
 pub(crate) fn blocks() -> Vec<Value> {
@@ -92,7 +92,7 @@ async fn cost_and_capabilities_come_from_the_catalog() {
     };
     assert!(currency == "USD" && micros > 1_000_000, "{micros}");
     assert!(!format!("{model:?}").contains("SECRET"));
-    assert_eq!(model.rendering(), "agent-rig/1+rig/0.44.0");
+    assert_eq!(model.rendering(), "agent-rig/2+rig/0.44.0");
 }
 
 /// Names of the tools that an answer calls.

@@ -9,11 +9,11 @@ pub(crate) use model_servers::chat::{answer, says};
 
 use crate::recorded::{chat_message, streams};
 use crate::server::{Answer, Server};
-use crate::{items, talk};
+use crate::{http, items, talk};
 
 pub(crate) fn model(server: &Server, dialect: &Dialect, name: &str) -> RigProvider {
     let config = OpenAIConfig::with_key(dialect, "SECRET-KEY").with_base_url(&server.url);
-    RigProvider::new(config.client().chat(name)).unwrap()
+    RigProvider::new(config.client().with_http(http()).chat(name)).unwrap()
 }
 
 /// Messages of a request that the model gave.
@@ -134,7 +134,7 @@ async fn ollama_answers_go_back() {
     let script = [ollama(&message), ollama(&json!({"role": "assistant", "content": "Done."}))];
     let server = Server::start(script).await;
     let config = OllamaConfig::new().with_base_url(&server.url);
-    let model = RigProvider::new(config.client().native_completion("qwen3")).unwrap();
+    let model = RigProvider::new(config.client().with_http(http()).native_completion("qwen3")).unwrap();
     let talk = talk(model, &server, &["look"], 2).await;
     let sent = &sent(&talk.bodies("messages")[1])[0];
     assert_eq!((&sent["content"], &sent["thinking"]), (&"I look.".into(), &"They ask.".into()));

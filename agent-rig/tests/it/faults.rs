@@ -274,7 +274,8 @@ async fn refused_and_cut_answers_say_so() {
     let Err(error) = soon(model(&server, "claude-opus-5-5").generate(request())).await else {
         panic!("the reason is not known")
     };
-    assert!(error.to_string().contains("a_reason_of_tomorrow"), "{error}");
+    // It could be any text, the key too.
+    assert!(error.to_string().ends_with("ended for another reason: an unknown one"), "{error}");
 }
 
 #[tokio::test]

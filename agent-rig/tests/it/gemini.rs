@@ -11,11 +11,11 @@ pub(crate) use model_servers::gemini::{answer, says};
 
 use crate::recorded::{Recording, answers, gemini_parts, streams};
 use crate::server::{Answer, Server};
-use crate::{items, talk};
+use crate::{http, items, talk};
 
 pub(crate) fn model(server: &Server, name: &str) -> RigProvider {
     let config = GeminiConfig::new("SECRET-KEY").with_base_url(&server.url);
-    RigProvider::gemini(config.client().completion(name)).unwrap()
+    RigProvider::gemini(config.client().with_http(http()).completion(name)).unwrap()
 }
 
 pub(crate) fn parts() -> Vec<Value> {

@@ -20,17 +20,25 @@ mod requests;
 mod responses;
 mod server;
 mod switch;
+mod tools;
+mod transport;
+mod unbounded;
 
 use agent_core::event::{Event, EventPayload};
 use agent_core::store::ReadEvents;
 use agent_core::{MemoryStore, Storage};
-use agent_rig::RigProvider;
+use agent_rig::{ModelTransport, RigProvider};
 use agent_runtime::schemars::JsonSchema;
 use agent_runtime::{AgentBuilder, AgentRuntime, Config, RunReport, ToolContext, tool};
 use serde::Deserialize;
 use serde_json::Value;
 
 use server::{Request, Server, soon};
+
+/// The client for all models here, as the program uses it.
+fn http() -> ModelTransport {
+    ModelTransport::new().unwrap()
+}
 
 /// Arguments of a tool that takes any.
 #[derive(Deserialize, JsonSchema)]

@@ -9,11 +9,11 @@ pub(crate) use model_servers::responses::{answer, events, says};
 
 use crate::recorded::{Recording, answers, responses_items, streams};
 use crate::server::{Answer, Server};
-use crate::{items, talk};
+use crate::{http, items, talk};
 
 pub(crate) fn model(server: &Server) -> RigProvider {
     let config = OpenAIConfig::new("SECRET-KEY").with_base_url(&server.url);
-    RigProvider::new(config.client().responses("gpt-5.5")).unwrap()
+    RigProvider::new(config.client().with_http(http()).responses("gpt-5.5")).unwrap()
 }
 
 pub(crate) fn output() -> Vec<Value> {

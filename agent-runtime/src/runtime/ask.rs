@@ -309,7 +309,7 @@ async fn pause(driver: &mut Driver, fault: ProviderFault, retries: u32) -> Resul
     let (session, provider, kind) = (driver.session.id, &driver.settings.provider, fault.kind);
     info!(%session, provider, fault = %kind, ?after, "the model call failed; it is repeated");
     let text = runtime.redact(&fault.text).into_owned();
-    driver.send(Update::Retrying { after, fault: ProviderFault { text, ..fault } });
+    driver.send(Update::Retrying { after, fault: ProviderFault { text, said: None, ..fault } });
     tokio::select! {
         biased;
         stopped = &mut driver.stop => Err(AnswerEnd::Stopped(stopped)),

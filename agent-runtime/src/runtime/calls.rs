@@ -45,23 +45,29 @@ impl Driver {
         let (mut waiting, mut spans) = (None, Vec::new());
         self.answer_calls = calls.len();
         // A record holds so many open calls; the others get their results at once.
-        let room = OPEN_CALLS_MAX.saturating_sub(self.session.open_calls.len()).min(calls.len());
-        let (made, refused) = calls.split_at(room);
+        let room = OPEN_CALLS_MAX.saturating_sub(self.session.open_calls.len());
+        let (mut made, mut refused) = (Vec::new(), Vec::new());
+        for call in &calls {
+            match said.faults.get(&call.call) {
+                Some(fault) => refused.push(malformed(call, fault)),
+                None if made.len() < room => made.push(call),
+                None => refused.push(refusal(call, &format!(
+                    "not called: at most {OPEN_CALLS_MAX} calls of an answer are open at a time; call it again"
+                ))),
+            }
+        }
         if shared.config.spans {
             let direct = made.iter().filter(|call| self.mode(&call.name) == ToolMode::Direct);
             spans.extend(direct.filter_map(|call| spans::started(call.call.as_str(), &call.name)));
         }
-        let why = format!(
-            "not called: at most {OPEN_CALLS_MAX} calls of an answer are open at a time; call it again"
-        );
-        let bodies = self.bodies(said, room, |call| refusal(call, &why));
+        let bodies = self.bodies(said, &refused);
         let shown = shown_calls(&bodies);
         self.save_answer(bodies, spans, context).await?;
         for call in shown {
             self.send(Update::ToolCalled(call));
         }
-        for call in refused {
-            self.send(Update::ToolDone(refusal(call, &why)));
+        for result in refused {
+            self.send(Update::ToolDone(result));
         }
         for call in made {
             let mode = self.mode(&call.name);
@@ -80,7 +86,8 @@ impl Driver {
 
     /// Returns the events of an answer whose calls are not made: each call is followed by a result that says why.
     pub(super) fn uncalled(&self, said: Items, why: &str) -> Vec<EventPayload> {
-        self.bodies(said, 0, |call| denied(call, why))
+        let refused: Vec<_> = said.calls().map(|call| denied(call, why)).collect();
+        self.bodies(said, &refused)
     }
 
     /// Stores the items of an answer whose calls are not made.
@@ -101,23 +108,22 @@ impl Driver {
         Ok(())
     }
 
-    /// Returns the events of an answer: its items, each call after the first `made` followed by its result, and its end.
-    fn bodies(&self, said: Items, made: usize, result: impl Fn(&ToolUse) -> ToolResult) -> Vec<EventPayload> {
-        let (mut bodies, mut calls) = (Vec::new(), 0);
+    /// Returns the events of an answer: its items, each call that is refused followed by its result, and its end.
+    fn bodies(&self, said: Items, refused: &[ToolResult]) -> Vec<EventPayload> {
+        let mut bodies = Vec::new();
         for item in said.items {
             match item {
                 Item::Said(body) => bodies.push(body),
-                Item::Call(call) if calls < made => {
-                    calls += 1;
-                    bodies.push(match self.mode(&call.name) {
-                        ToolMode::Outside => EventPayload::AgentCustomToolUse(self.shown(&call)),
-                        _ => EventPayload::AgentToolUse(self.shown(&call)),
-                    });
-                }
-                Item::Call(call) => {
-                    bodies.push(EventPayload::AgentToolUse(self.shown(&call)));
-                    bodies.push(EventPayload::AgentToolResult(result(&call)));
-                }
+                Item::Call(call) => match refused.iter().find(|result| result.call == call.call) {
+                    Some(result) => {
+                        bodies.push(EventPayload::AgentToolUse(self.shown(&call)));
+                        bodies.push(EventPayload::AgentToolResult(result.clone()));
+                    }
+                    None if self.mode(&call.name) == ToolMode::Outside => {
+                        bodies.push(EventPayload::AgentCustomToolUse(self.shown(&call)));
+                    }
+                    None => bodies.push(EventPayload::AgentToolUse(self.shown(&call))),
+                },
             }
         }
         bodies.extend(said.response.map(EventPayload::AgentResponse));
@@ -173,6 +179,7 @@ impl Driver {
         let input = self.handle.runtime().redact_json(call.input.clone());
         let native = call.native.clone().filter(|_| input == call.input);
         let mut shown = ToolUse::new(call.call.clone(), call.name.clone(), input);
+        shown.malformed = call.malformed.as_deref().map(|text| self.redacted(text));
         (shown.native, shown.part) = (native, call.part);
         shown
     }
@@ -405,6 +412,13 @@ fn too_large(result: &ToolResult, size: usize) -> ToolResult {
 /// Returns the result of a call that is not made.
 fn refusal(call: &ToolUse, why: &str) -> ToolResult {
     ToolResult::new(call.call.clone(), ToolOutcome::Error, text_json(why))
+}
+
+/// Returns the result of a call whose input is no JSON object.
+fn malformed(call: &ToolUse, fault: &str) -> ToolResult {
+    let why =
+        format!("not called: the arguments are no JSON object ({fault}); call it again with a whole one");
+    ToolResult::new(call.call.clone(), ToolOutcome::Error, text_json(&why))
 }
 
 /// Returns the result of a call of an answer that was cut.

@@ -270,7 +270,14 @@ impl Driver {
         Ok(match end {
             AnswerEnd::Stopped(Stopped::Fenced(error)) => return Err(error),
             AnswerEnd::Stopped(Stopped::Asked) => Some(RunOutcome::Interrupted),
-            AnswerEnd::Failed(error) => Some(RunOutcome::Failed(self.failure(&error))),
+            AnswerEnd::Failed(error) => {
+                if let Some(words) = ProviderFault::of(&error).and_then(ProviderFault::said)
+                    && let Some(line) = ProviderFault::line(&self.redacted(words))
+                {
+                    self.send(Update::ProviderMessage(line));
+                }
+                Some(RunOutcome::Failed(self.failure(&error)))
+            }
             AnswerEnd::Done(stop) if is_last || stop != StopReason::EndTurn => {
                 Some(RunOutcome::Completed(stop.reason()))
             }

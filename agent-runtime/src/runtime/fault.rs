@@ -55,7 +55,23 @@ pub struct ProviderFault {
     pub retry_after: Option<Duration>,
     /// Text for a person, without payloads.
     pub text: String,
+    /// The provider's own words; see [`said`](Self::said).
+    #[serde(skip)]
+    pub(crate) said: Option<Words>,
 }
+
+/// Words of a provider, which may quote what it was sent: they are shown to the person who asked, and are in no log.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Words(String);
+
+impl fmt::Debug for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+/// Maximum number of bytes of the provider's own words.
+const WORDS_MAX_BYTES: usize = 300;
 
 /// Kind of a [`ProviderFault`]. Says what a run does about it.
 ///
@@ -75,7 +91,7 @@ pub struct ProviderFault {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// The account has sent too many requests or tokens, or has no quota for the moment.
+    /// The account has sent too many requests or tokens for the moment.
     RateLimited,
     /// The server is overloaded or failed internally.
     Overloaded,
@@ -85,6 +101,8 @@ pub enum FaultKind {
     Network,
     /// The credentials are missing, wrong or not sufficient.
     Auth,
+    /// The account has no quota or credit left: asking again does not help before a person has seen to it.
+    Quota,
     /// The request is larger than the model's context.
     ContextTooLong,
     /// The provider refused an item of an earlier answer that was sent back, for example a signature of reasoning.
@@ -100,12 +118,13 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::RateLimited,
         Self::Overloaded,
         Self::Timeout,
         Self::Network,
         Self::Auth,
+        Self::Quota,
         Self::ContextTooLong,
         Self::ReplayRejected,
         Self::Filtered,
@@ -121,6 +140,7 @@ impl FaultKind {
             Self::Timeout => "timeout",
             Self::Network => "network",
             Self::Auth => "auth",
+            Self::Quota => "quota",
             Self::ContextTooLong => "context_too_long",
             Self::ReplayRejected => "replay_rejected",
             Self::Filtered => "filtered",
@@ -149,7 +169,41 @@ impl fmt::Display for FaultKind {
 impl ProviderFault {
     /// Creates a fault of this kind, without a time for a retry.
     pub fn new(kind: FaultKind, text: impl Into<String>) -> Self {
-        Self { kind, retry_after: None, text: text.into() }
+        Self { kind, retry_after: None, text: text.into(), said: None }
+    }
+
+    /// Sets the provider's own words on why it refused, which are shown to the person who asked as
+    /// [`Update::ProviderMessage`](crate::Update::ProviderMessage). They may quote the request, and are neither part of the
+    /// [text](field@Self::text) nor stored, logged or shown by `Debug`.
+    ///
+    /// ```
+    /// use agent_runtime::{FaultKind, ProviderFault};
+    ///
+    /// let fault = ProviderFault::new(FaultKind::InvalidRequest, "HTTP status 400").with_said("model `gpt-9` is not there");
+    /// assert_eq!(fault.said(), Some("model `gpt-9` is not there"));
+    /// assert!(!format!("{fault} {fault:?}").contains("gpt-9"));
+    /// ```
+    #[must_use]
+    pub fn with_said(mut self, words: impl Into<String>) -> Self {
+        self.said = Some(Words(words.into()));
+        self
+    }
+
+    /// Returns the provider's own words on why it refused, as they came.
+    pub fn said(&self) -> Option<&str> {
+        self.said.as_ref().map(|words| &*words.0)
+    }
+
+    /// Returns the provider's words in one line for a person: at most 300 bytes, without control characters.
+    pub(crate) fn line(words: &str) -> Option<String> {
+        let mut line: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        if line.len() > WORDS_MAX_BYTES {
+            let end = line.floor_char_boundary(WORDS_MAX_BYTES - '…'.len_utf8());
+            line.truncate(end);
+            line.push('…');
+        }
+        let line = line.trim();
+        (!line.is_empty()).then(|| line.to_owned())
     }
 
     /// Sets the time after which the provider expects a retry; the default is none.

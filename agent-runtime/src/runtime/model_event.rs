@@ -253,15 +253,46 @@ pub struct ModelCall {
     pub id: String,
     /// Name of the tool; a name longer than 128 bytes is replaced.
     pub name: String,
-    /// Input of the tool.
+    /// Input of the tool; empty if it is malformed.
     pub input: RawJson,
+    /// Input as the model wrote it, if it is no JSON object, and what is wrong with it. The call is not made then.
+    pub malformed: Option<MalformedInput>,
 }
 
 impl ModelCall {
     /// Creates a call of the tool `name`.
     pub fn new(id: impl Into<String>, name: impl Into<String>, input: RawJson) -> Self {
-        Self { id: id.into(), name: name.into(), input }
+        Self { id: id.into(), name: name.into(), input, malformed: None }
     }
+
+    /// Creates a call whose input is no JSON object: `text` is the input as the model wrote it, `fault` says what is wrong
+    /// with it and where. Nobody is asked about it, and no tool is called; the model is told why.
+    ///
+    /// ```
+    /// use agent_runtime::ModelCall;
+    ///
+    /// let cut = ModelCall::malformed("call-1", "shell", r#"{"command":"rm -rf /ho"#, "it ends within a text");
+    /// assert_eq!(cut.input.get(), "{}");
+    /// ```
+    pub fn malformed(
+        id: impl Into<String>,
+        name: impl Into<String>,
+        text: impl Into<String>,
+        fault: impl Into<String>,
+    ) -> Self {
+        let malformed = Some(MalformedInput { text: text.into(), fault: fault.into() });
+        Self { malformed, ..Self::new(id, name, RawJson::empty_object()) }
+    }
+}
+
+/// Input of a call that is no JSON object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MalformedInput {
+    /// Input as the model wrote it.
+    pub text: String,
+    /// What is wrong with it, and where.
+    pub fault: String,
 }
 
 /// Reason for which a model stopped.

@@ -99,7 +99,7 @@ pub trait LlmProvider: Debug + Send + Sync + 'static {
     }
 
     /// Returns the name and version of the code that turns a request into bytes: 1 to 256 bytes, for example
-    /// `agent-rig/1+rig/0.44.0`; the default is `provider/1`.
+    /// `agent-rig/2+rig/0.44.0`; the default is `provider/1`.
     ///
     /// It must change whenever the bytes sent for the same request change. Signed items of earlier answers are sent
     /// back only if what stands before them is sent as it was; a rendering that changes silently makes a model's server

@@ -168,7 +168,7 @@ impl Room {
         if waits && self.waiting == 0 {
             return Err(Full::Calls(WAITING_MAX));
         }
-        let input = call.input.get().len();
+        let input = call.input.get().len() + call.malformed.as_ref().map_or(0, |input| input.text.len());
         if input > self.limits.call_bytes {
             return Err(Full::Bytes("input of a tool call", self.limits.call_bytes));
         }

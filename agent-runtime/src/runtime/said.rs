@@ -1,5 +1,7 @@
 //! Items of an answer, as a run stores them: in the provider's order, without the values of secrets.
 
+use std::collections::BTreeMap;
+
 use crate::blobs::media_mut;
 use crate::context::ModelContext;
 use crate::runtime::ask::Asked;
@@ -25,6 +27,8 @@ pub(super) enum Item {
 #[derive(Debug, Default)]
 pub(super) struct Items {
     pub(super) items: Vec<Item>,
+    /// What is wrong with the input of each call that cannot be made.
+    pub(super) faults: BTreeMap<CallId, String>,
     /// Text that the agent said.
     pub(super) text: String,
     /// End of the answer, if the log records one.
@@ -122,8 +126,12 @@ impl Driver {
                 EventPayload::AgentPart(item)
             }
             PartContent::Call(call) => {
+                let fault = call.malformed.as_ref().map(|input| input.fault.clone());
                 let mut call = self.named(call, native, said, context)?;
                 call.part = index;
+                if let Some(fault) = fault {
+                    said.faults.insert(call.call.clone(), fault);
+                }
                 return Some(Item::Call(call));
             }
         };
@@ -151,7 +159,8 @@ impl Driver {
         let new = || format!("call-{}", self.handle.runtime().effects().new_uuid().simple()).parse().ok();
         let mut named =
             ToolUse::new(given.or_else(new)?, name.unwrap_or_else(|| "unnamed".to_owned()), call.input);
-        named.native = native.filter(|_| is_same);
+        named.native = native.filter(|_| is_same && call.malformed.is_none());
+        named.malformed = call.malformed.map(|input| input.text);
         Some(named)
     }
 

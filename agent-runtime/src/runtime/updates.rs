@@ -130,10 +130,11 @@ impl UpdateReceiver {
 /// Returns the number of bytes of an update's texts.
 fn size_bytes(update: &Update) -> usize {
     match update {
-        Update::Text(text) | Update::Thinking(text) => text.len(),
+        Update::Text(text) | Update::Thinking(text) | Update::ProviderMessage(text) => text.len(),
         Update::ToolCalled(call) => {
             let native = call.native.as_ref().map_or(0, |native| native.item.get().len());
-            call.call.as_str().len() + call.name.len() + call.input.get().len() + native
+            let malformed = call.malformed.as_ref().map_or(0, String::len);
+            call.call.as_str().len() + call.name.len() + call.input.get().len() + native + malformed
         }
         Update::ToolDone(result) => {
             let whole = result.full.as_ref().and_then(|full| full.text.as_ref()).map_or(0, String::len);

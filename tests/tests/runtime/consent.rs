@@ -9,11 +9,11 @@ use agent_core::clock::{Clock, Effects};
 use agent_core::event::{Decision, EventType, ToolConfirmation, ToolOutcome, ToolResult};
 use agent_core::json::RawJson;
 use agent_core::model::PendingAction;
-use agent_core::state::SessionState;
+use agent_core::state::{Reason, SessionState};
 use agent_core::{ErrorKind, Result, Storage, Timestamp, async_trait};
 use agent_runtime::{
-    AgentBuilder, AgentRuntime, Config, Plugin, RunOutcome, ScriptedProvider, ToolContext, ToolMode,
-    ToolSpec, Turn,
+    AgentBuilder, AgentRuntime, Config, ModelCall, ModelEvent, Plugin, RunOutcome, ScriptedProvider,
+    ToolContext, ToolMode, ToolSpec, Turn,
 };
 use agent_tests::{Site, each_store};
 
@@ -225,3 +225,45 @@ async fn expired_consent_is_refused(site: Site) {
 }
 
 each_store!(expired_consent_is_refused and files);
+
+/// A call whose arguments are no JSON object is not made, in any mode, and nobody is asked: the log has the text as it came,
+/// and the result says what is wrong with it.
+async fn calls_whose_arguments_are_no_object_ask_nobody(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let text = r#"{"command":"rm -rf /home/me/proj"#;
+    for tool in ["shell", "ask_person", "measure", "unknown"] {
+        let cut = ModelEvent::ToolUse(ModelCall::malformed("c", tool, text, "it ends within a text"));
+        let setting = Setting::new(&storage, tool, RawJson::empty_object());
+        // The turn that the setting scripts is not reached: the model calls with what is cut, and goes on.
+        let model = ScriptedProvider::new([Turn::new().event(cut), Turn::new().text("went on")]);
+        let agent = AgentBuilder::new()
+            .with_llm(model.clone())
+            .with_storage(storage.clone())
+            .with_plugin(setting.tools.clone())
+            .build()
+            .unwrap();
+        let chat = agent.open(&device(tool)).await.unwrap();
+        let (said, report) = read(chat.prompt("go").await.unwrap()).await;
+        assert_eq!(
+            (said.as_str(), &report.outcome),
+            ("went on", &RunOutcome::Completed(Reason::EndTurn)),
+            "{name} {tool}"
+        );
+        assert!(setting.tools.0.lock().unwrap().is_empty(), "{name} {tool}");
+        let calls = calls(&chat).await;
+        let (call, results) = &calls[0];
+        assert_eq!((call.malformed.as_deref(), call.input.get()), (Some(text), "{}"), "{name} {tool}");
+        assert_eq!((results.len(), results[0].outcome), (1, ToolOutcome::Error), "{name} {tool}");
+        assert!(
+            results[0].output.get().contains("no JSON object (it ends within a text)"),
+            "{name}: {results:?}"
+        );
+        assert!(
+            model.requests()[1].messages.iter().any(|message| message.text().contains("no JSON object")),
+            "{name}"
+        );
+        check_log(&chat).await;
+    }
+}
+
+each_store!(calls_whose_arguments_are_no_object_ask_nobody);

@@ -18,8 +18,9 @@ use crate::common::{agent, agent_with, check_log, said};
 
 const RETRIED: [FaultKind; 4] =
     [FaultKind::RateLimited, FaultKind::Overloaded, FaultKind::Timeout, FaultKind::Network];
-const FINAL: [FaultKind; 5] = [
+const FINAL: [FaultKind; 6] = [
     FaultKind::Auth,
+    FaultKind::Quota,
     FaultKind::ContextTooLong,
     FaultKind::Filtered,
     FaultKind::InvalidRequest,
@@ -226,3 +227,35 @@ async fn fault_of_a_failed_run_is_stored(site: Site) {
 }
 
 each_store!(fault_of_a_failed_run_is_stored);
+
+/// What a provider says of a refusal is shown to the person who asked, in one line without what is secret, and is in no log.
+async fn words_of_a_provider_are_shown_and_not_kept(site: Site) {
+    let (store, storage) = (site.name, site.open().await);
+    let name: SecretName = "token".parse().unwrap();
+    let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("ghp_0123456789").unwrap())]));
+    let words = format!("no\x1b[31m model `x`\r\nfor ghp_0123456789 {}", "a".repeat(400));
+    let refused = fault(FaultKind::InvalidRequest).with_said(words);
+    let agent = AgentBuilder::new()
+        .with_llm(ScriptedProvider::new([Turn::fault(refused)]))
+        .with_storage(storage.clone())
+        .with_secrets(secrets)
+        .build()
+        .unwrap();
+    let chat = agent.conversation("key").await.unwrap();
+    let mount = Patch::new().mount(name.resource(), Access::Read);
+    let chat = agent.new_session(chat.record().workspace, &mount).await.unwrap();
+    let mut run = chat.prompt("Hello").await.unwrap();
+    let mut shown = Vec::new();
+    while let Some(update) = run.next().await {
+        if let Update::ProviderMessage(line) = update.unwrap() {
+            shown.push(line);
+        }
+    }
+    assert_eq!(shown.len(), 1, "{store}");
+    assert!(shown[0].starts_with("no [31m model `x`  for ") && shown[0].ends_with('…'), "{store}: {shown:?}");
+    assert!(shown[0].len() <= 300 && !shown[0].contains("ghp_"), "{store}: {shown:?}");
+    let log = crate::common::log(&chat).await;
+    assert!(!format!("{log:?} {:?}", chat.refresh().await.unwrap()).contains("model `x`"), "{store}");
+}
+
+each_store!(words_of_a_provider_are_shown_and_not_kept);

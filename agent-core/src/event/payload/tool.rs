@@ -32,6 +32,9 @@ pub struct ToolUse {
     /// True if the log does not keep the input; `input` is then empty.
     #[serde(default, skip_serializing_if = "is_default")]
     pub omitted: bool,
+    /// Input as the model wrote it, if it is no JSON object; `input` is then empty, and the call is not made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub malformed: Option<String>,
     /// Item as the provider gave it, if it must go back unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native: Option<Native>,
@@ -43,7 +46,7 @@ pub struct ToolUse {
 impl ToolUse {
     /// Creates a call of the tool `name`.
     pub fn new(call: CallId, name: impl Into<String>, input: RawJson) -> Self {
-        Self { call, name: name.into(), input, omitted: false, native: None, part: None }
+        Self { call, name: name.into(), input, omitted: false, malformed: None, native: None, part: None }
     }
 
     /// Sets whether the log does not keep the input.
@@ -58,6 +61,24 @@ impl ToolUse {
     /// ```
     pub const fn with_omitted(mut self, omitted: bool) -> Self {
         self.omitted = omitted;
+        self
+    }
+
+    /// Sets the input as the model wrote it, for one that is no JSON object.
+    ///
+    /// ```
+    /// use agent_core::event::ToolUse;
+    /// use agent_core::json::RawJson;
+    ///
+    /// let call = ToolUse::new("call-1".parse()?, "shell", RawJson::empty_object()).with_malformed("{\"command\":");
+    /// assert_eq!(
+    ///     RawJson::of(&call)?.get(),
+    ///     r#"{"call":"call-1","name":"shell","input":{},"malformed":"{\"command\":"}"#
+    /// );
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    pub fn with_malformed(mut self, text: impl Into<String>) -> Self {
+        self.malformed = Some(text.into());
         self
     }
 
