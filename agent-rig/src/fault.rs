@@ -125,7 +125,7 @@ fn refused(provider: &str, response: &ProviderResponseError) -> Error {
         Some(300..=399) => text
             .push_str(", which sends to another address; that is not followed: name it in the configuration"),
         Some(200..=299) => {
-            text.push_str(" and no stream of events; check that the address is that of the API")
+            text.push_str(" and no stream of events; check that the address is that of the API");
         }
         _ => {}
     }

@@ -211,7 +211,7 @@ impl RigProvider {
 /// A stream of rig names it before anything is sent.
 fn origin(model: &DynModel<Completion>, name: &str, request: Option<&ModelRequest>) -> Result<Origin> {
     let probe = probe(request)?;
-    let stream = quietly(|| model.stream(probe)).map_err(|error| fault(name, &error))?;
+    let stream = quietly(|| model.stream(probe).map_err(|error| fault(name, &error)))?;
     Ok(stream.partial().origin)
 }
 
@@ -267,7 +267,7 @@ impl LlmProvider for RigProvider {
         let origin = bound.as_ref().unwrap_or(&self.origin);
         let target = Target { provider: &self.name, origin, spec: self.spec, caches: self.caches };
         let request = quietly(|| convert(&target, &request))?;
-        let stream = quietly(|| self.model.stream(request)).map_err(|error| fault(&self.name, &error))?;
+        let stream = quietly(|| self.model.stream(request).map_err(|error| fault(&self.name, &error)))?;
         begin(&self.name, origin.api.as_str(), stream).await
     }
 
