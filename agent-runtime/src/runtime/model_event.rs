@@ -291,7 +291,7 @@ impl ModelCall {
 pub struct MalformedInput {
     /// Input as the model wrote it.
     pub text: String,
-    /// What is wrong with it, and where.
+    /// Fault in the text, and its place.
     pub fault: String,
 }
 

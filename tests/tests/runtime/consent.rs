@@ -266,4 +266,4 @@ async fn calls_whose_arguments_are_no_object_ask_nobody(site: Site) {
     }
 }
 
-each_store!(calls_whose_arguments_are_no_object_ask_nobody);
+each_store!(calls_whose_arguments_are_no_object_ask_nobody and files);

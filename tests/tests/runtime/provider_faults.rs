@@ -258,4 +258,4 @@ async fn words_of_a_provider_are_shown_and_not_kept(site: Site) {
     assert!(!format!("{log:?} {:?}", chat.refresh().await.unwrap()).contains("model `x`"), "{store}");
 }
 
-each_store!(words_of_a_provider_are_shown_and_not_kept);
+each_store!(words_of_a_provider_are_shown_and_not_kept and files);
