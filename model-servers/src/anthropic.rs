@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::account::{Account, Signed};
 use crate::message::{Answer, Request};
-use crate::rule::{Checked, Item, Refusal, Rule, is_name, list, tool_names};
+use crate::rule::{Checked, Item, Refusal, Rule, is_name, list, tool_names, written};
 
 /// Returns an answer with these blocks, each streamed in one piece.
 pub fn answer(blocks: &[Value], stop: &str) -> Answer {
@@ -41,7 +41,7 @@ pub fn events(blocks: &[Value], stop: &str) -> Vec<String> {
             }
             Some("tool_use") => {
                 start["input"] = json!({});
-                vec![json!({"type": "input_json_delta", "partial_json": block["input"].to_string()})]
+                vec![json!({"type": "input_json_delta", "partial_json": written(&block["input"])})]
             }
             _ => Vec::new(),
         };

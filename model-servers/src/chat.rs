@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::account::Account;
 use crate::message::Answer;
-use crate::rule::{Checked, Item, Refusal, Rule, list, tool_names};
+use crate::rule::{Checked, Item, Refusal, Rule, list, tool_names, written};
 
 /// Returns an answer with these pieces of the message.
 pub fn answer(deltas: &[Value], finish: &str) -> Answer {
@@ -38,7 +38,7 @@ pub(crate) fn give(account: &Account, items: &[Item]) -> Answer {
             Item::Call { name, arguments } => {
                 let id = account.id("call", index);
                 deltas.push(json!({"tool_calls": [{"index": calls, "id": id, "type": "function",
-                    "function": {"name": name, "arguments": arguments.to_string()}}]}));
+                    "function": {"name": name, "arguments": written(arguments)}}]}));
                 calls += 1;
             }
         }

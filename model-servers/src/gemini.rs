@@ -81,6 +81,7 @@ pub(crate) fn give(account: &mut Account, request: &Request, body: &Value, items
             Item::Text(text) => json!({"text": text}),
             Item::Call { name, arguments } => {
                 let id = account.id("fc", index);
+                let arguments = if arguments.is_object() { arguments.clone() } else { json!({}) };
                 let mut part = json!({"functionCall": {"id": id, "name": name, "args": arguments}});
                 if !has_call {
                     let before = before(request, body, list(&body["contents"]), &parts);

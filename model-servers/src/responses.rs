@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::account::{Account, Signed};
 use crate::message::{Answer, Request};
-use crate::rule::{Checked, Item, Refusal, Rule, list, tool_names};
+use crate::rule::{Checked, Item, Refusal, Rule, list, tool_names, written};
 
 /// Returns an answer with these output items.
 pub fn answer(output: &[Value]) -> Answer {
@@ -80,7 +80,7 @@ pub(crate) fn give(account: &mut Account, request: &Request, body: &Value, items
             Item::Reasoning(_) | Item::Redacted => continue,
             Item::Call { name, arguments } => {
                 json!({"id": account.id("fc", index), "type": "function_call", "status": "completed",
-                    "arguments": arguments.to_string(), "call_id": account.id("call", index), "name": name})
+                    "arguments": written(arguments), "call_id": account.id("call", index), "name": name})
             }
         };
         if let Some(reasoning) = output.last().filter(|last| last["type"] == "reasoning") {

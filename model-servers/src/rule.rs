@@ -37,7 +37,7 @@ pub enum Item {
     Call {
         /// Name of the tool.
         name: String,
-        /// Arguments, an object.
+        /// Arguments: an object, or a text that is streamed as it is, which may be no JSON; on [`Wire::Gemini`] then none.
         arguments: Value,
     },
 }
@@ -133,6 +133,11 @@ pub struct Checked {
 /// Returns the items of a list; none if it is no list.
 pub(crate) fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Returns arguments as they are streamed.
+pub(crate) fn written(arguments: &Value) -> String {
+    arguments.as_str().map_or_else(|| arguments.to_string(), str::to_owned)
 }
 
 pub(crate) fn is_name(name: &str, most: usize) -> bool {

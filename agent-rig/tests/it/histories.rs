@@ -84,12 +84,21 @@ fn items(effects: &Effects) -> Vec<Item> {
     if pick(effects, 2) == 0 {
         for n in 0..=pick(effects, 2) {
             let arguments = json!({"z": n, "a": [1.5, "PAYLOAD é"], "m": {"y": null, "b": true}});
-            items.push(Item::Call { name: "look".to_owned(), arguments });
+            items.push(match pick(effects, 12) {
+                0 => Item::Call { name: "functions.look".to_owned(), arguments },
+                1 => Item::Call { name: "look".to_owned(), arguments: r#"{"z":1,"a":"PAYLOAD"#.into() },
+                _ => Item::Call { name: "look".to_owned(), arguments },
+            });
         }
     } else {
         items.push(Item::Text("Done.".to_owned()));
     }
     items
+}
+
+/// Whether a model may say it: a call has a name that was offered to it, and arguments.
+fn is_usual(item: &Item) -> bool {
+    !matches!(item, Item::Call { name, arguments } if name != "look" || !arguments.is_object())
 }
 
 /// Signatures in an answer, as it is streamed.
@@ -121,7 +130,8 @@ impl Life {
             let seen = Arc::new(Mutex::new(Seen::default()));
             let (serving, chance) = (seen.clone(), effects.clone());
             let server = Server::checking(Provider::new(wire), move |provider, request, checked| {
-                let answer = provider.answer(request, &items(&chance));
+                let items = items(&chance);
+                let answer = provider.answer(request, &items);
                 let mut seen = serving.lock().unwrap();
                 let current: BTreeSet<_> = checked.current.iter().cloned().collect();
                 seen.first.get_or_insert_with(|| current.clone());
@@ -133,7 +143,10 @@ impl Life {
                 let bytes = usize::try_from(pick(&chance, answer.body().len() as u64)).unwrap();
                 match seen.end.take() {
                     None => {
-                        seen.made = signatures(&answer);
+                        // What is not as it should be goes back in another form, and nothing beside it as it came.
+                        if items.iter().all(is_usual) {
+                            seen.made = signatures(&answer);
+                        }
                         answer
                     }
                     Some(End::Breaks) => answer.cut(bytes),

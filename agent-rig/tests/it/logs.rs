@@ -93,3 +93,58 @@ impl Subscriber for Reader {
 
     fn exit(&self, _: &span::Id) {}
 }
+
+/// Everything that is logged on this thread, at any level.
+#[derive(Clone, Debug, Default)]
+struct All(std::sync::Arc<Mutex<Vec<String>>>);
+
+impl Subscriber for All {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &span::Attributes<'_>) -> span::Id {
+        let mut fields = Fields::default();
+        span.record(&mut fields);
+        self.0.lock().unwrap().push(format!("{} {}", span.metadata().target(), fields.0));
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        self.0.lock().unwrap().push(format!("{} {}", event.metadata().target(), fields.0));
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// A refusal that quotes the prompt and the key is in no log: rig logs it as a warning, and bodies at lower levels.
+#[tokio::test]
+async fn refusals_that_quote_the_prompt_are_in_no_log() {
+    use crate::server::{Answer, Server};
+
+    let said = serde_json::json!({"error": {"message": "SECRET-PROMPT with SECRET-KEY", "code": "SECRET-KEY", "type": "SECRET"}});
+    let refused = Answer::status(400, &said.to_string());
+    let broken = Answer::events([&*said.to_string()]);
+    let all = All::default();
+    let _guard = tracing::dispatcher::set_default(&tracing::Dispatch::new(all.clone()));
+    tracing::info!("this is heard");
+    for answer in [refused, broken] {
+        let server = Server::answering(move |_| answer.clone()).await;
+        for model in crate::transport::models(&server) {
+            assert!(crate::transport::heard(&model).await.1.is_some());
+        }
+    }
+    let all = all.0.lock().unwrap();
+    assert!(all.iter().any(|entry| entry.contains("this is heard")), "{all:?}");
+    let wrong: Vec<_> =
+        all.iter().filter(|entry| entry.contains("SECRET") || entry.starts_with("rig")).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}

@@ -302,6 +302,12 @@ impl ToolSpec {
     /// Maximum bytes of a tool's name.
     pub const NAME_MAX_BYTES: usize = 64;
 
+    /// Returns whether each provider takes a tool of this name: 1 to 64 ASCII letters, digits, `_` and `-`.
+    pub(crate) fn is_name(name: &str) -> bool {
+        let is_letter = |letter: u8| letter.is_ascii_alphanumeric() || matches!(letter, b'_' | b'-');
+        (1..=Self::NAME_MAX_BYTES).contains(&name.len()) && name.bytes().all(is_letter)
+    }
+
     /// Creates a tool of the mode [`Direct`](ToolMode::Direct) whose input is any object.
     pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
         let input = RawJson::constant(r#"{"type":"object"}"#);

@@ -8,6 +8,7 @@ use crate::runtime::ask::Asked;
 use crate::runtime::driver::Driver;
 use crate::runtime::model_event::{ModelCall, PartContent};
 use crate::runtime::parts::ReceivedPart;
+use crate::runtime::provider::ToolSpec;
 use crate::runtime::replay::CANONICAL;
 use agent_core::event::{AgentPart, AgentResponse, EventPayload, Message, Native, Part, ToolUse};
 use agent_core::json::RawJson;
@@ -58,6 +59,9 @@ impl Driver {
         for part in parts {
             let index = Some(part.index).filter(|index| *index != place);
             let had_native = part.native.is_some();
+            // Such a call goes back in another form, which is a gap, too.
+            is_whole &= !matches!(&part.content, PartContent::Call(call)
+                if call.malformed.is_some() || !ToolSpec::is_name(&call.name));
             let item = self.item_of(part, index, &mut said, context);
             is_whole &= !had_native || item.as_ref().is_some_and(|item| native_of(item).is_some());
             let Some(item) = item else { continue };

@@ -221,8 +221,7 @@ fn failed(call: &ToolUse, text: String) -> ToolResult {
 fn spec_faults(spec: &ToolSpec, plugin: &str) -> Vec<String> {
     let name = &spec.name;
     let mut faults = Vec::new();
-    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
-    if name.is_empty() || name.len() > ToolSpec::NAME_MAX_BYTES || !name.chars().all(is_letter) {
+    if !ToolSpec::is_name(name) {
         faults.push(format!(
             "tool {name:?} of plugin {plugin} has a name that providers refuse; give it one of 1 to {} ASCII letters, digits, _ and -",
             ToolSpec::NAME_MAX_BYTES
