@@ -26,6 +26,11 @@ fn main() {
     server.note(&format!("start {}", std::process::id()));
     match server.mode.as_str() {
         "exit" => exit(3),
+        "complains" => {
+            let key = env::var("KEY").unwrap_or_default();
+            eprintln!("\u{1b}[31mError:\u{1b}[0m PAYLOAD-STDERR, no entry for key {key}\u{7}");
+            exit(7)
+        }
         "hang" => sleep(),
         "noise" => {
             for _ in 0..100 {
@@ -71,8 +76,9 @@ fn tool(name: &str, description: &str) -> Value {
 }
 
 /// Tools that every mode has, besides those of its own.
-const TOOLS: [&str; 17] = [
+const TOOLS: [&str; 20] = [
     "ask",
+    "bytes",
     "change",
     "die",
     "echo",
@@ -81,7 +87,9 @@ const TOOLS: [&str; 17] = [
     "fail",
     "flood",
     "garbage",
+    "half",
     "last_words",
+    "nan",
     "pid",
     "refuse",
     "secretly",
@@ -178,6 +186,15 @@ impl Server {
                 tool("dotted.name/with spaces", "Has a name that providers refuse."),
             ]}),
             "no_list" => json!({"tools": "none"}),
+            "keys" => {
+                let keys = json!({"$.xgafv": {"type": "string"}, "in": {"type": "object", "properties": {"a b": {}}}});
+                let taken = json!({"type": "object", "properties": keys, "required": ["$.xgafv"]});
+                json!({"tools": [
+                    {"name": "given", "description": "Returns its arguments.", "inputSchema": taken},
+                    {"name": "any", "inputSchema": {"anyOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]}},
+                    {"name": "text", "inputSchema": {"type": "string"}},
+                ]})
+            }
             _ => json!({"tools": own()}),
         })
     }
@@ -186,6 +203,28 @@ impl Server {
         let given = input["text"].as_str().unwrap_or_default();
         Some(match name {
             "echo" => text(given),
+            "given" => text(&input.to_string()),
+            "half" => {
+                println!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":"half \ud83d."}}]}}}}"#
+                );
+                return None;
+            }
+            "bytes" => {
+                let mut out = std::io::stdout().lock();
+                let start = format!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":"byte "#
+                );
+                let line = [start.as_bytes(), b"\xff", br#"."}]}}"#, b"\n"].concat();
+                let _ = out.write_all(&line).and_then(|()| out.flush());
+                return None;
+            }
+            "nan" => {
+                println!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[],"structuredContent":{{"n":NaN}}}}}}"#
+                );
+                return None;
+            }
             "pid" => text(&std::process::id().to_string()),
             "fail" => json!({"content": [{"type": "text", "text": "no such city"}], "isError": true}),
             "refuse" => {

@@ -1,16 +1,15 @@
 //! Servers that are child processes: how they are started, watched and ended.
 
+use std::collections::VecDeque;
 use std::env;
 use std::io;
 use std::path::Path;
-use std::pin::Pin;
-use std::process::Stdio;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
-use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+use tokio::io::AsyncReadExt;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
@@ -22,6 +21,8 @@ use crate::hub::Groups;
 const GRACE: Duration = Duration::from_secs(2);
 /// Time in which the system reports the end of a killed process.
 const REAPING: Duration = Duration::from_secs(1);
+/// Bytes that are kept of a server's standard error. What is shown is less, so that no half of a secret is.
+const KEPT_MAX_BYTES: usize = 16 << 10;
 
 /// Variables that a server inherits: what programs need to work, and no keys of the host.
 const INHERITED: [&str; 27] = [
@@ -58,7 +59,20 @@ const INHERITED: [&str; 27] = [
 #[derive(Debug)]
 pub(crate) struct ChildProcess {
     end: Option<oneshot::Sender<()>>,
-    ended: watch::Receiver<bool>,
+    /// How it ended, if it did.
+    ended: watch::Receiver<Option<Ending>>,
+    stderr: Stderr,
+}
+
+/// How a process ended; `None` if the system does not say it.
+pub(crate) type Ending = Option<ExitStatus>;
+
+/// Last bytes of a standard error, and whether it is still read.
+#[derive(Clone, Debug)]
+struct Stderr {
+    last: Arc<Mutex<VecDeque<u8>>>,
+    /// Closed when all was read.
+    open: watch::Receiver<()>,
 }
 
 /// Ends of the pipes of a child process.
@@ -97,15 +111,19 @@ impl ChildProcess {
             groups.add(process);
             (groups.clone(), process)
         });
-        if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(drain(server.to_owned(), stderr, log.clone()));
+        let (reading, open) = watch::channel(());
+        let stderr = Stderr { last: Arc::default(), open };
+        if let Some(pipe) = child.stderr.take() {
+            tokio::spawn(drain(server.to_owned(), pipe, log.clone(), stderr.last.clone(), reading));
         }
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let (end, asked) = oneshot::channel();
-        let (tell, ended) = watch::channel(false);
+        let (tell, ended) = watch::channel(None);
         tokio::spawn(keep(child, group, asked, tell));
         match (input, output) {
-            (Some(input), Some(output)) => Ok((Self { end: Some(end), ended }, Pipes { input, output })),
+            (Some(input), Some(output)) => {
+                Ok((Self { end: Some(end), ended, stderr }, Pipes { input, output }))
+            }
             _ => Err(io::Error::other("the process has no pipes")),
         }
     }
@@ -113,11 +131,25 @@ impl ChildProcess {
     /// Returns when the process has ended.
     pub(crate) async fn ended(&self) {
         // An error says that the task is gone, and with it the process.
-        let _ = self.ended.clone().wait_for(|ended| *ended).await;
+        let _ = self.ended.clone().wait_for(Option::is_some).await;
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        *self.ended.borrow() || self.ended.has_changed().is_err()
+        self.ended.borrow().is_some() || self.ended.has_changed().is_err()
+    }
+
+    /// Returns how the process ended, if it did, and the last bytes that it wrote to its standard error. Waits at most so
+    /// long for its end, and for the end of these, which others may hold open.
+    pub(crate) async fn last_words(&self, wait: Duration) -> (Ending, Vec<u8>) {
+        let mut open = self.stderr.open.clone();
+        let all = async {
+            self.ended().await;
+            while open.changed().await.is_ok() {}
+        };
+        let _ = timeout(wait, all).await;
+        let ending = self.ended.borrow().flatten();
+        let last = self.stderr.last.lock().unwrap_or_else(PoisonError::into_inner);
+        (ending, last.iter().copied().collect())
     }
 
     /// Ends the process, whose input was closed, and returns when it has ended.
@@ -142,7 +174,7 @@ async fn keep(
     mut child: Child,
     group: Option<(Arc<Groups>, u32)>,
     mut asked: oneshot::Receiver<()>,
-    tell: watch::Sender<bool>,
+    tell: watch::Sender<Option<Ending>>,
 ) {
     let _kept = group.as_ref().map(|(groups, _)| groups.keep());
     let group = group.map(Group);
@@ -152,78 +184,31 @@ async fn keep(
     }
     drop(group);
     let _ = child.start_kill();
-    let _ = timeout(REAPING, child.wait()).await;
-    tell.send_replace(true);
+    let ending = timeout(REAPING, child.wait()).await.ok().and_then(Result::ok);
+    tell.send_replace(Some(ending));
 }
 
-/// Reads what a server writes to its standard error, so that it is not held up. Logs how much it was.
-async fn drain(server: String, mut stderr: ChildStderr, log: Dispatch) {
+/// Reads what a server writes to its standard error, so that it is not held up. Logs how much it was, and keeps the last
+/// of it.
+async fn drain(
+    server: String,
+    mut stderr: ChildStderr,
+    log: Dispatch,
+    last: Arc<Mutex<VecDeque<u8>>>,
+    _reading: watch::Sender<()>,
+) {
     let (mut buffer, mut bytes) = ([0; 4096], 0_u64);
     while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
         if bytes == 0 {
             dispatcher::with_default(&log, || debug!(server, "an MCP server writes to its standard error"));
         }
         bytes += count as u64;
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.extend(&buffer[..count]);
+        let more = last.len().saturating_sub(KEPT_MAX_BYTES);
+        last.drain(..more);
     }
     if bytes > 0 {
         dispatcher::with_default(&log, || debug!(server, bytes, "an MCP server wrote to its standard error"));
-    }
-}
-
-/// Output of a server that ends at a line that is too long: the answer in it would never come.
-#[derive(Debug)]
-pub(crate) struct Lines<R> {
-    inner: R,
-    /// Bytes since the last line break.
-    line: usize,
-    most: usize,
-}
-
-impl<R> Lines<R> {
-    pub(crate) const fn new(inner: R, most: usize) -> Self {
-        Self { inner, line: 0, most }
-    }
-}
-
-impl<R: AsyncRead + Unpin> AsyncRead for Lines<R> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let start = buf.filled().len();
-        match Pin::new(&mut self.inner).poll_read(cx, buf) {
-            Poll::Ready(Ok(())) => {}
-            other => return other,
-        }
-        let (mut line, mut is_too_long) = (self.line, false);
-        for piece in buf.filled()[start..].split_inclusive(|byte| *byte == b'\n') {
-            line += piece.len();
-            is_too_long |= line > self.most;
-            if piece.ends_with(b"\n") {
-                line = 0;
-            }
-        }
-        if is_too_long {
-            // With an error, nothing may be read.
-            buf.set_filled(start);
-            return Poll::Ready(Err(io::Error::other("a message is too large")));
-        }
-        self.line = line;
-        Poll::Ready(Ok(()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_line_that_is_too_long_ends_the_output() {
-        let text = format!("{}\n{}\n{}", "a".repeat(9), "b".repeat(9), "c".repeat(10));
-        let mut whole = String::new();
-        Lines::new(text.as_bytes(), 10).read_to_string(&mut whole).await.unwrap();
-        assert_eq!(whole, text);
-        assert!(Lines::new(text.as_bytes(), 9).read_to_string(&mut String::new()).await.is_err());
     }
 }

@@ -10,16 +10,17 @@ use agent_core::text::quoted;
 use agent_core::{BlobName, Error, Result};
 use agent_runtime::SessionContext;
 use agent_runtime::configuration::{ConfigLayers, LayeredConfig};
-use agent_runtime::secrets::SecretName;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use secrecy::{ExposeSecret, SecretString};
-use serde::de::{Error as _, IgnoredAny};
-use serde::{Deserialize, Deserializer};
+use secrecy::ExposeSecret;
+use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
 use crate::resolved::{Limits, Resolved, ResolvedTarget};
+use crate::value::{Hidden, SECRET, Seconds, TIMEOUT_MAX, pieces};
 
+/// Minimum bytes of the value of an environment variable that is hidden in last words; shorter ones are words like `warn`.
+const HIDDEN_MIN_BYTES: usize = 8;
 /// Table of the configuration that holds the servers.
 const TABLE: &str = "mcp";
 /// Maximum bytes of a server's name: half of what a provider takes as the name of a tool.
@@ -60,7 +61,8 @@ impl McpServers {
     /// # Errors
     ///
     /// `InvalidInput` for a name that is empty, longer than 32 bytes, or has other characters than letters, digits, `-`,
-    /// and `_` between two of them; for a server that can be neither started nor contacted.
+    /// and `_` between two of them; for a server that can be neither started nor contacted; for a time limit that is zero
+    /// or longer than a day.
     pub fn with_server(mut self, name: impl Into<String>, server: McpServer) -> Result<Self> {
         let name = name.into();
         check_name(&name)?;
@@ -95,10 +97,37 @@ impl McpServers {
 
     /// Reads the servers of a merged configuration, from its table `mcp`. Without the table there are none.
     ///
+    /// ```
+    /// use agent_mcp::McpServers;
+    /// use agent_runtime::configuration::ConfigLayers;
+    ///
+    /// // The key of editors is not the one of this table.
+    /// let layers = ConfigLayers::new().with_global("[mcpServers.files]\ncommand = 'npx'")?;
+    /// let error = McpServers::from_config(&layers.merge(|_| None)?).unwrap_err().to_string();
+    /// assert!(error.contains("write [mcp.NAME] instead of [mcpServers.NAME]"), "{error}");
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
-    /// `InvalidInput`, which names the key and never a value.
+    /// `InvalidInput`, which names the key and never a value; also for a table `mcpServers` or the like, which would
+    /// otherwise be ignored.
     pub fn from_config(config: &LayeredConfig) -> Result<Self> {
+        if let Some(key) = config.values().keys().find(|key| is_like_table(key)) {
+            let text = format!(
+                "{key}: MCP servers are not read from here; write [{TABLE}.NAME] instead of [{key}.NAME]"
+            );
+            return Err(Error::invalid(text));
+        }
+        // JSON has no such numbers.
+        let below = format!("{TABLE}.");
+        let wrong = config.entries().find(|entry| {
+            let number = entry.value.and_then(|value| value.as_float());
+            entry.key.starts_with(&below) && number.is_some_and(|number| !number.is_finite())
+        });
+        if let Some(entry) = wrong {
+            return Err(Error::invalid(format!("{}: the value must be a finite number", entry.key)));
+        }
         match config.get(TABLE).map(serde_json::to_value) {
             None => Ok(Self::new()),
             Some(Ok(servers)) => Self::from_value(servers),
@@ -313,19 +342,19 @@ impl McpServer {
         self
     }
 
-    /// Sets the time in which the server must start and be ready; the default is 30 seconds.
+    /// Sets the time in which the server must start and be ready; the default is 30 seconds, the maximum a day.
     pub const fn with_connect_timeout(mut self, time: Duration) -> Self {
         self.connect_timeout = time;
         self
     }
 
-    /// Sets the time in which the server must list its tools; the default is 30 seconds.
+    /// Sets the time in which the server must list its tools; the default is 30 seconds, the maximum a day.
     pub const fn with_list_timeout(mut self, time: Duration) -> Self {
         self.list_timeout = time;
         self
     }
 
-    /// Sets the time in which the server must make a call; the default is 100 seconds.
+    /// Sets the time in which the server must make a call; the default is 100 seconds, the maximum a day.
     ///
     /// The runtime's [limit](field@agent_runtime::Limits::tool_timeout) holds as well.
     pub const fn with_call_timeout(mut self, time: Duration) -> Self {
@@ -354,9 +383,19 @@ impl McpServer {
 
     fn check(&self, name: &str) -> Result<()> {
         let wrong = |what: &str| Err(Error::invalid(format!("mcp.{name}: {what}")));
-        let zero = [self.connect_timeout, self.list_timeout, self.call_timeout].contains(&Duration::ZERO);
-        if zero || self.message_max_bytes == 0 || self.message_max_bytes > MESSAGE_MAX_BYTES {
-            return wrong("a time limit is zero, or message_max_bytes is zero or more than 12 MiB");
+        for (key, time) in [
+            ("connect_timeout", self.connect_timeout),
+            ("list_timeout", self.list_timeout),
+            ("call_timeout", self.call_timeout),
+        ] {
+            if time.is_zero() || time > TIMEOUT_MAX {
+                return wrong(&format!(
+                    "{key}: a time limit is zero or longer than a day; set 1 to 86400 seconds"
+                ));
+            }
+        }
+        if self.message_max_bytes == 0 || self.message_max_bytes > MESSAGE_MAX_BYTES {
+            return wrong("message_max_bytes is zero or more than 12 MiB; set 1 to 12582912 bytes");
         }
         match &self.target {
             Target::Command { command, args, cwd, env } => {
@@ -411,12 +450,19 @@ impl McpServer {
             message_bytes: self.message_max_bytes,
             tools: self.tools_max,
         };
+        let mut hidden = Vec::new();
         let (target, shown) = match &self.target {
             Target::Command { command, args, cwd, env } => {
                 let mut values = Vec::with_capacity(env.len());
                 for (variable, value) in env {
-                    values.push((variable.clone(), value.resolve(context).await?));
+                    let value = value.resolve(context, &mut hidden).await?;
+                    if value.expose_secret().len() >= HIDDEN_MIN_BYTES {
+                        hidden.push((format!("(value of {variable})"), value.clone()));
+                    }
+                    values.push((variable.clone(), value));
                 }
+                // A value may hold another.
+                hidden.sort_by_key(|(_, value)| std::cmp::Reverse(value.expose_secret().len()));
                 let shown = serde_json::json!(["stdio", command, args, cwd]);
                 let (command, args, cwd) = (command.clone(), args.clone(), cwd.clone());
                 (ResolvedTarget::Command { command, args, cwd, env: values }, shown)
@@ -424,7 +470,7 @@ impl McpServer {
             Target::Url { url, headers } => {
                 let mut values = HeaderMap::with_capacity(headers.len());
                 for (header, value) in headers {
-                    let value = value.resolve(context).await?;
+                    let value = value.resolve(context, &mut hidden).await?;
                     let value = HeaderValue::try_from(value.expose_secret());
                     let (Ok(known), Ok(mut value)) = (HeaderName::try_from(header), value) else {
                         return Err(fault(
@@ -447,6 +493,7 @@ impl McpServer {
             name: name.to_owned(),
             target,
             identity,
+            hidden,
             settings,
             limits,
             always: self.always.clone(),
@@ -484,30 +531,15 @@ const RESERVED: [&str; 8] = [
     "transfer-encoding",
 ];
 
-/// Beginning of a reference to a secret.
-const SECRET: &str = "${secret:";
-
-/// Piece of a value.
-enum Piece<'a> {
-    Text(&'a str),
-    Secret(SecretName),
-}
-
-/// Returns the pieces of a value; the error says what is wrong, without the value.
-fn pieces(value: &str) -> Result<Vec<Piece<'_>>, &'static str> {
-    let (mut pieces, mut rest) = (Vec::new(), value);
-    while let Some((text, after)) = rest.split_once(SECRET) {
-        let (name, after) = after.split_once('}').ok_or("a secret is not closed with }")?;
-        let name = name.parse().map_err(|_| "the name of a secret is none")?;
-        pieces.extend([Piece::Text(text), Piece::Secret(name)]);
-        rest = after;
-    }
-    pieces.push(Piece::Text(rest));
-    Ok(pieces)
-}
-
 fn fault(server: &str, table: &str, key: &str, why: &str) -> Error {
     Error::invalid(format!("mcp.{server}.{table}.{}: {why}", quoted(key)))
+}
+
+/// Returns whether a key seems to be meant as the table of the servers.
+fn is_like_table(key: &str) -> bool {
+    let plain: String = key.chars().filter(char::is_ascii_alphanumeric).collect();
+    matches!(plain.to_ascii_lowercase().as_str(), "mcpserver" | "mcpservers")
+        || (key != TABLE && plain.eq_ignore_ascii_case(TABLE))
 }
 
 fn check_name(name: &str) -> Result<()> {
@@ -525,57 +557,6 @@ fn check_name(name: &str) -> Result<()> {
         )));
     }
     Ok(())
-}
-
-/// Value that is not shown.
-#[derive(Clone)]
-struct Hidden(String);
-
-impl Hidden {
-    const WRONG: &'static str = "the value must be a text";
-
-    async fn resolve(&self, context: &SessionContext) -> Result<SecretString> {
-        let mut value = String::with_capacity(self.0.len());
-        // `check` has read the same pieces.
-        for piece in pieces(&self.0).map_err(Error::invalid)? {
-            match piece {
-                Piece::Text(text) => value.push_str(text),
-                Piece::Secret(name) => value.push_str(context.secret(&name).await?.expose()),
-            }
-        }
-        Ok(value.into())
-    }
-}
-
-impl<'de> Deserialize<'de> for Hidden {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// Any value: the text of a usual error would quote it.
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Any {
-            Text(String),
-            Other(IgnoredAny),
-        }
-        match Any::deserialize(deserializer)? {
-            Any::Text(text) => Ok(Self(text)),
-            Any::Other(_) => Err(D::Error::custom(Self::WRONG)),
-        }
-    }
-}
-
-/// Time in seconds.
-#[derive(Clone, Copy)]
-struct Seconds(Duration);
-
-impl Seconds {
-    const WRONG: &'static str = "the value must be a number of seconds";
-}
-
-impl<'de> Deserialize<'de> for Seconds {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let seconds = f64::deserialize(deserializer).map_err(|_| D::Error::custom(Self::WRONG))?;
-        Duration::try_from_secs_f64(seconds).map(Self).map_err(|_| D::Error::custom(Self::WRONG))
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -670,7 +651,18 @@ mod tests {
                 "that the protocol sets itself",
             ),
             (r#"{"a":{"command":"x","call_timeout":"hunter22"}}"#, "the value must be a number of seconds"),
-            (r#"{"a":{"command":"x","call_timeout":0}}"#, "a time limit is zero"),
+            (r#"{"a":{"command":"x","call_timeout":0}}"#, "mcp.a: call_timeout: a time limit is zero"),
+            (
+                r#"{"a":{"command":"x","list_timeout":1e19}}"#,
+                "mcp.a.list_timeout: the value must be a number",
+            ),
+            (r#"{"a":{"command":"x","list_timeout":1e300}}"#, "more than 0 and at most 86400"),
+            (
+                r#"{"a":{"command":"x","connect_timeout":-1}}"#,
+                "mcp.a.connect_timeout: the value must be a number",
+            ),
+            (r#"{"a":{"command":"x","connect_timeout":86401}}"#, "at most 86400"),
+            (r#"{"a":{"command":"x","message_max_bytes":99999999}}"#, "set 1 to 12582912 bytes"),
             (r#"{"a":{"command":"x","type":"http"}}"#, "command goes with"),
             (r#"{"a__b":{"command":"x"}}"#, "MCP server \"a__b\""),
             (r#"{"a_":{"command":"x"}}"#, "MCP server \"a_\""),
@@ -695,6 +687,45 @@ mod tests {
         assert_eq!(servers.names().collect::<Vec<_>>(), ["a", "b"]);
         let shown = format!("{servers:?}");
         assert!(!shown.contains("hunter22") && shown.contains("Authorization"), "{shown}");
+    }
+
+    #[test]
+    fn numbers_that_are_none_are_refused() {
+        for (value, why) in [
+            ("nan", "mcp.a.call_timeout: the value must be a finite number"),
+            ("inf", "mcp.a.call_timeout: the value must be a finite number"),
+            ("-inf", "mcp.a.call_timeout: the value must be a finite number"),
+            (
+                "1e19",
+                "mcp.a.call_timeout: the value must be a number of seconds, more than 0 and at most 86400",
+            ),
+            ("9223372036854775807", "at most 86400"),
+            ("-0.5", "more than 0"),
+        ] {
+            let text = format!("[mcp.a]\ncommand = 'x'\ncall_timeout = {value}");
+            let config = ConfigLayers::new().with_global(&text).unwrap().merge(|_| None).unwrap();
+            let error = McpServers::from_config(&config).unwrap_err().to_string();
+            assert!(error.contains(why), "{value}: {error}");
+        }
+        for server in [
+            McpServer::command("x").with_call_timeout(Duration::MAX),
+            McpServer::command("x").with_list_timeout(TIMEOUT_MAX + Duration::from_nanos(1)),
+            McpServer::url("http://h").with_connect_timeout(Duration::ZERO),
+        ] {
+            let error = McpServers::new().with_server("a", server).unwrap_err().to_string();
+            assert!(error.contains("set 1 to 86400 seconds"), "{error}");
+        }
+        let longest = McpServer::command("x").with_call_timeout(TIMEOUT_MAX);
+        assert!(McpServers::new().with_server("a", longest).is_ok());
+    }
+
+    #[test]
+    fn servers_below_another_key_are_named() {
+        for key in ["mcpServers", "mcp_servers", "mcp-servers", "MCP", "mcpServer"] {
+            let config = ConfigLayers::new().with_global(&format!("[{key}.a]\ncommand = 'x'")).unwrap();
+            let error = McpServers::from_config(&config.merge(|_| None).unwrap()).unwrap_err().to_string();
+            assert!(error.contains(&format!("write [mcp.NAME] instead of [{key}.NAME]")), "{error}");
+        }
     }
 
     #[test]

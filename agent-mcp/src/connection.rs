@@ -23,10 +23,15 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::Dispatch;
 
-use crate::child::{ChildProcess, Lines};
+use crate::child::ChildProcess;
+
 use crate::hub::Groups;
+use crate::last_words::last_words;
+use crate::lines::{GROWTH, Lines};
+use crate::mend::is_unreadable;
 use crate::resolved::{Resolved, ResolvedTarget};
 use crate::tool::{ToolList, ToolListReader, cut};
+use crate::web::HttpClient;
 
 /// Maximum number of pages of a list of tools.
 const PAGES_MAX: usize = 100;
@@ -58,6 +63,8 @@ pub(crate) enum Failure {
     Unsent,
     /// The answer is not one of the protocol.
     Broken,
+    /// The answer is no JSON.
+    Unreadable,
 }
 
 impl fmt::Display for Failure {
@@ -72,6 +79,7 @@ impl fmt::Display for Failure {
             Self::Refused(text) => write!(f, "it refused the request: {text}"),
             Self::Status(status) => write!(f, "it answered with HTTP status {status}"),
             Self::Unauthorized => f.write_str("it wants an authorization; set the header Authorization"),
+            Self::Unreadable => f.write_str("its answer is no valid JSON, or is too large"),
             Self::Unsent | Self::Broken => {
                 f.write_str("it could not be reached, or does not follow the protocol")
             }
@@ -117,6 +125,9 @@ impl Failure {
             error if error.is_authorization_required() || error.auth_challenge().is_some() => {
                 Self::Unauthorized
             }
+            ServiceError::McpError(refusal) if is_unreadable(refusal.code.0, refusal.data.as_ref()) => {
+                Self::Unreadable
+            }
             ServiceError::McpError(refusal) => {
                 Self::Refused(format!("{} ({})", cut(&refusal.message, REFUSAL_MAX_BYTES), refusal.code.0))
             }
@@ -161,13 +172,27 @@ pub(crate) struct Line {
     child: Option<Arc<ChildProcess>>,
 }
 
+/// Failure of a start.
+#[derive(Debug)]
+pub(crate) struct StartFailure {
+    pub(crate) failure: Failure,
+    /// Last words of the program, for a person and for no log.
+    pub(crate) last_words: Option<String>,
+}
+
+impl From<Failure> for StartFailure {
+    fn from(failure: Failure) -> Self {
+        Self { failure, last_words: None }
+    }
+}
+
 impl Connection {
     /// Starts or contacts a server.
     pub(crate) async fn open(
         server: &Resolved,
         groups: &Arc<Groups>,
         log: &Dispatch,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, StartFailure> {
         let changed = Arc::new(AtomicBool::new(false));
         let client = Client { changed: changed.clone() };
         let most = server.limits.message_bytes;
@@ -179,14 +204,21 @@ impl Connection {
                 let (child, pipes) = ChildProcess::start(&server.name, program, env, groups, log)
                     .map_err(|error| Failure::NotStarted(error.kind()))?;
                 let output = Lines::new(pipes.output, most);
-                let transport = AsyncRwTransport::new_client(output, pipes.input).with_max_line_length(most);
+                let transport = AsyncRwTransport::new_client(output, pipes.input)
+                    .with_max_line_length(most.saturating_mul(GROWTH));
                 let started = tokio::select! {
-                    started = timeout(connect, serve_client(client, transport)) => started.map_err(silent)?,
-                    () = child.ended() => return Err(Failure::Ended),
+                    started = timeout(connect, serve_client(client, transport)) => match started {
+                        Ok(Ok(service)) => Ok(service),
+                        Ok(Err(error)) => Err(explained(&child, Failure::of_start(&error)).await),
+                        Err(elapsed) => Err(silent(elapsed)),
+                    },
+                    () = child.ended() => Err(Failure::Ended),
                 };
                 match started {
                     Ok(service) => Ok(Self { service, child: Some(Arc::new(child)), changed }),
-                    Err(error) => Err(explained(&child, Failure::of_start(&error)).await),
+                    Err(failure) => {
+                        Err(StartFailure { failure, last_words: last_words(&child, &server.hidden).await })
+                    }
                 }
             }
             ResolvedTarget::Url { url, headers } => {
@@ -196,12 +228,18 @@ impl Connection {
                     .max_sse_event_size(most)
                     .max_json_response_size(most)
                     .max_error_response_size(REFUSAL_MAX_BYTES);
-                let transport = StreamableHttpClientTransport::from_config(config);
+                let client_of_http = HttpClient::new().map_err(|_| Failure::Unsent)?;
+                let transport = StreamableHttpClientTransport::with_client(client_of_http, config);
                 let started = timeout(connect, serve_client(client, transport)).await.map_err(silent)?;
                 let service = started.map_err(|error| Failure::of_start(&error))?;
                 Ok(Self { service, child: None, changed })
             }
         }
+    }
+
+    /// Returns the last words of the server, if it is a child process.
+    pub(crate) async fn last_words(&self, server: &Resolved) -> Option<String> {
+        last_words(self.child.as_deref()?, &server.hidden).await
     }
 
     /// Returns whether requests can be sent.

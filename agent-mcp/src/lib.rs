@@ -155,12 +155,19 @@ mod config;
 mod connection;
 mod consent;
 mod content;
+
 mod hub;
+mod last_words;
+mod lines;
 mod link;
+mod mend;
 mod plugin;
 mod resolved;
+mod schema;
 mod session_servers;
 mod tool;
+mod value;
+mod web;
 
 pub use config::{McpServer, McpServers};
 pub use link::ServerStatus;

@@ -35,8 +35,20 @@ pub struct ServerStatus {
     pub tools: usize,
     /// Number of its tools that are left out: too many, twice the same name, a wrong schema.
     pub left_out: usize,
+    /// Which of its tools are left out and why, and which arguments the model is given under other names. At most 20.
+    pub notes: Vec<String>,
     /// Reason for which it cannot be used now; `None` if it can.
     pub error: Option<String>,
+    /// How its program ended, and the last lines that it wrote to its standard error, if it could not be used when it was
+    /// last started. Its own text, without control characters and secrets: show it to a person, and do not log it.
+    pub last_words: Option<String>,
+}
+
+impl ServerStatus {
+    /// Creates the status of a server without tools.
+    pub(crate) const fn new(name: String, error: Option<String>) -> Self {
+        Self { name, tools: 0, left_out: 0, notes: Vec::new(), error, last_words: None }
+    }
 }
 
 /// One server of one session. Its methods are called on the thread of the connections.
@@ -60,7 +72,7 @@ struct State {
 
 impl Link {
     pub(crate) fn new(server: Resolved, groups: Arc<Groups>, log: Dispatch) -> Self {
-        let status = ServerStatus { name: server.name.clone(), tools: 0, left_out: 0, error: None };
+        let status = ServerStatus::new(server.name.clone(), None);
         Self { server, groups, log, state: Mutex::default(), status: StdMutex::new(status) }
     }
 
@@ -79,14 +91,20 @@ impl Link {
         let mut state = self.state.lock().await;
         let ready = self.connected(&mut state, again).await;
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        match &ready {
-            Ok((_, tools)) => {
-                (status.tools, status.left_out, status.error) = (tools.tools.len(), tools.left_out, None);
-            }
+        let name = self.server.name.clone();
+        *status = match &ready {
+            Ok((_, tools)) => ServerStatus {
+                tools: tools.tools.len(),
+                left_out: tools.left_out,
+                notes: tools.notes.clone(),
+                ..ServerStatus::new(name, None)
+            },
             Err(failed) => {
-                (status.tools, status.left_out, status.error) = (0, 0, Some(failed.text.clone()));
+                let before = status.last_words.take().filter(|_| !failed.is_new);
+                let last_words = failed.last_words.clone().or(before);
+                ServerStatus { last_words, ..ServerStatus::new(name, Some(failed.text.clone())) }
             }
-        }
+        };
         ready
     }
 
@@ -103,25 +121,29 @@ impl Link {
                 let last = self.status().error.unwrap_or_else(|| Failure::Ended.to_string());
                 let last = last.split("; it is not tried").next().unwrap_or_default().to_owned();
                 let text = format!("{last}; it is not tried again for {} seconds", wait.as_secs() + 1);
-                return Err(Failed { text, is_new: false });
+                return Err(Failed { text, last_words: None, is_new: false });
             }
             match Connection::open(&self.server, &self.groups, &self.log).await {
                 Ok(connection) => state.connection = Some(connection),
-                Err(failure) => return Err(failed(state, &failure, start.elapsed())),
+                Err(started) => {
+                    return Err(failed(state, &started.failure, start.elapsed(), started.last_words));
+                }
             }
         }
         let Some(connection) = &state.connection else {
-            return Err(failed(state, &Failure::Ended, start.elapsed()));
+            return Err(failed(state, &Failure::Ended, start.elapsed(), None));
         };
         let line = connection.line();
         if connection.take_changed() || again || is_new {
             match line.list(&self.server).await {
                 Ok(tools) => state.tools = Arc::new(tools),
                 Err(failure) => {
+                    let mut last_words = None;
                     if let Some(connection) = state.connection.take() {
+                        last_words = connection.last_words(&self.server).await;
                         connection.close().await;
                     }
-                    return Err(failed(state, &failure, start.elapsed()));
+                    return Err(failed(state, &failure, start.elapsed(), last_words));
                 }
             }
         }
@@ -180,9 +202,9 @@ impl Link {
     }
 }
 
-fn failed(state: &mut State, failure: &Failure, took: Duration) -> Failed {
+fn failed(state: &mut State, failure: &Failure, took: Duration, last_words: Option<String>) -> Failed {
     count_failure(state, took);
-    Failed { text: failure.for_logs(), is_new: true }
+    Failed { text: failure.for_logs(), last_words, is_new: true }
 }
 
 /// Counts a failure that took so long, and sets when the server may be started again.
@@ -210,6 +232,8 @@ pub(crate) fn changed(offered: &McpTool) -> Error {
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) text: String,
+    /// Last words of the program, for a person and for no log.
+    pub(crate) last_words: Option<String>,
     /// True if it was found out now.
     pub(crate) is_new: bool,
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agent_core::json::RawJson;
 use agent_core::model::Actor;
+use agent_core::text::quoted;
 use agent_core::{Error, ErrorKind, Result, RunId, SessionId, SessionStore, async_trait};
 use agent_runtime::configuration::ConfigLayers;
 use agent_runtime::documents::Documents;
@@ -21,6 +22,7 @@ use crate::consent::{self, Permissions};
 use crate::hub::Hub;
 use crate::link::{Failed, Link, ServerStatus, changed};
 use crate::resolved::Resolved;
+use crate::schema;
 use crate::session_servers::{Busy, SessionServers, Tools};
 use crate::tool::{McpTool, SEPARATOR};
 
@@ -211,12 +213,8 @@ impl Mcp {
         let Some(servers) = self.inner.known(agent, session) else { return Vec::new() };
         let state = servers.state();
         let links = state.links.values().map(|link| link.status());
-        let faults = state.faults.iter().map(|(name, error)| ServerStatus {
-            name: name.clone(),
-            tools: 0,
-            left_out: 0,
-            error: Some(error.clone()),
-        });
+        let faults = state.faults.iter();
+        let faults = faults.map(|(name, error)| ServerStatus::new(name.clone(), Some(error.clone())));
         let mut all: Vec<_> = links.chain(faults).collect();
         all.sort_by(|one, other| one.name.cmp(&other.name));
         all
@@ -450,7 +448,7 @@ impl Inner {
             let (server, session) = (&link.server.name, context.session.id);
             let tools = match answer {
                 Some(Ok(tools)) => tools,
-                Some(Err(Failed { text, is_new })) => {
+                Some(Err(Failed { text, is_new, .. })) => {
                     if is_new {
                         warn!(server, %session, error = text, "an MCP server cannot be used");
                     }
@@ -523,7 +521,7 @@ impl Inner {
                 "tool {name} was not called: an argument has a number that 64 bits do not hold; write it as a text"
             )));
         }
-        let arguments: JsonObject = input.to().map_err(|_| {
+        let mut arguments: JsonObject = input.to().map_err(|_| {
             Error::invalid(format!(
                 "tool {name} was not called: its arguments are no JSON object; name each argument"
             ))
@@ -541,6 +539,12 @@ impl Inner {
             let link = state.links.get(&offered.server).cloned().ok_or_else(unknown)?;
             (offered, link)
         };
+        schema::restore(&mut arguments, &offered.renamed).map_err(|key| {
+            let key = quoted(&key);
+            Error::invalid(format!(
+                "tool {name} was not called: argument {key} is given under two names; give it once"
+            ))
+        })?;
         let _busy = Busy::new(servers);
         let called = self.hub()?.run(async move { link.call(&offered, arguments).await });
         called.await.unwrap_or_else(|| {

@@ -25,6 +25,8 @@ pub(crate) struct Resolved {
     pub(crate) target: ResolvedTarget,
     /// Command with its arguments, or address: what a person allows.
     pub(crate) identity: String,
+    /// Values that are not shown, each with what stands for it: secrets, and environment variables.
+    pub(crate) hidden: Vec<(String, SecretString)>,
     /// Hash of all settings: another one means another server.
     pub(crate) settings: BlobName,
     pub(crate) limits: Limits,

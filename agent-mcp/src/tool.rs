@@ -1,12 +1,15 @@
 //! Tools of a server as the agent offers them: names, limits and digests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use agent_core::BlobName;
 use agent_core::json::RawJson;
+use agent_core::text::quoted;
 use agent_runtime::ToolSpec;
 use rmcp::model::Tool;
 use serde_json::{Map, Value};
+
+use crate::schema;
 
 /// Separator of the names of a server and of its tool.
 pub(crate) const SEPARATOR: &str = "__";
@@ -20,6 +23,8 @@ const SCHEMA_MAX_BYTES: usize = 64 << 10;
 const SCHEMA_MAX_DEPTH: usize = 32;
 /// Maximum bytes of the descriptions and schemas of all tools of a server.
 const LIST_MAX_BYTES: usize = 1 << 20;
+/// Maximum number of notes about the tools of a server.
+const NOTES_MAX: usize = 20;
 
 /// Tool of an MCP server, as a session is offered it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +38,10 @@ pub struct McpTool {
     pub tool: String,
     /// Description for the model.
     pub description: String,
-    /// JSON schema of the input.
+    /// JSON schema of the input, as the model is given it.
     pub input: RawJson,
+    /// Arguments whose names model providers refuse: the name that the model is given, and that of the server.
+    pub renamed: BTreeMap<String, String>,
     /// SHA-256 of the server's command or address, and of the tool's name, description and schema, in hexadecimal.
     pub digest: String,
     /// True if nobody is asked about its calls.
@@ -56,6 +63,8 @@ pub(crate) struct ToolList {
     pub(crate) tools: Vec<McpTool>,
     /// Number of tools that are left out.
     pub(crate) left_out: usize,
+    /// Which are left out and why, and which arguments have other names.
+    pub(crate) notes: Vec<String>,
 }
 
 /// List of a server's tools while its pages are read.
@@ -84,7 +93,10 @@ impl<'a> ToolListReader<'a> {
     pub(crate) fn push_value(&mut self, value: &Value) {
         match serde_json::from_value(value.clone()) {
             Ok(tool) => self.push(&tool),
-            Err(_) => self.list.left_out += 1,
+            Err(_) => {
+                let name = value.get("name").and_then(Value::as_str).unwrap_or_default();
+                self.leave_out(name, "it is no tool of the protocol");
+            }
         }
     }
 
@@ -94,37 +106,65 @@ impl<'a> ToolListReader<'a> {
     }
 
     fn add(&mut self, tool: &str, description: &str, schema: Map<String, Value>) {
-        let taken = self.tool(tool, description, schema);
+        if !self.has_room() {
+            let text = format!("tools after the first {} are left out; set tools_max", self.most);
+            self.list.left_out += 1;
+            return self.note(text);
+        }
+        let taken = self.tool(tool, description, schema).and_then(|taken| {
+            if self.names.insert(taken.name.clone()) { Ok(taken) } else { Err("its name occurred before") }
+        });
         match taken {
-            Some(tool) if self.has_room() && self.names.insert(tool.name.clone()) => {
-                self.list.tools.push(tool);
+            Ok(taken) => {
+                for (new, old) in &taken.renamed {
+                    let (tool, old) = (quoted(tool), quoted(old));
+                    self.note(format!("tool {tool}: the model is given argument {old} as {new}"));
+                }
+                self.list.tools.push(taken);
             }
-            _ => self.list.left_out += 1,
+            Err(why) => self.leave_out(tool, why),
         }
     }
 
-    fn tool(&mut self, tool: &str, description: &str, mut schema: Map<String, Value>) -> Option<McpTool> {
-        let is_named = !tool.is_empty() && tool.len() <= 1024 && !tool.chars().any(char::is_control);
+    fn leave_out(&mut self, tool: &str, why: &str) {
+        self.list.left_out += 1;
+        self.note(format!("tool {} is left out: {why}", quoted(tool)));
+    }
+
+    fn note(&mut self, text: String) {
+        let notes = &mut self.list.notes;
+        if notes.len() < NOTES_MAX && !notes.contains(&text) {
+            notes.push(text);
+        }
+    }
+
+    fn tool(
+        &mut self,
+        tool: &str,
+        description: &str,
+        schema: Map<String, Value>,
+    ) -> Result<McpTool, &'static str> {
+        if tool.is_empty() || tool.len() > 1024 || tool.chars().any(char::is_control) {
+            return Err("it has no name, or one with control characters or more than 1024 bytes");
+        }
+        check_size(&schema)?;
         // What the server wrote, before anything is cut or added.
         let digest = digest(self.identity, tool, description, &schema);
-        let kind = schema.entry("type").or_insert_with(|| Value::from("object"));
-        let is_object = kind.as_str() == Some("object");
-        let input = RawJson::of(&schema).ok()?;
+        let (schema, renamed) = schema::fit(schema)?;
+        let input = check_size(&schema)?;
         let description = cut(description, DESCRIPTION_MAX_BYTES);
         let bytes = self.bytes + input.get().len() + description.len();
-        let is_small = input.get().len() <= SCHEMA_MAX_BYTES
-            && input.depth() <= SCHEMA_MAX_DEPTH
-            && bytes <= LIST_MAX_BYTES;
-        if !is_named || !is_object || !is_small {
-            return None;
+        if bytes > LIST_MAX_BYTES {
+            return Err("the descriptions and schemas of all tools have more than 1 MiB");
         }
         self.bytes = bytes;
-        Some(McpTool {
+        Ok(McpTool {
             name: tool_name(self.server, tool),
             server: self.server.to_owned(),
             tool: tool.to_owned(),
             description: description.to_owned(),
             input,
+            renamed,
             digest,
             always: false,
         })
@@ -134,6 +174,16 @@ impl<'a> ToolListReader<'a> {
     pub(crate) fn finish(mut self) -> ToolList {
         self.list.tools.sort_by(|one, other| one.name.cmp(&other.name));
         self.list
+    }
+}
+
+/// Returns a schema as JSON, if it is small enough.
+fn check_size(schema: &Map<String, Value>) -> Result<RawJson, &'static str> {
+    match RawJson::of(schema) {
+        Ok(schema) if schema.get().len() > SCHEMA_MAX_BYTES => Err("its input schema has more than 64 KiB"),
+        Ok(schema) if schema.depth() > SCHEMA_MAX_DEPTH => Err("its input schema has more than 32 levels"),
+        Ok(schema) => Ok(schema),
+        Err(_) => Err("its input schema is no JSON"),
     }
 }
 
@@ -246,7 +296,13 @@ mod tests {
         assert_eq!(names, ["srv__good", "srv__untyped"]);
         assert_eq!((list.left_out, list.tools[0].description.as_str()), (10, ""));
         assert_eq!(list.tools[1].description.len(), 16 << 10);
-        assert_eq!(list.tools[1].input.get(), r#"{"type":"object"}"#);
+        assert_eq!(list.tools[1].input.get(), r#"{"type":"object","properties":{}}"#);
+        // Two have no name.
+        assert_eq!(list.notes.len(), 9, "{:?}", list.notes);
+        assert!(
+            list.notes
+                .contains(&"tool \"deep\" is left out: its input schema has more than 32 levels".to_owned())
+        );
     }
 
     #[test]
@@ -255,6 +311,7 @@ mod tests {
         let list = listed(2, &json!([tool("c"), tool("a"), tool("b")]));
         let names: Vec<_> = list.tools.iter().map(|tool| tool.tool.as_str()).collect();
         assert_eq!((names, list.left_out), (vec!["a", "c"], 1));
+        assert_eq!(list.notes, ["tools after the first 2 are left out; set tools_max"]);
         let many: Vec<_> = (0..100)
             .map(|at| json!({"name": format!("t{at}"), "inputSchema": {"type": "object", "title": "x".repeat(60_000)}}))
             .collect();

@@ -70,12 +70,26 @@ async fn converse() {
             server("stderr").with_env("TOKEN", "${secret:token}").with_env("OTHER", "PAYLOAD-ENV"),
         )
         .and_then(|servers| servers.with_server("broken", server("refuses")))
+        .and_then(|servers| servers.with_server("ended", server("complains").with_env("KEY", "PAYLOAD-ENV")))
         .and_then(|servers| servers.with_server("web", McpServer::url("http://127.0.0.1:1/PAYLOAD-URL")))
         .unwrap();
     let model = ScriptedProvider::new([]);
     let mut config = Config::new();
-    let tools =
-        ["echo", "fail", "refuse", "everything", "env", "garbage", "stall", "flood", "die", "wrong", "ask"];
+    let tools = [
+        "echo",
+        "half",
+        "nan",
+        "fail",
+        "refuse",
+        "everything",
+        "env",
+        "garbage",
+        "stall",
+        "flood",
+        "die",
+        "wrong",
+        "ask",
+    ];
     for (at, tool) in tools.into_iter().enumerate() {
         config = config.with_tool_policy(format!("srv__{tool}"), ToolPolicy::Allow);
         let input = RawJson::of(&serde_json::json!({"text": "PAYLOAD-ARGUMENT"})).unwrap();

@@ -91,3 +91,38 @@ async fn numbers_that_would_be_rounded_are_not_sent() {
     assert_eq!(site.one("srv__echo", r#"{"text":"b","n":-9007199254740993}"#).await, "b");
     site.agent.close().await.unwrap();
 }
+
+#[tokio::test]
+async fn arguments_that_providers_refuse_have_other_names() {
+    let site = Site::new(only(server("keys"))).await;
+    site.run(&[]).await;
+    let tools = site.model.requests().remove(0).tools;
+    let input = |name: &str| -> serde_json::Value {
+        tools.iter().find(|tool| tool.name == name).unwrap().input.to().unwrap()
+    };
+    let schema = input("srv__given");
+    let key = schema["required"][0].as_str().unwrap().to_owned();
+    let inner = schema["properties"]["in"]["properties"].as_object().unwrap().keys().next().unwrap().clone();
+    let is_plain = |key: &str| key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    assert!(schema["properties"][&key].is_object() && is_plain(&key) && is_plain(&inner), "{schema}");
+    // Providers want an object at the top, and nothing beside it.
+    let any = input("srv__any");
+    assert!(any["properties"]["a"].is_object() && any["properties"]["b"].is_object(), "{any}");
+    assert!(any["type"] == "object" && any.get("anyOf").is_none(), "{any}");
+    assert_eq!(tools.iter().filter(|tool| tool.name == "srv__text").count(), 0);
+
+    let given = serde_json::json!({&key: "1", "in": {&inner: 2}}).to_string();
+    assert_eq!(site.one("srv__given", &given).await, r#"{"$.xgafv":"1","in":{"a b":2}}"#);
+    let twice = serde_json::json!({&key: "1", "$.xgafv": "2"}).to_string();
+    assert!(site.one("srv__given", &twice).await.contains("is given under two names"));
+
+    let status = site.mcp.status(&site.agent, site.chat.id()).remove(0);
+    let notes = status.notes.join("\n");
+    assert!(
+        notes.contains(&format!("tool \"given\": the model is given argument \"$.xgafv\" as {key}")),
+        "{notes}"
+    );
+    assert!(notes.contains("tool \"text\" is left out: its input is no object"), "{notes}");
+    assert_eq!((status.tools, status.left_out), (2, 1));
+    site.agent.close().await.unwrap();
+}

@@ -113,8 +113,10 @@ impl Site {
 
 /// Policies that allow the tools of the server `srv`.
 pub(crate) fn allowing() -> Config {
-    const TOOLS: [&str; 21] = [
+    const TOOLS: [&str; 26] = [
+        "any",
         "ask",
+        "bytes",
         "change",
         "die",
         "echo",
@@ -123,7 +125,10 @@ pub(crate) fn allowing() -> Config {
         "fail",
         "flood",
         "garbage",
+        "given",
+        "half",
         "last_words",
+        "nan",
         "pid",
         "refuse",
         "secretly",

@@ -7,7 +7,7 @@ use agent_mcp::{McpServer, McpServers};
 use agent_runtime::{RunOutcome, Turn};
 use tokio::time::{Instant, sleep};
 
-use crate::common::{Site, limited, only, output, results, runs, server, until, within};
+use crate::common::{STUCK, Site, limited, only, output, results, runs, server, until, within};
 
 const UNKNOWN: &str = "it is not known whether the tool took effect";
 
@@ -134,6 +134,37 @@ async fn garbage_between_messages_is_ignored() {
     let site = Site::new(only(server("good"))).await;
     assert_eq!(site.one("srv__garbage", "").await, "after the garbage");
     assert_eq!(site.one("srv__echo", "hello").await, "hello");
+    site.agent.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn answers_that_are_nearly_json_are_read() {
+    let site = Site::new(only(server("good").with_call_timeout(STUCK))).await;
+    assert_eq!(site.one("srv__half", "").await, "half \u{fffd}.");
+    assert_eq!(site.one("srv__bytes", "").await, "byte \u{fffd}.");
+    // Nobody waits for another answer.
+    let text = site.one("srv__nan", "").await;
+    assert!(text.contains("its answer is no valid JSON") && text.contains(UNKNOWN), "{text}");
+    assert_eq!(site.one("srv__echo", "hello").await, "hello");
+    site.agent.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_last_words_of_a_server_that_ends_at_its_start_are_shown() {
+    let failing = server("complains").with_env("KEY", "hunter22-hunter22");
+    let site = Site::new(only(failing)).await;
+    for _ in 0..3 {
+        assert!(site.run(&[]).await.is_empty());
+        let status = site.mcp.status(&site.agent, site.chat.id()).remove(0);
+        let last_words = status.last_words.unwrap();
+        assert!(last_words.contains("exit status: 7"), "{last_words}");
+        assert!(
+            last_words.ends_with("\nError: PAYLOAD-STDERR, no entry for key (value of KEY)"),
+            "{last_words}"
+        );
+        // This is what is logged, and what a call of its tools would say.
+        assert!(!status.error.unwrap().contains("PAYLOAD"));
+    }
     site.agent.close().await.unwrap();
 }
 

@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 
-use crate::common::{Site, allowing, limited, only, output, until};
+use crate::common::{STUCK, Site, allowing, limited, only, output, until};
 
 /// Request that a server received: method of HTTP, headers in lower case, message.
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ enum Answer {
     Json(Value),
     /// Messages as server-sent events.
     Events(Vec<Value>),
+    /// Media type and body, which need not be text.
+    Bytes(&'static str, Vec<u8>),
     /// Nothing, for as long as the client waits.
     Silence,
     /// The connection is closed.
@@ -111,6 +113,19 @@ async fn read(stream: &mut BufReader<TcpStream>) -> Option<Received> {
 async fn write(stream: &mut BufReader<TcpStream>, answer: Answer) -> bool {
     let (status, headers, body) = match answer {
         Answer::Plain(status, headers, body) => (status, headers, body),
+        Answer::Bytes(media_type, body) => {
+            let head = format!(
+                "HTTP/1.1 200 X\r\ncontent-type: {media_type}\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
+            let stream = stream.get_mut();
+            // In two pieces, so that one ends within a character.
+            let (start, rest) = body.split_at(body.len() / 2);
+            return stream.write_all(head.as_bytes()).await.is_ok()
+                && stream.write_all(start).await.is_ok()
+                && stream.flush().await.is_ok()
+                && stream.write_all(rest).await.is_ok();
+        }
         Answer::Json(message) => (200, "content-type: application/json\r\n".to_owned(), message.to_string()),
         Answer::Events(messages) => {
             let events = messages.iter().map(|message| format!("event: message\ndata: {message}\n\n"));
@@ -125,7 +140,7 @@ async fn write(stream: &mut BufReader<TcpStream>, answer: Answer) -> bool {
             (200, "content-type: application/json\r\n".to_owned(), format!("\"{}\"", "x".repeat(length)))
         }
     };
-    let session = "mcp-session-id: s1\r\n";
+    let session = if headers.contains("mcp-session-id") { "" } else { "mcp-session-id: s1\r\n" };
     let head = format!("HTTP/1.1 {status} X\r\n{headers}{session}content-length: {}\r\n\r\n", body.len());
     let stream = stream.get_mut();
     stream.write_all(head.as_bytes()).await.is_ok() && stream.write_all(body.as_bytes()).await.is_ok()
@@ -306,6 +321,111 @@ async fn a_session_that_expired_is_begun_again() {
     let starts = web.received().iter().filter(|request| request.message["method"] == "initialize").count();
     assert_eq!(starts, 2);
     site.agent.close().await.unwrap();
+}
+
+/// Server that forgets its session before the first call, and gives this status to requests of that session.
+async fn forgetful(status: u16) -> Web {
+    let sessions = Arc::new(Mutex::new(0));
+    Web::start(move |request| {
+        let mut sessions = sessions.lock().unwrap();
+        let is_known = request.headers.to_lowercase().contains(&format!("mcp-session-id: s{sessions}"));
+        match request.message["method"].as_str() {
+            Some("initialize") => {
+                *sessions += 1;
+                let Answer::Json(message) = usual(request) else { return None };
+                let headers = format!("content-type: application/json\r\nmcp-session-id: s{sessions}\r\n");
+                Some(Answer::Plain(200, headers, message.to_string()))
+            }
+            Some("tools/call") if *sessions == 1 => {
+                *sessions += 1;
+                refusal(status)
+            }
+            _ if !is_known => refusal(status),
+            _ => None,
+        }
+    })
+    .await
+}
+
+fn refusal(status: u16) -> Option<Answer> {
+    let refusal =
+        json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "no valid session"}});
+    Some(Answer::Plain(status, "content-type: application/json\r\n".to_owned(), refusal.to_string()))
+}
+
+#[tokio::test]
+async fn a_session_that_was_forgotten_is_begun_again() {
+    for status in [400, 404, 410] {
+        let web = forgetful(status).await;
+        let site = Site::new(only(web.server())).await;
+        assert_eq!(site.one("srv__echo", "hello").await, "hello", "{status}");
+        let count = |method: &str| {
+            web.received().iter().filter(|request| request.message["method"] == method).count()
+        };
+        assert_eq!((count("initialize"), count("tools/call")), (2, 2), "{status}");
+        site.agent.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_refused_in_a_session_that_is_known_is_not_made_again() {
+    for body in
+        ["", "no session", r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"no session"}}"#]
+    {
+        let web = Web::start(move |request| {
+            let headers = if body.starts_with('{') { "content-type: application/json\r\n" } else { "" };
+            is_call(request).then(|| Answer::Plain(400, headers.to_owned(), body.to_owned()))
+        })
+        .await;
+        let site = Site::new(only(web.server().with_call_timeout(STUCK))).await;
+        let text = site.one("srv__echo", "hello").await;
+        let want =
+            if body.starts_with('{') { "refused the call: no session (-32602)" } else { "HTTP status 400" };
+        assert!(text.contains(want), "{text}");
+        let count = |method: &str| {
+            web.received().iter().filter(|request| request.message["method"] == method).count()
+        };
+        assert_eq!((count("initialize"), count("tools/call")), (1, 1));
+        site.agent.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn answers_that_are_nearly_json_are_read() {
+    for (media_type, text, want) in [
+        ("application/json", &b"half \\ud83d."[..], "half \u{fffd}."),
+        ("application/json", b"byte \xff.", "byte \u{fffd}."),
+        ("text/event-stream", b"half \\ud83d.", "half \u{fffd}."),
+        (
+            "text/event-stream",
+            b"byte \xff, \xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9.",
+            "byte \u{fffd}, \u{e9}\u{e9}\u{e9}\u{e9}.",
+        ),
+        ("application/json", b"\",\"n\":NaN,\"m\":\"", "its answer is no valid JSON"),
+        ("text/event-stream", b"\",\"n\":NaN,\"m\":\"", "its answer is no valid JSON"),
+    ] {
+        let web = Web::start(move |request| {
+            is_call(request).then(|| {
+                let start = format!(
+                    r#"{{"jsonrpc":"2.0","id":{},"result":{{"content":[{{"type":"text","text":""#,
+                    request.message["id"]
+                );
+                let message = [start.as_bytes(), text, br#""}]}}"#].concat();
+                Answer::Bytes(
+                    media_type,
+                    match media_type {
+                        "application/json" => message,
+                        _ => [b"data: ", message.as_slice(), b"\n\n"].concat(),
+                    },
+                )
+            })
+        })
+        .await;
+        let site = Site::new(only(web.server().with_call_timeout(STUCK))).await;
+        let given = site.one("srv__echo", "hello").await;
+        assert!(given.contains(want), "{media_type}: {given}");
+        site.agent.close().await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,206 @@
+//! Messages that are nearly JSON: texts with half a character are read, and an answer that cannot be read fails its
+//! request instead of leaving it without one.
+
+use std::mem;
+
+use serde_json::{Value, json};
+
+/// Code of the error in place of an answer that cannot be read.
+const UNREADABLE_CODE: i32 = -32_700;
+/// Data of that error, by which it differs from one that a server sends.
+const UNREADABLE: &str = "agent-mcp: the answer cannot be read";
+/// What stands for a byte that is no UTF-8.
+const REPLACEMENT: &str = "\u{FFFD}";
+
+/// Reader of bytes that should be UTF-8 and come in pieces. Each byte that is none becomes U+FFFD.
+#[derive(Debug, Default)]
+pub(crate) struct Utf8 {
+    /// Beginning of a character, at the end of the last piece.
+    tail: Vec<u8>,
+}
+
+impl Utf8 {
+    /// Takes a piece, and returns the whole characters so far.
+    pub(crate) fn push(&mut self, piece: &[u8]) -> Vec<u8> {
+        let mut bytes = mem::take(&mut self.tail);
+        bytes.extend_from_slice(piece);
+        let mut mended = Vec::with_capacity(bytes.len());
+        let mut rest = bytes.as_slice();
+        while let Err(error) = str::from_utf8(rest) {
+            let (good, bad) = rest.split_at(error.valid_up_to());
+            mended.extend_from_slice(good);
+            let Some(length) = error.error_len() else {
+                self.tail = bad.to_vec();
+                return mended;
+            };
+            mended.extend_from_slice(REPLACEMENT.as_bytes());
+            rest = &bad[length..];
+        }
+        mended.extend_from_slice(rest);
+        mended
+    }
+}
+
+/// Returns a message that can be read: bytes that are no UTF-8, and halves of surrogate pairs, are U+FFFD. An answer that
+/// is no JSON even so becomes an error for its request. Anything else that is no JSON stays as it is, and is ignored.
+pub(crate) fn mended(message: &[u8]) -> Vec<u8> {
+    let mut text = String::from_utf8_lossy(message).into_owned().into_bytes();
+    mend_escapes(&mut text);
+    match serde_json::from_slice::<Value>(text.trim_ascii().strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&text)) {
+        Ok(_) => text,
+        Err(_) => answered(&text).map_or(text, |id| unreadable(&id)),
+    }
+}
+
+/// Returns the message that fails a request whose answer cannot be read.
+pub(crate) fn unreadable(id: &Value) -> Vec<u8> {
+    let error =
+        json!({"code": UNREADABLE_CODE, "message": "the answer is no valid JSON", "data": UNREADABLE});
+    json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string().into_bytes()
+}
+
+/// Returns whether an error stands for an answer that cannot be read.
+pub(crate) fn is_unreadable(code: i32, data: Option<&Value>) -> bool {
+    code == UNREADABLE_CODE && data.and_then(Value::as_str) == Some(UNREADABLE)
+}
+
+/// Replaces escapes of half a surrogate pair, each by as many bytes.
+fn mend_escapes(json: &mut [u8]) {
+    let mut at = 0;
+    while let Some(found) = json[at..].iter().position(|byte| *byte == b'\\') {
+        at += found;
+        let is_half = match unit(&json[at..]) {
+            None => {
+                // Another escape, of which the second byte may be a backslash.
+                at = json.len().min(at + 2);
+                continue;
+            }
+            Some(0xD800..=0xDBFF) => match unit(&json[at + 6..]) {
+                Some(0xDC00..=0xDFFF) => {
+                    at += 12;
+                    continue;
+                }
+                _ => true,
+            },
+            Some(unit) => matches!(unit, 0xDC00..=0xDFFF),
+        };
+        if is_half {
+            json[at + 2..at + 6].copy_from_slice(b"fffd");
+        }
+        at += 6;
+    }
+}
+
+/// Returns the UTF-16 unit that a text begins with as an escape.
+fn unit(text: &[u8]) -> Option<u32> {
+    let digits = text.strip_prefix(br"\u")?.get(..4)?;
+    let digits = str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
+    u32::from_str_radix(digits, 16).ok()
+}
+
+/// Returns the id of the request that a broken message answers; `None` if it seems to be no answer.
+fn answered(message: &[u8]) -> Option<Value> {
+    let (mut id, mut is_answer) = (None, false);
+    let (mut at, mut depth) = (0, 0_usize);
+    while let Some(byte) = message.get(at) {
+        match byte {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'"' => {
+                let start = at + 1;
+                at = end_of_text(message, start);
+                let after = message.get(at + 1..).unwrap_or_default().trim_ascii_start();
+                if let (1, Some(value)) = (depth, after.strip_prefix(b":")) {
+                    match &message[start..at.min(message.len())] {
+                        b"id" => id = serde_json::Deserializer::from_slice(value).into_iter().next(),
+                        b"result" | b"error" => is_answer = true,
+                        b"method" => return None,
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    id.and_then(Result::ok).filter(|id: &Value| is_answer && (id.is_number() || id.is_string()))
+}
+
+/// Returns the position of the quotation mark at which a text ends.
+fn end_of_text(message: &[u8], start: usize) -> usize {
+    let mut at = start;
+    loop {
+        match message.get(at) {
+            Some(b'\\') => at += 2,
+            Some(b'"') | None => return at,
+            Some(_) => at += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(message: &[u8]) -> String {
+        String::from_utf8(mended(message)).unwrap()
+    }
+
+    #[test]
+    fn halves_of_pairs_become_replacements() {
+        for (message, want) in [
+            (r#"{"a":"\ud83d"}"#, r#"{"a":"\ufffd"}"#),
+            (r#"{"a":"\uDE00\ud83d\ude00"}"#, r#"{"a":"\ufffd\ud83d\ude00"}"#),
+            (r#"{"a":"\ud83d\ud83d\ude00"}"#, r#"{"a":"\ufffd\ud83d\ude00"}"#),
+            (r#"{"a":"\ud83dA\\ud83d"}"#, r#"{"a":"\ufffdA\\ud83d"}"#),
+            (r#"{"a":"\u0041\n\\"}"#, r#"{"a":"\u0041\n\\"}"#),
+        ] {
+            assert_eq!(text(message.as_bytes()), want);
+            serde_json::from_str::<Value>(want).unwrap();
+        }
+        assert_eq!(text(b"{\"a\":\"\xff\xc3\"}"), "{\"a\":\"\u{fffd}\u{fffd}\"}");
+        for broken in [r#"{"a":"\ud83"#, r#"{"a":"\"#, r"\u", r"\ud83d", r#""\u+12f""#] {
+            assert!(!text(broken.as_bytes()).is_empty());
+        }
+    }
+
+    #[test]
+    fn answers_that_are_no_json_fail_their_request() {
+        for broken in [
+            r#"{"jsonrpc":"2.0","id":7,"result":{"n":NaN}}"#.to_owned(),
+            r#"{"result":{"n":1e400,"id":9,"method":"x"},"jsonrpc":"2.0","id":7}"#.to_owned(),
+            format!(r#"{{"id" : 7,"result":{}1{}}}"#, "[".repeat(200), "]".repeat(200)),
+        ] {
+            let answer: Value = serde_json::from_slice(&mended(broken.as_bytes())).unwrap();
+            assert_eq!(answer["id"], 7, "{broken}");
+            assert!(is_unreadable(
+                answer["error"]["code"].as_i64().unwrap() as i32,
+                answer["error"].get("data")
+            ));
+        }
+        for other in [
+            r#"{"id":7,"method":"ping","params":{"result":NaN}}"#,
+            r#"{"id":7,"result":{}}"#,
+            r#"{"id":{},"result":NaN}"#,
+            r#"{"id":"#,
+            "no message",
+            r#"["id",7,"result",NaN]"#,
+        ] {
+            assert_eq!(text(other.as_bytes()), other);
+        }
+    }
+
+    #[test]
+    fn characters_may_be_cut_anywhere() {
+        let whole = "a\u{e9}\u{1f600}b".as_bytes();
+        for at in 0..whole.len() {
+            let mut reader = Utf8::default();
+            let mut read = reader.push(&whole[..at]);
+            read.extend(reader.push(&whole[at..]));
+            assert_eq!(read, whole, "{at}");
+        }
+        let mut reader = Utf8::default();
+        let read = [reader.push(b"a\xff"), reader.push(b"\xe2\x82"), reader.push(b"b")].concat();
+        assert_eq!(String::from_utf8(read).unwrap(), "a\u{fffd}\u{fffd}b");
+    }
+}

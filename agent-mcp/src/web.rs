@@ -1,0 +1,362 @@
+//! HTTP client of the servers at addresses. Unlike that of the protocol crate, it mends answers before they are read, and
+//! recognizes a server that has forgotten a session.
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind as IoKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::Either;
+use futures::stream::{self, BoxStream};
+use http::header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{HeaderName, HeaderValue, StatusCode};
+use reqwest::redirect::Policy;
+use reqwest::{Client, RequestBuilder, Response};
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, PingRequest, RequestId, ServerJsonRpcMessage};
+use rmcp::transport::streamable_http_client::{
+    AuthRequiredError, HttpStatusError, InsufficientScopeError, SseError, StreamableHttpClient,
+    StreamableHttpError, StreamableHttpPostResponse, StreamableHttpResponseLimits,
+};
+use sse_stream::{Sse, SseStream};
+use tokio::time::timeout;
+
+use crate::mend::{Utf8, mended, unreadable};
+
+/// Header of the id of a session.
+const SESSION: &str = "mcp-session-id";
+/// Header of the last event that was received.
+const LAST_EVENT: &str = "last-event-id";
+const JSON: &str = "application/json";
+const EVENTS: &str = "text/event-stream";
+/// Maximum number of redirects of a request.
+const REDIRECTS_MAX: usize = 10;
+/// Time in which a server says whether it knows a session.
+const PROBE: Duration = Duration::from_secs(5);
+/// Minimum pause before a stream is opened again, whatever the server asks for, in milliseconds.
+const RETRY_MIN: u64 = 1000;
+
+type Headers = HashMap<HeaderName, HeaderValue>;
+type HttpError = StreamableHttpError<reqwest::Error>;
+type EventStream = BoxStream<'static, Result<Sse, SseError>>;
+
+/// HTTP client of one server.
+#[derive(Clone, Debug)]
+pub(crate) struct HttpClient(Client);
+
+impl HttpClient {
+    pub(crate) fn new() -> Result<Self, reqwest::Error> {
+        // A connection whose last answer was not read to its end would hold up the next request.
+        Ok(Self(Client::builder().pool_max_idle_per_host(0).redirect(redirects()).build()?))
+    }
+
+    fn post(
+        &self,
+        uri: &str,
+        message: &ClientJsonRpcMessage,
+        session: Option<&str>,
+        auth: Option<&str>,
+        headers: &Headers,
+    ) -> Result<RequestBuilder, HttpError> {
+        let body = serde_json::to_vec(message)?;
+        let request = with_headers(self.0.post(uri), session, auth, headers);
+        Ok(request.header(CONTENT_TYPE, JSON).body(body))
+    }
+
+    /// Returns whether a server that refused a request refuses each of its session: then it did not carry out the request,
+    /// because it does not know the session any more.
+    async fn has_forgotten(&self, uri: &str, session: &str, auth: Option<&str>, headers: &Headers) -> bool {
+        let ping = ClientRequest::PingRequest(PingRequest::default());
+        let ping = ClientJsonRpcMessage::request(ping, RequestId::String("session".into()));
+        let Ok(request) = self.post(uri, &ping, Some(session), auth, headers) else { return false };
+        match timeout(PROBE, request.send()).await {
+            Ok(Ok(response)) => is_refused_session(response.status()),
+            _ => false,
+        }
+    }
+}
+
+/// Redirects that keep the message and the origin. Others would give the headers to somebody else, or lose the message.
+fn redirects() -> Policy {
+    Policy::custom(|attempt| {
+        let keeps = matches!(attempt.status().as_u16(), 307 | 308);
+        let origin = attempt.previous().first().map(reqwest::Url::origin);
+        if !keeps || origin != Some(attempt.url().origin()) {
+            attempt.stop()
+        } else if attempt.previous().len() > REDIRECTS_MAX {
+            attempt.error("too many redirects")
+        } else {
+            attempt.follow()
+        }
+    })
+}
+
+fn with_headers(
+    request: RequestBuilder,
+    session: Option<&str>,
+    auth: Option<&str>,
+    headers: &Headers,
+) -> RequestBuilder {
+    let mut request = request.header(ACCEPT, format!("{EVENTS}, {JSON}"));
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    if let Some(session) = session {
+        request = request.header(SESSION, session);
+    }
+    match auth {
+        Some(auth) => request.bearer_auth(auth),
+        None => request,
+    }
+}
+
+/// Statuses with which servers refuse the requests of a session that they do not know.
+fn is_refused_session(status: StatusCode) -> bool {
+    matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::GONE)
+}
+
+/// Checks that the server does not want a person to log in.
+fn check_challenge(response: &Response) -> Result<(), HttpError> {
+    let Some(challenge) = response.headers().get(WWW_AUTHENTICATE) else { return Ok(()) };
+    let challenge = String::from_utf8_lossy(challenge.as_bytes()).into_owned();
+    match response.status() {
+        StatusCode::UNAUTHORIZED => Err(StreamableHttpError::AuthRequired(AuthRequiredError::new(challenge))),
+        StatusCode::FORBIDDEN => {
+            Err(StreamableHttpError::InsufficientScope(InsufficientScopeError::new(challenge, None)))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn failed(status: StatusCode) -> HttpError {
+    HttpStatusError::new(status.as_u16(), None).into()
+}
+
+/// Returns the type of a body, without its parameters, in lower case.
+fn media_type(response: &Response) -> String {
+    let value = response.headers().get(CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let value = value.unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// Reads a body of JSON.
+async fn read_json(response: Response, max_size: usize) -> Result<Vec<u8>, HttpError> {
+    let too_large = || StreamableHttpError::ResponseBodyTooLarge { max_size };
+    if response.content_length().is_some_and(|length| length > max_size as u64) {
+        return Err(too_large());
+    }
+    let (mut body, mut pieces) = (Vec::new(), response.bytes_stream());
+    while let Some(piece) = pieces.next().await {
+        let piece = piece?;
+        if piece.len() > max_size - body.len() {
+            return Err(too_large());
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(mended(&body))
+}
+
+/// Counts the bytes of the events of a stream, and mends them.
+#[derive(Debug)]
+struct EventReader {
+    utf8: Utf8,
+    /// Bytes of the event, and of its line.
+    event: usize,
+    line: usize,
+    most: usize,
+}
+
+impl EventReader {
+    fn take(&mut self, piece: &[u8]) -> io::Result<Bytes> {
+        for byte in piece {
+            match byte {
+                b'\n' | b'\r' if self.line == 0 => self.event = 0,
+                b'\n' | b'\r' => self.line = 0,
+                _ => {
+                    (self.event, self.line) = (self.event + 1, self.line + 1);
+                    if self.event > self.most {
+                        return Err(io::Error::new(IoKind::FileTooLarge, "an event is too large"));
+                    }
+                }
+            }
+        }
+        Ok(self.utf8.push(piece).into())
+    }
+}
+
+fn is_too_large(error: &SseError) -> bool {
+    let SseError::Body(error) = error else { return false };
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == IoKind::FileTooLarge)
+}
+
+/// Returns the events of a body: of the answer to a request, or of a stream that was opened without one.
+fn events(response: Response, most: usize, request: Option<RequestId>) -> EventStream {
+    let mut reader = EventReader { utf8: Utf8::default(), event: 0, line: 0, most };
+    let pieces = response.bytes_stream().map(move |piece| match piece {
+        Ok(piece) => reader.take(&piece),
+        Err(error) => Err(io::Error::other(error)),
+    });
+    let read = SseStream::from_bytes_stream(pieces).flat_map(move |event| {
+        let given = match (event, &request) {
+            (Ok(mut event), _) => {
+                event.data = event.data.map(|data| text(mended(data.as_bytes())));
+                event.retry = event.retry.map(|pause| pause.max(RETRY_MIN));
+                vec![Some(Ok(event))]
+            }
+            // The protocol crate would ask for the same event again and again.
+            (Err(error), Some(id)) if is_too_large(&error) => {
+                let failure = unreadable(&id.clone().into_json_value());
+                vec![Some(Ok(Sse::default().data(text(failure)))), None]
+            }
+            (Err(error), None) if is_too_large(&error) => return Either::Right(stream::pending()),
+            (Err(error), Some(_)) => vec![Some(Err(error))],
+            // It is opened again after a pause, and not at once.
+            (Err(_), None) => vec![None],
+        };
+        Either::Left(stream::iter(given))
+    });
+    read.take_while(|event| std::future::ready(event.is_some())).filter_map(std::future::ready).boxed()
+}
+
+fn text(json: Vec<u8>) -> String {
+    String::from_utf8_lossy(&json).into_owned()
+}
+
+impl StreamableHttpClient for HttpClient {
+    type Error = reqwest::Error;
+
+    async fn post_message(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        auth: Option<String>,
+        headers: Headers,
+    ) -> Result<StreamableHttpPostResponse, HttpError> {
+        let limits = StreamableHttpResponseLimits::default();
+        self.post_message_with_response_limits(uri, message, session, auth, headers, limits).await
+    }
+
+    async fn post_message_with_response_limits(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        auth: Option<String>,
+        headers: Headers,
+        limits: StreamableHttpResponseLimits,
+    ) -> Result<StreamableHttpPostResponse, HttpError> {
+        let (session, auth) = (session.as_deref(), auth.as_deref());
+        let response = self.post(&uri, &message, session, auth, &headers)?.send().await?;
+        check_challenge(&response)?;
+        let request = match &message {
+            ClientJsonRpcMessage::Request(request) => Some(&request.id),
+            _ => None,
+        };
+        let status = response.status();
+        match (status, session) {
+            (StatusCode::ACCEPTED | StatusCode::NO_CONTENT, _) => {
+                return Ok(StreamableHttpPostResponse::Accepted);
+            }
+            (StatusCode::NOT_FOUND, Some(_)) => return Err(StreamableHttpError::SessionExpired),
+            (status, Some(session))
+                if request.is_some()
+                    && is_refused_session(status)
+                    && self.has_forgotten(&uri, session, auth, &headers).await =>
+            {
+                return Err(StreamableHttpError::SessionExpired);
+            }
+            _ => {}
+        }
+        let Some(id) = request else {
+            // Nothing in the answer matters.
+            return if status.is_success() {
+                Ok(StreamableHttpPostResponse::Accepted)
+            } else {
+                Err(failed(status))
+            };
+        };
+        let media_type = media_type(&response);
+        let given = response.headers().get(SESSION).and_then(|id| id.to_str().ok()).map(str::to_owned);
+        if !status.is_success() {
+            let is_refusal =
+                media_type == JSON && !matches!(status.as_u16(), 401 | 403 | 429) && !status.is_redirection();
+            let body =
+                if is_refusal { read_json(response, limits.max_json_response_size).await.ok() } else { None };
+            let message = body.and_then(|body| serde_json::from_slice(&body).ok());
+            return match message {
+                // It answers the request, also if it does not name it.
+                Some(ServerJsonRpcMessage::Error(refusal)) => Ok(StreamableHttpPostResponse::Json(
+                    ServerJsonRpcMessage::error(refusal.error, Some(id.clone())),
+                    given,
+                )),
+                _ => Err(failed(status)),
+            };
+        }
+        match media_type.as_str() {
+            EVENTS => {
+                let events = events(response, limits.max_sse_event_size, Some(id.clone()));
+                Ok(StreamableHttpPostResponse::Sse(events, given))
+            }
+            JSON => {
+                let body = read_json(response, limits.max_json_response_size).await?;
+                Ok(StreamableHttpPostResponse::Json(serde_json::from_slice(&body)?, given))
+            }
+            // Its value is no secret, and nobody is shown it.
+            _ => Err(StreamableHttpError::UnexpectedContentType(None)),
+        }
+    }
+
+    async fn delete_session(
+        &self,
+        uri: Arc<str>,
+        session: Arc<str>,
+        auth: Option<String>,
+        headers: Headers,
+    ) -> Result<(), HttpError> {
+        let request = with_headers(self.0.delete(&*uri), Some(&session), auth.as_deref(), &headers);
+        let status = request.send().await?.status();
+        // A server need not support it.
+        match status {
+            StatusCode::METHOD_NOT_ALLOWED => Ok(()),
+            status if status.is_success() => Ok(()),
+            status => Err(failed(status)),
+        }
+    }
+
+    async fn get_stream(
+        &self,
+        uri: Arc<str>,
+        session: Option<Arc<str>>,
+        last_event: Option<String>,
+        auth: Option<String>,
+        headers: Headers,
+    ) -> Result<EventStream, HttpError> {
+        let most = StreamableHttpResponseLimits::default().max_sse_event_size;
+        self.get_stream_with_max_sse_event_size(uri, session, last_event, auth, headers, most).await
+    }
+
+    async fn get_stream_with_max_sse_event_size(
+        &self,
+        uri: Arc<str>,
+        session: Option<Arc<str>>,
+        last_event: Option<String>,
+        auth: Option<String>,
+        headers: Headers,
+        most: usize,
+    ) -> Result<EventStream, HttpError> {
+        let mut request = with_headers(self.0.get(&*uri), session.as_deref(), auth.as_deref(), &headers);
+        if let Some(last_event) = last_event {
+            request = request.header(LAST_EVENT, last_event);
+        }
+        let response = request.send().await?;
+        check_challenge(&response)?;
+        match response.status() {
+            StatusCode::METHOD_NOT_ALLOWED => Err(StreamableHttpError::ServerDoesNotSupportSse),
+            status if !status.is_success() => Err(failed(status)),
+            _ if media_type(&response) != EVENTS => Err(StreamableHttpError::UnexpectedContentType(None)),
+            _ => Ok(events(response, most, None)),
+        }
+    }
+}
