@@ -107,6 +107,11 @@ fn host_name() -> agent_core::Result<DeviceId> {
     Ok(name.parse().or_else(|_| "cli".parse())?)
 }
 
-fn millis(text: &str) -> Result<Duration, std::num::ParseIntError> {
-    text.parse().map(Duration::from_millis)
+/// Reads a time of at most a day: the clock could not count every one.
+fn millis(text: &str) -> Result<Duration, String> {
+    const MOST: u64 = 24 * 3600 * 1000;
+    match text.parse() {
+        Ok(millis) if millis <= MOST => Ok(Duration::from_millis(millis)),
+        _ => Err(format!("use a whole number of milliseconds, at most {MOST}")),
+    }
 }

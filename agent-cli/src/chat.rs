@@ -370,6 +370,9 @@ impl Chat {
             }
         }
         self.screen.end_answer();
+        for text in self.place.servers.last_words(&self.place.agent, &self.handle) {
+            self.screen.note(&text);
+        }
     }
 
     fn update(&mut self, update: Update) {

@@ -58,7 +58,7 @@ pub fn main() -> ExitCode {
             code
         }
         Err(error) => {
-            print_error(&format!("cannot start the async runtime: {error}"));
+            screen::print_error(&format!("cannot start the async runtime: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -87,16 +87,11 @@ async fn run(cli: Cli) -> ExitCode {
     let code = match opened {
         Ok(chat) => chat.run().await,
         Err(failure) => {
-            print_error(failure.text());
+            screen::print_error(failure.text());
             1
         }
     };
-    ExitCode::from(stdout::exit_code(code, print_error))
-}
-
-/// Prints an error to standard error. A failure to write there is ignored.
-fn print_error(why: &str) {
-    let _ = writeln!(std::io::stderr(), "chat: {}", screen::visible(why));
+    ExitCode::from(stdout::exit_code(code, screen::print_error))
 }
 
 /// Prints the help or the version, if that was requested, or else the error in the command line.
@@ -108,5 +103,5 @@ fn print_usage(error: &clap::Error) -> ExitCode {
         stdout::note(error.print().and_then(|()| std::io::stdout().flush()));
     }
     let code = u8::try_from(error.exit_code()).unwrap_or(2);
-    ExitCode::from(stdout::exit_code(code, print_error))
+    ExitCode::from(stdout::exit_code(code, screen::print_error))
 }

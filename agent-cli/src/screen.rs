@@ -113,6 +113,11 @@ fn shown(text: &str, escape: impl Fn(char) -> String) -> Cow<'_, str> {
     out.into()
 }
 
+/// Prints an error to standard error. A failure to write there is ignored.
+pub(crate) fn print_error(why: &str) {
+    let _ = writeln!(io::stderr(), "chat: {}", visible(why));
+}
+
 /// Writer that escapes text with [`visible`].
 pub(crate) struct Visible<W>(pub(crate) W);
 

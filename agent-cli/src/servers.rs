@@ -18,6 +18,9 @@ use crate::failure::Failure;
 pub(crate) struct Servers {
     #[cfg(feature = "mcp")]
     pub(crate) mcp: Mcp,
+    /// Last words of servers that were shown.
+    #[cfg(feature = "mcp")]
+    shown: std::collections::BTreeSet<(String, String)>,
 }
 
 #[cfg(feature = "mcp")]
@@ -27,7 +30,8 @@ impl Servers {
         let layers = crate::command::layers(args)?;
         // What is wrong in the host's file is said at once, and not with the first message.
         drop(agent_mcp::McpServers::from_config(&layers.clone().merge(|name| std::env::var(name).ok())?)?);
-        Ok(Self { mcp: Mcp::layered(layers, |name| std::env::var(name).ok()) })
+        let mcp = Mcp::layered(layers, |name| std::env::var(name).ok());
+        Ok(Self { mcp, shown: std::collections::BTreeSet::new() })
     }
 
     pub(crate) fn add_to(&self, builder: AgentBuilder) -> AgentBuilder {
@@ -47,11 +51,15 @@ impl Servers {
                 Some(error) => format!("{}: {error}", server.name),
                 None => format!("{}: {}", server.name, crate::screen::counted(server.tools as u64, "tool")),
             });
+            lines.extend(
+                server.last_words.iter().flat_map(|words| words.lines()).map(|line| format!("  | {line}")),
+            );
             for tool in tools.iter().filter(|tool| tool.server == server.name) {
                 let (asked, about) =
                     (if tool.always { "" } else { "asks" }, tool.description.lines().next().unwrap_or(""));
                 lines.push(format!("  {:<30} {asked:<4} {}", tool.name, crate::screen::cut(about)));
             }
+            lines.extend(server.notes.iter().map(|note| format!("  ({note})")));
         }
         if lines.is_empty() {
             lines.push(
@@ -59,6 +67,22 @@ impl Servers {
             );
         }
         Ok(lines)
+    }
+
+    /// Returns a text for each server that ended when it was started, with its last words, unless they were shown.
+    pub(crate) fn last_words(&mut self, agent: &AgentRuntime, chat: &Conversation) -> Vec<String> {
+        let mut texts = Vec::new();
+        for server in self.mcp.status(agent, chat.id()) {
+            let Some(words) = server.last_words else { continue };
+            if self.shown.insert((server.name.clone(), words.clone())) {
+                let words = words.replace('\n', "\n  | ");
+                texts.push(format!(
+                    "(MCP server {} cannot be used; /mcp shows more)\n  | {words}",
+                    server.name
+                ));
+            }
+        }
+        texts
     }
 
     /// Lets the clients of a service name servers, too.
@@ -115,6 +139,10 @@ impl Servers {
     pub(crate) async fn lines(&self, _: &AgentRuntime, _: &Conversation) -> agent_core::Result<Vec<String>> {
         let text = "(this program was built without MCP servers; build it with `cargo build --bin chat --features mcp`)";
         Ok(vec![text.to_owned()])
+    }
+
+    pub(crate) fn last_words(&mut self, _: &AgentRuntime, _: &Conversation) -> Vec<String> {
+        Vec::new()
     }
 
     #[cfg(feature = "acp")]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::ErrorKind as IoKind;
 
-use agent_core::{ErrorKind, TenantId, WorkspaceId};
+use agent_core::{Error, ErrorKind, TenantId, WorkspaceId};
 use agent_runtime::configuration::{ConfigLayers, LayeredConfig};
 use clap::Subcommand;
 use serde_json::{Map, Value, json};
@@ -14,6 +14,7 @@ use crate::args::Args;
 use crate::bounded::{CONFIG_MAX, read_text};
 use crate::failure::Failure;
 use crate::help::examples;
+use crate::screen::print_error;
 
 /// Environment variables with API keys of providers, and the keys that they set. Their values are never shown.
 const KEYS: [(&str, &str); 3] = [
@@ -21,6 +22,9 @@ const KEYS: [(&str, &str); 3] = [
     ("GOOGLE_API_KEY", "providers.gemini.api_key"),
     ("OPENAI_API_KEY", "providers.openai.api_key"),
 ];
+
+/// Tables and values at the top of a configuration that mean something to the program.
+const KNOWN: [&str; 3] = ["mcp", "provider", "providers"];
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -74,7 +78,32 @@ pub(super) fn host(args: &Args) -> Result<ConfigLayers, Failure> {
         Err(error) if error.kind() == IoKind::NotFound && args.config.is_none() => String::new(),
         _ => read_text(&file, CONFIG_MAX)?,
     };
-    Ok(ConfigLayers::new().with_global_from(file.display().to_string(), &text)?)
+    let source = file.display().to_string();
+    let layers = ConfigLayers::new().with_global_from(&source, &text)?;
+    for key in check_keys(&source, &layers.clone().merge(|_| None)?)? {
+        print_error(&format!("{source}: the program does not read `{key}`; it reads {}", KNOWN.join(", ")));
+    }
+    Ok(layers)
+}
+
+/// Returns the keys at the top that mean nothing to the program. The key for MCP servers that others use is an error:
+/// somebody waits for these servers, and what is secret in it would be shown.
+fn check_keys(source: &str, config: &LayeredConfig) -> Result<Vec<String>, Failure> {
+    let unknown = config.values().keys().filter(|key| !KNOWN.contains(&key.as_str()));
+    let unknown: Vec<_> = unknown.cloned().collect();
+    let is_mcp = |key: &&String| {
+        let plain: String = key.chars().filter(char::is_ascii_alphanumeric).collect();
+        matches!(plain.to_ascii_lowercase().as_str(), "mcp" | "mcpserver" | "mcpservers")
+    };
+    match unknown.iter().find(is_mcp) {
+        None => Ok(unknown),
+        Some(key) => {
+            let text = format!(
+                "{source}: MCP servers are not read from `{key}`; write [mcp.NAME] instead of [{key}.NAME]"
+            );
+            Err(Error::invalid(text).into())
+        }
+    }
 }
 
 /// Returns the layer of the host, with what is protected and what is secret.
@@ -113,7 +142,9 @@ async fn merged(site: &Site<'_>, workspace: Option<WorkspaceId>) -> Result<Layer
             }
             text => text?,
         };
-        layers = layers.with_workspace_from(source(site.args, id), &text.unwrap_or_default())?;
+        let (source, text) = (source(site.args, id), text.unwrap_or_default());
+        check_keys(&source, &ConfigLayers::new().with_workspace_from(&source, &text)?.merge(|_| None)?)?;
+        layers = layers.with_workspace_from(source, &text)?;
     }
     Ok(layers.merge(|name| std::env::var(name).ok())?)
 }

@@ -142,7 +142,33 @@ fn what_is_wrong_with_a_server_is_named() {
     chat.out.wait_for("gone: ");
     chat.out.wait_for("its program was not found");
     assert_eq!(chat.finish(), 0);
+
+    // One that ends at once says why, after the first message and when it is asked; nothing of it is stored.
+    let script = "echo no entry for key $KEY >&2; exit 7";
+    let text = format!(
+        "[mcp.ends]\ncommand = 'sh'\nargs = ['-c', '{script}']\nenv = {{ KEY = 'hunter22-hunter22' }}"
+    );
+    let mut chat = start(&text);
+    chat.say("Hello");
+    chat.err.wait_for("MCP server ends cannot be used");
+    chat.err.wait_for("no entry for key (value of KEY)");
+    chat.say("/mcp");
+    chat.out.wait_for("exit status: 7");
+    chat.out.wait_for("no entry for key (value of KEY)");
+    chat.say("/history");
+    assert_eq!(chat.finish(), 0);
+    let said = chat.out.text() + &chat.err.text();
+    assert!(!said.contains("hunter22"), "{said}");
     for (text, why) in [
+        ("[mcpServers.a]\ncommand = 'x'", "write [mcp.NAME] instead of [mcpServers.NAME]"),
+        (
+            "[mcp.a]\ncommand = 'x'\nlist_timeout = 1e19",
+            "mcp.a.list_timeout: the value must be a number of seconds",
+        ),
+        (
+            "[mcp.a]\ncommand = 'x'\nlist_timeout = nan",
+            "mcp.a.list_timeout: the value must be a finite number",
+        ),
         ("[mcp.a]\ncomand = 'x'", "unknown field `comand`"),
         ("[mcp.a]\nargs = ['x']", "mcp.a: it has neither command nor url"),
         ("[mcp.a]\ncommand = 'x'\nenv = { K = ['hunter22'] }", "mcp.a.env.K: the value must be a text"),

@@ -77,3 +77,45 @@ fn values_for_mcp_servers_are_not_shown() {
     assert!(shown.contains("mcp.files.env.TOKEN = (secret)") && !shown.contains("hunter22"), "{shown}");
     assert!(!site.json(&named).to_string().contains("hunter22"));
 }
+
+/// The key for servers that editors use is refused, also in a workspace's file, and its values are not shown; another key
+/// that means nothing to the program is named.
+#[test]
+fn keys_that_mean_nothing_are_named() {
+    let site = Site::new("files");
+    let (_, workspace) = site.say("hello");
+    let own = site.path().join(format!("data/workspaces/{workspace}/config.toml"));
+    let file = site.path().join("servers.toml");
+    let named = ["config", "show", "--config", file.to_str().unwrap()];
+    for key in ["mcpServers", "mcp_servers", "MCP"] {
+        let text = format!("[{key}.files]\ncommand = 'npx'\nenv = {{ TOKEN = 'hunter22' }}\n");
+        let why = format!("write [mcp.NAME] instead of [{key}.NAME]");
+        fs::write(&file, &text).unwrap();
+        site.fails(&named, 1, &why);
+        site.fails(&["workspace", "list", "--config", file.to_str().unwrap()], 1, &why);
+        let ran = site.typed(&["--config", file.to_str().unwrap()], "hello\n");
+        assert!(ran.code == 1 && ran.err.contains(&why) && !ran.err.contains("hunter22"), "{ran:?}");
+        fs::write(&file, "").unwrap();
+        fs::write(&own, &text).unwrap();
+        site.fails(&named, 1, &why);
+        fs::remove_file(&own).unwrap();
+    }
+    fs::write(&file, "provider = 'claude'\n[servers.x]\na = 1\n").unwrap();
+    let ran = site.run(&named);
+    assert!(
+        ran.code == 0 && ran.err.contains("does not read `servers`; it reads mcp, provider, providers"),
+        "{ran:?}"
+    );
+}
+
+/// A time that no clock counts is refused where it is given.
+#[test]
+fn times_have_a_maximum() {
+    let site = Site::new("files");
+    for option in ["--lease-ttl-ms", "--echo-delay-ms"] {
+        for value in ["18446744073709551615", "86400001", "-1", "nan"] {
+            let ran = site.typed(&[&format!("{option}={value}")], "hello\n");
+            assert!(ran.code == 2 && ran.err.contains("at most 86400000"), "{ran:?}");
+        }
+    }
+}
