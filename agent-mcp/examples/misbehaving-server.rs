@@ -186,6 +186,17 @@ impl Server {
                 tool("dotted.name/with spaces", "Has a name that providers refuse."),
             ]}),
             "no_list" => json!({"tools": "none"}),
+            "schemas" => {
+                let schemas = [
+                    json!({"type": "object", "properties": {"a": {"type": "array"}, "b": {"type": "any", "required": true}}}),
+                    json!({"properties": {"a": {"items": [{}, {}], "type": ["array", "null"]}}, "required": true}),
+                    json!({"$ref": "#/definitions/A", "definitions": {"A": {"properties": {"\u{e9}": {}}}}}),
+                    json!({"oneOf": [{"allOf": [{"not": {}}]}, true, 7], "enum": [], "properties": []}),
+                    json!({"type": ["object", "null"], "properties": {"a": {"$ref": "#/nowhere"}, "b": 7, "": {}}}),
+                ];
+                let tool = |(at, schema)| json!({"name": format!("tool{at}"), "inputSchema": schema});
+                json!({"tools": schemas.iter().enumerate().map(tool).collect::<Vec<_>>()})
+            }
             "keys" => {
                 let keys = json!({"$.xgafv": {"type": "string"}, "in": {"type": "object", "properties": {"a b": {}}}});
                 let taken = json!({"type": "object", "properties": keys, "required": ["$.xgafv"]});

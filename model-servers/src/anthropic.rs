@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::account::{Account, Signed};
 use crate::message::{Answer, Request};
 use crate::rule::{Checked, Item, Refusal, Rule, is_name, list, tool_names, written};
+use crate::schema;
 
 /// Returns an answer with these blocks, each streamed in one piece.
 pub fn answer(blocks: &[Value], stop: &str) -> Answer {
@@ -108,7 +109,8 @@ pub(crate) fn check(account: &Account, request: &Request, body: &Value) -> Resul
     // Tools that the provider runs have a type of their own.
     let own =
         list(&body["tools"]).iter().filter(|tool| matches!(tool["type"].as_str(), None | Some("custom")));
-    tool_names(own.map(|tool| tool["name"].as_str()), 128)?;
+    tool_names(own.clone().map(|tool| tool["name"].as_str()), 128)?;
+    schema::of_anthropic(own.map(|tool| &tool["input_schema"]))?;
     let messages = list(&body["messages"]);
     if messages.is_empty() {
         return refuse(Rule::Shape, "messages: at least one message is required".to_owned());

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::account::Account;
 use crate::message::Answer;
 use crate::rule::{Checked, Item, Refusal, Rule, list, tool_names, written};
+use crate::schema;
 
 /// Returns an answer with these pieces of the message.
 pub fn answer(deltas: &[Value], finish: &str) -> Answer {
@@ -49,7 +50,9 @@ pub(crate) fn give(account: &Account, items: &[Item]) -> Answer {
 pub(crate) fn check(body: &Value) -> Result<Checked, Refusal> {
     let refuse = |rule, what: String| Err(Refusal::new(rule, what));
     let own = list(&body["tools"]).iter().filter(|tool| tool["type"] == "function");
-    tool_names(own.map(|tool| tool["function"]["name"].as_str()), 64)?;
+    let functions = own.map(|tool| &tool["function"]);
+    tool_names(functions.clone().map(|function| function["name"].as_str()), 64)?;
+    schema::of_openai(functions.map(|function| (function["name"].as_str(), &function["parameters"])))?;
     let messages = list(&body["messages"]);
     if messages.is_empty() {
         let what = "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead.";

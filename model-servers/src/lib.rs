@@ -54,6 +54,7 @@ mod history;
 mod message;
 mod provider;
 mod rule;
+mod schema;
 mod server;
 
 pub use message::{Answer, Request};

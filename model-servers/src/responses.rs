@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::account::{Account, Signed};
 use crate::message::{Answer, Request};
 use crate::rule::{Checked, Item, Refusal, Rule, list, tool_names, written};
+use crate::schema;
 
 /// Returns an answer with these output items.
 pub fn answer(output: &[Value]) -> Answer {
@@ -103,7 +104,8 @@ fn kind(item: &Value) -> &str {
 pub(crate) fn check(account: &Account, request: &Request, body: &Value) -> Result<Checked, Refusal> {
     let refuse = |rule, what: String| Err(Refusal::new(rule, what));
     let own = list(&body["tools"]).iter().filter(|tool| tool["type"] == "function");
-    tool_names(own.map(|tool| tool["name"].as_str()), 64)?;
+    tool_names(own.clone().map(|tool| tool["name"].as_str()), 64)?;
+    schema::of_openai(own.map(|tool| (tool["name"].as_str(), &tool["parameters"])))?;
     if body["input"].is_string() {
         return Ok(Checked::default());
     }

@@ -56,6 +56,9 @@ pub enum Rule {
     ToolName,
     /// The arguments of each call in the conversation are a JSON object. "should be a valid JSON object".
     Arguments,
+    /// Input schemas of tools are of an object, without alternatives at the top. On Anthropic's, names of properties are
+    /// letters, digits, `_`, `.` and `-`, at most 64. "Property keys should match pattern", "Invalid schema for function".
+    ToolSchema,
     /// Ids of calls are valid (Anthropic: letters, digits, `_` and `-`; chat: at most 40 bytes) and not repeated.
     CallId,
     /// Each call has its result where it belongs: in the next message, or, on Responses, anywhere behind it.

@@ -2,6 +2,8 @@
 
 use agent_core::event::{MediaSource, ToolOutcome};
 use agent_runtime::context::ModelMessage;
+use model_servers::{Provider, Request, Wire};
+use serde_json::json;
 
 use crate::common::{Site, only, output, server};
 
@@ -111,9 +113,9 @@ async fn arguments_that_providers_refuse_have_other_names() {
     assert!(any["type"] == "object" && any.get("anyOf").is_none(), "{any}");
     assert_eq!(tools.iter().filter(|tool| tool.name == "srv__text").count(), 0);
 
-    let given = serde_json::json!({&key: "1", "in": {&inner: 2}}).to_string();
+    let given = json!({&key: "1", "in": {&inner: 2}}).to_string();
     assert_eq!(site.one("srv__given", &given).await, r#"{"$.xgafv":"1","in":{"a b":2}}"#);
-    let twice = serde_json::json!({&key: "1", "$.xgafv": "2"}).to_string();
+    let twice = json!({&key: "1", "$.xgafv": "2"}).to_string();
     assert!(site.one("srv__given", &twice).await.contains("is given under two names"));
 
     let status = site.mcp.status(&site.agent, site.chat.id()).remove(0);
@@ -125,4 +127,36 @@ async fn arguments_that_providers_refuse_have_other_names() {
     assert!(notes.contains("tool \"text\" is left out: its input is no object"), "{notes}");
     assert_eq!((status.tools, status.left_out), (2, 1));
     site.agent.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn providers_take_the_tools_of_every_server() {
+    for mode in ["good", "keys", "liar", "schemas"] {
+        let site = Site::new(only(server(mode))).await;
+        site.run(&[]).await;
+        let tools = site.model.requests().remove(0).tools;
+        assert!(tools.len() > 1, "{mode}");
+        for wire in [Wire::Anthropic, Wire::Responses, Wire::Chat] {
+            let of = |tool: &agent_runtime::ToolSpec| {
+                let (name, schema): (_, serde_json::Value) = (&tool.name, tool.input.to().unwrap());
+                match wire {
+                    Wire::Anthropic => json!({"name": name, "input_schema": schema}),
+                    Wire::Responses => json!({"type": "function", "name": name, "parameters": schema}),
+                    _ => json!({"type": "function", "function": {"name": name, "parameters": schema}}),
+                }
+            };
+            let tools: Vec<_> = tools.iter().map(of).collect();
+            let said = json!([{"role": "user", "content": "Hello"}]);
+            let (path, body) = match wire {
+                Wire::Anthropic => {
+                    ("/v1/messages", json!({"max_tokens": 9, "tools": tools, "messages": said}))
+                }
+                Wire::Responses => ("/responses", json!({"tools": tools, "input": said})),
+                _ => ("/chat/completions", json!({"tools": tools, "messages": said})),
+            };
+            let checked = Provider::new(wire).check(&Request::new(path, &body));
+            assert!(checked.is_ok(), "{mode}: {checked:?}");
+        }
+        site.agent.close().await.unwrap();
+    }
 }

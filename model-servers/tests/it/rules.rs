@@ -22,6 +22,15 @@ fn said() -> Vec<Item> {
     ]
 }
 
+/// Schemas of functions that OpenAI's APIs refuse.
+const REFUSED_BY_OPENAI: [&str; 5] = [
+    "{}",
+    r#"{"type":"string"}"#,
+    r#"{"type":"object","oneOf":[{"required":["a"]}]}"#,
+    r#"{"type":"object","enum":[{}]}"#,
+    r#"{"type":"object","properties":{"a":{"anyOf":[{"type":"array"}]}}}"#,
+];
+
 /// A conversation at the point where the result of a call is sent.
 struct Talk {
     provider: Provider,
@@ -37,7 +46,7 @@ impl Talk {
             Wire::Anthropic => (
                 "/v1/messages",
                 json!({"model": "claude", "max_tokens": 9, "system": "Be brief.",
-                "tools": [{"name": "look", "input_schema": {}}], "messages": [{"role": "user", "content": "Hello"}]}),
+                "tools": [{"name": "look", "input_schema": {"type": "object"}}], "messages": [{"role": "user", "content": "Hello"}]}),
             ),
             Wire::Responses => (
                 "/responses",
@@ -154,6 +163,18 @@ fn anthropic_refuses_what_breaks_a_rule() {
     talk.refused(Rule::Shape, |body| body["max_tokens"] = Value::Null);
     talk.refused(Rule::Shape, |body| body["messages"] = json!([]));
     talk.refused(Rule::ToolName, |body| body["tools"][0]["name"] = "look at".into());
+    for schema in [
+        json!({"type": "object", "properties": {"$.x": {}}}),
+        json!({"type": "object", "properties": {"k".repeat(65): {}}}),
+        json!({"type": "object", "properties": {"a": {"type": "array", "items": {"properties": {"": {}}}}}}),
+        json!({"type": "object", "anyOf": [{"required": ["a"]}]}),
+        json!({"type": "object", "properties": {"a": {"type": "array", "items": [{}, {}]}}}),
+        json!({"type": "object", "properties": {"a": {"type": "any"}}}),
+        json!({"properties": {}}),
+        json!({"type": "array"}),
+    ] {
+        talk.refused(Rule::ToolSchema, |body| body["tools"][0]["input_schema"] = schema);
+    }
     talk.refused(Rule::Order, |body| {
         push(&mut body["messages"], [json!({"role": "assistant", "content": "So"})]);
     });
@@ -176,7 +197,7 @@ fn anthropic_refuses_what_breaks_a_rule() {
     // Each thing that a signature covers.
     talk.refused(Rule::Signature, |body| body["model"] = "other".into());
     talk.refused(Rule::Signature, |body| body["system"] = "Be long.".into());
-    talk.refused(Rule::Signature, |body| body["tools"][0]["input_schema"] = json!({"type": "object"}));
+    talk.refused(Rule::Signature, |body| body["tools"][0]["input_schema"]["title"] = json!("x"));
     talk.refused(Rule::Signature, |body| body["messages"][0] = user("Hallo"));
     talk.refused(Rule::Signature, |body| remove(&mut body["messages"][1]["content"], 0));
     talk.refused(Rule::Signature, |body| body["messages"][1]["content"][1]["text"] = "I  look.".into());
@@ -209,6 +230,10 @@ fn responses_refuses_what_breaks_a_rule() {
     // Items: question, reasoning, message, reasoning, call, result.
     talk.refused(Rule::Shape, |body| body["input"] = json!([]));
     talk.refused(Rule::ToolName, |body| body["tools"][0]["name"] = "".into());
+    for schema in REFUSED_BY_OPENAI {
+        let schema: Value = serde_json::from_str(schema).unwrap();
+        talk.refused(Rule::ToolSchema, |body| body["tools"][0]["parameters"] = schema);
+    }
     talk.refused(Rule::FollowingItem, |body| remove(&mut body["input"], 2));
     talk.refused(Rule::FollowingItem, |body| {
         let ask = json!({"role": "user", "content": "Wait"});
@@ -282,6 +307,10 @@ fn chat_refuses_what_breaks_a_rule() {
     let user = json!({"role": "user", "content": "Wait"});
     talk.refused(Rule::Shape, |body| body["messages"] = json!([]));
     talk.refused(Rule::ToolName, |body| body["tools"][0]["function"]["name"] = "ö".into());
+    for schema in REFUSED_BY_OPENAI {
+        let schema: Value = serde_json::from_str(schema).unwrap();
+        talk.refused(Rule::ToolSchema, |body| body["tools"][0]["function"]["parameters"] = schema);
+    }
     talk.refused(Rule::Empty, |body| {
         push(&mut body["messages"], [json!({"role": "assistant", "content": null})]);
     });
