@@ -76,7 +76,7 @@ fn tool(name: &str, description: &str) -> Value {
 }
 
 /// Tools that every mode has, besides those of its own.
-const TOOLS: [&str; 20] = [
+const TOOLS: [&str; 22] = [
     "ask",
     "bytes",
     "change",
@@ -86,9 +86,11 @@ const TOOLS: [&str; 20] = [
     "everything",
     "fail",
     "flood",
+    "values",
     "garbage",
     "half",
     "last_words",
+    "nag",
     "nan",
     "pid",
     "refuse",
@@ -228,6 +230,20 @@ impl Server {
                 );
                 let line = [start.as_bytes(), b"\xff", br#"."}]}}"#, b"\n"].concat();
                 let _ = out.write_all(&line).and_then(|()| out.flush());
+                return None;
+            }
+            "nag" => {
+                // Asks without end, and reads no answer.
+                let mut out = std::io::stdout().lock();
+                while out.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n").is_ok() {}
+                return None;
+            }
+            "values" => {
+                // Each takes two bytes here, and many more in memory.
+                let values = "0,".repeat(510_000) + "0";
+                println!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[],"structuredContent":{{"n":[{values}]}}}}}}"#
+                );
                 return None;
             }
             "nan" => {

@@ -23,6 +23,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::Dispatch;
 
+use crate::backlog::{Backlog, Counted};
 use crate::child::ChildProcess;
 
 use crate::hub::Groups;
@@ -203,8 +204,9 @@ impl Connection {
                 let program = (command.as_str(), args.as_slice(), cwd.as_deref());
                 let (child, pipes) = ChildProcess::start(&server.name, program, env, groups, log)
                     .map_err(|error| Failure::NotStarted(error.kind()))?;
-                let output = Lines::new(pipes.output, most);
-                let transport = AsyncRwTransport::new_client(output, pipes.input)
+                let backlog = Backlog::default();
+                let output = Lines::new(pipes.output, most, backlog.clone());
+                let transport = AsyncRwTransport::new_client(output, Counted { inner: pipes.input, backlog })
                     .with_max_line_length(most.saturating_mul(GROWTH));
                 let started = tokio::select! {
                     started = timeout(connect, serve_client(client, transport)) => match started {

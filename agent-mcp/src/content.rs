@@ -1,5 +1,7 @@
 //! Results of servers as outputs of tools.
 
+use std::collections::BTreeSet;
+
 use agent_core::event::{Media, Part};
 use agent_core::json::RawJson;
 use agent_core::{Error, ErrorKind, Result};
@@ -63,6 +65,8 @@ fn no_result(server: &str) -> Error {
 struct Reader {
     texts: Vec<String>,
     parts: Vec<Part>,
+    /// What was left out.
+    left_out: BTreeSet<String>,
 }
 
 impl Reader {
@@ -126,9 +130,9 @@ impl Reader {
     }
 
     fn leave_out(&mut self, what: &str) {
-        let line = format!("[left out: {what}]");
-        if self.texts.last() != Some(&line) {
-            self.texts.push(line);
+        // Each once: a server can repeat a short part often.
+        if self.left_out.insert(what.to_owned()) {
+            self.texts.push(format!("[left out: {what}]"));
         }
     }
 
@@ -244,6 +248,14 @@ mod tests {
         assert!(output.content.is_empty());
         assert!(read(json!({"tools": []})).is_err());
         assert!(read(json!({"content": "none"})).is_err());
+    }
+
+    #[test]
+    fn notes_are_not_repeated() {
+        let pair =
+            [json!({"type": "hologram"}), json!({"type": "image", "data": "", "mimeType": "image/png"})];
+        let many: Vec<_> = pair.iter().cycle().take(100_000).collect();
+        assert_eq!(text(&read(json!({ "content": many })).unwrap()).matches("left out").count(), 2);
     }
 
     #[test]

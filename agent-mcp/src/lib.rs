@@ -150,6 +150,7 @@
 //! Prompts, resources that no tool returns, sampling, elicitation, roots, tasks, OAuth, the older transport of HTTP with
 //! server-sent events, and servers that speak only protocol versions after 2025-11-25.
 
+mod backlog;
 mod child;
 mod config;
 mod connection;

@@ -7,12 +7,14 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncBufRead, AsyncRead, BufReader, ReadBuf};
 
+use crate::backlog::Backlog;
 use crate::mend::mended;
 
 /// Bytes by which one byte of a line may grow when it is mended.
 pub(crate) const GROWTH: usize = 3;
 
-/// Output of a server, whose lines are [mended]. It ends at a line that is too long: the answer in it would never come.
+/// Output of a server, whose lines are [mended]. It ends at a line that is too long, since the answer in it would never
+/// come, and if too many requests wait for their answers.
 #[derive(Debug)]
 pub(crate) struct Lines<R> {
     inner: BufReader<R>,
@@ -22,12 +24,13 @@ pub(crate) struct Lines<R> {
     given: Vec<u8>,
     at: usize,
     most: usize,
+    backlog: Backlog,
 }
 
 impl<R: AsyncRead> Lines<R> {
     /// `most` is the maximum bytes of a line with its break.
-    pub(crate) fn new(inner: R, most: usize) -> Self {
-        Self { inner: BufReader::new(inner), line: Vec::new(), given: Vec::new(), at: 0, most }
+    pub(crate) fn new(inner: R, most: usize, backlog: Backlog) -> Self {
+        Self { inner: BufReader::new(inner), line: Vec::new(), given: Vec::new(), at: 0, most, backlog }
     }
 }
 
@@ -54,7 +57,11 @@ impl<R: AsyncRead + Unpin> AsyncRead for Lines<R> {
             if end.is_some() || is_last {
                 let mut line = mem::take(&mut this.line);
                 let has_break = line.pop_if(|byte| *byte == b'\n').is_some();
-                this.given = mended(&line);
+                let message = mended(&line);
+                if message.is_request && !this.backlog.add() {
+                    return Poll::Ready(Err(io::Error::other("too many requests wait for their answers")));
+                }
+                this.given = message.text;
                 this.given.extend(has_break.then_some(b'\n'));
                 this.at = 0;
             }
@@ -79,16 +86,31 @@ mod tests {
     async fn a_line_that_is_too_long_ends_the_output() {
         let text = format!("{}\n{}\n{}", "a".repeat(9), "b".repeat(9), "c".repeat(10));
         let mut whole = String::new();
-        Lines::new(text.as_bytes(), 10).read_to_string(&mut whole).await.unwrap();
+        Lines::new(text.as_bytes(), 10, Backlog::default()).read_to_string(&mut whole).await.unwrap();
         assert_eq!(whole, text);
-        assert!(Lines::new(text.as_bytes(), 9).read_to_string(&mut String::new()).await.is_err());
+        assert!(
+            Lines::new(text.as_bytes(), 9, Backlog::default())
+                .read_to_string(&mut String::new())
+                .await
+                .is_err()
+        );
+    }
+
+    #[tokio::test]
+    async fn requests_that_nobody_waits_for_end_the_output() {
+        let asked = |count: usize| "{\"id\":1,\"method\":\"ping\"}\n".repeat(count);
+        let (backlog, mut read) = (Backlog::default(), String::new());
+        Lines::new(asked(1000).as_bytes(), 100, backlog.clone()).read_to_string(&mut read).await.unwrap();
+        backlog.sent(3);
+        Lines::new(asked(3).as_bytes(), 100, backlog.clone()).read_to_string(&mut read).await.unwrap();
+        assert!(Lines::new(asked(1).as_bytes(), 100, backlog).read_to_string(&mut read).await.is_err());
     }
 
     #[tokio::test]
     async fn lines_are_mended() {
         let output = b"{\"a\":\"\\ud83d\"}\r\n\n{\"b\":\"\xff\"}\nno message";
         let mut whole = String::new();
-        Lines::new(output.as_slice(), 100).read_to_string(&mut whole).await.unwrap();
+        Lines::new(output.as_slice(), 100, Backlog::default()).read_to_string(&mut whole).await.unwrap();
         assert_eq!(whole, "{\"a\":\"\\ufffd\"}\r\n\n{\"b\":\"\u{fffd}\"}\nno message");
     }
 }

@@ -1,16 +1,22 @@
 //! Messages that are nearly JSON: texts with half a character are read, and an answer that cannot be read fails its
 //! request instead of leaving it without one.
 
+use std::fmt;
 use std::mem;
 
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Value, json};
 
 /// Code of the error in place of an answer that cannot be read.
 const UNREADABLE_CODE: i32 = -32_700;
 /// Data of that error, by which it differs from one that a server sends.
 const UNREADABLE: &str = "agent-mcp: the answer cannot be read";
+/// Maximum number of values in a message: read, each takes up to a few hundred bytes of memory.
+const VALUES_MAX: usize = 500_000;
 /// What stands for a byte that is no UTF-8.
 const REPLACEMENT: &str = "\u{FFFD}";
+/// Mark at the beginning of a text, which readers of JSON may skip.
+const BOM: &[u8] = b"\xEF\xBB\xBF";
 
 /// Reader of bytes that should be UTF-8 and come in pieces. Each byte that is none becomes U+FFFD.
 #[derive(Debug, Default)]
@@ -41,14 +47,103 @@ impl Utf8 {
     }
 }
 
-/// Returns a message that can be read: bytes that are no UTF-8, and halves of surrogate pairs, are U+FFFD. An answer that
-/// is no JSON even so becomes an error for its request. Anything else that is no JSON stays as it is, and is ignored.
-pub(crate) fn mended(message: &[u8]) -> Vec<u8> {
+/// Message that can be read, or is ignored.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mended {
+    pub(crate) text: Vec<u8>,
+    /// True if it is a request, which is answered.
+    pub(crate) is_request: bool,
+}
+
+/// Mends a message: bytes that are no UTF-8, and halves of surrogate pairs, become U+FFFD. An answer that is no JSON even
+/// so, or has too many values, becomes an error for its request. Anything else that cannot be read stays as it is if it is
+/// no JSON, and else becomes nothing.
+pub(crate) fn mended(message: &[u8]) -> Mended {
     let mut text = String::from_utf8_lossy(message).into_owned().into_bytes();
     mend_escapes(&mut text);
-    match serde_json::from_slice::<Value>(text.trim_ascii().strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&text)) {
-        Ok(_) => text,
-        Err(_) => answered(&text).map_or(text, |id| unreadable(&id)),
+    let mut seen = Seen { values: 0, depth: 0, has_id: false, has_method: false };
+    let mut json = serde_json::Deserializer::from_slice(text.strip_prefix(BOM).unwrap_or(&text));
+    let read = seen.deserialize(&mut json).and_then(|()| json.end());
+    if read.is_ok() {
+        return Mended { text, is_request: seen.has_id && seen.has_method };
+    }
+    let text = match answered(&text) {
+        Some(id) => unreadable(&id),
+        None if seen.values > VALUES_MAX => Vec::new(),
+        None => text,
+    };
+    Mended { text, is_request: false }
+}
+
+/// What was seen of a message while it was read, and not kept.
+struct Seen {
+    values: usize,
+    depth: usize,
+    /// Whether the message itself has these members.
+    has_id: bool,
+    has_method: bool,
+}
+
+impl<'de> DeserializeSeed<'de> for &mut Seen {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        self.values += 1;
+        if self.values > VALUES_MAX {
+            return Err(D::Error::custom("too many values"));
+        }
+        // Unlike values that are ignored, these are checked for numbers that no reader takes.
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Seen {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        self.depth += 1;
+        while items.next_element_seed(&mut *self)?.is_some() {}
+        self.depth -= 1;
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        self.depth += 1;
+        while let Some(name) = members.next_key::<std::borrow::Cow<'de, str>>()? {
+            self.has_id |= self.depth == 1 && name == "id";
+            self.has_method |= self.depth == 1 && name == "method";
+            members.next_value_seed(&mut *self)?;
+        }
+        self.depth -= 1;
+        Ok(())
     }
 }
 
@@ -143,7 +238,7 @@ mod tests {
     use super::*;
 
     fn text(message: &[u8]) -> String {
-        String::from_utf8(mended(message)).unwrap()
+        String::from_utf8(mended(message).text).unwrap()
     }
 
     #[test]
@@ -171,7 +266,7 @@ mod tests {
             r#"{"result":{"n":1e400,"id":9,"method":"x"},"jsonrpc":"2.0","id":7}"#.to_owned(),
             format!(r#"{{"id" : 7,"result":{}1{}}}"#, "[".repeat(200), "]".repeat(200)),
         ] {
-            let answer: Value = serde_json::from_slice(&mended(broken.as_bytes())).unwrap();
+            let answer: Value = serde_json::from_slice(&mended(broken.as_bytes()).text).unwrap();
             assert_eq!(answer["id"], 7, "{broken}");
             assert!(is_unreadable(
                 answer["error"]["code"].as_i64().unwrap() as i32,
@@ -187,6 +282,27 @@ mod tests {
             r#"["id",7,"result",NaN]"#,
         ] {
             assert_eq!(text(other.as_bytes()), other);
+        }
+    }
+
+    #[test]
+    fn a_message_with_too_many_values_is_not_read() {
+        let many = |before: &str| format!("{before}[{}1]}}", "1,".repeat(VALUES_MAX));
+        let answer: Value = serde_json::from_str(&text(many(r#"{"id":7,"result":"#).as_bytes())).unwrap();
+        assert_eq!((&answer["id"], answer["error"].is_object()), (&json!(7), true));
+        assert_eq!(text(many(r#"{"method":"notifications/x","params":"#).as_bytes()), "");
+    }
+
+    #[test]
+    fn requests_are_recognized() {
+        for (message, want) in [
+            (r#"{"method":"ping","id":1}"#, true),
+            ("\u{feff}{\"id\":null,\"method\":7}", true),
+            (r#"{"method":"notifications/x","params":{"id":1}}"#, false),
+            (r#"{"id":1,"result":{"method":"x"}}"#, false),
+            (r#"[{"id":1,"method":"x"}]"#, false),
+        ] {
+            assert_eq!(mended(message.as_bytes()), Mended { text: message.into(), is_request: want });
         }
     }
 

@@ -22,6 +22,7 @@ use rmcp::transport::streamable_http_client::{
 use sse_stream::{Sse, SseStream};
 use tokio::time::timeout;
 
+use crate::backlog::Backlog;
 use crate::mend::{Utf8, mended, unreadable};
 
 /// Header of the id of a session.
@@ -43,12 +44,16 @@ type EventStream = BoxStream<'static, Result<Sse, SseError>>;
 
 /// HTTP client of one server.
 #[derive(Clone, Debug)]
-pub(crate) struct HttpClient(Client);
+pub(crate) struct HttpClient {
+    client: Client,
+    backlog: Backlog,
+}
 
 impl HttpClient {
     pub(crate) fn new() -> Result<Self, reqwest::Error> {
         // A connection whose last answer was not read to its end would hold up the next request.
-        Ok(Self(Client::builder().pool_max_idle_per_host(0).redirect(redirects()).build()?))
+        let client = Client::builder().pool_max_idle_per_host(0).redirect(redirects()).build()?;
+        Ok(Self { client, backlog: Backlog::default() })
     }
 
     fn post(
@@ -60,7 +65,7 @@ impl HttpClient {
         headers: &Headers,
     ) -> Result<RequestBuilder, HttpError> {
         let body = serde_json::to_vec(message)?;
-        let request = with_headers(self.0.post(uri), session, auth, headers);
+        let request = with_headers(self.client.post(uri), session, auth, headers);
         Ok(request.header(CONTENT_TYPE, JSON).body(body))
     }
 
@@ -154,7 +159,7 @@ async fn read_json(response: Response, max_size: usize) -> Result<Vec<u8>, HttpE
         }
         body.extend_from_slice(&piece);
     }
-    Ok(mended(&body))
+    Ok(mended(&body).text)
 }
 
 /// Counts the bytes of the events of a stream, and mends them.
@@ -191,30 +196,36 @@ fn is_too_large(error: &SseError) -> bool {
 }
 
 /// Returns the events of a body: of the answer to a request, or of a stream that was opened without one.
-fn events(response: Response, most: usize, request: Option<RequestId>) -> EventStream {
+fn events(response: Response, most: usize, request: Option<RequestId>, backlog: Backlog) -> EventStream {
     let mut reader = EventReader { utf8: Utf8::default(), event: 0, line: 0, most };
     let pieces = response.bytes_stream().map(move |piece| match piece {
         Ok(piece) => reader.take(&piece),
         Err(error) => Err(io::Error::other(error)),
     });
     let read = SseStream::from_bytes_stream(pieces).flat_map(move |event| {
-        let given = match (event, &request) {
-            (Ok(mut event), _) => {
-                event.data = event.data.map(|data| text(mended(data.as_bytes())));
+        let read = match event {
+            Ok(mut event) => {
+                let message = event.data.map(|data| mended(data.as_bytes()));
+                let is_refused = message.as_ref().is_some_and(|message| message.is_request && !backlog.add());
+                event.data = message.map(|message| text(message.text));
                 event.retry = event.retry.map(|pause| pause.max(RETRY_MIN));
-                vec![Some(Ok(event))]
+                if is_refused { Err(None) } else { Ok(event) }
             }
-            // The protocol crate would ask for the same event again and again.
-            (Err(error), Some(id)) if is_too_large(&error) => {
+            Err(error) if is_too_large(&error) => Err(None),
+            Err(error) => Err(Some(error)),
+        };
+        Either::Left(stream::iter(match (read, &request) {
+            (Ok(event), _) => vec![Some(Ok(event))],
+            // The protocol crate would ask for the same again and again.
+            (Err(None), Some(id)) => {
                 let failure = unreadable(&id.clone().into_json_value());
                 vec![Some(Ok(Sse::default().data(text(failure)))), None]
             }
-            (Err(error), None) if is_too_large(&error) => return Either::Right(stream::pending()),
-            (Err(error), Some(_)) => vec![Some(Err(error))],
+            (Err(None), None) => return Either::Right(stream::pending()),
+            (Err(Some(error)), Some(_)) => vec![Some(Err(error))],
             // It is opened again after a pause, and not at once.
-            (Err(_), None) => vec![None],
-        };
-        Either::Left(stream::iter(given))
+            (Err(Some(_)), None) => vec![None],
+        }))
     });
     read.take_while(|event| std::future::ready(event.is_some())).filter_map(std::future::ready).boxed()
 }
@@ -248,6 +259,9 @@ impl StreamableHttpClient for HttpClient {
         limits: StreamableHttpResponseLimits,
     ) -> Result<StreamableHttpPostResponse, HttpError> {
         let (session, auth) = (session.as_deref(), auth.as_deref());
+        if matches!(&message, ClientJsonRpcMessage::Response(_) | ClientJsonRpcMessage::Error(_)) {
+            self.backlog.sent(1);
+        }
         let response = self.post(&uri, &message, session, auth, &headers)?.send().await?;
         check_challenge(&response)?;
         let request = match &message {
@@ -296,7 +310,8 @@ impl StreamableHttpClient for HttpClient {
         }
         match media_type.as_str() {
             EVENTS => {
-                let events = events(response, limits.max_sse_event_size, Some(id.clone()));
+                let events =
+                    events(response, limits.max_sse_event_size, Some(id.clone()), self.backlog.clone());
                 Ok(StreamableHttpPostResponse::Sse(events, given))
             }
             JSON => {
@@ -315,7 +330,7 @@ impl StreamableHttpClient for HttpClient {
         auth: Option<String>,
         headers: Headers,
     ) -> Result<(), HttpError> {
-        let request = with_headers(self.0.delete(&*uri), Some(&session), auth.as_deref(), &headers);
+        let request = with_headers(self.client.delete(&*uri), Some(&session), auth.as_deref(), &headers);
         let status = request.send().await?.status();
         // A server need not support it.
         match status {
@@ -346,7 +361,7 @@ impl StreamableHttpClient for HttpClient {
         headers: Headers,
         most: usize,
     ) -> Result<EventStream, HttpError> {
-        let mut request = with_headers(self.0.get(&*uri), session.as_deref(), auth.as_deref(), &headers);
+        let mut request = with_headers(self.client.get(&*uri), session.as_deref(), auth.as_deref(), &headers);
         if let Some(last_event) = last_event {
             request = request.header(LAST_EVENT, last_event);
         }
@@ -356,7 +371,7 @@ impl StreamableHttpClient for HttpClient {
             StatusCode::METHOD_NOT_ALLOWED => Err(StreamableHttpError::ServerDoesNotSupportSse),
             status if !status.is_success() => Err(failed(status)),
             _ if media_type(&response) != EVENTS => Err(StreamableHttpError::UnexpectedContentType(None)),
-            _ => Ok(events(response, most, None)),
+            _ => Ok(events(response, most, None, self.backlog.clone())),
         }
     }
 }

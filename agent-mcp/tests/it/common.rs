@@ -113,7 +113,7 @@ impl Site {
 
 /// Policies that allow the tools of the server `srv`.
 pub(crate) fn allowing() -> Config {
-    const TOOLS: [&str; 26] = [
+    const TOOLS: [&str; 28] = [
         "any",
         "ask",
         "bytes",
@@ -128,6 +128,7 @@ pub(crate) fn allowing() -> Config {
         "given",
         "half",
         "last_words",
+        "nag",
         "nan",
         "pid",
         "refuse",
@@ -135,6 +136,7 @@ pub(crate) fn allowing() -> Config {
         "spawn",
         "stall",
         "stop",
+        "values",
         "wrong",
         "get-sum",
         "get-tiny-image",

@@ -182,6 +182,26 @@ async fn a_message_that_is_too_large_ends_the_server() {
 }
 
 #[tokio::test]
+async fn a_server_that_asks_without_end_is_ended() {
+    let site = Site::new(only(server("good").with_call_timeout(STUCK))).await;
+    let first = site.one("srv__pid", "").await;
+    // Its answers would be kept until it reads them.
+    assert!(site.one("srv__nag", "").await.contains(UNKNOWN));
+    assert_ne!(site.one("srv__pid", "").await, first);
+    until("the server is ended", || !runs(&first)).await;
+    site.agent.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_with_too_many_values_is_not_read() {
+    let site = Site::new(only(server("good").with_call_timeout(STUCK).with_message_max_bytes(2 << 20))).await;
+    let text = site.one("srv__values", "").await;
+    assert!(text.contains("or is too large") && text.contains(UNKNOWN), "{text}");
+    assert_eq!(site.one("srv__echo", "hello").await, "hello");
+    site.agent.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn lists_without_end_are_cut() {
     for (mode, tools, left_out) in [("endless", 100, 0), ("circle", 1, 1), ("huge", 128, 2872)] {
         let site = Site::new(only(server(mode))).await;

@@ -429,6 +429,26 @@ async fn answers_that_are_nearly_json_are_read() {
 }
 
 #[tokio::test]
+async fn a_server_that_asks_without_end_fails_its_call() {
+    let web = Web::start(|request| {
+        // Nor does it take the answers.
+        if request.message.get("result").is_some() {
+            return Some(Answer::Silence);
+        }
+        is_call(request).then(|| {
+            let asked = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
+            let done = result(request, &json!({"content": []}));
+            Answer::Events(std::iter::repeat_n(asked, 2000).chain([done]).collect())
+        })
+    })
+    .await;
+    let site = Site::new(only(web.server().with_call_timeout(STUCK))).await;
+    let text = site.one("srv__echo", "hello").await;
+    assert!(text.contains("is no valid JSON, or is too large"), "{text}");
+    site.agent.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_header_holds_a_secret_by_name() {
     let name: SecretName = "web".parse().unwrap();
     let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("tok-0123456789").unwrap())]));
