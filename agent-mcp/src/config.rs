@@ -121,9 +121,9 @@ impl McpServers {
         }
         // JSON has no such numbers.
         let below = format!("{TABLE}.");
-        let wrong = config.entries().find(|entry| {
-            let number = entry.value.and_then(|value| value.as_float());
-            entry.key.starts_with(&below) && number.is_some_and(|number| !number.is_finite())
+        let wrong = config.entries().filter(|entry| entry.key.starts_with(&below)).find(|entry| {
+            let Some(value) = entry.value else { return false };
+            value.as_float().is_some_and(|number| !number.is_finite())
         });
         if let Some(entry) = wrong {
             return Err(Error::invalid(format!("{}: the value must be a finite number", entry.key)));

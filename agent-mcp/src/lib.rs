@@ -33,7 +33,8 @@
 //!
 //! [`Mcp::layered`] reads the servers from a layered [`configuration`](agent_runtime::configuration): that of the host,
 //! that of the session's workspace, and environment variables. A run reads it when it begins; a server whose settings
-//! changed is started again. The keys are those of the object `mcpServers` that editors use, below `mcp`:
+//! changed is started again. The keys are those of the object `mcpServers` that editors use, below `mcp`; a table
+//! `mcpServers` is an error:
 //!
 //! ```toml
 //! [mcp.files]
@@ -54,9 +55,9 @@
 //! | `url`, `headers` | address of a streamable HTTP server, and headers of every request | |
 //! | `type` | `stdio` or `http`; needed by nobody, since `command` and `url` say it | |
 //! | `disabled` | true if the server is not used | `false` |
-//! | `connect_timeout` | seconds in which the server starts and is ready | 30 |
-//! | `list_timeout` | seconds in which it lists its tools | 30 |
-//! | `call_timeout` | seconds in which it makes a call | 100 |
+//! | `connect_timeout` | seconds in which the server starts and is ready, at most 86400 | 30 |
+//! | `list_timeout` | seconds in which it lists its tools, at most 86400 | 30 |
+//! | `call_timeout` | seconds in which it makes a call, at most 86400 | 100 |
 //! | `message_max_bytes` | maximum bytes of one of its messages, at most 12 MiB | 8 MiB |
 //! | `tools_max` | maximum number of its tools | 128 |
 //! | `always` | tools whose calls nobody is asked about, each with its [digest](field@McpTool::digest) | |
@@ -83,10 +84,16 @@
 //! has other characters, these become `_`, and the end becomes a hash of the whole name. The names of servers have
 //! letters, digits and `-`, and `_` between two of them, so that no two tools have one name.
 //!
+//! Providers refuse a whole request for one input schema that they do not take. So the model is given schemas that they do
+//! take: of an object, with the arguments of alternatives (`oneOf`, `anyOf`, `allOf`, `$ref`) at the top put together, and
+//! without members that are no JSON Schema of draft 2020-12. They allow more than those of the server, which checks its
+//! arguments itself. Names of arguments have 1 to 64 letters, digits, `_`, `.` and `-`: another name becomes its letters
+//! and digits with a hash, and is turned back before the call ([`McpTool::renamed`](field@McpTool::renamed)).
+//!
 //! The tools are looked up before each model call. If a server says that its list has changed, the model is given the
 //! new one at its next step. Tools come in the order of their names. Left out are: tools after the first
 //! `tools_max`, tools with a name that occurred before, and tools whose schema is no object schema, or is larger than
-//! 64 KiB. Descriptions are cut at 16 KiB. What a server says about its tools is not believed: annotations like
+//! 64 KiB. [`ServerStatus::notes`](field@ServerStatus::notes) names them. Descriptions are cut at 16 KiB. What a server says about its tools is not believed: annotations like
 //! `readOnlyHint` change nothing.
 //!
 //! # Consent
@@ -123,12 +130,16 @@
 //!
 //! | A server | The agent |
 //! |---|---|
-//! | does not start, or is not ready in time | goes on without its tools, and logs it; [`Mcp::status`] says why. After a failure that took time, it waits four times as long before it tries again |
+//! | does not start, or is not ready in time | goes on without its tools, and logs it; [`Mcp::status`] says why, with the exit status of a program and its last lines. After a failure that took time, it waits four times as long before it tries again |
 //! | ends while it makes a call | gets a result that says that it is not known whether the tool took effect |
 //! | ended before | starts it again at the next use: at once, and after further failures 1, 2, 4 … seconds later, at most 60 |
 //! | gives no answer in `call_timeout` | gets such a result too; the call is cancelled. If a ping is not answered either, the server is ended |
 //! | sends a message that is too large | ends it |
-//! | sends what is no message, or answers what was not asked | ignores it |
+//! | writes a byte that is no UTF-8, or half of a surrogate pair | reads U+FFFD in its place |
+//! | answers with what is no JSON, or has more than 500,000 values | gets a result that says that it is not known whether the tool took effect |
+//! | sends another thing that is no message, or answers what was not asked | ignores it |
+//! | asks without end and reads no answer | ends it when 1,000 answers wait |
+//! | has forgotten its session over HTTP (status 404; 400 or 410, also to a ping) | begins a new one, and sends the request again, once |
 //! | lists pages without end | takes the first 100 pages and `tools_max` tools |
 //! | asks for a completion, a person's input or the agent's folders | refuses |
 //!
@@ -142,7 +153,7 @@
 //! # Logs
 //!
 //! No event and no span of `tracing` holds arguments, results, secrets or what a server writes to its standard error: of
-//! that, the number of bytes is logged. The protocol crate, [`rmcp`](https://docs.rs/rmcp), logs whole messages. It runs
+//! that, the number of bytes is logged. [`ServerStatus::last_words`](field@ServerStatus::last_words) is for a person alone. The protocol crate, [`rmcp`](https://docs.rs/rmcp), logs whole messages. It runs
 //! on a thread of its own, where nothing is recorded.
 //!
 //! # Not supported

@@ -207,7 +207,7 @@ fn events(response: Response, most: usize, request: Option<RequestId>, backlog: 
             Ok(mut event) => {
                 let message = event.data.map(|data| mended(data.as_bytes()));
                 let is_refused = message.as_ref().is_some_and(|message| message.is_request && !backlog.add());
-                event.data = message.map(|message| text(message.text));
+                event.data = message.map(|message| text(&message.text));
                 event.retry = event.retry.map(|pause| pause.max(RETRY_MIN));
                 if is_refused { Err(None) } else { Ok(event) }
             }
@@ -219,7 +219,7 @@ fn events(response: Response, most: usize, request: Option<RequestId>, backlog: 
             // The protocol crate would ask for the same again and again.
             (Err(None), Some(id)) => {
                 let failure = unreadable(&id.clone().into_json_value());
-                vec![Some(Ok(Sse::default().data(text(failure)))), None]
+                vec![Some(Ok(Sse::default().data(text(&failure)))), None]
             }
             (Err(None), None) => return Either::Right(stream::pending()),
             (Err(Some(error)), Some(_)) => vec![Some(Err(error))],
@@ -230,8 +230,8 @@ fn events(response: Response, most: usize, request: Option<RequestId>, backlog: 
     read.take_while(|event| std::future::ready(event.is_some())).filter_map(std::future::ready).boxed()
 }
 
-fn text(json: Vec<u8>) -> String {
-    String::from_utf8_lossy(&json).into_owned()
+fn text(json: &[u8]) -> String {
+    String::from_utf8_lossy(json).into_owned()
 }
 
 impl StreamableHttpClient for HttpClient {
