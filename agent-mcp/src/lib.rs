@@ -82,7 +82,8 @@
 //!
 //! A tool is named `SERVER__TOOL`. Providers take names of 64 letters, digits, `_` and `-`: in a name that is longer or
 //! has other characters, these become `_`, and the end becomes a hash of the whole name. The names of servers have
-//! letters, digits and `-`, and `_` between two of them, so that no two tools have one name.
+//! letters, digits and `-`, and `_` between two of them, so that no two tools have one name. If that of the server does not
+//! begin with a letter, the name of the tool begins with `_`.
 //!
 //! Providers refuse a whole request for one input schema that they do not take. So the model is given schemas that they do
 //! take: of an object, with the arguments of alternatives (`oneOf`, `anyOf`, `allOf`, `$ref`) at the top put together, and

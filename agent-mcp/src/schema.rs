@@ -174,11 +174,23 @@ fn strings(list: Option<&Value>) -> impl Iterator<Item = &str> {
 /// Returns the steps of a reference to a part of the same schema.
 fn steps(reference: &str) -> Option<Vec<String>> {
     let pointer = reference.strip_prefix('#')?;
-    let step = |step: &str| step.replace("%25", "%").replace("~1", "/").replace("~0", "~");
     match pointer.strip_prefix('/') {
         Some(pointer) => Some(pointer.split('/').map(step).collect()),
         None => pointer.is_empty().then(Vec::new),
     }
+}
+
+/// Returns a step without the escapes of an address and of a pointer.
+fn step(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).filter(|_| *first == b'%').and_then(|digits| str::from_utf8(digits).ok());
+        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).replace("~1", "/").replace("~0", "~")
 }
 
 /// Returns the part of a schema that a reference names.
@@ -276,6 +288,7 @@ impl Fitting {
         members.retain(|name, value| is_valid(name, value));
         self.mend_reference(members);
         mend_list(members);
+        mend_required(members);
         for (name, value) in members.iter_mut() {
             match (name.as_str(), value) {
                 ("properties", Value::Object(parts)) => self.rename(parts),
@@ -360,6 +373,19 @@ fn mend_list(members: &mut Map<String, Value>) {
     };
     if is_list && !members.contains_key("items") {
         members.insert("items".to_owned(), json!({}));
+    }
+}
+
+/// Describes the arguments that are required and not described, or requires them no more.
+fn mend_required(members: &mut Map<String, Value>) {
+    let Some(Value::Object(known)) = members.get("properties") else { return };
+    let new = strings(members.get("required")).filter(|key| !known.contains_key(*key));
+    let new: BTreeSet<String> = new.map(str::to_owned).collect();
+    if let Some(Value::Array(names)) = members.get_mut("required") {
+        names.retain(|name| name.as_str().is_none_or(|key| is_key(key) || !new.contains(key)));
+    }
+    if let Some(Value::Object(known)) = members.get_mut("properties") {
+        known.extend(new.into_iter().filter(|key| is_key(key)).map(|key| (key, json!({}))));
     }
 }
 
@@ -469,6 +495,7 @@ mod tests {
                 "free": {"type": "object", "additionalProperties": true, "default": {"$.x": 1}},
             },
             "required": ["old", "old"],
+            "$defs": {"Of[X]": {}, "N": {"properties": {"a": {"$ref": "#/$defs/Of%5BX%5D"}}, "required": ["a", "b", "$.c"]}},
         }));
         assert_eq!(
             schema,
@@ -485,6 +512,10 @@ mod tests {
                     "any": {},
                     "none": {},
                     "free": {"type": "object", "additionalProperties": true, "default": {"$.x": 1}},
+                },
+                "$defs": {
+                    "Of[X]": {},
+                    "N": {"properties": {"a": {"$ref": "#/$defs/Of%5BX%5D"}, "b": {}}, "required": ["a", "b"]},
                 },
             })
         );

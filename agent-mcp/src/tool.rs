@@ -190,7 +190,9 @@ fn check_size(schema: &Map<String, Value>) -> Result<RawJson, &'static str> {
 /// Returns the name by which a model calls a tool.
 fn tool_name(server: &str, tool: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    let whole = format!("{server}{SEPARATOR}{tool}");
+    // Some providers want a letter or _ first. No server has a name with _ there.
+    let first = if server.starts_with(|c: char| c.is_ascii_alphabetic()) { "" } else { "_" };
+    let whole = format!("{first}{server}{SEPARATOR}{tool}");
     if whole.len() <= ToolSpec::NAME_MAX_BYTES && tool.chars().all(is_plain) {
         return whole;
     }
@@ -257,6 +259,7 @@ mod tests {
     #[test]
     fn names_are_those_that_providers_take() {
         assert_eq!(tool_name("srv", "echo"), "srv__echo");
+        assert_eq!([tool_name("1st", "echo"), tool_name("-", "echo")], ["_1st__echo", "_-__echo"]);
         let long = "x".repeat(70);
         let names: Vec<_> = ["a.b", "a_b", "a/b", "a b", "ä", &long, &format!("{long}y"), &"é".repeat(60)]
             .map(|tool| tool_name("srv", tool))

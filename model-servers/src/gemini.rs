@@ -103,7 +103,15 @@ fn has(content: &Value, member: &str) -> usize {
 pub(crate) fn check(account: &Account, request: &Request, body: &Value) -> Result<Checked, Refusal> {
     let refuse = |rule, what: String| Err(Refusal::new(rule, what));
     let declared = list(&body["tools"]).iter().flat_map(|tool| list(&tool["functionDeclarations"]));
-    tool_names(declared.map(|tool| tool["name"].as_str()), 64)?;
+    let names = declared.map(|tool| tool["name"].as_str());
+    tool_names(names.clone(), 64)?;
+    let is_first = |c: char| c.is_ascii_alphabetic() || c == '_';
+    if names.flatten().any(|name| !name.starts_with(is_first)) {
+        return refuse(
+            Rule::ToolName,
+            "Invalid function name. Must start with a letter or an underscore.".to_owned(),
+        );
+    }
     let contents = list(&body["contents"]);
     let Some(last) = contents.last() else {
         return refuse(Rule::Shape, "contents is not specified".to_owned());

@@ -52,7 +52,8 @@ pub enum Rule {
     Order,
     /// No message, item or part is empty, inside the results of tools too; texts on Anthropic's have more than white space. "must be non-empty".
     Empty,
-    /// Names of tools, and of calls in the conversation, are letters, digits, `_` and `-`, at most 64; on Anthropic's 128.
+    /// Names of tools, and of calls in the conversation, are letters, digits, `_` and `-`, at most 64; on Anthropic's 128. On Gemini's
+    /// a letter or `_` is first.
     ToolName,
     /// The arguments of each call in the conversation are a JSON object. "should be a valid JSON object".
     Arguments,

@@ -80,30 +80,24 @@ pub(super) fn host(args: &Args) -> Result<ConfigLayers, Failure> {
     };
     let source = file.display().to_string();
     let layers = ConfigLayers::new().with_global_from(&source, &text)?;
-    for key in check_keys(&source, &layers.clone().merge(|_| None)?)? {
-        print_error(&format!("{source}: the program does not read `{key}`; it reads {}", KNOWN.join(", ")));
-    }
+    name_unknown(&source, &layers.clone().merge(|_| None)?)?;
     Ok(layers)
 }
 
-/// Returns the keys at the top that mean nothing to the program. The key for MCP servers that others use is an error:
+/// Prints the keys at the top that mean nothing to the program. The key for MCP servers that others use is an error:
 /// somebody waits for these servers, and what is secret in it would be shown.
-fn check_keys(source: &str, config: &LayeredConfig) -> Result<Vec<String>, Failure> {
-    let unknown = config.values().keys().filter(|key| !KNOWN.contains(&key.as_str()));
-    let unknown: Vec<_> = unknown.cloned().collect();
-    let is_mcp = |key: &&String| {
+fn name_unknown(source: &str, config: &LayeredConfig) -> Result<(), Failure> {
+    for key in config.values().keys().filter(|key| !KNOWN.contains(&key.as_str())) {
         let plain: String = key.chars().filter(char::is_ascii_alphanumeric).collect();
-        matches!(plain.to_ascii_lowercase().as_str(), "mcp" | "mcpserver" | "mcpservers")
-    };
-    match unknown.iter().find(is_mcp) {
-        None => Ok(unknown),
-        Some(key) => {
+        if matches!(plain.to_ascii_lowercase().as_str(), "mcp" | "mcpserver" | "mcpservers") {
             let text = format!(
                 "{source}: MCP servers are not read from `{key}`; write [mcp.NAME] instead of [{key}.NAME]"
             );
-            Err(Error::invalid(text).into())
+            return Err(Error::invalid(text).into());
         }
+        print_error(&format!("{source}: the program does not read `{key}`; it reads {}", KNOWN.join(", ")));
     }
+    Ok(())
 }
 
 /// Returns the layer of the host, with what is protected and what is secret.
@@ -143,7 +137,8 @@ async fn merged(site: &Site<'_>, workspace: Option<WorkspaceId>) -> Result<Layer
             text => text?,
         };
         let (source, text) = (source(site.args, id), text.unwrap_or_default());
-        check_keys(&source, &ConfigLayers::new().with_workspace_from(&source, &text)?.merge(|_| None)?)?;
+        let own = ConfigLayers::new().with_workspace_from(&source, &text)?.merge(|_| None)?;
+        name_unknown(&source, &own)?;
         layers = layers.with_workspace_from(source, &text)?;
     }
     Ok(layers.merge(|name| std::env::var(name).ok())?)

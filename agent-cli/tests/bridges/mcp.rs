@@ -181,6 +181,41 @@ fn what_is_wrong_with_a_server_is_named() {
     }
 }
 
+/// MCP server that is a shell script, whose one tool has an argument with a name that providers refuse.
+const ODD: &str = r#"
+while read -r line; do
+    id="${line##*\"id\":}"; id="${id%%[!0-9]*}"
+    case "$line" in
+    *'"initialize"'*) result='{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"odd","version":"1"}}' ;;
+    *'"tools/list"'*) result='{"tools":[{"name":"find","inputSchema":{"type":"object","properties":{"$.xgafv":{}}}},{"name":"bad","inputSchema":{"type":"string"}}]}' ;;
+    *'"tools/call"'*'"$.xgafv":"1"'*) result='{"content":[{"type":"text","text":"found it"}]}' ;;
+    *'"method":"notifications/'*) continue ;;
+    *) result='{}' ;;
+    esac
+    printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+done
+"#;
+
+/// What is changed of a server's tools for the providers is shown, and the tool is called with its own names.
+#[test]
+fn changed_names_of_arguments_are_shown() {
+    let home = TempDir::new().unwrap();
+    let (script, file) = (home.path().join("odd.sh"), home.path().join("config.toml"));
+    std::fs::write(&script, ODD).unwrap();
+    std::fs::write(&file, format!("[mcp.odd]\ncommand = 'sh'\nargs = ['{}']\n", script.display())).unwrap();
+    let mut chat = Chat::start(home.path(), &["--config", file.to_str().unwrap()]);
+    chat.say("/mcp");
+    chat.out.wait_for("(tool \"bad\" is left out: its input is no object)");
+    let start = "(tool \"find\": the model is given argument \"$.xgafv\" as ";
+    let shown = chat.out.text();
+    let name = shown.split_once(start).unwrap_or_else(|| panic!("{shown}")).1.split_once(')').unwrap().0;
+    chat.say(&format!(r#"!odd__find {{"{name}":"1"}}"#));
+    chat.err.wait_for("/always or /deny");
+    chat.say("/allow");
+    chat.out.wait_for("found it");
+    assert_eq!(chat.finish(), 0);
+}
+
 /// An editor names servers, answers the questions about their tools, and is not asked again after it has said always.
 #[tokio::test]
 async fn an_editor_brings_its_own_servers() {

@@ -1,6 +1,7 @@
 //! Calls and their results.
 
 use agent_core::event::{MediaSource, ToolOutcome};
+use agent_mcp::McpServers;
 use agent_runtime::context::ModelMessage;
 use model_servers::{Provider, Request, Wire};
 use serde_json::json;
@@ -132,16 +133,17 @@ async fn arguments_that_providers_refuse_have_other_names() {
 #[tokio::test]
 async fn providers_take_the_tools_of_every_server() {
     for mode in ["good", "keys", "liar", "schemas"] {
-        let site = Site::new(only(server(mode))).await;
+        let site = Site::new(McpServers::new().with_server("1st", server(mode)).unwrap()).await;
         site.run(&[]).await;
         let tools = site.model.requests().remove(0).tools;
         assert!(tools.len() > 1, "{mode}");
-        for wire in [Wire::Anthropic, Wire::Responses, Wire::Chat] {
+        for wire in Wire::ALL {
             let of = |tool: &agent_runtime::ToolSpec| {
                 let (name, schema): (_, serde_json::Value) = (&tool.name, tool.input.to().unwrap());
                 match wire {
                     Wire::Anthropic => json!({"name": name, "input_schema": schema}),
                     Wire::Responses => json!({"type": "function", "name": name, "parameters": schema}),
+                    Wire::Gemini => json!({"name": name, "parametersJsonSchema": schema}),
                     _ => json!({"type": "function", "function": {"name": name, "parameters": schema}}),
                 }
             };
@@ -152,6 +154,14 @@ async fn providers_take_the_tools_of_every_server() {
                     ("/v1/messages", json!({"max_tokens": 9, "tools": tools, "messages": said}))
                 }
                 Wire::Responses => ("/responses", json!({"tools": tools, "input": said})),
+                Wire::Gemini => {
+                    let said = json!([{"role": "user", "parts": [{"text": "Hello"}]}]);
+                    let tools = json!([{"functionDeclarations": tools}]);
+                    (
+                        "/v1beta/models/gemini-3:streamGenerateContent",
+                        json!({"tools": tools, "contents": said}),
+                    )
+                }
                 _ => ("/chat/completions", json!({"tools": tools, "messages": said})),
             };
             let checked = Provider::new(wire).check(&Request::new(path, &body));

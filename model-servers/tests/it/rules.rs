@@ -266,6 +266,7 @@ fn gemini_refuses_what_breaks_a_rule() {
     assert_eq!(talk.check(&talk.body).unwrap().current.len(), 1);
     talk.refused(Rule::Shape, |body| body["contents"] = json!([]));
     talk.refused(Rule::ToolName, |body| body["tools"][0]["functionDeclarations"][0]["name"] = "a b".into());
+    talk.refused(Rule::ToolName, |body| body["tools"][0]["functionDeclarations"][0]["name"] = "1st".into());
     talk.refused(Rule::Order, |body| {
         push(&mut body["contents"], [json!({"role": "model", "parts": [{"text": "So"}]})]);
     });
