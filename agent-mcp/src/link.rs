@@ -35,12 +35,13 @@ pub struct ServerStatus {
     pub tools: usize,
     /// Number of its tools that are left out: too many, twice the same name, a wrong schema.
     pub left_out: usize,
-    /// Which of its tools are left out and why, and which arguments the model is given under other names. At most 20.
+    /// Notes on its tools: those that are left out, with the reason, and arguments that the model is given under other
+    /// names. At most 20.
     pub notes: Vec<String>,
     /// Reason for which it cannot be used now; `None` if it can.
     pub error: Option<String>,
-    /// How its program ended, and the last lines that it wrote to its standard error, if it could not be used when it was
-    /// last started. Its own text, without control characters and secrets: show it to a person, and do not log it.
+    /// Exit status of its program, and the last lines that it wrote to its standard error, if it could not be used when it
+    /// was last started. The server's own text, without control characters and secrets: show it to a person, and do not log it.
     pub last_words: Option<String>,
 }
 

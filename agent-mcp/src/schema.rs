@@ -63,14 +63,15 @@ pub(crate) fn fit(mut schema: Map<String, Value>) -> Result<(Map<String, Value>,
     if !schema.get("properties").is_some_and(Value::is_object) {
         schema.insert("properties".to_owned(), json!({}));
     }
-    let mut fitting = Fitting { known: BTreeSet::new(), names: BTreeMap::new(), whole };
+    let mut fitting = Fitting { known: BTreeSet::new(), names: BTreeMap::new() };
     let mut schema = Value::Object(schema);
     fitting.collect(&schema);
-    fitting.collect(&Value::Object(fitting.whole.clone()));
     if fitting.names.values().any(|name| fitting.known.contains(name)) {
         return Err("the name of an argument cannot be changed into one that model providers take");
     }
     fitting.mend(&mut schema);
+    let Value::Object(whole) = schema.clone() else { return Err("its input is no object") };
+    remove_lost(&mut schema, &whole);
     let Value::Object(schema) = schema else { return Err("its input is no object") };
     Ok((schema, fitting.names.into_iter().map(|(old, new)| (new, old)).collect()))
 }
@@ -242,8 +243,6 @@ struct Fitting {
     known: BTreeSet<String>,
     /// Names that they do not take, each with the name that stands for it.
     names: BTreeMap<String, String>,
-    /// Schema as the server wrote it.
-    whole: Map<String, Value>,
 }
 
 impl Fitting {
@@ -291,33 +290,18 @@ impl Fitting {
         mend_required(members);
         for (name, value) in members.iter_mut() {
             match (name.as_str(), value) {
-                ("properties", Value::Object(parts)) => self.rename(parts),
-                ("dependentSchemas", Value::Object(parts)) => self.rename(parts),
+                ("properties" | "dependentSchemas", Value::Object(parts)) => self.rename(parts),
                 ("required", Value::Array(names)) => self.rename_all(names),
                 ("dependentRequired", Value::Object(lists)) => {
                     self.rename(lists);
                     for names in lists.values_mut().filter_map(Value::as_array_mut) {
                         self.rename_all(names);
                     }
-                    continue;
                 }
                 _ => {}
             }
         }
-        for (name, value) in members.iter_mut() {
-            match value {
-                Value::Object(parts) if SCHEMAS_BY_NAME.contains(&name.as_str()) => {
-                    parts.values_mut().for_each(|part| self.mend(part));
-                }
-                Value::Array(parts) if LISTS.contains(&name.as_str()) => {
-                    parts.iter_mut().for_each(|part| self.mend(part));
-                }
-                // Whether others are allowed is said in this way everywhere.
-                Value::Bool(_) if name.starts_with("additional") || name.starts_with("unevaluated") => {}
-                part if SCHEMAS.contains(&name.as_str()) => self.mend(part),
-                _ => {}
-            }
-        }
+        parts_mut(members).into_iter().for_each(|part| self.mend(part));
     }
 
     fn rename(&self, parts: &mut Map<String, Value>) {
@@ -332,30 +316,52 @@ impl Fitting {
         }
     }
 
-    /// Follows changed names in a reference, and removes one to something that is not there.
+    /// Follows changed names in a reference.
     fn mend_reference(&self, members: &mut Map<String, Value>) {
         let Some(Value::String(to)) = members.get("$ref") else { return };
-        let Some(steps) = steps(to).filter(|steps| steps.is_empty() || find(&self.whole, to).is_some())
-        else {
-            members.remove("$ref");
-            return;
-        };
-        // What stood at the top in the way that providers do not take may be gone.
-        if steps.first().is_some_and(|first| NOT_AT_TOP.contains(&first.as_str())) {
-            members.remove("$ref");
-            return;
-        }
+        let Some(steps) = steps(to) else { return };
         let is_changed =
             |at: usize| at > 0 && steps[at - 1] == "properties" && self.names.contains_key(&steps[at]);
         if (0..steps.len()).any(is_changed) {
             let changed =
                 |at: usize| if is_changed(at) { self.renamed(&steps[at]) } else { steps[at].clone() };
-            let pointer =
-                (0..steps.len()).map(changed).map(|step| step.replace('~', "~0").replace('/', "~1"));
+            let pointer = (0..steps.len())
+                .map(changed)
+                .map(|step| step.replace('~', "~0").replace('/', "~1").replace('%', "%25"));
             let pointer: Vec<_> = pointer.collect();
             members.insert("$ref".to_owned(), json!(format!("#/{}", pointer.join("/"))));
         }
     }
+}
+
+/// Returns the schemas within a schema.
+fn parts_mut(members: &mut Map<String, Value>) -> Vec<&mut Value> {
+    let mut found = Vec::new();
+    for (name, value) in members {
+        let name = name.as_str();
+        if SCHEMAS.contains(&name) {
+            // Whether others are allowed is said with true or false everywhere.
+            let is_said = name.starts_with("additional") || name.starts_with("unevaluated");
+            found.extend(Some(value).filter(|value| !is_said || !value.is_boolean()));
+        } else if SCHEMAS_BY_NAME.contains(&name) {
+            found.extend(value.as_object_mut().into_iter().flat_map(Map::values_mut));
+        } else if LISTS.contains(&name) {
+            found.extend(value.as_array_mut().into_iter().flatten());
+        }
+    }
+    found
+}
+
+/// Removes references to something that is not there.
+fn remove_lost(schema: &mut Value, whole: &Map<String, Value>) {
+    let Value::Object(members) = schema else { return };
+    if let Some(Value::String(to)) = members.get("$ref")
+        && to != "#"
+        && find(whole, to).is_none()
+    {
+        members.remove("$ref");
+    }
+    parts_mut(members).into_iter().for_each(|part| remove_lost(part, whole));
 }
 
 /// Gives a list the form of the newest JSON Schema: `items` is one schema, and there is one if the value is a list.
@@ -520,6 +526,151 @@ mod tests {
             })
         );
         assert!(keys.is_empty());
+    }
+
+    /// Numbers that are the same each time.
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn below(&mut self, most: usize) -> usize {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(self.0 >> 33).unwrap() % most
+        }
+
+        fn one_of<'a>(&mut self, all: &[&'a str]) -> &'a str {
+            all[self.below(all.len())]
+        }
+
+        /// Returns something that a careless server may write as a schema.
+        fn schema(&mut self, depth: usize) -> Value {
+            const MEMBERS: [&str; 24] = [
+                "type",
+                "type",
+                "type",
+                "properties",
+                "properties",
+                "required",
+                "items",
+                "anyOf",
+                "oneOf",
+                "allOf",
+                "$ref",
+                "$defs",
+                "definitions",
+                "additionalProperties",
+                "enum",
+                "not",
+                "if",
+                "then",
+                "exclusiveMinimum",
+                "const",
+                "description",
+                "prefixItems",
+                "additionalItems",
+                "dependentRequired",
+            ];
+            if depth == 0 || self.below(12) == 0 {
+                return [
+                    json!(true),
+                    json!(false),
+                    json!({}),
+                    json!(7),
+                    json!("text"),
+                    Value::Null,
+                    json!([]),
+                ][self.below(7)]
+                .clone();
+            }
+            let mut schema = Map::new();
+            for _ in 0..self.below(6) {
+                let name = self.one_of(&MEMBERS);
+                let value = self.member(name, depth - 1);
+                schema.insert(name.to_owned(), value);
+            }
+            Value::Object(schema)
+        }
+
+        fn member(&mut self, name: &str, depth: usize) -> Value {
+            const KEYS: [&str; 6] = ["a", "b", "$.x", "", "a b", "type"];
+            const KINDS: [&str; 6] = ["object", "object", "array", "string", "any", "null"];
+            let refs = [
+                "#",
+                "#/$defs/a",
+                "#/properties/$.x",
+                "#/definitions/b",
+                "#/nowhere",
+                "other.json",
+                "#/properties/a/items/0",
+                "#/properties/b/anyOf/1",
+                "#/allOf/0",
+            ];
+            match (name, self.below(10)) {
+                (_, 0) => self.schema(depth),
+                ("type", 1) => json!([self.one_of(&KINDS), self.one_of(&KINDS)]),
+                ("type", _) => json!(self.one_of(&KINDS)),
+                ("properties" | "$defs" | "definitions", _) => {
+                    let count = self.below(4);
+                    (0..count).map(|_| (self.one_of(&KEYS).to_owned(), self.schema(depth))).collect()
+                }
+                ("required" | "enum", _) => json!([self.one_of(&KEYS), self.one_of(&KEYS)]),
+                ("dependentRequired", _) => json!({self.one_of(&KEYS): [self.one_of(&KEYS)]}),
+                ("anyOf" | "oneOf" | "allOf" | "prefixItems", _) => {
+                    json!([self.schema(depth), self.schema(depth)])
+                }
+                ("items", 1..=3) => json!([self.schema(depth)]),
+                ("$ref", _) => json!(self.one_of(&refs)),
+                ("exclusiveMinimum", at) => {
+                    if at < 5 {
+                        json!(true)
+                    } else {
+                        json!(1)
+                    }
+                }
+                ("description", _) => json!("About."),
+                _ => self.schema(depth),
+            }
+        }
+    }
+
+    /// Returns whether each reference is to a part of the schema.
+    fn refers_to_itself(value: &Value, whole: &Map<String, Value>) -> bool {
+        let Value::Object(members) = value else { return true };
+        members.iter().all(|(name, value)| match (name.as_str(), value) {
+            ("$ref", Value::String(to)) => to == "#" || find(whole, to).is_some(),
+            (name, Value::Object(parts)) if SCHEMAS_BY_NAME.contains(&name) => {
+                parts.values().all(|part| refers_to_itself(part, whole))
+            }
+            (name, Value::Array(parts)) if LISTS.contains(&name) => {
+                parts.iter().all(|part| refers_to_itself(part, whole))
+            }
+            (name, part) if SCHEMAS.contains(&name) => refers_to_itself(part, whole),
+            _ => true,
+        })
+    }
+
+    #[test]
+    fn any_schema_fits_or_is_left_out() {
+        use model_servers::{Provider, Request, Wire};
+        let said = json!([{"role": "user", "content": "Hello"}]);
+        let (anthropic, chat) = (Provider::new(Wire::Anthropic), Provider::new(Wire::Chat));
+        let (mut numbers, mut fitted) = (Numbers(7), 0);
+        for _ in 0..1500 {
+            let Value::Object(schema) = numbers.schema(6) else { continue };
+            let Ok((fit, keys)) = fit(schema.clone()) else { continue };
+            fitted += 1;
+            let tools = json!([{"name": "t", "input_schema": fit}]);
+            let body = json!({"max_tokens": 9, "tools": tools, "messages": said});
+            let checked = anthropic.check(&Request::new("/v1/messages", &body));
+            assert!(checked.is_ok(), "{checked:?}\n{schema:?}\n{fit:?}");
+            let tools = json!([{"type": "function", "function": {"name": "t", "parameters": fit}}]);
+            let body = json!({"tools": tools, "messages": said});
+            let checked = chat.check(&Request::new("/chat/completions", &body));
+            assert!(checked.is_ok(), "{checked:?}\n{schema:?}\n{fit:?}");
+            assert!(refers_to_itself(&Value::Object(fit.clone()), &fit), "{schema:?}\n{fit:?}");
+            // A schema that fits is not changed again.
+            assert_eq!(super::fit(fit.clone()), Ok((fit, Keys::new())), "{keys:?}");
+        }
+        assert!(fitted > 300, "{fitted}");
     }
 
     #[test]
