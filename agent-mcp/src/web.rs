@@ -169,16 +169,35 @@ struct EventReader {
     /// Bytes of the event, and of its line.
     event: usize,
     line: usize,
+    /// Whether the line is a comment, of which nothing is kept.
+    is_comment: bool,
+    /// Whether the last byte was a carriage return, after which a line feed ends no further line.
+    is_after_return: bool,
     most: usize,
 }
 
 impl EventReader {
+    fn new(most: usize) -> Self {
+        Self { utf8: Utf8::default(), event: 0, line: 0, is_comment: false, is_after_return: false, most }
+    }
+
     fn take(&mut self, piece: &[u8]) -> io::Result<Bytes> {
         for byte in piece {
+            let is_second = std::mem::replace(&mut self.is_after_return, *byte == b'\r') && *byte == b'\n';
             match byte {
-                b'\n' | b'\r' if self.line == 0 => self.event = 0,
-                b'\n' | b'\r' => self.line = 0,
-                _ => {
+                b'\n' if is_second => {}
+                b'\n' | b'\r' => {
+                    self.event = match self.line {
+                        0 => 0,
+                        line if self.is_comment => self.event - line,
+                        _ => self.event,
+                    };
+                    self.line = 0;
+                }
+                byte => {
+                    if self.line == 0 {
+                        self.is_comment = *byte == b':';
+                    }
                     (self.event, self.line) = (self.event + 1, self.line + 1);
                     if self.event > self.most {
                         return Err(io::Error::new(IoKind::FileTooLarge, "an event is too large"));
@@ -197,7 +216,7 @@ fn is_too_large(error: &SseError) -> bool {
 
 /// Returns the events of a body: of the answer to a request, or of a stream that was opened without one.
 fn events(response: Response, most: usize, request: Option<RequestId>, backlog: Backlog) -> EventStream {
-    let mut reader = EventReader { utf8: Utf8::default(), event: 0, line: 0, most };
+    let mut reader = EventReader::new(most);
     let pieces = response.bytes_stream().map(move |piece| match piece {
         Ok(piece) => reader.take(&piece),
         Err(error) => Err(io::Error::other(error)),
@@ -372,6 +391,26 @@ impl StreamableHttpClient for HttpClient {
             status if !status.is_success() => Err(failed(status)),
             _ if media_type(&response) != EVENTS => Err(StreamableHttpError::UnexpectedContentType(None)),
             _ => Ok(events(response, most, None, self.backlog.clone())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_has_a_maximum_whatever_ends_its_lines() {
+        for end in ["\n", "\r", "\r\n"] {
+            let read = |text: &str| {
+                let mut reader = EventReader::new(20);
+                // Byte by byte, so that no piece ends where a line does.
+                text.replace('\n', end).bytes().try_for_each(|byte| reader.take(&[byte]).map(drop))
+            };
+            read(&"data: 0123456789\n\n".repeat(10)).unwrap();
+            read(&":a comment\n".repeat(10)).unwrap();
+            assert!(read("data: 0\ndata: 1\ndata: 2\n").is_err(), "{end:?}");
+            assert!(read(&format!(":{}", "x".repeat(20))).is_err(), "{end:?}");
         }
     }
 }

@@ -223,6 +223,7 @@ async fn calls_that_fail_over_http_say_what_is_known() {
         ("401", "set the header Authorization"),
         ("empty stream", "it"),
         ("wrong id", "it ended"),
+        ("large event", "or is too large"),
     ] {
         let web = Web::start(move |request| {
             is_call(request).then(|| match answer {
@@ -234,6 +235,7 @@ async fn calls_that_fail_over_http_say_what_is_known() {
                 "flood" => Answer::Flood(2 << 20),
                 "401" => Answer::Plain(401, "www-authenticate: Bearer\r\n".to_owned(), String::new()),
                 "empty stream" => Answer::Events(Vec::new()),
+                "large event" => Answer::Events(vec![json!({"a": "x".repeat(2 << 20)})]),
                 "wrong id" => {
                     Answer::Events(vec![json!({"jsonrpc": "2.0", "id": 4711, "result": {"content": []}})])
                 }
