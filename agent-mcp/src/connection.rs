@@ -80,7 +80,9 @@ impl fmt::Display for Failure {
             Self::Refused(text) => write!(f, "it refused the request: {text}"),
             Self::Status(status) => write!(f, "it answered with HTTP status {status}"),
             Self::Unauthorized => f.write_str("it wants an authorization; set the header Authorization"),
-            Self::Unreadable => f.write_str("its answer is no valid JSON, or is too large"),
+            Self::Unreadable => {
+                f.write_str("its answer is no valid JSON, or is too large, or is no message of the protocol")
+            }
             Self::Unsent | Self::Broken => {
                 f.write_str("it could not be reached, or does not follow the protocol")
             }

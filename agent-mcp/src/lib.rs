@@ -137,7 +137,7 @@
 //! | gives no answer in `call_timeout` | gets such a result too; the call is cancelled. If a ping is not answered either, the server is ended |
 //! | sends a message that is too large | ends it |
 //! | writes a byte that is no UTF-8, or half of a surrogate pair | reads U+FFFD in its place |
-//! | answers with what is no JSON, or has more than 500,000 values | gets a result that says that it is not known whether the tool took effect |
+//! | answers with what is no JSON or no error of the protocol, or has more than 500,000 values | gets a result that says that it is not known whether the tool took effect |
 //! | sends another thing that is no message, or answers what was not asked | ignores it |
 //! | asks without end and reads no answer | ends it when 1,000 answers wait |
 //! | has forgotten its session over HTTP (status 404; 400 or 410, also to a ping) | begins a new one, and sends the request again, once |

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::mem;
 
+use rmcp::model::ServerJsonRpcMessage;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Value, json};
 
@@ -56,15 +57,19 @@ pub(crate) struct Mended {
 }
 
 /// Mends a message: bytes that are no UTF-8, and halves of surrogate pairs, become U+FFFD. An answer that is no JSON even
-/// so, or has too many values, becomes an error for its request. Anything else that cannot be read stays as it is if it is
+/// so, has too many values, or is an error of a wrong form, becomes an error for its request. Anything else that cannot be read stays as it is if it is
 /// no JSON, and else becomes nothing.
 pub(crate) fn mended(message: &[u8]) -> Mended {
     let mut text = String::from_utf8_lossy(message).into_owned().into_bytes();
     mend_escapes(&mut text);
-    let mut seen = Seen { values: 0, depth: 0, has_id: false, has_method: false };
+    let mut seen = Seen { values: 0, depth: 0, has_id: false, has_method: false, has_error: false };
     let mut json = serde_json::Deserializer::from_slice(text.strip_prefix(BOM).unwrap_or(&text));
     let read = seen.deserialize(&mut json).and_then(|()| json.end());
-    if read.is_ok() {
+    // Of an error, the protocol crate reads nothing if its form is wrong; everything is a result.
+    let is_wrong = seen.has_error
+        && !seen.has_method
+        && serde_json::from_slice::<ServerJsonRpcMessage>(text.strip_prefix(BOM).unwrap_or(&text)).is_err();
+    if read.is_ok() && !is_wrong {
         return Mended { text, is_request: seen.has_id && seen.has_method };
     }
     let text = match answered(&text) {
@@ -82,6 +87,7 @@ struct Seen {
     /// Whether the message itself has these members.
     has_id: bool,
     has_method: bool,
+    has_error: bool,
 }
 
 impl<'de> DeserializeSeed<'de> for &mut Seen {
@@ -140,6 +146,7 @@ impl<'de> Visitor<'de> for &mut Seen {
         while let Some(name) = members.next_key::<std::borrow::Cow<'de, str>>()? {
             self.has_id |= self.depth == 1 && name == "id";
             self.has_method |= self.depth == 1 && name == "method";
+            self.has_error |= self.depth == 1 && name == "error";
             members.next_value_seed(&mut *self)?;
         }
         self.depth -= 1;
@@ -264,6 +271,8 @@ mod tests {
         for broken in [
             r#"{"jsonrpc":"2.0","id":7,"result":{"n":NaN}}"#.to_owned(),
             r#"{"result":{"n":1e400,"id":9,"method":"x"},"jsonrpc":"2.0","id":7}"#.to_owned(),
+            r#"{"jsonrpc":"2.0","id":7,"error":"no such city"}"#.to_owned(),
+            r#"{"jsonrpc":"2.0","id":7,"error":{"code":"none"}}"#.to_owned(),
             format!(r#"{{"id" : 7,"result":{}1{}}}"#, "[".repeat(200), "]".repeat(200)),
         ] {
             let answer: Value = serde_json::from_slice(&mended(broken.as_bytes()).text).unwrap();
@@ -276,6 +285,7 @@ mod tests {
         for other in [
             r#"{"id":7,"method":"ping","params":{"result":NaN}}"#,
             r#"{"id":7,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"no such city"}}"#,
             r#"{"id":{},"result":NaN}"#,
             r#"{"id":"#,
             "no message",
