@@ -36,7 +36,7 @@ use agent_core::{Error, ErrorKind, Result, RunId, Seq, SessionId};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Input {
-    /// Message; its text must not be empty or white space only.
+    /// Message; without a medium or a link, its text must not be empty or white space only.
     pub message: Message,
     /// Author of the message.
     pub actor: Actor,
@@ -56,11 +56,12 @@ impl Input {
         self
     }
 
-    /// Refuses an input without text, because a model would refuse it and every later request that contains it.
+    /// Refuses an input without content, because a model would refuse it and every later request that contains it.
     pub(crate) fn checked(self, session: SessionId) -> Result<Self> {
-        if self.message.text.trim().is_empty() {
+        let has_media = self.message.parts.iter().any(|part| part.media().is_some());
+        if self.message.text.trim().is_empty() && !has_media {
             return Err(Error::invalid(format!(
-                "the input for session {session} is empty or white space only; give it a text"
+                "the input for session {session} is empty or white space only; give it a text, or attach something"
             )));
         }
         Ok(self)
