@@ -37,13 +37,15 @@ struct Ending {
     text: String,
     /// Events of the last answer that are not stored yet.
     said: Vec<NewEvent>,
+    /// Updates on calls of that answer that are not made, sent when they are stored.
+    not_made: Vec<Update>,
     outcome: RunOutcome,
 }
 
 impl Ending {
     /// Creates an end for a run whose events are all stored.
     fn of(text: String, outcome: RunOutcome) -> Self {
-        Self { text, said: Vec::new(), outcome }
+        Self { text, said: Vec::new(), not_made: Vec::new(), outcome }
     }
 }
 
@@ -247,8 +249,9 @@ impl Driver {
         let (text, has_calls) = (said.text.clone(), said.calls().next().is_some());
         let full = if let AnswerEnd::Full(full) = end { Some(full) } else { None };
         if let Some(outcome) = self.outcome_of_answer(end, !has_calls)? {
-            let said = self.kept_events(&self.uncalled(said, "not called: the answer was cut"));
-            return Ok(ControlFlow::Break(Ending { text, said, outcome }));
+            let bodies = self.uncalled(said, "not called: the answer was cut");
+            let (said, not_made) = (self.kept_events(&bodies), updates_on_calls(bodies));
+            return Ok(ControlFlow::Break(Ending { text, said, not_made, outcome }));
         }
         if let Some(full @ (Full::Bytes(..) | Full::Parts(_) | Full::Media(_))) = full {
             let why = format!("not called: the answer reached its limit of {full}");
@@ -309,7 +312,7 @@ impl Driver {
 
     /// Stores the end of the run together with the last events.
     async fn end(&mut self, ending: Ending) -> Result<RunReport> {
-        let Ending { text, said, mut outcome } = ending;
+        let Ending { text, said, not_made, mut outcome } = ending;
         let cost = self.cost();
         let mut for_good = false;
         if let Err(error) = &cost {
@@ -343,6 +346,9 @@ impl Driver {
             self.store(commit).await?;
         }
         let stored = self.backlog.is_empty() && !self.lost;
+        for update in not_made.into_iter().filter(|_| stored) {
+            self.send(update);
+        }
         let (session, status) = (self.session.id, self.session.status);
         Ok(RunReport { session, run: Some(self.run), text, outcome, usage: self.usage, status, stored })
     }
@@ -412,6 +418,16 @@ impl Driver {
             hook(name, "after_run", runtime, work).await;
         }
     }
+}
+
+/// Returns the updates on the calls of an answer and on their results.
+fn updates_on_calls(bodies: Vec<EventPayload>) -> Vec<Update> {
+    let update = |body| match body {
+        EventPayload::AgentToolUse(call) => Some(Update::ToolCalled(call)),
+        EventPayload::AgentToolResult(result) => Some(Update::ToolDone(result)),
+        _ => None,
+    };
+    bodies.into_iter().filter_map(update).collect()
 }
 
 /// Returns how the run ends after its tool calls, if it does.

@@ -6,6 +6,7 @@ use tracing::warn;
 
 use crate::context::{ModelContext, Point, shortened};
 use crate::runtime::driver::Driver;
+use crate::runtime::report::Update;
 use crate::runtime::stop::Stopped;
 use crate::runtime::summarizer::{SUMMARY_TIMEOUT, SummaryRequest, mechanical};
 use agent_core::event::{EventPayload, EventType, NewEvent};
@@ -13,6 +14,13 @@ use agent_core::isolated::isolated;
 use agent_core::model::{Actor, ToolPayloads};
 use agent_core::store::ReadEvents;
 use agent_core::{ErrorKind, Result, SessionStoreExt};
+
+/// Summary of the older part of a history.
+struct Summary {
+    text: String,
+    /// Whether the summarizer wrote it.
+    is_written: bool,
+}
 
 impl Driver {
     /// Compacts the session if its context exceeds the limits. Returns `false` if the run must end.
@@ -50,11 +58,11 @@ impl Driver {
     }
 
     /// Returns the summary up to a position; `None` if the run must end.
-    async fn summary(&mut self, context: &ModelContext, point: &Point) -> Result<Option<String>> {
+    async fn summary(&mut self, context: &ModelContext, point: &Point) -> Result<Option<Summary>> {
         let runtime = self.handle.runtime().clone();
         let limits = self.settings.limits.context;
         let events = point.until.get() - self.session.visible_from.get();
-        let by_rule = || mechanical(context.summary(), events, &limits);
+        let by_rule = || Summary { text: mechanical(context.summary(), events, &limits), is_written: false };
         // The older part of a window that was not read to its beginning is not known.
         let Some(summarizer) = runtime.shared.summarizer.as_ref().filter(|_| context.is_whole()) else {
             return Ok(Some(by_rule()));
@@ -79,7 +87,8 @@ impl Driver {
         Ok(Some(match written {
             Ok(Some(Ok(text))) if !text.trim().is_empty() => {
                 // Redacted before it is cut, because a part of a value is not recognized.
-                shortened(runtime.redact(&text).into_owned(), limits.bytes / 4)
+                let text = shortened(runtime.redact(&text).into_owned(), limits.bytes / 4);
+                Summary { text, is_written: true }
             }
             Ok(Some(Ok(_))) => {
                 warn!(%session, "the summarizer gave no text; the events are counted instead");
@@ -106,14 +115,15 @@ impl Driver {
         &mut self,
         context: &mut ModelContext,
         point: Point,
-        summary: String,
+        summary: Summary,
     ) -> Result<()> {
+        let Summary { text, is_written } = summary;
         let sessions = self.handle.runtime().storage.sessions.clone();
-        let compaction = context.compaction(&*sessions, &self.session, point, summary).await?;
+        let compaction = context.compaction(&*sessions, &self.session, point, text).await?;
         let event =
             NewEvent::of(&EventPayload::SessionCompacted(compaction.clone())).with_actor(Actor::SYSTEM);
         match self.save(vec![event], context).await {
-            Ok(_) => {}
+            Ok(_) => self.send(Update::Compacted { summarized: is_written }),
             // Another writer compacted or cleared the history first.
             Err(error) if *error.kind() == ErrorKind::InvalidInput => {
                 warn!(session = %self.session.id, %error, "the history could not be compacted");

@@ -97,6 +97,17 @@ pub enum Update {
     ProviderMessage(String),
     /// Failure of the model. The session stays usable.
     Failed(Failure),
+    /// The provider's own words on why it refused the request, for the person who asked: at most 300 bytes, without
+    /// control characters and the values of secrets. It is in no log.
+    ProviderMessage(String),
+    /// Older messages that the model is not given any more, because the history exceeded its limits; the compaction is
+    /// stored, and the log keeps the messages.
+    #[non_exhaustive]
+    Compacted {
+        /// True if the model is given a summary by the [`Summarizer`](crate::Summarizer); false if it is told only how
+        /// many events are left out.
+        summarized: bool,
+    },
     /// Gap in the stream: updates were left out, because too much of it was unread; see
     /// [`Run`](crate::runtime::run::Run).
     #[non_exhaustive]

@@ -147,7 +147,11 @@ fn size_bytes(update: &Update) -> usize {
         Update::Retrying { fault, .. } => fault.text.len(),
         Update::NotStored(error) => error.to_string().len(),
         Update::Ended(report) => report.text.len(),
-        Update::Queued(_) | Update::Started { .. } | Update::PartStarted { .. } | Update::Skipped { .. } => 0,
+        Update::Queued(_)
+        | Update::Started { .. }
+        | Update::PartStarted { .. }
+        | Update::Compacted { .. }
+        | Update::Skipped { .. } => 0,
     }
 }
 

@@ -81,6 +81,8 @@ async fn updates_of_a_run_survive_json() {
     assert_eq!(seen[17]["data"]["outcome"]["type"], "failed");
     let lost = Error::new(ErrorKind::Full, "no space; free some").with_outcome(WriteOutcome::Unknown);
     assert_eq!(encoded(&Update::NotStored(lost))["data"]["kind"], "full");
+    let words = encoded(&Update::ProviderMessage("no such model".to_owned()));
+    assert_eq!(words, serde_json::json!({"type": "provider_message", "data": "no such model"}));
 }
 
 #[tokio::test]
