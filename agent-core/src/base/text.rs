@@ -98,6 +98,57 @@ pub fn quoted(text: &str) -> String {
     format!("{short:?}")
 }
 
+/// Returns the text with marks like `<U+200B>` in place of characters that nobody sees.
+///
+/// For what a model or a tool wants to do, before a person consents to it. Marked are control characters, characters
+/// without a width, those that change the direction of text, tags, variation selectors and fillers. Line feeds and tabs
+/// stay; in a JSON text they are no part of a value.
+///
+/// ```
+/// use agent_core::text::marked;
+///
+/// assert_eq!(marked("rm\u{200b} \u{202e}a\u{1b}[2J"), "rm<U+200B> <U+202E>a<U+001B>[2J");
+/// assert_eq!(marked("Küche, 한국어\n"), "Küche, 한국어\n");
+/// ```
+pub fn marked(text: &str) -> Cow<'_, str> {
+    with_marks(text, |c| is_unseen(c) && !matches!(c, '\n' | '\t'))
+}
+
+/// Returns a name like [`marked`], with marks for line feeds and tabs, too.
+///
+/// ```
+/// assert_eq!(agent_core::text::marked_name("list\n[pay]"), "list<U+000A>[pay]");
+/// ```
+pub fn marked_name(name: &str) -> Cow<'_, str> {
+    with_marks(name, is_unseen)
+}
+
+fn with_marks(text: &str, has_mark: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(&has_mark) {
+        return text.into();
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if has_mark(c) {
+            out.push_str(&format!("<U+{:04X}>", u32::from(c)));
+        } else {
+            out.push(c);
+        }
+    }
+    out.into()
+}
+
+/// Returns whether a character shows nothing of its own, or steers how others are shown.
+fn is_unseen(c: char) -> bool {
+    let is_format = matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+        | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}');
+    is_format || c.is_control()
+}
+
 /// String of a JSON text, borrowed from it if it has no escapes. serde's own `Cow` never borrows.
 #[derive(Debug)]
 pub(crate) struct Text<'de>(pub(crate) Cow<'de, str>);
