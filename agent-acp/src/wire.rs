@@ -19,6 +19,9 @@ const STALLED: Duration = Duration::from_secs(10);
 /// Maximum bytes of a line that is not JSON which an error repeats.
 const QUOTED_MAX_BYTES: usize = 200;
 
+/// Number of bytes of an escape like `\u00e9`.
+const ESCAPE_BYTES: usize = 6;
+
 /// Method of the notifications that [`Flow`] counts.
 const UPDATE: &str = "session/update";
 
@@ -133,18 +136,15 @@ pub(crate) async fn read_frames(
 ) -> std::io::Result<()> {
     let mut reader = BufReader::with_capacity(64 << 10, reader);
     loop {
-        let frame =
-            match next_line(&mut reader, most).await? {
-                Line::End => return Ok(()),
-                Line::TooLong(bytes) => malformed(Error::invalid_request().data(format!(
-                    "a message of {bytes} bytes is longer than {most}; send less in one message"
-                ))),
-                Line::Text(line) => match String::from_utf8(line) {
-                    Ok(line) if line.trim().is_empty() => continue,
-                    Ok(line) => short(TransportFrame::parse_json(&line)),
-                    Err(_) => malformed(Error::parse_error().data("a message is not valid UTF-8")),
-                },
-            };
+        let frame = match next_line(&mut reader, most).await? {
+            Line::End => return Ok(()),
+            Line::TooLong(bytes) => too_long(bytes, most),
+            Line::Text(line) => match readable(line) {
+                line if line.len() > most => too_long(line.len() as u64, most),
+                line if line.trim().is_empty() => continue,
+                line => short(TransportFrame::parse_json(&line)),
+            },
+        };
         if frames.unbounded_send(frame).is_err() {
             return Ok(());
         }
@@ -179,8 +179,40 @@ pub(crate) async fn write_frames(
     writer.shutdown().await
 }
 
-fn malformed(error: Error) -> TransportFrame {
-    TransportFrame::Malformed { raw: String::new(), error }
+fn too_long(bytes: u64, most: usize) -> TransportFrame {
+    let text = format!("a message of {bytes} bytes is longer than {most}; send less in one message");
+    TransportFrame::Malformed { raw: String::new(), error: Error::invalid_request().data(text) }
+}
+
+/// Returns a line with U+FFFD in place of bytes that are not UTF-8 and of escapes that are half of a surrogate pair. A
+/// line that is refused as a whole would be answered without the id of its request, for which the client then waits.
+fn readable(mut line: Vec<u8>) -> String {
+    replace_half_pairs(&mut line);
+    String::from_utf8(line).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// Replaces the escapes of JSON that are half of a surrogate pair, like `\ud83d` before anything but its other half.
+fn replace_half_pairs(line: &mut [u8]) {
+    let unit = |line: &[u8], at: usize| {
+        let escape = line.get(at..at + ESCAPE_BYTES)?.strip_prefix(b"\\u")?;
+        u16::from_str_radix(std::str::from_utf8(escape).ok()?, 16).ok()
+    };
+    let mut at = 0;
+    while let Some(next) = line.get(at..).and_then(|rest| rest.iter().position(|byte| *byte == b'\\')) {
+        at += next;
+        at += match unit(line, at) {
+            Some(0xd800..=0xdbff) if matches!(unit(line, at + ESCAPE_BYTES), Some(0xdc00..=0xdfff)) => {
+                2 * ESCAPE_BYTES
+            }
+            Some(0xd800..=0xdfff) => {
+                line[at..at + ESCAPE_BYTES].copy_from_slice(b"\\ufffd");
+                ESCAPE_BYTES
+            }
+            Some(_) => ESCAPE_BYTES,
+            // An escape like `\n`, or a backslash that is escaped.
+            None => 2,
+        };
+    }
 }
 
 /// Cuts what an error repeats of a line that is not JSON.
@@ -243,6 +275,21 @@ mod tests {
         assert_eq!(lines(b"12345678\n\n1\n", 8).await, [text("12345678"), text(""), text("1")]);
         let read = lines(b"123456789\n12345678901234567890\n1", 8).await;
         assert_eq!(read, [Line::TooLong(9), Line::TooLong(20), text("1")]);
+    }
+
+    #[test]
+    fn what_is_no_text_is_read_with_replacements() {
+        for (line, read) in [
+            (&br#"{"a":"\ud83d"}"#[..], r#"{"a":"\ufffd"}"#),
+            (br#""\ude00\ud83d\ud83d\ude00 \ud83dx""#, r#""\ufffd\ufffd\ud83d\ude00 \ufffdx""#),
+            (br#""\\ud83d \\\ud83d \n\u00e9""#, r#""\\ud83d \\\ufffd \n\u00e9""#),
+            (br#""\uD83D\uDE00 \uDBFF""#, r#""\uD83D\uDE00 \ufffd""#),
+            (br#""\ud83"#, r#""\ud83"#),
+            (br#""\u+fff\"#, r#""\u+fff\"#),
+            (b"\"\xff \xf0\x9f\x98\"", "\"\u{fffd} \u{fffd}\""),
+        ] {
+            assert_eq!(readable(line.to_vec()), read);
+        }
     }
 
     #[tokio::test]
