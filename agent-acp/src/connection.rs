@@ -8,7 +8,7 @@ use agent_client_protocol::v1::{ConnectionTo, Responder, schema};
 use agent_client_protocol::{Agent, Channel, Client, Error, JsonRpcResponse};
 use agent_client_protocol::{on_receive_notification, on_receive_request};
 use agent_core::model::Patch;
-use agent_core::session::Fork;
+use agent_core::session::{Fork, Session};
 use agent_core::state::SessionState;
 use agent_core::store::{Cursor, SessionQuery};
 use agent_core::{DeviceId, ErrorKind, SessionId, WorkspaceId};
@@ -146,7 +146,9 @@ impl Connection {
     }
 
     fn initialize(&self, request: &schema::InitializeRequest) -> Result<schema::InitializeResponse, Error> {
-        self.open.set_device(meta::device(request.meta.as_ref())?);
+        let client = request.client_capabilities.session.as_ref();
+        let takes_notices = client.is_some_and(|client| client.notices.is_some());
+        self.open.set_client(meta::device(request.meta.as_ref())?, takes_notices);
         let media = self.agent().active_provider().capabilities();
         let prompts = schema::PromptCapabilities::new()
             .image(media.takes(MediaKind::Image))
@@ -191,8 +193,9 @@ impl Connection {
         client: &ConnectionTo<Client>,
         request: schema::LoadSessionRequest,
     ) -> Result<(Conversation, GivenServers), Error> {
-        let (chat, given) = self.opened_at(&request.session_id, &request.cwd, request.mcp_servers).await?;
-        Updates::new(client, self.open.flow(), &chat, chat.record().visible_from).replay().await?;
+        let (id, meta) = (&request.session_id, request.meta.as_ref());
+        let (chat, given) = self.opened_at(id, meta, &request.cwd, request.mcp_servers).await?;
+        Updates::new(client, &self.open, &chat, chat.record().visible_from).replay().await?;
         Ok((chat, given))
     }
 
@@ -200,7 +203,8 @@ impl Connection {
         &self,
         request: schema::ResumeSessionRequest,
     ) -> Result<(Conversation, GivenServers), Error> {
-        self.opened_at(&request.session_id, &request.cwd, request.mcp_servers).await
+        let (id, meta) = (&request.session_id, request.meta.as_ref());
+        self.opened_at(id, meta, &request.cwd, request.mcp_servers).await
     }
 
     /// Answers the request that opened a session; then asks for the permission that the session waits for.
@@ -271,7 +275,7 @@ impl Connection {
     ) -> Result<schema::CloseSessionResponse, Error> {
         let id = session_id(&request.session_id)?;
         if !self.open.forget(id).await {
-            self.session(id).await?;
+            self.session(id, request.meta.as_ref()).await?;
         }
         Ok(schema::CloseSessionResponse::new())
     }
@@ -282,12 +286,16 @@ impl Connection {
         request: schema::DeleteSessionRequest,
     ) -> Result<schema::DeleteSessionResponse, Error> {
         let id = session_id(&request.session_id)?;
+        let found = self.session(id, request.meta.as_ref()).await;
         self.open.forget(id).await;
-        let deleted = async { self.agent().session(id).await?.delete().await };
-        match deleted.await {
-            // The protocol wants success for a session that is not there.
-            Err(error) if error.is_absent() || *error.kind() == ErrorKind::Deleted => {}
-            deleted => deleted.map_err(|error| fault::store(&error, Some(id)))?,
+        // The protocol wants success for a session that is not there.
+        match found {
+            Ok(chat) => match chat.delete().await {
+                Err(error) if error.is_absent() || *error.kind() == ErrorKind::Deleted => {}
+                deleted => deleted.map_err(|error| fault::store(&error, Some(id)))?,
+            },
+            Err(error) if fault::is_absent(&error) => {}
+            Err(error) => return Err(error),
         }
         Ok(schema::DeleteSessionResponse::new())
     }
@@ -301,7 +309,8 @@ impl Connection {
         let directory = directory(&request.cwd)?;
         let servers = self.open.servers().read(request.mcp_servers, directory)?;
         let of_store = |error| fault::store(&error, Some(id));
-        let fork = self.session(id).await?.fork(Fork::new()).await.map_err(of_store)?;
+        let parent = self.session(id, request.meta.as_ref()).await?;
+        let fork = parent.fork(Fork::new()).await.map_err(of_store)?;
         place(&fork, directory).await?;
         self.open.add(fork.id(), self.open.servers().give(self.agent(), fork.id(), servers)?);
         Ok(schema::ForkSessionResponse::new(fork.id().to_string()))
@@ -311,6 +320,7 @@ impl Connection {
     async fn opened_at(
         &self,
         id: &schema::SessionId,
+        meta: Option<&schema::Meta>,
         cwd: &Path,
         servers: Vec<schema::McpServer>,
     ) -> Result<(Conversation, GivenServers), Error> {
@@ -318,14 +328,28 @@ impl Connection {
         let directory = directory(cwd)?;
         let servers = self.open.servers().read(servers, directory)?;
         self.open.check_idle(id)?;
-        let chat = self.session(id).await?;
+        let chat = self.session(id, meta).await?;
         place(&chat, directory).await?;
         let given = self.open.servers().give(self.agent(), id, servers)?;
         Ok((chat, given))
     }
 
-    async fn session(&self, id: SessionId) -> Result<Conversation, Error> {
-        self.agent().session(id).await.map_err(|error| fault::store(&error, Some(id)))
+    /// Returns a session that the client may use: one that it has open, or that its list shows. Any other one is not
+    /// found, as if it did not exist.
+    async fn session(&self, id: SessionId, meta: Option<&schema::Meta>) -> Result<Conversation, Error> {
+        let found = self.agent().session(id).await;
+        let chat = found.map_err(|error| fault::store(&error, Some(id)))?;
+        if self.open.has(id) || self.is_listed(&chat.record(), meta).await? {
+            return Ok(chat);
+        }
+        let absent = agent_core::Error::new(ErrorKind::NotFound, format!("session {id} does not exist"));
+        Err(fault::store(&absent, Some(id)))
+    }
+
+    /// Returns whether the list of a client shows a session.
+    async fn is_listed(&self, now: &Session, meta: Option<&schema::Meta>) -> Result<bool, Error> {
+        let is_theirs = self.options.per_directory || self.bound(meta).await? == Some(now.workspace);
+        Ok(is_theirs && !now.status.state.is_hidden())
     }
 
     /// Returns the workspace for a new session, which is made if it does not exist.
@@ -378,6 +402,7 @@ fn respond<T: JsonRpcResponse>(responder: Responder<T>, response: Result<T, Erro
 /// Records the directory in which a session goes on, if it is another one.
 async fn place(chat: &Conversation, directory: &str) -> Result<(), Error> {
     let now = chat.record();
+    // It may be archived by somebody else while it is open here.
     if now.attributes.labels.get(DIRECTORY_LABEL).is_some_and(|label| label == directory)
         || now.status.state == SessionState::Archived
     {

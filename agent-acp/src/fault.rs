@@ -63,6 +63,11 @@ pub(crate) fn not_open(session: SessionId) -> Error {
     Error::new(ErrorCode::RESOURCE_NOT_FOUND, text).data(data(Some(session)))
 }
 
+/// Returns whether an error says that a session does not exist, or is deleted.
+pub(crate) fn is_absent(error: &Error) -> bool {
+    error.code == ErrorCode::RESOURCE_NOT_FOUND
+}
+
 /// Returns the error of a request with a wrong parameter.
 pub(crate) fn invalid(text: impl Into<String>) -> Error {
     Error::new(ErrorCode::INVALID_PARAMS, text)

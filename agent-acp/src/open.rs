@@ -29,6 +29,8 @@ pub(crate) struct OpenSessions {
 struct State {
     /// Device that the client named when it connected.
     device: Option<DeviceId>,
+    /// Whether the client shows notices.
+    takes_notices: bool,
     /// Sessions that the client has created, loaded or resumed.
     open: HashMap<SessionId, OpenSession>,
     is_ending: bool,
@@ -114,8 +116,15 @@ impl OpenSessions {
         self.state().device.clone()
     }
 
-    pub(crate) fn set_device(&self, device: Option<DeviceId>) {
-        self.state().device = device;
+    /// Returns whether the client shows notices.
+    pub(crate) fn takes_notices(&self) -> bool {
+        self.state().takes_notices
+    }
+
+    /// Records what the client said when it connected.
+    pub(crate) fn set_client(&self, device: Option<DeviceId>, takes_notices: bool) {
+        let mut state = self.state();
+        (state.device, state.takes_notices) = (device, takes_notices);
     }
 
     /// Opens a session with the servers of its client, in place of those that it had.
@@ -126,6 +135,11 @@ impl OpenSessions {
             let open = state.open.entry(session).or_default();
             std::mem::replace(&mut open.servers, servers)
         };
+    }
+
+    /// Returns whether the client has a session open.
+    pub(crate) fn has(&self, session: SessionId) -> bool {
+        self.state().open.contains_key(&session)
     }
 
     /// Refuses a session that has a turn.

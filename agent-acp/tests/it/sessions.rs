@@ -5,6 +5,7 @@ use std::sync::Arc;
 use agent_acp::AcpAgent;
 use agent_client_protocol::v1::schema;
 use agent_core::WorkspaceId;
+use agent_core::state::SessionState;
 use agent_runtime::{ScriptedProvider, Turn};
 use serde_json::json;
 
@@ -145,6 +146,77 @@ async fn a_device_has_a_workspace() {
         let other = connection.send_request(other).block_task().await.unwrap().session_id;
         assert_eq!(workspace(&one).await, workspace(&two).await);
         assert_ne!(workspace(&one).await, workspace(&other).await);
+    })
+    .await;
+}
+
+/// What a client may use is what its list shows: every method answers any other session as one that does not exist.
+#[tokio::test]
+async fn what_the_list_hides_is_not_found() {
+    let agent = Site::new("memory").agent(answers(), &Arc::default()).await;
+    let phone = AcpAgent::new(agent.clone()).with_device("phone".parse().unwrap());
+    let (session, archived) = client(phone.clone(), None, async |connection, _| {
+        let (session, archived) = (created(&connection).await, created(&connection).await);
+        agent.session(id(&archived)).await.unwrap().archive().await.unwrap();
+        (session, archived)
+    })
+    .await;
+    let absent = schema::SessionId::new(agent.effects().new_session_id().to_string());
+    let hidden = async |acp: AcpAgent, session: schema::SessionId| {
+        let told = |error: agent_client_protocol::Error| (i32::from(error.code), error.message, error.data);
+        client(acp, None, async |connection, _| {
+            let list =
+                connection.send_request(schema::ListSessionsRequest::new()).block_task().await.unwrap();
+            assert!(list.sessions.iter().all(|listed| listed.session_id != session));
+            let resume = schema::ResumeSessionRequest::new(session.clone(), "/work");
+            let fork = schema::ForkSessionRequest::new(session.clone(), "/work");
+            let close = schema::CloseSessionRequest::new(session.clone());
+            let answers = [
+                told(connection.send_request(load(&session)).block_task().await.unwrap_err()),
+                told(connection.send_request(resume).block_task().await.unwrap_err()),
+                told(connection.send_request(fork).block_task().await.unwrap_err()),
+                told(connection.send_request(close).block_task().await.unwrap_err()),
+            ];
+            let prompted = connection.send_request(prompt(&session, "Hello")).block_task().await;
+            assert_eq!(i32::from(prompted.unwrap_err().code), -32002);
+            // As for a session that does not exist, it is a success; nothing is deleted.
+            let delete = schema::DeleteSessionRequest::new(session.clone());
+            connection.send_request(delete).block_task().await.unwrap();
+            answers.map(|(code, text, data)| {
+                let of = session.to_string();
+                (code, text.replace(&of, "ID"), data.unwrap().to_string().replace(&of, "ID"))
+            })
+        })
+        .await
+    };
+    let tablet = || AcpAgent::new(agent.clone()).with_device("tablet".parse().unwrap());
+    let expected = hidden(tablet(), absent).await;
+    assert!(expected.iter().all(|(code, ..)| *code == -32002), "{expected:?}");
+    assert_eq!(hidden(tablet(), session.clone()).await, expected);
+    assert_eq!(hidden(AcpAgent::new(agent.clone()), session.clone()).await, expected);
+    assert_eq!(hidden(phone.clone(), archived.clone()).await, expected);
+    for kept in [&session, &archived] {
+        assert!(agent.session(id(kept)).await.unwrap().record().status.state != SessionState::Deleted);
+    }
+
+    // A device that the request names is that of its list, too; and what a client has open it may use.
+    client(tablet(), None, async |connection, _| {
+        let list = schema::ListSessionsRequest::new().meta(meta("phone"));
+        let listed = connection.send_request(list).block_task().await.unwrap().sessions;
+        assert_eq!(listed[0].session_id, session);
+        let resume = schema::ResumeSessionRequest::new(session.clone(), "/work").meta(meta("phone"));
+        connection.send_request(resume).block_task().await.unwrap();
+        connection.send_request(prompt(&session, "Hello")).block_task().await.unwrap();
+        connection.send_request(load(&session)).block_task().await.unwrap();
+        let delete = schema::DeleteSessionRequest::new(session.clone());
+        connection.send_request(delete).block_task().await.unwrap();
+        assert!(agent.session(id(&session)).await.is_err(), "it is deleted");
+    })
+    .await;
+    // With a workspace for each directory, lists show the sessions of all.
+    client(tablet().with_workspace_per_directory(), None, async |connection, _| {
+        let session = client(phone, None, async |connection, _| created(&connection).await).await;
+        connection.send_request(load(&session)).block_task().await.unwrap();
     })
     .await;
 }
