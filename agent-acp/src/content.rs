@@ -33,14 +33,8 @@ pub(crate) async fn message(chat: &Conversation, blocks: Vec<ContentBlock>) -> R
     for (at, block) in blocks.into_iter().enumerate() {
         parts.push(part(chat, at, block).await?);
     }
-    let message = Message::of_parts(parts);
-    if message.text.trim().is_empty() {
-        return Err(fault::invalid(format!(
-            "the prompt for session {} has no text; say what to do with what is attached",
-            chat.id()
-        )));
-    }
-    Ok(message)
+    // One without a text and without media is refused when it is stored.
+    Ok(Message::of_parts(parts))
 }
 
 async fn part(chat: &Conversation, at: usize, block: ContentBlock) -> Result<Part, Error> {

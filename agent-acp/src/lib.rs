@@ -32,7 +32,7 @@
 //! | `session/prompt` | stores the prompt, runs the agent, and answers when the end of the run is stored |
 //! | `session/cancel` | cancels the turn; what the model has said is stored |
 //! | `session/close` | cancels the turn, waits for its end, and forgets the session on this connection |
-//! | `session/delete` | deletes the session from lists; a session that does not exist is no error |
+//! | `session/delete` | deletes the session from lists; a session that does not exist, or is not listed, is no error |
 //! | `session/fork` | creates a session that shares the history; unstable in the protocol |
 //!
 //! Modes, configuration options, authentication and the client's file system and terminals are not used.
@@ -55,16 +55,25 @@
 //! | `tool_call_update` with the status `completed` or `failed` | yes |
 //! | `tool_call_update` with the status `in_progress` | yes: the permission is stored |
 //! | answer to `session/prompt` | yes: the whole turn |
+//! | notices | no |
 //! | everything that `session/load` sends | yes |
 //!
 //! Updates have the same ids in a turn and when the session is loaded. The id of a message of the agent is
 //! `{commit}/{number}`: the commit that stores the answer, and the number of the message in it. A message of a person has
 //! the id of its event. The id of a tool call is that of the call in the log.
 //!
+//! # Notices
+//!
+//! A person is told why an answer is not all that they may expect: it was cut by a limit, refused or empty, the provider
+//! says why it refused the request, or older messages are left out for the model. A client with the capability
+//! `session.notices` is sent a `notice`; every other one a message of the agent, with `_meta: {"agent": {"notice": true}}`.
+//! A call of a cut answer is sent as a call that failed.
+//!
 //! # Permissions
 //!
-//! A tool with [`ToolMode::Confirm`](agent_runtime::ToolMode::Confirm) is made after `session/request_permission`. The
-//! session waits durably: if the client goes away, it goes on waiting, and whoever loads or resumes the session is asked
+//! A tool with [`ToolMode::Confirm`](agent_runtime::ToolMode::Confirm) is made after `session/request_permission`, whose
+//! `rawInput` holds the whole arguments of the call. Its `content` is the same as text, with marks like `<U+200B>` in
+//! place of characters that nobody sees. The session waits durably: if the client goes away, it goes on waiting, and whoever loads or resumes the session is asked
 //! again. The answer and the run that goes on with it are one commit. Options are `allow` and `reject`, each for this
 //! call only, or one for each choice of the question. For a tool of an MCP server there is `allow-always`, too, which is
 //! stored in the session and holds while the tool has the same description and schema.
@@ -87,11 +96,17 @@
 //! [`AcpAgent::with_device`]. A device that is bound to no workspace is bound to a new one. Without a device, sessions
 //! belong to the default workspace. With [`AcpAgent::with_workspace_per_directory`], each directory has a workspace.
 //!
+//! A client may use the sessions that its list shows: those of that workspace, or of all workspaces if each directory has
+//! one, that are neither archived nor deleted. It may use the sessions that it has open, too. Any other session is
+//! answered as one that does not exist, by every method. This keeps the devices of one person apart, and is no
+//! protection: a client names its device itself. Give people who must not see each other's sessions tenants of their own.
+//!
 //! # Clients that fail
 //!
 //! - A request that is wrong is answered with an error that names its object: `-32002` for a session that does not exist
 //!   or is not open, `-32602` for wrong parameters, `-32600` for a prompt while a turn runs and for a message that is too
-//!   large, `-32700` for what is not JSON. `data` has the member `sessionId` if a
+//!   large, `-32700` for what is not JSON. U+FFFD stands for half of a surrogate pair and for bytes that are not UTF-8,
+//!   as in what editors cut inside a character: the rest of the message is read. `data` has the member `sessionId` if a
 //!   session is concerned, and `kind` for an error of the store or of the runtime.
 //! - If the input ends, or the output breaks, all turns are cancelled: what the model has said is stored, open calls get
 //!   a result, and the sessions become idle, or go on waiting for a permission. Requests that were read are answered

@@ -3,10 +3,11 @@
 use agent_client_protocol::v1::{ConnectionTo, schema};
 use agent_client_protocol::{Client, Error};
 use agent_core::ErrorKind;
-use agent_core::event::{Decision, ToolConfirmation};
+use agent_core::event::{Decision, ToolConfirmation, ToolUse};
 use agent_core::model::{ActionKind, CallId, PendingAction};
 use agent_core::session::Session;
 use agent_core::state::{Reason, SessionState};
+use agent_core::text::{marked, marked_name};
 use agent_runtime::{Conversation, Queued, Run, RunError, RunOutcome, RunReport, Update};
 use futures::StreamExt;
 use schema::{
@@ -19,7 +20,7 @@ use tracing::debug;
 use crate::meta::meta;
 use crate::open::TurnPermit;
 use crate::servers::OfferedTool;
-use crate::updates::Updates;
+use crate::updates::{Updates, value};
 use crate::{content, fault};
 
 /// Id of the option that allows a call once; one of several choices has its number behind it.
@@ -102,7 +103,7 @@ struct Open<'a> {
 impl<'a> Open<'a> {
     fn new(turn: &'a TurnPermit, client: &'a ConnectionTo<Client>, chat: &'a Conversation) -> Self {
         let seen = chat.record().head;
-        let updates = Updates::new(client, turn.open.flow(), chat, seen);
+        let updates = Updates::new(client, &turn.open, chat, seen);
         Self { turn, client, chat, updates, title: title(chat) }
     }
 
@@ -176,12 +177,25 @@ impl<'a> Open<'a> {
         };
         self.updates.fill_gap().await?;
         match ended {
-            Ok(report) => self.ended(report),
+            Ok(report) => {
+                self.say_why(&report, self.updates.is_answered).await;
+                self.ended(report)
+            }
             Err(error) => Err(fault::run(&error, turn.session)),
         }
     }
 
+    /// Tells the person why an answer is not all that they may expect.
+    async fn say_why(&mut self, report: &RunReport, is_answered: bool) {
+        if let RunOutcome::Completed(reason) = report.outcome
+            && let Some(why) = incomplete(reason, is_answered)
+        {
+            self.updates.notice(why).await;
+        }
+    }
+
     async fn read(&mut self, mut run: Run) -> Result<RunReport, RunError> {
+        self.updates.is_answered = false;
         while let Some(update) = run.next().await {
             match update? {
                 Update::Ended(report) => return Ok(*report),
@@ -206,7 +220,10 @@ impl<'a> Open<'a> {
         };
         self.updates.catch_up().await?;
         match answered {
-            Ok(report) => self.ended(report),
+            Ok(report) => {
+                self.say_why(&report, true).await;
+                self.ended(report)
+            }
             Err(error) => Err(fault::run(&error, turn.session)),
         }
     }
@@ -291,12 +308,15 @@ impl<'a> Open<'a> {
     async fn permission(&self, action: &PendingAction) -> Result<Permission, Error> {
         let turn = self.turn;
         let call = self.chat.pending_call().await.map_err(|error| self.of_store(&error))?;
+        // Another call, if somebody else has answered meanwhile.
+        let call = call.filter(|call| call.call.as_str() == action.id.as_str());
+        let title = marked_name(action.tool.as_ref().unwrap_or(&action.question)).into_owned();
         let mut fields = schema::ToolCallUpdateFields::new()
             .status(schema::ToolCallStatus::Pending)
-            .content(vec![content::text(&action.question).into()]);
-        fields = fields.title(action.tool.clone().unwrap_or_else(|| action.question.clone()));
-        if let Some(call) = call.filter(|call| !call.omitted) {
-            fields = fields.raw_input(call.input.to::<serde_json::Value>().ok());
+            .title(title)
+            .content(vec![content::text(&shown(action, call.as_ref())).into()]);
+        if let Some(call) = call {
+            fields = fields.raw_input(value(&call.input));
         }
         let offered = turn.open.servers().asked(turn.open.agent(), self.chat).await;
         let about = schema::ToolCallUpdate::new(action.id.as_str().to_owned(), fields);
@@ -351,6 +371,17 @@ impl<'a> Open<'a> {
     }
 }
 
+/// Returns what a person consents to: the whole call, as it stands in the log, with marks in place of characters that
+/// nobody sees. The question of the action is shortened.
+fn shown(action: &PendingAction, call: Option<&ToolUse>) -> String {
+    let call = call.map(|call| format!("{} {}", marked_name(&call.name), marked(call.input.get())));
+    match call {
+        Some(call) if action.kind == ActionKind::ToolConfirmation => call,
+        Some(call) => format!("{}\n\n{call}", marked(&action.question)),
+        None => marked(&action.question).into_owned(),
+    }
+}
+
 /// Returns the options for an action. Only for a tool of a server there is one that holds for later calls, because the
 /// runtime keeps no such rule for others.
 fn options(action: &PendingAction, is_of_server: bool) -> Vec<PermissionOption> {
@@ -363,7 +394,7 @@ fn options(action: &PendingAction, is_of_server: bool) -> Vec<PermissionOption> 
     }
     for (at, choice) in action.choices.iter().enumerate() {
         let id = format!("{ALLOW}/{at}");
-        options.push(PermissionOption::new(id, choice.as_str(), PermissionOptionKind::AllowOnce));
+        options.push(PermissionOption::new(id, marked_name(choice), PermissionOptionKind::AllowOnce));
     }
     options.push(PermissionOption::new(REJECT, "Reject", PermissionOptionKind::RejectOnce));
     options
@@ -378,6 +409,20 @@ pub(crate) fn waits_for_permission(session: &Session) -> bool {
 
 fn title(chat: &Conversation) -> Option<String> {
     chat.record().attributes.title.as_ref().map(|title| title.text.clone())
+}
+
+/// Returns why an answer is not all that a person may expect; `None` if it is. Clients do not show every stop reason.
+const fn incomplete(reason: Reason, is_answered: bool) -> Option<&'static str> {
+    Some(match reason {
+        Reason::MaxTokens => "The answer reached the model's limit of tokens and was cut.",
+        Reason::MaxOutput => "The answer reached the size limit and was cut.",
+        Reason::MaxTurns => {
+            "The run reached its limit of model calls or of tool calls; the next message goes on."
+        }
+        Reason::Refusal => "The model, or a filter of its provider, refused to answer.",
+        _ if !is_answered => "The model gave an empty answer.",
+        _ => return None,
+    })
 }
 
 const fn stop_reason(reason: Reason) -> StopReason {

@@ -8,13 +8,14 @@ use agent_core::event::{Event, EventPayload, EventType, Message, Part, ToolOutco
 use agent_core::json::RawJson;
 use agent_core::model::CallId;
 use agent_core::store::ReadEvents;
+use agent_core::text::marked_name;
 use agent_core::{CommitId, Seq};
 use agent_runtime::{Conversation, Update};
 use schema::{ContentBlock, ContentChunk, SessionUpdate, ToolCall, ToolCallStatus, ToolCallUpdate};
 use serde_json::{Value, json};
 
 use crate::meta::meta;
-use crate::wire::Flow;
+use crate::open::OpenSessions;
 use crate::{content, fault};
 
 /// Maximum number of events of a log in memory, and of their bytes.
@@ -32,7 +33,7 @@ enum Said {
 /// Sends the updates of one session, each once: those of a run as they come, and what it left out from the log.
 pub(crate) struct Updates<'a> {
     client: &'a ConnectionTo<Client>,
-    flow: &'a Flow,
+    open: &'a OpenSessions,
     chat: &'a Conversation,
     /// Last event of the log that was sent, or that is older than what is sent.
     seen: Seq,
@@ -44,6 +45,10 @@ pub(crate) struct Updates<'a> {
     current: Option<String>,
     /// Whether the run has left out updates; the rest comes from the log.
     has_gap: bool,
+    /// Whether a part of the run's last answer was sent, or left out.
+    pub(crate) is_answered: bool,
+    /// Number of notices that were sent as messages.
+    notices: usize,
     names: Names,
 }
 
@@ -74,13 +79,13 @@ impl<'a> Updates<'a> {
     /// Creates the sender for what the session gets after `seen`.
     pub(crate) fn new(
         client: &'a ConnectionTo<Client>,
-        flow: &'a Flow,
+        open: &'a OpenSessions,
         chat: &'a Conversation,
         seen: Seq,
     ) -> Self {
         Self {
             client,
-            flow,
+            open,
             chat,
             seen,
             said: HashMap::new(),
@@ -88,6 +93,8 @@ impl<'a> Updates<'a> {
             done: HashSet::new(),
             current: None,
             has_gap: false,
+            is_answered: false,
+            notices: 0,
             names: Names::default(),
         }
     }
@@ -133,7 +140,7 @@ impl<'a> Updates<'a> {
                 return Err(fault::store(&agent_core::Error::corrupt(text), Some(self.chat.id())));
             }
             for event in &page.events {
-                if self.flow.is_cut() {
+                if self.open.flow().is_cut() {
                     return Err(Error::internal_error().data("the client is gone"));
                 }
                 self.event(event, is_replay).await.map_err(of_store)?;
@@ -186,8 +193,23 @@ impl<'a> Updates<'a> {
 
     /// Sends an update of a run. Its pieces are announced as streamed; what is stored when it is sent is not.
     pub(crate) async fn of_run(&mut self, update: Update) {
+        match &update {
+            Update::Skipped { .. } | Update::Part(_) => self.is_answered = true,
+            Update::Text(piece) => self.is_answered |= !piece.trim().is_empty(),
+            // The answer is what comes behind it.
+            Update::ToolDone(_) => self.is_answered = false,
+            _ => {}
+        }
         match update {
             Update::Skipped { .. } => self.has_gap = true,
+            Update::ProviderMessage(text) => self.notice(&format!("The provider says: {text}")).await,
+            Update::Compacted { summarized: true, .. } => {
+                let text = "The older messages are too long for the model: it is given a summary of them.";
+                self.notice(text).await;
+            }
+            Update::Compacted { .. } => {
+                self.notice("The older messages are too long for the model, and are left out for it.").await;
+            }
             // The order of what follows a gap is that of the log.
             _ if self.has_gap => {}
             Update::PartStarted { commit, index, .. } => self.current = Some(name(commit, index)),
@@ -202,6 +224,21 @@ impl<'a> Updates<'a> {
             Update::ToolDone(result) => self.result(&result).await,
             _ => {}
         }
+    }
+
+    /// Tells the person something that is not stored: as a notice, or as a message of the agent if the client shows none.
+    pub(crate) async fn notice(&mut self, text: &str) {
+        let ours = meta(&json!({ "notice": true }));
+        if self.open.takes_notices() {
+            let notice = schema::Notice::new(schema::NoticeSeverity::Warning, text).meta(ours);
+            return self.send(SessionUpdate::Notice(notice)).await;
+        }
+        // Some clients join messages that follow each other.
+        let block = content::text(&format!("\n\n{text}\n\n"));
+        let id = format!("{}/notice/{}", self.seen, self.notices);
+        self.notices += 1;
+        let chunk = ContentChunk::new(block).message_id(schema::MessageId::new(id)).meta(ours);
+        self.send(SessionUpdate::AgentMessageChunk(chunk)).await;
     }
 
     /// Sends a change of the title.
@@ -266,8 +303,8 @@ impl<'a> Updates<'a> {
         if !self.called.insert(call.call.clone()) {
             return;
         }
-        let mut sent =
-            ToolCall::new(call.call.as_str().to_owned(), call.name.as_str()).name(call.name.clone());
+        let title = marked_name(&call.name);
+        let mut sent = ToolCall::new(call.call.as_str().to_owned(), title).name(call.name.clone());
         if !call.omitted {
             sent = sent.raw_input(value(&call.input));
         }
@@ -303,14 +340,15 @@ impl<'a> Updates<'a> {
 
     /// Sends an update as soon as few others wait. If the client is gone, nothing is sent; what is stored is in the log.
     async fn send(&self, update: SessionUpdate) {
-        self.flow.room().await;
-        self.flow.send();
+        let flow = self.open.flow();
+        flow.room().await;
+        flow.send();
         let id = self.chat.id().to_string();
         let _ = self.client.send_notification(schema::SessionNotification::new(id, update));
     }
 }
 
 /// Returns stored JSON as a value. JSON that the value type does not hold is sent as its text.
-fn value(json: &RawJson) -> Value {
+pub(crate) fn value(json: &RawJson) -> Value {
     json.to().unwrap_or_else(|_| Value::String(json.get().to_owned()))
 }

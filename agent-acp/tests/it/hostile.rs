@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use agent_acp::AcpAgent;
+use agent_core::event::EventType;
 use agent_core::json::RawJson;
 use agent_core::state::SessionState;
-use agent_runtime::{Gate, ScriptedProvider, Turn};
+use agent_core::store::ReadEvents;
+use agent_runtime::{Gate, ScriptedProvider, StopReason, Turn};
 use futures::StreamExt;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
@@ -105,7 +107,9 @@ async fn a_slow_reader_gets_the_whole_answer() {
             break;
         }
         let update = &message["params"]["update"];
-        if update["sessionUpdate"] == "agent_message_chunk" {
+        // Notices say that older messages are left out for the model.
+        let is_notice = update["_meta"]["agent"]["notice"] == true;
+        if update["sessionUpdate"] == "agent_message_chunk" && !is_notice {
             said.push_str(update["content"]["text"].as_str().unwrap());
             streamed += usize::from(update["_meta"]["agent"]["streamed"] == true);
         }
@@ -172,7 +176,7 @@ async fn wrong_requests_are_answered_and_the_next_is_served() {
 
     for (bytes, code, names) in [
         (b"hello\n".to_vec(), -32700, "hello"),
-        (b"\xff\xfe\n".to_vec(), -32700, "UTF-8"),
+        (b"\xff\xfe\n".to_vec(), -32700, "\u{fffd}\u{fffd}"),
         (b"[]\n".to_vec(), -32600, ""),
         (b"17\n".to_vec(), -32600, ""),
         ([vec![b'{'; 1_000_000], b"\n".to_vec()].concat(), -32600, "1000000 bytes"),
@@ -226,4 +230,64 @@ async fn a_second_prompt_in_a_turn_is_refused() {
     drop(raw);
     timeout(STUCK, served).await.expect("the service ends").unwrap().unwrap();
     assert_eq!(session.refresh().await.unwrap().status.state, SessionState::Idle);
+}
+
+/// What an editor has cut inside a character is read with U+FFFD in its place, and the answer has the id of the request.
+#[tokio::test]
+async fn half_characters_are_read_and_answered_with_their_id() {
+    const TURNS: usize = 4;
+    let model = ScriptedProvider::new((0..TURNS).map(|_| Turn::new().text("Yes.")));
+    let agent = Site::new("memory").agent(model, &Arc::default()).await;
+    let (stream, served) = serve(AcpAgent::new(agent.clone()));
+    let mut raw = Raw::new(stream).await;
+    let made = raw.call("session/new", json!({ "cwd": "/work", "mcpServers": [] })).await;
+    let session = made["result"]["sessionId"].as_str().unwrap().to_owned();
+    let texts: [&[u8]; TURNS] =
+        [br"a\ud83d", br"\ude00\ud83d\ude00 \\ud83d", b"b\xf0\x9f\x98", b"\xff\xed\xa0\xbd."];
+    for (at, text) in texts.into_iter().enumerate() {
+        let begin = format!(
+            r#"{{"jsonrpc":"2.0","id":"p{at}","method":"session/prompt","params":{{"sessionId":"{session}","prompt":[{{"type":"text","text":""#
+        );
+        raw.write(&[begin.as_bytes(), text, b"\"}]}}\n"].concat()).await;
+        let answer = raw.answer().await;
+        assert_eq!(answer["id"], format!("p{at}"), "{answer}");
+        assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+    }
+    let chat = agent.session(session.parse().unwrap()).await.unwrap();
+    let events = chat.history(ReadEvents::first(1000)).await.unwrap().events;
+    let said = events.iter().filter(|event| event.kind == EventType::USER_MESSAGE);
+    let said: Vec<_> = said.map(|event| event.text().unwrap().into_owned()).collect();
+    let fives = "\u{fffd}".repeat(4);
+    assert_eq!(said, ["a\u{fffd}", "\u{fffd}\u{1f600} \\ud83d", "b\u{fffd}", &format!("{fives}.")]);
+    drop(raw);
+    timeout(STUCK, served).await.expect("the service ends").unwrap().unwrap();
+}
+
+/// A client that shows notices is sent them as such.
+#[tokio::test]
+async fn notices_are_sent_to_clients_that_show_them() {
+    let turn = Turn::new().text("Once").done(StopReason::MaxTokens);
+    let agent = Site::new("memory").agent(ScriptedProvider::new([turn]), &Arc::default()).await;
+    let (stream, served) = serve(AcpAgent::new(agent.clone()));
+    let mut raw = Raw::new(stream).await;
+    let client = json!({ "session": { "notices": {} } });
+    raw.call("initialize", json!({ "protocolVersion": 1, "clientCapabilities": client })).await;
+    let made = raw.call("session/new", json!({ "cwd": "/work", "mcpServers": [] })).await;
+    let prompt =
+        json!({ "sessionId": made["result"]["sessionId"], "prompt": [{ "type": "text", "text": "Tell." }] });
+    raw.send("session/prompt", prompt).await;
+    let notice = loop {
+        let line = timeout(STUCK, raw.lines.next_line()).await.expect("a line").unwrap().expect("a line");
+        let message: Value = serde_json::from_str(&line).unwrap();
+        assert!(message["result"].is_null(), "the turn ended before the notice: {message}");
+        let update = &message["params"]["update"];
+        if update["sessionUpdate"] == "notice" {
+            break update.clone();
+        }
+    };
+    assert!(notice["title"].as_str().unwrap().contains("limit of tokens"), "{notice}");
+    assert_eq!((&notice["severity"], &notice["_meta"]["agent"]["notice"]), (&json!("warning"), &json!(true)));
+    assert_eq!(raw.answer().await["result"]["stopReason"], "max_tokens");
+    drop(raw);
+    timeout(STUCK, served).await.expect("the service ends").unwrap().unwrap();
 }

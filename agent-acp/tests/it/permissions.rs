@@ -5,6 +5,7 @@ use std::sync::Arc;
 use agent_acp::AcpAgent;
 use agent_client_protocol::v1::schema;
 use agent_core::event::{Decision, EventPayload, EventType, ToolConfirmation, ToolOutcome};
+use agent_core::json::RawJson;
 use agent_core::state::SessionState;
 use agent_runtime::{AgentRuntime, ScriptedProvider, Turn};
 use schema::{StopReason, ToolCallStatus};
@@ -205,6 +206,33 @@ async fn a_turn_is_cancelled_while_it_waits_for_permission() {
         assert_eq!(asked.block_task().await.unwrap().stop_reason, StopReason::Cancelled);
         let answer = connection.send_request(prompt(&session, "Never mind.")).block_task().await.unwrap();
         assert_eq!(answer.stop_reason, StopReason::EndTurn);
+    })
+    .await;
+    assert_eq!(tool.calls(), 0);
+}
+
+/// What is asked about is the call as it is made: whole, and with marks for what nobody sees.
+#[tokio::test]
+async fn a_permission_request_carries_the_whole_call() {
+    let path = format!("/tmp/{}\u{200b}x\u{202e}\u{e0041}", "y".repeat(9_000));
+    let input = serde_json::json!({ "path": path, "more": ["x".repeat(5_000), 7] });
+    let tool = Arc::new(Counter::default());
+    let model = ScriptedProvider::new([Turn::new().call("p1", "pay", RawJson::of(&input).unwrap())]);
+    let agent = Site::new("memory").agent(model, &tool).await;
+    client(AcpAgent::new(agent.clone()), None, async |connection, seen| {
+        let session = created(&connection).await;
+        connection.send_request(prompt(&session, "Pay.")).detach();
+        seen.until(|update| has_status(update, ToolCallStatus::Pending)).await;
+        let asked = seen.take().into_iter().find_map(|update| match update {
+            schema::SessionUpdate::ToolCallUpdate(update) => Some(update.fields),
+            _ => None,
+        });
+        let asked = asked.expect("it is asked");
+        assert_eq!(asked.raw_input, Some(input.clone()));
+        let content = serde_json::to_string(&asked.content.unwrap()).unwrap();
+        let marked = format!("{}<U+200B>x<U+202E><U+E0041>", "y".repeat(9_000));
+        assert!(content.contains(&marked) && content.contains(&"x".repeat(5_000)), "{content}");
+        assert!(!content.contains("left out"), "{content}");
     })
     .await;
     assert_eq!(tool.calls(), 0);

@@ -8,7 +8,7 @@ use agent_core::state::SessionState;
 use agent_core::{MemoryStore, Storage};
 use agent_runtime::{
     AgentBuilder, Config, EchoProvider, Gate, MediaKind, ModelCapabilities, ModelEvent, ScriptedProvider,
-    Turn,
+    StopReason as ModelStop, Turn,
 };
 use schema::{ContentBlock, SessionUpdate, StopReason};
 use tokio::time::timeout;
@@ -172,10 +172,6 @@ async fn images_and_links_are_stored_and_loaded() {
         let request = schema::PromptRequest::new(session.clone(), vec!["And this?".into(), wrong]);
         let error = connection.send_request(request).block_task().await.unwrap_err();
         assert!(error.message.contains("block 1") && i32::from(error.code) == -32602, "{error:?}");
-        let alone = ContentBlock::Image(schema::ImageContent::new(png, "image/png"));
-        let request = schema::PromptRequest::new(session, vec![alone]);
-        let error = connection.send_request(request).block_task().await.unwrap_err();
-        assert!(error.message.contains("has no text"), "{error:?}");
     })
     .await;
 }
@@ -252,4 +248,75 @@ async fn a_dropped_service_cancels_its_turns() {
         }
     };
     timeout(STUCK, idle).await.expect("the turn ends");
+}
+
+/// A person is told why an answer is not all that they may expect, and which calls were not made.
+#[tokio::test]
+async fn a_person_is_told_why_an_answer_is_not_whole() {
+    let tool = Arc::new(Counter::default());
+    let model = ScriptedProvider::new([
+        Turn::new().text("I look").call("c1", "look", empty()).done(ModelStop::MaxTokens),
+        Turn::new().done(ModelStop::EndTurn),
+        Turn::new().done(ModelStop::Refusal),
+        Turn::new().text("Yes."),
+    ]);
+    let agent = Site::new("memory").agent(model, &tool).await;
+    client(AcpAgent::new(agent.clone()), None, async |connection, seen| {
+        let session = created(&connection).await;
+        let notices = |updates: &[SessionUpdate]| -> Vec<String> {
+            let of = |update: &SessionUpdate| match update {
+                SessionUpdate::AgentMessageChunk(chunk)
+                    if chunk.meta.as_ref().is_some_and(|meta| meta["agent"]["notice"] == true) =>
+                {
+                    let ContentBlock::Text(text) = &chunk.content else { panic!("{chunk:?}") };
+                    Some(text.text.trim().to_owned())
+                }
+                _ => None,
+            };
+            updates.iter().filter_map(of).collect()
+        };
+        for (stop, notice) in [
+            (StopReason::MaxTokens, "The answer reached the model's limit of tokens and was cut."),
+            (StopReason::EndTurn, "The model gave an empty answer."),
+            (StopReason::Refusal, "The model, or a filter of its provider, refused to answer."),
+        ] {
+            let answer = connection.send_request(prompt(&session, "Look.")).block_task().await.unwrap();
+            let updates = seen.take();
+            assert_eq!((answer.stop_reason, notices(&updates)), (stop, vec![notice.to_owned()]));
+            if stop == StopReason::MaxTokens {
+                let lines = shown(&updates);
+                let calls: Vec<_> = lines.iter().filter(|line| line.starts_with("c1")).collect();
+                assert_eq!(calls, ["c1 look Pending", "c1 Failed"]);
+            }
+        }
+        connection.send_request(prompt(&session, "Look.")).block_task().await.unwrap();
+        assert_eq!(notices(&seen.take()), Vec::<String>::new());
+    })
+    .await;
+    assert_eq!(tool.calls(), 0);
+}
+
+/// A picture, a file or a link says enough without a text.
+#[tokio::test]
+async fn a_prompt_needs_no_text_beside_what_is_attached() {
+    let answers = (0..3).map(|_| Turn::new().text("I see."));
+    let agent = Site::new("memory").agent(ScriptedProvider::new(answers), &Arc::default()).await;
+    client(AcpAgent::new(agent.clone()), None, async |connection, _| {
+        let session = created(&connection).await;
+        let file = schema::BlobResourceContents::new("JVBERi0=", "file:///a.pdf");
+        let file = schema::EmbeddedResourceResource::BlobResourceContents(file);
+        for block in [
+            ContentBlock::Image(schema::ImageContent::new("iVBORw0KGgo=", "image/png")),
+            ContentBlock::Resource(schema::EmbeddedResource::new(file)),
+            ContentBlock::ResourceLink(schema::ResourceLink::new("notes", "file:///notes.md")),
+        ] {
+            let prompt = schema::PromptRequest::new(session.clone(), vec![block]);
+            let answer = connection.send_request(prompt).block_task().await.unwrap();
+            assert_eq!(answer.stop_reason, StopReason::EndTurn);
+        }
+        let nothing = schema::PromptRequest::new(session.clone(), vec![" ".into()]);
+        let error = connection.send_request(nothing).block_task().await.unwrap_err();
+        assert!(i32::from(error.code) == -32602 && error.message.contains(&*session.0), "{error:?}");
+    })
+    .await;
 }
