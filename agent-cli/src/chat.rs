@@ -4,8 +4,8 @@ use std::collections::{HashSet, VecDeque};
 use std::error::Error;
 use std::time::Duration;
 
-use agent_core::event::{Decision, Event, EventPayload, ToolConfirmation};
-use agent_core::model::{ActionId, ActionKind, Actor, PendingAction, Role, Workspace};
+use agent_core::event::{Event, EventPayload};
+use agent_core::model::{Actor, Role, Workspace};
 use agent_core::state::{Reason, SessionState};
 use agent_core::{DeviceId, RunId, Seq};
 use agent_runtime::{AgentRuntime, Conversation, Input as Said, Queued, Run, RunOutcome, Update};
@@ -16,9 +16,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::attach::Attachments;
 use crate::failure::told;
 use crate::input::{Input, Reader};
+use crate::question::Question;
 use crate::screen::{Screen, called, counted, gave, spoken};
 use crate::servers::Servers;
 use crate::stdout;
+use crate::summaries::ModelSummaries;
 
 /// Maximum time to wait for events that are known to exist.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,6 +32,8 @@ const AGAIN: &str = "(press Ctrl-C again, or Ctrl-D, to end the program)";
 pub(crate) struct ChatContext {
     pub(crate) agent: AgentRuntime,
     pub(crate) servers: Servers,
+    /// Writer of summaries, if there is a model that can write them.
+    pub(crate) summaries: Option<ModelSummaries>,
     pub(crate) workspace: Workspace,
     pub(crate) device: DeviceId,
     /// Address of the store, for messages.
@@ -49,8 +53,10 @@ pub(crate) struct Chat {
     own: Own,
     /// Input that was only queued, and whose answer is awaited.
     awaited: Option<Seq>,
+    /// Whether the run has shown a part of its last answer.
+    answered: bool,
     /// Question that was shown last.
-    asked: Option<ActionId>,
+    pub(crate) asked: Question,
     /// Files for the next message.
     pub(crate) attachments: Attachments,
     interrupts: Signal,
@@ -85,6 +91,20 @@ impl Own {
     }
 }
 
+/// Returns why an answer is not all that the user may expect; `None` if it is.
+const fn incomplete(reason: Reason, is_answered: bool) -> Option<&'static str> {
+    Some(match reason {
+        Reason::MaxTokens => "(the answer reached the model's limit of tokens and was cut)",
+        Reason::MaxOutput => "(the answer reached the size limit and was cut)",
+        Reason::MaxTurns => {
+            "(the run reached its limit of model calls or of tool calls; your next message goes on)"
+        }
+        Reason::Refusal => "(the model, or a filter of its provider, refused to answer)",
+        _ if !is_answered => "(the model gave an empty answer)",
+        _ => return None,
+    })
+}
+
 impl Chat {
     pub(crate) fn new(
         place: ChatContext,
@@ -102,7 +122,8 @@ impl Chat {
             seen,
             own: Own::default(),
             awaited: None,
-            asked: None,
+            answered: false,
+            asked: Question::default(),
             attachments: Attachments::default(),
             interrupts: signal(SignalKind::interrupt())?,
             terminations: signal(SignalKind::terminate())?,
@@ -168,7 +189,7 @@ impl Chat {
             self.place.data,
         ));
         if let Some(action) = &now.action {
-            self.ask(action);
+            self.ask(action).await;
         }
         let waiting = match (&now.lease, now.inputs_open) {
             (Some(lease), _) => {
@@ -224,6 +245,10 @@ impl Chat {
 
     async fn line(&mut self, line: String) {
         if line.trim().is_empty() {
+            // Pages of a question come first; then attached files are sent without a text.
+            if !self.next_page() && !self.attachments.is_empty() {
+                self.say(String::new()).await;
+            }
             return;
         }
         match line.strip_prefix('/') {
@@ -271,93 +296,41 @@ impl Chat {
         if handle.refresh().await?.status.state == SessionState::Suspended {
             handle.resume().await?;
         }
-        let run = tokio::select! {
-            run = handle.run_pending() => run?,
-            _ = self.interrupts.recv() => {
-                self.screen.note("(stopped waiting)");
-                return Ok(());
-            }
-            _ = self.terminations.recv() => {
-                self.end = Some(143);
-                return Ok(());
-            }
-        };
+        let run = self.unless_interrupted(async move { handle.run_pending().await }).await;
+        let Some(run) = run.transpose()? else { return Ok(()) };
         match run {
             Some(run) => self.show(run).await,
             None => match &self.handle.record().action {
-                Some(action) => self.ask(&action.clone()),
+                Some(action) => self.ask(&action.clone()).await,
                 None => self.screen.note("(no message waits for an answer, or another process is answering)"),
             },
         }
         Ok(())
     }
 
-    /// Shows the question that the session waits with, and how to answer it.
-    fn ask(&mut self, action: &PendingAction) {
-        let how = match action.kind {
-            ActionKind::ToolConfirmation | ActionKind::Approval if !action.choices.is_empty() => {
-                let choices: Vec<_> =
-                    action.choices.iter().map(|choice| format!("/allow {choice}")).collect();
-                format!("{}, or /deny", choices.join(", "))
+    /// Waits for work; returns `None` if the user stops waiting for it, or the program ends.
+    pub(crate) async fn unless_interrupted<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            done = work => Some(done),
+            _ = self.interrupts.recv() => {
+                self.screen.note("(stopped waiting)");
+                None
             }
-            ActionKind::ToolConfirmation | ActionKind::Approval => {
-                let always = self.place.servers.can_always_allow(action);
-                if always { "/allow, /always or /deny" } else { "/allow or /deny" }.to_owned()
+            _ = self.terminations.recv() => {
+                self.end = Some(143);
+                None
             }
-            _ => "a result that another program gives".to_owned(),
-        };
-        self.screen.note(&format!("{}\n(the session waits for {how})", action.question));
-        self.asked = Some(action.id.clone());
-    }
-
-    /// Returns the question that the session waits with, if it is the one that was shown: another program may have
-    /// answered that one, and another call may wait.
-    async fn shown_question(&mut self) -> agent_core::Result<Option<PendingAction>> {
-        let Some(action) = self.handle.refresh().await?.action.clone() else {
-            self.refuse("no question waits for an answer");
-            return Ok(None);
-        };
-        if self.asked.as_ref() == Some(&action.id) {
-            return Ok(Some(action));
         }
-        self.refuse("the question was answered by another program; there is a new one:");
-        self.ask(&action);
-        Ok(None)
-    }
-
-    /// Answers the question that the session waits with, and shows the run that goes on.
-    pub(crate) async fn decide(&mut self, decision: Decision, choice: &str) -> agent_core::Result<()> {
-        let Some(action) = self.shown_question().await? else { return Ok(()) };
-        let mut answer = ToolConfirmation::new(action.id, decision);
-        if !choice.is_empty() {
-            answer = answer.with_choice(choice);
-        }
-        let run = self.handle.answer_and_run(answer).await?;
-        self.show(run).await;
-        Ok(())
-    }
-
-    /// Allows the call that waits, and all later ones of its tool in this session.
-    pub(crate) async fn always(&mut self) -> agent_core::Result<()> {
-        let Some(action) = self.shown_question().await? else { return Ok(()) };
-        let tool = action.tool.unwrap_or_default();
-        if !self.place.servers.always_allow(&self.place.agent, &self.handle).await? {
-            self.refuse(&format!(
-                "no MCP server offers {tool} as it was when the question was asked; /mcp shows the servers, /allow \
-                 allows this call only if the tool is the same"
-            ));
-            return Ok(());
-        }
-        self.decide(Decision::Allow, "").await
     }
 
     /// Shows a run of this program while it runs.
     pub(crate) async fn show(&mut self, mut run: Run) {
         self.own.runs.extend(run.id());
+        self.answered = false;
         loop {
             tokio::select! {
                 update = run.next() => match update {
-                    Some(Ok(update)) => self.update(update),
+                    Some(Ok(update)) => self.update(update).await,
                     Some(Err(error)) => self.fail(&error),
                     None => break,
                 },
@@ -375,16 +348,29 @@ impl Chat {
         }
     }
 
-    fn update(&mut self, update: Update) {
+    async fn update(&mut self, update: Update) {
         match update {
-            Update::Text(piece) => self.screen.answer(&piece),
+            Update::Text(piece) => {
+                self.answered |= !piece.trim().is_empty();
+                self.screen.answer(&piece);
+            }
             Update::Part(part) => {
+                self.answered = true;
                 if let Some(line) = part.text_view("") {
                     self.screen.note(&line);
                 }
             }
             Update::ToolCalled(call) => self.screen.note(&called(&call.name, call.input.get())),
-            Update::ToolDone(result) => self.screen.note(&gave(result.outcome, result.output.get())),
+            Update::ToolDone(result) => {
+                // The answer is what comes behind it.
+                self.answered = false;
+                self.screen.note(&gave(result.outcome, result.output.get()));
+            }
+            Update::ProviderMessage(text) => self.screen.note(&format!("the provider says: {text}")),
+            Update::Compacted { summarized, .. } => self.screen.note(match summarized {
+                true => "(the older messages are too long for the model; it is given a summary of them, and the log keeps them)",
+                false => "(the older messages are too long for the model and are left out; the log keeps them)",
+            }),
             Update::NotStored(error) => self.fail(&error),
             Update::Failed(failure) => {
                 self.refuse(&format!("model error: {}", failure.text));
@@ -393,15 +379,18 @@ impl Chat {
                 self.screen.note(&format!("(model error: {}; asking again in {:.0?})", fault.text, after));
             }
             Update::Skipped { updates, .. } => {
+                self.answered = true;
                 self.screen.note(&format!(
                     "({updates} updates were not shown; `chat session show ID` shows the stored messages)"
                 ));
             }
             Update::Ended(report) => match &report.outcome {
-                RunOutcome::Awaiting(action) => self.ask(action),
+                RunOutcome::Awaiting(action) => self.ask(action).await,
                 RunOutcome::Interrupted => self.screen.note("(interrupted)"),
-                RunOutcome::Completed(Reason::MaxOutput) => {
-                    self.screen.note("(the answer reached the size limit and was cut)");
+                RunOutcome::Completed(reason) => {
+                    if let Some(why) = incomplete(*reason, self.answered) {
+                        self.screen.note(why);
+                    }
                 }
                 _ => {}
             },
@@ -420,7 +409,7 @@ impl Chat {
             self.failed = true;
             let action = self.handle.refresh().await.ok().and_then(|now| now.action.clone());
             if let Some(action) = &action {
-                self.ask(action);
+                self.ask(action).await;
             }
             return;
         };

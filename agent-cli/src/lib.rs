@@ -6,6 +6,7 @@ mod bounded;
 mod chat;
 mod cli;
 mod command;
+mod consent;
 mod content;
 mod failure;
 mod files;
@@ -13,14 +14,17 @@ mod help;
 #[cfg(feature = "models")]
 mod hosted;
 mod input;
+mod log;
 mod model;
 mod offline;
 mod open;
+mod question;
 mod screen;
 mod servers;
 mod slash;
 mod stdout;
 mod stores;
+mod summaries;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -66,14 +70,9 @@ pub fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> ExitCode {
     let Cli { args, command } = cli;
-    // Warnings of the library, for example on recovered data, go to standard error.
-    tracing_subscriber::fmt()
-        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
-        .with_writer(|| screen::Visible(std::io::stderr()))
-        .with_ansi(false)
-        .without_time()
-        .with_target(false)
-        .init();
+    if let Err(why) = log::init() {
+        print_error(&why);
+    }
     if let Some(command) = command {
         return command::run(command, &args, Cli::command()).await;
     }

@@ -2,10 +2,11 @@
 //! standard output, too.
 
 use std::borrow::Cow;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use agent_core::event::{Event, EventPayload, ToolOutcome};
 use agent_core::model::Role;
+use agent_core::text::{marked, marked_name};
 
 use crate::input::Printer;
 use crate::stdout;
@@ -14,6 +15,8 @@ use crate::stdout;
 pub(crate) struct Screen {
     /// Whether input and output are a terminal.
     terminal: bool,
+    /// Whether the output is a terminal, which text must not steer.
+    is_shown: bool,
     printer: Option<Printer>,
     /// Whether the last line of the answer has no line end yet.
     open: bool,
@@ -21,7 +24,7 @@ pub(crate) struct Screen {
 
 impl Screen {
     pub(crate) fn new(terminal: bool, printer: Option<Printer>) -> Self {
-        Self { terminal, printer, open: false }
+        Self { terminal, is_shown: io::stdout().is_terminal(), printer, open: false }
     }
 
     /// Returns whether input and output are a terminal.
@@ -32,7 +35,7 @@ impl Screen {
     /// Prints a piece of an answer.
     pub(crate) fn answer(&mut self, piece: &str) {
         let Some(last) = piece.chars().last() else { return };
-        let piece = if self.terminal { visible(piece) } else { piece.into() };
+        let piece = if self.is_shown { visible(piece) } else { piece.into() };
         self.put(&piece);
         self.open = last != '\n';
     }
@@ -47,7 +50,7 @@ impl Screen {
     /// Prints a message of the conversation; unchanged, if the output is not a terminal.
     pub(crate) fn said(&mut self, text: &str) {
         self.end_answer();
-        let text = if self.terminal { visible(text) } else { text.into() };
+        let text = if self.is_shown { visible(text) } else { text.into() };
         self.put(&format!("{text}\n"));
     }
 
@@ -172,17 +175,18 @@ pub(crate) fn spoken(event: &Event) -> Option<String> {
     })
 }
 
-/// Returns a tool call as a line.
+/// Returns a tool call as a line, with marks in place of characters that nobody sees.
 pub(crate) fn called(name: &str, input: &str) -> String {
-    let input = if input == "{}" { String::new() } else { format!(" {}", cut(input)) };
-    format!("  [{name}{input}]")
+    let input = if input == "{}" { String::new() } else { format!(" {}", cut(&marked(input))) };
+    format!("  [{}{input}]", cut(&marked_name(name)))
 }
 
-/// Returns the result of a tool as a line.
+/// Returns the result of a tool as a line, with such marks.
 pub(crate) fn gave(outcome: ToolOutcome, output: &str) -> String {
+    let output = marked(output);
     match outcome {
-        ToolOutcome::Ok => format!("  [-> {}]", cut(output)),
-        _ => format!("  [-> {outcome}: {}]", cut(output)),
+        ToolOutcome::Ok => format!("  [-> {}]", cut(&output)),
+        _ => format!("  [-> {outcome}: {}]", cut(&output)),
     }
 }
 

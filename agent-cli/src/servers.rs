@@ -6,6 +6,8 @@ use agent_runtime::{AgentBuilder, AgentRuntime, Conversation};
 #[cfg(feature = "mcp")]
 use agent_core::model::Actor;
 #[cfg(feature = "mcp")]
+use agent_core::text::marked_name;
+#[cfg(feature = "mcp")]
 use agent_mcp::Mcp;
 #[cfg(feature = "mcp")]
 use agent_runtime::SessionContext;
@@ -57,7 +59,8 @@ impl Servers {
             for tool in tools.iter().filter(|tool| tool.server == server.name) {
                 let (asked, about) =
                     (if tool.always { "" } else { "asks" }, tool.description.lines().next().unwrap_or(""));
-                lines.push(format!("  {:<30} {asked:<4} {}", tool.name, crate::screen::cut(about)));
+                let (name, about) = (marked_name(&tool.name), marked_name(about));
+                lines.push(format!("  {name:<30} {asked:<4} {}", crate::screen::cut(&about)));
             }
             lines.extend(server.notes.iter().map(|note| format!("  ({note})")));
         }

@@ -3,9 +3,10 @@
 #![allow(dead_code, clippy::print_stdout, reason = "each test file uses a part of it; a seed is printed")]
 
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -35,7 +36,7 @@ const STUCK: Duration = Duration::from_secs(60);
 /// Chat in its own process; killed when dropped.
 pub(crate) struct Chat {
     child: Child,
-    stdin: Option<ChildStdin>,
+    stdin: Option<Box<dyn Write + Send>>,
     pub(crate) out: Output,
     pub(crate) err: Output,
 }
@@ -106,16 +107,61 @@ impl Output {
     }
 }
 
+/// Returns the program on the data in `folder`, as the device `laptop`.
+fn program(folder: &Path, options: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    match database(folder) {
+        Some(path) => command.arg("--store").arg(format!("sqlite:{}", path.display())),
+        None => command.arg("--data-dir").arg(folder),
+    };
+    command.args(["--device", "laptop"]).args(options);
+    command
+}
+
+/// Returns a new terminal, and what a process has as its standard streams.
+fn terminal() -> (File, File) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+    (terminal.into(), File::options().read(true).write(true).open(name).unwrap())
+}
+
 impl Chat {
     /// Starts a chat on the data in `folder`, as the device `laptop`.
     pub(crate) fn start(folder: &Path, options: &[&str]) -> Self {
-        let mut command = Command::new(PROGRAM);
-        match database(folder) {
-            Some(path) => command.arg("--store").arg(format!("sqlite:{}", path.display())),
-            None => command.arg("--data-dir").arg(folder),
-        };
-        command.args(["--device", "laptop"]).args(options);
-        Self::spawn(command)
+        Self::spawn(program(folder, options))
+    }
+
+    /// Starts the same on a terminal, which shows standard error, too.
+    pub(crate) fn on_terminal(folder: &Path, options: &[&str]) -> Self {
+        let mut command = program(folder, options);
+        let (terminal, shown) = terminal();
+        command.env("TERM", "xterm").stdin(shown.try_clone().unwrap()).stderr(shown.try_clone().unwrap());
+        let child = command.stdout(shown).spawn().expect("the process starts");
+        let stdin: Box<dyn Write + Send> = Box::new(terminal.try_clone().unwrap());
+        Self { child, stdin: Some(stdin), out: Output::of(terminal), err: Output::of(std::io::empty()) }
+    }
+
+    /// Starts the same with a pipe as its input, and a terminal as its standard output.
+    pub(crate) fn with_terminal_output(folder: &Path, options: &[&str]) -> Self {
+        let mut command = program(folder, options);
+        let (terminal, shown) = terminal();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(shown)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the process starts");
+        let err = Output::of(child.stderr.take().unwrap());
+        Self {
+            stdin: child.stdin.take().map(|stdin| Box::new(stdin) as _),
+            out: Output::of(terminal),
+            err,
+            child,
+        }
     }
 
     /// Starts a process.
@@ -127,7 +173,7 @@ impl Chat {
             .spawn()
             .expect("the process starts");
         Self {
-            stdin: child.stdin.take(),
+            stdin: child.stdin.take().map(|stdin| Box::new(stdin) as _),
             out: Output::of(child.stdout.take().unwrap()),
             err: Output::of(child.stderr.take().unwrap()),
             child,

@@ -249,3 +249,16 @@ fn large_files_show_progress_on_a_terminal_only() {
     );
     assert!(text.ends_with("\r\u{1b}[2K"), "{text:?}");
 }
+
+/// A file says enough without a text: an empty line sends it alone.
+#[test]
+fn an_empty_line_sends_an_attached_file_alone() {
+    let site = Site::new("files");
+    let cat = site.path().join("cat.png");
+    fs::write(&cat, b"\x89PNG").unwrap();
+    let ran = site.typed(&[], &format!("\n/attach {}\n\n\n/history\n", cat.display()));
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let line = "[image cat.png, image/png, 4 bytes]";
+    assert!(ran.out.contains(&format!("laptop: {line}\nagent: ")), "{ran:?}");
+    assert_eq!(ran.out.matches("laptop: ").count(), 1, "{ran:?}");
+}

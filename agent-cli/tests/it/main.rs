@@ -7,6 +7,8 @@ mod commands;
 #[path = "../common/mod.rs"]
 mod common;
 mod configuration;
+#[cfg(unix)]
+mod consent;
 mod damage;
 mod devices;
 #[cfg(unix)]
