@@ -57,6 +57,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MS", value_parser = millis, default_value = "0", hide = true)]
     pub(crate) echo_delay_ms: Duration,
 
+    /// Number of messages above which the model is given a summary of the older ones
+    #[arg(long, value_name = "N", hide = true)]
+    pub(crate) context_messages: Option<usize>,
+
     /// Time without a heartbeat after which another chat takes a session over
     #[arg(long, value_name = "MS", value_parser = millis, hide = true)]
     pub(crate) lease_ttl_ms: Option<Duration>,

@@ -71,8 +71,8 @@ impl Attachments {
         std::mem::take(&mut self.0).len()
     }
 
-    /// Stores the files for a conversation, and returns the message with this text and the files, which stay for another
-    /// attempt.
+    /// Stores the files for a conversation, and returns the message with this text, which may be empty, and the files,
+    /// which stay for another attempt.
     pub(crate) async fn message(&self, chat: &Conversation, text: &str) -> agent_core::Result<Message> {
         let mut message = Message::new(text);
         for attached in &self.0 {

@@ -9,10 +9,12 @@ macro_rules! slash_commands {
   /new [TITLE]  create a session, and switch to it
   /switch N     switch to session N of /sessions, or to an id or its beginning
   /fork         copy this session, and switch to the copy
-  /attach FILE  send a file with the next message; /detach sends none
+  /attach FILE  send a file with the next message, or alone with an empty
+                line; /detach sends none
   /files        list the files in this session
   /save N PATH  save file N of /files
   /clear        clear the history of this session; the log still contains it
+  /compact      give the model a summary of the messages so far, in their place
   /run          answer the pending messages now
   /allow, /deny answer the question that waits; /always allows later calls, too
   /ask TOOL     ask again before each call of a tool that was always allowed
@@ -50,12 +52,17 @@ Examples:
   chat tenant export acme ./acme-export
   chat tenant delete acme --dry-run
   AWS_REGION=eu-central-1 chat --store s3://my-bucket/notes
+  RUST_LOG=agent_runtime=debug chat
   printf 'hello\\n' | chat
 
 Stores in S3 take credentials and region from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and \
      AWS_REGION; for other servers than AWS also AWS_ENDPOINT_URL, and AWS_ALLOW_HTTP=true for plain HTTP. Stores in Google \
      Cloud Storage (gs://) take GOOGLE_APPLICATION_CREDENTIALS, in Azure (az://) AZURE_STORAGE_ACCOUNT_NAME and \
      AZURE_STORAGE_ACCOUNT_KEY. On a machine of the cloud that has a role, write ?credentials=instance.
+
+Warnings go to standard error. RUST_LOG shows more, or less: a level (error, warn, info, debug, trace, off), or levels of \
+     crates or modules of this program, as in RUST_LOG=warn,agent_mcp=debug. Other libraries are never shown, because \
+     some log what is said and keys.
 
 Exit codes:
   0    success

@@ -1,11 +1,14 @@
 //! Opening of the store, the agent and the session for a conversation.
 
+use std::sync::Arc;
+
 use agent_core::DeviceId;
 use agent_core::clock::Effects;
 use agent_core::event::{EventPayload, EventType};
 use agent_core::model::Workspace;
 use agent_core::store::{ReadEvents, SessionQuery};
-use agent_runtime::{AgentBuilder, AgentRuntime, Config, Conversation, NewWorkspace, ToolMode};
+use agent_runtime::context::ContextLimits;
+use agent_runtime::{AgentBuilder, AgentRuntime, Config, Conversation, LlmProvider, NewWorkspace, ToolMode};
 
 use crate::args::{Args, short};
 use crate::chat::{Chat, ChatContext};
@@ -16,6 +19,7 @@ use crate::model::ModelName;
 use crate::offline::{OfflineModel, Tools};
 use crate::screen::Screen;
 use crate::servers::Servers;
+use crate::summaries::ModelSummaries;
 
 /// Number of earlier inputs that the arrow keys recall.
 const LINES: usize = 200;
@@ -23,24 +27,29 @@ const LINES: usize = 200;
 /// Opens the store, the agent and the session that the options name.
 pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Failure> {
     let device = args.device()?;
-    let (agent, servers, data) = agent(args, &device, ToolMode::Direct).await?;
+    let Opened { agent, servers, summaries, data } = agent(args, &device, ToolMode::Direct).await?;
     let (handle, workspace) = session(&agent, &device, args).await?;
     let (reader, printer) = if terminal {
         Reader::terminal(own_lines(&handle).await?).map_err(Failure::other)?
     } else {
         (Reader::pipe(), None)
     };
-    let place = ChatContext { agent, servers, workspace, device, data };
+    let place = ChatContext { agent, servers, summaries, workspace, device, data };
     Chat::new(place, handle, reader, Screen::new(terminal, printer)).map_err(Failure::other)
 }
 
-/// Opens the store, and the agent on it, whose own tools have this mode. Returns also its MCP servers, and the address of
-/// the store, for messages.
-pub(crate) async fn agent(
-    args: &Args,
-    device: &DeviceId,
-    mode: ToolMode,
-) -> Result<(AgentRuntime, Servers, String), Failure> {
+/// Agent on its store.
+pub(crate) struct Opened {
+    pub(crate) agent: AgentRuntime,
+    pub(crate) servers: Servers,
+    /// Writer of summaries, if the model can write them.
+    pub(crate) summaries: Option<ModelSummaries>,
+    /// Address of the store, for messages.
+    pub(crate) data: String,
+}
+
+/// Opens the store, and the agent on it, whose own tools have this mode.
+pub(crate) async fn agent(args: &Args, device: &DeviceId, mode: ToolMode) -> Result<Opened, Failure> {
     let servers = Servers::new(args)?;
     let address = args.address()?;
     let (storage, data) = (address.open(args.tenant.as_ref()).await?, address.shown());
@@ -52,29 +61,39 @@ pub(crate) async fn agent(
     if let Some(ttl) = args.lease_ttl_ms {
         config = config.with_lease_ttl(ttl);
     }
+    if let Some(limits) = args.context_messages {
+        config = config.with_context_limits(ContextLimits::new(limits, ContextLimits::default().bytes));
+    }
+    let hosted = hosted(args)?;
+    let summaries = hosted.clone().map(ModelSummaries::new);
+    let mut builder = match hosted {
+        Some(model) => AgentBuilder::new().with_llm(model),
+        None => AgentBuilder::new().with_llm(OfflineModel::new(args.echo_delay_ms)),
+    };
+    if let Some(summaries) = &summaries {
+        builder = builder.with_summarizer(summaries.clone());
+    }
     let agent = servers
-        .add_to(with_model(AgentBuilder::new(), args)?)
+        .add_to(builder)
         .with_config(config)
         .with_plugin(Tools { effects: effects.clone(), mode })
         .with_storage(storage)
         .with_effects(effects)
         .build()?;
-    Ok((agent, servers, data))
+    Ok(Opened { agent, servers, summaries, data })
 }
 
-/// Adds the model that `--model` names.
+/// Returns the hosted model that `--model` names; `None` for the offline one.
 #[cfg(feature = "models")]
-fn with_model(builder: AgentBuilder, args: &Args) -> Result<AgentBuilder, Failure> {
-    Ok(match crate::hosted::HostedModel::new(&args.model)? {
-        Some(model) => builder.with_llm(model),
-        None => builder.with_llm(OfflineModel::new(args.echo_delay_ms)),
-    })
+fn hosted(args: &Args) -> Result<Option<Arc<dyn LlmProvider>>, Failure> {
+    let hosted = crate::hosted::HostedModel::new(&args.model)?;
+    Ok(hosted.map(|model| -> Arc<dyn LlmProvider> { Arc::new(model) }))
 }
 
 #[cfg(not(feature = "models"))]
-fn with_model(builder: AgentBuilder, args: &Args) -> Result<AgentBuilder, Failure> {
+fn hosted(args: &Args) -> Result<Option<Arc<dyn LlmProvider>>, Failure> {
     if args.model == ModelName::Offline {
-        return Ok(builder.with_llm(OfflineModel::new(args.echo_delay_ms)));
+        return Ok(None);
     }
     let text = format!(
         "--model {}: this program was built without hosted models; build it with `cargo build --bin chat --features models`",

@@ -7,6 +7,7 @@ use agent_core::model::{Patch, Title};
 use agent_core::session::{Session, SessionSummary};
 use agent_core::store::{EventPage, ReadEvents, SessionQuery};
 use agent_core::{Seq, SessionStore, SessionStoreExt, Timestamp};
+use agent_runtime::context::{ContextLimits, ModelContext};
 
 use crate::chat::Chat;
 use crate::failure::Failure;
@@ -18,6 +19,9 @@ use crate::screen::{counted, cut, spoken};
 const HISTORY: usize = 50;
 /// Number of sessions that are listed, and searched for the beginning of an id.
 const SESSIONS: usize = 100;
+
+/// Maximum bytes of a summary of `/compact`, as of one that a run writes.
+const SUMMARY_MAX_BYTES: usize = 128 << 10;
 
 /// Types of the events that `/history` shows.
 const SHOWN: [EventType; 11] = [
@@ -82,7 +86,9 @@ impl Chat {
             }
             ("attach", path) => {
                 match self.attachments.add(Path::new(path)).await {
-                    Ok(line) => self.screen.note(&format!("{line} is sent with your next message")),
+                    Ok(line) => self
+                        .screen
+                        .note(&format!("{line} is sent with your next message, or alone with an empty line")),
                     Err(why) => self.refuse(&why),
                 }
                 Ok(())
@@ -102,6 +108,7 @@ impl Chat {
                 Ok(())
             }
             ("clear", "") => self.clear().await,
+            ("compact", "") => self.compact().await,
             ("allow", choice) => self.decide(Decision::Allow, choice).await,
             ("deny", "") => self.decide(Decision::Deny, "").await,
             ("always", "") => self.always().await,
@@ -301,6 +308,30 @@ impl Chat {
         self.handle.clear().await?;
         self.own_head();
         self.screen.note("(history cleared; the log still contains it)");
+        Ok(())
+    }
+
+    /// Replaces the messages so far by a summary of the model, or by their number if no model can summarise.
+    async fn compact(&mut self) -> agent_core::Result<()> {
+        let now = self.handle.refresh().await?;
+        let summary = match self.place.summaries.clone() {
+            Some(summaries) => {
+                let (sessions, now) = (self.place.agent.storage().sessions.clone(), now.clone());
+                let work = async move {
+                    let context = ModelContext::read(&*sessions, &now, ContextLimits::default()).await?;
+                    summaries.write(None, &context.messages(), SUMMARY_MAX_BYTES).await
+                };
+                match self.unless_interrupted(work).await {
+                    Some(summary) => summary?,
+                    None => return Ok(()),
+                }
+            }
+            None => format!("{} are left out.", counted(now.counts.messages(), "earlier message")),
+        };
+        // Up to what was summarised, and not up to what came meanwhile.
+        self.handle.compact(Some(now.head), &summary).await?;
+        self.own_head();
+        self.screen.note(&format!("{summary}\n(this stands for the messages so far; the log keeps them)"));
         Ok(())
     }
 }

@@ -128,6 +128,11 @@ fn answers(path: &str) -> (u16, String) {
 
 /// A chat with a model of a server, and no other key or address than these.
 fn chat(folder: &Path, model: &str, variables: &[(&str, &str)]) -> Chat {
+    Chat::spawn(program(folder, model, variables))
+}
+
+/// Returns the program of such a chat.
+fn program(folder: &Path, model: &str, variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(PROGRAM);
     match crate::common::database(folder) {
         Some(path) => command.arg("--store").arg(format!("sqlite:{}", path.display())),
@@ -141,7 +146,7 @@ fn chat(folder: &Path, model: &str, variables: &[(&str, &str)]) -> Chat {
     }
     // A proxy of the machine is not asked for the loopback.
     command.env("NO_PROXY", "127.0.0.1").envs(variables.iter().copied());
-    Chat::spawn(command)
+    command
 }
 
 /// Returns whether a file below a folder has these bytes.
@@ -258,4 +263,116 @@ async fn what_is_wrong_with_a_model_is_named() {
     chat.out.wait_for("I am Claude.");
     assert_eq!(chat.finish(), 0);
     assert_eq!(found(folder.path()).await.said().last().unwrap(), "Are you there?");
+}
+
+/// Returns the answer of a model of Anthropic with this text, which may be empty, and this reason for its end.
+fn claude(text: &str, stop: &str) -> (u16, String) {
+    let mut said = vec![json!({"type": "message_start", "message": {"id": "msg_1", "type": "message",
+        "role": "assistant", "content": [], "model": "claude", "usage": {"input_tokens": 10, "output_tokens": 2}}})];
+    if !text.is_empty() {
+        said.extend([
+            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+            json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}),
+            json!({"type": "content_block_stop", "index": 0}),
+        ]);
+    }
+    said.extend([
+        json!({"type": "message_delta", "delta": {"stop_reason": stop}, "usage": {"output_tokens": 2}}),
+        json!({"type": "message_stop"}),
+    ]);
+    (200, events(&said))
+}
+
+/// Returns the variables for a server that answers like Anthropic.
+fn anthropic(server: &Server) -> [(&'static str, &str); 2] {
+    [("ANTHROPIC_API_KEY", SECRET), ("ANTHROPIC_BASE_URL", &server.url)]
+}
+
+/// One line says why an answer was cut, refused or is empty.
+#[tokio::test]
+async fn a_person_learns_why_an_answer_is_not_whole() {
+    let cases: [(Answers, &str); 4] = [
+        (
+            |_| claude("Once upon", "max_tokens"),
+            "(the answer reached the model's limit of tokens and was cut)",
+        ),
+        (|_| claude("I will", "refusal"), "(the model, or a filter of its provider, refused to answer)"),
+        (|_| claude("", "refusal"), "(the model, or a filter of its provider, refused to answer)"),
+        (|_| claude("", "end_turn"), "(the model gave an empty answer)"),
+    ];
+    for (answers, why) in cases {
+        let [folder, _] = homes();
+        let server = Server::start(answers);
+        let mut chat = chat(folder.path(), "anthropic:claude", &anthropic(&server));
+        chat.say("Tell me a story.");
+        chat.err.wait_for(why);
+        assert_eq!(chat.finish(), 0, "{}", chat.err.text());
+        assert_eq!(chat.err.text().matches("\n(").count(), 1, "{}", chat.err.text());
+    }
+}
+
+/// The model that answers also writes the summary: with `/compact`, and in a run whose history is too long. Both are said.
+#[tokio::test]
+async fn the_hosted_model_summarises_its_conversation() {
+    fn answers(_: &str) -> (u16, String) {
+        claude("They talk about Ada.", "end_turn")
+    }
+    for folder in homes() {
+        let server = Server::start(answers);
+        let mut chat = chat(folder.path(), "anthropic:claude", &anthropic(&server));
+        chat.say("My name is Ada.");
+        server.next();
+        chat.out.wait_for("They talk about Ada.");
+        chat.say("/compact");
+        let asked = server.next().body;
+        let (system, asked) = (asked["system"].to_string(), asked["messages"].to_string());
+        assert!(system.contains("summarise") && asked.contains("My name is Ada."), "{system} {asked}");
+        chat.err.wait_for("They talk about Ada.\n(this stands for the messages so far; the log keeps them)");
+        chat.say("What is my name?");
+        let next = server.next().body["messages"].to_string();
+        assert!(next.contains("They talk about Ada.") && !next.contains("My name is Ada."), "{next}");
+        // The question and the answer are all that is not summarised; there is nothing to compact before another.
+        chat.out.wait_for_times("They talk about Ada.", 2);
+        assert_eq!(chat.finish(), 0, "{}", chat.err.text());
+        drop(chat);
+
+        // A run with a history above its limit.
+        let mut command = program(folder.path(), "anthropic:claude", &anthropic(&server));
+        command.args(["--context-messages", "2"]);
+        let mut chat = Chat::spawn(command);
+        chat.say("And what is hers?");
+        chat.err.wait_for("it is given a summary of them");
+        chat.out.wait_for("They talk about Ada.");
+        assert_eq!(chat.finish(), 0, "{}", chat.err.text());
+        let asked: Vec<_> = server.requests.try_iter().map(|request| request.body.to_string()).collect();
+        assert!(asked.iter().any(|body| body.contains("You summarise")), "{asked:?}");
+    }
+}
+
+/// Whatever `RUST_LOG` asks for, nothing that is said and no key is shown.
+#[tokio::test]
+async fn the_log_quotes_no_messages_and_no_keys() {
+    fn answers(_: &str) -> (u16, String) {
+        claude("PAYLOAD-ANSWER", "end_turn")
+    }
+    let [folder, _] = homes();
+    let server = Server::start(answers);
+    for level in ["trace", "rig=trace,rig_core=trace,hyper=trace,reqwest=trace,rmcp=trace,agent=trace"] {
+        let mut command = program(folder.path(), "anthropic:claude", &anthropic(&server));
+        let mut chat = Chat::spawn({
+            command.env("RUST_LOG", level);
+            command
+        });
+        chat.say("PAYLOAD-PROMPT");
+        chat.out.wait_for("PAYLOAD-ANSWER");
+        assert_eq!(chat.finish(), 0, "{}", chat.err.text());
+        let log = chat.err.text();
+        assert!(log.contains("agent_runtime::"), "what the program does is shown: {log}");
+        assert!(!log.contains("PAYLOAD") && !log.contains("SECRET"), "{log}");
+    }
+    let mut command = program(folder.path(), "anthropic:claude", &anthropic(&server));
+    command.env("RUST_LOG", "agent_runtime=loud");
+    let mut chat = Chat::spawn(command);
+    chat.err.wait_for("RUST_LOG=agent_runtime=loud: ");
+    chat.kill();
 }
