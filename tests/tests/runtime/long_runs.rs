@@ -12,12 +12,15 @@ use agent_core::json::RawJson;
 use agent_core::model::CallId;
 use agent_core::session::NewSession;
 use agent_core::state::Reason;
-use agent_core::{Error, ErrorKind, MemoryStore, Result, SessionStoreExt, Storage, WorkspaceId, async_trait};
+use agent_core::store::ReadEvents;
+use agent_core::{
+    Error, ErrorKind, MemoryStore, Result, Seq, SessionStoreExt, Storage, WorkspaceId, async_trait,
+};
 use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 use agent_runtime::{
     AgentBuilder, Config, Conversation, LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream,
     Plugin, RunOutcome, ScriptedProvider, StopReason, Summarizer, SummaryRequest, ToolContext, ToolMode,
-    ToolSpec, Turn, Usage,
+    ToolSpec, Turn, Update, Usage,
 };
 use futures::{StreamExt, stream};
 
@@ -325,6 +328,43 @@ async fn a_failing_summarizer_is_replaced() {
         let last = &model.requests()[3].messages[0];
         let expected = |text: &str| text.ends_with(" earlier events are left out.");
         assert!(matches!(last, ModelMessage::Summary(text) if expected(text)), "{failure:?}: {last:?}");
+    }
+}
+
+/// Whoever reads a run is told when older messages are left out, and whether a summary stands for them.
+#[tokio::test]
+async fn a_compaction_is_reported_when_it_happens() {
+    for summarizes in [true, false] {
+        let builder = AgentBuilder::new()
+            .with_config(Config::default().with_context_limits(ContextLimits::new(4, 100_000)))
+            .with_llm(ScriptedProvider::new((0..4).map(|_| Turn::new().text("yes"))));
+        let builder = if summarizes { builder.with_summarizer(Short) } else { builder };
+        let agent = builder.with_storage(MemoryStore::new()).build().unwrap();
+        let chat = agent.conversation("long").await.unwrap();
+        let mut reported = 0;
+        for _ in 0..4 {
+            let mut run = chat.prompt("and?").await.unwrap();
+            while let Some(update) = run.next().await {
+                if let Update::Compacted { summarized, .. } = update.unwrap() {
+                    assert_eq!(summarized, summarizes);
+                    reported += 1;
+                    assert!(chat.refresh().await.unwrap().summary > Seq::ZERO, "it is stored");
+                }
+            }
+        }
+        let read = ReadEvents::first(100).with_types([EventType::SESSION_COMPACTED]);
+        let stored = chat.history(read).await.unwrap().events.len();
+        assert!(stored > 0 && reported == stored, "{reported} of {stored}");
+    }
+}
+
+#[derive(Debug)]
+struct Short;
+
+#[async_trait]
+impl Summarizer for Short {
+    async fn summarize(&self, _: SummaryRequest) -> Result<String> {
+        Ok("They say yes.".to_owned())
     }
 }
 
