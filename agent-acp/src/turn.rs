@@ -420,7 +420,7 @@ const fn incomplete(reason: Reason, is_answered: bool) -> Option<&'static str> {
             "The run reached its limit of model calls or of tool calls; the next message goes on."
         }
         Reason::Refusal => "The model, or a filter of its provider, refused to answer.",
-        _ if !is_answered => "The model gave an empty answer.",
+        Reason::EndTurn if !is_answered => "The model gave an empty answer.",
         _ => return None,
     })
 }

@@ -202,7 +202,9 @@ impl<'a> Updates<'a> {
         }
         match update {
             Update::Skipped { .. } => self.has_gap = true,
-            Update::ProviderMessage(text) => self.notice(&format!("The provider says: {text}")).await,
+            Update::ProviderMessage(text) => {
+                self.notice(&format!("The provider says: {}", marked_name(&text))).await;
+            }
             Update::Compacted { summarized: true, .. } => {
                 let text = "The older messages are too long for the model: it is given a summary of them.";
                 self.notice(text).await;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use agent_core::event::{Event, EventPayload};
 use agent_core::model::{Actor, Role, Workspace};
 use agent_core::state::{Reason, SessionState};
+use agent_core::text::marked;
 use agent_core::{DeviceId, RunId, Seq};
 use agent_runtime::{AgentRuntime, Conversation, Input as Said, Queued, Run, RunOutcome, Update};
 use futures::StreamExt;
@@ -100,7 +101,7 @@ const fn incomplete(reason: Reason, is_answered: bool) -> Option<&'static str> {
             "(the run reached its limit of model calls or of tool calls; your next message goes on)"
         }
         Reason::Refusal => "(the model, or a filter of its provider, refused to answer)",
-        _ if !is_answered => "(the model gave an empty answer)",
+        Reason::EndTurn if !is_answered => "(the model gave an empty answer)",
         _ => return None,
     })
 }
@@ -357,7 +358,7 @@ impl Chat {
             Update::Part(part) => {
                 self.answered = true;
                 if let Some(line) = part.text_view("") {
-                    self.screen.note(&line);
+                    self.screen.note(&marked(&line));
                 }
             }
             Update::ToolCalled(call) => self.screen.note(&called(&call.name, call.input.get())),

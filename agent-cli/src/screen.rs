@@ -154,7 +154,7 @@ pub(crate) fn spoken(event: &Event) -> Option<String> {
         | EventPayload::AgentMessage(message) => {
             format!("{who}: {}", message.text_view())
         }
-        EventPayload::AgentPart(part) => format!("{who}: {}", part.text_view()?),
+        EventPayload::AgentPart(part) => format!("{who}: {}", marked(&part.text_view()?)),
         EventPayload::SystemMessage(message) => format!("system: {}", message.text),
         EventPayload::UserInterrupt(_) => format!("{who} interrupts"),
         EventPayload::AgentToolUse(call) | EventPayload::AgentCustomToolUse(call) => {

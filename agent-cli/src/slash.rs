@@ -6,8 +6,8 @@ use agent_core::event::{Decision, EventType};
 use agent_core::model::{Patch, Title};
 use agent_core::session::{Session, SessionSummary};
 use agent_core::store::{EventPage, ReadEvents, SessionQuery};
-use agent_core::{Seq, SessionStore, SessionStoreExt, Timestamp};
-use agent_runtime::context::{ContextLimits, ModelContext};
+use agent_core::{Error, Seq, SessionStore, SessionStoreExt, Timestamp};
+use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 
 use crate::chat::Chat;
 use crate::failure::Failure;
@@ -319,7 +319,11 @@ impl Chat {
                 let (sessions, now) = (self.place.agent.storage().sessions.clone(), now.clone());
                 let work = async move {
                     let context = ModelContext::read(&*sessions, &now, ContextLimits::default()).await?;
-                    summaries.write(None, &context.messages(), SUMMARY_MAX_BYTES).await
+                    let messages = context.messages();
+                    if matches!(&messages[..], [] | [ModelMessage::Summary(_)]) {
+                        return Err(Error::invalid("there are no messages to summarise"));
+                    }
+                    summaries.write(None, &messages, SUMMARY_MAX_BYTES).await
                 };
                 match self.unless_interrupted(work).await {
                     Some(summary) => summary?,

@@ -320,6 +320,8 @@ async fn the_hosted_model_summarises_its_conversation() {
     for folder in homes() {
         let server = Server::start(answers);
         let mut chat = chat(folder.path(), "anthropic:claude", &anthropic(&server));
+        chat.say("/compact");
+        chat.err.wait_for("there are no messages to summarise");
         chat.say("My name is Ada.");
         server.next();
         chat.out.wait_for("They talk about Ada.");
@@ -331,9 +333,8 @@ async fn the_hosted_model_summarises_its_conversation() {
         chat.say("What is my name?");
         let next = server.next().body["messages"].to_string();
         assert!(next.contains("They talk about Ada.") && !next.contains("My name is Ada."), "{next}");
-        // The question and the answer are all that is not summarised; there is nothing to compact before another.
         chat.out.wait_for_times("They talk about Ada.", 2);
-        assert_eq!(chat.finish(), 0, "{}", chat.err.text());
+        assert_eq!(chat.finish(), 1, "the first summary was refused: {}", chat.err.text());
         drop(chat);
 
         // A run with a history above its limit.
