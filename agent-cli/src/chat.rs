@@ -441,7 +441,15 @@ impl Chat {
                 self.catch_up().await;
                 self.show(run).await;
             }
-            Some(Ok(None)) => self.catch_up().await,
+            Some(Ok(None)) => {
+                self.catch_up().await;
+                let status = self.handle.record().status;
+                if let Some(why) =
+                    incomplete(status.reason, true).filter(|_| status.state == SessionState::Idle)
+                {
+                    self.screen.note(why);
+                }
+            }
             Some(Err(error)) => self.fail(&error),
             None => {}
         }

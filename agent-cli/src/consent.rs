@@ -19,7 +19,12 @@ impl Chat {
         };
         let text = question(action, call.as_ref());
         let rest = if self.screen.is_terminal() { pages(&text) } else { [text].into() };
-        self.asked = Question { id: Some(action.id.clone()), pages: rest.len(), rest, how: self.how(action) };
+        self.asked = Question {
+            about: Some((action.id.clone(), action.seq)),
+            pages: rest.len(),
+            rest,
+            how: self.how(action),
+        };
         self.next_page();
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use agent_core::Seq;
 use agent_core::event::ToolUse;
 use agent_core::model::{ActionId, ActionKind, PendingAction};
 use agent_core::text::{marked, marked_name};
@@ -13,8 +14,8 @@ const LINES: usize = 18;
 /// Question that the session waits with, and what of it was not shown yet.
 #[derive(Default)]
 pub(crate) struct Question {
-    /// Action of the question that was shown last.
-    pub(crate) id: Option<ActionId>,
+    /// Action of the question that was shown last, and the event with its call.
+    pub(crate) about: Option<(ActionId, Option<Seq>)>,
     /// Pages that were not shown.
     pub(crate) rest: VecDeque<String>,
     pub(crate) pages: usize,
@@ -25,7 +26,8 @@ pub(crate) struct Question {
 impl Question {
     /// Returns whether this is the question of an action.
     pub(crate) fn is_about(&self, action: &PendingAction) -> bool {
-        self.id.as_ref() == Some(&action.id)
+        // The id of a call may be used again, by another call.
+        self.about.as_ref().is_some_and(|(id, seq)| (id, seq) == (&action.id, &action.seq))
     }
 }
 

@@ -283,6 +283,22 @@ fn claude(text: &str, stop: &str) -> (u16, String) {
     (200, events(&said))
 }
 
+/// Returns an answer that is cut behind a call of a tool that the program has.
+fn cut_call() -> (u16, String) {
+    let (code, answer) = claude("I look.", "max_tokens");
+    let call = events(&[
+        json!({"type": "content_block_start", "index": 1,
+            "content_block": {"type": "tool_use", "id": "toolu_1", "name": "clock", "input": {}}}),
+        json!({"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": "{}"}}),
+        json!({"type": "content_block_stop", "index": 1}),
+    ]);
+    let end = answer
+        .find("data: {\"delta\":{\"stop_reason\"")
+        .or_else(|| answer.find("data: {\"type\":\"message_delta\""));
+    let (begin, end) = answer.split_at(end.unwrap());
+    (code, format!("{begin}{call}{end}"))
+}
+
 /// Returns the variables for a server that answers like Anthropic.
 fn anthropic(server: &Server) -> [(&'static str, &str); 2] {
     [("ANTHROPIC_API_KEY", SECRET), ("ANTHROPIC_BASE_URL", &server.url)]
@@ -309,6 +325,19 @@ async fn a_person_learns_why_an_answer_is_not_whole() {
         assert_eq!(chat.finish(), 0, "{}", chat.err.text());
         assert_eq!(chat.err.text().matches("\n(").count(), 1, "{}", chat.err.text());
     }
+}
+
+/// A call of a cut answer is not made, and is shown with the reason.
+#[tokio::test]
+async fn a_person_sees_which_call_was_not_made() {
+    let [folder, _] = homes();
+    let server = Server::start(|_| cut_call());
+    let mut chat = chat(folder.path(), "anthropic:claude", &anthropic(&server));
+    chat.say("What time is it?");
+    chat.err.wait_for("[clock]\n  [-> denied: \"not called: the answer was cut\"]");
+    chat.err.wait_for("(the answer reached the model's limit of tokens and was cut)");
+    assert_eq!(chat.finish(), 0, "{}", chat.err.text());
+    assert_eq!(found(folder.path()).await.outcomes(), [agent_core::event::ToolOutcome::Denied]);
 }
 
 /// The model that answers also writes the summary: with `/compact`, and in a run whose history is too long. Both are said.
