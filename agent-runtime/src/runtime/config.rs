@@ -151,12 +151,13 @@ pub struct Limits {
     /// Maximum bytes of one whole answer: text, reasoning, and the names, ids and inputs of its calls; default 4 MiB,
     /// at most 32 MiB. Each piece counts as at least one byte.
     pub answer_bytes: usize,
-    /// Maximum duration of one tool call; default 2 minutes. Not zero.
+    /// Maximum duration of one tool call; default 2 minutes. Not zero, at most [`TIME_MAX`](Self::TIME_MAX).
     pub tool_timeout: Duration,
-    /// Maximum time that a question waits for its answer; default `None` for no limit. Afterwards the run continues
-    /// without an answer.
+    /// Maximum time that a question waits for its answer; default `None` for no limit, at most
+    /// [`TIME_MAX`](Self::TIME_MAX). Afterwards the run continues without an answer.
     pub answer_timeout: Option<Duration>,
-    /// Maximum time without output from the model before the call fails, without a retry; default 10 minutes. Not zero.
+    /// Maximum time without output from the model before the call fails, without a retry; default 10 minutes. Not zero,
+    /// at most [`TIME_MAX`](Self::TIME_MAX).
     pub model_silence: Duration,
     /// Maximum number of times that one model call is repeated after a [retryable](crate::FaultKind::is_retryable)
     /// fault, before the first event of its answer; default 2. The pauses take about 1, 2, 4 … seconds, or what the
@@ -198,6 +199,8 @@ impl Limits {
     pub const CALL_MAX_BYTES: usize = 15 << 20;
     /// Maximum value of [`answer_bytes`](field@Self::answer_bytes).
     pub const ANSWER_MAX_BYTES: usize = 32 << 20;
+    /// Maximum of each duration of a run and of a [`Retry`]: 3,650 days.
+    pub const TIME_MAX: Duration = Duration::from_secs(3650 * 24 * 3600);
 }
 
 /// Behavior if a turn cannot be stored.
@@ -231,9 +234,9 @@ pub enum ToolPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Retry {
-    /// Pause after the first failure; default 10 seconds.
+    /// Pause after the first failure; default 10 seconds, at most [`Limits::TIME_MAX`].
     pub first: Duration,
-    /// Maximum pause, also if the provider asks for a longer one; default one hour.
+    /// Maximum pause, also if the provider asks for a longer one; default one hour, at most [`Limits::TIME_MAX`].
     pub longest: Duration,
     /// Number of consecutive failures after which the session becomes `Failed`; default 5. Only
     /// [`Conversation::clear_failure`](crate::handle::Conversation::clear_failure) ends that state.
@@ -549,6 +552,22 @@ impl Config {
         ] {
             if nothing {
                 check(Err(Error::invalid(format!("the limit allows no {noun}; give more than zero"))));
+            }
+        }
+        let answer = self.limits.answer_timeout.unwrap_or_default();
+        for (noun, time) in [
+            ("time for a tool call", self.limits.tool_timeout),
+            ("time for the model", self.limits.model_silence),
+            ("time for an answer", answer),
+            ("first pause of a retry", self.retry.first),
+            ("longest pause of a retry", self.retry.longest),
+        ] {
+            if time > Limits::TIME_MAX {
+                let days = Limits::TIME_MAX.as_secs() / (24 * 3600);
+                check(Err(Error::invalid(format!(
+                    "a {noun} of {} seconds is out of range; give at most {days} days",
+                    time.as_secs()
+                ))));
             }
         }
         for (noun, bytes, most) in [

@@ -6,6 +6,9 @@ use tokio::sync::Semaphore;
 
 use agent_core::store::PAGE_MAX;
 
+/// Maximum time between two rounds.
+const INTERVAL_MAX: Duration = Duration::from_secs(24 * 3600);
+
 /// Configuration of a [`Scheduler`](crate::runtime::scheduler::Scheduler).
 ///
 /// ```
@@ -25,7 +28,7 @@ use agent_core::store::PAGE_MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SchedulerConfig {
-    /// Time between two rounds; default 5 seconds. Due work waits for the next round.
+    /// Time between two rounds, 1 ms to 24 hours; default 5 seconds. Due work waits for the next round.
     pub interval: Duration,
     /// Maximum number of sessions that run at once; default 8.
     pub max_runs: usize,
@@ -49,7 +52,7 @@ impl SchedulerConfig {
         Self::default()
     }
 
-    /// Sets the time between two rounds; the default is 5 seconds.
+    /// Sets the time between two rounds, 1 ms to 24 hours; the default is 5 seconds.
     #[must_use]
     #[doc(alias = "every")]
     pub const fn with_interval(mut self, time: Duration) -> Self {
@@ -82,6 +85,7 @@ impl SchedulerConfig {
 
     /// Returns the configuration with each value in its range, because a host may set the fields directly.
     pub(super) fn in_range(mut self) -> Self {
+        self.interval = self.interval.clamp(Duration::from_millis(1), INTERVAL_MAX);
         self.max_runs = self.max_runs.clamp(1, Semaphore::MAX_PERMITS);
         self.max_runs_per_tenant = self.max_runs_per_tenant.map(|runs| runs.clamp(1, Semaphore::MAX_PERMITS));
         self.page_size = self.page_size.clamp(1, PAGE_MAX);
@@ -136,7 +140,8 @@ mod tests {
     /// Fields that a host sets to values out of range neither panic nor stop the scheduler.
     #[test]
     fn values_out_of_range_are_clamped() {
-        let set = |number| SchedulerConfig {
+        let set = |number: usize| SchedulerConfig {
+            interval: Duration::from_secs(number as u64),
             max_runs: number,
             max_runs_per_tenant: Some(number),
             page_size: number,
@@ -144,10 +149,12 @@ mod tests {
         };
         let config = |number: usize| {
             let config = set(number).in_range();
-            (config.max_runs, config.max_runs_per_tenant, config.page_size)
+            (config.max_runs, config.max_runs_per_tenant, config.page_size, config.interval)
         };
-        assert_eq!(config(0), (1, Some(1), 1));
-        assert_eq!(config(usize::MAX), (Semaphore::MAX_PERMITS, Some(Semaphore::MAX_PERMITS), PAGE_MAX));
-        assert_eq!(config(7), (7, Some(7), 7));
+        let seconds = Duration::from_secs;
+        assert_eq!(config(0), (1, Some(1), 1, Duration::from_millis(1)));
+        let most = Semaphore::MAX_PERMITS;
+        assert_eq!(config(usize::MAX), (most, Some(most), PAGE_MAX, seconds(86_400)));
+        assert_eq!(config(7), (7, Some(7), 7, seconds(7)));
     }
 }

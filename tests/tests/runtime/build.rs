@@ -1,10 +1,11 @@
 //! Wiring: what is missing is named, and what is there can be reached.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::common::{agent, device, read, said};
 use agent_core::{Backend, ErrorKind, MemoryStore, Storage, TenantId, async_trait};
-use agent_runtime::{AgentBuilder, Config, EchoProvider, Plugin, ScriptedProvider, ToolSpec, Turn};
+use agent_runtime::{AgentBuilder, Config, EchoProvider, Plugin, Retry, ScriptedProvider, ToolSpec, Turn};
 use agent_tests::{Site, each_store};
 
 #[derive(Debug)]
@@ -61,6 +62,31 @@ fn builder_names_unknown_provider_and_bad_limits() {
     let tools = AgentBuilder::new().with_llm(echo()).with_plugin(Named("a")).with_plugin(Named("b"));
     let tools = text(tools);
     assert!(tools.contains("tool look is offered twice, by plugin a and plugin b"), "{tools}");
+}
+
+/// A time that no calendar has would overflow where it is added to now.
+#[test]
+fn builder_names_times_beyond_their_maximum() {
+    let (long, retry) = (Duration::from_secs(u64::MAX), Retry::new(Duration::MAX, Duration::MAX, 1));
+    let config = Config::default()
+        .with_tool_timeout(long)
+        .with_model_silence(long)
+        .with_answer_timeout(long)
+        .with_lease_ttl(long)
+        .with_retry(retry);
+    let builder = AgentBuilder::new().with_config(config).with_llm(EchoProvider::new());
+    let text = builder.with_storage(MemoryStore::new()).build().unwrap_err().to_string();
+    for part in [
+        "time for a tool call",
+        "time for the model",
+        "time for an answer",
+        "first pause of a retry",
+        "longest pause of a retry",
+        "a lease of",
+        "give at most 3650 days",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }
 
 /// One store for all three slots, or three, behave alike.
