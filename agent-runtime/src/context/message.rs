@@ -146,6 +146,8 @@ impl Content {
         if let Some(text) = shown.filter(|text| !text.is_empty()) {
             parts.insert(0, Part::text(text));
         }
+        // Providers refuse a message with a blank text in it.
+        parts.retain(|part| !is_text(part) || part.text_view("").is_some_and(|text| !text.trim().is_empty()));
         Self { parts }
     }
 }

@@ -27,7 +27,7 @@ async fn models_are_given_the_bytes_of_blobs(site: Site) {
     let provider = ScriptedProvider::new(said);
     let runtime = agent(&storage, provider.clone());
     let chat = runtime.conversation("pictures").await.unwrap();
-    let bytes = vec![0x89; 300_000];
+    let bytes = [&b"\x89PNG\r\n\x1a\n"[..], &[7; 299_992]].concat();
     let cat = chat.put_media("image/png", bytes.clone()).await.unwrap().with_name("cat.png");
     assert!(matches!(cat.source, MediaSource::Blob { bytes: 300_000, .. }));
     assert_eq!(chat.media_bytes(&cat, 1 << 20).await.unwrap(), bytes);
@@ -55,6 +55,38 @@ async fn models_are_given_the_bytes_of_blobs(site: Site) {
     assert_eq!(storage.sessions.sweep_blobs(SweepBlobs::of(chat.id())).await.unwrap().blobs, 0);
 }
 each_store!(models_are_given_the_bytes_of_blobs);
+
+/// A picture, a file or a link alone is a prompt, without an empty text beside it, which providers refuse.
+async fn a_prompt_needs_no_text(site: Site) {
+    let picture = || Part::Image(Media::inline("image/png", *b"\x89PNG\r\n\x1a\n"));
+    let file = Part::Resource(Media::inline("application/pdf", *b"%PDF-1.7").with_name("a.pdf"));
+    let link = Part::ResourceLink(Media::uri("text/html", "https://example.com/a"));
+    let prompts = [
+        vec![picture()],
+        vec![file],
+        vec![link],
+        vec![Part::text(""), picture()],
+        vec![picture(), Part::text(" \n"), picture()],
+        vec![Part::text(""), picture(), Part::text("")],
+    ];
+    let counts = [1, 1, 1, 1, 2, 1];
+    let said = prompts.iter().map(|_| Turn::new().text("fine"));
+    let provider = ScriptedProvider::new(said);
+    let chat = agent(&site.open().await, provider.clone()).conversation("pictures").await.unwrap();
+    for parts in prompts {
+        chat.prompt(Message::of_parts(parts)).await.unwrap().finish().await.unwrap();
+    }
+    let last = provider.requests().pop().unwrap();
+    let given = last.messages.into_iter().filter_map(|message| match message {
+        ModelMessage::User(content) => Some(content.parts),
+        _ => None,
+    });
+    let given: Vec<_> = given.collect();
+    assert_eq!(given.iter().map(Vec::len).collect::<Vec<_>>(), counts, "{}: {given:?}", site.name);
+    let is_blank = |part: &Part| part.text_view("").is_none_or(|text| text.trim().is_empty());
+    assert!(!given.iter().flatten().any(is_blank), "{}: {given:?}", site.name);
+}
+each_store!(a_prompt_needs_no_text);
 
 /// A conversation whose blob is lost goes on, and the model is told.
 #[tokio::test]
