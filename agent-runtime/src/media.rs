@@ -7,12 +7,12 @@ use agent_core::state::SessionState;
 use agent_core::store::{BLOB_CHUNK_BYTES, BlobChunk, BlobContent, BlobInfo, BlobStream, PutBlob, ReadBlob};
 use agent_core::{BlobName, Error, ErrorKind, Result};
 use bytes::{Bytes, BytesMut};
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::blobs::{INLINE_MAX_BYTES, Spool};
 use crate::handle::Conversation;
 use crate::runtime::media::open_blob;
-use crate::secrets::is_text;
+use crate::runtime::picture::{LOOKED_AT_BYTES, is_checked, shown_type};
 
 impl Conversation {
     /// Stores bytes for a message of this conversation, and returns them as a medium.
@@ -22,7 +22,8 @@ impl Conversation {
     /// A message with a medium that is [inline](Media::inline) does the same when it is committed; this method lets several
     /// messages name one blob.
     ///
-    /// If the media type is that of text, the values of secrets are [redacted](crate::secrets) before the bytes are stored.
+    /// A type like `image/png` that the first bytes contradict is replaced by the type that they show, because providers refuse
+    /// such a picture. The values of secrets are [redacted](crate::secrets) before the bytes are stored, whatever their type.
     ///
     /// A model is given the bytes of media of up to 32 MiB, and of 64 MiB in one request; a line of text stands for larger
     /// ones.
@@ -35,7 +36,7 @@ impl Conversation {
     /// # let chat = agent.conversation("support/4711").await?;
     /// use agent_core::event::{Message, Part};
     ///
-    /// let cat = chat.put_media("image/png", vec![0x89; 3_000_000]).await?.with_name("cat.png");
+    /// let cat = chat.put_media("image/jpeg", [&b"\xff\xd8\xff"[..], &[7; 2_999_997]].concat()).await?.with_name("cat.jpg");
     /// let asked = Message::new("What is this?").with_part(Part::Image(cat.clone()));
     /// chat.prompt(asked).await?.finish().await?;
     /// assert_eq!(chat.media_bytes(&cat, 4 << 20).await?.len(), 3_000_000);
@@ -47,7 +48,7 @@ impl Conversation {
     /// Those of [`put_blob`](agent_core::SessionStore::put_blob).
     pub async fn put_media(&self, media_type: impl Into<String>, bytes: impl Into<Bytes>) -> Result<Media> {
         let (media_type, mut bytes) = (media_type.into(), bytes.into());
-        if let Some(secrets) = self.runtime().secrets.as_ref().filter(|_| is_text(&media_type)) {
+        if let Some(secrets) = &self.runtime().secrets {
             bytes = secrets.redact_bytes(&bytes).unwrap_or(bytes);
         }
         let info = BlobInfo::of(&bytes);
@@ -58,7 +59,7 @@ impl Conversation {
     /// memory.
     ///
     /// `info` comes from a first reading of the content, for example by [`BlobInfo::of_stream`]. If the agent has
-    /// [secrets](crate::secrets) and the media type is that of text, the content is copied as
+    /// [secrets](crate::secrets), the content is copied as
     /// [`put_media_stream`](Self::put_media_stream) does, and the medium may have another name and size.
     ///
     /// ```
@@ -88,7 +89,7 @@ impl Conversation {
         content: BlobStream,
     ) -> Result<Media> {
         let media_type = media_type.into();
-        if self.runtime().secrets.is_some() && is_text(&media_type) {
+        if self.runtime().secrets.is_some() {
             return self.put_media_stream(media_type, content).await;
         }
         self.put_redacted(media_type, info, content).await
@@ -97,7 +98,7 @@ impl Conversation {
     /// Stores content that can be read once, of any size, for a message, like [`put_media`](Self::put_media).
     ///
     /// The name of a blob is the hash of its bytes, which must be known first: the content is copied to a temporary file
-    /// without a name. If the media type is that of text, the values of [secrets](crate::secrets) are redacted before that,
+    /// without a name. The values of [secrets](crate::secrets) are redacted before that,
     /// also one that is divided between two pieces; in such a stream, a value is found as it is and as it is written in
     /// JSON.
     ///
@@ -125,7 +126,7 @@ impl Conversation {
         content: BlobStream,
     ) -> Result<Media> {
         let media_type = media_type.into();
-        let content = match self.runtime().secrets.as_ref().filter(|_| is_text(&media_type)) {
+        let content = match &self.runtime().secrets {
             Some(secrets) => secrets.redact_stream(content),
             None => content,
         };
@@ -133,7 +134,22 @@ impl Conversation {
         self.put_redacted(media_type, spool.blob, spool.into_content()).await
     }
 
-    async fn put_redacted(&self, media_type: String, info: BlobInfo, content: BlobStream) -> Result<Media> {
+    async fn put_redacted(
+        &self,
+        mut media_type: String,
+        info: BlobInfo,
+        mut content: BlobStream,
+    ) -> Result<Media> {
+        if is_checked(&media_type) {
+            let mut first = BytesMut::new();
+            while first.len() < LOOKED_AT_BYTES
+                && let Some(piece) = content.try_next().await?
+            {
+                first.extend_from_slice(&piece);
+            }
+            media_type = shown_type(&media_type, &first);
+            content = stream::iter([Ok(first.freeze())]).chain(content).boxed();
+        }
         let put = PutBlob::new(self.id(), info, content);
         if info.bytes > INLINE_MAX_BYTES as u64 && self.runtime().blob_max_bytes() > 0 {
             self.runtime().storage().sessions.put_blob(put).await?;

@@ -107,10 +107,11 @@ fn a_changed_file_must_be_attached_again() {
     // In the event itself, as a blob, and as a blob that becomes shorter.
     for (number, before, after) in [(1, 4, 4), (2, 300_000, 300_000), (3, 300_000, 200_000)] {
         let cat = folder.path().join(format!("cat{number}.png"));
-        std::fs::write(&cat, vec![1; before]).unwrap();
+        let picture = |byte: u8, size: usize| [&[0xff, 0xd8, 0xff][..], &vec![byte; size - 3]].concat();
+        std::fs::write(&cat, picture(1, before)).unwrap();
         chat.say(&format!("/attach {}", cat.display()));
         chat.err.wait_for(&format!("[image cat{number}.png, image/png"));
-        std::fs::write(&cat, vec![2; after]).unwrap();
+        std::fs::write(&cat, picture(2, after)).unwrap();
         chat.say("what is it?");
         let again = format!("attach it again: /attach {}", cat.display());
         chat.err.wait_for(&format!("file {} was changed after it was first read; {again}", cat.display()));

@@ -102,6 +102,8 @@ fn golden_content() {
                 .with_given("ab".repeat(32))
                 .with_replay("canonical"),
         ),
+        EventPayload::AgentResponse(AgentResponse::new(Seq::new(8)).with_left_out([BlobName::of(b"cat")])),
+        EventPayload::UserMessage(Message::new("A long story").with_shown(6).with_readable(true)),
     ];
     let lines: Vec<_> =
         bodies.iter().map(|body| format!("{} {}", body.kind(), body.to_json().get())).collect();

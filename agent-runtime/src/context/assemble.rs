@@ -2,6 +2,7 @@
 //! after its message, and an input is placed where a run claimed it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt::Display;
 use std::ops::Range;
 
 use crate::context::message::{AgentItem, AgentMessage, Content, ItemContent, ModelMessage, ModelToolResult};
@@ -16,6 +17,12 @@ const OUTPUT_MAX_BYTES: usize = 64 << 10;
 
 /// Bytes that are shown of a longer text: half from its beginning, half from its end.
 const SHORTENED_BYTES: usize = 64 << 10;
+
+/// Name of the tool by which a model reads the rest of a text.
+pub(crate) const READ_OUTPUT: &str = "read_output";
+
+/// Beginning of the name by which the tool is told a message; its sequence number follows.
+pub(crate) const MESSAGE: &str = "message-";
 
 /// Piece of a history that the assembly needs.
 #[derive(Clone, Debug)]
@@ -94,14 +101,14 @@ impl Piece {
         let one = |item| Self::Items { commit, items: vec![item] };
         Some(match body {
             EventPayload::UserMessage(message) | EventPayload::UserDefineOutcome(message) => {
-                let shown = shown_text(&message);
+                let shown = shown_text(&message, seq);
                 Self::Input { seq, content: Content::of(message, shown) }
             }
             EventPayload::SystemMessage(message) if !message.custom => {
                 Self::System(whole_or_ends(message.text, TEXT_MAX_BYTES))
             }
             EventPayload::AgentMessage(message) => {
-                let shown = shown_text(&message);
+                let shown = shown_text(&message, seq);
                 Self::Items { commit, items: AgentItem::of(message, shown) }
             }
             EventPayload::AgentThinking(message) => {
@@ -132,10 +139,13 @@ impl Piece {
 }
 
 /// Returns as much of a message's text as its event says.
-fn shown_text(message: &Message) -> String {
+fn shown_text(message: &Message, seq: Seq) -> String {
     let text = message.text.clone();
-    match message.shown {
-        Some(bytes) => shortened(text, usize::try_from(bytes).unwrap_or(usize::MAX)),
+    match message.shown.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)) {
+        Some(bytes) if message.readable && bytes < text.len() => {
+            ends_with(&text, bytes, |left_out| cut_mark(format_args!("{MESSAGE}{seq}"), left_out, text.len()))
+        }
+        Some(bytes) => shortened(text, bytes),
         None => whole_or_ends(text, TEXT_MAX_BYTES),
     }
 }
@@ -160,6 +170,15 @@ pub(crate) fn ends_with(text: &str, max: usize, mark: impl FnOnce(Range<usize>) 
     let head = text.floor_char_boundary(max / 2);
     let tail = text.ceil_char_boundary(text.len() - max / 2);
     format!("{}\n{}\n{}", &text[..head], mark(head..tail), &text[tail..])
+}
+
+/// Returns the line that marks the cut in a shortened text, and tells the model how to read on. What a model was once given
+/// must not change, so that neither must this line.
+pub(crate) fn cut_mark(name: impl Display, left_out: Range<usize>, total: usize) -> String {
+    format!(
+        "[… bytes {} to {} of {total} left out; read them with {READ_OUTPUT}: output {name}, offset {} …]",
+        left_out.start, left_out.end, left_out.start
+    )
 }
 
 /// Returns whether a text is blank. A provider refuses a message of white space only, and with it the whole request.

@@ -6,7 +6,7 @@ mod message;
 mod model_context;
 mod window;
 
-pub(crate) use assemble::{TEXT_MAX_BYTES, ends, ends_with, shortened};
+pub(crate) use assemble::{MESSAGE, READ_OUTPUT, TEXT_MAX_BYTES, cut_mark, ends, ends_with, shortened};
 pub use limits::ContextLimits;
 pub use message::{AgentItem, AgentMessage, Content, ItemContent, ModelMessage, ModelToolResult};
 pub use model_context::ModelContext;

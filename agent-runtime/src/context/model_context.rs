@@ -231,7 +231,7 @@ impl ModelContext {
 
     /// Replaces the older part of the window by a summary that is stored.
     pub(crate) fn compact(&mut self, compaction: &Compaction) {
-        self.window.compact(compaction);
+        self.window.compact(compaction, None);
         (self.cut, self.asked) = (false, None);
     }
 
@@ -243,8 +243,29 @@ impl ModelContext {
         self.needs_compaction().then(|| self.window.point(if over { &self.limits } else { &all })).flatten()
     }
 
-    /// Returns the position after which at most half of the window is left; `None` if it cannot be divided.
-    pub(crate) fn middle(&self) -> Option<Point> {
+    /// Returns the context as it is read behind a compaction that is not stored yet.
+    pub(crate) async fn compacted<S>(
+        &self,
+        store: &S,
+        session: &Session,
+        compaction: &Compaction,
+    ) -> Result<Self>
+    where
+        S: SessionStore + ?Sized,
+    {
+        let mut context = self.clone();
+        let inputs = match self.is_whole() {
+            true => None,
+            false => Some(read_inputs(store, session, compaction, &mut context.damaged).await?),
+        };
+        context.window.compact(compaction, inputs);
+        (context.cut, context.asked) = (false, None);
+        Ok(context)
+    }
+
+    /// Returns the position after which at most half of the window is left, and the bytes of that half; `None` if it
+    /// cannot be divided.
+    pub(crate) fn middle(&self) -> Option<(Point, usize)> {
         self.window.middle()
     }
 

@@ -190,9 +190,14 @@ impl Window {
         unopened
     }
 
-    /// Returns the first position after which at most half of the window is left; `None` if it cannot be divided.
-    pub(super) fn middle(&self) -> Option<Point> {
-        self.point(&ContextLimits::new(self.messages, self.bytes))
+    /// Returns the first position after which at most half of the window is left, and the bytes of that half; `None` if it
+    /// cannot be divided. The inputs that are repeated at its start are no part of the halves.
+    pub(super) fn middle(&self) -> Option<(Point, usize)> {
+        let events = self.parts.iter().filter(|placed| placed.end > self.start).map(|placed| &placed.part);
+        let (messages, bytes) = events
+            .fold((0, 0), |(messages, bytes), part| (messages + part.messages(), bytes + part.size_bytes()));
+        let point = self.point(&ContextLimits::new(messages, bytes))?;
+        Some((point, bytes / 2))
     }
 
     /// Returns the last input that was claimed at a position, by the end of the run that was active there; `None` if
@@ -226,8 +231,9 @@ impl Window {
         assemble(pieces.into_iter().map(|(_, piece)| piece), taken)
     }
 
-    /// Replaces everything up to `compaction.until` by its summary.
-    pub(super) fn compact(&mut self, compaction: &Compaction) {
+    /// Replaces everything up to `compaction.until` by its summary. `read` are the inputs that are repeated behind it, if
+    /// the parts may not have all of them.
+    pub(super) fn compact(&mut self, compaction: &Compaction, read: Option<Vec<Piece>>) {
         let again: HashSet<_> = compaction.inputs.iter().flatten().copied().collect();
         let (mut inputs, mut rest) = (Vec::new(), Vec::new());
         for Placed { end, part } in self.parts.drain(..) {
@@ -239,7 +245,7 @@ impl Window {
                 _ => {}
             }
         }
-        let (window, head) = Self::behind(compaction, inputs);
+        let (window, head) = Self::behind(compaction, read.unwrap_or(inputs));
         *self = window;
         for (end, part) in rest {
             self.push_back(end, part);

@@ -13,6 +13,7 @@ use crate::context::TEXT_MAX_BYTES;
 use crate::runtime::active::ActiveRuns;
 use crate::runtime::config::Config;
 use crate::runtime::line::Lines;
+use crate::runtime::picture::checked;
 use crate::runtime::plugin::Plugin;
 use crate::runtime::provider::LlmProvider;
 use crate::runtime::run::Input;
@@ -303,6 +304,15 @@ impl AgentRuntime {
         self.secrets.as_ref().map_or(Cow::Borrowed(text), |secrets| secrets.redact(text))
     }
 
+    /// Returns a message of a person as it is stored: [fitted](Self::fitted), and marked if the model can read the rest.
+    fn fitted_input(&self, message: Message) -> Message {
+        let is_set = message.shown.is_some();
+        let mut message = self.fitted(message);
+        message.readable |=
+            !is_set && message.shown.is_some() && self.reads_outputs(&self.shared.config.tool_policies, 1);
+        message
+    }
+
     /// Returns the message, with the number of bytes that a model is shown of a long text: at most half of the room.
     pub(crate) fn fitted(&self, mut message: Message) -> Message {
         let half = self.shared.config.limits.context.bytes / 2;
@@ -312,9 +322,11 @@ impl AgentRuntime {
         message
     }
 
-    /// Returns the input with a message that fits; see [`fitted`](Self::fitted).
-    pub(crate) fn fit_input(&self, input: Input) -> Input {
-        Input { message: self.fitted(input.message), ..input }
+    /// Returns the input with a message that fits, see [`fitted`](Self::fitted), and whose pictures are what their bytes
+    /// show.
+    pub(crate) fn fit_input(&self, mut input: Input) -> Input {
+        input.message.parts.iter_mut().for_each(checked);
+        Input { message: self.fitted_input(input.message), ..input }
     }
 
     /// Returns JSON with the values of secrets redacted.

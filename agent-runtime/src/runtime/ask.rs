@@ -1,6 +1,6 @@
 //! One model call of a run: sends the request and forwards the streamed answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,8 +29,7 @@ use crate::secrets::Secrets;
 use agent_core::event::{ModelOrigin, Part};
 use agent_core::isolated::{Isolated, called, isolated};
 use agent_core::model::Usage;
-use agent_core::session::Session;
-use agent_core::{Error, Result, Seq, SessionStore};
+use agent_core::{BlobName, Error, Result, Seq};
 
 /// Signs of life in a row after which a stream counts as silent.
 const PINGS_MAX: u32 = 10_000;
@@ -46,6 +45,8 @@ pub(super) struct Answer {
     pub(super) asked: Asked,
     /// True if the answer did not begin, so that another request can be made in its place.
     pub(super) may_retry: bool,
+    /// True if the provider has accepted the request: the answer has begun.
+    pub(super) has_begun: bool,
 }
 
 /// Request to which an answer belongs.
@@ -58,6 +59,14 @@ pub(super) struct Asked {
     pub(super) origin: Option<ModelOrigin>,
     /// True if the request had no native items because the provider had refused some.
     pub(super) is_canonical: bool,
+    /// Media in whose place the request had a line of text.
+    pub(super) left_out: BTreeSet<BlobName>,
+    /// Media of the request that were in no request which the provider has answered.
+    new_media: BTreeSet<BlobName>,
+    /// The other media of the request.
+    pub(super) old_media: BTreeSet<BlobName>,
+    /// True if the provider has answered a request of the session before.
+    pub(super) has_answered: bool,
 }
 
 /// State of a model call while its answer streams.
@@ -181,7 +190,7 @@ pub(super) async fn ask(driver: &mut Driver, context: &ModelContext) -> Answer {
     {
         hide_beginnings(&mut parts, &secrets);
     }
-    Answer { parts, end, asked, may_retry: heard.may_retry }
+    Answer { parts, end, asked, may_retry: heard.may_retry, has_begun: heard.first.is_some() }
 }
 
 /// Returns the request for the context, and what the log says of it.
@@ -198,7 +207,6 @@ fn prepare(
             "panicked when it was asked for its capabilities, rendering or origin",
         )
     })?;
-    let is_canonical = driver.is_canonical;
     let request = ModelRequest {
         system: context.system_or(settings.system_prompt.as_deref()),
         messages: context.request(),
@@ -206,26 +214,56 @@ fn prepare(
         tool_choice: settings.tool_choice.clone(),
         output_schema: settings.output_schema.clone(),
         // A model that reasons could demand the reasoning before its calls.
-        effort: if is_canonical { Some(Effort::Off) } else { settings.effort },
+        effort: if driver.without.native { Some(Effort::Off) } else { settings.effort },
         max_tokens: settings.limits.max_tokens,
     };
     let mut request =
         fit(request, &target.capabilities).map_err(|what| fault(driver, FaultKind::InvalidRequest, what))?;
     let target = target.with_system(request.system.clone()).with_tools(request.tools.clone());
-    let given = target.given(std::mem::take(&mut request.messages), is_canonical);
+    let given = target.given(std::mem::take(&mut request.messages), &driver.without);
     request.messages = given.messages;
-    let asked = Asked { after: driver.known, given: given.hash, origin: target.origin, is_canonical };
+    let asked = Asked {
+        after: driver.known,
+        given: given.hash,
+        origin: target.origin,
+        is_canonical: driver.without.native,
+        left_out: given.left_out,
+        new_media: given.new_media,
+        old_media: given.old_media,
+        has_answered: given.has_answered,
+    };
     Ok((request, asked))
 }
 
-/// Gives the media of a request their bytes.
-async fn with_media(
-    sessions: &dyn SessionStore,
-    session: &Session,
-    (mut request, asked): (ModelRequest, Asked),
+/// Returns the request for the context with the bytes of its media, and what the log says of it.
+async fn prepared(
+    driver: &mut Driver,
+    provider: &Arc<dyn LlmProvider>,
+    context: &ModelContext,
 ) -> Result<(ModelRequest, Asked), AnswerEnd> {
-    load_media(sessions, session, &mut request.messages).await.map_err(AnswerEnd::Failed)?;
+    let (mut request, asked) = prepare(driver, provider, context)?;
+    let (sessions, session) = (driver.handle.runtime().storage().sessions.clone(), driver.session.clone());
+    load_media(&*sessions, &session, &mut request.messages).await.map_err(AnswerEnd::Failed)?;
     Ok((request, asked))
+}
+
+/// Changes what the next request has not, if that may help after a fault. Returns whether it did.
+fn leave_out(driver: &mut Driver, fault: &ProviderFault, asked: &mut Asked) -> bool {
+    let (session, provider) = (driver.session.id, &driver.settings.provider);
+    match fault.kind {
+        FaultKind::ReplayRejected if !driver.without.native => {
+            warn!(%session, provider, "the provider refused its own items; it is asked without them");
+            driver.without.native = true;
+            true
+        }
+        FaultKind::InvalidRequest if !asked.new_media.is_empty() => {
+            let media = asked.new_media.len();
+            warn!(%session, provider, media, "the provider refused a request with new media; it is asked without them");
+            driver.without.media.append(&mut asked.new_media);
+            true
+        }
+        _ => false,
+    }
 }
 
 /// Forwards the text that was held back, if the answer is complete.
@@ -269,12 +307,8 @@ async fn listen(
 ) -> Result<StopReason, AnswerEnd> {
     let provider = driver.settings.provider(shared, &driver.session)?.clone();
     let limit = driver.settings.limits.model_retries;
-    let sessions = driver.handle.runtime().storage().sessions.clone();
     let mut request;
-    (request, *asked) = {
-        let prepared = prepare(driver, &provider, context)?;
-        with_media(&*sessions, &driver.session.clone(), prepared).await?
-    };
+    (request, *asked) = prepared(driver, &provider, context).await?;
     let mut retries = 0;
     loop {
         let error = match ask_once(driver, &provider, request.clone(), heard).await {
@@ -282,16 +316,8 @@ async fn listen(
             ended => return ended,
         };
         let fault = match ProviderFault::of(&error) {
-            Some(fault)
-                if heard.may_retry && fault.kind == FaultKind::ReplayRejected && !driver.is_canonical =>
-            {
-                let (session, provider_name) = (driver.session.id, &driver.settings.provider);
-                warn!(%session, provider = provider_name, "the provider refused its own items; it is asked without them");
-                driver.is_canonical = true;
-                (request, *asked) = {
-                    let prepared = prepare(driver, &provider, context)?;
-                    with_media(&*sessions, &driver.session.clone(), prepared).await?
-                };
+            Some(fault) if heard.may_retry && leave_out(driver, fault, asked) => {
+                (request, *asked) = prepared(driver, &provider, context).await?;
                 continue;
             }
             Some(fault) if heard.may_retry && retries < limit && fault.kind.is_retryable() => fault.clone(),

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::context::ModelContext;
 use crate::runtime::driver::Driver;
+use crate::runtime::picture::checked;
 use crate::runtime::plugin::ToolContext;
 use crate::runtime::preview::{preview, preview_bytes};
 use crate::runtime::provider::ToolMode;
@@ -313,6 +314,7 @@ impl Driver {
         let runtime = self.handle.runtime();
         result.output = runtime.redact_json(result.output);
         result.structured = result.structured.map(|structured| runtime.redact_json(structured));
+        result.content.iter_mut().for_each(checked);
         result.content = result.content.iter().map(|part| self.redacted_part(part)).collect();
         result = self.preview(result);
         let mut event = NewEvent::of(&self.kept(&EventPayload::AgentToolResult(result.clone())));

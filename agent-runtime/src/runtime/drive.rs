@@ -11,11 +11,11 @@ use crate::context::ModelContext;
 use crate::mounts::effective_mounts;
 use crate::runtime::active::Registration;
 use crate::runtime::agent::{AgentRuntime, RunPermit};
-use crate::runtime::ask::{Answer, AnswerEnd, ask};
+use crate::runtime::ask::{Answer, AnswerEnd};
 use crate::runtime::calls::After;
 use crate::runtime::children::deliver_now;
 use crate::runtime::driver::Driver;
-use crate::runtime::fault::{FaultKind, ProviderFault};
+use crate::runtime::fault::ProviderFault;
 use crate::runtime::model_event::StopReason;
 use crate::runtime::report::{RunOutcome, RunReport, Update};
 use crate::runtime::room::Full;
@@ -235,14 +235,7 @@ impl Driver {
     /// Calls the model once and makes the tool calls of its answer. Returns the end of the run, or the text with which
     /// it continues.
     async fn turn(&mut self, context: &mut ModelContext) -> Result<ControlFlow<Ending, String>> {
-        let mut answer = ask(self, context).await;
-        if answer.may_retry
-            && answer.end.fault() == Some(FaultKind::ContextTooLong)
-            && self.shrink(context).await?
-        {
-            answer = ask(self, context).await;
-        }
-        let Answer { parts, end, asked, .. } = answer;
+        let Answer { parts, end, asked, .. } = self.answer(context).await?;
         self.retry_after = end.retry_after();
         let stop = if let AnswerEnd::Done(stop) = &end { Some(stop.name()) } else { None };
         let said = self.items_of(parts, &asked, stop, end.is_cut(), context);

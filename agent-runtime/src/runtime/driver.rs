@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::context::ModelContext;
 use crate::runtime::config::OnStoreError;
 use crate::runtime::provider::ToolMode;
+use crate::runtime::replay::Without;
 use crate::runtime::report::Update;
 use crate::runtime::session_ref::SessionRef;
 use crate::runtime::settings::{Settings, Theirs};
@@ -54,8 +55,9 @@ pub(crate) struct Driver {
     pub(super) tool_calls: u32,
     /// Number of calls of the answer whose results are being stored.
     pub(super) answer_calls: usize,
-    /// True after the provider refused its own items: the rest of the run asks without them.
-    pub(super) is_canonical: bool,
+    /// What requests have not after the provider refused it: its own items in the rest of the run, media in the rest of a
+    /// turn.
+    pub(super) without: Without,
     pub(super) settings: Settings,
     /// Tools of all plugins, with those that they offer in the session.
     pub(super) tools: Arc<Toolbox>,
@@ -102,7 +104,7 @@ impl Driver {
             usage: Usage::default(),
             tool_calls: 0,
             answer_calls: 0,
-            is_canonical: false,
+            without: Without::default(),
             settings,
             tools,
             unattended: false,

@@ -76,9 +76,13 @@ const WORDS_MAX_BYTES: usize = 300;
 /// Kind of a [`ProviderFault`]. Says what a run does about it.
 ///
 /// A run repeats a model call after the first four kinds, before the first event of the answer, as often as
-/// [`Limits::model_retries`](crate::Limits) allows. After `ContextTooLong` it compacts the session once, and after
-/// `ReplayRejected` it asks without the items of earlier answers and with [`Effort::Off`](crate::Effort), until it ends.
-/// After the other kinds, and if that does not help, it fails.
+/// [`Limits::model_retries`](crate::Limits) allows. After `ContextTooLong` it asks with a summary in place of the older half
+/// of the history, again and again until one exchange is left. After `ReplayRejected` it asks without the items of earlier
+/// answers and with [`Effort::Off`](crate::Effort), until it ends. After `InvalidRequest` it asks with a line of text in
+/// place of the media that the provider has not accepted before, then, if it has answered in the session before, with half
+/// of the history. What the provider has accepted is recorded in the log, so that later requests begin with it: a summary
+/// as `session.compacted`, media in [`AgentResponse::left_out`](field@agent_core::event::AgentResponse::left_out). After the
+/// other kinds, and if that does not help, the run fails, and the log has no trace of the attempts.
 ///
 /// ```
 /// use agent_runtime::FaultKind;

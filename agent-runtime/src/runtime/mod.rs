@@ -23,6 +23,7 @@ pub(crate) mod model_event;
 pub(crate) mod model_options;
 pub(crate) mod offline;
 pub(crate) mod parts;
+pub(crate) mod picture;
 pub(crate) mod plugin;
 mod preview;
 pub(crate) mod provider;

@@ -5,10 +5,10 @@ use std::ops::Range;
 use agent_core::BlobName;
 use agent_core::event::{FullOutput, ToolResult};
 
-use crate::context::{ContextLimits, ends, ends_with};
+use crate::context::{ContextLimits, cut_mark, ends, ends_with};
 use crate::runtime::agent::AgentRuntime;
 use crate::runtime::config::ToolPolicy;
-use crate::runtime::read_output::cut_mark;
+use crate::runtime::picture::checked;
 use crate::runtime::tools::text_json;
 
 /// Bytes of an output that are shown in any case.
@@ -46,6 +46,7 @@ impl AgentRuntime {
     /// Returns a result that comes from outside as it is stored: without the values of secrets, and shortened.
     pub(crate) fn fit_result(&self, mut result: ToolResult) -> ToolResult {
         let config = self.config();
+        result.content.iter_mut().for_each(checked);
         // A part of a value is not recognized.
         result.output = self.redact_json(result.output);
         let most = preview_bytes(&config.limits.context, 1);

@@ -1,20 +1,23 @@
-//! Tool by which a model reads the rest of an output of which it was given the beginning and the end.
+//! Tool by which a model reads the rest of an output, or of a person's message, of which it was given the beginning and the
+//! end.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use agent_core::event::EventPayload;
 use agent_core::json::RawJson;
-use agent_core::store::ReadBlob;
-use agent_core::{BlobName, Error, ErrorKind, Result};
+use agent_core::session::Session;
+use agent_core::store::{ReadBlob, ReadEvents};
+use agent_core::{BlobName, Error, ErrorKind, Result, Seq, SessionStore, SessionStoreExt};
 use async_trait::async_trait;
+use bytes::Bytes;
 use serde::Deserialize;
 
+use crate::context::{MESSAGE, READ_OUTPUT};
 use crate::runtime::function_tool::decoded;
 use crate::runtime::media::open_blob;
 use crate::runtime::plugin::{Plugin, ToolContext};
 use crate::runtime::provider::ToolSpec;
-
-/// Name of the tool.
-pub(crate) const READ_OUTPUT: &str = "read_output";
 
 /// Maximum number of bytes of one answer.
 const MAX_BYTES: u64 = 32 << 10;
@@ -51,14 +54,6 @@ impl ReadOutput {
     }
 }
 
-/// Returns the line that marks the cut in a shortened output, and tells the model how to read on.
-pub(crate) fn cut_mark(output: BlobName, left_out: std::ops::Range<usize>, total: usize) -> String {
-    format!(
-        "[… bytes {} to {} of {total} left out; read them with {READ_OUTPUT}: output {output}, offset {} …]",
-        left_out.start, left_out.end, left_out.start
-    )
-}
-
 #[async_trait]
 impl Plugin for ReadOutput {
     fn name(&self) -> &str {
@@ -75,32 +70,23 @@ impl Plugin for ReadOutput {
             .sessions()
             .map(Arc::clone)
             .ok_or_else(|| Error::invalid(format!("{READ_OUTPUT} has no session; call it in a run")))?;
-        let name: BlobName = asked.output.trim().parse().map_err(|_| {
-            Error::invalid(
-                "`output` is no name of an output; give the 64 digits that stand where the output was shortened",
-            )
-        })?;
         let session = sessions.load(context.session).await?;
         // A character that begins before the offset may reach over it, and one that begins before the end over that.
         let start = asked.offset.saturating_sub(3);
         let room = context.output_bytes().saturating_sub(HEAD_BYTES) as u64;
         let count = asked.bytes.unwrap_or(MAX_BYTES).min(MAX_BYTES.min(room)).max(MIN_BYTES);
-        let read = ReadBlob::new(session.id, name).with_range(start..asked.offset.saturating_add(count));
-        let content = open_blob(&*sessions, &session, read).await.map_err(|error| match error.kind() {
-            ErrorKind::NotFound => Error::new(
-                ErrorKind::NotFound,
-                format!("this conversation has no output {name}; give the 64 digits that stand where it was shortened"),
-            ),
-            _ => error,
-        })?;
-        let total = content.blob.bytes;
+        let range = start..asked.offset.saturating_add(count);
+        let name = asked.output.trim();
+        let (bytes, total) = match name.strip_prefix(MESSAGE) {
+            Some(number) => message(&*sessions, &session, number, range).await?,
+            None => output(&*sessions, &session, name, range).await?,
+        };
         if asked.offset >= total {
             return Err(Error::invalid(format!(
                 "output {name} has {total} bytes; give an offset below that, not {}",
                 asked.offset
             )));
         }
-        let bytes = content.into_bytes(MAX_BYTES as usize + 3).await?;
         let is_inside = |at: &usize| bytes.get(*at).is_some_and(|byte| byte & 0xC0 == 0x80);
         let offset = usize::try_from(asked.offset - start).unwrap_or(0);
         let first = (0..=offset).rev().find(|at| !is_inside(at)).unwrap_or(0);
@@ -122,9 +108,66 @@ impl Plugin for ReadOutput {
     }
 }
 
+/// Reads a range of a tool's output. Returns it and the size of the output.
+async fn output(
+    sessions: &dyn SessionStore,
+    session: &Session,
+    name: &str,
+    range: Range<u64>,
+) -> Result<(Bytes, u64)> {
+    let name: BlobName = name.parse().map_err(|_| {
+        Error::invalid(
+            "`output` is no name of an output; give the 64 digits, or the name of the message, that stand where it was \
+             shortened",
+        )
+    })?;
+    let read = ReadBlob::new(session.id, name).with_range(range);
+    let content = open_blob(sessions, session, read).await.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Error::new(
+            ErrorKind::NotFound,
+            format!(
+                "this conversation has no output {name}; give the 64 digits that stand where it was shortened"
+            ),
+        ),
+        _ => error,
+    })?;
+    let total = content.blob.bytes;
+    if content.range.is_empty() {
+        return Ok((Bytes::new(), total));
+    }
+    Ok((content.into_bytes(MAX_BYTES as usize + 3).await?, total))
+}
+
+/// Reads a range of the text of a person's message. Returns it and the size of the text.
+async fn message(
+    sessions: &dyn SessionStore,
+    session: &Session,
+    number: &str,
+    range: Range<u64>,
+) -> Result<(Bytes, u64)> {
+    let missing = || {
+        let text = format!(
+            "this conversation has no message {number}; give the name that stands where it was shortened"
+        );
+        Error::new(ErrorKind::NotFound, text)
+    };
+    let seq: u64 = number.parse().map_err(|_| missing())?;
+    let before = Seq::new(seq.checked_sub(1).ok_or_else(missing)?);
+    let read = ReadEvents::first(1).with_after(before.max(session.visible_from));
+    let page = sessions.history_of(session, read.with_known_head(session.head)).await?;
+    let event = page.events.first().filter(|event| event.seq == Seq::new(seq)).ok_or_else(missing)?;
+    let text = match event.decode()? {
+        EventPayload::UserMessage(message) | EventPayload::UserDefineOutcome(message) => message.text,
+        _ => return Err(missing()),
+    };
+    let at = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(text.len());
+    Ok((Bytes::copy_from_slice(&text.as_bytes()[at(range.start)..at(range.end)]), text.len() as u64))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::context::cut_mark;
 
     #[test]
     fn a_cut_names_the_output_and_the_place() {

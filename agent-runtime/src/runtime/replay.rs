@@ -1,6 +1,8 @@
 //! Replay of a provider's own items: what a model is given for a history, and the hash by which a later request knows
 //! that it is given the same.
 
+use std::collections::BTreeSet;
+
 use sha2::{Digest, Sha256};
 
 use crate::context::{
@@ -9,6 +11,7 @@ use crate::context::{
 use crate::runtime::hex::hex;
 use crate::runtime::model_options::{MediaKind, ModelCapabilities};
 use crate::runtime::provider::{LlmProvider, ToolSpec};
+use agent_core::BlobName;
 use agent_core::event::{AgentResponse, Media, MediaSource, ModelOrigin, Part};
 use agent_core::json::RawJson;
 
@@ -62,6 +65,32 @@ pub(crate) struct Given {
     /// SHA-256 of all that the model is given, in hexadecimal; `None` for a target without an origin, to which no
     /// native item ever goes back.
     pub(crate) hash: Option<String>,
+    /// Media in whose place there is a line of text, because the provider refused them.
+    pub(crate) left_out: BTreeSet<BlobName>,
+    /// Media of the messages that were in no request which the target has answered.
+    pub(crate) new_media: BTreeSet<BlobName>,
+    /// The other media of the messages.
+    pub(crate) old_media: BTreeSet<BlobName>,
+    /// True if the target has answered a request before.
+    pub(crate) has_answered: bool,
+}
+
+/// What a request has in another form than the messages.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Without {
+    /// True if all native items are left out.
+    pub(crate) native: bool,
+    /// Media in whose place there is a line of text.
+    pub(crate) media: BTreeSet<BlobName>,
+}
+
+/// Media of a request: those that the target has refused, those that it has answered before, and the others.
+#[derive(Default)]
+struct SeenMedia {
+    refused: BTreeSet<BlobName>,
+    left_out: BTreeSet<BlobName>,
+    answered: BTreeSet<BlobName>,
+    new: BTreeSet<BlobName>,
 }
 
 impl ModelTarget {
@@ -92,11 +121,11 @@ impl ModelTarget {
     ///
     /// Takes one pass over the messages.
     pub fn messages(&self, context: &ModelContext) -> Vec<ModelMessage> {
-        self.given(context.messages(), false).messages
+        self.given(context.messages(), &Without::default()).messages
     }
 
-    /// Returns the messages as the target is given them, and their hash; `is_canonical` leaves out all native items.
-    pub(crate) fn given(&self, messages: Vec<ModelMessage>, is_canonical: bool) -> Given {
+    /// Returns the messages as the target is given them, and their hash.
+    pub(crate) fn given(&self, messages: Vec<ModelMessage>, without: &Without) -> Given {
         let mut hash = Encoder(self.origin.is_some().then(Sha256::new));
         hash.text("rendering", &self.rendering);
         hash.option("system", self.system.as_deref());
@@ -111,25 +140,49 @@ impl ModelTarget {
         };
         // The provider has refused the items before it.
         let from = messages.iter().rposition(is_marked).unwrap_or(0);
+        let own =
+            |message: &ModelMessage| matches!(message, ModelMessage::Agent(said) if self.answered(said));
+        let answered = messages.iter().rposition(own);
+        let mut media = SeenMedia { refused: without.media.clone(), ..SeenMedia::default() };
+        for message in &messages {
+            if let ModelMessage::Agent(AgentMessage { response: Some(response), .. }) = message
+                && response.origin == self.origin
+            {
+                media.refused.extend(&response.left_out);
+            }
+        }
         let mut given = Vec::with_capacity(messages.len());
         for (at, message) in messages.into_iter().enumerate() {
             let message = match message {
                 ModelMessage::Agent(mut said) => {
                     let response = said.response.take();
-                    let is_same = !is_canonical
+                    let is_same = !without.native
                         && at >= from
                         && response.is_some_and(|response| self.made(&response, &hash));
                     ModelMessage::Agent(if is_same { said } else { said.canonical() })
                 }
                 message => message,
             };
-            let message = self.fitted(message);
+            let message = self.fitted(message, answered.is_some_and(|last| at < last), &mut media);
             if !matches!(&message, ModelMessage::Agent(said) if said.items.is_empty()) {
                 hash.message(&message);
                 given.push(message);
             }
         }
-        Given { messages: given, hash: hash.hex() }
+        let new_media = media.new.difference(&media.answered).copied().collect();
+        Given {
+            messages: given,
+            hash: hash.hex(),
+            left_out: media.left_out,
+            new_media,
+            old_media: media.answered,
+            has_answered: answered.is_some(),
+        }
+    }
+
+    /// Returns whether this target has made an answer, as far as the log says.
+    fn answered(&self, said: &AgentMessage) -> bool {
+        said.response.as_ref().and_then(|response| response.origin.as_ref()) == self.origin.as_ref()
     }
 
     /// Returns whether this target has made an answer, and was given what is encoded.
@@ -140,17 +193,22 @@ impl ModelTarget {
             && response.given == before.hex()
     }
 
-    /// Returns the message without the parts that the model does not take.
-    fn fitted(&self, mut message: ModelMessage) -> ModelMessage {
+    /// Returns the message without the parts that the model does not take. `is_answered` says that the model has answered
+    /// a request with the message.
+    fn fitted(&self, mut message: ModelMessage, is_answered: bool, media: &mut SeenMedia) -> ModelMessage {
+        let mut fit = |part: &mut Part| {
+            self.fit(part);
+            media.see(part, is_answered);
+        };
         match &mut message {
-            ModelMessage::User(Content { parts }) => parts.iter_mut().for_each(|part| self.fit(part)),
+            ModelMessage::User(Content { parts }) => parts.iter_mut().for_each(fit),
             ModelMessage::ToolResults(results) => {
-                results.iter_mut().flat_map(|result| &mut result.content).for_each(|part| self.fit(part));
+                results.iter_mut().flat_map(|result| &mut result.content).for_each(fit);
             }
             ModelMessage::Agent(said) => {
                 for item in said.items.iter_mut().filter(|item| item.native.is_none()) {
                     let ItemContent::Part(part) = &mut item.content else { continue };
-                    self.fit(part);
+                    fit(part);
                     if let Part::Text { text: Some(text), .. } = part {
                         *item = AgentItem::text(std::mem::take(text));
                     }
@@ -177,6 +235,21 @@ impl ModelTarget {
                 "{} (left out: this model does not take it)",
                 part.text_view("").unwrap_or_default()
             ));
+        }
+    }
+}
+
+impl SeenMedia {
+    /// Notes a medium, and replaces one that is left out by a text.
+    fn see(&mut self, part: &mut Part, is_answered: bool) {
+        let Some(name) = part.media().map(Media::digest) else { return };
+        if self.refused.contains(&name) {
+            let line = part.text_view("").unwrap_or_default();
+            *part = Part::text(format!("{line} (left out: the provider refused it)"));
+            self.left_out.insert(name);
+        } else {
+            let seen = if is_answered { &mut self.answered } else { &mut self.new };
+            seen.insert(name);
         }
     }
 }
@@ -319,20 +392,20 @@ mod tests {
             ModelMessage::System("It rains.".to_owned()),
             ModelMessage::user(vec![Part::text("What is this?"), cat.clone()]),
         ];
-        let before = target.given(asked.clone(), false).hash.unwrap();
+        let before = target.given(asked.clone(), &Without::default()).hash.unwrap();
         assert_eq!(before, "5ae0541712cd7115bc619ebbdd512d7bf0898cf4651526578c265c44951853a9");
         let mut result = ModelToolResult::new("c1".parse().unwrap(), ToolOutcome::Ok, "seen");
         result.content.push(cat);
         let mut messages = asked;
         messages.extend([answer(&target, &before), ModelMessage::ToolResults(vec![result])]);
-        let given = target.given(messages.clone(), false);
+        let given = target.given(messages.clone(), &Without::default());
         assert_eq!(
             given.hash.as_deref().unwrap(),
             "b9fdfdfa551d5845462d3b5cf24481c10c9355fdf9b5706b7f8b08f2d10561dc"
         );
         let ModelMessage::Agent(said) = &given.messages[3] else { panic!("the answer is there") };
         assert!(said.response.is_none() && said.items.len() == 2);
-        let canonical = target.given(messages, true);
+        let canonical = target.given(messages, &Without { native: true, ..Without::default() });
         let ModelMessage::Agent(said) = &canonical.messages[3] else { panic!("the answer is there") };
         assert_eq!((said.items.len(), said.calls().count()), (1, 1));
         assert_ne!(canonical.hash, given.hash);

@@ -69,13 +69,16 @@ impl Driver {
             has_native |= native_of(&item).is_some();
             said.items.push(item);
         }
-        if !said.items.is_empty() && (asked.origin.is_some() || has_native || asked.is_canonical) {
+        let is_changed = asked.is_canonical || !asked.left_out.is_empty();
+        if !said.items.is_empty() && (asked.origin.is_some() || has_native || is_changed) {
             let mut response = AgentResponse::new(asked.after);
             response.origin.clone_from(&asked.origin);
             response.stop = stop.map(str::to_owned);
             // What was made without reasoning may be refused behind a request with it.
             response.given = asked.given.clone().filter(|_| is_whole && !asked.is_canonical);
             response.replay = asked.is_canonical.then(|| CANONICAL.to_owned());
+            // Each answer has all of them: a summary may replace the answers before it, and not the media.
+            response.left_out = asked.left_out.iter().copied().collect();
             said.response = Some(response);
         }
         said
@@ -142,8 +145,8 @@ impl Driver {
         Some(Item::Said(body))
     }
 
-    /// Returns the call with an id that is valid and unique in the conversation, and with a name that can be stored. The
-    /// native form of another id or name is dropped.
+    /// Returns the call with an id that is valid and unique in the conversation, and with a name that can be stored; both
+    /// without the values of secrets. The native form of another id or name is dropped.
     fn named(
         &self,
         call: ModelCall,
@@ -156,8 +159,10 @@ impl Driver {
                 || said.calls().any(|other| other.call == *id)
                 || self.session.open_calls.iter().any(|open| open.call == *id)
         };
-        let given = call.id.parse::<CallId>().ok().filter(|id| !is_used(id));
+        let is_open = |text: &str| self.redacted(text) == text;
+        let given = call.id.parse::<CallId>().ok().filter(|id| !is_used(id) && is_open(id.as_str()));
         let name = check_text("tool name", &call.name, 128).ok().map(|()| call.name);
+        let name = name.filter(|name| is_open(name));
         let is_same = given.is_some() && name.is_some();
         // A prefix and a UUID are a valid id of at most 40 bytes, which is the maximum of some providers.
         let new = || format!("call-{}", self.handle.runtime().effects().new_uuid().simple()).parse().ok();

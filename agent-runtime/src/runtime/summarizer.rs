@@ -12,6 +12,9 @@ use agent_core::{Result, SessionId, WorkspaceId};
 /// Maximum duration of a summary.
 pub(crate) const SUMMARY_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Maximum bytes of the first message in such a text.
+const FIRST_MAX_BYTES: usize = 4 << 10;
+
 /// End of the text of a summary that no summarizer wrote.
 const LEFT_OUT: &str = " earlier events are left out.";
 
@@ -35,7 +38,7 @@ pub struct SummaryRequest {
 ///
 /// A run calls it before it calls the model, and commits the summary as `session.compacted`. A summarizer that fails,
 /// panics, gives no text, or takes longer than a minute is replaced by
-/// a text that names the number of events that are left out. The same happens for a history that is too long to be read
+/// a text that names the first message of the conversation, shortened, and the number of events that are left out. The same happens for a history that is too long to be read
 /// at once. The log keeps all events in any case.
 ///
 /// ```
@@ -93,19 +96,35 @@ impl<S: Summarizer + ?Sized> Summarizer for Arc<S> {
     }
 }
 
-/// Returns the text that stands for this number of events; it begins with the previous summary, shortened to an eighth
-/// of the room.
-pub(crate) fn mechanical(previous: Option<&str>, events: u64, limits: &ContextLimits) -> String {
+/// Returns the text that stands for this number of events. It begins with the previous summary, shortened to an eighth of
+/// the room, or with the first message of the conversation, shortened to a sixteenth and at most 4 KiB.
+pub(crate) fn mechanical(
+    previous: Option<&str>,
+    first: Option<String>,
+    events: u64,
+    limits: &ContextLimits,
+) -> String {
+    let previous = shortened(told(previous).to_owned(), limits.bytes / 8);
+    let text = match first.filter(|_| previous.is_empty()) {
+        Some(first) => {
+            let first = shortened(first, (limits.bytes / 16).min(FIRST_MAX_BYTES));
+            format!("The conversation began with this message:\n{first}")
+        }
+        None => previous,
+    };
+    let gap = if text.is_empty() { "" } else { "\n\n" };
+    format!("{text}{gap}{events}{LEFT_OUT}")
+}
+
+/// Returns a previous summary without its number of events, which the next one includes.
+pub(crate) fn told(previous: Option<&str>) -> &str {
     let previous = previous.unwrap_or_default();
-    // The number includes the events that the previous text has counted.
-    let previous = match previous.rsplit_once('\n') {
+    let told = match previous.rsplit_once('\n') {
         Some((text, last)) if is_count(last) => text,
         None if is_count(previous) => "",
         _ => previous,
     };
-    let previous = shortened(previous.trim_end().to_owned(), limits.bytes / 8);
-    let gap = if previous.is_empty() { "" } else { "\n\n" };
-    format!("{previous}{gap}{events}{LEFT_OUT}")
+    told.trim_end()
 }
 
 fn is_count(line: &str) -> bool {
@@ -119,13 +138,14 @@ mod tests {
     #[test]
     fn counts_are_not_repeated() {
         let limits = ContextLimits::new(10, 800);
-        let first = mechanical(None, 12, &limits);
+        let mechanical = |previous: Option<&str>, events| mechanical(previous, None, events, &limits);
+        let first = mechanical(None, 12);
         assert_eq!(first, "12 earlier events are left out.");
-        assert_eq!(mechanical(Some(&first), 40, &limits), "40 earlier events are left out.");
-        let told = mechanical(Some("They met."), 40, &limits);
+        assert_eq!(mechanical(Some(&first), 40), "40 earlier events are left out.");
+        let told = mechanical(Some("They met."), 40);
         assert_eq!(told, "They met.\n\n40 earlier events are left out.");
-        assert_eq!(mechanical(Some(&told), 50, &limits), "They met.\n\n50 earlier events are left out.");
-        let long = mechanical(Some(&"x".repeat(500)), 9, &limits);
+        assert_eq!(mechanical(Some(&told), 50), "They met.\n\n50 earlier events are left out.");
+        let long = mechanical(Some(&"x".repeat(500)), 9);
         assert!(long.len() < 200 && long.ends_with("9 earlier events are left out."), "{long}");
     }
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tracing::warn;
 
+use crate::context::READ_OUTPUT;
 use crate::runtime::config::ToolPolicy;
 use crate::runtime::plugin::{Plugin, ToolContext};
 use crate::runtime::provider::{ToolMode, ToolSpec};
-use crate::runtime::read_output::{READ_OUTPUT, ReadOutput};
+use crate::runtime::read_output::ReadOutput;
 use crate::runtime::tool_output::ToolOutput;
 use agent_core::SessionStore;
 use agent_core::event::{EVENT_MAX_BYTES, EventPayload, ToolOutcome, ToolResult, ToolUse};

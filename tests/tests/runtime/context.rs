@@ -311,7 +311,10 @@ async fn limits_keep_the_newest_and_the_question(site: Site) {
     }
     let request = &model.requests()[9].messages;
     let expected = [
-        ModelMessage::Summary("25 earlier events are left out.".to_owned()),
+        ModelMessage::Summary(
+            "The conversation began with this message:\nquestion 0\n\n25 earlier events are left out."
+                .to_owned(),
+        ),
         ModelMessage::user("question 8"),
         ModelMessage::agent("answer"),
         ModelMessage::user("question 9"),

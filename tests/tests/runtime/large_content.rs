@@ -259,7 +259,9 @@ async fn wrong_pages_are_answered_clearly() {
 }
 
 fn image(seed: u8, bytes: usize) -> Part {
-    Part::Image(Media::inline("image/png", vec![seed; bytes]).with_name(format!("{seed}.png")))
+    let mut picture = b"\x89PNG\r\n\x1a\n".to_vec();
+    picture.resize(bytes, seed);
+    Part::Image(Media::inline("image/png", picture).with_name(format!("{seed}.png")))
 }
 
 /// The media of a log: whether they are blobs, and their sizes.

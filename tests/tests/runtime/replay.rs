@@ -319,10 +319,12 @@ async fn a_refusal_is_not_repeated_in_later_turns() {
 }
 
 #[tokio::test]
-async fn a_context_that_is_too_long_is_compacted_once() {
+async fn a_context_that_is_too_long_is_halved_until_it_fits() {
     let long = || Turn::fault(ProviderFault::new(FaultKind::ContextTooLong, "too long"));
-    let turns =
-        (0..4).map(|_| Turn::new().text("so")).chain([long(), Turn::new().text("well"), long(), long()]);
+    let turns = (0..4)
+        .map(|_| Turn::new().text("so"))
+        .chain([long(), Turn::new().text("well")])
+        .chain((0..9).map(|_| long()));
     let model = ScriptedProvider::new(turns);
     let chat = start(&model, Config::new()).await;
     for text in ["1", "2", "3", "4"] {
@@ -334,10 +336,12 @@ async fn a_context_that_is_too_long_is_compacted_once() {
     assert!(requests[5].messages.len() < requests[4].messages.len());
     assert_eq!(requests[5].messages.last(), Some(&ModelMessage::user("5")));
     let Err(RunError::Failed(report)) = chat.prompt("6").await.unwrap().finish().await else {
-        panic!("it is asked once more only")
+        panic!("one exchange is left")
     };
     assert_eq!(report.fault(), Some(FaultKind::ContextTooLong));
-    assert_eq!(model.requests().len(), 8);
+    assert_eq!(model.requests().len(), 9);
+    let compacted = |event: &&Event| event.kind == EventType::SESSION_COMPACTED;
+    assert_eq!(log(&chat).await.iter().filter(compacted).count(), 1, "only the summary that helped is kept");
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::base::text::check_text;
-use crate::base::{Error, RawFields, RawJson, Result, Seq, is_default};
+use crate::base::{BlobName, Error, RawFields, RawJson, Result, Seq, is_default};
 use crate::event::payload::content::{NAME_MAX_BYTES, Part, check_parts, repeats};
 use crate::event::payload::media::on_a_line;
 
@@ -367,6 +367,11 @@ pub struct AgentResponse {
     /// text and calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
+    /// Media in whose place the model was given a line of text, because the provider refused a request with them. Later
+    /// requests to the same origin do likewise. Each is named by the SHA-256 of its bytes, one at an address by that of
+    /// the address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<BlobName>,
 }
 
 impl AgentResponse {
@@ -396,6 +401,12 @@ impl AgentResponse {
     /// Sets the form in which later requests give this answer.
     pub fn with_replay(mut self, replay: impl Into<String>) -> Self {
         self.replay = Some(replay.into());
+        self
+    }
+
+    /// Adds media in whose place the model was given a line of text.
+    pub fn with_left_out(mut self, media: impl IntoIterator<Item = BlobName>) -> Self {
+        self.left_out.extend(media);
         self
     }
 

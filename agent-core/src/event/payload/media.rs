@@ -141,6 +141,26 @@ impl Media {
         format!("[{kind}{name}, {}, {place}]", on_a_line(&self.media_type))
     }
 
+    /// Returns the SHA-256 of the bytes; for an address, that of the address.
+    ///
+    /// Computed anew for bytes in the event itself.
+    ///
+    /// ```
+    /// use agent_core::BlobName;
+    /// use agent_core::event::Media;
+    ///
+    /// let name = BlobName::of(b"\x89PNG");
+    /// assert_eq!(Media::inline("image/png", *b"\x89PNG").digest(), name);
+    /// assert_eq!(Media::blob("image/png", name, 4).digest(), name);
+    /// ```
+    pub fn digest(&self) -> BlobName {
+        match &self.source {
+            MediaSource::Inline(bytes) => BlobName::of(bytes),
+            MediaSource::Blob { sha256, .. } => *sha256,
+            MediaSource::Uri(uri) => BlobName::of(uri.as_bytes()),
+        }
+    }
+
     /// Takes the members of a medium out of an object; `None` if they do not have the shape of one.
     pub(super) fn take(fields: &mut RawFields) -> Option<Self> {
         let media_type = fields.remove("media")?.to().ok()?;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::{Error, RawFields, RawJson, Result, Seq};
+use crate::base::{Error, RawFields, RawJson, Result, Seq, is_default};
 use crate::event::payload::answer::{Citation, Native, check_citations};
 use crate::event::payload::content::{Part, check_parts, compose, spelled_out};
 
@@ -54,6 +54,9 @@ pub struct Message {
     /// Number of bytes of the text that a model is shown; `None` for the whole text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shown: Option<u64>,
+    /// True if the model is told how to read the rest of a text of which it is shown a part.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub readable: bool,
     /// Metadata of the host, never interpreted.
     #[serde(default, skip_serializing_if = "RawFields::is_empty")]
     pub metadata: RawFields,
@@ -123,6 +126,12 @@ impl Message {
     /// ```
     pub const fn with_shown(mut self, bytes: u64) -> Self {
         self.shown = Some(bytes);
+        self
+    }
+
+    /// Sets whether the model is told how to read the rest of a text of which it is shown a part.
+    pub const fn with_readable(mut self, readable: bool) -> Self {
+        self.readable = readable;
         self
     }
 
