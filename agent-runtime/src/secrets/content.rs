@@ -10,36 +10,6 @@ use crate::secrets::redact::shown;
 use crate::secrets::secret::SecretName;
 use crate::secrets::tenant::Secrets;
 
-/// Number of first bytes that say whether content is text: binary formats have a zero among them.
-const SNIFFED_BYTES: usize = 8 << 10;
-
-/// Returns whether content of a media type is text, in which values are found and can be replaced.
-pub(crate) fn is_text(media_type: &str) -> bool {
-    let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let Some((kind, subtype)) = essence.split_once('/') else { return false };
-    const TEXTS: [&str; 14] = [
-        "json",
-        "ndjson",
-        "jsonl",
-        "json-seq",
-        "xml",
-        "yaml",
-        "toml",
-        "csv",
-        "sql",
-        "graphql",
-        "javascript",
-        "ecmascript",
-        "sh",
-        "x-www-form-urlencoded",
-    ];
-    let (name, suffix) = subtype.rsplit_once('+').unwrap_or((subtype, ""));
-    let is_known = |word: &str| {
-        TEXTS.contains(&word) || word.strip_prefix("x-").is_some_and(|word| TEXTS.contains(&word))
-    };
-    kind == "text" || is_known(suffix) || (kind == "application" && is_known(name))
-}
-
 /// Content of which the end is held back, because a value may continue in the next piece.
 #[derive(Debug, Default)]
 struct Overlap {
@@ -77,7 +47,7 @@ impl Overlap {
 }
 
 impl Secrets {
-    /// Returns bytes of text with the name of the secret in place of each value.
+    /// Returns bytes with the name of the secret in place of each value; `None` if there is none.
     pub(crate) fn redact_bytes(&self, bytes: &[u8]) -> Option<Bytes> {
         let is_found = self.given().find_bytes(bytes).next().is_some();
         if !is_found {
@@ -86,46 +56,26 @@ impl Secrets {
         Overlap { held: bytes.to_vec() }.push(self, None, |_| Ok(())).ok()
     }
 
-    /// Redacts the inline bytes of a medium that is text. Returns whether it held a value.
+    /// Redacts the inline bytes of a medium, whatever its type says. Returns whether it held a value.
     pub(crate) fn redact_media(&self, media: &mut Media) -> bool {
         let MediaSource::Inline(bytes) = &media.source else { return false };
-        let Some(redacted) = is_text(&media.media_type).then(|| self.redact_bytes(bytes)).flatten() else {
-            return false;
-        };
+        let Some(redacted) = self.redact_bytes(bytes) else { return false };
         media.source = MediaSource::Inline((&*redacted).into());
         true
     }
 
-    /// Returns the content of a text with the name of the secret in place of each value, also of one that is divided
+    /// Returns the content with the name of the secret in place of each value, also of one that is divided
     /// between pieces. Holds as much of the content as the longest value has.
     pub(crate) fn redact_stream(&self, content: BlobStream) -> BlobStream {
         changed(content, self.clone(), |secrets, overlap, piece| overlap.push(secrets, piece, |_| Ok(())))
     }
 
-    /// Returns the unchanged content, which ends with an error in place of a value if it is text.
+    /// Returns the unchanged content, which ends with an error in place of a value.
     pub(super) fn guarded(&self, session: SessionId, blob: BlobName, content: BlobStream) -> BlobStream {
-        let (mut is_text, mut first) = (None, Vec::new());
         changed(content, self.clone(), move |secrets, overlap, piece| {
-            let piece = match is_text {
-                Some(false) => return Ok(Bytes::copy_from_slice(piece.unwrap_or_default())),
-                Some(true) => piece,
-                None => {
-                    first.extend_from_slice(piece.unwrap_or_default());
-                    if piece.is_some() && first.len() < SNIFFED_BYTES {
-                        return Ok(Bytes::new());
-                    }
-                    let sniffed = &first[..first.len().min(SNIFFED_BYTES)];
-                    is_text = Some(!sniffed.contains(&0));
-                    if is_text == Some(false) {
-                        return Ok(std::mem::take(&mut first).into());
-                    }
-                    overlap.held = std::mem::take(&mut first);
-                    piece.map(|_| &[][..])
-                }
-            };
             let refuse = |name: &SecretName| {
                 Err(Error::invalid(format!(
-                    "blob {blob} of session {session} is text with the value of secret {name}; redact it before its hash is \
+                    "blob {blob} of session {session} holds the value of secret {name}; redact it before its hash is \
                      computed, as Conversation::put_media_stream does"
                 )))
             };
@@ -181,35 +131,15 @@ mod tests {
     }
 
     #[test]
-    fn text_types_are_recognized() {
-        for text in [
-            "text/plain",
-            "TEXT/CSV; charset=utf-8",
-            "application/json",
-            "application/problem+json",
-            "image/svg+xml",
-            "application/x-ndjson",
-            "application/xml",
-        ] {
-            assert!(is_text(text), "{text}");
-        }
-        for other in
-            ["image/png", "application/pdf", "application/zip", "audio/mpeg", "x", "application/octet-stream"]
-        {
-            assert!(!is_text(other), "{other}");
-        }
-    }
-
-    #[test]
-    fn binary_content_with_a_value_passes() {
+    fn content_with_a_value_is_refused_whatever_it_is() {
         let (secrets, session) = (secrets(), agent_core::clock::Effects::default().new_session_id());
         let guard =
             |content: &[u8]| read(secrets.guarded(session, BlobName::of(content), pieces(content, 7)));
-        let binary = b"\x89PNG\r\n\0correct horse".to_vec();
-        assert_eq!(guard(&binary).unwrap(), binary);
-        let error = guard(b"this is the correct horse").unwrap_err().to_string();
-        assert!(error.contains("secret a") && !error.contains("correct horse"), "{error}");
-        let long = [vec![b'x'; 3 * SNIFFED_BYTES], b"correct horse battery".to_vec()].concat();
+        for content in [&b"\x89PNG\r\n\0correct horse"[..], b"this is the correct horse"] {
+            let error = guard(content).unwrap_err().to_string();
+            assert!(error.contains("secret a") && !error.contains("correct horse"), "{error}");
+        }
+        let long = [vec![b'x'; 30_000], b"correct horse battery".to_vec()].concat();
         assert!(guard(&long).is_err());
         assert_eq!(guard(&long[..long.len() - 9]).unwrap(), &long[..long.len() - 9], "{}", "correct hor");
         assert_eq!(guard(b"").unwrap(), b"");

@@ -21,7 +21,8 @@
 //!   everything else in such a document is, including the address of a server. If the rest is to stay readable, provide
 //!   only the secret field;
 //! - split over the pieces that a model streams, in the stream of a run. Text that may be the beginning of a value is
-//!   held back until more text arrives.
+//!   held back until more text arrives;
+//! - as it is, in the bytes of media and blobs, whatever their media type.
 //!
 //! A value is not recognized if it was encoded (Base64, a hash) or if only a part of a line occurs. Of a value of several
 //! lines that begins with a backslash and stands behind another one, lines of less than 8 bytes can stay. Text that was
@@ -50,7 +51,6 @@ mod secret;
 mod store;
 mod tenant;
 
-pub(crate) use content::is_text;
 pub(crate) use pieces::Pieces;
 pub use secret::{Secret, SecretName};
 pub use tenant::{SecretSource, Secrets, TenantSecrets};

@@ -14,6 +14,9 @@ use agent_core::model::{Actor, Attributes, Failure, PendingAction};
 use agent_core::store::{PutBlob, SessionStoreWrapper};
 use agent_core::{Error, ErrorKind, Result, SessionStore, Storage};
 
+/// Maximum number of bytes of a holder's name.
+const HOLDER_MAX_BYTES: usize = 256;
+
 /// Session store, and the secrets that are redacted from its writes.
 #[derive(Debug)]
 struct Hiding {
@@ -24,9 +27,9 @@ struct Hiding {
 impl Secrets {
     /// Returns the same stores, whose writes to sessions have every value that was given out redacted.
     ///
-    /// This includes media that are text. A [blob](agent_core::SessionStore::put_blob) that is text and holds a value is
-    /// refused as `InvalidInput`, because its name is the hash of its bytes; a blob with a zero among its first 8 KiB is
-    /// no text. [`Conversation::put_media`](crate::Conversation::put_media) redacts text before it computes the hash.
+    /// This includes media of any type. A [blob](agent_core::SessionStore::put_blob) that holds a value is refused as
+    /// `InvalidInput`, because its name is the hash of its bytes.
+    /// [`Conversation::put_media`](crate::Conversation::put_media) redacts content before it computes the hash.
     ///
     /// Existing handles to the stores are not affected. An agent with secrets does this itself.
     ///
@@ -186,7 +189,11 @@ impl Hiding {
                 new.created.attributes = self.attributes(&new.created.attributes)?;
                 Trigger::Create(new)
             }
-            // The others contain ids, times, and the names of holders and reasons. Restored events are not changed.
+            Trigger::BeginRun(mut lease) => {
+                lease.holder = self.within(&lease.holder, HOLDER_MAX_BYTES);
+                Trigger::BeginRun(lease)
+            }
+            // The others contain ids, times, and the names of reasons. Restored events are not changed.
             other => other,
         }))
     }
@@ -208,7 +215,7 @@ impl SessionStoreWrapper for Hiding {
         self.store.commit(commit).await
     }
 
-    /// Refuses text with a value: its name is the hash of the bytes, so that they cannot be changed here.
+    /// Refuses content with a value: its name is the hash of the bytes, so that they cannot be changed here.
     async fn put_blob(&self, mut put: PutBlob) -> Result<()> {
         if !self.secrets.given().is_empty() {
             put.content = self.secrets.guarded(put.session, put.blob.name, put.content);

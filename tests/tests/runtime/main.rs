@@ -22,6 +22,7 @@ mod finish;
 mod forks;
 mod frozen_config;
 mod functions;
+mod hidden_everywhere;
 mod human_in_the_loop;
 mod input_queue;
 mod large_content;
