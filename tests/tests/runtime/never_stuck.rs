@@ -7,17 +7,20 @@ use std::time::Duration;
 use agent_core::clock::Effects;
 use agent_core::commit::Commit;
 use agent_core::event::{
-    Decision, EventPayload, NewEvent, SystemMessage, ToolConfirmation, ToolOutcome, ToolResult,
+    Decision, EventPayload, EventType, Media, MediaSource, Message, NewEvent, Part, SystemMessage,
+    ToolConfirmation, ToolOutcome, ToolResult,
 };
 use agent_core::json::RawJson;
 use agent_core::model::ActionKind;
+use agent_core::session::Session;
 use agent_core::state::SessionState;
+use agent_core::store::ReadEvents;
 use agent_core::{MemoryStore, Result, Seq, SessionId, SessionStoreExt, Storage, async_trait};
 use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, Conversation, FaultKind, LlmProvider, ModelCapabilities, ModelEvent,
-    ModelRequest, ModelStream, ModelTarget, Plugin, ProviderFault, ScriptedProvider, StopReason, ToolContext,
-    ToolMode, ToolSpec, Turn,
+    ModelRequest, ModelStream, ModelTarget, Plugin, ProviderFault, RunError, ScriptedProvider, StopReason,
+    ToolContext, ToolMode, ToolSpec, Turn, Usage,
 };
 use futures::{FutureExt, StreamExt, TryStreamExt};
 
@@ -35,7 +38,30 @@ struct Counts {
     refused: usize,
     switched: usize,
     crashed: usize,
+    /// Pictures that the model refused, requests that were too long for it, and those that it refused while it was down.
+    pictures: usize,
+    too_long: usize,
+    down: usize,
+    /// Shorter requests that were accepted.
+    shorter: usize,
 }
+
+/// What the server of the model is like for the moment.
+#[derive(Debug, Default)]
+struct Server {
+    /// Answers everything with 400.
+    is_down: bool,
+    /// Maximum bytes of the messages, in steps that the world chooses; `None` for no maximum.
+    most: Option<usize>,
+    /// The last request was refused because of its length or its content: the next one may be another than the log says.
+    refused: bool,
+    /// Request in another form than the log said, which was accepted: if the log has the answer, the next one to the same
+    /// model with the same system prompt begins with it. Before it the name of the model, and the head of the log.
+    accepted: Option<(String, Seq, ModelRequest)>,
+}
+
+/// Bytes of a picture that looks like one, and that the model refuses.
+const BROKEN: &[u8] = b"\x89PNG\r\n\x1a\ncut";
 
 /// What all processes of one life share.
 #[derive(Debug)]
@@ -47,6 +73,7 @@ struct World {
     session: Mutex<Option<SessionId>>,
     counts: Mutex<Counts>,
     broken: Mutex<Option<String>>,
+    server: Mutex<Server>,
 }
 
 impl World {
@@ -84,9 +111,51 @@ impl World {
                 self.counts.lock().unwrap().forced += 1;
                 Turn::fault(ProviderFault::new(FaultKind::ReplayRejected, "by chance"))
             }
-            3 => Turn::fault(ProviderFault::new(FaultKind::ContextTooLong, "by chance")),
             _ => turn,
         }
+    }
+
+    /// Message of a person, sometimes with a picture that the model refuses.
+    fn message(&self) -> Message {
+        let message = Message::new(self.text());
+        match self.pick(8) {
+            0 => message.with_part(Part::Image(Media::inline("image/png", BROKEN))),
+            1 => message.with_part(Part::Image(Media::inline("image/png", *b"no picture"))),
+            _ => message,
+        }
+    }
+
+    /// Returns the fault of the server, if it refuses the request.
+    fn refusal(&self, request: &ModelRequest) -> Option<FaultKind> {
+        let (mut server, mut counts) = (self.server.lock().unwrap(), self.counts.lock().unwrap());
+        let size: usize = request.messages.iter().map(ModelMessage::size_bytes).sum();
+        let is_broken = |part: &Part| match part {
+            Part::Image(media) => matches!(&media.source, MediaSource::Inline(bytes) if bytes[..] == *BROKEN),
+            _ => false,
+        };
+        let of = |message: &ModelMessage| match message {
+            ModelMessage::User(content) => content.parts.iter().any(is_broken),
+            ModelMessage::ToolResults(results) => {
+                results.iter().flat_map(|result| &result.content).any(is_broken)
+            }
+            _ => false,
+        };
+        // One exchange fits in any case: no history can be shorter.
+        let is_long = request.messages.len() > 3 && server.most.is_some_and(|most| size > most);
+        let kind = if server.is_down {
+            counts.down += 1;
+            Some(FaultKind::InvalidRequest)
+        } else if is_long {
+            counts.too_long += 1;
+            Some(FaultKind::ContextTooLong)
+        } else if request.messages.iter().any(of) {
+            counts.pictures += 1;
+            Some(FaultKind::InvalidRequest)
+        } else {
+            None
+        };
+        server.refused = kind.is_some();
+        kind
     }
 
     /// Compares a request with what the log says, and counts the signed items that it could hold.
@@ -109,9 +178,26 @@ impl World {
         let target =
             ModelTarget::of(model).with_system(request.system.clone()).with_tools(request.tools.clone());
         let expected = target.messages(&context);
+        let (is_other, accepted) = {
+            let mut server = self.server.lock().unwrap();
+            (server.refused, server.accepted.take())
+        };
+        if is_other {
+            // It has less than the log says, because the server refused that.
+            return Ok(());
+        }
         if context.needs_compaction() {
             // The run could not divide the window, and gives its end.
             return Ok(());
+        }
+        if let Some((name, head, accepted)) = accepted
+            && (name, accepted.system) == (model.name().to_owned(), request.system.clone())
+            && now.visible_from <= head
+            && is_same_window(&accepted.messages, &expected)
+            && self.is_answered(&now, head).await
+            && !request.messages.starts_with(&accepted.messages)
+        {
+            return Err(format!("accepted was {:#?}\nsent is {:#?}", accepted.messages, request.messages));
         }
         if request.messages != expected {
             let sent = &request.messages;
@@ -136,6 +222,12 @@ impl World {
         Ok(())
     }
 
+    /// Returns whether the log has an answer after an event.
+    async fn is_answered(&self, now: &Session, after: Seq) -> bool {
+        let read = ReadEvents::first(1).with_after(after).with_types([EventType::AGENT_RESPONSE]);
+        !self.storage.sessions.history_of(now, read).await.unwrap().events.is_empty()
+    }
+
     /// What another process writes while the model answers.
     async fn interfere(&self) {
         let id = self.session.lock().unwrap().unwrap();
@@ -145,7 +237,8 @@ impl World {
             1 => NewEvent::of(&EventPayload::SystemMessage(SystemMessage::injected(self.text()))),
             2 if self.pick(4) == 0 => NewEvent::system_prompt(self.text()),
             3 if self.pick(4) == 0 => {
-                drop(sessions.compact(&self.effects, id, None, "by somebody else").await);
+                let summary = format!("by somebody else, {}", self.pick(1 << 40));
+                drop(sessions.compact(&self.effects, id, None, &summary).await);
                 return;
             }
             _ => return,
@@ -154,6 +247,15 @@ impl World {
         let commit = Commit::seal(&self.effects, id, head).with_event(event);
         sessions.commit_new_with_retry(commit).await.unwrap();
     }
+}
+
+/// Returns whether the messages begin with the same summary, if there is one.
+fn is_same_window(one: &[ModelMessage], other: &[ModelMessage]) -> bool {
+    let summary = |messages: &[ModelMessage]| match messages.first() {
+        Some(ModelMessage::Summary(text)) => Some(text.clone()),
+        _ => None,
+    };
+    summary(one) == summary(other)
 }
 
 fn natives(messages: &[ModelMessage]) -> usize {
@@ -193,9 +295,20 @@ impl LlmProvider for Model {
         if let Err(broken) = self.world.judge(&request, &self.scripted).await {
             self.world.broken.lock().unwrap().get_or_insert(broken);
         }
+        let is_other = self.world.server.lock().unwrap().refused;
+        if let Some(kind) = self.world.refusal(&request) {
+            return Err(ProviderFault::new(kind, "refused").into());
+        }
         self.scripted.push(self.world.turn(natives(&request.messages) > 0));
+        let id = self.world.session.lock().unwrap().unwrap();
+        let head = self.world.storage.sessions.load(id).await.unwrap().head;
+        let accepted = is_other.then(|| (self.name().to_owned(), head, request.clone()));
         let stream = match self.scripted.generate(request).await {
-            Ok(stream) => stream,
+            Ok(stream) => {
+                self.world.counts.lock().unwrap().shorter += usize::from(accepted.is_some());
+                self.world.server.lock().unwrap().accepted = accepted;
+                stream
+            }
             Err(error) => {
                 let fault = ProviderFault::of(&error).unwrap();
                 let is_forced = fault.text == "by chance";
@@ -270,6 +383,25 @@ async fn answer(world: &World, chat: &Conversation) {
     }
 }
 
+/// Prompts until a run is not refused. One exchange may be too long for a smaller model; then the next prompt may leave it
+/// out.
+async fn prompt(world: &World, chat: &Conversation) {
+    for _ in 0..3 {
+        match chat.prompt(world.message()).await.unwrap().finish().await {
+            Err(RunError::Failed(report)) => match report.fault() {
+                // Of a run that was answered, one step alone may be too long.
+                Some(FaultKind::ContextTooLong) if report.usage == Usage::default() => {}
+                Some(FaultKind::ReplayRejected | FaultKind::InvalidRequest) => {
+                    panic!("it is stuck: {report:?}")
+                }
+                _ => return,
+            },
+            _ => return,
+        }
+    }
+    panic!("it is stuck: each request is too long");
+}
+
 async fn live(world: &Arc<World>, steps: usize) {
     let mut name = "one";
     let mut agent = start(world, &world.storage, name);
@@ -300,7 +432,7 @@ async fn live(world: &Arc<World>, steps: usize) {
                 let doomed = start(world, &dying.storage(&world.storage), name);
                 let there = doomed.session(chat.id()).await.unwrap();
                 dying.die_in(usize::try_from(world.pick(14)).unwrap(), world.pick(2) == 0);
-                if let Ok(run) = there.prompt(world.text()).await {
+                if let Ok(run) = there.prompt(world.message()).await {
                     drop(tokio::time::timeout(Duration::from_secs(20), run.finish()).await);
                 }
                 drop(doomed);
@@ -311,28 +443,35 @@ async fn live(world: &Arc<World>, steps: usize) {
                 }
             }
             5 => {
-                let run = chat.prompt(world.text()).await.unwrap();
+                let run = chat.prompt(world.message()).await.unwrap();
                 for _ in 0..world.pick(6) {
                     tokio::task::yield_now().await;
                 }
                 run.cancel();
                 drop(run.finish().await);
             }
-            6 => drop(chat.send(world.text()).await.unwrap()),
+            6 => drop(chat.send(world.message()).await.unwrap()),
             7..11 => answer(world, &chat).await,
-            _ => {
-                let run = chat.prompt(world.text()).await.unwrap();
-                if let Err(agent_runtime::RunError::Failed(report)) = run.finish().await {
-                    assert_ne!(report.fault(), Some(FaultKind::ReplayRejected), "it is stuck: {report:?}");
-                }
+            11 => {
+                // A smaller model, a larger one, or one without a limit.
+                let most = [None, Some(500), Some(1000), Some(2000)][usize::try_from(world.pick(4)).unwrap()];
+                world.server.lock().unwrap().most = most;
             }
+            12 => {
+                world.server.lock().unwrap().is_down = true;
+                for _ in 0..world.pick(3) {
+                    drop(chat.prompt(world.message()).await.unwrap().finish().await);
+                }
+                world.server.lock().unwrap().is_down = false;
+            }
+            _ => prompt(world, &chat).await,
         }
         let broken = world.broken.lock().unwrap().take();
         assert!(broken.is_none(), "{}", broken.unwrap_or_default());
     }
 }
 
-/// Cancelled, crashed, cut, compacted, cleared, forked, and switched to another model, at any point, while others write.
+/// Cancelled, crashed, cut, compacted, cleared, forked, refused for a picture or for its length, and switched to another model, at any point, while others write.
 /// AGENT_STUCK_LIVES sets the number of histories; AGENT_STUCK_SEED lives one of them again.
 #[tokio::test(start_paused = true)]
 async fn every_history_is_accepted_in_the_end() {
@@ -352,6 +491,7 @@ async fn every_history_is_accepted_in_the_end() {
             session: Mutex::default(),
             counts: Mutex::default(),
             broken: Mutex::default(),
+            server: Mutex::default(),
         });
         let life = std::panic::AssertUnwindSafe(live(&world, 30)).catch_unwind();
         let life = tokio::time::timeout(Duration::from_secs(1 << 20), life).await;
@@ -364,11 +504,19 @@ async fn every_history_is_accepted_in_the_end() {
         all.refused += counts.refused;
         all.switched += counts.switched;
         all.crashed += counts.crashed;
+        all.pictures += counts.pictures;
+        all.too_long += counts.too_long;
+        all.down += counts.down;
+        all.shorter += counts.shorter;
     }
     println!("proof: {} requests, {} of which hold every signed item; {all:?}", all.requests, all.whole);
     assert_eq!(all.refused, 0, "the log knows what a server accepts: {all:?}");
     assert!(
-        one.is_some() || (all.whole > all.requests / 10 && all.switched > 0 && all.crashed > 0),
+        one.is_some()
+            || (all.whole > all.requests / 20
+                && [all.switched, all.crashed, all.pictures, all.too_long, all.down, all.shorter]
+                    .iter()
+                    .all(|count| *count > 0)),
         "{all:?}"
     );
 }
