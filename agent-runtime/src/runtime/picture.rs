@@ -27,10 +27,10 @@ pub(crate) fn checked(part: &mut Part) {
     if let MediaSource::Inline(bytes) = &media.source {
         media.media_type = shown_type(&media.media_type, bytes);
     }
-    if essence(&media.media_type).split('/').next() != Some("image") {
-        if let Part::Image(media) = std::mem::replace(part, Part::whole_text()) {
-            *part = Part::Resource(media);
-        }
+    if essence(&media.media_type).split('/').next() != Some("image")
+        && let Part::Image(media) = std::mem::replace(part, Part::whole_text())
+    {
+        *part = Part::Resource(media);
     }
 }
 

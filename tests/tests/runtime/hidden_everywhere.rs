@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use agent_core::event::{Media, Message, Part};
+use agent_core::event::{Event, Media, Message, Part};
 use agent_core::json::RawJson;
 use agent_core::model::{Access, Patch};
 use agent_core::store::BlobInfo;
@@ -160,7 +160,7 @@ async fn content_is_redacted_whatever_its_type(site: Site) {
         }
     }
     assert_eq!(given, 4 + 8, "{}", site.name);
-    let holders: Vec<_> = log(&chat).await.iter().map(|event| event.to_json()).collect();
+    let holders: Vec<_> = log(&chat).await.iter().map(Event::to_json).collect();
     assert!(!holders.concat().contains(VALUE), "{}", site.name);
     assert!(holders.concat().contains("worker (secret door)"), "{}", site.name);
     agent.close().await.unwrap();

@@ -196,7 +196,7 @@ async fn of_kind(chat: &Conversation, kind: EventType) -> Vec<RawJson> {
 /// Each request begins with the messages of the one before.
 fn check_prefixes(requests: &[ModelRequest]) {
     for pair in requests.windows(2) {
-        assert!(pair[1].messages.starts_with(&pair[0].messages), "{:#?}", pair);
+        assert!(pair[1].messages.starts_with(&pair[0].messages), "{pair:#?}");
     }
 }
 
