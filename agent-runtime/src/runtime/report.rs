@@ -92,9 +92,6 @@ pub enum Update {
         /// Fault of the provider.
         fault: ProviderFault,
     },
-    /// The provider's own words on why it refused the request, for the person who asked: at most 300 bytes, without control
-    /// characters and the values of secrets. They are in no log.
-    ProviderMessage(String),
     /// Failure of the model. The session stays usable.
     Failed(Failure),
     /// The provider's own words on why it refused the request, for the person who asked: at most 300 bytes, without

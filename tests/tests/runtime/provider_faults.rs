@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agent_core::model::{Access, Patch};
+use agent_core::json::RawJson;
+use agent_core::model::{Access, Patch, Usage};
 use agent_core::{Error, MemoryStore};
 use agent_runtime::secrets::{Secret, SecretName, Secrets};
 use agent_runtime::{
-    AgentBuilder, Config, Conversation, FaultKind, ProviderFault, Run, RunError, RunOutcome, RunReport,
-    ScriptedProvider, Turn, Update,
+    AgentBuilder, Config, Conversation, FaultKind, ModelEvent, ProviderFault, Run, RunError, RunOutcome,
+    RunReport, ScriptedProvider, StopReason, Turn, Update,
 };
 use agent_tests::{Site, each_store};
 use futures::StreamExt;
@@ -259,3 +260,23 @@ async fn words_of_a_provider_are_shown_and_not_kept(site: Site) {
 }
 
 each_store!(words_of_a_provider_are_shown_and_not_kept and files);
+
+/// Numbers from a provider are data: they may have any value.
+async fn usage_of_any_size_is_added(site: Site) {
+    let most = Usage::new(u64::MAX, u64::MAX).with_cache(u64::MAX, u64::MAX).with_reasoning(u64::MAX);
+    let call = Turn::silent()
+        .call("a", "none", RawJson::empty_object())
+        .event(ModelEvent::done(StopReason::EndTurn, most));
+    let end = || Turn::silent().text("Done.").event(ModelEvent::done(StopReason::EndTurn, most));
+    let config = Config::new().with_record_usage(true);
+    let storage = site.open().await;
+    let agent = agent_with(&storage, ScriptedProvider::new([call, end(), end()]), config, []);
+    let chat = agent.conversation("key").await.unwrap();
+    for text in ["One", "Two"] {
+        let report = chat.prompt(text).await.unwrap().finish().await.unwrap();
+        assert_eq!((report.usage, report.stored), (most, true), "{}", site.name);
+    }
+    assert_eq!(chat.refresh().await.unwrap().usage.usage, most, "{}", site.name);
+    check_log(&chat).await;
+}
+each_store!(usage_of_any_size_is_added);
