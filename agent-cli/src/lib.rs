@@ -71,7 +71,7 @@ pub fn main() -> ExitCode {
 async fn run(cli: Cli) -> ExitCode {
     let Cli { args, command } = cli;
     if let Err(why) = log::init() {
-        print_error(&why);
+        screen::print_error(&why);
     }
     if let Some(command) = command {
         return command::run(command, &args, Cli::command()).await;
