@@ -72,11 +72,13 @@
 //! # Permissions
 //!
 //! A tool with [`ToolMode::Confirm`](agent_runtime::ToolMode::Confirm) is made after `session/request_permission`, whose
-//! `rawInput` holds the whole arguments of the call. Its `content` is the same as text, with marks like `<U+200B>` in
-//! place of characters that nobody sees. The session waits durably: if the client goes away, it goes on waiting, and whoever loads or resumes the session is asked
-//! again. The answer and the run that goes on with it are one commit. Options are `allow` and `reject`, each for this
-//! call only, or one for each choice of the question. For a tool of an MCP server there is `allow-always`, too, which is
-//! stored in the session and holds while the tool has the same description and schema.
+//! `rawInput` holds the whole arguments of the call. Its `content` is the same as text, as it stands in the log, with
+//! marks like `<U+200B>` in place of characters that nobody sees.
+//!
+//! The session waits durably: if the client goes away, it goes on waiting, and whoever loads or resumes the session is
+//! asked again. The answer and the run that goes on with it are one commit. Options are `allow` and `reject`, each for
+//! this call only, or one for each choice of the question. For a tool of an MCP server there is `allow-always`, too, which
+//! is stored in the session and holds while the tool has the same description and schema.
 //!
 //! If another program answers meanwhile, the turn goes on with that answer: the client's later answer changes nothing.
 //!

@@ -1,5 +1,6 @@
 //! Opening of the store, the agent and the session for a conversation.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use agent_core::DeviceId;
@@ -17,7 +18,7 @@ use crate::input::Reader;
 #[cfg(not(feature = "models"))]
 use crate::model::ModelName;
 use crate::offline::{OfflineModel, Tools};
-use crate::screen::Screen;
+use crate::screen::{Screen, visible};
 use crate::servers::Servers;
 use crate::summaries::ModelSummaries;
 
@@ -127,13 +128,16 @@ async fn session(
     Ok((handle, workspace))
 }
 
-/// Returns the user messages of the session, for the arrow keys.
+/// Returns the user messages of the session, for the arrow keys. Left out are those that would steer the terminal, which
+/// the editor of lines shows as they are.
 async fn own_lines(handle: &Conversation) -> agent_core::Result<Vec<String>> {
     let after = handle.record().visible_from;
     let read = ReadEvents::last(LINES).with_after(after).with_types([EventType::USER_MESSAGE]);
     let page = handle.history(read).await?;
     let text = |body| match body {
-        EventPayload::UserMessage(message) => Some(message.text),
+        EventPayload::UserMessage(message) => {
+            matches!(visible(&message.text), Cow::Borrowed(_)).then_some(message.text)
+        }
         _ => None,
     };
     Ok(page.events.iter().filter_map(|event| event.decode().ok().and_then(text)).collect())

@@ -410,10 +410,10 @@ impl Conversation {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a message without media whose text is empty or white space only; `InvalidTransition` if the session takes no inputs
-    /// (it is archived, terminated or failed); `Unavailable` in a shutdown; `LimitExceeded`; any other error of the
-    /// store. After an error the input is not stored, unless the [outcome](agent_core::Error::write_outcome) is
-    /// unknown.
+    /// `InvalidInput` for a message without media whose text is empty or white space only; `InvalidTransition` if the
+    /// session takes no inputs (it is archived, terminated or failed); `Unavailable` in a shutdown; `LimitExceeded`; any
+    /// other error of the store. After an error the input is not stored, unless the
+    /// [outcome](agent_core::Error::write_outcome) is unknown.
     #[instrument(name = "prompt", skip_all, fields(session = %self.id()))]
     pub async fn prompt(&self, input: impl Into<Input>) -> Result<Run> {
         let input = input.into().checked(self.id())?;
@@ -1364,7 +1364,8 @@ impl Conversation {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` for a message without media whose text is empty or white space only; `InvalidTransition` if the session takes no inputs.
+    /// `InvalidInput` for a message without media whose text is empty or white space only; `InvalidTransition` if the
+    /// session takes no inputs.
     pub async fn define_outcome(&self, outcome: impl Into<Input>) -> Result<()> {
         let Input { message, actor } = outcome.into().checked(self.id())?;
         let defined =

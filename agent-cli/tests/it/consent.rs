@@ -156,3 +156,22 @@ async fn an_answer_does_not_steer_a_terminal() {
     assert!(shown.contains("clear \\u{1b}[2J\\u{9b}31m\\u{202e}all"), "{shown:?}");
     assert!(!shown.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{shown:?}");
 }
+
+/// Messages that another program has stored do not steer the terminal when the arrow keys recall them.
+#[tokio::test]
+async fn a_recalled_message_does_not_steer_a_terminal() {
+    let [folder, _] = homes();
+    let mut other = Chat::start(folder.path(), &[]);
+    other.say("plain line");
+    other.say("odd \u{1b}[2J\u{202e}line");
+    assert_eq!(other.finish(), 0);
+    let mut chat = Typist(Chat::on_terminal(folder.path(), &[]), 0);
+    chat.0.out.wait_for(READY);
+    chat.0.type_in("\u{1b}[A");
+    chat.say("");
+    chat.0.out.wait_for("plain line");
+    chat.say("/quit");
+    assert_eq!(chat.0.wait(), 0, "{}", chat.0.out.text());
+    let shown = chat.0.out.text();
+    assert!(!shown.contains("\u{1b}[2J") && !shown.contains('\u{202e}'), "{shown:?}");
+}

@@ -1,7 +1,8 @@
 //! Random histories over four APIs, on servers that sign, check and refuse as the providers do: prompts that end, that are
 //! cancelled, that fail, and whose process dies in the middle of a stream or of a tool; forks, compactions, cleared
-//! histories, other system prompts and other models, at every point. Nothing is refused, and where nothing before it
-//! changed no reasoning is lost.
+//! histories, other system prompts and other models, at every point; and servers that do not take a picture or so long a
+//! history, or refuse everything for a while. Nothing else is refused, nothing is refused in the end, and where nothing
+//! before it changed no reasoning is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,7 @@ use agent_runtime::schemars::JsonSchema;
 use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, Conversation, RunError, RunReport, ToolContext, tool,
 };
-use model_servers::{Answer, Item, Provider, Server, Wire};
+use model_servers::{Answer, Item, Provider, Refusal, Request, Rule, Server, Wire};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -46,6 +47,41 @@ struct Seen {
     given_back: usize,
     /// How the next answer ends too early.
     end: Option<End>,
+    /// Whether everything is refused.
+    is_down: bool,
+    /// Whether the next history is too long, and how long it may be.
+    is_full: bool,
+    most: Option<usize>,
+    /// Number of requests that were refused: pictures, long histories, everything.
+    refused: [usize; 3],
+}
+
+/// Bytes of a picture that looks like one and that no server takes, and their base64.
+const BROKEN: (&[u8], &str) = (b"\x89PNG\r\ncut", "iVBORw0KY3V0");
+
+impl Seen {
+    /// Returns what is wrong with a request, besides the rules of the provider.
+    fn refusal(&mut self, request: &Request) -> Option<&'static str> {
+        let body = request.body();
+        let messages =
+            ["messages", "input", "contents"].map(|name| body[name].as_array().map_or(0, Vec::len));
+        let (body, is_short) = (body.to_string(), messages.iter().sum::<usize>() < 5);
+        if self.is_down {
+            self.refused[2] += 1;
+            return Some("This server takes nothing today.");
+        }
+        if self.is_full && !is_short && self.most.is_none_or(|most| body.len() > most) {
+            self.most.get_or_insert(body.len() * 3 / 4);
+            self.refused[1] += 1;
+            return Some("prompt is too long");
+        }
+        if body.contains(BROKEN.1) {
+            self.refused[0] += 1;
+            return Some("Could not process image");
+        }
+        (self.is_full, self.most) = (false, None);
+        None
+    }
 }
 
 /// Arguments of the calls.
@@ -130,8 +166,6 @@ impl Life {
             let seen = Arc::new(Mutex::new(Seen::default()));
             let (serving, chance) = (seen.clone(), effects.clone());
             let server = Server::checking(Provider::new(wire), move |provider, request, checked| {
-                let items = items(&chance);
-                let answer = provider.answer(request, &items);
                 let mut seen = serving.lock().unwrap();
                 let current: BTreeSet<_> = checked.current.iter().cloned().collect();
                 seen.first.get_or_insert_with(|| current.clone());
@@ -140,6 +174,13 @@ impl Life {
                 seen.last = current;
                 seen.stale.extend(checked.stale.clone());
                 seen.made.clear();
+                if let Some(message) = seen.refusal(request) {
+                    let rule = Rule::Shape;
+                    let refusal = Refusal { rule, status: 400, message: message.to_owned() };
+                    return refusal.answer(provider.wire());
+                }
+                let items = items(&chance);
+                let answer = provider.answer(request, &items);
                 let bytes = usize::try_from(pick(&chance, answer.body().len() as u64)).unwrap();
                 match seen.end.take() {
                     None => {
@@ -219,8 +260,13 @@ impl Life {
     }
 
     fn input(&self) -> Message {
-        match self.pick(3) {
-            0 => Message::new("Look:").with_part(Part::Image(Media::inline("image/png", *b"\x89PNG"))),
+        let picture = Part::Image(Media::inline("image/png", *b"\x89PNG"));
+        match self.pick(7) {
+            // Without a text, and with an empty one.
+            6 => Message::of_parts([picture]),
+            5 => Message::of_parts([Part::text(" "), picture, Part::text("")]),
+            0 => Message::new("Look:").with_part(picture),
+            2 => Message::new("Look:").with_part(Part::Image(Media::inline("image/png", BROKEN.0))),
             _ => Message::new(format!("Question {}, PAYLOAD", self.pick(1000))),
         }
     }
@@ -259,6 +305,37 @@ impl Life {
             seen.last.union(&seen.made).cloned().collect()
         };
         self.kept.insert(wire, kept);
+    }
+
+    /// A prompt to a server that refuses everything, and then nothing.
+    async fn refused(&mut self, wire: Wire) {
+        let agent = self.agent(wire);
+        let chat = self.conversation(&agent).await;
+        let before = chat.refresh().await.unwrap().summary;
+        self.seen(wire).first = None;
+        self.seen(wire).is_down = true;
+        let run = soon(chat.prompt(self.input())).await.unwrap();
+        let ended = soon(run.finish()).await;
+        assert!(ended.is_err(), "seed {}: {ended:?}", self.seed);
+        Self::ended(&ended);
+        assert_eq!(chat.refresh().await.unwrap().summary, before, "seed {}: it is for nothing", self.seed);
+        self.seen(wire).is_down = false;
+        self.healed(wire);
+    }
+
+    /// A prompt to a server that takes less than before.
+    async fn too_long(&mut self, wire: Wire) {
+        let agent = self.agent(wire);
+        let chat = self.conversation(&agent).await;
+        self.seen(wire).first = None;
+        self.seen(wire).is_full = true;
+        let run = soon(chat.prompt(self.input())).await.unwrap();
+        // The last exchange alone may be too long.
+        Self::ended(&soon(run.finish()).await);
+        self.seen(wire).is_full = false;
+        self.seen(wire).most = None;
+        self.healed(wire);
+        self.kept.clear();
     }
 
     /// A prompt that is cancelled while the answer comes, or the tool runs.
@@ -352,8 +429,11 @@ impl Life {
 
     async fn step(&mut self) {
         let wire = Wire::ALL[usize::try_from(self.pick(4)).unwrap()];
-        let what = self.pick(16);
-        let names = ["fork", "compact", "clear", "system", "cancel", "cancel", "break", "kill", "kill"];
+        let what = self.pick(18);
+        let names = [
+            "fork", "compact", "clear", "system", "cancel", "cancel", "break", "kill", "kill", "refuse",
+            "long",
+        ];
         let name = usize::try_from(what).ok().and_then(|what| names.get(what)).unwrap_or(&"prompt");
         self.story.push(format!("{name} {wire:?}"));
         match what {
@@ -380,6 +460,8 @@ impl Life {
             4 | 5 => self.cancelled(wire).await,
             6 => self.broken(wire).await,
             7 | 8 => self.killed(wire).await,
+            9 => self.refused(wire).await,
+            10 => self.too_long(wire).await,
             _ => self.whole(wire).await,
         }
     }
@@ -390,7 +472,7 @@ fn no_history_is_refused_and_no_reasoning_is_lost() {
     let log = logs::read();
     let histories = std::env::var("AGENT_HISTORIES").map_or(HISTORIES, |text| text.parse().unwrap());
     let only: Option<u64> = std::env::var("AGENT_HISTORY").ok().map(|text| text.parse().unwrap());
-    let (mut requests, mut given_back) = (BTreeMap::new(), 0);
+    let (mut requests, mut given_back, mut refused) = (BTreeMap::new(), 0, [0; 3]);
     for seed in only.map_or(0..histories, |seed| seed..seed + 1) {
         // Servers end with their runtime; those of all histories would take more files than a process may open.
         let runtime =
@@ -406,15 +488,17 @@ fn no_history_is_refused_and_no_reasoning_is_lost() {
                 let seen = life.seen(wire);
                 *requests.entry(wire).or_insert(0) += seen.requests;
                 given_back += seen.given_back;
+                refused.iter_mut().zip(seen.refused).for_each(|(all, more)| *all += more);
             }
         });
     }
-    println!("{requests:?} requests, {given_back} signatures given back");
+    println!("{requests:?} requests, {given_back} signatures given back, {refused:?} refused");
     println!("proof: {} histories that no model refuses", if only.is_some() { 1 } else { histories });
     let least = if only.is_some() { 0 } else { usize::try_from(histories).unwrap() };
     assert!(
         requests.values().all(|requests| *requests >= 3 * least) && given_back >= 5 * least,
         "{given_back}"
     );
+    assert!(only.is_some() || refused.iter().all(|refused| *refused > 0), "{refused:?}");
     log.check();
 }

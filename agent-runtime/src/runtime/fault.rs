@@ -80,7 +80,7 @@ const WORDS_MAX_BYTES: usize = 300;
 /// of the history, again and again until one exchange is left. After `ReplayRejected` it asks without the items of earlier
 /// answers and with [`Effort::Off`](crate::Effort), until it ends. After `InvalidRequest` it asks with a line of text in
 /// place of the media that the provider has not accepted before, then, if it has answered in the session before, with half
-/// of the history. What the provider has accepted is recorded in the log, so that later requests begin with it: a summary
+/// of the history, and at last without all media. What the provider has accepted is recorded in the log, so that later requests begin with it: a summary
 /// as `session.compacted`, media in [`AgentResponse::left_out`](field@agent_core::event::AgentResponse::left_out). After the
 /// other kinds, and if that does not help, the run fails, and the log has no trace of the attempts.
 ///

@@ -10,7 +10,7 @@ const CHECKED: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"
 
 /// First bytes of these and of some other types; a zero stands for any byte.
 const MAGIC: [(&[u8], &str); 9] = [
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\x89PNG\r\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF87a", "image/gif"),
     (b"GIF89a", "image/gif"),

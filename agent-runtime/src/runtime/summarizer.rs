@@ -36,10 +36,10 @@ pub struct SummaryRequest {
 
 /// Summarizer of the older part of a conversation, if the history exceeds the [limits](ContextLimits).
 ///
-/// A run calls it before it calls the model, and commits the summary as `session.compacted`. A summarizer that fails,
-/// panics, gives no text, or takes longer than a minute is replaced by
-/// a text that names the first message of the conversation, shortened, and the number of events that are left out. The same happens for a history that is too long to be read
-/// at once. The log keeps all events in any case.
+/// A run calls it before it calls the model, and commits the summary as `session.compacted`. If the model has refused a
+/// request as too long, the summary is committed only if the model accepts the shorter request. A summarizer that fails,
+/// panics, gives no text, or takes longer than a minute is replaced by a text with the first message of the conversation, shortened, and the number of events that are left out. The same
+/// happens for a history that is too long to be read at once. The log keeps all events in any case.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {

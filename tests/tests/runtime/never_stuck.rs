@@ -471,7 +471,8 @@ async fn live(world: &Arc<World>, steps: usize) {
     }
 }
 
-/// Cancelled, crashed, cut, compacted, cleared, forked, refused for a picture or for its length, and switched to another model, at any point, while others write.
+/// Cancelled, crashed, cut, compacted, cleared, forked, refused for a picture or for its length, and switched to another
+/// model, at any point, while others write.
 /// AGENT_STUCK_LIVES sets the number of histories; AGENT_STUCK_SEED lives one of them again.
 #[tokio::test(start_paused = true)]
 async fn every_history_is_accepted_in_the_end() {
