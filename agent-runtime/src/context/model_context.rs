@@ -114,7 +114,7 @@ impl ModelContext {
         let (mut oldest, mut inside) = (session.head.next(), None);
         while let Some(read) = next {
             let is_enough = self.window.is_over(&self.limits)
-                && (self.window.point(&self.limits).is_some() || self.window.is_far_over(&self.limits));
+                && (self.window.is_divisible_without(inside) || self.window.is_far_over(&self.limits));
             if is_enough {
                 self.cut = true;
                 break;

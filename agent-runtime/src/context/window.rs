@@ -174,6 +174,16 @@ impl Window {
         last
     }
 
+    /// Returns whether the window can be divided, also without the first commit if a part of it was not read: `end` is its
+    /// last event.
+    pub(super) fn is_divisible_without(&self, end: Option<Seq>) -> bool {
+        let all = ContextLimits::new(usize::MAX, usize::MAX);
+        let Some(end) = end else { return self.point(&all).is_some() };
+        let mut rest = self.clone();
+        rest.drop_commit(end);
+        rest.point(&all).is_some()
+    }
+
     /// Returns the calls that are open, or whose results are among the parts, and which themselves are not.
     fn unopened(&self) -> HashSet<&CallId> {
         let mut made: HashSet<_> = self.parts().flat_map(Piece::calls).collect();

@@ -6,7 +6,7 @@ use agent_core::event::{Media, Message, Part};
 use agent_core::json::RawJson;
 use agent_core::{MemoryStore, async_trait};
 use agent_runtime::context::{ContextLimits, ModelMessage};
-use agent_runtime::{Config, Plugin, ScriptedProvider, ToolSpec, Turn};
+use agent_runtime::{Config, ModelPart, Plugin, ScriptedProvider, ToolSpec, Turn};
 use agent_tests::{Site, each_store};
 
 use crate::common::{agent_with, check_log};
@@ -88,6 +88,23 @@ async fn the_rest_of_a_long_message_can_be_read(site: Site) {
     check_log(&chat).await;
 }
 each_store!(the_rest_of_a_long_message_can_be_read);
+
+/// An answer of many parts that is over the limits by itself is replaced by a summary, and not dropped without one.
+async fn a_large_answer_is_not_dropped_silently(site: Site) {
+    let answer =
+        (0..12).fold(Turn::new(), |turn, n| turn.part(ModelPart::text(format!("{n} {}", "x".repeat(400)))));
+    let model = ScriptedProvider::new([answer, Turn::new().text("so"), Turn::new().text("so")]);
+    let config = Config::new().with_context_limits(ContextLimits::new(1000, 3000));
+    let chat = agent_with(&site.open().await, model.clone(), config, []).conversation("key").await.unwrap();
+    for text in ["One", "Two", "Three"] {
+        chat.prompt(text).await.unwrap().finish().await.unwrap();
+    }
+    let requests = texts(&model);
+    assert!(requests[1][0].contains("earlier events are left out"), "{}: {requests:?}", site.name);
+    assert_eq!(requests[2][..requests[1].len()], requests[1], "{}", site.name);
+    check_log(&chat).await;
+}
+each_store!(a_large_answer_is_not_dropped_silently);
 
 /// Without tools nothing is promised.
 #[tokio::test]
