@@ -116,7 +116,7 @@ async fn a_call_is_named_for_all_as_it_is_committed(site: Site) {
     assert!(!format!("{requests:?}").contains(VALUE), "{}", site.name);
     check_log(&chat).await;
 }
-each_store!(a_call_is_named_for_all_as_it_is_committed);
+each_store!(a_call_is_named_for_all_as_it_is_committed and files);
 
 async fn content_is_redacted_whatever_its_type(site: Site) {
     let call = Turn::new().call("a", "look", RawJson::empty_object());

@@ -247,7 +247,7 @@ async fn a_refused_picture_is_left_out_for_good(site: Site) {
     assert_eq!((other.refused(), other.accepted().len()), (1, 2), "{}", site.name);
     check_prefixes(&other.accepted());
 }
-each_store!(a_refused_picture_is_left_out_for_good);
+each_store!(a_refused_picture_is_left_out_for_good and files);
 
 async fn a_refused_picture_of_a_tool_is_left_out(site: Site) {
     let model = Picky::new("one");
@@ -263,7 +263,7 @@ async fn a_refused_picture_of_a_tool_is_left_out(site: Site) {
     check_prefixes(&model.accepted());
     check_log(&chat).await;
 }
-each_store!(a_refused_picture_of_a_tool_is_left_out);
+each_store!(a_refused_picture_of_a_tool_is_left_out and files);
 
 /// In a long run, a summary takes the place of the answer that first went without the picture, and not of the picture.
 async fn a_summary_does_not_bring_a_refused_picture_back(site: Site) {
@@ -287,7 +287,7 @@ async fn a_summary_does_not_bring_a_refused_picture_back(site: Site) {
         check_log(&chat).await;
     }
 }
-each_store!(a_summary_does_not_bring_a_refused_picture_back);
+each_store!(a_summary_does_not_bring_a_refused_picture_back and files);
 
 /// A history over its limits is given in part; what the log says was accepted was not.
 async fn a_picture_that_was_never_given_does_no_harm(site: Site) {
@@ -394,7 +394,7 @@ async fn media_have_the_type_that_their_bytes_show(site: Site) {
     ask(&chat, "Scan it.").await;
     assert_eq!(media(&chat).await.last().unwrap().1, "image/jpeg", "{}", site.name);
 }
-each_store!(media_have_the_type_that_their_bytes_show);
+each_store!(media_have_the_type_that_their_bytes_show and files);
 
 async fn compactions(chat: &Conversation) -> usize {
     of_kind(chat, EventType::SESSION_COMPACTED).await.len()
@@ -420,7 +420,7 @@ async fn a_smaller_model_is_asked_until_it_fits(site: Site) {
     assert!(natives(&last) >= 1, "{}: {last:#?}", site.name);
     check_log(&chat).await;
 }
-each_store!(a_smaller_model_is_asked_until_it_fits);
+each_store!(a_smaller_model_is_asked_until_it_fits and files);
 
 /// What others write between the request and its compaction stands behind the answer.
 async fn a_shorter_request_is_the_beginning_of_the_next(site: Site) {
@@ -440,7 +440,7 @@ async fn a_shorter_request_is_the_beginning_of_the_next(site: Site) {
     assert_eq!(compactions(&chat).await, 1, "{}", site.name);
     check_log(&chat).await;
 }
-each_store!(a_shorter_request_is_the_beginning_of_the_next);
+each_store!(a_shorter_request_is_the_beginning_of_the_next and files);
 
 async fn refused_requests_leave_no_summary(site: Site) {
     let model = Picky::new("one");
@@ -469,7 +469,7 @@ async fn refused_requests_leave_no_summary(site: Site) {
     fails(&chat, "Go on.").await;
     assert_eq!((fresh.refused(), compactions(&chat).await), (1, 0), "{}", site.name);
 }
-each_store!(refused_requests_leave_no_summary);
+each_store!(refused_requests_leave_no_summary and files);
 
 async fn an_invalid_request_is_tried_once_with_half(site: Site) {
     let model = Picky::new("one");
@@ -487,4 +487,4 @@ async fn an_invalid_request_is_tried_once_with_half(site: Site) {
     check_prefixes(&model.accepted()[before..]);
     check_log(&chat).await;
 }
-each_store!(an_invalid_request_is_tried_once_with_half);
+each_store!(an_invalid_request_is_tried_once_with_half and files);
