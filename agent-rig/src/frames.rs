@@ -144,14 +144,18 @@ impl Frames {
             false => (String::new(), Cow::Borrowed(&*frame)),
         };
         let values = check_shape(&data)?;
-        let data = with_whole_characters(&data);
+        let read = with_whole_characters(&data);
+        let holds_call = ["functionCall", "\"arguments\"", "\"partial_json\"", "arguments.delta"];
+        let holds_call = holds_call.iter().any(|name| read.contains(name));
+        if holds_call && matches!(read, Cow::Owned(_)) {
+            return Err("a call has half of a character; it is not what the model said".to_owned());
+        }
+        let data = read;
         // What is no object is rig's to report.
         let Some(event) = Event::read(&data) else { return Ok(self.frame(&head, &data)) };
         event.check_indexes()?;
         // Arguments that stream as an object: rig would take the last of two.
-        if (data.contains("functionCall") || data.contains("\"arguments\""))
-            && let Some(what) = fault_of(&data)
-        {
+        if holds_call && let Some(what) = fault_of(&data) {
             return Err(format!("an event with a call is no plain JSON: {what}"));
         }
         if !event.is_piece() {

@@ -140,12 +140,21 @@ async fn arguments_that_are_no_object_are_not_executed() {
     }
 }
 
+/// Where a call comes as an object, its event is read strictly: rig takes the last of two members, and half of a character
+/// is none that the model said.
 #[tokio::test]
-async fn arguments_that_are_named_twice_are_not_executed_on_wires_with_objects() {
-    let call = r#"{"candidates":[{"content":{"role":"model","parts":[{"functionCall":{"name":"look","args":{"a":1,"a":2}},"thoughtSignature":"c2ln"}]},"finishReason":"STOP"}]}"#;
-    let server = Server::start([Answer::events([call])]).await;
-    let (_, fault) = crate::transport::heard(&model_of(Wire::Gemini, &server)).await;
-    assert!(fault.as_ref().is_some_and(|fault| fault.text.contains("named twice")), "{fault:?}");
+async fn arguments_as_objects_are_read_strictly() {
+    for (arguments, why) in [
+        (r#"{"a":1,"a":2}"#, "named twice"),
+        (r#"{"path":"/data","filter":"a\ud83d"}"#, "half of a character"),
+    ] {
+        let call = format!(
+            r#"{{"candidates":[{{"content":{{"role":"model","parts":[{{"functionCall":{{"name":"look","args":{arguments}}},"thoughtSignature":"c2ln"}}]}},"finishReason":"STOP"}}]}}"#
+        );
+        let server = Server::start([Answer::events([&*call])]).await;
+        let (_, fault) = crate::transport::heard(&model_of(Wire::Gemini, &server)).await;
+        assert!(fault.as_ref().is_some_and(|fault| fault.text.contains(why)), "{fault:?}");
+    }
 }
 
 /// Names that a model invented go back in a form that the provider takes; the log has the model's own.
