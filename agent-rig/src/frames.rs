@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use agent_core::json::RawJson;
 
-use crate::strict::fault_of;
+use crate::strict::{fault_of, hides_json};
 
 /// Maximum number of a part of an answer: rig makes room for so many.
 const INDEX_MAX: f64 = 4096.0;
@@ -24,7 +24,11 @@ const VALUES_MAX: usize = 1 << 16;
 /// The same for all events of an answer that add more than a piece.
 const ALL_VALUES_MAX: usize = 1 << 18;
 
-/// Maximum number of events that add something else than a piece of text, of reasoning or of arguments.
+/// Maximum number of values in an event that adds no more than a piece.
+const PIECE_VALUES_MAX: usize = 256;
+
+/// Maximum number of events that add something else than a piece of text, of reasoning or of arguments, as far as they say so;
+/// how many calls and media an answer has is for the run to bound.
 const ITEMS_MAX: usize = 1 << 14;
 
 /// Splits an answer into events, or into lines, and checks each.
@@ -137,28 +141,33 @@ impl Frames {
 
     /// Returns an event as it is for rig.
     fn checked(&mut self, frame: Vec<u8>) -> Result<Bytes, String> {
-        let frame = String::from_utf8(frame)
-            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+        let (frame, is_text) = match String::from_utf8(frame) {
+            Ok(frame) => (frame, true),
+            Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), false),
+        };
+        // A mark of the byte order is no part of the first line.
+        let frame = frame.strip_prefix('\u{feff}').unwrap_or(&frame);
         let (head, data) = match self.has_events {
-            true => fields(&frame),
-            false => (String::new(), Cow::Borrowed(&*frame)),
+            true => fields(frame),
+            false => (String::new(), Cow::Borrowed(frame)),
         };
         let values = check_shape(&data)?;
-        let read = with_whole_characters(&data);
-        let holds_call = ["functionCall", "\"arguments\"", "\"partial_json\"", "arguments.delta"];
-        let holds_call = holds_call.iter().any(|name| read.contains(name));
-        if holds_call && matches!(read, Cow::Owned(_)) {
-            return Err("a call has half of a character; it is not what the model said".to_owned());
+        let data = with_whole_characters(&data);
+        if hides_json(&data) {
+            return Err("an event of the answer hides JSON in a text".to_owned());
         }
-        let data = read;
         // What is no object is rig's to report.
         let Some(event) = Event::read(&data) else { return Ok(self.frame(&head, &data)) };
+        let holds_call = event.holds_call();
+        if holds_call && (!is_text || matches!(data, Cow::Owned(_))) {
+            return Err("a call has a part of a character; it is not what the model said".to_owned());
+        }
         event.check_indexes()?;
         // Arguments that stream as an object: rig would take the last of two.
         if holds_call && let Some(what) = fault_of(&data) {
             return Err(format!("an event with a call is no plain JSON: {what}"));
         }
-        if !event.is_piece() {
+        if values > PIECE_VALUES_MAX || !event.is_piece() {
             self.items += 1;
             self.values += values;
             if self.items > ITEMS_MAX || self.values > ALL_VALUES_MAX {
@@ -200,12 +209,12 @@ fn fields(event: &str) -> (String, Cow<'_, str>) {
                     Some(before) => Cow::Owned(format!("{before}\n{value}")),
                 });
             }
-            // A comment, which only keeps the connection.
-            "" => {}
-            _ => {
+            "event" | "id" | "retry" => {
                 head.push_str(line);
                 head.push('\n');
             }
+            // A comment, which only keeps the connection, or what the grammar does not know.
+            _ => {}
         }
     }
     (head, data.unwrap_or_default())
@@ -320,7 +329,7 @@ impl<'a> Event<'a> {
         let inner = lists.filter_map(|item| members(item.get())).chain(self.calls());
         for place in std::iter::once(self.0.clone()).chain(inner) {
             for name in ["index", "output_index", "content_index", "summary_index", "annotation_index"] {
-                let number = place.get(name).and_then(|number| number.get().parse::<f64>().ok());
+                let number = place.get(name).and_then(|number| number_of(number));
                 if number.is_some_and(|number| number > INDEX_MAX) {
                     return Err(format!("the answer numbers a part above {INDEX_MAX}"));
                 }
@@ -332,23 +341,49 @@ impl<'a> Event<'a> {
     /// Whether the event adds no more than a piece to a text, to reasoning or to arguments.
     fn is_piece(&self) -> bool {
         if let Some(kind) = text(&self.0, "type") {
-            let delta = object(&self.0, "delta");
-            return match text(&delta, "type") {
-                Some(kind) => matches!(&*kind, "text_delta" | "thinking_delta" | "input_json_delta"),
-                None => kind.ends_with(".delta") || kind == "ping",
+            let of_delta = text(&object(&self.0, "delta"), "type");
+            return match &*kind {
+                "content_block_delta" => {
+                    matches!(of_delta.as_deref(), Some("text_delta" | "thinking_delta" | "input_json_delta"))
+                }
+                kind => kind.ends_with(".delta") || kind == "ping",
             };
         }
-        let inner = ["choices", "candidates"].into_iter().flat_map(|name| list(&self.0, name));
-        let holds = |item: &RawValue| {
-            ["citation", "annotation", "grounding"].iter().any(|it| item.get().contains(it))
+        let choices = list(&self.0, "choices").into_iter().filter_map(|choice| members(choice.get()));
+        let said = choices.flat_map(|choice| [object(&choice, "delta"), object(&choice, "message")]);
+        let candidates =
+            list(&self.0, "candidates").into_iter().filter_map(|candidate| members(candidate.get()));
+        let is_empty = |value: &RawValue| matches!(value.get(), "[]" | "{}" | "null");
+        let cites = |place: Members<'_>| {
+            let names = ["annotations", "citations", "groundingMetadata", "citationMetadata"];
+            names.iter().any(|name| place.get(*name).is_some_and(|value| !is_empty(value)))
         };
-        !inner.into_iter().any(holds)
+        !said.chain(candidates).any(cites)
+    }
+
+    /// Whether the event holds a call, or a piece of one.
+    fn holds_call(&self) -> bool {
+        let is_call = |item: &Members<'_>| text(item, "type").is_some_and(|kind| kind.ends_with("_call"));
+        let candidates =
+            list(&self.0, "candidates").into_iter().filter_map(|candidate| members(candidate.get()));
+        let mut parts = candidates.flat_map(|candidate| list(&object(&candidate, "content"), "parts"));
+        let output = list(&object(&self.0, "response"), "output");
+        text(&self.0, "type").is_some_and(|kind| kind.contains("_call"))
+            || text(&object(&self.0, "content_block"), "type").as_deref() == Some("tool_use")
+            || object(&self.0, "delta").contains_key("partial_json")
+            || is_call(&object(&self.0, "item"))
+            || output.iter().filter_map(|item| members(item.get())).any(|item| is_call(&item))
+            || parts.any(|part| members(part.get()).is_some_and(|part| part.contains_key("functionCall")))
+            || !self.calls().is_empty()
     }
 
     /// Pieces of the arguments of calls, each with the place of its call.
     fn arguments(&self) -> Vec<(Call, Cow<'a, str>)> {
         let number = |members: &Members<'a>, name: &str| {
-            members.get(name).and_then(|number| number.get().parse::<u32>().ok()).unwrap_or_default()
+            members
+                .get(name)
+                .and_then(|number| number.get().trim_matches('"').trim().parse::<u32>().ok())
+                .unwrap_or_default()
         };
         let mut found = Vec::new();
         if let Some(piece) = text(&object(&self.0, "delta"), "partial_json") {
@@ -376,6 +411,8 @@ impl<'a> Event<'a> {
     fn without_counts(&self, data: &str) -> Option<String> {
         let inner = [object(&self.0, "message"), object(&self.0, "response")];
         let usages = [&self.0, &inner[0], &inner[1]].into_iter().filter_map(|it| it.get("usage").copied());
+        let choices = list(&self.0, "choices").into_iter().filter_map(|choice| members(choice.get()));
+        let usages = usages.chain(choices.filter_map(|choice| choice.get("usage").copied()));
         let usages = usages.chain(self.0.get("usageMetadata").copied()).map(|usage| (usage, "null"));
         let counts =
             ["eval_count", "prompt_eval_count"].into_iter().filter_map(|name| self.0.get(name).copied());
@@ -399,11 +436,24 @@ impl<'a> Event<'a> {
     }
 }
 
+/// Returns a number, also one that is written as a text, which rig reads.
+fn number_of(number: &RawValue) -> Option<f64> {
+    match serde_json::from_str(number.get()).ok()? {
+        serde_json::Value::Number(number) => number.as_f64(),
+        serde_json::Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    }
+}
+
 /// Whether all numbers are counts that an answer can have.
 fn is_counted(usage: &serde_json::Value) -> bool {
     match usage {
         serde_json::Value::Number(number) => {
             number.as_f64().is_some_and(|number| (0.0..=TOKENS_MAX).contains(&number))
+        }
+        // Some servers write numbers as texts, and rig reads them.
+        serde_json::Value::String(text) => {
+            text.trim().parse::<f64>().map_or(true, |number| (0.0..=TOKENS_MAX).contains(&number))
         }
         serde_json::Value::Array(list) => list.iter().all(is_counted),
         serde_json::Value::Object(members) => members.values().all(is_counted),

@@ -1,30 +1,31 @@
-//! JSON objects as a model wrote them, without leniency.
+//! JSON as a model or its server wrote it, without leniency.
 
 use std::collections::HashSet;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// A JSON object, no member of which is named twice, at any level. What it holds is not kept.
-#[derive(Debug)]
-pub(crate) struct StrictObject;
+/// Beginning of names that mean something to serde_json itself: below one it reads a text as JSON, which nobody has seen.
+const PRIVATE: &str = "$serde_json::private::";
 
-impl<'de> Deserialize<'de> for StrictObject {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_map(Strict { is_object: true }).map(|()| Self)
-    }
-}
+const TWICE: &str = "a member is named twice";
+const HIDDEN: &str = "a member has a name that hides what it holds";
 
-struct StrictValue;
-
-impl<'de> Deserialize<'de> for StrictValue {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Strict { is_object: false }).map(|()| Self)
-    }
-}
-
+/// Reads JSON and keeps nothing of it.
+#[derive(Clone, Copy)]
 struct Strict {
+    /// Whether it must be an object.
     is_object: bool,
+    /// Whether a member may be named twice.
+    may_repeat: bool,
+}
+
+impl<'de> DeserializeSeed<'de> for Strict {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        if self.is_object { from.deserialize_map(self) } else { from.deserialize_any(self) }
+    }
 }
 
 impl<'de> Visitor<'de> for Strict {
@@ -59,25 +60,48 @@ impl<'de> Visitor<'de> for Strict {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while let Some(StrictValue) = list.next_element()? {}
+        while list.next_element_seed(Self { is_object: false, ..self })?.is_some() {}
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         let mut names = HashSet::new();
         while let Some(name) = members.next_key::<String>()? {
-            if !names.insert(name) {
-                return Err(A::Error::custom("a member is named twice"));
+            if name.starts_with(PRIVATE) {
+                return Err(A::Error::custom(HIDDEN));
             }
-            members.next_value::<StrictValue>()?;
+            if !names.insert(name) && !self.may_repeat {
+                return Err(A::Error::custom(TWICE));
+            }
+            members.next_value_seed(Self { is_object: false, ..self })?;
         }
         Ok(())
     }
 }
 
-/// Returns what is wrong with a text that should be a JSON object, and where; `None` if nothing is.
+fn read(text: &str, strict: Strict) -> serde_json::Result<()> {
+    let mut from = serde_json::Deserializer::from_str(text);
+    strict.deserialize(&mut from)?;
+    from.end()
+}
+
+/// Returns what is wrong with a text that should be a JSON object, and where; `None` if nothing is. Quotes nothing of it.
 pub(crate) fn fault_of(text: &str) -> Option<String> {
-    serde_json::from_str::<StrictObject>(text).err().map(|error| error.to_string())
+    let error = read(text, Strict { is_object: true, may_repeat: false }).err()?;
+    let said = error.to_string();
+    // An error about the data quotes them.
+    let is_quoted = error.is_data() && !said.starts_with(TWICE) && !said.starts_with(HIDDEN);
+    Some(if is_quoted {
+        format!("it is no object at line {} column {}", error.line(), error.column())
+    } else {
+        said
+    })
+}
+
+/// Whether serde_json would read a text in the JSON as JSON.
+pub(crate) fn hides_json(text: &str) -> bool {
+    let strict = Strict { is_object: false, may_repeat: true };
+    read(text, strict).is_err_and(|error| error.to_string().starts_with(HIDDEN))
 }
 
 #[cfg(test)]
@@ -95,14 +119,18 @@ mod tests {
             (r#"{"command":"rm -rf /home/me/proj"#, "EOF while parsing a string at line 1 column 32"),
             (r#"{"path":"/data","filter":"a\ud83d"}"#, "unexpected end of hex escape at line 1 column 34"),
             (r#"{"a":1}{"b":2}"#, "trailing characters at line 1 column 8"),
-            ("null", "invalid type: null, expected an object at line 1 column 4"),
-            ("[1]", "invalid type: sequence, expected an object at line 1 column 0"),
+            ("null", "it is no object at line 1 column 4"),
+            ("[1]", "it is no object at line 1 column 0"),
             ("not json", "expected ident at line 1 column 2"),
             (r#"{"a":1,"a":2}"#, "a member is named twice at line 1 column 10"),
             (r#"{"a":{"b":1,"b":2}}"#, "a member is named twice at line 1 column 15"),
             (r#"{"a":1,}"#, "trailing comma at line 1 column 8"),
+            (
+                r#"{"a":{"\u0024serde_json::private::RawValue":"{}"}}"#,
+                "a member has a name that hides what it holds at line 1 column 43",
+            ),
             (r#"{"a":1e999}"#, "number out of range at line 1 column 10"),
-            ("\"{}\"", "invalid type: string \"{}\", expected an object at line 1 column 4"),
+            ("\"{}\"", "it is no object at line 1 column 4"),
         ] {
             assert_eq!(fault_of(wrong).as_deref(), Some(what), "{wrong}");
         }

@@ -35,9 +35,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// - follows no redirect: it is a refusal with its status;
 /// - ends an answer after 44 MiB, reads 64 KiB of a refusal at most, and gives up a connection that is not open after 30 s;
 /// - gives rig whole events, so that a long one costs its length: rig searches what it has again for each chunk;
-/// - ends an answer whose numbers of parts are above 4,096, or whose JSON has more than 100 levels or 65,536 values in one
+/// - ends a streamed answer whose numbers of parts are above 4,096, or whose JSON has more than 100 levels or 65,536 values in one
 ///   event, before rig makes room for them, and leaves out counts of tokens that no answer has;
-/// - reads bytes that are no UTF-8, and halves of surrogate pairs, as U+FFFD;
+/// - reads bytes that are no UTF-8, and halves of surrogate pairs, as U+FFFD, but for an event with a call, which ends the
+///   answer: a call is what the model said, or is none;
 /// - takes an answer that is no stream of events, like the page of a login, for a refusal.
 ///
 /// It sends no forms.
@@ -161,16 +162,18 @@ impl HttpClientExt for ModelTransport {
         let request = self.request(request);
         async move {
             let response = request.send().await.map_err(http_client::Error::instance)?;
-            let has_events = is_of(response.headers(), CONTENT_TYPE, "text/event-stream");
+            // Some servers say no type; whether that will do is the wire's to say.
+            let is_other = response.headers().contains_key(CONTENT_TYPE)
+                && !is_of(response.headers(), CONTENT_TYPE, "text/event-stream");
             let is_page = is_of(response.headers(), CONTENT_TYPE, "text/html");
-            if !response.status().is_success() || (asks_for_events && !has_events) || is_page {
+            if !response.status().is_success() || (asks_for_events && is_other) || is_page {
                 return Err(refusal(response).await);
             }
             let mut answer = Response::builder().status(response.status());
             if let Some(headers) = answer.headers_mut() {
                 headers.clone_from(response.headers());
             }
-            let frames = if has_events { Frames::of_events() } else { Frames::of_lines() };
+            let frames = if asks_for_events { Frames::of_events() } else { Frames::of_lines() };
             answer.body(framed(response, frames)).map_err(http_client::Error::Protocol)
         }
     }

@@ -16,6 +16,11 @@ pub(crate) fn model(server: &Server, dialect: &Dialect, name: &str) -> RigProvid
     RigProvider::new(config.client().with_http(http()).chat(name)).unwrap()
 }
 
+pub(crate) fn ollama_model(server: &Server) -> RigProvider {
+    let config = OllamaConfig::new().with_base_url(&server.url);
+    RigProvider::new(config.client().with_http(http()).native_completion("qwen3")).unwrap()
+}
+
 /// Messages of a request that the model gave.
 fn sent(body: &Value) -> Vec<Value> {
     body["messages"]
@@ -133,8 +138,7 @@ async fn ollama_answers_go_back() {
         json!({"role": "assistant", "content": "I look.", "thinking": "They ask.", "tool_calls": [call]});
     let script = [ollama(&message), ollama(&json!({"role": "assistant", "content": "Done."}))];
     let server = Server::start(script).await;
-    let config = OllamaConfig::new().with_base_url(&server.url);
-    let model = RigProvider::new(config.client().with_http(http()).native_completion("qwen3")).unwrap();
+    let model = ollama_model(&server);
     let talk = talk(model, &server, &["look"], 2).await;
     let sent = &sent(&talk.bodies("messages")[1])[0];
     assert_eq!((&sent["content"], &sent["thinking"]), (&"I look.".into(), &"They ask.".into()));

@@ -146,7 +146,8 @@ async fn arguments_that_are_no_object_are_not_executed() {
 async fn arguments_as_objects_are_read_strictly() {
     for (arguments, why) in [
         (r#"{"a":1,"a":2}"#, "named twice"),
-        (r#"{"path":"/data","filter":"a\ud83d"}"#, "half of a character"),
+        (r#"{"path":"/data","filter":"a\ud83d"}"#, "part of a character"),
+        (r#"{"$serde_json::private::RawValue":"{}"}"#, "hides JSON"),
     ] {
         let call = format!(
             r#"{{"candidates":[{{"content":{{"role":"model","parts":[{{"functionCall":{{"name":"look","args":{arguments}}},"thoughtSignature":"c2ln"}}]}},"finishReason":"STOP"}}]}}"#

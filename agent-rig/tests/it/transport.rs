@@ -268,3 +268,52 @@ async fn a_long_line_costs_its_length() {
     });
     assert_eq!(media.unwrap().media_type, "image/png");
 }
+
+/// An answer of Anthropic's wire with this body.
+async fn raw(body: String) -> Option<ProviderFault> {
+    let server = Server::start([Answer::status(200, &body).with_type("text/event-stream")]).await;
+    heard(&models(&server)[0]).await.1
+}
+
+/// What rig reads is what is checked: numbers that are texts, what stands behind a mark of the byte order, and texts that are
+/// JSON for the reader of JSON.
+#[tokio::test]
+async fn nothing_is_hidden_from_the_checks() {
+    let block =
+        r#"{"type":"content_block_start","index":4000000000,"content_block":{"type":"text","text":""}}"#;
+    let as_text = block.replace("4000000000", "\" 4000000000\"");
+    let hidden = serde_json::to_string(block).unwrap();
+    for (body, why) in [
+        (format!("data: {as_text}\n\n"), "numbers a part above 4096"),
+        (format!("\u{feff}data: {block}\n\n"), "numbers a part above 4096"),
+        (format!("\r\ndata:{block}\r\r"), "numbers a part above 4096"),
+        (format!("data: {{\"$serde_json::private::RawValue\":{hidden}}}\n\n"), "hides JSON"),
+        (format!("data: {{\"\\u0024serde_json::private::RawValue\":{hidden}}}\n\n"), "hides JSON"),
+    ] {
+        let fault = raw(body.clone()).await.unwrap();
+        assert!(fault.text.contains(why), "{body}: {fault}");
+    }
+    let many = format!("[{}]", vec!["0"; 60_000].join(","));
+    let delta = format!(
+        r#"data: {{"type":"content_block_delta","index":0,"delta":{{"type":"text_delta","text":"x","e":{many}}}}}"#
+    );
+    let fault = raw(vec![delta; 10].join("\n\n") + "\n\n").await.unwrap();
+    assert!(fault.text.contains("more items"), "{fault}");
+}
+
+/// Sound answers in odd clothes are read: a list of citations that is empty in each piece, a missing type, lines of JSON with
+/// the type of events.
+#[tokio::test]
+async fn sound_answers_in_odd_clothes_are_read() {
+    let piece = r#"{"choices":[{"index":0,"delta":{"content":"x","annotations":[]}}]}"#;
+    let end = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
+    let server =
+        Server::start([Answer::events(vec![piece; 20_000].into_iter().chain([end, "[DONE]"]))]).await;
+    let (events, fault) = heard(&models(&server)[3]).await;
+    assert_eq!((fault, text(&events).len()), (None, 20_000));
+    let line =
+        r#"{"model":"q","message":{"role":"assistant","content":"Hi."},"done":true,"done_reason":"stop"}"#;
+    let server = Server::start([Answer::lines([line]).with_type("text/event-stream")]).await;
+    let (events, fault) = heard(&chat::ollama_model(&server)).await;
+    assert_eq!((fault, &*text(&events)), (None, "Hi."));
+}

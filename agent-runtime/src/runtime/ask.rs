@@ -283,6 +283,11 @@ fn show_rest(driver: &Driver, heard: &mut Listening, end: &AnswerEnd) {
 /// and not redacted.
 fn hide_beginnings(parts: &mut [ReceivedPart], secrets: &Secrets) {
     for part in parts {
+        if let PartContent::Call(call) = &mut part.content
+            && let Some(malformed) = &mut call.malformed
+        {
+            malformed.text.truncate(secrets.told(&malformed.text));
+        }
         let (PartContent::Text { text, .. }
         | PartContent::Reasoning(text)
         | PartContent::Part(Part::Refusal { text, .. })) = &mut part.content
