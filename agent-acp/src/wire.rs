@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agent_client_protocol::{Error, RawJsonRpcMessage, TransportFrame};
+use agent_core::text::replace_half_pairs;
 use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender};
 use serde_json::json;
@@ -18,9 +19,6 @@ const STALLED: Duration = Duration::from_secs(10);
 
 /// Maximum bytes of a line that is not JSON which an error repeats.
 const QUOTED_MAX_BYTES: usize = 200;
-
-/// Number of bytes of an escape like `\u00e9`.
-const ESCAPE_BYTES: usize = 6;
 
 /// Method of the notifications that [`Flow`] counts.
 const UPDATE: &str = "session/update";
@@ -189,30 +187,6 @@ fn too_long(bytes: u64, most: usize) -> TransportFrame {
 fn readable(mut line: Vec<u8>) -> String {
     replace_half_pairs(&mut line);
     String::from_utf8(line).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
-}
-
-/// Replaces the escapes of JSON that are half of a surrogate pair, like `\ud83d` before anything but its other half.
-fn replace_half_pairs(line: &mut [u8]) {
-    let unit = |line: &[u8], at: usize| {
-        let escape = line.get(at..at + ESCAPE_BYTES)?.strip_prefix(b"\\u")?;
-        u16::from_str_radix(std::str::from_utf8(escape).ok()?, 16).ok()
-    };
-    let mut at = 0;
-    while let Some(next) = line.get(at..).and_then(|rest| rest.iter().position(|byte| *byte == b'\\')) {
-        at += next;
-        at += match unit(line, at) {
-            Some(0xd800..=0xdbff) if matches!(unit(line, at + ESCAPE_BYTES), Some(0xdc00..=0xdfff)) => {
-                2 * ESCAPE_BYTES
-            }
-            Some(0xd800..=0xdfff) => {
-                line[at..at + ESCAPE_BYTES].copy_from_slice(b"\\ufffd");
-                ESCAPE_BYTES
-            }
-            Some(_) => ESCAPE_BYTES,
-            // An escape like `\n`, or a backslash that is escaped.
-            None => 2,
-        };
-    }
 }
 
 /// Cuts what an error repeats of a line that is not JSON.

@@ -92,5 +92,5 @@ pub use store::workspace::{WorkspaceStore, WorkspaceStoreExt};
 
 /// Checks on text from outside, and its quotation in errors.
 pub mod text {
-    pub use crate::base::text::{check_text, marked, marked_name, quoted};
+    pub use crate::base::text::{check_text, marked, marked_name, quoted, replace_half_pairs};
 }

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::mem;
 
+use agent_core::text::replace_half_pairs;
 use rmcp::model::ServerJsonRpcMessage;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Value, json};
@@ -14,6 +15,8 @@ const UNREADABLE_CODE: i32 = -32_700;
 const UNREADABLE: &str = "agent-mcp: the answer cannot be read";
 /// Maximum number of values in a message: read, each takes up to a few hundred bytes of memory.
 const VALUES_MAX: usize = 500_000;
+/// Beginning of names that mean something to serde_json itself.
+const PRIVATE: &str = "$serde_json::private::";
 /// What stands for a byte that is no UTF-8.
 const REPLACEMENT: &str = "\u{FFFD}";
 /// Mark at the beginning of a text, which readers of JSON may skip.
@@ -57,12 +60,13 @@ pub(crate) struct Mended {
 }
 
 /// Mends a message: bytes that are no UTF-8, and halves of surrogate pairs, become U+FFFD. An answer that is no JSON even
-/// so, has too many values, or is an error of a wrong form, becomes an error for its request. Anything else that cannot be read stays as it is if it is
-/// no JSON, and else becomes nothing.
+/// so, has too many values, hides JSON in a text, or is an error of a wrong form, becomes an error for its request. Anything
+/// else that cannot be read stays as it is if it is no JSON, and else becomes nothing.
 pub(crate) fn mended(message: &[u8]) -> Mended {
     let mut text = String::from_utf8_lossy(message).into_owned().into_bytes();
-    mend_escapes(&mut text);
-    let mut seen = Seen { values: 0, depth: 0, has_id: false, has_method: false, has_error: false };
+    replace_half_pairs(&mut text);
+    let mut seen =
+        Seen { values: 0, depth: 0, has_id: false, has_method: false, has_error: false, hides_json: false };
     let mut json = serde_json::Deserializer::from_slice(text.strip_prefix(BOM).unwrap_or(&text));
     let read = seen.deserialize(&mut json).and_then(|()| json.end());
     // Of an error, the protocol crate reads nothing if its form is wrong; everything is a result.
@@ -74,7 +78,7 @@ pub(crate) fn mended(message: &[u8]) -> Mended {
     }
     let text = match answered(&text) {
         Some(id) => unreadable(&id),
-        None if seen.values > VALUES_MAX => Vec::new(),
+        None if seen.values > VALUES_MAX || seen.hides_json => Vec::new(),
         None => text,
     };
     Mended { text, is_request: false }
@@ -88,6 +92,7 @@ struct Seen {
     has_id: bool,
     has_method: bool,
     has_error: bool,
+    hides_json: bool,
 }
 
 impl<'de> DeserializeSeed<'de> for &mut Seen {
@@ -144,6 +149,11 @@ impl<'de> Visitor<'de> for &mut Seen {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         self.depth += 1;
         while let Some(name) = members.next_key::<std::borrow::Cow<'de, str>>()? {
+            // Below it serde_json reads a text as JSON, whose values nobody has counted.
+            if name.starts_with(PRIVATE) {
+                self.hides_json = true;
+                return Err(A::Error::custom("a member hides JSON in a text"));
+            }
             self.has_id |= self.depth == 1 && name == "id";
             self.has_method |= self.depth == 1 && name == "method";
             self.has_error |= self.depth == 1 && name == "error";
@@ -164,40 +174,6 @@ pub(crate) fn unreadable(id: &Value) -> Vec<u8> {
 /// Returns whether an error stands for an answer that cannot be read.
 pub(crate) fn is_unreadable(code: i32, data: Option<&Value>) -> bool {
     code == UNREADABLE_CODE && data.and_then(Value::as_str) == Some(UNREADABLE)
-}
-
-/// Replaces escapes of half a surrogate pair, each by as many bytes.
-fn mend_escapes(json: &mut [u8]) {
-    let mut at = 0;
-    while let Some(found) = json[at..].iter().position(|byte| *byte == b'\\') {
-        at += found;
-        let is_half = match unit(&json[at..]) {
-            None => {
-                // Another escape, of which the second byte may be a backslash.
-                at = json.len().min(at + 2);
-                continue;
-            }
-            Some(0xD800..=0xDBFF) => match unit(&json[at + 6..]) {
-                Some(0xDC00..=0xDFFF) => {
-                    at += 12;
-                    continue;
-                }
-                _ => true,
-            },
-            Some(unit) => matches!(unit, 0xDC00..=0xDFFF),
-        };
-        if is_half {
-            json[at + 2..at + 6].copy_from_slice(b"fffd");
-        }
-        at += 6;
-    }
-}
-
-/// Returns the UTF-16 unit that a text begins with as an escape.
-fn unit(text: &[u8]) -> Option<u32> {
-    let digits = text.strip_prefix(br"\u")?.get(..4)?;
-    let digits = str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
-    u32::from_str_radix(digits, 16).ok()
 }
 
 /// Returns the id of the request that a broken message answers; `None` if it seems to be no answer.
@@ -301,6 +277,17 @@ mod tests {
         let answer: Value = serde_json::from_str(&text(many(r#"{"id":7,"result":"#).as_bytes())).unwrap();
         assert_eq!((&answer["id"], answer["error"].is_object()), (&json!(7), true));
         assert_eq!(text(many(r#"{"method":"notifications/x","params":"#).as_bytes()), "");
+    }
+
+    #[test]
+    fn values_that_are_hidden_in_a_text_are_not_read() {
+        for name in ["$serde_json::private::RawValue", "\\u0024serde_json::private::RawValue"] {
+            let hides = |before: &str| format!(r#"{before}{{"{name}":"[1,2]"}}}}"#);
+            let answer: Value =
+                serde_json::from_str(&text(hides(r#"{"id":7,"result":"#).as_bytes())).unwrap();
+            assert_eq!((&answer["id"], answer["error"].is_object()), (&json!(7), true));
+            assert_eq!(text(hides(r#"{"method":"notifications/x","params":"#).as_bytes()), "");
+        }
     }
 
     #[test]

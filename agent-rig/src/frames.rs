@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use memchr::{memchr, memchr2};
+use memchr::memchr2;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use agent_core::json::RawJson;
+use agent_core::text::replace_half_pairs;
 
 use crate::strict::{fault_of, hides_json};
 
@@ -140,7 +141,8 @@ impl Frames {
     }
 
     /// Returns an event as it is for rig.
-    fn checked(&mut self, frame: Vec<u8>) -> Result<Bytes, String> {
+    fn checked(&mut self, mut frame: Vec<u8>) -> Result<Bytes, String> {
+        let has_halves = replace_half_pairs(&mut frame);
         let (frame, is_text) = match String::from_utf8(frame) {
             Ok(frame) => (frame, true),
             Err(error) => (String::from_utf8_lossy(error.as_bytes()).into_owned(), false),
@@ -152,14 +154,13 @@ impl Frames {
             false => (String::new(), Cow::Borrowed(frame)),
         };
         let values = check_shape(&data)?;
-        let data = with_whole_characters(&data);
         if hides_json(&data) {
             return Err("an event of the answer hides JSON in a text".to_owned());
         }
         // What is no object is rig's to report.
         let Some(event) = Event::read(&data) else { return Ok(self.frame(&head, &data)) };
         let holds_call = event.holds_call();
-        if holds_call && (!is_text || matches!(data, Cow::Owned(_))) {
+        if holds_call && (!is_text || has_halves) {
             return Err("a call has a part of a character; it is not what the model said".to_owned());
         }
         event.check_indexes()?;
@@ -177,8 +178,8 @@ impl Frames {
         for (call, piece) in event.arguments() {
             let mut whole = Nesting::default();
             let nesting = match call {
-                Call::Whole => &mut whole,
-                Call::Streams(number) => self.arguments.entry(number).or_default(),
+                Some(number) => self.arguments.entry(number).or_default(),
+                None => &mut whole,
             };
             if !nesting.takes(&piece) {
                 return Err(format!("the arguments of a call have more than {} levels", RawJson::MAX_DEPTH));
@@ -256,35 +257,6 @@ fn behind_string(json: &[u8], mut at: usize) -> usize {
     json.len()
 }
 
-/// Returns JSON in which each half of a pair of surrogates that stands alone is U+FFFD.
-fn with_whole_characters(json: &str) -> Cow<'_, str> {
-    let escaped = |at: usize| {
-        let digits = json.get(at..at + 6)?.strip_prefix("\\u")?;
-        u16::from_str_radix(digits, 16).ok()
-    };
-    let (mut whole, mut from, mut at) = (String::new(), 0, 0);
-    while let Some(found) = memchr(b'\\', json.as_bytes().get(at..).unwrap_or_default()) {
-        at += found;
-        match escaped(at) {
-            Some(0xd800..=0xdbff) if matches!(escaped(at + 6), Some(0xdc00..=0xdfff)) => at += 12,
-            Some(0xd800..=0xdfff) => {
-                whole.push_str(&json[from..at]);
-                whole.push_str("\\ufffd");
-                at += 6;
-                from = at;
-            }
-            _ => at += 2,
-        }
-    }
-    match from {
-        0 => Cow::Borrowed(json),
-        _ => {
-            whole.push_str(&json[from..]);
-            Cow::Owned(whole)
-        }
-    }
-}
-
 /// Members of an object; a member that is named twice is the last one, as for rig.
 type Members<'a> = BTreeMap<String, &'a RawValue>;
 
@@ -307,27 +279,49 @@ fn text<'a>(members: &Members<'a>, name: &str) -> Option<Cow<'a, str>> {
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
+fn all<'a>(members_of: &Members<'a>, name: &str) -> Vec<Members<'a>> {
+    list(members_of, name).into_iter().filter_map(|item| members(item.get())).collect()
+}
+
+fn is_of(item: &Members<'_>, is_kind: impl Fn(&str) -> bool) -> bool {
+    text(item, "type").is_some_and(|kind| is_kind(&kind))
+}
+
 /// Event of one of the APIs, as far as it says how much room it takes.
-struct Event<'a>(Members<'a>);
+struct Event<'a> {
+    own: Members<'a>,
+    /// What is added, on Anthropic's.
+    delta: Members<'a>,
+    /// Answer at its beginning, on Anthropic's, and piece of it, on Ollama's.
+    message: Members<'a>,
+    /// Items and the answer, on Responses.
+    items: Vec<Members<'a>>,
+    response: Members<'a>,
+    /// Choices of chat completions, and what each says.
+    choices: Vec<Members<'a>>,
+    said: Vec<Members<'a>>,
+    /// Calls of chat completions and of Ollama's.
+    calls: Vec<Members<'a>>,
+    /// Candidates of Gemini's.
+    candidates: Vec<Members<'a>>,
+}
 
 impl<'a> Event<'a> {
     fn read(data: &'a str) -> Option<Self> {
-        members(data).map(Self)
-    }
-
-    /// Calls of chat completions, each as its members.
-    fn calls(&self) -> Vec<Members<'a>> {
-        let choices = list(&self.0, "choices").into_iter().filter_map(|choice| members(choice.get()));
-        let said = choices.flat_map(|choice| [object(&choice, "delta"), object(&choice, "message")]);
-        let said = said.chain([object(&self.0, "message")]);
-        let calls = said.flat_map(|said| list(&said, "tool_calls"));
-        calls.filter_map(|call| members(call.get())).collect()
+        let own = members(data)?;
+        let (message, response) = (object(&own, "message"), object(&own, "response"));
+        let choices = all(&own, "choices");
+        let said: Vec<_> =
+            choices.iter().flat_map(|choice| [object(choice, "delta"), object(choice, "message")]).collect();
+        let calls = said.iter().chain([&message]).flat_map(|said| all(said, "tool_calls")).collect();
+        let items = all(&response, "output").into_iter().chain([object(&own, "item")]).collect();
+        let (delta, candidates) = (object(&own, "delta"), all(&own, "candidates"));
+        Some(Self { own, delta, message, items, response, choices, said, calls, candidates })
     }
 
     fn check_indexes(&self) -> Result<(), String> {
-        let lists = ["choices", "candidates"].into_iter().flat_map(|name| list(&self.0, name));
-        let inner = lists.filter_map(|item| members(item.get())).chain(self.calls());
-        for place in std::iter::once(self.0.clone()).chain(inner) {
+        let inner = self.choices.iter().chain(&self.candidates).chain(&self.calls);
+        for place in inner.chain([&self.own]) {
             for name in ["index", "output_index", "content_index", "summary_index", "annotation_index"] {
                 let number = place.get(name).and_then(|number| number_of(number));
                 if number.is_some_and(|number| number > INDEX_MAX) {
@@ -340,86 +334,74 @@ impl<'a> Event<'a> {
 
     /// Whether the event adds no more than a piece to a text, to reasoning or to arguments.
     fn is_piece(&self) -> bool {
-        if let Some(kind) = text(&self.0, "type") {
-            let of_delta = text(&object(&self.0, "delta"), "type");
+        if let Some(kind) = text(&self.own, "type") {
+            let is_piece = |kind: &str| matches!(kind, "text_delta" | "thinking_delta" | "input_json_delta");
             return match &*kind {
-                "content_block_delta" => {
-                    matches!(of_delta.as_deref(), Some("text_delta" | "thinking_delta" | "input_json_delta"))
-                }
+                "content_block_delta" => is_of(&self.delta, is_piece),
                 kind => kind.ends_with(".delta") || kind == "ping",
             };
         }
-        let choices = list(&self.0, "choices").into_iter().filter_map(|choice| members(choice.get()));
-        let said = choices.flat_map(|choice| [object(&choice, "delta"), object(&choice, "message")]);
-        let candidates =
-            list(&self.0, "candidates").into_iter().filter_map(|candidate| members(candidate.get()));
         let is_empty = |value: &RawValue| matches!(value.get(), "[]" | "{}" | "null");
-        let cites = |place: Members<'_>| {
+        let cites = |place: &Members<'_>| {
             let names = ["annotations", "citations", "groundingMetadata", "citationMetadata"];
             names.iter().any(|name| place.get(*name).is_some_and(|value| !is_empty(value)))
         };
-        !said.chain(candidates).any(cites)
+        !self.said.iter().chain(&self.candidates).any(cites)
     }
 
     /// Whether the event holds a call, or a piece of one.
     fn holds_call(&self) -> bool {
-        let is_call = |item: &Members<'_>| text(item, "type").is_some_and(|kind| kind.ends_with("_call"));
-        let candidates =
-            list(&self.0, "candidates").into_iter().filter_map(|candidate| members(candidate.get()));
-        let mut parts = candidates.flat_map(|candidate| list(&object(&candidate, "content"), "parts"));
-        let output = list(&object(&self.0, "response"), "output");
-        text(&self.0, "type").is_some_and(|kind| kind.contains("_call"))
-            || text(&object(&self.0, "content_block"), "type").as_deref() == Some("tool_use")
-            || object(&self.0, "delta").contains_key("partial_json")
-            || is_call(&object(&self.0, "item"))
-            || output.iter().filter_map(|item| members(item.get())).any(|item| is_call(&item))
-            || parts.any(|part| members(part.get()).is_some_and(|part| part.contains_key("functionCall")))
-            || !self.calls().is_empty()
+        let calls = |candidate: &Members<'_>| {
+            all(&object(candidate, "content"), "parts").iter().any(|part| part.contains_key("functionCall"))
+        };
+        is_of(&self.own, |kind| kind.contains("_call"))
+            || is_of(&object(&self.own, "content_block"), |kind| kind == "tool_use")
+            || self.delta.contains_key("partial_json")
+            || self.items.iter().any(|item| is_of(item, |kind| kind.ends_with("_call")))
+            || self.candidates.iter().any(calls)
+            || !self.calls.is_empty()
     }
 
-    /// Pieces of the arguments of calls, each with the place of its call.
-    fn arguments(&self) -> Vec<(Call, Cow<'a, str>)> {
-        let number = |members: &Members<'a>, name: &str| {
-            members
-                .get(name)
-                .and_then(|number| number.get().trim_matches('"').trim().parse::<u32>().ok())
-                .unwrap_or_default()
+    /// Pieces of the arguments of calls, each with the number of its call; without one, the piece is the whole.
+    fn arguments(&self) -> Vec<(Option<u32>, Cow<'a, str>)> {
+        let number = |place: &Members<'a>, name: &str| {
+            let number = place.get(name).and_then(|number| number_of(number)).unwrap_or_default();
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "it was checked, or saturates"
+            )]
+            Some(number as u32)
         };
         let mut found = Vec::new();
-        if let Some(piece) = text(&object(&self.0, "delta"), "partial_json") {
-            found.push((Call::Streams(number(&self.0, "index")), piece));
+        if let Some(piece) = text(&self.delta, "partial_json") {
+            found.push((number(&self.own, "index"), piece));
         }
-        if text(&self.0, "type")
-            .is_some_and(|kind| kind.ends_with("arguments.delta") || kind.ends_with("input.delta"))
-            && let Some(piece) = text(&self.0, "delta")
+        if is_of(&self.own, |kind| kind.ends_with("arguments.delta") || kind.ends_with("input.delta"))
+            && let Some(piece) = text(&self.own, "delta")
         {
-            found.push((Call::Streams(number(&self.0, "output_index")), piece));
+            found.push((number(&self.own, "output_index"), piece));
         }
-        for call in self.calls() {
-            if let Some(piece) = text(&object(&call, "function"), "arguments") {
-                found.push((Call::Streams(number(&call, "index")), piece));
+        for call in &self.calls {
+            if let Some(piece) = text(&object(call, "function"), "arguments") {
+                found.push((number(call, "index"), piece));
             }
         }
-        let output =
-            list(&object(&self.0, "response"), "output").into_iter().filter_map(|item| members(item.get()));
-        let whole = output.chain([self.0.clone(), object(&self.0, "item")]);
-        found.extend(whole.filter_map(|item| Some((Call::Whole, text(&item, "arguments")?))));
+        let whole = self.items.iter().chain([&self.own]);
+        found.extend(whole.filter_map(|item| Some((None, text(item, "arguments")?))));
         found
     }
 
     /// Returns the data without counts that no answer has; `None` if they are as they can be.
     fn without_counts(&self, data: &str) -> Option<String> {
-        let inner = [object(&self.0, "message"), object(&self.0, "response")];
-        let usages = [&self.0, &inner[0], &inner[1]].into_iter().filter_map(|it| it.get("usage").copied());
-        let choices = list(&self.0, "choices").into_iter().filter_map(|choice| members(choice.get()));
-        let usages = usages.chain(choices.filter_map(|choice| choice.get("usage").copied()));
-        let usages = usages.chain(self.0.get("usageMetadata").copied()).map(|usage| (usage, "null"));
-        let counts =
-            ["eval_count", "prompt_eval_count"].into_iter().filter_map(|name| self.0.get(name).copied());
-        let wrong = |(raw, _): &(&RawValue, &str)| {
+        let usages = self.choices.iter().chain([&self.own, &self.message, &self.response]);
+        let usages = usages.filter_map(|place| place.get("usage")).chain(self.own.get("usageMetadata"));
+        let counts = ["eval_count", "prompt_eval_count"].into_iter().filter_map(|name| self.own.get(name));
+        let is_wrong = |(raw, _): &(&&RawValue, &str)| {
             serde_json::from_str(raw.get()).is_ok_and(|value: serde_json::Value| !is_counted(&value))
         };
-        let mut wrong: Vec<_> = usages.chain(counts.map(|count| (count, "0"))).filter(wrong).collect();
+        let all = usages.map(|usage| (usage, "null")).chain(counts.map(|count| (count, "0")));
+        let mut wrong: Vec<_> = all.filter(is_wrong).collect();
         if wrong.is_empty() {
             return None;
         }
@@ -459,15 +441,6 @@ fn is_counted(usage: &serde_json::Value) -> bool {
         serde_json::Value::Object(members) => members.values().all(is_counted),
         _ => true,
     }
-}
-
-/// Call to which a piece of arguments belongs.
-#[derive(Clone, Copy, Debug)]
-enum Call {
-    /// A call whose arguments come in pieces, by its number.
-    Streams(u32),
-    /// A call that comes whole.
-    Whole,
 }
 
 /// How deep the arguments of a call are nested so far.

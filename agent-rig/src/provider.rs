@@ -52,7 +52,7 @@ const RENDERING: &str = "agent-rig/2+rig/0.44.0";
 /// - A limit on the answer of 8,192 tokens, if the request has none, the API is Anthropic's and the model is not in rig's catalog:
 ///   the API wants one.
 /// - To Anthropic, that it should keep the prompt in its [cache](Self::with_prompt_cache).
-/// - Effort as the nearest level that the model has, or as a number of tokens, at most half of `max_tokens`. An option that the model does not take is left out, and rig logs it.
+/// - Effort as the nearest level that the model has, or as a number of tokens, at most half of `max_tokens`. An option that the model does not take is left out.
 ///
 /// # Cancel safety
 ///
@@ -266,7 +266,7 @@ impl LlmProvider for RigProvider {
         };
         let origin = bound.as_ref().unwrap_or(&self.origin);
         let target = Target { provider: &self.name, origin, spec: self.spec, caches: self.caches };
-        let request = quietly(|| convert(&target, &request))?;
+        let request = convert(&target, &request)?;
         let stream = quietly(|| self.model.stream(request).map_err(|error| fault(&self.name, &error)))?;
         begin(&self.name, origin.api.as_str(), stream).await
     }

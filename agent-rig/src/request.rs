@@ -121,7 +121,7 @@ pub(crate) fn convert(target: &Target<'_>, request: &ModelRequest) -> Result<Com
         // The log is the truth: the provider keeps nothing, and gives its reasoning encrypted.
         converted = converted.additional_params(json!({ "store": false }));
     }
-    // What the model does not take is left out, with a warning of rig.
+    // What the model does not take is left out.
     let mut options = GenerationOptions::new().on_unsupported(OnUnsupported::Ignore);
     options.reasoning = request.effort.and_then(|effort| reasoning(effort, target.spec, request.max_tokens));
     options.cache = target.asks_for_caching().then_some(CacheRetention::Short);

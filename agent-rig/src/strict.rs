@@ -70,7 +70,7 @@ impl<'de> Visitor<'de> for Strict {
             if name.starts_with(PRIVATE) {
                 return Err(A::Error::custom(HIDDEN));
             }
-            if !names.insert(name) && !self.may_repeat {
+            if !self.may_repeat && !names.insert(name) {
                 return Err(A::Error::custom(TWICE));
             }
             members.next_value_seed(Self { is_object: false, ..self })?;

@@ -33,7 +33,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// bound. This one
 ///
 /// - follows no redirect: it is a refusal with its status;
-/// - ends an answer after 44 MiB, reads 64 KiB of a refusal at most, and gives up a connection that is not open after 30 s;
+/// - ends an answer after 44 MiB, and reads 64 KiB of a refusal at most;
 /// - gives rig whole events, so that a long one costs its length: rig searches what it has again for each chunk;
 /// - ends a streamed answer whose numbers of parts are above 4,096, or whose JSON has more than 100 levels or 65,536 values in one
 ///   event, before rig makes room for them, and leaves out counts of tokens that no answer has;

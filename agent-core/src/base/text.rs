@@ -98,6 +98,44 @@ pub fn quoted(text: &str) -> String {
     format!("{short:?}")
 }
 
+/// Replaces each escape in a JSON text that is half of a surrogate pair, like `\ud83d` before anything but its other half, by
+/// `\ufffd`. Returns whether there was one.
+///
+/// Readers of JSON refuse the whole text for such an escape. It may be of any bytes, also no UTF-8; its length stays.
+///
+/// ```
+/// use agent_core::text::replace_half_pairs;
+///
+/// let mut line = br#"{"cut":"\ud83d","whole":"\ud83d\ude00"}"#.to_vec();
+/// assert!(replace_half_pairs(&mut line));
+/// assert_eq!(line, br#"{"cut":"\ufffd","whole":"\ud83d\ude00"}"#);
+/// assert!(!replace_half_pairs(&mut line));
+/// ```
+pub fn replace_half_pairs(json: &mut [u8]) -> bool {
+    /// Number of bytes of an escape like `\u00e9`.
+    const ESCAPE: usize = 6;
+    let unit = |json: &[u8], at: usize| {
+        let digits = json.get(at..at + ESCAPE)?.strip_prefix(b"\\u")?;
+        u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    };
+    let (mut at, mut is_changed) = (0, false);
+    while let Some(next) = json.get(at..).and_then(|rest| memchr::memchr(b'\\', rest)) {
+        at += next;
+        at += match unit(json, at) {
+            Some(0xd800..=0xdbff) if matches!(unit(json, at + ESCAPE), Some(0xdc00..=0xdfff)) => 2 * ESCAPE,
+            Some(0xd800..=0xdfff) => {
+                json[at..at + ESCAPE].copy_from_slice(b"\\ufffd");
+                is_changed = true;
+                ESCAPE
+            }
+            Some(_) => ESCAPE,
+            // An escape like `\n`, or a backslash that is escaped.
+            None => 2,
+        };
+    }
+    is_changed
+}
+
 /// Returns the text with marks like `<U+200B>` in place of characters that nobody sees.
 ///
 /// For what a model or a tool wants to do, before a person consents to it. Marked are control characters, characters

@@ -3,19 +3,13 @@
 use std::time::Duration;
 
 use agent_core::ErrorKind;
-use agent_runtime::context::ModelMessage;
-use agent_runtime::{FaultKind, LlmProvider, ModelEvent, ModelRequest, ProviderFault};
+use agent_runtime::{FaultKind, LlmProvider, ModelEvent, ProviderFault};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
 use crate::anthropic::{answer, model, says};
 use crate::server::{Answer, Server, soon};
-
-fn request() -> ModelRequest {
-    let mut request = ModelRequest::new(vec![ModelMessage::user("SECRET-PROMPT")]);
-    request.max_tokens = Some(100);
-    request
-}
+use crate::transport::{self, request};
 
 async fn fault(answer: Answer) -> ProviderFault {
     let server = Server::start([answer]).await;
@@ -139,18 +133,7 @@ async fn broken_answers_keep_their_parts_and_end_in_a_fault() {
 /// Events of an answer, and the fault that ends it, also before its first event.
 async fn ended(answer: Answer) -> (Vec<ModelEvent>, Option<ProviderFault>) {
     let server = Server::start([answer]).await;
-    let mut events = Vec::new();
-    let mut stream = match soon(model(&server, "claude-opus-5-5").generate(request())).await {
-        Ok(stream) => stream,
-        Err(error) => return (events, ProviderFault::of(&error).cloned()),
-    };
-    while let Some(event) = soon(stream.next()).await {
-        match event {
-            Ok(event) => events.push(event),
-            Err(error) => return (events, ProviderFault::of(&error).cloned()),
-        }
-    }
-    (events, None)
+    transport::heard(&model(&server, "claude-opus-5-5")).await
 }
 
 fn is_done(event: &ModelEvent) -> bool {

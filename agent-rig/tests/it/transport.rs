@@ -293,7 +293,10 @@ async fn nothing_is_hidden_from_the_checks() {
         let fault = raw(body.clone()).await.unwrap();
         assert!(fault.text.contains(why), "{body}: {fault}");
     }
-    let many = format!("[{}]", vec!["0"; 60_000].join(","));
+    let values = |count| format!("[{}]", vec!["0"; count].join(","));
+    let fault = raw(format!("data: {{\"type\":\"ping\",\"e\":{}}}\n\n", values(66_000))).await.unwrap();
+    assert!(fault.text.contains("more than 65536 values"), "{fault}");
+    let many = values(60_000);
     let delta = format!(
         r#"data: {{"type":"content_block_delta","index":0,"delta":{{"type":"text_delta","text":"x","e":{many}}}}}"#
     );

@@ -180,7 +180,9 @@ impl Driver {
         let input = self.handle.runtime().redact_json(call.input.clone());
         let native = call.native.clone().filter(|_| input == call.input);
         let mut shown = ToolUse::new(call.call.clone(), call.name.clone(), input);
-        shown.malformed = call.malformed.as_deref().map(|text| self.redacted(text));
+        let secrets = self.handle.runtime().secrets.as_ref();
+        let open = |text: &String| secrets.map_or_else(|| text.clone(), |known| known.redact_malformed(text));
+        shown.malformed = call.malformed.as_ref().map(open);
         (shown.native, shown.part) = (native, call.part);
         shown
     }

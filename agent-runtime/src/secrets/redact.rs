@@ -76,6 +76,24 @@ pub(super) fn json(known: &Known, json: &RawJson, outer: usize) -> Option<RawJso
     if known.is_empty() || (!escaped && !documents && known.find(source).next().is_none()) {
         return None;
     }
+    let out = tokens(known, source, outer)?;
+    Some(RawJson::parse(&out).expect("JSON with replaced tokens is JSON"))
+}
+
+/// Returns a text that should be JSON and is not, with values replaced by names: those in its strings, also if they are
+/// escaped, and those that stand anywhere.
+pub(super) fn malformed(known: &Known, source: &str) -> String {
+    // A string without its end hides what is escaped in it, down to an escape without its own.
+    let quotes = source.rfind('\\').filter(|at| source.len() - at < 6).unwrap_or(source.len());
+    let closed = [source, &source[..quotes]].map(|source| format!("{source}\""));
+    let shown = closed.iter().find_map(|closed| tokens(known, closed, 0));
+    let shown = shown.as_deref().map_or(source, |shown| shown.strip_suffix('"').unwrap_or(shown));
+    text(known, shown).into_owned()
+}
+
+/// Returns JSON with the tokens replaced that contain a value; `None` if none does.
+fn tokens(known: &Known, source: &str, outer: usize) -> Option<String> {
+    let documents = known.may_hold_documents(source);
     let mut found = false;
     let mut out = String::with_capacity(source.len());
     let (mut at, mut depth) = (0, 0_usize);
@@ -93,7 +111,8 @@ pub(super) fn json(known: &Known, json: &RawJson, outer: usize) -> Option<RawJso
         let end = match byte {
             b'"' => string_end(source, at),
             b'-' | b'0'..=b'9' => number_end(source, at),
-            _ => at + 1,
+            // In what is no JSON, any character may stand outside a string.
+            _ => at + source[at..].chars().next().map_or(1, char::len_utf8),
         };
         let token = &source[at..end];
         match byte {
@@ -115,7 +134,7 @@ pub(super) fn json(known: &Known, json: &RawJson, outer: usize) -> Option<RawJso
         out.push_str(replaced.as_deref().unwrap_or(token));
         at = end;
     }
-    found.then(|| RawJson::parse(&out).expect("JSON with replaced tokens is JSON"))
+    found.then_some(out)
 }
 
 /// Returns a string token without the values in it; `None` if it contains none.
@@ -197,7 +216,34 @@ mod tests {
         assert!(!hidden(&given, half).contains("correct horse"));
     }
 
+    #[test]
+    fn secret_value_is_redacted_in_what_is_no_json() {
+        let given = given(&[("correct horse", "a")]);
+        for (source, left) in [
+            (r#"{"t":"correct horse","#, r#"{"t":"(secret a)""#),
+            (r#"{"t":"\u0063orrect horse","#, r#"{"t":"(secret a)""#),
+            (r#"{"t":"\u0063orrect horse and"#, r#"{"t":"(secret a) and"#),
+            (r#"{"t":"\u0063orrect horse \u00"#, r#"{"t":"(secret a) "#),
+            (r#"{"t":"\u0063orrect horse\"#, r#"{"t":"(secret a)"#),
+            ("no JSON, correct horse, é\\", "no JSON, (secret a), é"),
+        ] {
+            let shown = malformed(&given, source);
+            assert!(shown.starts_with(left) && !shown.contains("horse"), "{source}: {shown}");
+        }
+        for source in ["", "\"", "\\", r#"{"t":"é\"#, r#"{"a":1}{"b":2}"#, "[1"] {
+            assert_eq!(malformed(&given, source), source);
+        }
+    }
+
     proptest! {
+        /// Of what is no JSON, any text can be searched, and a value in it is not left.
+        #[test]
+        fn secret_value_is_redacted_in_any_text(before in any::<String>(), after in any::<String>()) {
+            let given = given(&[("correct horse", "a")]);
+            let source = format!("{before}correct horse{after}");
+            prop_assert!(!malformed(&given, &source).contains("correct horse"));
+        }
+
         /// A value is redacted in JSON of any shape, and the text around it is unchanged.
         #[test]
         fn secret_value_is_redacted_in_any_json(

@@ -160,6 +160,11 @@ impl Secrets {
         self.hidden_in(&json, 0).unwrap_or(json)
     }
 
+    /// Redacts a text that should be JSON and is not.
+    pub(crate) fn redact_malformed(&self, text: &str) -> String {
+        redact::malformed(&self.given(), text)
+    }
+
     /// Redacts JSON except for the keys of the `outer` levels; returns `None` if it contains no value.
     pub(super) fn hidden_in(&self, json: &RawJson, outer: usize) -> Option<RawJson> {
         redact::json(&self.given(), json, outer)
