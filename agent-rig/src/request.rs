@@ -31,9 +31,6 @@ pub(crate) const RESPONSES: &str = "openai.responses";
 /// Name of the API whose requests must say how long an answer may be.
 const MESSAGES: &str = "anthropic.messages";
 
-/// What stands for an output without any text.
-const NOTHING: &str = "(no output)";
-
 /// Length of an answer of that API, in tokens, if neither the request names one nor rig's catalog has the model.
 const MAX_TOKENS: u64 = 8192;
 
@@ -233,11 +230,9 @@ fn is_blank(content: &UserContent) -> bool {
 
 fn tool_result(result: &ModelToolResult, tool: &str) -> Result<ToolResult> {
     let mut content = Vec::new();
-    // An empty text is refused, beside a picture as well as alone.
+    // A blank text is refused, beside a picture as well as alone. rig writes a text for a result that is empty.
     if !result.output.trim().is_empty() {
         content.push(ToolResultContent::text(&*result.output));
-    } else if result.content.is_empty() {
-        content.push(ToolResultContent::text(NOTHING));
     }
     for part in &result.content {
         content.push(match part {

@@ -10,7 +10,7 @@ use agent_core::store::ReadEvents;
 use agent_rig::RigProvider;
 use agent_rig::rig_core::providers::openai::wire::OPENAI;
 use agent_runtime::context::{AgentItem, AgentMessage, ModelMessage, ModelToolResult};
-use agent_runtime::{AgentBuilder, Config, LlmProvider, ModelRequest, Tool, ToolContext, tool};
+use agent_runtime::{AgentBuilder, Config, LlmProvider, ModelRequest, Tool, ToolContext, ToolSpec, tool};
 use futures::StreamExt;
 use model_servers::{Item, Provider, Wire};
 use serde_json::json;
@@ -197,6 +197,8 @@ async fn results_have_no_empty_text() {
                 ModelMessage::ToolResults(vec![result]),
             ]);
             request.max_tokens = Some(100);
+            // Without tools rig would write the call and its result as texts.
+            request.tools = vec![ToolSpec::new("look", "Looks.")];
             let mut stream = soon(model_of(wire, &server).generate(request)).await.unwrap();
             while let Some(event) = soon(stream.next()).await {
                 event.unwrap();

@@ -11,6 +11,7 @@ use agent_core::json::RawJson;
 use agent_core::model::PendingAction;
 use agent_core::state::{Reason, SessionState};
 use agent_core::{ErrorKind, Result, Storage, Timestamp, async_trait};
+use agent_runtime::context::ModelMessage;
 use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, ModelCall, ModelEvent, Plugin, RunOutcome, ScriptedProvider,
     ToolContext, ToolMode, ToolSpec, Turn,
@@ -267,3 +268,32 @@ async fn calls_whose_arguments_are_no_object_ask_nobody(site: Site) {
 }
 
 each_store!(calls_whose_arguments_are_no_object_ask_nobody and files);
+
+/// A call that goes back in another form than it came is a gap: nothing of its answer that is signed goes back.
+async fn signed_items_beside_a_malformed_call_stay_behind(site: Site) {
+    let storage = site.open().await;
+    let malformed = ModelEvent::ToolUse(ModelCall::malformed("c", "shell", "{", "it ends within an object"));
+    let invented = ModelEvent::call("c", "functions.shell", RawJson::empty_object());
+    let sound = ModelEvent::call("c", "unknown", RawJson::empty_object());
+    for (at, (call, is_given_back)) in
+        [(malformed, false), (invented, false), (sound, true)].into_iter().enumerate()
+    {
+        let thought = || Turn::new().signed_thinking("Hm.");
+        let model =
+            ScriptedProvider::new([thought().event(call), Turn::new().text("went on")]).with_account("a");
+        let config = Config::new().with_store_thinking(true);
+        let builder = AgentBuilder::new().with_llm(model.clone()).with_config(config);
+        let agent = builder.with_storage(storage.clone()).build().unwrap();
+        let chat = agent.open(&device(&format!("device-{at}"))).await.unwrap();
+        read(chat.prompt("go").await.unwrap()).await;
+        let requests = model.requests();
+        let items = requests[1].messages.iter().filter_map(|message| match message {
+            ModelMessage::Agent(said) => Some(&said.items),
+            _ => None,
+        });
+        let has_native = items.flatten().any(|item| item.native.is_some());
+        assert_eq!(has_native, is_given_back, "{} {at}: {requests:?}", site.name);
+    }
+}
+
+each_store!(signed_items_beside_a_malformed_call_stay_behind);
