@@ -142,6 +142,13 @@ fn refused(provider: &str, response: &ProviderResponseError) -> Error {
     }
 }
 
+/// Returns a refusal whose words are not known as that of a request that is too long.
+pub(crate) fn too_long(mut fault: ProviderFault) -> ProviderFault {
+    fault.kind = FaultKind::ContextTooLong;
+    fault.text.push_str(remedy(fault.kind).unwrap_or_default());
+    fault
+}
+
 /// Returns a machine code that is known. Another text may quote the request, or the key.
 pub(crate) fn known(code: &str) -> Option<&'static str> {
     CODES.iter().find(|known| **known == code).copied()

@@ -5,7 +5,10 @@ use std::fmt;
 use agent_core::event::ModelOrigin;
 use agent_core::model::Cost;
 use agent_core::{Error, Result, async_trait};
-use agent_runtime::{LlmProvider, MediaKind, ModelCapabilities, ModelRequest, ModelStream, Usage};
+use agent_runtime::context::ModelMessage;
+use agent_runtime::{
+    FaultKind, LlmProvider, MediaKind, ModelCapabilities, ModelRequest, ModelStream, ProviderFault, Usage,
+};
 use rig_core::DynModel;
 use rig_core::catalog::{Catalog, ModelSpec};
 use rig_core::driver::Model;
@@ -17,7 +20,7 @@ use rig_core::providers::registry::{self, ProviderId};
 use rig_core::wire::Secret;
 
 use crate::answer::begin;
-use crate::fault::fault;
+use crate::fault::{fault, too_long};
 use crate::gemini;
 use crate::quiet::quietly;
 use crate::request::{Target, convert, probe};
@@ -25,6 +28,9 @@ use crate::transport::ModelTransport;
 
 /// Name and version of what turns a request into bytes. The first number is raised when `request.rs` changes them.
 const RENDERING: &str = "agent-rig/2+rig/0.44.0";
+
+/// Bytes of text that a token stands for, at least on average.
+const TOKEN_BYTES: usize = 4;
 
 /// Completion model of rig as a provider of runs.
 ///
@@ -204,6 +210,13 @@ impl RigProvider {
         self.capabilities = capabilities;
         self
     }
+
+    /// Returns whether the text of a request has more tokens than rig's catalog gives the model.
+    fn is_too_long(&self, request: &ModelRequest) -> bool {
+        let Some(window) = self.spec.and_then(|spec| spec.context_window) else { return false };
+        let bytes: usize = request.messages.iter().map(ModelMessage::size_bytes).sum();
+        bytes / TOKEN_BYTES > window as usize
+    }
 }
 
 /// Returns the origin of an answer to a request with this system prompt and these tools.
@@ -266,9 +279,15 @@ impl LlmProvider for RigProvider {
         };
         let origin = bound.as_ref().unwrap_or(&self.origin);
         let target = Target { provider: &self.name, origin, spec: self.spec, caches: self.caches };
-        let request = convert(&target, &request)?;
-        let stream = quietly(|| self.model.stream(request).map_err(|error| fault(&self.name, &error)))?;
-        begin(&self.name, origin.api.as_str(), stream).await
+        let converted = convert(&target, &request)?;
+        let stream = quietly(|| self.model.stream(converted).map_err(|error| fault(&self.name, &error)))?;
+        let answer = begin(&self.name, origin.api.as_str(), stream).await;
+        answer.map_err(|error| match ProviderFault::of(&error) {
+            Some(fault) if fault.kind == FaultKind::InvalidRequest && self.is_too_long(&request) => {
+                too_long(fault.clone()).into()
+            }
+            _ => error,
+        })
     }
 
     fn cost(&self, usage: Usage) -> Option<Cost> {

@@ -61,6 +61,8 @@ impl FsConfig {
     pub const DEFAULT_APP: &'static str = "agent-sessions";
     /// Default limit on how long a write waits for other processes: 30 seconds.
     pub const DEFAULT_LOCK_WAIT: Duration = Duration::from_secs(30);
+    /// Longest time that a write waits for other processes: a day.
+    pub const MAX_LOCK_WAIT: Duration = Duration::from_secs(24 * 3600);
     /// Default number of sessions that are kept open for writing: 128. Each takes two open files, and a third once it has run.
     pub const DEFAULT_OPEN_SESSIONS: usize = 128;
 
@@ -236,8 +238,12 @@ impl FsConfig {
             ("transcripts", _) => Ok(self.with_transcripts(value.parse().map_err(|_| bad())?)),
             ("create", _) => Ok(self.with_create(value.parse().map_err(|_| bad())?)),
             ("lock_wait_ms", _) => {
-                let millis = value.parse::<u32>().map_err(|_| bad())?;
-                Ok(self.with_lock_wait(Duration::from_millis(u64::from(millis))))
+                let wait = Duration::from_millis(value.parse().map_err(|_| bad())?);
+                if wait > Self::MAX_LOCK_WAIT {
+                    let most = Self::MAX_LOCK_WAIT.as_millis();
+                    return Err(invalid(format!("{value} is out of the range of {name}; give 0 to {most}")));
+                }
+                Ok(self.with_lock_wait(wait))
             }
             ("open_sessions", _) => {
                 let count = value.parse::<u16>().ok().filter(|count| *count > 0).ok_or_else(bad)?;
@@ -255,10 +261,11 @@ impl FsConfig {
         self
     }
 
-    /// Sets how long a write waits for other processes before it fails with `Unavailable`. Default: 30 seconds.
+    /// Sets how long a write waits for other processes before it fails with `Unavailable`. Default: 30 seconds. At most
+    /// [`MAX_LOCK_WAIT`](Self::MAX_LOCK_WAIT), to which a longer time is reduced.
     #[must_use]
     pub fn with_lock_wait(mut self, wait: Duration) -> Self {
-        self.lock_wait = wait;
+        self.lock_wait = wait.min(Self::MAX_LOCK_WAIT);
         self
     }
 
@@ -385,6 +392,7 @@ mod tests {
         for (option, said) in [
             ("sync=maybe", "invalid value \"maybe\" for option sync"),
             ("lock_wait_ms=soon", "invalid value \"soon\" for option lock_wait_ms"),
+            ("lock_wait_ms=86400001", "86400001 is out of the range of lock_wait_ms; give 0 to 86400000"),
             ("open_sessions=0", "invalid value \"0\" for option open_sessions"),
             ("transcripts=1", "invalid value \"1\" for option transcripts"),
             ("create=no", "invalid value \"no\" for option create"),
@@ -395,6 +403,7 @@ mod tests {
             assert_eq!(*error.kind(), ErrorKind::InvalidInput);
             assert!(error.to_string().contains(said), "{error}");
         }
+        assert_eq!(FsConfig::new("a").with_lock_wait(Duration::MAX).lock_wait, FsConfig::MAX_LOCK_WAIT);
         for nowhere in ["files:", "files://", "files:?sync=off"] {
             let error = FsConfig::from_url(nowhere).unwrap_err();
             assert!(error.to_string().contains("names no folder"), "{error}");

@@ -136,6 +136,20 @@ async fn requests_that_are_too_long_are_understood() {
     }
 }
 
+/// Where the catalog knows how much the model takes, no words are needed.
+#[tokio::test]
+async fn a_request_beyond_the_models_context_is_too_long_in_any_words() {
+    let server = Server::answering(|_| Answer::status(400, r#"{"error":{"message":"No."}}"#)).await;
+    let kind = async |name: &str, bytes: usize| {
+        let request = ModelRequest::new(vec![ModelMessage::user("a b ".repeat(bytes / 4))]);
+        let refused = soon(chat::model(&server, &OPENAI, name).generate(request)).await.err().unwrap();
+        ProviderFault::of(&refused).unwrap().kind
+    };
+    assert_eq!(kind("gpt-4", 40_000).await, FaultKind::ContextTooLong);
+    assert_eq!(kind("gpt-4", 20_000).await, FaultKind::InvalidRequest);
+    assert_eq!(kind("a-model-that-no-catalog-has", 40_000).await, FaultKind::InvalidRequest);
+}
+
 /// An answer with these events of Anthropic's wire between its beginning and its end.
 fn with(events: &[Value], usage: &str) -> Answer {
     let mut all = vec![
