@@ -95,7 +95,8 @@ pub enum FindingKind {
     Unsupported,
     /// Derived data differs from the log. [`SessionStore::rebuild`](agent_core::SessionStore::rebuild) recomputes it.
     Differs,
-    /// The object refers to an object that does not exist: a session to its workspace, a device to a workspace.
+    /// The object refers to an object that does not exist: a session to its workspace, a device to a workspace. A session
+    /// of the workspace `default` may be there before it, since that is made when it is first asked for.
     ///
     /// `WorkspaceManager::gc` removes the remains of a deleted workspace.
     Dangling,
@@ -265,8 +266,12 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
                 "its entry in the list of sessions differs from its record",
             );
         }
-        // Sessions of the tenant belong to the workspace default, which need not exist.
-        if ![HiddenSession::Tenant.id(), HiddenSession::Audit.id()].contains(&record.id) {
+        // The workspace `default` is made when it is first asked for, and its sessions may be there before. Those of the
+        // tenant stay if it is deleted.
+        let is_of_tenant = [HiddenSession::Tenant.id(), HiddenSession::Audit.id()].contains(&record.id);
+        let is_of_default = record.workspace == WorkspaceId::DEFAULT
+            && matches!(self.home(record.workspace).await?, Home::Absent);
+        if !is_of_tenant && !is_of_default {
             self.belongs(&name, record.workspace).await?;
         }
         if let Some(parent) = record.origin.parent() {
@@ -418,21 +423,22 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
         }
     }
 
-    async fn belongs(&mut self, name: &str, workspace: WorkspaceId) -> Result<()> {
-        let home = match self.workspaces.get(&workspace) {
-            Some(home) => *home,
-            None => {
-                let home = match self.storage.workspaces.load(workspace).await {
-                    Err(error) if *error.kind() == ErrorKind::NotFound => Home::Absent,
-                    Err(error) if *error.kind() == ErrorKind::Deleted => Home::Deleted,
-                    Err(error) if *error.kind() != ErrorKind::Corrupt => return Err(error),
-                    _ => Home::There,
-                };
-                self.workspaces.insert(workspace, home);
-                home
-            }
+    async fn home(&mut self, workspace: WorkspaceId) -> Result<Home> {
+        if let Some(home) = self.workspaces.get(&workspace) {
+            return Ok(*home);
+        }
+        let home = match self.storage.workspaces.load(workspace).await {
+            Err(error) if *error.kind() == ErrorKind::NotFound => Home::Absent,
+            Err(error) if *error.kind() == ErrorKind::Deleted => Home::Deleted,
+            Err(error) if *error.kind() != ErrorKind::Corrupt => return Err(error),
+            _ => Home::There,
         };
-        let detail = match home {
+        self.workspaces.insert(workspace, home);
+        Ok(home)
+    }
+
+    async fn belongs(&mut self, name: &str, workspace: WorkspaceId) -> Result<()> {
+        let detail = match self.home(workspace).await? {
             Home::There => return Ok(()),
             Home::Deleted => format!("its workspace {workspace} was deleted"),
             Home::Absent => format!("its workspace {workspace} does not exist"),

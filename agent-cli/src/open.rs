@@ -7,7 +7,7 @@ use agent_core::DeviceId;
 use agent_core::clock::Effects;
 use agent_core::event::{EventPayload, EventType};
 use agent_core::model::Workspace;
-use agent_core::store::{ReadEvents, SessionQuery};
+use agent_core::store::ReadEvents;
 use agent_runtime::context::ContextLimits;
 use agent_runtime::{AgentBuilder, AgentRuntime, Config, Conversation, LlmProvider, NewWorkspace, ToolMode};
 
@@ -120,8 +120,7 @@ async fn session(
     let main = agent.open_main(&workspace).await?;
     // A new session has replaced a main session that was deleted.
     workspace.main_session = main.id();
-    let query = SessionQuery::new().with_workspace(workspace.id).with_limit(1);
-    let handle = match agent.storage().sessions.list(query).await?.items.first() {
+    let handle = match agent.workspaces().latest_session(workspace.id).await? {
         Some(last) if last.id != main.id() => agent.session(last.id).await?,
         _ => main,
     };

@@ -116,7 +116,7 @@ fn shown(text: &str, escape: impl Fn(char) -> String) -> Cow<'_, str> {
     out.into()
 }
 
-/// Prints an error to standard error. A failure to write there is ignored.
+/// Prints an error or a warning to standard error. A failure to write there is ignored.
 pub(crate) fn print_error(why: &str) {
     let _ = writeln!(io::stderr(), "chat: {}", visible(why));
 }

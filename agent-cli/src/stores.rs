@@ -2,11 +2,14 @@
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::store::{BackendConfig, Registry};
 use agent_core::{Backend, Storage, TenantId};
 use agent_storage_fs::FsConfig;
 use agent_storage_sqlite::SqliteConfig;
+
+use crate::screen::print_error;
 
 /// Address of a store, checked but not opened yet.
 #[derive(Clone, Debug)]
@@ -28,6 +31,9 @@ enum Kind {
     Bucket(String),
     Other,
 }
+
+/// Time after which a person is told that a store has not answered.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// SQLite cache of each connection during a copy, which reads each page once or twice.
 const COPY_CACHE_KIB: u32 = 1024;
@@ -98,7 +104,7 @@ impl Address {
 
     /// Opens an existing store with all tenants; creates nothing.
     pub(crate) async fn existing(&self) -> agent_core::Result<Arc<dyn Backend>> {
-        self.existing.open().await
+        self.said_if_silent(self.existing.open()).await
     }
 
     /// Returns the names and numbers of the stored forms of this kind of store, as this version writes them.
@@ -149,7 +155,20 @@ impl Address {
 
     /// Opens the store with all tenants; creates it if it does not exist.
     pub(crate) async fn tenants(&self) -> agent_core::Result<Arc<dyn Backend>> {
-        self.address.open().await
+        self.said_if_silent(self.address.open()).await
+    }
+
+    /// Waits for a store; says so once if it takes long, since a server that cannot be reached is tried for a minute.
+    async fn said_if_silent<T>(&self, opening: impl Future<Output = T>) -> T {
+        let mut opening = std::pin::pin!(opening);
+        if let Ok(opened) = tokio::time::timeout(SILENCE, &mut opening).await {
+            return opened;
+        }
+        let (store, seconds) = (self.shown(), SILENCE.as_secs());
+        print_error(&format!(
+            "{store} has not answered for {seconds} s; still trying. Check its address and the network, or end with Ctrl-C"
+        ));
+        opening.await
     }
 
     /// Returns the address as text, for messages.

@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
+use futures::TryStreamExt;
 use tracing::warn;
 
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::json::RawFields;
 use agent_core::model::{Actor, Patch, Workspace, WorkspaceStatus};
-use agent_core::session::{NewSession, Session};
+use agent_core::session::{NewSession, Session, SessionSummary};
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{Binding, BindingQuery, HiddenSession, Page, Purge, WorkspaceQuery};
+use agent_core::store::{
+    Binding, BindingQuery, HiddenSession, Page, Purge, SessionQuery, WorkspaceQuery, pages,
+};
 use agent_core::{
     DeviceId, Error, ErrorKind, Result, SessionId, SessionStoreExt, Storage, Timestamp, WorkspaceId,
     WorkspaceStoreExt,
@@ -18,6 +21,9 @@ use agent_core::{
 
 /// Maximum number of attempts of a change, if other writers interfere.
 pub(crate) const ATTEMPTS: usize = 8;
+
+/// Number of sessions that are read at once for the latest one, where lists lag.
+const LATEST_PAGE: usize = 32;
 
 /// Manager of the workspaces of one tenant: finds, creates, changes and removes workspaces and their sessions.
 ///
@@ -728,6 +734,53 @@ impl WorkspaceManager {
     pub async fn new_session(&self, workspace: WorkspaceId, patch: &Patch) -> Result<Arc<Session>> {
         self.load_in_use(workspace).await?;
         self.create_session(NewSession::new(self.effects.new_session_id(), workspace).with_patch(patch)).await
+    }
+
+    /// Returns the session of a workspace that was active last, of those that lists show; `None` if there is none.
+    ///
+    /// It is the one also where lists [lag](agent_core::store::Capabilities::recency): there a page of sessions is read,
+    /// and more while a later page may have it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// let trip = agent.conversation("trip").await?;
+    /// agent.conversation("garden").await?;
+    /// trip.ask("Which train?").await?;
+    ///
+    /// let latest = agent.workspaces().latest_session(trip.record().workspace).await?;
+    /// assert_eq!(latest.map(|session| session.id), Some(trip.id()));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of the store. Damaged sessions are passed over.
+    pub async fn latest_session(&self, workspace: WorkspaceId) -> Result<Option<SessionSummary>> {
+        let sessions = &self.storage.sessions;
+        let lag = sessions.capabilities().recency;
+        let limit = if lag.is_zero() { 1 } else { LATEST_PAGE };
+        let query = SessionQuery::new().with_workspace(workspace).with_limit(limit);
+        let mut pages = pages(query, |query| sessions.list(query));
+        let mut latest: Option<SessionSummary> = None;
+        while let Some(page) = pages.try_next().await? {
+            let earliest = page.items.iter().map(|session| session.last_active_at).min();
+            latest = latest
+                .into_iter()
+                .chain(page.items)
+                .max_by_key(|session| (session.last_active_at, session.id));
+            // The place of a session in the list lags behind its time, and is never ahead of it.
+            let ahead = i64::try_from(lag.as_micros()).unwrap_or(i64::MAX);
+            if let (Some(latest), Some(earliest)) = (&latest, earliest)
+                && latest.last_active_at >= earliest.plus_micros(ahead)
+            {
+                break;
+            }
+        }
+        Ok(latest)
     }
 }
 

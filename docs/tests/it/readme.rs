@@ -20,6 +20,25 @@ fn readme_shows_the_quickstart_verbatim() {
     );
 }
 
+/// Where the pages are read, all of a snippet is seen: also what rustdoc would leave out.
+#[test]
+fn pages_hide_no_lines_of_snippets() {
+    for folder in ["", "docs", "docs/cookbook", "docs/writing-a-backend"] {
+        for entry in fs::read_dir(root().join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "md") {
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            // Every second part is between fences.
+            for snippet in text.split("```").skip(1).step_by(2).filter(|it| it.starts_with("rust")) {
+                let hidden = snippet.lines().find(|line| line.trim() == "#" || line.trim().starts_with("# "));
+                assert_eq!(hidden, None, "{}", path.display());
+            }
+        }
+    }
+}
+
 #[test]
 fn readme_lists_every_crate() {
     let readme = read("README.md");

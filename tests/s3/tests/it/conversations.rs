@@ -39,6 +39,24 @@ fn holding(simulator: &Simulator, text: &str) -> Vec<String> {
     simulator.keys().into_iter().filter(holds).collect()
 }
 
+/// The key of a session in the lists of a bucket is of a minute, and is written anew once in 15 minutes.
+#[tokio::test]
+async fn the_latest_session_of_a_workspace_is_known_whatever_lists_say() {
+    let simulator = Simulator::new(1);
+    let agent = machine(&simulator, "machine").await;
+    let mut chats = Vec::new();
+    for n in 0..70 {
+        chats.push(agent.conversation(&format!("support/{n}")).await.unwrap());
+    }
+    let workspace = chats[0].record().workspace;
+    for n in [3, 69, 0, 40] {
+        timeout(Duration::from_secs(120), chats[n].ask("Hello")).await.unwrap().unwrap();
+        let other = machine(&simulator, &format!("other {n}")).await;
+        let latest = other.workspaces().latest_session(workspace).await.unwrap();
+        assert_eq!(latest.unwrap().id, chats[n].id(), "{n}");
+    }
+}
+
 /// Machines that open the same conversations at the same moment have the same sessions; what each of them says first is
 /// there once.
 #[tokio::test(flavor = "multi_thread")]

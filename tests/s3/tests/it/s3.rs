@@ -1,5 +1,6 @@
 //! The chat on a bucket of a real server: as on files.
 
+use std::net::TcpListener;
 use std::process::Command;
 
 use crate::common::{Chat, Found, check};
@@ -73,6 +74,49 @@ async fn share_one_conversation(kind: Kind) {
     three.say("/history");
     three.out.wait_for("laptop: from two\nagent: from two\n");
     assert_eq!(three.finish(), 0, "{}", three.err.text());
+}
+
+/// The program goes on with the conversation that was used last, also if several were used within a minute.
+#[test]
+fn a_start_continues_the_conversation_that_was_used_last() {
+    let server = match Kind::Ministack.look().and_then(|()| Server::start(Kind::Ministack)) {
+        Ok(server) => server,
+        Err(missing) if missing.may_be_passed_over() => return,
+        Err(missing) => panic!("{missing}"),
+    };
+    let mut first = start(Kind::Ministack, &server);
+    first.err.wait_for("data in ");
+    for name in ["A", "B", "C"] {
+        first.say(&format!("/new {name}"));
+        first.say(&format!("from {name}"));
+        first.out.wait_for(&format!("from {name}\n"));
+    }
+    assert_eq!(first.finish(), 0, "{}", first.err.text());
+    let mut second = start(Kind::Ministack, &server);
+    second.say("/history");
+    second.out.wait_for("laptop: from C\nagent: from C\n");
+    assert_eq!(second.finish(), 0, "{}", second.err.text());
+}
+
+/// A server that cannot be reached, or says nothing, is tried for a minute; a person learns of it at once.
+#[test]
+fn a_store_that_does_not_answer_is_named_while_it_is_tried() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for server in [silent.local_addr().unwrap(), gone] {
+        for arguments in [&[][..], &["session", "list"]] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_chat-with-s3"));
+            command
+                .args(["--store", "s3://bucket/chats?allow_http=true"])
+                .args(arguments)
+                .env("AWS_ENDPOINT_URL", format!("http://{server}"))
+                .env("AWS_REGION", "us-east-1")
+                .env("AWS_ACCESS_KEY_ID", "key")
+                .env("AWS_SECRET_ACCESS_KEY", "secret");
+            let chat = Chat::spawn(command);
+            chat.err.wait_for("chat: s3://bucket/chats has not answered for 2 s; still trying.");
+        }
+    }
 }
 
 /// Two programs on one bucket of Ceph's gateway share one conversation, and it is there again for a third.

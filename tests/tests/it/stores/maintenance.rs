@@ -170,6 +170,23 @@ async fn tenant_sessions_are_not_reported_as_dangling(site: Site) {
 
 each_store!(tenant_sessions_are_not_reported_as_dangling);
 
+/// As in the examples of the stores: a host that keeps sessions alone makes no workspace.
+async fn sessions_of_the_default_workspace_are_not_dangling(site: Site) {
+    let (storage, effects) = (site.open().await, Effects::default());
+    let new = |workspace| NewSession::new(effects.new_session_id(), workspace);
+    storage.sessions.create(&effects, new(WorkspaceId::DEFAULT)).await.unwrap();
+    assert_eq!(verify(&storage).await.findings, [], "{}", site.name);
+    // Another workspace has been there, or its id is wrong.
+    storage.sessions.create(&effects, new(effects.new_workspace_id())).await.unwrap();
+    assert_eq!(verify(&storage).await.findings.len(), 1, "{}", site.name);
+    // A default workspace that was deleted has no sessions.
+    WorkspaceManager::new(storage.clone(), effects).default_workspace().await.unwrap();
+    storage.workspaces.delete(WorkspaceId::DEFAULT).await.unwrap();
+    assert_eq!(verify(&storage).await.findings.len(), 2, "{}", site.name);
+}
+
+each_store!(sessions_of_the_default_workspace_are_not_dangling);
+
 /// Stores a fork of a session as it is elsewhere, where that has more events than here.
 async fn restore_a_fork(storage: &Storage, effects: &Effects, parent: &Session) -> SessionId {
     let elsewhere = MemoryStore::new();
