@@ -20,6 +20,22 @@ fn readme_shows_the_quickstart_verbatim() {
     );
 }
 
+/// The bridges' pages are not compiled here: these crates select features that others do not. Their programs are.
+#[test]
+fn pages_of_the_bridges_show_their_examples_verbatim() {
+    for (page, program) in [
+        ("hosted-models.md", "agent-rig/examples/hosted.rs"),
+        ("tools-of-mcp-servers.md", "agent-mcp/examples/servers.rs"),
+        ("in-an-editor.md", "agent-acp/examples/editor.rs"),
+    ] {
+        let program = read(program);
+        let shown = &program[program.find("\nuse ").unwrap() + 1..];
+        let page = read(&format!("docs/cookbook/{page}"));
+        assert!(page.contains(&format!("```rust,ignore\n{shown}```\n")), "{page}");
+        assert_eq!(page.matches("```rust").count(), 1);
+    }
+}
+
 /// Where the pages are read, all of a snippet is seen: also what rustdoc would leave out.
 #[test]
 fn pages_hide_no_lines_of_snippets() {
