@@ -358,14 +358,11 @@ impl Inner {
             Source::Layered { layers, lookup } => (layers.clone(), lookup),
         };
         let workspace = context.session.workspace;
-        let layers = match context.storage().workspaces.load_config(workspace).await {
-            Ok(Some(text)) => {
+        let layers = match context.workspace_config().await? {
+            Some(text) => {
                 layers.with_workspace_from(format!("the configuration of workspace {workspace}"), &text)?
             }
-            Ok(None) => layers,
-            // A host may keep sessions of workspaces that it never stored.
-            Err(error) if error.is_absent() => layers,
-            Err(error) => return Err(error),
+            None => layers,
         };
         McpServers::from_config(&layers.merge(lookup)?)
     }
@@ -585,6 +582,10 @@ async fn close_idle(plugin: Weak<Inner>, idle: Duration) {
 impl Plugin for Mcp {
     fn name(&self) -> &str {
         "mcp"
+    }
+
+    fn reads_workspace_config(&self) -> bool {
+        matches!(self.inner.source, Source::Layered { .. })
     }
 
     async fn session_tools(&self, context: SessionContext) -> Result<Vec<ToolSpec>> {

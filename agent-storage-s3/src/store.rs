@@ -543,6 +543,11 @@ impl WorkspaceStore for S3Store {
         self.on(span, is_absence, |tenant| async move { tenant.workspaces.load_config(id).await }).await
     }
 
+    async fn load_with_config(&self, id: WorkspaceId) -> Result<(Workspace, Option<String>)> {
+        let span = info_span!("store.load_workspace", store = "s3", workspace = %id, outcome = Empty);
+        self.on(span, is_absence, |tenant| async move { tenant.workspaces.load_with_config(id).await }).await
+    }
+
     async fn save_config(
         &self,
         id: WorkspaceId,

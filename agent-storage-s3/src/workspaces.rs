@@ -124,13 +124,14 @@ impl Workspaces {
         &self.objects
     }
 
-    async fn existing(&self, id: WorkspaceId) -> Result<(Workspace, Option<String>)> {
+    /// Returns the record and the configuration, which are in one object.
+    pub(crate) async fn load_with_config(&self, id: WorkspaceId) -> Result<(Workspace, Option<String>)> {
         let stored = self.objects.load(&id.to_string()).await?;
         live(id, stored.as_ref()).cloned()
     }
 
     pub(crate) async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
-        self.existing(id).await.map(|(record, _)| record)
+        self.load_with_config(id).await.map(|(record, _)| record)
     }
 
     pub(crate) async fn put(&self, new: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
@@ -178,7 +179,7 @@ impl Workspaces {
     }
 
     pub(crate) async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
-        self.existing(id).await.map(|(_, config)| config)
+        self.load_with_config(id).await.map(|(_, config)| config)
     }
 
     pub(crate) async fn save_config(

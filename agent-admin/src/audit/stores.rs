@@ -67,6 +67,10 @@ impl WorkspaceStore for Audited<dyn WorkspaceStore> {
         self.store.load_config(id).await
     }
 
+    async fn load_with_config(&self, id: WorkspaceId) -> Result<(Workspace, Option<String>)> {
+        self.store.load_with_config(id).await
+    }
+
     async fn save_config(
         &self,
         id: WorkspaceId,

@@ -195,6 +195,17 @@ pub trait WorkspaceStore: Debug + Send + Sync + 'static {
     /// ```
     async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>>;
 
+    /// Returns the record of a workspace and its own configuration.
+    ///
+    /// The provided method reads the one and then the other; a store that keeps both in one place reads them at once.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`load`](Self::load) and [`load_config`](Self::load_config).
+    async fn load_with_config(&self, id: WorkspaceId) -> Result<(Workspace, Option<String>)> {
+        Ok((self.load(id).await?, self.load_config(id).await?))
+    }
+
     /// Replaces the workspace's own configuration, or removes it with `None`; durable on return.
     ///
     /// People edit the configuration too, so the precondition is a hash of what the caller has read.

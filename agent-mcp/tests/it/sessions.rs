@@ -9,7 +9,7 @@ use agent_core::{Backend, MemoryStore, Storage};
 use agent_mcp::{Mcp, McpServers};
 use agent_runtime::configuration::ConfigLayers;
 use agent_runtime::secrets::{Secret, SecretName, Secrets};
-use agent_runtime::{AgentBuilder, NewWorkspace, ScriptedProvider, SessionContext};
+use agent_runtime::{AgentBuilder, NewWorkspace, Plugin, ScriptedProvider, SessionContext};
 
 use crate::common::{Site, allowing, only, output, program, results, runs, server, until, within};
 
@@ -59,7 +59,10 @@ async fn a_workspace_has_its_own_configuration() {
         "[mcp.srv]\ncommand = '{program}'\nargs = ['good']\n[mcp.extra]\ncommand = '{program}'\nargs = ['huge']"
     );
     let layers = McpServers::protect(ConfigLayers::new().with_global(&host).unwrap()).unwrap();
-    let site = Site::of(Mcp::layered(layers, |_| None), storage.clone(), allowing()).await;
+    let mcp = Mcp::layered(layers, |_| None);
+    // A run reads it with the workspace, at no further request.
+    assert!(mcp.reads_workspace_config());
+    let site = Site::of(mcp, storage.clone(), allowing()).await;
     let workspace = site.agent.workspaces().create(NewWorkspace::new("small")).await.unwrap();
     let save = async |text: &str| {
         let expect = match storage.workspaces.load_config(workspace.id).await.unwrap() {

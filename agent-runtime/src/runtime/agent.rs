@@ -60,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) active: usize,
     /// Plugins, each with its name.
     pub(crate) plugins: Vec<(String, Arc<dyn Plugin>)>,
+    /// Whether a plugin needs the configuration of workspaces.
+    pub(crate) reads_workspace_config: bool,
     pub(crate) tools: Arc<Toolbox>,
     pub(crate) summarizer: Option<Arc<dyn Summarizer>>,
     pub(crate) effects: Effects,

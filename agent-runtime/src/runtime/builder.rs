@@ -336,6 +336,7 @@ impl AgentBuilder {
             providers: self.providers,
             names,
             active,
+            reads_workspace_config: plugins.iter().any(|(_, plugin)| plugin.reads_workspace_config()),
             plugins,
             summarizer: self.summarizer,
             tools: Arc::new(tools),

@@ -20,7 +20,7 @@ use crate::runtime::model_event::StopReason;
 use crate::runtime::report::{RunOutcome, RunReport, Update};
 use crate::runtime::room::Full;
 use crate::runtime::session_context::SessionContext;
-use crate::runtime::settings::Settings;
+use crate::runtime::settings::{Settings, asks_workspace, theirs};
 use crate::runtime::spans;
 use crate::runtime::stop::{HeartbeatTask, Stopped, asks_to_stop};
 use crate::runtime::telemetry;
@@ -152,7 +152,11 @@ impl Driver {
 
     async fn steps(&mut self) -> Result<Ending> {
         let runtime = self.handle.runtime().clone();
-        self.settings = Settings::for_session(&runtime, &self.session, self.theirs.take()).await?;
+        if self.theirs.is_none() && asks_workspace(&self.session) {
+            self.theirs = Some(theirs(&runtime, &self.session).await?);
+        }
+        let chosen = self.theirs.as_ref().and_then(|theirs| theirs.provider.as_deref());
+        self.settings = Settings::for_session(&runtime, &self.session, chosen).await?;
         if let Err(error) = self.settings.provider(&runtime.shared, &self.session) {
             // Checked before tools run, because no model would receive their results.
             return Ok(Ending::of(String::new(), RunOutcome::Failed(self.failure(&error))));
@@ -190,7 +194,9 @@ impl Driver {
         let mut found = Vec::new();
         for (name, plugin) in &runtime.shared.plugins {
             let (session, run, effects) = (self.session.clone(), self.run, runtime.effects().clone());
-            let mut context = SessionContext::new(session, run, runtime.storage.clone(), effects);
+            let config = self.theirs.as_ref().and_then(|theirs| theirs.config.clone());
+            let mut context =
+                SessionContext::new(session, run, runtime.storage.clone(), effects).with_config(config);
             if let Some(secrets) = &runtime.secrets {
                 context = context.with_secrets(secrets.clone());
             }

@@ -63,7 +63,7 @@ pub(crate) struct Driver {
     pub(super) tools: Arc<Toolbox>,
     /// True if no caller waits for the outcome; a failed run is then retried.
     pub(super) unattended: bool,
-    /// Provider choice of the workspace, if it was already looked up.
+    /// What the workspace says, if it was already read.
     pub(super) theirs: Option<Theirs>,
 }
 

@@ -81,6 +81,13 @@ pub trait Plugin: Debug + Send + Sync + 'static {
     /// Returns the plugin's name for logs and errors. Called once, when the runtime is built.
     fn name(&self) -> &str;
 
+    /// Returns whether the plugin asks for the configuration of the session's workspace
+    /// ([`SessionContext::workspace_config`]) when a run begins; the default is false. Called once, when the runtime is
+    /// built: a run then reads the configuration together with the workspace.
+    fn reads_workspace_config(&self) -> bool {
+        false
+    }
+
     /// Returns the tools that the plugin offers; the default is none.
     ///
     /// Called once, when the runtime is built. The runtime refuses names and schemas that providers do not accept.
@@ -180,6 +187,10 @@ pub trait Plugin: Debug + Send + Sync + 'static {
 impl<P: Plugin + ?Sized> Plugin for Arc<P> {
     fn name(&self) -> &str {
         (**self).name()
+    }
+
+    fn reads_workspace_config(&self) -> bool {
+        (**self).reads_workspace_config()
     }
 
     fn tools(&self) -> Vec<ToolSpec> {

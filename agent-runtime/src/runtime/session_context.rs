@@ -39,12 +39,20 @@ pub struct SessionContext {
     storage: Storage,
     effects: Effects,
     secrets: Option<Secrets>,
+    /// Configuration of the workspace, if it was read already.
+    config: Option<Option<Arc<str>>>,
 }
 
 impl SessionContext {
     /// Creates the context of a run in a session, without secrets.
     pub const fn new(session: Arc<Session>, run: RunId, storage: Storage, effects: Effects) -> Self {
-        Self { session, run, storage, effects, secrets: None }
+        Self { session, run, storage, effects, secrets: None, config: None }
+    }
+
+    /// Sets what was read of the workspace's configuration.
+    pub(super) fn with_config(mut self, config: Option<Option<Arc<str>>>) -> Self {
+        self.config = config;
+        self
     }
 
     /// Sets the source of the values of secrets; the default is none.
@@ -62,6 +70,27 @@ impl SessionContext {
     /// Returns the source of time, ids and randomness.
     pub const fn effects(&self) -> &Effects {
         &self.effects
+    }
+
+    /// Returns the own configuration of the session's workspace; `None` if it has none, or if the workspace was never
+    /// stored.
+    ///
+    /// It is the one that the run read when it began, if a plugin [reads
+    /// it](crate::Plugin::reads_workspace_config); otherwise this reads it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`WorkspaceStore::load_config`](agent_core::WorkspaceStore::load_config).
+    pub async fn workspace_config(&self) -> Result<Option<Arc<str>>> {
+        if let Some(config) = &self.config {
+            return Ok(config.clone());
+        }
+        match self.storage.workspaces.load_config(self.session.workspace).await {
+            Ok(config) => Ok(config.map(Arc::from)),
+            // A host may keep sessions of workspaces that it never stored.
+            Err(error) if error.is_absent() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns the value of a secret that the session has [mounted](SecretName::resource), like

@@ -50,20 +50,38 @@ enum ChosenBy {
     Configuration,
 }
 
-/// Provider that a session's workspace chooses; `None` if it chooses none, or if the workspace does not exist.
-pub(super) type Theirs = Option<String>;
+/// What a run needs of its session's workspace. Empty if the workspace does not exist.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Theirs {
+    /// Provider that it chooses.
+    pub(super) provider: Option<String>,
+    /// Its configuration, if a plugin needs it.
+    pub(super) config: Option<Option<Arc<str>>>,
+}
 
 /// Returns whether the workspace must be read for the provider of a session.
 pub(super) fn asks_workspace(now: &Session) -> bool {
     now.attributes.chosen_provider().is_none() && now.document(DOCUMENT).is_none()
 }
 
-/// Returns the provider that a session's workspace chooses.
-pub(super) async fn workspace_provider(runtime: &AgentRuntime, now: &Session) -> Result<Theirs> {
-    match runtime.storage.workspaces.load(now.workspace).await {
-        Ok(workspace) => Ok(workspace.provider),
+/// Returns what a run needs of the session's workspace.
+pub(super) async fn theirs(runtime: &AgentRuntime, now: &Session) -> Result<Theirs> {
+    let workspaces = &runtime.storage.workspaces;
+    let with_config = runtime.shared.reads_workspace_config;
+    let read = if with_config {
+        workspaces.load_with_config(now.workspace).await
+    } else {
+        workspaces.load(now.workspace).await.map(|workspace| (workspace, None))
+    };
+    match read {
+        Ok((workspace, config)) => {
+            let config = with_config.then(|| config.map(Arc::from));
+            Ok(Theirs { provider: workspace.provider, config })
+        }
         // A host may keep sessions of workspaces that it never stored.
-        Err(error) if error.is_absent() => Ok(None),
+        Err(error) if error.is_absent() => {
+            Ok(Theirs { config: with_config.then_some(None), ..Theirs::default() })
+        }
         Err(error) => Err(error),
     }
 }
@@ -100,12 +118,12 @@ impl Settings {
         Self { provider: provider.to_owned(), chosen_by, ..Self::of(shared) }
     }
 
-    /// Returns the settings of a session: its own if it keeps them, else those of the runtime. `theirs` is the choice
-    /// of the workspace, if it was already looked up.
+    /// Returns the settings of a session: its own if it keeps them, else those of the runtime. `theirs` is the provider
+    /// that the workspace chooses.
     pub(super) async fn for_session(
         runtime: &AgentRuntime,
         session: &Session,
-        theirs: Option<Theirs>,
+        theirs: Option<&str>,
     ) -> Result<Self> {
         if let Some(mut kept) = Self::kept(runtime, session).await? {
             if let Some(own) = session.attributes.chosen_provider() {
@@ -113,12 +131,7 @@ impl Settings {
             }
             return Ok(kept);
         }
-        let theirs = match theirs {
-            Some(theirs) => theirs,
-            None if asks_workspace(session) => workspace_provider(runtime, session).await?,
-            None => None,
-        };
-        Ok(Self::chosen(&runtime.shared, session, theirs.as_deref()))
+        Ok(Self::chosen(&runtime.shared, session, theirs))
     }
 
     /// Returns the settings that a session keeps, if it keeps any.
@@ -228,7 +241,7 @@ pub(crate) async fn adopt(session: &SessionRef) -> Result<()> {
         return Ok(());
     }
     let shared = &session.runtime().shared;
-    let theirs = workspace_provider(session.runtime(), &now).await?;
+    let theirs = theirs(session.runtime(), &now).await?.provider;
     let said = references(shared, &now, theirs.as_deref()).map(NewEvent::updated);
     let events = said.into_iter().chain([written(shared, &now, theirs.as_deref())?]);
     say(session, &now, events.collect()).await
@@ -240,7 +253,7 @@ pub(crate) async fn freeze(session: &SessionRef) -> Result<()> {
     if !freezes(&shared.config, &now) {
         return Ok(());
     }
-    let theirs = workspace_provider(session.runtime(), &now).await?;
+    let theirs = theirs(session.runtime(), &now).await?.provider;
     match say(session, &now, opening(&shared, &now, theirs.as_deref())?).await {
         // Another host stored its configuration first.
         Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => session.refresh().await.map(drop),

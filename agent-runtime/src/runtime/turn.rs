@@ -10,7 +10,7 @@ use crate::runtime::driver::Driver;
 use crate::runtime::holder::dead_holder;
 use crate::runtime::run::{Begun, Input, Run};
 use crate::runtime::session_ref::SessionRef;
-use crate::runtime::settings::{Theirs, asks_workspace, freezes, opening, workspace_provider};
+use crate::runtime::settings::{Theirs, asks_workspace, freezes, opening, theirs};
 use crate::runtime::updates::UpdateSender;
 use agent_core::commit::{Commit, Committed, LeaseRequest, Trigger};
 use agent_core::event::NewEvent;
@@ -72,7 +72,7 @@ struct Beginning<'a> {
     resume: bool,
     /// True if the record possibly has room for the provider and model references.
     has_room: bool,
-    /// Provider choice of the workspace, looked up once.
+    /// What the workspace says, read once.
     theirs: Option<Theirs>,
 }
 
@@ -194,12 +194,16 @@ impl<'a> Beginning<'a> {
         }
         let runtime = self.handle.runtime();
         if self.theirs.is_none() && asks_workspace(&self.now) {
-            self.theirs = Some(workspace_provider(runtime, &self.now).await?);
+            self.theirs = Some(theirs(runtime, &self.now).await?);
         }
         if !self.has_room {
             return Ok(Vec::new());
         }
-        opening(&runtime.shared, &self.now, self.theirs.as_ref().and_then(Option::as_deref))
+        opening(
+            &runtime.shared,
+            &self.now,
+            self.theirs.as_ref().and_then(|theirs| theirs.provider.as_deref()),
+        )
     }
 
     /// Returns the next step after a commit that was refused; the error, if there is none.

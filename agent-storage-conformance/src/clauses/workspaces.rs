@@ -68,7 +68,11 @@ async fn workspace_is_loaded_as_it_was_put(stage: &Stage) -> Checked {
     same("what another handle loads", &stage.open().await?.workspaces.load(stored.id).await?, &expected)?;
     storage = stage.reopen(storage).await?;
     same("what is loaded after reopening", &storage.workspaces.load(stored.id).await?, &expected)?;
-    same("its configuration", &storage.workspaces.load_config(stored.id).await?, &None)
+    same("its configuration", &storage.workspaces.load_config(stored.id).await?, &None)?;
+    same("both at once", &storage.workspaces.load_with_config(stored.id).await?, &(expected.clone(), None))?;
+    let text = Some("a = 1".to_owned());
+    storage.workspaces.save_config(stored.id, text.clone(), Precondition::MustNotExist).await?;
+    same("both at once, later", &storage.workspaces.load_with_config(stored.id).await?, &(expected, text))
 }
 
 /// Creating an existing id is a `Conflict`, and changes nothing.

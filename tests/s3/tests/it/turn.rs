@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::Chat;
 use crate::proxy::Proxy;
 use agent_core::clock::Effects;
+use agent_core::commit::Precondition;
 use agent_core::model::Patch;
 use agent_core::session::NewSession;
-use agent_core::{SessionStoreExt, Storage, WorkspaceId};
-use agent_runtime::{AgentBuilder, AgentRuntime, EchoProvider};
+use agent_core::{Result, SessionStoreExt, Storage, WorkspaceId, async_trait};
+use agent_runtime::{AgentBuilder, AgentRuntime, EchoProvider, Plugin, SessionContext, ToolSpec};
 use agent_storage_s3::S3Config;
 use s3_servers::{Kind, Server};
 use s3_simulator::Simulator;
@@ -19,14 +21,39 @@ use tokio::time::Instant;
 /// Time after which a test is stuck. No test measures it.
 const STUCK: Duration = Duration::from_secs(120);
 
+/// Plugin that needs the configuration of the workspace, as that of MCP servers does.
+#[derive(Debug, Default)]
+struct Configured(Mutex<Vec<Option<Arc<str>>>>);
+
+#[async_trait]
+impl Plugin for Configured {
+    fn name(&self) -> &str {
+        "configured"
+    }
+
+    fn reads_workspace_config(&self) -> bool {
+        true
+    }
+
+    async fn session_tools(&self, context: SessionContext) -> Result<Vec<ToolSpec>> {
+        let config = context.workspace_config().await?;
+        self.0.lock().unwrap().push(config);
+        Ok(Vec::new())
+    }
+}
+
 async fn runtime(simulator: &Simulator) -> AgentRuntime {
+    builder(simulator).await.build().unwrap()
+}
+
+async fn builder(simulator: &Simulator) -> AgentBuilder {
     let option = |config: S3Config, name| config.with_option(name, "any").unwrap();
     let config = ["access_key_id", "secret_access_key", "region"]
         .into_iter()
         .fold(S3Config::new("bucket"), option)
         .with_http_connector(simulator.connector("machine"));
     let storage: Storage = config.open().await.unwrap().into();
-    AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(storage).build().unwrap()
+    AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(storage)
 }
 
 /// A turn writes its two commits and the key by which schedulers find it, and reads the workspace. What this process has
@@ -61,6 +88,27 @@ async fn a_turn_costs_three_puts_and_one_get() {
         let most = if turn == 0 { 8 } else { 1 };
         assert!(counts.get <= most && counts.list == 0, "turn {turn}: {counts}");
         assert_eq!(counts.put, 3 + usize::from(turn == 0), "turn {turn}: {counts}");
+    }
+}
+
+/// A plugin that needs the configuration of the workspace costs no further request: it is read with the workspace.
+#[tokio::test]
+async fn a_turn_reads_the_workspace_once_with_its_configuration() {
+    let simulator = Simulator::new(1);
+    let plugin = Arc::new(Configured::default());
+    let agent = builder(&simulator).await.with_plugin(plugin.clone()).build().unwrap();
+    let chat = agent.conversation("support/4711").await.unwrap();
+    for turn in 0..4 {
+        let text = format!("turn = {turn}");
+        let expect = if turn == 0 { Precondition::MustNotExist } else { Precondition::MustExist };
+        let (workspaces, workspace) = (&agent.storage().workspaces, chat.record().workspace);
+        workspaces.save_config(workspace, Some(text.clone()), expect).await.unwrap();
+        let before = simulator.requests();
+        let run = chat.prompt("Hello").await.unwrap();
+        tokio::time::timeout(STUCK, run.finish()).await.unwrap().unwrap();
+        let touched = usize::from(turn == 0);
+        assert_eq!(simulator.counts_since(before).get, 1 + touched, "turn {turn}");
+        assert_eq!(plugin.0.lock().unwrap().last().unwrap().as_deref(), Some(&*text));
     }
 }
 
