@@ -10,7 +10,8 @@ use std::path::Path;
 use agent_core::Result;
 
 use crate::bindings_toml::{Cache, Change, Changes};
-use crate::error::{corrupt, failed, in_doubt, replaced};
+use crate::env::FILE_MAX_BYTES;
+use crate::error::{corrupt, failed, in_doubt, replaced, too_long};
 use crate::io::{FileId, IoFile, OpenMode, Stat, read_full, still_ours, write_full};
 use crate::lock::Locked;
 use crate::log::{self, Forward};
@@ -18,6 +19,9 @@ use crate::tenant::Tenant;
 
 /// Maximum bytes of a line. The end of one that was not written whole has fewer.
 const LINE_MAX_BYTES: u64 = 4096;
+
+/// Maximum bytes of the file. Before it is so long, `bindings.toml` is written with all changes.
+const MAX_BYTES: u64 = FILE_MAX_BYTES + LINE_MAX_BYTES;
 
 /// Open file of changes.
 #[derive(Debug)]
@@ -27,6 +31,10 @@ pub(crate) struct OpenChanges {
 }
 
 /// Opens the file; `None` if there are no changes.
+///
+/// # Errors
+///
+/// `Corrupt` if it is longer than any that this library writes.
 pub(crate) fn open(tenant: &Tenant) -> Result<Option<OpenChanges>> {
     let path = tenant.layout.binding_changes();
     let file = match tenant.env.io.open(&path, OpenMode::Read) {
@@ -35,6 +43,9 @@ pub(crate) fn open(tenant: &Tenant) -> Result<Option<OpenChanges>> {
         Err(error) => return Err(failed("open", &path, error)),
     };
     let stat = file.stat().map_err(|e| failed("look at", &path, e))?;
+    if stat.len > MAX_BYTES {
+        return Err(too_long(&path, stat.len, MAX_BYTES));
+    }
     Ok(Some(OpenChanges { file, stat }))
 }
 

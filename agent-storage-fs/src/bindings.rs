@@ -11,7 +11,7 @@ use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 
 use crate::binding_changes as changes;
 use crate::bindings_toml::{Bindings, Cache, Change, Changes, Toml};
-use crate::env::held;
+use crate::env::{FILE_MAX_BYTES, held};
 use crate::error::{corrupt, newer};
 use crate::io::FileId;
 use crate::lock::{self, Attempt, Locked};
@@ -207,7 +207,9 @@ fn plan<T>(
     let (written, small) = (toml.map_or(0, Toml::len), tenant.env.bindings_rewrite_max);
     let changes = cache.changes.clone();
     let since = changes.as_ref().map_or(0, |changes| changes.end);
-    let is_line = changed.len() == 1 && (written > small || since > 0) && since < written.max(small);
+    let is_line = changed.len() == 1
+        && (written > small || since > 0)
+        && since < written.max(small).min(FILE_MAX_BYTES);
     let write = match changed.pop() {
         None => {
             let toml = toml.map(|toml| toml.stat.id).filter(|id| cache.durable != Some(*id));

@@ -11,9 +11,12 @@ use agent_core::clock::Effects;
 use agent_core::{Error, ErrorKind, OpenState, Result};
 
 use crate::config::{FsConfig, Sync};
-use crate::error::{corrupt, failed, in_doubt, poisoned, vanished};
+use crate::error::{corrupt, failed, in_doubt, poisoned, too_long, vanished};
 use crate::io::{FileId, Io, IoFile, Kind, OpenMode, Stat, not_a_file, read_full, write_full};
-use crate::layout;
+use crate::layout::{self, Layout};
+
+/// Limit in bytes on a file that is read whole; far more than any valid one has.
+pub(crate) const FILE_MAX_BYTES: u64 = 64 << 20;
 
 /// State shared by all tenants of a store.
 #[derive(Debug)]
@@ -190,6 +193,24 @@ impl Env {
         held(&self.seen).insert(path.to_owned());
     }
 
+    /// Forgets which folders of these tenants are durable and free of leftovers, as a new process does not know it. That one
+    /// of them existed is remembered.
+    pub(crate) fn forget_folders(&self, roots: &HashSet<&Path>) {
+        let tenants = Layout::tenants(&self.root);
+        let is_gone = |path: &Path| {
+            let below = path.strip_prefix(&tenants).ok().and_then(|path| path.components().next());
+            below.is_some_and(|name| roots.contains(&*tenants.join(name)))
+        };
+        held(&self.durable).retain(|path, _| !is_gone(path));
+        held(&self.swept).retain(|path| !is_gone(path));
+    }
+
+    /// Returns the number of folders of which something is known that can be forgotten.
+    #[cfg(test)]
+    pub(crate) fn known_folders(&self) -> usize {
+        held(&self.durable).len() + held(&self.swept).len()
+    }
+
     /// Fails if one of these folders existed and is now missing. Call it before reporting anything in them as absent.
     pub(crate) fn check_seen(&self, folders: &[&Path]) -> Result<()> {
         for folder in folders {
@@ -269,16 +290,14 @@ impl Env {
 
     /// Returns the bytes of a file, and its metadata before it was read; `None` if it does not exist.
     pub(crate) fn read_file_with_stat(&self, path: &Path) -> Result<Option<(Stat, Vec<u8>)>> {
-        /// Limit in bytes on a file that is read whole; far more than any valid one has.
-        const MOST: u64 = 64 << 20;
         let file = match self.io.open(path, OpenMode::Read) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed("open", path, error)),
         };
         let stat = file.stat_at_open().map_err(|e| failed("look at", path, e))?;
-        if stat.len > MOST {
-            return Err(corrupt(path, &format!("has {} bytes, far more than belong there", stat.len)));
+        if stat.len > FILE_MAX_BYTES {
+            return Err(too_long(path, stat.len, FILE_MAX_BYTES));
         }
         let mut bytes = vec![0; usize::try_from(stat.len).unwrap_or_default()];
         let count = read_full(&*file, &mut bytes, 0).map_err(|e| failed("read", path, e))?;

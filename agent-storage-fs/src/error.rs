@@ -19,6 +19,33 @@ pub(crate) fn in_doubt(doing: &str, path: &Path, source: io::Error) -> Error {
     failed(doing, path, source).with_outcome(WriteOutcome::Unknown)
 }
 
+/// Numbers of the system's errors for too many open files, of the machine and of this process.
+const OPEN_FILES: [i32; 2] = [23, 24];
+
+/// Returns whether a path leads through a link to itself, so that nothing is there.
+pub(crate) fn is_loop(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    let code = Some(rustix::io::Errno::LOOP.raw_os_error());
+    #[cfg(not(unix))]
+    let code = None;
+    code.is_some() && error.raw_os_error() == code
+}
+
+/// Returns whether an error concerns the object itself, rather than this process, the whole disk or the whole store.
+pub(crate) fn is_own(error: &Error) -> bool {
+    use io::ErrorKind as Is;
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    let is_of_all = source.is_some_and(|source| {
+        source.raw_os_error().is_some_and(|code| OPEN_FILES.contains(&code))
+            || matches!(source.kind(), Is::OutOfMemory | Is::ReadOnlyFilesystem)
+    });
+    match error.kind() {
+        ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::Denied => !is_of_all,
+        ErrorKind::Unavailable => source.is_some() && !is_of_all,
+        _ => false,
+    }
+}
+
 fn judge(error: &io::Error) -> (ErrorKind, &'static str) {
     use io::ErrorKind as Is;
     if is_no_file(error) && error.kind() != Is::IsADirectory {
@@ -26,6 +53,9 @@ fn judge(error: &io::Error) -> (ErrorKind, &'static str) {
             ErrorKind::Corrupt,
             "something that is no file (a link, a pipe, a socket, a device) stands where a file should be; move it away, nothing was changed",
         );
+    }
+    if is_loop(error) {
+        return (ErrorKind::Corrupt, "a link leads to itself; move it away, nothing was changed");
     }
     match error.kind() {
         Is::NotFound => {
@@ -55,7 +85,7 @@ fn judge(error: &io::Error) -> (ErrorKind, &'static str) {
         }
         Is::Unsupported => (ErrorKind::Unsupported, "the file system cannot do this; use a local directory"),
         _ => match error.raw_os_error() {
-            Some(23 | 24) => (
+            Some(code) if OPEN_FILES.contains(&code) => (
                 ErrorKind::Unavailable,
                 "too many open files; raise the limit, or keep fewer sessions open, then try again",
             ),
@@ -70,6 +100,11 @@ pub(crate) fn corrupt(path: &Path, what: &str) -> Error {
         ErrorKind::Corrupt,
         format!("{} {what}; nothing was overwritten; repair it or restore it from a backup", path.display()),
     )
+}
+
+/// Error for a file that is longer than any that this library writes there.
+pub(crate) fn too_long(path: &Path, len: u64, most: u64) -> Error {
+    corrupt(path, &format!("has {len} bytes, and at most {most} belong there"))
 }
 
 /// Error for a file that a newer version of this library wrote.

@@ -5,12 +5,12 @@
 use std::io;
 use std::path::Path;
 
-use agent_core::store::LeaseStatus;
+use agent_core::store::{Damaged, LeaseStatus};
 use agent_core::{Epoch, Result};
 
 use crate::env::Env;
 use crate::error::failed;
-use crate::io::{FileId, IoFile, OpenMode, is_no_file, read_full, still_ours, write_full};
+use crate::io::{FileId, IoFile, Kind, OpenMode, not_a_file, read_full, still_ours, write_full};
 use crate::{layout, lock};
 
 /// Number of digits of an epoch and of a heartbeat count. It is fixed, so that a reader never sees parts of two.
@@ -87,11 +87,21 @@ pub(crate) fn lease_status(env: &Env, folder: &Path, epoch: Epoch) -> Result<Lea
     Ok(count?.map_or_else(LeaseStatus::default, |count| LeaseStatus::new(count, dead)))
 }
 
+/// Returns what stands in the place of the file of a lease and is no file.
+pub(crate) fn odd(env: &Env, folder: &Path) -> Option<Damaged> {
+    let path = layout::lease(folder);
+    let error = match env.kind(&path) {
+        Ok(None | Some(Kind::File)) => return None,
+        Ok(Some(kind)) => failed("use the lease", &path, not_a_file(kind)),
+        Err(error) => error,
+    };
+    Some(Damaged::of(path.display().to_string(), &error))
+}
+
 fn open(env: &Env, path: &Path, mode: OpenMode) -> Result<Option<Box<dyn IoFile>>> {
     match env.io.open(path, mode) {
         Ok(file) => Ok(Some(file)),
-        // An object that is no file counts as missing.
-        Err(error) if error.kind() == io::ErrorKind::NotFound || is_no_file(&error) => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed("open", path, error)),
     }
 }

@@ -108,6 +108,7 @@ mod listing;
 mod lists;
 mod lock;
 mod log;
+mod open_tenants;
 mod owner;
 mod place;
 mod publish;

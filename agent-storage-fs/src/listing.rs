@@ -6,15 +6,16 @@ use std::path::Path;
 use agent_core::model::Origin;
 use agent_core::session::Session;
 use agent_core::store::Damaged;
-use agent_core::{Error, ErrorKind, Result, SessionId, WorkspaceId};
+use agent_core::{Result, SessionId, WorkspaceId};
 
 use crate::cached::Cached;
+use crate::error::is_own;
 use crate::io::OpenMode;
 use crate::layout::{self, id_of};
 use crate::log::Forward;
 use crate::sessions::load_folder;
 use crate::tenant::Tenant;
-use crate::{blob_sweep, place, record, workspaces as records};
+use crate::{blob_sweep, lease, place, record, workspaces as records};
 
 /// Returns all sessions that have a folder, each with the workspace that contains it. Adds unreadable folders to
 /// `damaged`.
@@ -43,7 +44,8 @@ pub(crate) fn missing(tenant: &Tenant) -> Result<Vec<Damaged>> {
 }
 
 /// Returns the damage that lists do not show: workspaces that are known but missing, sessions that a person moved
-/// into another workspace's folder, which no list of a workspace shows, and ids that two sessions have.
+/// into another workspace's folder, which no list of a workspace shows, ids that two sessions have, and leases that are no
+/// files.
 pub(crate) fn check(tenant: &Tenant) -> Result<Vec<Damaged>> {
     let mut damaged = records::missing(tenant);
     damaged.extend(blob_sweep::odd_early(tenant));
@@ -51,6 +53,7 @@ pub(crate) fn check(tenant: &Tenant) -> Result<Vec<Damaged>> {
     for (workspace, id) in all(tenant, &mut Vec::new())? {
         let folder = tenant.layout.session(workspace, id);
         damaged.extend(blob_sweep::odd(&tenant.env, &folder.join(layout::BLOBS)));
+        damaged.extend(lease::odd(&tenant.env, &folder));
         if let Some(other) = homes.insert(id, workspace) {
             let why = format!(
                 "has the id of another session, in the folder of workspace {other}: which of them a call reads is not \
@@ -70,11 +73,6 @@ pub(crate) fn check(tenant: &Tenant) -> Result<Vec<Damaged>> {
         }
     }
     Ok(damaged)
-}
-
-/// Returns whether the error concerns the object itself, rather than the machine.
-pub(crate) fn is_own(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Denied)
 }
 
 /// Returns the origin of a session, if its tombstone or the beginning of its log is readable.

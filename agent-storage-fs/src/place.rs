@@ -9,7 +9,7 @@ use agent_core::store::Damaged;
 use agent_core::{Error, ErrorKind, Result, SessionId, WorkspaceId};
 
 use crate::env::parent;
-use crate::error::{failed, missing};
+use crate::error::{failed, is_loop, is_own, missing};
 use crate::io::{Kind, OpenMode, Stat, write_full};
 use crate::layout::id_of;
 use crate::lists::taken;
@@ -58,8 +58,10 @@ pub(crate) fn locate(tenant: &Tenant, id: SessionId) -> Result<SessionFolder> {
     }
     match look(tenant, id)? {
         (Some(found), _) => return Ok(SessionFolder::At(found, false)),
-        (None, Some(refused)) => return Err(refused),
-        (None, None) => {}
+        // An index that does not name the session says that it is in no workspace, also in none that cannot be searched:
+        // one that is refused keeps no other from being used.
+        (None, Some(refused)) if !matches!(known, Ok(None)) || !has_index(tenant) => return Err(refused),
+        (None, _) => {}
     }
     // An unreadable index proves nothing. The tenant may have been deleted since the index was first read, and the
     // session may have been created since the workspaces were searched.
@@ -76,6 +78,11 @@ pub(crate) fn locate(tenant: &Tenant, id: SessionId) -> Result<SessionFolder> {
     // The session may have been created since the search.
     let (found, _) = look(tenant, id)?;
     Ok(found.map_or(SessionFolder::Missing(workspace), |folder| SessionFolder::At(folder, false)))
+}
+
+/// Returns whether there are index files of sessions.
+fn has_index(tenant: &Tenant) -> bool {
+    matches!(tenant.env.kind(&tenant.layout.pointers()), Ok(Some(Kind::Folder)))
 }
 
 /// Returns the session's folder, if there is one.
@@ -124,10 +131,14 @@ fn look(tenant: &Tenant, id: SessionId) -> Result<(Option<PathBuf>, Option<Error
         let folder = tenant.layout.session(workspace, id);
         match tenant.env.io.stat(&folder) {
             // An object that is no folder contains no session. Lists report it; the search continues.
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
-            // The error is returned at the end, since the session may be there.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                refused.get_or_insert(failed("look at", &folder, error));
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory || is_loop(&error) => {}
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let error = failed("look at", &folder, error);
+                if !is_own(&error) {
+                    return Err(error);
+                }
+                // The error is returned at the end, since the session may be there.
+                refused.get_or_insert(error);
             }
             found => {
                 if judge(&folder, found)? {
@@ -163,11 +174,9 @@ pub(crate) fn all_missing(tenant: &Tenant, there: &HashSet<SessionId>) -> Vec<Da
                 let error = missing(&tenant.layout.session(workspace, id), id);
                 damaged.push(Damaged::of(object, &error).with_workspace(workspace));
             }
-            Err(error) if *error.kind() == ErrorKind::Corrupt => {
-                damaged.push(Damaged::of(object, &error));
-            }
+            Err(error) => damaged.push(Damaged::of(object, &error)),
             // The session may have been created meanwhile.
-            _ => {}
+            Ok(_) => {}
         }
     }
     damaged

@@ -1,6 +1,5 @@
 //! Store: implements the three traits, each method an async layer over the synchronous core.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,8 +24,9 @@ use tracing::info_span;
 
 use crate::config::{FsConfig, Sync};
 use crate::env::{Env, held};
-use crate::error::failed;
+use crate::error::{failed, is_own};
 use crate::io::Kind;
+use crate::open_tenants::OpenTenants;
 use crate::shell::{blocking, observed, working};
 use crate::tenant::{SharedSession, Tenant};
 use crate::transcript::{self, TranscriptEdit};
@@ -73,7 +73,7 @@ pub struct FsStore {
 #[derive(Debug)]
 struct Shared {
     env: Arc<Env>,
-    tenants: Mutex<BTreeMap<TenantId, Arc<Tenant>>>,
+    tenants: Mutex<OpenTenants>,
 }
 
 impl FsStore {
@@ -137,15 +137,13 @@ impl FsStore {
                 format!("the folder {} holds no store; check the path", env.root.display()),
             ));
         }
-        let shared = Arc::new(Shared { env, tenants: Mutex::default() });
+        let shared = Arc::new(Shared { env, tenants: Mutex::new(OpenTenants::new(transcript::close)) });
         Ok(Self::of(shared, &TenantId::default()))
     }
 
     fn of(shared: Arc<Shared>, id: &TenantId) -> Self {
-        let tenant = held(&shared.tenants)
-            .entry(id.clone())
-            .or_insert_with(|| Arc::new(Tenant::new(shared.env.clone(), id, transcript::close)))
-            .clone();
+        let (tenant, gone) = held(&shared.tenants).get(&shared.env, id);
+        drop_aside(&shared.env, gone);
         Self { shared, tenant }
     }
 
@@ -344,7 +342,7 @@ impl FsStore {
     pub async fn close(&self) -> Result<()> {
         let span = info_span!("store.close", store = "fs", outcome = Empty);
         let work = async {
-            let tenants: Vec<_> = held(&self.shared.tenants).values().cloned().collect();
+            let tenants = held(&self.shared.tenants).all();
             blocking(move || tenants.iter().for_each(|tenant| tenant.close())).await
         };
         observed(span, self.shared.env.open.close(work)).await
@@ -361,14 +359,7 @@ impl FsStore {
 
     fn cell(&self, id: SessionId) -> Arc<SharedSession> {
         let (cell, gone) = self.tenant.cell(id);
-        if !gone.is_empty() {
-            // Closing a session may write its snapshot, and closing the store waits for that.
-            let working = self.shared.env.open.begin();
-            tokio::task::spawn_blocking(move || {
-                drop(gone);
-                drop(working);
-            });
-        }
+        drop_aside(&self.shared.env, gone);
         cell
     }
 
@@ -395,6 +386,22 @@ impl FsStore {
     fn binding_writer(&self) -> Writer<()> {
         let gate = self.tenant.binding_gate.clone();
         Writer { tenant: self.tenant.clone(), target: Target::Bindings, gate }
+    }
+}
+
+/// Drops what closing may write files for, on a thread that may block. Closing the store waits for that.
+fn drop_aside<T: Send + 'static>(env: &Env, gone: Vec<T>) {
+    if gone.is_empty() {
+        return;
+    }
+    let working = env.open.begin();
+    let work = move || {
+        drop(gone);
+        drop(working);
+    };
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => drop(runtime.spawn_blocking(work)),
+        Err(_) => work(),
     }
 }
 
@@ -521,7 +528,7 @@ impl SessionStore for FsStore {
                     .with_lock(move |tenant, slot| sessions::rebuild(tenant, &cell, slot, workspace, id));
                 match rebuilt.await {
                     Ok(there) => done.sessions += u64::from(there),
-                    Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) => {
+                    Err(error) if is_own(&error) => {
                         done.damaged.push(Damaged::of(format!("session {id}"), &error));
                     }
                     Err(error) => return Err(error),

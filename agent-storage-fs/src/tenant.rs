@@ -146,6 +146,11 @@ impl Tenant {
         }
     }
 
+    /// Returns whether no handle and no task uses the tenant, and none of its sessions has to stay open.
+    pub(crate) fn is_unused(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1 && held(&self.cells).cells.values().all(|(cell, _)| cell.is_idle())
+    }
+
     /// Creates the tenant's folder, and checks that locks work there. Called before the first write of this process.
     pub(crate) fn prepare(&self) -> Result<()> {
         self.env.ensure_dir(self.layout.root())?;

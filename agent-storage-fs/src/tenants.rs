@@ -1,10 +1,10 @@
 //! Tenants of a store: which there are.
 
 use agent_core::store::{Damaged, Page};
-use agent_core::{ErrorKind, Result, TenantId};
+use agent_core::{Result, TenantId};
 
 use crate::env::Env;
-use crate::error::failed;
+use crate::error::{failed, is_own};
 use crate::layout::{Layout, id_of};
 
 /// Returns whether the root contains anything that a store created.
@@ -26,7 +26,7 @@ pub(crate) fn list(env: &Env, after: Option<&TenantId>) -> Result<Page<TenantId>
     env.check_seen(&[&env.root])?;
     let (names, damaged) = match env.list(&Layout::tenants(&env.root)) {
         Ok(names) => (names, Vec::new()),
-        Err(error) if *error.kind() == ErrorKind::Corrupt => {
+        Err(error) if is_own(&error) => {
             let place = Layout::tenants(&env.root).display().to_string();
             (Vec::new(), vec![Damaged::of(place, &error)])
         }

@@ -18,9 +18,9 @@ use agent_core::{Result, SessionId, WorkspaceId};
 pub(crate) use crate::lists::index::Place;
 
 use crate::env::held;
-use crate::error::{corrupt, failed};
+use crate::error::{corrupt, failed, is_own};
 use crate::layout::{self, id_of};
-use crate::listing::{is_own, missing, origin};
+use crate::listing::{missing, origin};
 use crate::lists::changes::News;
 use crate::lists::state::{Change, Folder, Lists};
 use crate::place;

@@ -432,7 +432,10 @@ async fn oversized_file_is_not_read_into_memory() {
         assert_eq!(spy.take().iter().any(|call| call.name == "read"), read, "{length}");
         match text {
             Ok(text) => assert!(read && text.unwrap().len() as u64 == length),
-            Err(error) => assert!(!read && *error.kind() == ErrorKind::Corrupt, "{error}"),
+            Err(error) => {
+                assert!(!read && *error.kind() == ErrorKind::Corrupt, "{error}");
+                assert!(error.to_string().contains(&format!("at most {most}")), "{error}");
+            }
         }
     }
 }

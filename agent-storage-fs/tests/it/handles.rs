@@ -37,6 +37,38 @@ fn read(calls: &[Call]) -> (usize, Vec<&str>) {
     (calls.iter().filter(|call| call.name == "read").map(|call| call.bytes).sum(), files)
 }
 
+// --- tenants ---------------------------------------------------------------------------------------------------------
+
+/// Among any number of tenants that are asked for, one in which this process runs a session stays, though no handle of it is
+/// alive; a handle that is alive works on; and one that nobody uses is closed, and found again.
+#[tokio::test]
+async fn tenant_with_a_lease_stays_among_many_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, effects) = (hasty(folder.path()).await, Effects::default());
+    let tenant = |name: &str| store.for_tenant(&name.parse().unwrap());
+    let runs = session(&tenant("runs"), &effects).await.id;
+    let commit = Commit::seal(&effects, runs, Seq::new(1))
+        .with_event(NewEvent::user_message("hello"))
+        .with_trigger(Trigger::BeginRun(LeaseRequest::new("me", effects.new_run_id())));
+    let epoch = tenant("runs").commit(commit).await.unwrap().epoch.unwrap();
+    let used = tenant("used");
+    let in_use = session(&used, &effects).await.id;
+    let idle = session(&tenant("idle"), &effects).await.id;
+    say(&tenant("idle"), &effects, idle, Seq::new(1), "hello").await;
+    for n in 0..10_000 {
+        let _ = tenant(&format!("user-{n}"));
+    }
+    let other = hasty(folder.path()).await;
+    let status = other.for_tenant(&"runs".parse().unwrap()).lease_status(runs, epoch).await.unwrap();
+    assert!(!status.holder_proven_dead);
+    say(&used, &effects, in_use, Seq::new(1), "hello").await;
+    say(&tenant("used"), &effects, in_use, Seq::new(2), "hello").await;
+    say(&tenant("idle"), &effects, idle, Seq::new(2), "hello").await;
+    store.close().await.unwrap();
+    let status = other.for_tenant(&"runs".parse().unwrap()).lease_status(runs, epoch).await.unwrap();
+    assert!(status.holder_proven_dead);
+}
+
 // --- what is remembered ----------------------------------------------------------------------------------------------
 
 /// Of a session that a store knows, a load reads nothing; and what another appended is all that is read, by readers

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::support::{folder_of, hasty, say};
 use agent_core::clock::Effects;
-use agent_core::commit::Precondition;
+use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
 use agent_core::session::NewSession;
@@ -192,6 +192,50 @@ async fn use_all(store: &FsStore, effects: &Effects, made: &Made, context: &str,
     let new = NewSession::new(effects.new_session_id(), HOME);
     judge(context, path, SessionStoreExt::create(store, effects, new).await);
     say(store, effects, made.other, Seq::new(3), "on").await;
+}
+
+/// A lease that is no file is named at once, by whoever reads or writes it and by a check, and is not taken for a holder that
+/// is silent. A session with one can be deleted and purged.
+#[test]
+fn lease_that_is_no_file_is_named_at_once() {
+    for odd in ODD {
+        in_time(&format!("{odd:?}"), move || async move {
+            let folder = tempfile::tempdir().unwrap();
+            let root = folder.path().join("store");
+            let made = made(&root).await;
+            let (id, context) = (made.other, format!("{odd:?}"));
+            let path = folder_of(&root, id).join("lease");
+            let effects = Effects::default();
+            let run = || LeaseRequest::new("holder", Effects::default().new_run_id());
+            let store = hasty(&root).await;
+            let begin = |head| {
+                Commit::seal(&effects, id, head)
+                    .with_event(NewEvent::user_message("hello"))
+                    .with_trigger(Trigger::BeginRun(run()))
+            };
+            let head = SessionStore::load(&store, id).await.unwrap().head;
+            let running = store.commit(begin(head)).await.unwrap();
+            let epoch = running.epoch.unwrap();
+            store.close().await.unwrap();
+            odd.put(&path);
+            let store = hasty(&root).await;
+            assert!(!judge(&context, &path, store.lease_status(id, epoch).await), "{context}");
+            assert!(!judge(&context, &path, store.heartbeat(id, epoch).await), "{context}");
+            let damaged = SessionStore::check(&store).await.unwrap();
+            let named = |text: String| text.contains(&path.display().to_string());
+            assert!(damaged.len() == 1 && named(damaged[0].to_string()), "{context}: {damaged:?}");
+            let found = verify(&Storage::from(store.clone()), |_| {}).await.unwrap();
+            assert!(found.findings.iter().any(|found| named(found.to_string())), "{context}: {found:?}");
+            let expired = store.trigger(&effects, id, Trigger::LeaseExpired(epoch)).await.unwrap();
+            // A folder cannot be replaced; whatever else it is can.
+            let again = judge(&context, &path, store.commit(begin(expired.last)).await);
+            assert_eq!(again, odd != Odd::Folder, "{context}");
+            let manager = WorkspaceManager::new(Storage::from(store.clone()), effects.clone());
+            manager.delete_session(id).await.unwrap();
+            manager.purge(id).await.unwrap();
+            assert!(fs::symlink_metadata(&path).is_err(), "{context}");
+        });
+    }
 }
 
 /// A session of which a file is something else is deleted and purged, and nothing of it is left; what a link led
