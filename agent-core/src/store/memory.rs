@@ -52,9 +52,34 @@ use crate::store::workspace::{ContentHash, WorkspaceQuery, WorkspaceStore};
 #[must_use]
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
-    tenants: Arc<Mutex<BTreeMap<TenantId, Arc<Tenant>>>>,
+    tenants: Arc<Mutex<Tenants>>,
     tenant: Arc<Tenant>,
     open: OpenState,
+}
+
+/// Tenants by their names. Those without data and without a handle are removed from time to time.
+#[derive(Debug, Default)]
+struct Tenants {
+    named: BTreeMap<TenantId, Arc<Tenant>>,
+    /// Number of tenants at which such ones are looked for next.
+    full: usize,
+}
+
+/// Smallest number of tenants at which those without data are looked for.
+const TENANTS_FEW: usize = 256;
+
+impl Tenants {
+    fn get(&mut self, id: &TenantId) -> Arc<Tenant> {
+        if let Some(tenant) = self.named.get(id) {
+            return tenant.clone();
+        }
+        if self.named.len() >= self.full.max(TENANTS_FEW) {
+            self.named.retain(|_, tenant| Arc::strong_count(tenant) > 1 || !tenant.data().is_empty());
+            // So that each search of all of them is paid by as many new ones.
+            self.full = 2 * self.named.len();
+        }
+        self.named.entry(id.clone()).or_default().clone()
+    }
 }
 
 /// Data of one tenant. One lock: each operation is short and copies what it returns.
@@ -92,8 +117,8 @@ struct Log {
 impl MemoryStore {
     /// Creates an empty store, for the tenant `default`.
     pub fn new() -> Self {
-        let tenant = Arc::<Tenant>::default();
-        let tenants = BTreeMap::from([(TenantId::default(), tenant.clone())]);
+        let mut tenants = Tenants::default();
+        let tenant = tenants.get(&TenantId::default());
         Self { tenants: Arc::new(Mutex::new(tenants)), tenant, open: OpenState::new("the store in memory") }
     }
 
@@ -112,7 +137,7 @@ impl MemoryStore {
     /// ```
     pub fn for_tenant(&self, tenant: &TenantId) -> Self {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-        let tenant = tenants.entry(tenant.clone()).or_default().clone();
+        let tenant = tenants.get(tenant);
         Self { tenants: self.tenants.clone(), tenant, open: self.open.clone() }
     }
 
@@ -502,7 +527,7 @@ impl Backend for MemoryStore {
     async fn tenants(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
         self.open.check()?;
         let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = tenants.iter().filter(|(_, tenant)| !tenant.data().is_empty());
+        let held = tenants.named.iter().filter(|(_, tenant)| !tenant.data().is_empty());
         let after = |id: &&TenantId| after.as_ref().is_none_or(|after| *id > after);
         Ok(Page::new(held.map(|(id, _)| id).filter(after).cloned().collect()))
     }
@@ -515,5 +540,30 @@ impl Backend for MemoryStore {
 
     async fn close(&self) -> Result<()> {
         self.close().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten thousand names that were asked for leave a bounded number of tenants, and those that have data or a handle.
+    #[tokio::test]
+    async fn names_asked_for_take_bounded_memory() {
+        let store = MemoryStore::new();
+        let name = |n: usize| format!("user-{n}").parse::<TenantId>().unwrap();
+        let laptop: DeviceId = "laptop".parse().unwrap();
+        let bound = |n| store.for_tenant(&name(n));
+        bound(7).bind(&laptop, WorkspaceId::DEFAULT, Precondition::None).await.unwrap();
+        let held = bound(8);
+        for n in 0..10_000 {
+            let asked = store.for_tenant(&name(n));
+            assert_eq!(asked.resolve(&laptop).await.unwrap().is_some(), n == 7, "{n}");
+        }
+        let kept = store.tenants.lock().unwrap().named.len();
+        assert!(kept <= 2 * TENANTS_FEW, "{kept}");
+        held.bind(&laptop, WorkspaceId::DEFAULT, Precondition::None).await.unwrap();
+        assert!(bound(8).resolve(&laptop).await.unwrap().is_some());
+        assert_eq!(Backend::tenants(&store, None).await.unwrap().items, [name(7), name(8)]);
     }
 }
