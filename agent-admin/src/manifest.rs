@@ -101,6 +101,8 @@ pub struct Imported {
     pub events: u64,
     /// Number of blobs that were stored, also of those that existed and were stored again.
     pub blobs: u64,
+    /// Number of events that the store has of the session beyond those of the document.
+    pub ahead: u64,
 }
 
 /// Effect of an import.
@@ -113,22 +115,26 @@ pub enum ImportOutcome {
     Completed,
     /// The session existed with all events of the document; no event was written.
     Present,
+    /// Like `Present`, and the session has gone on since the document was exported: the store has more events of it. There is
+    /// nothing to restore.
+    Ahead,
 }
 
 impl ImportOutcome {
-    /// Returns the stable name of the outcome: `new`, `completed`, `present`.
+    /// Returns the stable name of the outcome: `new`, `completed`, `present`, `ahead`.
     ///
     /// ```
     /// use agent_admin::manifest::ImportOutcome;
     ///
-    /// let outcomes = [ImportOutcome::New, ImportOutcome::Completed, ImportOutcome::Present];
-    /// assert_eq!(outcomes.map(ImportOutcome::name), ["new", "completed", "present"]);
+    /// let outcomes = [ImportOutcome::New, ImportOutcome::Present, ImportOutcome::Ahead];
+    /// assert_eq!(outcomes.map(ImportOutcome::name), ["new", "present", "ahead"]);
     /// ```
     pub const fn name(self) -> &'static str {
         match self {
             Self::New => "new",
             Self::Completed => "completed",
             Self::Present => "present",
+            Self::Ahead => "ahead",
         }
     }
 }
@@ -203,7 +209,8 @@ impl Manifest {
     /// [outcome](Imported::outcome) distinguishes these cases.
     ///
     /// Missing ancestors are stored first, as far as the document contains them. An import of an ancestor's own document
-    /// completes it later. An ancestor with unfinished work at that point, or with an unreported result, is not stored,
+    /// completes it later. If the session has gone on in the store since the document was exported, nothing is written, and the
+    /// outcome is [`Ahead`](ImportOutcome::Ahead). An ancestor with unfinished work at that point, or with an unreported result, is not stored,
     /// because a scheduler would do that work again.
     ///
     /// The document is treated as untrusted. It writes to its own session and to no other existing session; its numbers
@@ -315,6 +322,7 @@ impl Manifest {
         let mut missing = self.missing_ancestors(store, &members, completes).await?;
         let own = self.missing_events(store).await?;
         let existed = own.there.is_some();
+        let ahead = own.there.as_ref().is_some_and(|there| there.head > self.session.head);
         missing.push(own);
         let rest =
             |id| missing.iter().find(|missing| missing.id == id).map_or(0, |missing| missing.rest.len());
@@ -328,7 +336,7 @@ impl Manifest {
                 }
             }
         }
-        Ok(Import { session: &self.session, missing, existed, blobs })
+        Ok(Import { session: &self.session, missing, existed, ahead, blobs })
     }
 
     /// Returns the sessions of the document with their events, parents first.
@@ -372,7 +380,7 @@ impl Manifest {
             if there.as_ref().is_some_and(|there| there.status.state == SessionState::Deleted) {
                 continue;
             }
-            let rest = not_there(store, *session, there.as_deref(), events, false).await?;
+            let rest = not_there(store, *session, there.as_deref(), events).await?;
             if let Some(there) = there.as_ref().filter(|_| !rest.is_empty() && !completes) {
                 return Err(Error::new(
                     ErrorKind::Conflict { head: Some(there.head) },
@@ -408,7 +416,7 @@ impl Manifest {
                 format!("session {id} was deleted in this store, and a deleted id cannot be used again"),
             ));
         }
-        let rest = not_there(store, id, there.as_deref(), &self.events, true).await?;
+        let rest = not_there(store, id, there.as_deref(), &self.events).await?;
         Ok(Missing { id, there, rest })
     }
 
@@ -558,6 +566,8 @@ pub(crate) struct Import<'a> {
     session: &'a Session,
     missing: Vec<Missing<'a>>,
     existed: bool,
+    /// Whether the store has more events of the session.
+    ahead: bool,
     /// Blobs that the events of the document name.
     pub(crate) blobs: BTreeMap<BlobName, WantedBlob>,
 }
@@ -573,7 +583,8 @@ impl Import<'_> {
             }
         }
         let imported = store.load(id).await?;
-        if imported.head != self.session.head {
+        // A session that has gone on may go on.
+        if imported.head != self.session.head && !(self.ahead && imported.head > self.session.head) {
             return Err(Error::new(
                 ErrorKind::Conflict { head: Some(imported.head) },
                 format!(
@@ -584,10 +595,12 @@ impl Import<'_> {
         }
         let outcome = match (self.existed, events) {
             (false, _) => ImportOutcome::New,
+            (true, 0) if self.ahead => ImportOutcome::Ahead,
             (true, 0) => ImportOutcome::Present,
             (true, _) => ImportOutcome::Completed,
         };
-        Ok(Imported { session: imported, outcome, events, blobs: 0 })
+        let ahead = imported.head.get() - self.session.head.get();
+        Ok(Imported { session: imported, outcome, events, blobs: 0, ahead })
     }
 }
 
@@ -637,14 +650,12 @@ async fn find<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Opti
     }
 }
 
-/// Returns the events that the store lacks, after comparing the existing ones. If `events` is not the whole log, the
-/// store may contain more of them.
+/// Returns the events that the store lacks, after comparing the existing ones. The store may contain more of them.
 async fn not_there<'a, S: SessionStore + ?Sized>(
     store: &S,
     id: SessionId,
     there: Option<&Session>,
     events: &'a [Event],
-    whole: bool,
 ) -> Result<&'a [Event]> {
     let mut rest = events;
     if let (Some(there), [first, ..]) = (there, events) {
@@ -658,13 +669,13 @@ async fn not_there<'a, S: SessionStore + ?Sized>(
         };
         let after = Seq::new(first.seq.get().saturating_sub(1));
         let mut own = own_events(store, id, after, Some(there.head));
-        while (whole || !rest.is_empty())
+        while let [first, behind @ ..] = rest
             && let Some(event) = own.try_next().await?
         {
-            match rest.split_first() {
-                Some((first, behind)) if *first == event => rest = behind,
-                _ => return Err(conflict(event.seq)),
+            if *first != event {
+                return Err(conflict(event.seq));
             }
+            rest = behind;
         }
         if rest.len() == events.len() {
             // The existing log begins at another event.

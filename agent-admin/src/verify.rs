@@ -87,7 +87,7 @@ impl fmt::Display for Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FindingKind {
-    /// The object cannot be read, because its bytes differ from those that were written.
+    /// The object cannot be read, because its bytes differ from those that were written, or the system refuses it.
     ///
     /// [`salvage`](crate::salvage::salvage()) recovers the readable part of a session.
     Damaged,
@@ -162,7 +162,8 @@ impl FindingKind {
 ///
 /// # Errors
 ///
-/// Errors that prevent further reading: `Unavailable`, `Denied`. Damage is a finding.
+/// Errors that prevent further reading: `Unavailable`; `Denied` for a list. Damage is a finding, and so is an object that the
+/// system refuses.
 #[instrument(name = "verify", skip_all)]
 pub async fn verify(storage: &Storage, progress: impl FnMut(&Verification) + Send) -> Result<Verification> {
     let mut verifier =
@@ -180,7 +181,7 @@ pub async fn verify(storage: &Storage, progress: impl FnMut(&Verification) + Sen
 /// Returns the finding that an error of a read is, if it is one.
 fn finding(error: &Error) -> Option<FindingKind> {
     match error.kind() {
-        ErrorKind::Corrupt => Some(FindingKind::Damaged),
+        ErrorKind::Corrupt | ErrorKind::Denied => Some(FindingKind::Damaged),
         ErrorKind::Unsupported => Some(FindingKind::Unsupported),
         _ => None,
     }
@@ -270,7 +271,7 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
         // tenant stay if it is deleted.
         let is_of_tenant = [HiddenSession::Tenant.id(), HiddenSession::Audit.id()].contains(&record.id);
         let is_of_default = record.workspace == WorkspaceId::DEFAULT
-            && matches!(self.home(record.workspace).await?, Home::Absent);
+            && matches!(self.home(&name, record.workspace).await?, Home::Absent);
         if !is_of_tenant && !is_of_default {
             self.belongs(&name, record.workspace).await?;
         }
@@ -394,9 +395,14 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
     async fn readable(&mut self, name: &str, ancestor: SessionId, until: Seq) -> Result<()> {
         let last = ReadEvents::first(1).with_after(Seq::new(until.get().saturating_sub(1)));
         let found = match self.storage.sessions.read(ancestor, last).await {
-            Err(error) if *error.kind() == ErrorKind::Corrupt => return Ok(()),
+            // Damage of the other session is a finding of its own.
+            Err(error) if finding(&error).is_some() => return Ok(()),
             Err(error) if is_gone(&error) => None,
-            page => page?.events.pop(),
+            Err(error) => {
+                self.unknown(name, &format!("its history up to event {until} in session {ancestor}"), &error);
+                return Ok(());
+            }
+            Ok(mut page) => page.events.pop(),
         };
         if found.is_none_or(|event| event.seq != until) {
             let detail = format!(
@@ -418,19 +424,26 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
                 Ok(())
             }
             // Damage of the other session is a finding of its own.
-            Err(error) if *error.kind() != ErrorKind::Corrupt => Err(error),
+            Err(error) if finding(&error).is_none() && !is_gone(&error) => {
+                self.unknown(name, &format!("{what}, session {id},"), &error);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
 
-    async fn home(&mut self, workspace: WorkspaceId) -> Result<Home> {
+    async fn home(&mut self, name: &str, workspace: WorkspaceId) -> Result<Home> {
         if let Some(home) = self.workspaces.get(&workspace) {
             return Ok(*home);
         }
         let home = match self.storage.workspaces.load(workspace).await {
             Err(error) if *error.kind() == ErrorKind::NotFound => Home::Absent,
             Err(error) if *error.kind() == ErrorKind::Deleted => Home::Deleted,
-            Err(error) if *error.kind() != ErrorKind::Corrupt => return Err(error),
+            Err(error) if finding(&error).is_none() => {
+                self.unknown(name, &format!("its workspace {workspace}"), &error);
+                Home::There
+            }
+            // Damage of the workspace is a finding of its own.
             _ => Home::There,
         };
         self.workspaces.insert(workspace, home);
@@ -438,13 +451,18 @@ impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
     }
 
     async fn belongs(&mut self, name: &str, workspace: WorkspaceId) -> Result<()> {
-        let detail = match self.home(workspace).await? {
+        let detail = match self.home(name, workspace).await? {
             Home::There => return Ok(()),
             Home::Deleted => format!("its workspace {workspace} was deleted"),
             Home::Absent => format!("its workspace {workspace} does not exist"),
         };
         self.so_far.found(FindingKind::Dangling, name, detail);
         Ok(())
+    }
+
+    /// Reports another object that could not be looked at. It keeps the rest from being verified only if nothing can be read.
+    fn unknown(&mut self, name: &str, what: &str, error: &Error) {
+        self.so_far.found(FindingKind::Damaged, name, format_args!("{what} could not be looked at: {error}"));
     }
 
     async fn is_deleted(&self, id: SessionId) -> Result<bool> {

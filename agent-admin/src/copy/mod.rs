@@ -343,7 +343,7 @@ impl Stop {
     /// Returns the reason for an error of the source.
     fn of_source(error: Error) -> Self {
         match error.kind() {
-            ErrorKind::Corrupt => Self::Damaged(told(&error)),
+            ErrorKind::Corrupt | ErrorKind::Denied => Self::Damaged(told(&error)),
             ErrorKind::NotFound | ErrorKind::Deleted => {
                 Self::Refused(format!("the source: {}", told(&error)))
             }

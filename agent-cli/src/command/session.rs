@@ -516,11 +516,16 @@ async fn import(
     whole.insert("outcome", raw(&imported.outcome.name()));
     whole.insert("events_written", raw(&imported.events));
     whole.insert("blobs_written", raw(&imported.blobs));
+    whole.insert("events_ahead", raw(&imported.ahead));
     whole.insert("workspace_exists", raw(&missing.is_none()));
     site.out.result(&whole, &session.id.to_string());
     site.out.note(&match imported.outcome {
         ImportOutcome::New => format!("(new session; {events} written)"),
         ImportOutcome::Completed => format!("(an incomplete session was completed; {events} written)"),
+        ImportOutcome::Ahead => format!(
+            "(the store has all events of the export and {} more, so there was nothing to restore; nothing was written)",
+            imported.ahead
+        ),
         _ => "(the session was already in the store; nothing was written)".to_owned(),
     });
     if created {

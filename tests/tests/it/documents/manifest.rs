@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::common::{call, json};
 use crate::documents::pieces::in_pieces;
+use agent_admin::archive::Archive;
 use agent_admin::manifest::{ImportOutcome, Manifest};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
@@ -19,7 +20,7 @@ use agent_core::{
 };
 use agent_runtime::state_payload::StatePayload;
 use agent_storage_fs::{FsConfig, FsStore, Sync};
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt, stream};
 use proptest::prelude::*;
 
 async fn files(root: &std::path::Path) -> FsStore {
@@ -103,8 +104,32 @@ async fn import_is_resumed_and_never_merged() {
     );
     let ahead = there.append(&effects, session.id, session.head, vec![NewEvent::user_message("mine")]).await;
     let ahead = ahead.unwrap().session;
-    let refused = whole.import(&there).await.unwrap_err();
-    assert_eq!(*refused.kind(), ErrorKind::Conflict { head: Some(ahead.head) });
+    // The document is older than the store: nothing is restored, and the store says how many events it has more.
+    let older = whole.import(&there).await.unwrap();
+    assert_eq!((older.outcome, older.events, older.ahead), (ImportOutcome::Ahead, 0, 1));
+    assert_eq!(older.session, ahead);
+    let mut pieces = whole.to_archive(&here).unwrap();
+    let mut archive = Vec::new();
+    while let Some(piece) = pieces.try_next().await.unwrap() {
+        archive.extend_from_slice(&piece);
+    }
+    let archive = stream::iter([Ok(archive.into())]).boxed();
+    let older = Archive::open(archive).await.unwrap().import(&there).await.unwrap();
+    assert_eq!((older.outcome, older.events, older.ahead), (ImportOutcome::Ahead, 0, 1));
+    // A session that went on differently since an earlier event has a different event.
+    let cut = MemoryStore::new();
+    let commits: Vec<_> = whole.events.chunk_by(|a, b| a.commit == b.commit).collect();
+    for events in &commits[..commits.len() - 1] {
+        cut.commit(Commit::restore(session.id, events.to_vec()).unwrap()).await.unwrap();
+    }
+    let before = SessionStore::load(&cut, session.id).await.unwrap();
+    for text in ["mine", "and more", "and more"] {
+        let head = SessionStore::load(&cut, session.id).await.unwrap().head;
+        cut.append(&effects, session.id, head, vec![NewEvent::user_message(text)]).await.unwrap();
+    }
+    let refused = whole.import(&cut).await.unwrap_err();
+    let named = format!("a different event {}", before.head.next());
+    assert!(refused.to_string().contains(&named), "{refused}");
 
     // Another history under the same id.
     let other = MemoryStore::new();
