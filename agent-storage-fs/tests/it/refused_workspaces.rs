@@ -15,8 +15,8 @@ use agent_core::model::Workspace;
 use agent_core::session::NewSession;
 use agent_core::store::{SessionQuery, WorkspaceQuery};
 use agent_core::{
-    Backend, ErrorKind, MemoryStore, Seq, SessionId, SessionStore, SessionStoreExt, Storage, WorkspaceId,
-    WorkspaceStore,
+    Backend, BindingStore, ErrorKind, MemoryStore, Seq, SessionId, SessionStore, SessionStoreExt, Storage,
+    WorkspaceId, WorkspaceStore,
 };
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 use agent_storage_fs::{FsConfig, FsStore, Sync};
@@ -111,6 +111,8 @@ async fn refused_workspace_is_damage_there() {
         let effects = Effects::default();
         let ([_, bad], [session, lost]) = two(&spied(folder.path()).await.0, &effects).await;
         let (store, spy) = spied(folder.path()).await;
+        let bound = store.bind(&"bound there".parse().unwrap(), bad, Precondition::MustNotExist).await;
+        assert_eq!(bound.unwrap(), bad);
         let path = folder.path().join("workspaces").join(bad.to_string());
         refusal.put(&path, &spy);
         let named = |damage: String| damage.contains(&bad.to_string()) || damage.contains(&lost.to_string());
