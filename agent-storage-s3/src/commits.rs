@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::blobs;
 use crate::error::{corrupt, is_damage};
-use crate::family::{announce, void};
+use crate::family::{Announced, announce, void};
 use crate::index::{IndexKey, needed};
 use crate::keys::Slot;
 use crate::object::{Condition, Object, Put};
@@ -116,9 +116,13 @@ impl<'a> Attempts<'a> {
                 self.look().await?;
                 return Ok(None);
             }
-            if !announce(self.slots, parent, self.id, self.until).await? {
-                self.close_orphan(parent).await?;
-                return Ok(Some(landed(planned?, true)));
+            match announce(self.slots, parent, self.id, self.until).await? {
+                Announced::Noted => {}
+                Announced::Refused => return Err(parent_deleted(parent)),
+                Announced::Late => {
+                    self.close_orphan(parent).await?;
+                    return Ok(Some(landed(planned?, true)));
+                }
             }
         }
         let own = Own::new(events);
@@ -199,7 +203,7 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    /// Takes the first slot so that the session cannot be created, because the parent was deleted.
+    /// Takes the first slot so that the session cannot be created, because the parent was deleted while that was under way.
     ///
     /// # Errors
     ///

@@ -10,7 +10,19 @@ use crate::object::Condition;
 use crate::slot::{Entry, Head};
 use crate::slots::{Slots, is_deleted};
 
-/// Announces that a session is about to be created from another: writes a note under the parent's key, then returns
+/// Result of announcing a session that is to be created from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Announced {
+    /// The parent is not deleted, and whoever deletes it finds the note.
+    Noted,
+    /// The parent is deleted. There is a note: an attempt to create the session may be under way that has seen the parent
+    /// alive.
+    Late,
+    /// The parent is deleted, and nobody has begun to create the session from it, nor can begin to.
+    Refused,
+}
+
+/// Announces that a session is about to be created from another: writes a note under the parent's key, then looks
 /// whether the parent is not deleted. A caller that deletes the parent and lists its children finds the note, and
 /// takes the first slot of a child that does not exist yet.
 pub(crate) async fn announce(
@@ -18,13 +30,21 @@ pub(crate) async fn announce(
     parent: SessionId,
     id: SessionId,
     until: Instant,
-) -> Result<bool> {
+) -> Result<Announced> {
     let note = slots.keys.child(parent, id);
     // If this fails, at most the note has been written.
     let not_applied = |error: Error| error.with_outcome(WriteOutcome::NotApplied);
+    if is_gone(slots, parent, until).await.map_err(not_applied)? {
+        // A note that is needed was put before the parent was deleted, so that this look finds it. Without one the id is free.
+        let noted = slots.bucket.get(&note, until).await.map_err(not_applied)?;
+        return Ok(if noted.is_some() { Announced::Late } else { Announced::Refused });
+    }
     slots.bucket.put(&note, &Bytes::new(), &Condition::Any, until).await.map_err(not_applied)?;
-    let parent = slots.load(parent, until).await?;
-    Ok(parent.status.state != SessionState::Deleted)
+    Ok(if is_gone(slots, parent, until).await? { Announced::Late } else { Announced::Noted })
+}
+
+async fn is_gone(slots: &Slots, parent: SessionId, until: Instant) -> Result<bool> {
+    Ok(slots.load(parent, until).await?.status.state == SessionState::Deleted)
 }
 
 /// Returns the sessions that were created from one, or may still be. If that one is deleted, no more can be created

@@ -58,7 +58,8 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// twice is applied once, and both calls get the same answer. Of several commits with the same expected head, one
     /// succeeds. A commit whose events name [blobs](Self::put_blob) fails with `BlobMissing` if one of them is not there. A commit that creates a session with a [parent](crate::model::parts::Origin::parent) fails with
     /// `Deleted` if the parent is deleted, also if that happens concurrently. An id that is or was in use, in any
-    /// workspace, cannot be created again.
+    /// workspace, cannot be created again; one whose creation was refused can. If the parent is deleted while the session is
+    /// created from it, a store may give up the id, so that nothing comes to be under it later: use another one then.
     ///
     /// # Errors
     ///
