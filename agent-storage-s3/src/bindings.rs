@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::background::Background;
 use crate::indexed::{Indexed, Objects};
-use crate::keys::{self, Keys};
+use crate::keys::{self, Keys, is_hash};
 use crate::line::Line;
 use crate::object::{AT_ONCE, Bucket};
 use crate::pass::{Folder, Request};
@@ -50,7 +50,7 @@ impl Indexed for StoredBinding {
     }
 
     fn is_name(name: &str) -> bool {
-        name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+        is_hash(name)
     }
 }
 

@@ -116,13 +116,7 @@ async fn find(slots: &Slots, id: SessionId, until: Instant) -> Result<Found> {
     loop {
         let listed = bucket.list(&folder, after.as_deref(), None, PAGE_MAX, false, until).await?;
         for key in &listed.keys {
-            let Some(slot) = Slot::parse(last(key)) else {
-                if known.is_none() {
-                    // Another program has put it there, and it hides the newest slot.
-                    bucket.delete(key, until).await?;
-                }
-                continue;
-            };
+            let Some(slot) = keys.slot_of(id, key) else { continue };
             let bytes = bucket.get(key, until).await?.map(|object| object.bytes).unwrap_or_default();
             let entry = match Entry::parse(&bytes, id, slot) {
                 Err(error) if *error.kind() == ErrorKind::Corrupt => None,

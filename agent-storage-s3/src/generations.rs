@@ -36,6 +36,10 @@ impl Content for StoredGeneration {
     }
 }
 
+/// Number of tenants of which a store knows the generation. If there are more, it forgets all, and reads that of each tenant
+/// again when it is used.
+const KNOWN_MAX: usize = 4096;
+
 /// Generations that a store knows. All of its handles share them.
 #[derive(Debug)]
 pub(crate) struct Generations {
@@ -84,6 +88,9 @@ impl Generations {
 
     fn note(&self, tenant: &TenantId, generation: u64) {
         let mut known = self.known();
+        if known.len() >= KNOWN_MAX && !known.contains_key(tenant) {
+            known.clear();
+        }
         let now = known.entry(tenant.clone()).or_default();
         *now = generation.max(*now);
     }

@@ -216,7 +216,7 @@ impl<C: Indexed> Objects<C> {
             keys.entry(key.name.clone()).or_default().push(key);
         }
         let mut all = self.bucket.list_all(&self.folder, false, self.bucket.deadline()).await?.keys;
-        all.retain(|key| C::is_name(last(key)));
+        all.retain(|key| key.strip_prefix(&self.folder).is_some_and(C::is_name));
         let mut expected = Vec::new();
         let pick = |key: &str, loaded: Loaded<C>| {
             let name = last(key).to_owned();

@@ -144,6 +144,11 @@ pub(crate) fn hash(text: &str) -> String {
     hash
 }
 
+/// Returns whether a name may be the [hash](hash) of a text.
+pub(crate) fn is_hash(name: &str) -> bool {
+    name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 /// Returns the last part of a key.
 pub(crate) fn last(key: &str) -> &str {
     key.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
@@ -158,6 +163,11 @@ impl Keys {
             work: work(prefix),
             own_work: format!("{tenant}/{generation}/"),
         }
+    }
+
+    /// Returns the folder of the generation; ends with a slash.
+    pub(crate) fn root(&self) -> &str {
+        &self.root
     }
 
     /// Returns the folders that contain all objects; each ends with a slash.
@@ -185,6 +195,18 @@ impl Keys {
     /// Returns the folder of a session's slots; ends with a slash.
     pub(crate) fn slots(&self, session: SessionId) -> String {
         format!("{}c/", self.session(session))
+    }
+
+    /// Returns the slot of a key; `None` for a key in the folder of the slots that is none's, which other programs put there:
+    /// the mark of a folder, a hidden file of a file manager.
+    pub(crate) fn slot_of(&self, session: SessionId, key: &str) -> Option<Slot> {
+        Slot::parse(key.strip_prefix(&self.slots(session))?)
+    }
+
+    /// Returns a key before those of all slots, and behind most that are none's.
+    pub(crate) fn before_slots(&self, session: SessionId) -> String {
+        // The first digit of every slot that a number of 64 bits names.
+        format!("{}8", self.slots(session))
     }
 
     pub(crate) fn slot(&self, session: SessionId, slot: Slot) -> String {

@@ -95,6 +95,7 @@ mod dialect;
 mod error;
 mod family;
 mod fields;
+mod foreign;
 mod formats;
 mod generations;
 mod heads;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::blob_sweep;
 use crate::error::corrupt;
 use crate::index::IndexKey;
-use crate::keys::{Slot, last};
+use crate::keys::Slot;
 use crate::object::{AT_ONCE, Condition, Put};
 use crate::slot::{Entry, Head, Kind};
 use crate::slots::{Slots, absent, record};
@@ -86,7 +86,7 @@ async fn empty_slots(slots: &Slots, id: SessionId, newest: Slot, keep: Seq) -> R
         let page = slots.bucket.list(&folder, None, token.as_deref(), 1000, false, until).await?;
         let mut found = Vec::new();
         for key in &page.keys {
-            match Slot::parse(last(key)) {
+            match slots.keys.slot_of(id, key) {
                 Some(slot) => found.push(slot),
                 // An object that is no slot was put there by another program.
                 None => slots.bucket.delete(key, until).await?,

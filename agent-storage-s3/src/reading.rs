@@ -12,7 +12,7 @@ use crate::error::corrupt;
 use crate::keys::Slot;
 use crate::line::Line;
 use crate::slot::{Entry, Found, Reference, event};
-use crate::slots::{Slots, record, slot_of};
+use crate::slots::{Slots, record};
 
 /// Number of events that are examined at a time if most of them may not match.
 const STRIDE: u64 = 512;
@@ -94,7 +94,7 @@ async fn read_older(slots: &Slots, id: SessionId, read: &ReadEvents, error: Erro
         let listed = slots.bucket.list(&folder, after.as_deref(), None, PAGE_MAX, false, until).await?;
         for key in &listed.keys {
             // Whatever is no slot of this session is passed over, like a damaged one.
-            let Ok(slot) = slot_of(key) else { continue };
+            let Some(slot) = slots.keys.slot_of(id, key) else { continue };
             let head = match slots.get(id, slot, until).await {
                 Err(error) if *error.kind() == ErrorKind::Corrupt => continue,
                 head => head?,
@@ -252,12 +252,10 @@ impl Reader<'_> {
 
     /// Returns the commit that contains the event `seq`, found by its number.
     async fn seek(&self, seq: Seq) -> Result<Arc<Entry>> {
-        let Slots { bucket, keys, .. } = self.slots;
         let missing = || self.missing(seq);
         // The listing includes the key of the slot itself.
-        let after = keys.slot(self.id, Slot(seq.get().saturating_add(1)));
-        let found = bucket.first(&keys.slots(self.id), Some(&after), self.until).await?;
-        let slot = found.ok_or_else(missing).and_then(|key| slot_of(&key))?;
+        let after = self.slots.keys.slot(self.id, Slot(seq.get().saturating_add(1)));
+        let slot = self.slots.first_slot(self.id, Some(after), self.until).await?.ok_or_else(missing)?;
         let entry = self.slots.get(self.id, slot, self.until).await?.ok_or_else(missing)?;
         if entry.record.is_none() || seq < entry.head.window || seq > entry.last() {
             return Err(missing());

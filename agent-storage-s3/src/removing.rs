@@ -11,7 +11,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use crate::error::is_damage;
 use crate::generations::{Generations, StoredGeneration};
-use crate::keys::{self, Keys, Minute, Slot, last};
+use crate::keys::{self, Keys, Minute, Slot, is_hash, last};
 use crate::object::{AT_ONCE, Bucket, Condition, Put};
 use crate::slot::{Entry, Head, Kind};
 use crate::slots::Slots;
@@ -109,7 +109,8 @@ async fn remove(bucket: &Bucket, tenant: &Tenant) -> Result<DeletedTenant> {
     let sessions = remove_sessions(&tenant.slots).await?;
     let is_workspace = |key: &str| last(key).parse::<WorkspaceId>().is_ok();
     let workspaces = remove_objects(bucket, &keys.workspaces(), is_workspace).await?;
-    let bindings = remove_objects(bucket, &keys.bindings(), |_| true).await?;
+    let is_binding = |key: &str| is_hash(last(key));
+    let bindings = remove_objects(bucket, &keys.bindings(), is_binding).await?;
     remove_objects(bucket, &keys.families(), |_| true).await?;
     remove_work(bucket, keys).await?;
     Ok(DeletedTenant::new(workspaces, sessions, bindings))
@@ -185,7 +186,7 @@ pub(crate) async fn remove_session(slots: &Slots, id: SessionId) -> Result<bool>
     loop {
         let page = bucket.list(&folder, None, token.as_deref(), PAGE, false, bucket.deadline()).await?;
         let mut others = page.keys;
-        others.retain(|key| Slot::parse(last(key)) != Some(fence));
+        others.retain(|key| slots.keys.slot_of(id, key) != Some(fence));
         futures::stream::iter(others.into_iter().map(Ok))
             .try_for_each_concurrent(AT_ONCE, |key| async move { empty(slots, id, &key).await })
             .await?;
@@ -211,7 +212,7 @@ async fn put(slots: &Slots, id: SessionId, head: &Head) -> Result<()> {
 }
 
 async fn empty(slots: &Slots, id: SessionId, key: &str) -> Result<()> {
-    match Slot::parse(last(key)) {
+    match slots.keys.slot_of(id, key) {
         Some(slot) => {
             let stub = Head::bare(Kind::Stub, id, slot, slots.bucket.effects.new_commit_id());
             put(slots, id, &stub).await
@@ -227,11 +228,8 @@ async fn take_next(slots: &Slots, id: SessionId) -> Result<Option<Slot>> {
     let bucket = &*slots.bucket;
     loop {
         let until = bucket.deadline();
-        let Some(key) = bucket.first(&slots.keys.slots(id), None, until).await? else { return Ok(None) };
-        let Some(newest) = Slot::parse(last(&key)) else {
-            bucket.delete(&key, until).await?;
-            continue;
-        };
+        let Some(newest) = slots.newest_slot(id, until).await? else { return Ok(None) };
+        let key = slots.keys.slot(id, newest);
         let Some(part) = bucket.get_range(&key, 0..HEADER_PART, until).await? else { continue };
         let next = match Entry::parse_head(&part.bytes, id, newest) {
             Ok(head) if head.kind == Kind::Void => return Ok((!head.removed).then_some(newest)),

@@ -5,7 +5,7 @@ use agent_core::{Result, Seq, SessionId};
 use futures::StreamExt;
 
 use crate::error::is_damage;
-use crate::keys::{Slot, last};
+use crate::keys::Slot;
 use crate::object::AT_ONCE;
 use crate::slot::{Entry, Kind};
 use crate::slots::Slots;
@@ -17,7 +17,7 @@ use crate::slots::Slots;
 pub(crate) async fn faults(slots: &Slots, id: SessionId) -> Result<Vec<Damaged>> {
     let listed = slots.bucket.list_all(&slots.keys.slots(id), false, slots.bucket.deadline()).await?;
     // The newest are listed first.
-    let all: Vec<_> = listed.keys.iter().rev().filter_map(|key| Slot::parse(last(key))).collect();
+    let all: Vec<_> = listed.keys.iter().rev().filter_map(|key| slots.keys.slot_of(id, key)).collect();
     let read = |slot: Slot| async move { (slot, slots.get(id, slot, slots.bucket.deadline()).await) };
     let mut entries = futures::stream::iter(all).map(read).buffered(AT_ONCE);
     let (mut due, mut faults) = (Some(Slot::FIRST), Vec::new());

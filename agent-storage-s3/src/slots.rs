@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::background::Background;
 use crate::error::corrupt;
 use crate::heads::Heads;
-use crate::keys::{Keys, Slot, last};
+use crate::keys::{Keys, Slot};
 use crate::object::Bucket;
 use crate::slot::{Entry, Kind};
 
@@ -55,8 +55,26 @@ impl Slots {
 
     /// Finds the newest slot by a list request.
     pub(crate) async fn newest_slot(&self, id: SessionId, until: Instant) -> Result<Option<Slot>> {
-        let key = self.bucket.first(&self.keys.slots(id), None, until).await?;
-        key.map(|key| slot_of(&key)).transpose()
+        self.first_slot(id, None, until).await
+    }
+
+    /// Finds the newest slot whose key sorts after `after`. Keys of other programs are passed over.
+    pub(crate) async fn first_slot(
+        &self,
+        id: SessionId,
+        after: Option<String>,
+        until: Instant,
+    ) -> Result<Option<Slot>> {
+        let (folder, mut after) = (self.keys.slots(id), after);
+        loop {
+            let Some(key) = self.bucket.first(&folder, after.as_deref(), until).await? else {
+                return Ok(None);
+            };
+            if let Some(slot) = self.keys.slot_of(id, &key) {
+                return Ok(Some(slot));
+            }
+            after = Some(key.max(self.keys.before_slots(id)));
+        }
     }
 
     /// Returns the newest commit; `None` if there is none.
@@ -140,9 +158,4 @@ pub(crate) fn record(head: &Entry) -> Result<&Arc<Session>> {
 
 pub(crate) fn is_deleted(head: &Entry) -> bool {
     head.record.as_ref().is_some_and(|record| record.status.state == SessionState::Deleted)
-}
-
-/// Returns the slot of a key.
-pub(crate) fn slot_of(key: &str) -> Result<Slot> {
-    Slot::parse(last(key)).ok_or_else(|| corrupt(&format!("key {key:?}"), "is no slot's"))
 }

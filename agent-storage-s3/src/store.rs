@@ -33,7 +33,8 @@ use crate::stored_settings;
 use crate::tenant::Tenant;
 use crate::watch::Watch;
 use crate::{
-    blob_sweep, blobs, busy, commits, delete_damaged, heartbeats, lister, purging, reading, rebuild, removing,
+    blob_sweep, blobs, busy, commits, delete_damaged, foreign, heartbeats, lister, purging, reading, rebuild,
+    removing,
 };
 
 /// Interval at which a session is checked for changes by other stores while a caller waits for one. Each check is a
@@ -437,6 +438,7 @@ impl SessionStore for S3Store {
         let span = info_span!("store.check", store = "s3", outcome = Empty);
         let work = |tenant: Arc<Tenant>| async move {
             let mut faults = rebuild::check(&tenant.slots).await?;
+            faults.extend(foreign::check(&tenant.slots).await?);
             faults.extend(tenant.workspaces.objects().check().await?);
             faults.extend(tenant.bindings.objects().check().await?);
             Ok(faults)

@@ -6,7 +6,7 @@ use agent_core::event::{Event, NewEvent};
 use agent_core::session::NewSession;
 use agent_core::state::Reason;
 use agent_core::store::{Purge, ReadEvents};
-use agent_core::{Seq, SessionId, SessionStore, Timestamp, WorkspaceId};
+use agent_core::{BindingStore, Seq, SessionId, SessionStore, Timestamp, WorkspaceId};
 use agent_storage_s3::S3Store;
 use s3_simulator::Simulator;
 
@@ -83,4 +83,25 @@ async fn known_history_that_is_purged_is_no_damage() {
         assert!(expected.starts_with(&events), "{seen}: {} events", events.len());
         assert_eq!(read_back(&store, id, Seq::ZERO).await.unwrap(), [], "{seen}");
     }
+}
+
+/// A store remembers something of a bounded number of tenants, however many names are asked for: of the others it reads again
+/// what it needs, and answers the same.
+#[tokio::test(start_paused = true)]
+async fn many_tenants_are_forgotten() {
+    let simulator = Simulator::new(1);
+    let store = config(&simulator, "a").open().await.unwrap();
+    let laptop = "laptop".parse().unwrap();
+    let gets = async |n: u32| {
+        let before = store.requests().get;
+        let tenant = store.for_tenant(&format!("user-{n}").parse().unwrap());
+        assert_eq!(tenant.resolve(&laptop).await.unwrap(), None);
+        store.requests().get - before
+    };
+    let (first, again) = (gets(0).await, gets(0).await);
+    assert_eq!(first, again + 1, "the generation is remembered");
+    for n in 1..=5_000 {
+        assert_eq!(gets(n).await, first, "{n}");
+    }
+    assert_eq!(gets(0).await, first, "the generation of one of 5,000 is not");
 }

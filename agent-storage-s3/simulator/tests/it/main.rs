@@ -18,6 +18,7 @@ mod deletion;
 mod false_replies;
 mod faults;
 mod fields;
+mod foreign;
 mod formats;
 mod heartbeats;
 mod in_flight;
