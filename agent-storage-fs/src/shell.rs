@@ -40,3 +40,19 @@ pub(crate) async fn observed<T>(span: Span, work: impl Future<Output = Result<T>
     span.record("outcome", done.as_ref().map_or_else(|error| error.kind().name(), |_| "ok"));
     done
 }
+
+/// Drops what closing may write files for, on a thread that may block. Closing the store waits for that.
+pub(crate) fn drop_aside<T: Send + 'static>(open: &OpenState, gone: Vec<T>) {
+    if gone.is_empty() {
+        return;
+    }
+    let working = open.begin();
+    let work = move || {
+        drop(gone);
+        drop(working);
+    };
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => drop(runtime.spawn_blocking(work)),
+        Err(_) => work(),
+    }
+}

@@ -27,7 +27,7 @@ use crate::env::{Env, held};
 use crate::error::{failed, is_own};
 use crate::io::Kind;
 use crate::open_tenants::OpenTenants;
-use crate::shell::{blocking, observed, working};
+use crate::shell::{blocking, drop_aside, observed, working};
 use crate::tenant::{SharedSession, Tenant};
 use crate::transcript::{self, TranscriptEdit};
 use crate::writer::{SessionWriter, Target, Writer};
@@ -143,7 +143,7 @@ impl FsStore {
 
     fn of(shared: Arc<Shared>, id: &TenantId) -> Self {
         let (tenant, gone) = held(&shared.tenants).get(&shared.env, id);
-        drop_aside(&shared.env, gone);
+        drop_aside(&shared.env.open, gone);
         Self { shared, tenant }
     }
 
@@ -359,7 +359,7 @@ impl FsStore {
 
     fn cell(&self, id: SessionId) -> Arc<SharedSession> {
         let (cell, gone) = self.tenant.cell(id);
-        drop_aside(&self.shared.env, gone);
+        drop_aside(&self.shared.env.open, gone);
         cell
     }
 
@@ -386,22 +386,6 @@ impl FsStore {
     fn binding_writer(&self) -> Writer<()> {
         let gate = self.tenant.binding_gate.clone();
         Writer { tenant: self.tenant.clone(), target: Target::Bindings, gate }
-    }
-}
-
-/// Drops what closing may write files for, on a thread that may block. Closing the store waits for that.
-fn drop_aside<T: Send + 'static>(env: &Env, gone: Vec<T>) {
-    if gone.is_empty() {
-        return;
-    }
-    let working = env.open.begin();
-    let work = move || {
-        drop(gone);
-        drop(working);
-    };
-    match tokio::runtime::Handle::try_current() {
-        Ok(runtime) => drop(runtime.spawn_blocking(work)),
-        Err(_) => work(),
     }
 }
 
