@@ -64,3 +64,11 @@ async fn a_backend_is_opened_for_all_tenants() {
     let is_known = agent::registry().syntaxes().any(|form| form.starts_with("sqlite:"));
     assert_eq!(is_known, cfg!(feature = "sqlite"));
 }
+
+/// Compiled, not called: a handler of a server and a spawned task may await these.
+#[expect(dead_code, reason = "compiling it is the test")]
+fn futures_can_be_sent_to_another_thread() {
+    fn send(_: impl Future + Send) {}
+    send(agent::open_storage(""));
+    send(agent::open_backend(""));
+}

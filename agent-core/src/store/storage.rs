@@ -84,17 +84,24 @@ impl Storage {
     ///
     /// The first error of a store; the other stores are closed nevertheless.
     pub async fn close(&self) -> Result<()> {
-        let sessions = Arc::as_ptr(&self.sessions).cast::<()>();
-        let workspaces = Arc::as_ptr(&self.workspaces).cast::<()>();
-        let bindings = Arc::as_ptr(&self.bindings).cast::<()>();
+        let (workspaces_apart, bindings_apart) = self.separate_backends();
         let mut closed = self.sessions.close().await;
-        if workspaces != sessions {
+        if workspaces_apart {
             closed = closed.and(self.workspaces.close().await);
         }
-        if bindings != sessions && bindings != workspaces {
+        if bindings_apart {
             closed = closed.and(self.bindings.close().await);
         }
         closed
+    }
+
+    /// Returns whether the store of workspaces is another object than that of sessions, and whether the store of
+    /// bindings is another than both. Apart from `close`, because a future that holds a pointer is not `Send`.
+    fn separate_backends(&self) -> (bool, bool) {
+        let sessions = Arc::as_ptr(&self.sessions).cast::<()>();
+        let workspaces = Arc::as_ptr(&self.workspaces).cast::<()>();
+        let bindings = Arc::as_ptr(&self.bindings).cast::<()>();
+        (workspaces != sessions, bindings != sessions && bindings != workspaces)
     }
 }
 

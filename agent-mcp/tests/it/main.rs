@@ -7,6 +7,7 @@ mod common;
 mod consent;
 mod example;
 mod failures;
+mod futures;
 mod http;
 mod lifecycle;
 mod reference;

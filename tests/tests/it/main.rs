@@ -6,4 +6,5 @@ mod common;
 mod documents;
 mod endings;
 mod forms;
+mod futures;
 mod stores;
