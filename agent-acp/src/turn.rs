@@ -196,8 +196,14 @@ impl<'a> Open<'a> {
 
     async fn read(&mut self, mut run: Run) -> Result<RunReport, RunError> {
         self.updates.is_answered = false;
+        let mut is_first = true;
         while let Some(update) = run.next().await {
-            match update? {
+            let update = update?;
+            if std::mem::take(&mut is_first) && !matches!(update, Update::Started { .. }) {
+                // Another client gave the same answer first, and has the beginning of the run.
+                self.updates.joined_late();
+            }
+            match update {
                 Update::Ended(report) => return Ok(*report),
                 update => self.updates.of_run(update).await,
             }

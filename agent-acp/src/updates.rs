@@ -115,6 +115,11 @@ impl<'a> Updates<'a> {
         self.read(self.unread().with_types(types), false).await.map(drop)
     }
 
+    /// Notes that the beginning of the run was not streamed here.
+    pub(crate) const fn joined_late(&mut self) {
+        (self.has_gap, self.is_answered) = (true, true);
+    }
+
     /// Sends what the log has of a run that left out updates.
     pub(crate) async fn fill_gap(&mut self) -> Result<(), Error> {
         if std::mem::take(&mut self.has_gap) { self.catch_up().await } else { Ok(()) }

@@ -65,7 +65,8 @@ impl AgentRuntime {
         WorkspaceHandle { runtime: self.clone(), id }
     }
 
-    /// Opens the conversation of a key in the default workspace; creates both if they do not exist. Starts no run.
+    /// Opens the conversation of a key in the default workspace; creates both if they do not exist. Starts no run. To
+    /// create nothing, [find](Self::find_conversation) it.
     ///
     /// A key is any text of 1 to 512 bytes without control characters. It is compared byte by byte and never becomes a
     /// path. The id of the session is [derived](ConversationKey::session_id) from the workspace and the key. If several
@@ -109,6 +110,33 @@ impl AgentRuntime {
     /// the stores, unchanged.
     pub async fn conversation(&self, key: &str) -> Result<Conversation> {
         self.workspace(WorkspaceId::DEFAULT).conversation(key).await
+    }
+
+    /// Finds the conversation of a key in the default workspace. Returns `None` if there was never one; writes nothing.
+    ///
+    /// Use it to show a conversation, as for a GET of HTTP: [`conversation`](Self::conversation) creates what it does not
+    /// find. The cost is that of `conversation`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// assert!(agent.find_conversation("support/4711").await?.is_none());
+    ///
+    /// let chat = agent.conversation("support/4711").await?;
+    /// let found = agent.find_conversation("support/4711").await?.expect("it was created");
+    /// assert_eq!(found.id(), chat.id());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` for the key; `Deleted` if the conversation was deleted; `Corrupt` if it is damaged. Errors of the
+    /// stores, unchanged.
+    pub async fn find_conversation(&self, key: &str) -> Result<Option<Conversation>> {
+        self.workspace(WorkspaceId::DEFAULT).find_conversation(key).await
     }
 
     /// Opens the conversation of a key in the default workspace, creates it if it does not exist, and prompts it.
@@ -257,6 +285,35 @@ impl WorkspaceHandle {
     /// workspace, and `Busy` while it is being deleted.
     pub async fn conversation(&self, key: &str) -> Result<Conversation> {
         self.open(key, false).await
+    }
+
+    /// Finds the conversation of a key in this workspace; `None` if there was never one, also if there is no such
+    /// workspace. Writes nothing. See [`AgentRuntime::find_conversation`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider, NewWorkspace};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// let sales = agent.workspace(agent.workspaces().create(NewWorkspace::new("sales")).await?.id);
+    /// assert!(sales.find_conversation("customer/4711").await?.is_none());
+    /// sales.conversation("customer/4711").await?;
+    /// assert!(sales.find_conversation("customer/4711").await?.is_some());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`AgentRuntime::find_conversation`].
+    pub async fn find_conversation(&self, key: &str) -> Result<Option<Conversation>> {
+        let key = key.parse()?;
+        let Some(newest) = self.runtime.workspaces.newest(self.id, &key).await? else { return Ok(None) };
+        let session = newest.record?;
+        if session.status.state == SessionState::Deleted {
+            return Err(deleted(self.id, &key));
+        }
+        Ok(Some(Conversation::new(self.runtime.clone(), session)))
     }
 
     /// Opens the conversation of a key in this workspace, creates it if it does not exist, and prompts it. See

@@ -15,6 +15,7 @@ use crate::runtime::agent::AgentRuntime;
 use crate::runtime::answer::wait_for_answer;
 use crate::runtime::calls::call_at;
 use crate::runtime::holder::{Watched, watch_holder};
+use crate::runtime::redelivered::{first_delivery, run_of_answer};
 use crate::runtime::report::{Queued, RunReport};
 use crate::runtime::run::{Begun, Input, Run};
 use crate::runtime::run_error::RunError;
@@ -531,7 +532,8 @@ impl Conversation {
         Ok(stored?.seq)
     }
 
-    /// Waits until a queued input has its answer, and returns the report of the run that claimed it.
+    /// Waits until a queued input has its answer, and returns the report of the run that claimed it. For the queued
+    /// answer to a pending action, that is the run that continues from it.
     ///
     /// The run may be that of another caller or of another process: its report is then read from the session's log,
     /// from the input's event on, in pages of at most 1 MiB. If the session becomes free and the input is still open,
@@ -766,20 +768,37 @@ impl Conversation {
     /// # Ok(()) }
     /// ```
     ///
+    /// # Second deliveries
+    ///
+    /// If the session's log has the same answer to the same action already, the call succeeds and writes nothing: a
+    /// webhook that retries gets the result of its first delivery, also after a restart. The answers of the log are read
+    /// backwards to the first delivery, up to 64 at a time; for an action that was never answered, that is all of them.
+    ///
     /// # Errors
     ///
-    /// `InvalidInput` if the answer is to another action; `InvalidTransition` if the session waits for no answer;
+    /// `Conflict`, with the first answer in its text, if the action has another answer already; `InvalidInput` if the
+    /// session waits for another action; `InvalidTransition` if it waits for no answer;
     /// `Expired` if the question's [time limit](field@agent_core::model::PendingAction::expires_at) has passed by this
     /// process's clock. In that case no run starts: [`run_pending`](Self::run_pending) closes the question, and
     /// continues without an answer.
     pub async fn answer(&self, answer: impl Into<ActionAnswer>) -> Result<()> {
         let answer = answer.into().into_event(self.runtime());
-        self.commit(|commit| commit.with_event(answer)).await.map(drop)
+        match self.commit(|commit| commit.with_event(answer.clone())).await {
+            Ok(_) => Ok(()),
+            Err(refused) => first_delivery(&self.inner, &answer, refused).await.map(drop),
+        }
     }
 
     /// Answers the pending action of the session and starts the run that continues from there, both in one commit.
     ///
-    /// If several answers arrive at the same time, one of them starts a run; the others fail.
+    /// A second delivery of the same answer, now or later, writes nothing and returns the run of the first: a stream of
+    /// the updates from now on while the run is active in this process; its end alone, read from the log, if it has ended,
+    /// with a report as [`wait_for_answer`](Self::wait_for_answer) describes it; a [queued](Run::queued) one if another
+    /// process executes it, for which [`wait_for_answer`](Self::wait_for_answer) waits. If the first delivery
+    /// [started no run](Self::answer), this one does. What finding the first delivery costs, see [`answer`](Self::answer);
+    /// the log is then read from there to the end of the run.
+    ///
+    /// If several answers that differ arrive at the same time, one of them starts a run; the others fail.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -815,8 +834,15 @@ impl Conversation {
     #[instrument(name = "answer", skip_all, fields(session = %self.id()))]
     pub async fn answer_and_run(&self, answer: impl Into<ActionAnswer>) -> Result<Run> {
         let answer = answer.into().into_event(self.runtime());
-        let (handle, answer) = (self.inner.clone(), Some(answer));
-        self.begin_or_wait(async move { begin(&handle, Cause { answer, ..Cause::default() }).await }).await
+        let (handle, cause) =
+            (self.inner.clone(), Cause { answer: Some(answer.clone()), ..Cause::default() });
+        match self.begin_or_wait(async move { begin(&handle, cause).await }).await {
+            Ok(run) => Ok(run),
+            Err(refused) => {
+                let first = first_delivery(&self.inner, &answer, refused).await?;
+                run_of_answer(&self.inner, first).await
+            }
+        }
     }
 
     /// Returns the whole call whose decision or result the session waits for. Reads the record and one event.

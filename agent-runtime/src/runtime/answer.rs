@@ -1,4 +1,4 @@
-//! Waiting for the answer to an input that was queued: by the run of another caller or process, or by an own run if the
+//! Waiting for the result of an input or an answer that was queued: by the run of another caller or process, or by an own run if the
 //! session becomes free.
 
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::runtime::agent::shutting_down;
-use crate::runtime::claim::{Claim, no_input};
+use crate::runtime::claim::{ANSWERS, Claim, no_input};
 use crate::runtime::holder::{Watched, watch_holder};
 use crate::runtime::report::{Queued, RunReport};
 use crate::runtime::run_error::RunError;
@@ -17,6 +17,7 @@ use crate::runtime::turn::{Cause, begin};
 use agent_core::model::ActionId;
 use agent_core::session::Session;
 use agent_core::state::SessionState;
+use agent_core::store::ReadEvents;
 use agent_core::{Epoch, Error, ErrorKind, Result, Seq};
 
 /// Maximum time between two looks at a session without a run.
@@ -42,10 +43,19 @@ pub(crate) async fn wait_for_answer(handle: &SessionRef, queued: &Queued) -> Res
             format!("the input is queued in session {}, not in session {id}; open that one", queued.session);
         return Err(Error::invalid(text).into());
     }
-    let mut own = None;
+    let (mut own, mut is_to_action) = (None, None);
     loop {
         let now = handle.refresh().await?;
-        let cause = match next(handle, &now, input)? {
+        // What the record counts as done is read in the log, which also says what it is.
+        let is_open = input > now.inputs_done_through && now.status.state != SessionState::Deleted;
+        if is_open && is_to_action.is_none() {
+            is_to_action = Some(is_answer(handle, input).await?);
+        }
+        let next = match is_open && is_to_action == Some(true) {
+            true => next_of_answer(handle, &now, input).await?,
+            false => next(handle, &now, input)?,
+        };
+        let cause = match next {
             Next::Read => {
                 let claim = Claim::read(&*handle.runtime().storage.sessions, &now, input).await?;
                 return match own {
@@ -98,22 +108,47 @@ fn next(handle: &SessionRef, now: &Session, input: Seq) -> Result<Next, RunError
     if input <= now.inputs_done_through {
         return Ok(Next::Read);
     }
-    let at = handle.runtime().effects().now();
     Ok(match now.status.state {
         SessionState::Running => Next::Watch,
-        SessionState::Queued => match now.ready_at.filter(|ready_at| *ready_at > at) {
-            Some(ready_at) => {
-                let micros = ready_at.as_micros().saturating_sub(at.as_micros());
-                Next::Pause(Duration::from_micros(u64::try_from(micros).unwrap_or(0)).min(PAUSE))
-            }
-            None => Next::Begin(None),
-        },
+        SessionState::Queued => of_queued(handle, now),
         SessionState::Initializing => Next::Pause(PAUSE),
         SessionState::Failed => Next::Read,
         SessionState::RequiresAction if input <= now.inputs_claimed_through => Next::Read,
         SessionState::RequiresAction if handle.overdue().is_some() => Next::Begin(handle.overdue()),
         _ => return Err(RunError::Queued(Queued::in_session(now, input))),
     })
+}
+
+/// Returns whether an event of the session's own log is the answer to a pending action.
+async fn is_answer(handle: &SessionRef, seq: Seq) -> Result<bool> {
+    let before = Seq::new(seq.get().saturating_sub(1));
+    let read = ReadEvents::first(1).with_after(before);
+    let page = handle.runtime().storage.sessions.read(handle.id(), read).await?;
+    Ok(page.events.first().is_some_and(|event| event.seq == seq && ANSWERS.contains(&event.kind)))
+}
+
+/// Returns the next step for an answer to a pending action. The record does not say which answers are done; the log does.
+async fn next_of_answer(handle: &SessionRef, now: &Session, answer: Seq) -> Result<Next, RunError> {
+    let claim = Claim::read(&*handle.runtime().storage.sessions, now, answer).await?;
+    Ok(match now.status.state {
+        _ if claim.is_ended() => Next::Read,
+        SessionState::Running => Next::Watch,
+        SessionState::Queued => of_queued(handle, now),
+        SessionState::Failed => Next::Read,
+        _ => return Err(RunError::Queued(Queued::in_session(now, answer))),
+    })
+}
+
+/// Returns the next step in a session whose work waits for a run.
+fn of_queued(handle: &SessionRef, now: &Session) -> Next {
+    let at = handle.runtime().effects().now();
+    match now.ready_at.filter(|ready_at| *ready_at > at) {
+        Some(ready_at) => {
+            let micros = ready_at.as_micros().saturating_sub(at.as_micros());
+            Next::Pause(Duration::from_micros(u64::try_from(micros).unwrap_or(0)).min(PAUSE))
+        }
+        None => Next::Begin(None),
+    }
 }
 
 /// Waits until the active run has ended. Returns its epoch if its holder is dead or has lost its lease.

@@ -1,4 +1,4 @@
-//! Result of one input, read from the session's log: the run that claimed it, and the end of that run.
+//! Result of one input or answer, read from the session's log: the run that claimed it, and the end of that run.
 
 use crate::runtime::report::{Queued, RunOutcome, RunReport};
 use crate::runtime::run_error::RunError;
@@ -22,10 +22,16 @@ const ITEMS: [EventType; 5] = [
     EventType::AGENT_CUSTOM_TOOL_USE,
 ];
 
-/// Last run that claimed an input, and its result in the log.
+/// Types of answers to a pending action.
+pub(crate) const ANSWERS: [EventType; 2] =
+    [EventType::USER_TOOL_CONFIRMATION, EventType::USER_CUSTOM_TOOL_RESULT];
+
+/// Last run that claimed an input, or continued from an answer, and its result in the log.
 #[derive(Debug)]
 pub(crate) struct Claim {
     input: Seq,
+    /// True if the event is the answer to a pending action.
+    is_answer: bool,
     run: Option<RunId>,
     /// Commit of the last answer.
     answer: Option<CommitId>,
@@ -45,18 +51,19 @@ enum End {
 }
 
 impl Claim {
-    /// Reads the session's own log from the event of the input until the input is done, or until the record's head.
+    /// Reads the session's own log from the event of the input or answer until it is done, or until the record's head.
     /// Holds one page of at most 1 MiB.
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if the event is not an input; `Corrupt`; errors of the store.
+    /// `InvalidInput` if the event is neither; `Corrupt`; errors of the store.
     pub(crate) async fn read(sessions: &dyn SessionStore, now: &Session, input: Seq) -> Result<Self> {
         let first = ReadEvents::first(PAGE).with_max_bytes(PAGE_BYTES);
         let before = Seq::new(input.get().saturating_sub(1));
         let mut next = Some(first.with_after(before).with_before(now.head.next()));
         let mut claim = Self {
             input,
+            is_answer: false,
             run: None,
             answer: None,
             text: String::new(),
@@ -69,7 +76,7 @@ impl Claim {
             let page = sessions.read(now.id, read).await?;
             for event in &page.events {
                 if !found {
-                    check_input(now.id, input, event)?;
+                    claim.is_answer = is_answer(now.id, input, event)?;
                     found = true;
                 }
                 claim.walk(event)?;
@@ -83,6 +90,11 @@ impl Claim {
             next = page.next;
         }
         Ok(claim)
+    }
+
+    /// Returns whether the log has the end of the run, or of what it was to do.
+    pub(crate) const fn is_ended(&self) -> bool {
+        self.end.is_some()
     }
 
     /// Returns the run that claimed the input last.
@@ -106,7 +118,11 @@ impl Claim {
         }
         let Some(change) = event.transition()? else { return Ok(()) };
         // The end is checked first, because one change may end a run and begin the next.
-        if change.inputs_done_through.is_some_and(|handled| handled >= self.input) {
+        let is_done = match self.is_answer {
+            true => self.ends_answer(&change),
+            false => change.inputs_done_through.is_some_and(|handled| handled >= self.input),
+        };
+        if is_done {
             self.end = Some(self.ended(&change, event.seq));
         } else if let Some(Some(lease)) = &change.lease
             && change.to == SessionState::Running
@@ -119,9 +135,27 @@ impl Claim {
         Ok(())
     }
 
+    /// Returns whether a change ends the run that continued from an answer, or discards an answer that no run has.
+    fn ends_answer(&self, change: &Transition) -> bool {
+        use SessionState::{Deleted, Failed, Idle, Queued, Suspended, Terminated};
+        if self.run.is_none() {
+            return matches!(change.to, Idle | Failed | Terminated | Deleted);
+        }
+        // The work of such a run is offered again, and another run continues from the answer.
+        let again = [TriggerKind::EndRetry, TriggerKind::LeaseExpired, TriggerKind::ForceSuspend]
+            .contains(&change.trigger)
+            && matches!(change.to, Queued | Suspended);
+        // A lost run that was to stop is done, also if the next one begins with the same change.
+        change.inputs_done_through.is_some() || (change.lease == Some(None) && !again)
+    }
+
     /// Returns the end of the input by the change that marked it as done.
     fn ended(&self, change: &Transition, at: Seq) -> End {
         let failure = change.failure.clone().flatten();
+        let waits = change.action.clone().flatten().filter(|_| self.run.is_some());
+        if let Some(action) = waits.filter(|_| change.trigger == TriggerKind::AwaitAnswer) {
+            return End::Ran(RunOutcome::Awaiting(action), Status::new(change.to, change.reason));
+        }
         let outcome = match (change.trigger, failure, self.run) {
             (TriggerKind::Clear, ..) | (_, _, None) => return End::Discarded(at),
             (_, Some(failure), _) => RunOutcome::Failed(failure),
@@ -143,7 +177,9 @@ impl Claim {
     pub(crate) fn report(self, now: &Session) -> Result<RunReport, RunError> {
         let (outcome, status) = match (self.end, now.status.state, &now.action) {
             (Some(End::Ran(outcome, status)), ..) => (outcome, status),
-            (Some(End::Discarded(at)), ..) => return Err(discarded(now, self.input, at).into()),
+            (Some(End::Discarded(at)), ..) => {
+                return Err(discarded(now, self.input, self.is_answer, at).into());
+            }
             (None, SessionState::RequiresAction, Some(action)) => {
                 (RunOutcome::Awaiting(action.clone()), now.status)
             }
@@ -186,18 +222,24 @@ pub(crate) fn no_input(id: SessionId, seq: Seq) -> Error {
     ))
 }
 
-fn check_input(id: SessionId, input: Seq, event: &Event) -> Result<()> {
+/// Returns whether the first event of a claim is an answer; an error, if it is no input either.
+fn is_answer(id: SessionId, seq: Seq, event: &Event) -> Result<bool> {
     let is_input = [EventType::USER_MESSAGE, EventType::USER_DEFINE_OUTCOME].contains(&event.kind);
-    if is_input && event.seq == input { Ok(()) } else { Err(no_input(id, input)) }
+    let is_answer = ANSWERS.contains(&event.kind);
+    if event.seq == seq && (is_input || is_answer) { Ok(is_answer) } else { Err(no_input(id, seq)) }
 }
 
-fn discarded(now: &Session, input: Seq, at: Seq) -> Error {
-    Error::new(
-        ErrorKind::Conflict { head: Some(now.head) },
-        format!(
-            "session {}: the input of event {input} was discarded by event {at}, before a run answered it; send it \
-             again if it still matters",
-            now.id
+fn discarded(now: &Session, seq: Seq, is_answer: bool, at: Seq) -> Error {
+    let id = now.id;
+    let text = match is_answer {
+        true => format!(
+            "session {id}: the answer of event {seq} was discarded by event {at}, before a run continued from it; send \
+             an input if it still matters"
         ),
-    )
+        false => format!(
+            "session {id}: the input of event {seq} was discarded by event {at}, before a run answered it; send it \
+             again if it still matters"
+        ),
+    };
+    Error::new(ErrorKind::Conflict { head: Some(now.head) }, text)
 }

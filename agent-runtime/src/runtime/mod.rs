@@ -28,6 +28,7 @@ pub(crate) mod plugin;
 mod preview;
 pub(crate) mod provider;
 pub(crate) mod read_output;
+pub(crate) mod redelivered;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod request;

@@ -152,6 +152,13 @@ impl Run {
         Self { updates, cancel, session, id: None, queued: Some(queued) }
     }
 
+    /// Creates the stream of a run that has ended: it consists of the end.
+    pub(crate) fn of_ended(report: RunReport) -> Self {
+        let (session, id) = (report.session, report.run);
+        let updates = UpdateReceiver::of(Update::Ended(Box::new(report)));
+        Self { updates, cancel: watch::Sender::new(false), session, id, queued: None }
+    }
+
     /// Returns the id of the run; `None` if the input was only queued.
     ///
     /// ```

@@ -81,10 +81,12 @@ fn agent_runtime() {
     send(DurableArea::remove(of(), of(), of()));
     send(ModelContext::read(of::<&dyn SessionStore>(), of(), of()));
     send(AgentRuntime::conversation(of(), of()));
+    send(AgentRuntime::find_conversation(of(), of()));
     send(AgentRuntime::conversation_with(of(), of(), "text"));
     send(AgentRuntime::recreate_conversation(of(), of()));
     send(AgentRuntime::erase_conversation(of(), of()));
     send(WorkspaceHandle::conversation(of(), of()));
+    send(WorkspaceHandle::find_conversation(of(), of()));
     send(WorkspaceHandle::conversation_with(of(), of(), "text"));
     send(WorkspaceHandle::recreate_conversation(of(), of()));
     send(WorkspaceHandle::erase_conversation(of(), of()));

@@ -91,8 +91,9 @@ async fn confirmed_tool_waits_for_consent_and_runs_once(site: Site) {
         let error = chat.answer(wrong).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{name}: {error}");
         chat.answer(ToolConfirmation::new(action.id.clone(), Decision::Allow)).await.unwrap();
-        let again = chat.answer(ToolConfirmation::new(action.id, Decision::Allow)).await.unwrap_err();
-        assert!(matches!(again.kind(), ErrorKind::InvalidTransition { .. }), "{name}: {again}");
+        chat.answer(ToolConfirmation::new(action.id.clone(), Decision::Allow)).await.unwrap();
+        let other = chat.answer(ToolConfirmation::new(action.id, Decision::Deny)).await.unwrap_err();
+        assert!(matches!(other.kind(), ErrorKind::Conflict { .. }), "{name}: {other}");
 
         let (_, report) = read(chat.run_pending().await.unwrap().unwrap()).await;
         let action = awaited(report.outcome);

@@ -120,7 +120,7 @@ async fn consent_shows_both_ends_of_a_long_call(site: Site) {
 each_store!(consent_shows_both_ends_of_a_long_call and files);
 
 /// An answer and the run that goes on from it are one commit; of many answers at the same moment, from many
-/// devices, one starts a run, and the tool runs once.
+/// devices, one starts a run, the same ones are deliveries of it, and the tool runs once.
 async fn answer_and_run_start_are_one_commit(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let setting = Setting::new(&storage, "shell", RawJson::empty_object());
@@ -130,32 +130,38 @@ async fn answer_and_run_start_are_one_commit(site: Site) {
     let error = chat.answer_and_run(wrong).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{name}: {error}");
     let mut answers = tokio::task::JoinSet::new();
-    for _ in 0..8 {
+    for n in 0..8 {
         let (chat, id) = (setting.agent.session(chat.id()).await.unwrap(), action.id.clone());
+        let note = ["yes", "go"][n % 2];
         answers.spawn(async move {
-            match chat.answer_and_run(ToolConfirmation::new(id, Decision::Allow)).await {
-                Ok(run) => Ok(read(run).await),
+            let answer = ToolConfirmation::new(id, Decision::Allow).with_note(note);
+            match chat.answer_and_run(answer).await {
+                Ok(run) => Ok((note, run.finish().await.unwrap())),
                 Err(error) => Err(error),
             }
         });
     }
-    let mut texts = Vec::new();
+    let mut reports = Vec::new();
     while let Some(answer) = answers.join_next().await {
         match answer.unwrap() {
-            Ok((text, _)) => texts.push(text),
-            Err(error) => {
-                assert!(matches!(error.kind(), ErrorKind::InvalidTransition { .. }), "{name}: {error}");
-            }
+            Ok(report) => reports.push(report),
+            Err(error) => assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{name}: {error}"),
         }
     }
-    assert_eq!(texts, ["went on"], "{name}");
+    assert_eq!(reports.len(), 4, "{name}: {reports:?}");
+    let (first, taken) = &reports[0];
+    assert!(
+        reports.iter().all(|(note, report)| (note, report.run) == (first, taken.run)),
+        "{name}: {reports:?}"
+    );
+    assert_eq!(taken.text, "went on", "{name}");
     assert_eq!(setting.tools.0.lock().unwrap().len(), 1, "{name}");
     let events = log(&chat).await;
     let answer = events.iter().find(|event| event.kind == EventType::USER_TOOL_CONFIRMATION).unwrap();
     let began = answer.transition().unwrap().unwrap();
     assert_eq!((began.from, began.to), (SessionState::RequiresAction, SessionState::Running), "{name}");
     let late = chat.answer_and_run(ToolConfirmation::new(action.id, Decision::Allow)).await.unwrap_err();
-    assert!(matches!(late.kind(), ErrorKind::InvalidTransition { .. }), "{name}: {late}");
+    assert!(matches!(late.kind(), ErrorKind::Conflict { .. }), "{name}: {late}");
     check_log(&chat).await;
 }
 

@@ -75,6 +75,60 @@ async fn one_winner_by_key(site: Site) {
 
 each_store!(one_winner_by_key, flavor = "multi_thread");
 
+/// What the files of a store hold, but for the marks of SQLite's readers.
+fn bytes(site: &Site) -> Vec<(String, Vec<u8>)> {
+    let (mut found, mut folders) = (Vec::new(), vec![site.folder.path().to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.display().to_string();
+            if path.is_dir() {
+                folders.push(path);
+            } else if !name.ends_with("-shm") {
+                found.push((name, std::fs::read(path).unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Finding a conversation creates neither it nor its workspace, and changes no byte of the store.
+async fn finding_a_conversation_writes_nothing(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    // A configuration that a session keeps is no reason to write either.
+    let builder = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(storage.clone());
+    let agent = builder.with_config(Config::default().with_freeze_config(true)).build().unwrap();
+    let unknown = "018f4e9a-7a2b-7c3d-8e4f-ffffffffffff".parse().unwrap();
+    let fresh = bytes(&site);
+    assert!(agent.find_conversation("key").await.unwrap().is_none(), "{name}");
+    assert!(agent.workspace(unknown).find_conversation("key").await.unwrap().is_none(), "{name}");
+    assert!(all(&storage).await.is_empty(), "{name}");
+    let workspaces = storage.workspaces.list(agent_core::store::WorkspaceQuery::new()).await.unwrap();
+    assert!(workspaces.items.is_empty(), "{name}");
+    assert_eq!(bytes(&site), fresh, "{name}");
+
+    let plain = self::agent(&storage, EchoProvider::new());
+    let chat = plain.conversation("key").await.unwrap();
+    let gone = plain.conversation("gone").await.unwrap();
+    gone.delete().await.unwrap();
+    let head = chat.refresh().await.unwrap().head;
+    let before = bytes(&site);
+    let found = agent.find_conversation("key").await.unwrap().expect("it exists");
+    assert_eq!((found.id(), found.record().head), (chat.id(), head), "{name}");
+    assert!(is_deleted(&agent.find_conversation("gone").await.unwrap_err()), "{name}");
+    let error = agent.find_conversation("").await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{name}");
+    assert_eq!(bytes(&site), before, "{name}");
+    assert_eq!(chat.refresh().await.unwrap().head, head, "{name}");
+
+    plain.recreate_conversation("gone").await.unwrap();
+    let again = agent.find_conversation("gone").await.unwrap().expect("it was created again");
+    assert_ne!(again.id(), gone.id(), "{name}");
+}
+
+each_store!(finding_a_conversation_writes_nothing and files);
+
 /// Environment variable with the store of a process that opens conversations.
 const STORE: &str = "AGENT_TEST_CONVERSATIONS";
 const KEYS: usize = 25;

@@ -84,8 +84,8 @@ fn awaited(outcome: RunOutcome) -> PendingAction {
 }
 
 /// A question, its choices and its time-out survive a restart. A wrong id, no choice and a choice that is not
-/// offered are refused; of the answers that come from several devices at the same moment one is taken, and it is the
-/// call's result.
+/// offered are refused; of the answers that come from several devices at the same moment one is taken, which is the
+/// call's result; to those who gave another one it is named.
 async fn a_question_is_answered_once_from_any_device(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let question = r#"{"question":"Which colour?","choices":["red","blue"]}"#;
@@ -128,12 +128,15 @@ async fn a_question_is_answered_once_from_any_device(site: Site) {
     while let Some(answer) = answers.join_next().await {
         match answer.unwrap() {
             (n, Ok(())) => taken.push(["red", "blue"][n % 2]),
-            (_, Err(error)) => {
-                assert!(matches!(error.kind(), ErrorKind::InvalidTransition { .. }), "{name}: {error}");
+            (n, Err(error)) => {
+                assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{name}: {error}");
+                let first = format!("allowed with the choice \"{}\"", ["blue", "red"][n % 2]);
+                assert!(error.to_string().contains(&first), "{name}: {error}");
             }
         }
     }
-    assert_eq!(taken.len(), 1, "{name}");
+    assert_eq!(taken.len(), 4, "{name}: {taken:?}");
+    assert!(taken.iter().all(|choice| *choice == taken[0]), "{name}: {taken:?}");
     let (text, _) = read(agent.run_pending(chat.id()).await.unwrap().unwrap()).await;
     assert_eq!(text, "painted", "{name}");
     let calls = calls(&chat).await;

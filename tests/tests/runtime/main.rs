@@ -39,6 +39,7 @@ mod provider_faults;
 #[path = "../it/endings/provider_rules.rs"]
 mod provider_rules;
 mod redaction;
+mod redelivered;
 mod refusals;
 mod refused_requests;
 mod replay;
