@@ -378,11 +378,14 @@ impl<'a> Open<'a> {
 }
 
 /// Returns what a person consents to: the whole call, as it stands in the log, with marks in place of characters that
-/// nobody sees. The question of the action is shortened.
+/// nobody sees. The question of the action is shortened; if it is more than the call, it stands before it.
 fn shown(action: &PendingAction, call: Option<&ToolUse>) -> String {
+    let is_call = call.is_some_and(|call| {
+        action.question == PendingAction::about_call(action.kind, &call.name, &call.input)
+    });
     let call = call.map(|call| format!("{} {}", marked_name(&call.name), marked(call.input.get())));
     match call {
-        Some(call) if action.kind == ActionKind::ToolConfirmation => call,
+        Some(call) if is_call => call,
         Some(call) => format!("{}\n\n{call}", marked(&action.question)),
         None => marked(&action.question).into_owned(),
     }

@@ -31,7 +31,7 @@ impl Question {
     }
 }
 
-/// Returns the question with the whole call. A question of a tool's own text is shown as that text, if none of it was left
+/// Returns the question with the whole call, behind the host's sentence, or a part of the model's own question. A question of a tool's own text is shown as that text, if none of it was left
 /// out.
 pub(crate) fn question(action: &PendingAction, call: Option<&ToolUse>) -> String {
     #[derive(Default, serde::Deserialize)]
@@ -40,16 +40,18 @@ pub(crate) fn question(action: &PendingAction, call: Option<&ToolUse>) -> String
         question: Option<String>,
     }
     let Some(call) = call else { return marked(&action.question).into_owned() };
+    let own: Own = call.input.to().unwrap_or_default();
+    if action.kind == ActionKind::Approval && own.question.as_ref() == Some(&action.question) {
+        return marked(&action.question).into_owned();
+    }
     let lead = match action.kind {
         ActionKind::ToolConfirmation => "May ",
         ActionKind::ToolResult => "Waits for ",
         _ => "",
     };
-    let own: Own = call.input.to().unwrap_or_default();
-    if action.kind == ActionKind::Approval && own.question.as_ref() == Some(&action.question) {
-        return marked(&action.question).into_owned();
-    }
-    format!("{lead}{} {}", marked_name(&call.name), marked(call.input.get()))
+    let whole = format!("{lead}{} {}", marked_name(&call.name), marked(call.input.get()));
+    let is_call = action.question == PendingAction::about_call(action.kind, &call.name, &call.input);
+    if !is_call { format!("{}\n{whole}", marked(&action.question)) } else { whole }
 }
 
 /// Splits a text into pages.
@@ -84,6 +86,20 @@ pub(crate) fn pages(text: &str) -> VecDeque<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_sentence_of_a_host_stands_before_the_whole_call() {
+        use agent_core::json::RawJson;
+
+        let input = RawJson::parse(r#"{"euro":120}"#).unwrap();
+        let call = ToolUse::new("p1".parse().unwrap(), "pay", input.clone());
+        let kind = ActionKind::ToolConfirmation;
+        let action = |question: &str| PendingAction::new("p1".parse().unwrap(), kind, question);
+        let plain = PendingAction::about_call(kind, "pay", &input);
+        assert_eq!(question(&action(&plain), Some(&call)), r#"May pay {"euro":120}"#);
+        let shown = question(&action("Pay 120 EUR?"), Some(&call));
+        assert_eq!(shown, "Pay 120 EUR?\nMay pay {\"euro\":120}");
+    }
 
     #[test]
     fn pages_hold_all_of_a_text_and_fit_on_a_terminal() {

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::json::RawJson;
 use crate::base::text::{check_text, text_serde, words};
 use crate::base::{
     CommitId, Epoch, Error, Reason, Result, RunId, Seq, SessionId, SessionState, Timestamp, is_default,
@@ -334,7 +335,8 @@ pub struct PendingAction {
     pub id: ActionId,
     /// Kind of answer.
     pub kind: ActionKind,
-    /// Question for a person; at most 2,048 bytes.
+    /// Question for a person; at most 2,048 bytes: the host's sentence, that of the model for a tool that asks, or else
+    /// [the call](Self::about_call).
     ///
     /// A longer question is stored as its beginning and its end, with a mark between them that contains the number
     /// of bytes left out. A host shows the complete call with `Conversation::pending_call`.
@@ -381,6 +383,27 @@ impl PendingAction {
         self.tool = Some(tool.into());
         self.seq = seq;
         self
+    }
+
+    /// Returns the question about a call for which the host gives no sentence: the call itself, shortened.
+    ///
+    /// A host that shows the complete call beside the question leaves out a question that is this one.
+    ///
+    /// ```
+    /// use agent_core::json::RawJson;
+    /// use agent_core::model::{ActionKind, PendingAction};
+    ///
+    /// let question = PendingAction::about_call(ActionKind::ToolConfirmation, "pay", &RawJson::parse(r#"{"euro":120}"#)?);
+    /// assert_eq!(question, r#"May pay {"euro":120}"#);
+    /// # Ok::<(), agent_core::Error>(())
+    /// ```
+    pub fn about_call(kind: ActionKind, tool: &str, input: &RawJson) -> String {
+        let lead = match kind {
+            ActionKind::ToolConfirmation => "May ",
+            ActionKind::ToolResult => "Waits for ",
+            _ => "",
+        };
+        Self::shortened(format!("{lead}{tool} {}", input.get()), Self::QUESTION_MAX_BYTES)
     }
 
     /// Returns a question of at most `most` bytes.

@@ -10,10 +10,11 @@ use crate::runtime::model_options::ToolChoice;
 use crate::runtime::plugin::Plugin;
 use crate::runtime::provider::LlmProvider;
 use crate::runtime::summarizer::Summarizer;
-use crate::runtime::tools::Toolbox;
+use crate::runtime::tools::{Sentences, Toolbox};
 use crate::secrets::Secrets;
 use crate::workspaces::WorkspaceManager;
 use agent_core::clock::Effects;
+use agent_core::event::ToolUse;
 use agent_core::isolated::called;
 use agent_core::text::check_text;
 use agent_core::{BindingStore, Error, Result, SessionStore, Storage, WorkspaceStore};
@@ -42,6 +43,7 @@ pub struct AgentBuilder {
     sessions: Option<Arc<dyn SessionStore>>,
     bindings: Option<Arc<dyn BindingStore>>,
     plugins: Vec<Arc<dyn Plugin>>,
+    sentences: Sentences,
     summarizer: Option<Arc<dyn Summarizer>>,
     effects: Effects,
     secrets: Option<Secrets>,
@@ -71,6 +73,7 @@ impl AgentBuilder {
             sessions: None,
             bindings: None,
             plugins: Vec::new(),
+            sentences: Sentences::default(),
             summarizer: None,
             effects: Effects::default(),
             secrets: None,
@@ -232,6 +235,37 @@ impl AgentBuilder {
         self.with_plugin(tool)
     }
 
+    /// Sets the sentence with which a person is asked about the calls of a tool, whichever plugin has it: one of an MCP
+    /// server, too. `None` leaves the question to the plugin; see [`Plugin::question`].
+    ///
+    /// ```
+    /// # use agent_core::MemoryStore;
+    /// use agent_runtime::{AgentBuilder, EchoProvider};
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Mail {
+    ///     to: String,
+    /// }
+    ///
+    /// let builder = AgentBuilder::new()
+    ///     .with_llm(EchoProvider::new())
+    ///     .with_storage(MemoryStore::new())
+    ///     .with_question("send", |call| {
+    ///         let mail: Mail = call.input.to().ok()?;
+    ///         Some(format!("Send this mail to {}?", mail.to))
+    ///     });
+    /// assert!(builder.build().is_ok());
+    /// ```
+    #[must_use]
+    pub fn with_question(
+        mut self,
+        tool: impl Into<String>,
+        question: impl Fn(&ToolUse) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.sentences.0.insert(tool.into(), Arc::new(question));
+        self
+    }
+
     /// Sets the summarizer of the older part of long conversations; see [`Summarizer`] for an example.
     ///
     /// Without one, a text names the number of events that a model is not given any more.
@@ -317,6 +351,7 @@ impl AgentBuilder {
         let active = self.active_provider(&names, &mut faults);
         let plugins = named_plugins(self.plugins, &mut faults);
         let tools = Toolbox::new(&plugins, &self.config.tool_policies, &mut faults);
+        let tools = tools.with_sentences(self.sentences);
         let tools = if self.config.read_outputs { tools.with_read_output() } else { tools };
         if let ToolChoice::Tool(name) = &self.config.tool_choice
             && !tools.has(name)

@@ -24,7 +24,7 @@ use agent_core::json::RawJson;
 use agent_core::model::{ActionId, ActionKind, OpenCall, PendingAction, ToolPayloads};
 use agent_core::session::{OPEN_CALLS_MAX, Session};
 use agent_core::store::ReadEvents;
-use agent_core::text::check_text;
+use agent_core::text::{check_text, marked_name};
 use agent_core::{Error, Result, Seq, SessionStore, SessionStoreExt};
 
 /// Continuation of a run after its tool calls.
@@ -270,20 +270,22 @@ impl Driver {
 
     /// Returns the action that a call needs before it can continue; `None` if it needs none.
     fn action_for(&self, call: &ToolUse, mode: ToolMode) -> Option<PendingAction> {
-        let (kind, lead) = match mode {
+        let kind = match mode {
             ToolMode::Direct | ToolMode::Never => return None,
-            ToolMode::Confirm => (ActionKind::ToolConfirmation, "May "),
-            ToolMode::Outside => (ActionKind::ToolResult, "Waits for "),
-            ToolMode::Ask => (ActionKind::Approval, ""),
+            ToolMode::Confirm => ActionKind::ToolConfirmation,
+            ToolMode::Outside => ActionKind::ToolResult,
+            ToolMode::Ask => ActionKind::Approval,
         };
         // Redacted before it is shortened, because a part of a secret value is not recognized.
-        let input = self.handle.runtime().redact_json(call.input.clone());
+        let call = &self.shown(call);
         let asked: Question = match mode {
-            ToolMode::Ask => input.to().unwrap_or_default(),
+            ToolMode::Ask => call.input.to().unwrap_or_default(),
             _ => Question::default(),
         };
-        let whole = || format!("{lead}{} {}", call.name, input.get());
-        let question = asked.question.unwrap_or_else(whole);
+        let sentence =
+            self.tools.question(call).map(|sentence| marked_name(&self.redacted(&sentence)).into_owned());
+        let whole = || PendingAction::about_call(kind, &call.name, &call.input);
+        let question = sentence.or(asked.question).unwrap_or_else(whole);
         let offered = asked.choices.len();
         let fits = |choice: &String| check_text("choice", choice, PendingAction::CHOICE_MAX_BYTES).is_ok();
         let choices: Vec<_> =

@@ -17,6 +17,7 @@ use agent_core::json::RawJson;
 use agent_core::{Error, ErrorKind, Result};
 
 type Check = dyn Fn(&RawJson) -> Result<()> + Send + Sync;
+type Question = dyn Fn(&RawJson) -> Option<String> + Send + Sync;
 type Call = dyn Fn(RawJson, ToolContext) -> BoxFuture<'static, Result<RawJson>> + Send + Sync;
 
 /// Async function that a model may call as a tool; made by [`tool`]. Cloning is cheap.
@@ -27,6 +28,7 @@ type Call = dyn Fn(RawJson, ToolContext) -> BoxFuture<'static, Result<RawJson>> 
 pub struct Tool {
     spec: ToolSpec,
     check: Arc<Check>,
+    question: Option<Arc<Question>>,
     call: Arc<Call>,
 }
 
@@ -107,7 +109,7 @@ where
         .boxed()
     };
     let spec = ToolSpec::new(name, description).with_input(schema_of::<T>());
-    Tool { spec, check: Arc::new(check), call: Arc::new(call) }
+    Tool { spec, check: Arc::new(check), question: None, call: Arc::new(call) }
 }
 
 impl Tool {
@@ -160,6 +162,47 @@ impl Tool {
         self.spec.mode = mode;
         self
     }
+
+    /// Sets the sentence with which a person is asked about a call, made of the call's arguments; the default is the call
+    /// itself. See [`Plugin::question`] for what is stored of it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_core::json::RawJson;
+    /// # use agent_runtime::schemars::{self, JsonSchema};
+    /// # use agent_runtime::{AgentBuilder, ScriptedProvider, Turn};
+    /// use agent_runtime::{RunOutcome, ToolContext, ToolMode, tool};
+    ///
+    /// #[derive(serde::Deserialize, JsonSchema)]
+    /// struct Payment {
+    ///     to: String,
+    ///     euro: u32,
+    /// }
+    ///
+    /// async fn pay(_: Payment, _: ToolContext) -> Result<&'static str, String> {
+    ///     Ok("paid")
+    /// }
+    ///
+    /// let pay = tool("pay", "Pays an invoice.", pay)
+    ///     .with_mode(ToolMode::Confirm)
+    ///     .with_question(|Payment { to, euro }| format!("Pay {euro} EUR to {to}?"));
+    /// # let model = ScriptedProvider::new([Turn::new().call("1", "pay", RawJson::parse(r#"{"to":"Acme","euro":120}"#)?)]);
+    /// # let agent = AgentBuilder::new().with_llm(model).with_storage(MemoryStore::new()).with_tool(pay).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// let report = chat.prompt("Pay the invoice.").await?.finish().await?;
+    /// let RunOutcome::Awaiting(action) = report.outcome else { panic!("it needs consent") };
+    /// assert_eq!(action.question, "Pay 120 EUR to Acme?");
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn with_question<T: DeserializeOwned>(
+        mut self,
+        question: impl Fn(T) -> String + Send + Sync + 'static,
+    ) -> Self {
+        self.question = Some(Arc::new(move |input| input.to().ok().map(&question)));
+        self
+    }
 }
 
 impl fmt::Debug for Tool {
@@ -180,6 +223,10 @@ impl Plugin for Tool {
 
     fn check_input(&self, _tool: &str, input: &RawJson) -> Result<()> {
         (self.check)(input)
+    }
+
+    fn question(&self, _tool: &str, input: &RawJson) -> Option<String> {
+        self.question.as_ref()?(input)
     }
 
     async fn call(&self, _tool: &str, input: RawJson, context: ToolContext) -> Result<RawJson> {

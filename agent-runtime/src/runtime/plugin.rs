@@ -128,6 +128,18 @@ pub trait Plugin: Debug + Send + Sync + 'static {
         Ok(())
     }
 
+    /// Returns the sentence with which a person is asked about a call, like "Pay 120 EUR to Acme?"; the default, `None`,
+    /// asks with the call itself, or with the question of the model if the tool [asks](crate::ToolMode::Ask).
+    ///
+    /// Called when a call must wait for an answer. The input is without the values of secrets, and so is the sentence as
+    /// it is stored: on one line, with marks for control characters, and shortened to
+    /// [2,048 bytes](agent_core::model::PendingAction::QUESTION_MAX_BYTES). A host's own sentence
+    /// ([`with_question`](crate::AgentBuilder::with_question)) comes first. A panic counts as `None`.
+    fn question(&self, tool: &str, input: &RawJson) -> Option<String> {
+        let _ = (tool, input);
+        None
+    }
+
     /// Calls one of the plugin's tools, and returns its output as JSON of any form.
     ///
     /// The call is already stored. The calls of one answer are made one after the other, and each result is stored
@@ -203,6 +215,10 @@ impl<P: Plugin + ?Sized> Plugin for Arc<P> {
 
     fn check_input(&self, tool: &str, input: &RawJson) -> Result<()> {
         (**self).check_input(tool, input)
+    }
+
+    fn question(&self, tool: &str, input: &RawJson) -> Option<String> {
+        (**self).question(tool, input)
     }
 
     async fn call(&self, tool: &str, input: RawJson, context: ToolContext) -> Result<RawJson> {

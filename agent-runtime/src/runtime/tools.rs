@@ -1,6 +1,7 @@
 //! Tools of all plugins, by name. Calls that fail, panic or take too long become results.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,19 @@ const ERROR_MAX_BYTES: usize = 2 << 20;
 /// Tools that one plugin offers in a session.
 pub(crate) type SessionTools = (String, Arc<dyn Plugin>, Vec<ToolSpec>);
 
+/// Sentence for a person about a call; `None` for the call itself.
+pub(crate) type AskPerson = dyn Fn(&ToolUse) -> Option<String> + Send + Sync;
+
+/// Sentences of the host for the tools of plugins, by the names of the tools.
+#[derive(Clone, Default)]
+pub(crate) struct Sentences(pub(crate) HashMap<String, Arc<AskPerson>>);
+
+impl fmt::Debug for Sentences {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
 /// Tools of all plugins.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Toolbox {
@@ -36,6 +50,7 @@ pub(crate) struct Toolbox {
     owners: HashMap<String, (String, Arc<dyn Plugin>)>,
     /// True if the tool that reads shortened outputs is among them.
     reads_outputs: bool,
+    sentences: Sentences,
 }
 
 impl Toolbox {
@@ -67,6 +82,12 @@ impl Toolbox {
             }
         }
         toolbox
+    }
+
+    /// Sets the host's sentences about calls.
+    pub(crate) fn with_sentences(mut self, sentences: Sentences) -> Self {
+        self.sentences = sentences;
+        self
     }
 
     /// Adds the tool that reads shortened outputs, if other tools give outputs and none of them has its name.
@@ -136,6 +157,19 @@ impl Toolbox {
             None => "the check of the arguments panicked; the tool was not called".to_owned(),
         };
         Some(failed(call, why))
+    }
+
+    /// Returns the sentence of the host, or of the plugin, with which a person is asked about a call; `None` if neither
+    /// has one, or if it panics.
+    pub(crate) fn question(&self, call: &ToolUse) -> Option<String> {
+        let sentence = called(|| {
+            let own = self.sentences.0.get(&call.name).and_then(|sentence| sentence(call));
+            own.or_else(|| self.owners.get(&call.name)?.1.question(&call.name, &call.input))
+        });
+        if sentence.is_none() {
+            warn!(tool = call.name, "the question about a call panicked; the call itself is shown");
+        }
+        sentence.flatten().filter(|sentence| !sentence.trim().is_empty())
     }
 
     /// Calls a tool; every failure is returned as the call's result.

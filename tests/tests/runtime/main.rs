@@ -38,6 +38,7 @@ mod provider_choice;
 mod provider_faults;
 #[path = "../it/endings/provider_rules.rs"]
 mod provider_rules;
+mod questions;
 mod redaction;
 mod redelivered;
 mod refusals;

@@ -1,0 +1,169 @@
+//! Sentences of a host with which people are asked about calls, instead of the calls themselves.
+
+use std::sync::Arc;
+
+use agent_core::event::{Decision, ToolConfirmation};
+use agent_core::json::RawJson;
+use agent_core::model::PendingAction;
+use agent_core::{Result, Storage, WorkspaceId, async_trait};
+use agent_runtime::secrets::{Secret, SecretName, Secrets};
+use agent_runtime::{
+    AgentBuilder, Conversation, Plugin, RunOutcome, ScriptedProvider, ToolContext, ToolMode, ToolSpec, Turn,
+    schemars, tool,
+};
+use agent_tests::{Site, each_store};
+
+use crate::common::{check_log, device, read};
+
+fn json(text: &str) -> RawJson {
+    RawJson::parse(text).unwrap()
+}
+
+fn awaited(outcome: RunOutcome) -> PendingAction {
+    match outcome {
+        RunOutcome::Awaiting(action) => action,
+        other => panic!("waits for nothing: {other:?}"),
+    }
+}
+
+async fn asked(chat: &Conversation) -> PendingAction {
+    awaited(read(chat.prompt("go").await.unwrap()).await.1.outcome)
+}
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Payment {
+    to: String,
+    euro: u32,
+}
+
+fn builder(storage: &Storage, model: &ScriptedProvider) -> AgentBuilder {
+    let pay = tool("pay", "Pays an invoice.", |_: Payment, _| async { Ok::<_, String>("paid") })
+        .with_mode(ToolMode::Confirm)
+        .with_question(|Payment { to, euro }| format!("Pay {euro} EUR to {to}?"));
+    AgentBuilder::new().with_llm(model.clone()).with_storage(storage.clone()).with_tool(pay)
+}
+
+/// A person reads the tool's sentence about each call, from the log too; the host's own comes first.
+async fn a_person_is_asked_with_the_sentence_of_the_host(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let call = |id: &str, to: &str| (id.to_owned(), json(&format!(r#"{{"to":"{to}","euro":120}}"#)));
+    let turn = [call("a", "Acme"), call("b", "Umbrella"), call("c", "Initech")];
+    let turn = turn.into_iter().fold(Turn::new(), |turn, (id, input)| turn.call(&id, "pay", input));
+    let model = ScriptedProvider::new([turn, Turn::new().text("done")]);
+    let chat = builder(&storage, &model).build().unwrap().open(&device("laptop")).await.unwrap();
+    let first = asked(&chat).await;
+    assert_eq!(first.question, "Pay 120 EUR to Acme?", "{name}");
+
+    let agent = builder(&site.open().await, &model)
+        .with_question("pay", |call| {
+            let Payment { to, .. } = call.input.to().ok()?;
+            (to == "Umbrella").then(|| format!("Really pay {to}?"))
+        })
+        .build()
+        .unwrap();
+    let chat = agent.session(chat.id()).await.unwrap();
+    assert_eq!(chat.record().action.as_ref(), Some(&first), "{name}: every surface has the same");
+    let allow = |action: PendingAction| ToolConfirmation::new(action.id, Decision::Allow);
+    let run = chat.answer_and_run(allow(first)).await.unwrap();
+    let second = awaited(run.finish().await.unwrap().outcome);
+    assert_eq!(second.question, "Really pay Umbrella?", "{name}");
+    let call = chat.pending_call().await.unwrap().expect("the call waits");
+    assert_eq!(call.input.get(), r#"{"to":"Umbrella","euro":120}"#, "{name}: the whole call is there");
+    let run = chat.answer_and_run(allow(second)).await.unwrap();
+    let third = awaited(run.finish().await.unwrap().outcome);
+    assert_eq!(third.question, "Pay 120 EUR to Initech?", "{name}: the host leaves it to the tool");
+    check_log(&chat).await;
+}
+
+each_store!(a_person_is_asked_with_the_sentence_of_the_host);
+
+#[derive(Debug)]
+struct Tools;
+
+#[async_trait]
+impl Plugin for Tools {
+    fn name(&self) -> &str {
+        "tools"
+    }
+
+    fn tools(&self) -> Vec<ToolSpec> {
+        vec![
+            ToolSpec::new("delete", "deletes").with_mode(ToolMode::Confirm),
+            ToolSpec::new("ask_person", "asks a person").with_mode(ToolMode::Ask),
+            ToolSpec::new("measure", "measures outside").with_mode(ToolMode::Outside),
+        ]
+    }
+
+    async fn call(&self, _: &str, input: RawJson, _: ToolContext) -> Result<RawJson> {
+        Ok(input)
+    }
+}
+
+/// A sentence is on one line, without characters that nobody sees and values of secrets, and bounded. One that is empty,
+/// missing or panics leaves the question as it is without.
+#[tokio::test]
+async fn a_sentence_is_stored_like_other_text() {
+    let key = "ghp_0123456789";
+    let (input, own) =
+        (json(r#"{"key":"ghp_0123456789"}"#), json(r#"{"question":"Which?","choices":["red"]}"#));
+    let long = "x".repeat(5_000);
+    type Sentence = Option<String>;
+    let cases: [(&str, &RawJson, Sentence, Box<dyn Fn(&str) -> bool>); 8] = [
+        (
+            "delete",
+            &input,
+            Some(format!("Use\n{key}\u{1b}[2J?")),
+            Box::new(|it| it == "Use<U+000A>(secret github)<U+001B>[2J?"),
+        ),
+        (
+            "delete",
+            &input,
+            Some(long),
+            Box::new(|it| it.len() <= PendingAction::QUESTION_MAX_BYTES && it.contains("bytes left out")),
+        ),
+        (
+            "delete",
+            &input,
+            Some(" \n".to_owned()),
+            Box::new(|it| it == r#"May delete {"key":"(secret github)"}"#),
+        ),
+        (
+            "delete",
+            &input,
+            Some("panic".to_owned()),
+            Box::new(|it| it == r#"May delete {"key":"(secret github)"}"#),
+        ),
+        ("delete", &input, None, Box::new(|it| it == r#"May delete {"key":"(secret github)"}"#)),
+        ("ask_person", &own, None, Box::new(|it| it == "Which?")),
+        ("ask_person", &own, Some("A colour, please".to_owned()), Box::new(|it| it == "A colour, please")),
+        ("measure", &input, Some("Measure, please".to_owned()), Box::new(|it| it == "Measure, please")),
+    ];
+    for (tool, input, sentence, is_right) in cases {
+        let model = ScriptedProvider::new([Turn::new().call("c", tool, input.clone())]);
+        let secret: SecretName = "github".parse().unwrap();
+        let secrets = Secrets::new(
+            [(secret.clone(), Secret::new(key).unwrap())]
+                .into_iter()
+                .collect::<std::collections::BTreeMap<_, _>>(),
+        );
+        secrets.reveal(WorkspaceId::DEFAULT, &secret).await.unwrap();
+        let shown = sentence.clone();
+        let agent = AgentBuilder::new()
+            .with_llm(model)
+            .with_storage(agent_core::MemoryStore::new())
+            .with_plugin(Arc::new(Tools))
+            .with_secrets(secrets)
+            .with_question(tool, move |call| {
+                assert!(!call.input.get().contains("ghp_"), "{call:?}");
+                assert_ne!(shown.as_deref(), Some("panic"));
+                shown.clone()
+            })
+            .build()
+            .unwrap();
+        let chat = agent.open(&device("laptop")).await.unwrap();
+        let action = asked(&chat).await;
+        assert!(is_right(&action.question), "{tool} {sentence:?}: {}", action.question);
+        assert_eq!(chat.refresh().await.unwrap().action.as_ref(), Some(&action), "{tool} {sentence:?}");
+        assert_eq!(action.choices.len(), usize::from(tool == "ask_person"), "{tool} {sentence:?}");
+    }
+}
