@@ -11,3 +11,4 @@ mod readme;
 mod schemas;
 mod sizes;
 mod stability;
+mod statuses;

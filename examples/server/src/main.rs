@@ -9,12 +9,14 @@
 //! | `POST /conversations/{key}/answers`, `{"action": …, "decision": "allow"}` | the updates of the run that goes on |
 //! | `GET /conversations/{key}/events` | all stored events, and each new one; `Last-Event-ID` says after which |
 //!
-//! A message is stored when its answer begins. A client that goes away stops nothing: the run goes on, and the events say
+//! A GET makes nothing. A second delivery of an answer gets the result of the first one: its run while that is active, else
+//! the end of the run. A message is stored when its answer begins. A client that goes away stops nothing: the run goes on, and the events say
 //! how it ended. If the server is killed, the next one goes on with what had begun.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is an example")]
 
 mod model;
 mod refused;
+mod serve;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -27,7 +29,7 @@ use agent::core::model::{ActionId, PendingAction};
 use agent::core::state::SessionState;
 use agent::core::{Backend, Seq};
 use agent::runtime::SchedulerConfig;
-use agent::{AgentBuilder, AgentRuntime, Run, Scheduler, SessionId, TenantId};
+use agent::{AgentBuilder, AgentRuntime, Conversation, Run, Scheduler, SessionId, TenantId};
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
@@ -38,6 +40,7 @@ use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 
 use crate::refused::Refused;
+use crate::serve::serve;
 
 #[derive(Clone)]
 struct Server {
@@ -101,7 +104,7 @@ struct Shown {
 }
 
 async fn show(User(agent): User, Path(key): Path<String>) -> Result<Json<Shown>, Refused> {
-    let chat = agent.conversation(&key).await?;
+    let chat = found(&agent, &key).await?;
     let record = chat.record();
     Ok(Json(Shown { session: chat.id(), state: record.status.state, action: record.action.clone() }))
 }
@@ -117,24 +120,35 @@ async fn answer(
     Path(key): Path<String>,
     Json(Answer { action, decision }): Json<Answer>,
 ) -> Result<Updates, Refused> {
-    let chat = agent.conversation(&key).await?;
+    let chat = found(&agent, &key).await?;
     Ok(updates(chat.answer_and_run(ToolConfirmation::new(action, decision)).await?))
 }
 
 async fn follow(User(agent): User, Path(key): Path<String>, headers: HeaderMap) -> Result<Updates, Refused> {
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
     let last = last.and_then(|seq| seq.parse().ok()).map_or(Seq::ZERO, Seq::new);
-    Ok(events(agent.conversation(&key).await?.follow(last), |event| Some(event.seq)))
+    Ok(events(found(&agent, &key).await?.follow(last), |event| Some(event.seq)))
+}
+
+/// Finds a conversation; only a message creates one.
+async fn found(agent: &AgentRuntime, key: &str) -> Result<Conversation, Refused> {
+    agent.find_conversation(key).await?.ok_or(Refused::Absent)
 }
 
 /// Reads `alice:her-token,bob:his-token`.
-fn users(text: &str) -> Result<HashMap<String, TenantId>, Box<dyn std::error::Error>> {
-    let user = |user: &str| {
-        let (name, token) =
-            user.split_once(':').ok_or("USERS is a list of NAME:TOKEN, with commas between")?;
-        Ok((token.to_owned(), TenantId::derived(name)))
-    };
-    text.split(',').map(user).collect()
+fn users(text: &str) -> Result<HashMap<String, TenantId>, String> {
+    let mut names: HashMap<&str, &str> = HashMap::new();
+    for user in text.split(',') {
+        let (name, token) = user
+            .split_once(':')
+            .filter(|(name, token)| !name.is_empty() && !token.is_empty())
+            .ok_or("USERS is a list of NAME:TOKEN, with commas between")?;
+        if let Some(other) = names.insert(token, name) {
+            // The token is a secret, and stays out of the text.
+            return Err(format!("USERS: {other} and {name} have the same token; give each user another one"));
+        }
+    }
+    Ok(names.into_iter().map(|(token, name)| (token.to_owned(), TenantId::derived(name))).collect())
 }
 
 #[tokio::main]
@@ -168,7 +182,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         // Runs end first, and with them the streams that show them.
         let _ = closing.shutdown(Duration::from_secs(30)).await;
     };
-    axum::serve(listener, routes).with_graceful_shutdown(stopped).await?;
+    // The time for a client to send its request: `READ_SECONDS`.
+    let read = std::env::var("READ_SECONDS").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(10);
+    serve(listener, routes, Duration::from_secs(read), stopped).await;
     scheduler.await?;
     Ok(agent.close().await?)
 }

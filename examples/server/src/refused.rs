@@ -10,6 +10,8 @@ use serde_json::json;
 pub(crate) enum Refused {
     /// The token is that of no user.
     User,
+    /// There is no such conversation.
+    Absent,
     Because(Error),
 }
 
@@ -27,17 +29,26 @@ impl IntoResponse for Refused {
                 return (StatusCode::UNAUTHORIZED, challenge, "a token of a user is needed\n")
                     .into_response();
             }
+            Self::Absent => {
+                Error::new(ErrorKind::NotFound, "there is no such conversation; a message begins it")
+            }
             Self::Because(error) => error,
         };
+        // As in `docs/operations.md`.
         let status = match error.kind() {
-            ErrorKind::InvalidInput => StatusCode::BAD_REQUEST,
             ErrorKind::NotFound => StatusCode::NOT_FOUND,
             ErrorKind::Deleted | ErrorKind::Expired { .. } => StatusCode::GONE,
-            ErrorKind::Conflict { .. } | ErrorKind::Busy { .. } | ErrorKind::InvalidTransition { .. } => {
-                StatusCode::CONFLICT
-            }
+            ErrorKind::Conflict { .. }
+            | ErrorKind::Fenced { .. }
+            | ErrorKind::Busy { .. }
+            | ErrorKind::InvalidTransition { .. } => StatusCode::CONFLICT,
+            ErrorKind::InvalidInput => StatusCode::BAD_REQUEST,
             ErrorKind::LimitExceeded => StatusCode::PAYLOAD_TOO_LARGE,
-            _ if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
+            ErrorKind::Unsupported => StatusCode::NOT_IMPLEMENTED,
+            ErrorKind::Full => StatusCode::INSUFFICIENT_STORAGE,
+            ErrorKind::Unavailable if error.is_timeout() => StatusCode::GATEWAY_TIMEOUT,
+            ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            ErrorKind::Provider => StatusCode::BAD_GATEWAY,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         // What the store says is for the operator: it may name files and servers.

@@ -29,7 +29,7 @@ impl Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_example-server"));
         command.args(["127.0.0.1:0", &format!("sqlite:{}", store.display())]);
         command.env("FORGET_SECONDS", tool.as_secs().to_string());
-        command.env("USERS", "alice:token-of-alice,bob:token-of-bob");
+        command.env("USERS", "alice:token-of-alice,bob:token-of-bob").env("READ_SECONDS", "1");
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -150,9 +150,20 @@ fn consent_outlives_a_kill() {
         assert!((400..500).contains(&status), "{status}");
         let (status, body) = server.ask("alice", &line, &answer);
         assert_eq!(status, 200, "{body}");
-        assert!(text(&events(&body)).contains(wanted), "{body}");
+        let first = events(&body);
+        assert!(text(&first).contains(wanted), "{body}");
+        // The client was cut off, and sends its answer again, also to the next server.
+        server.kill();
+        let server = Server::start(&store);
         let (status, body) = server.ask("alice", &line, &answer);
-        assert!((400..500).contains(&status), "twice: {status} {body}");
+        assert_eq!(status, 200, "{body}");
+        let (first, second) = (&first.last().unwrap()["data"], &events(&body)[0]["data"]);
+        for member in ["run", "text", "outcome"] {
+            assert_eq!(second[member], first[member], "{member}: {body}");
+        }
+        let other = if decision == "allow" { "deny" } else { "allow" };
+        let other = json!({"action": shown["action"]["id"], "decision": other}).to_string();
+        assert_eq!(server.ask("alice", &line, &other).0, 409);
     }
 }
 
@@ -219,12 +230,107 @@ fn wrong_requests_are_refused() {
     assert_eq!(refused("GET /other", ""), 404);
 }
 
+/// What reads creates nothing, and nor does an answer to nothing.
+#[tokio::test]
+async fn gets_make_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("agent.db");
+    let server = Server::start(&store);
+    assert_eq!(server.ask("alice", "GET /conversations/notes", "").0, 404);
+    assert_eq!(server.ask("alice", "GET /conversations/notes/events", "").0, 404);
+    let answer = json!({"action": "call-1", "decision": "allow"}).to_string();
+    assert_eq!(server.ask("alice", "POST /conversations/notes/answers", &answer).0, 404);
+    server.kill();
+    let tenants = agent::open_backend(&format!("sqlite:{}", store.display())).await.unwrap();
+    assert!(tenants.tenants(None).await.unwrap().items.is_empty());
+    tenants.close().await.unwrap();
+}
+
+/// A server does not start if it could not tell two users apart, and says who they are.
+#[tokio::test]
+async fn two_users_with_one_token_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}", folder.path().join("agent.db").display());
+    for (users, said) in [
+        ("alice:secret-1,carol:secret-2,bob:secret-1", "alice and bob have the same token"),
+        ("alice:secret-1,bob:", "NAME:TOKEN"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_example-server"));
+        command.args(["127.0.0.1:0", &store]).env("USERS", users);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut server = Server { child, address: String::new() };
+        let status = ended(&mut server).await;
+        let mut text = String::new();
+        server.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        assert!(!status.success() && text.contains(said), "{text}");
+        assert!(!text.contains("secret-1"), "the token is not shown: {text}");
+    }
+}
+
+/// Sends the beginning of a request, and keeps the connection.
+fn half(server: &Server, request: &str) -> TcpStream {
+    let mut connection = TcpStream::connect(&server.address).unwrap();
+    connection.set_read_timeout(Some(STUCK)).unwrap();
+    connection.write_all(request.as_bytes()).unwrap();
+    connection
+}
+
+const HALF_HEADER: &str = "POST /conversations/a/messages HTTP/1.1\r\nhost: a\r\nauthorization: Bea";
+const HALF_BODY: &str = "POST /conversations/a/messages HTTP/1.1\r\nhost: a\r\nauthorization: Bearer token-of-alice\r\n\
+                         content-length: 100\r\n\r\nhello";
+
+#[test]
+fn half_requests_are_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&folder.path().join("agent.db"));
+    let mut answer = String::new();
+    half(&server, HALF_HEADER).read_to_string(&mut answer).unwrap();
+    assert!(!answer.contains(" 200 "), "{answer}");
+    answer.clear();
+    half(&server, HALF_BODY).read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert_eq!(server.ask("alice", "GET /conversations/a", "").0, 404);
+}
+
+/// Clients that sent half of a request do not keep a server from its end.
+#[cfg(unix)]
+#[tokio::test]
+async fn half_requests_do_not_stop_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start(&folder.path().join("agent.db"));
+    let _halves = [half(&server, HALF_HEADER), half(&server, HALF_BODY), half(&server, "")];
+    // The server has them: it answers one that came later.
+    assert_eq!(server.ask("alice", "GET /conversations/a", "").0, 404);
+    assert!(stopped(&mut server).await.success());
+}
+
+/// Tells a server to stop, and waits until it has.
+#[cfg(unix)]
+async fn stopped(server: &mut Server) -> std::process::ExitStatus {
+    let pid = server.child.id().to_string();
+    assert!(Command::new("kill").arg(pid).status().unwrap().success());
+    ended(server).await
+}
+
+/// Waits until a server has ended.
+async fn ended(server: &mut Server) -> std::process::ExitStatus {
+    let begun = Instant::now();
+    loop {
+        assert!(begun.elapsed() < STUCK);
+        match server.child.try_wait().unwrap() {
+            Some(status) => return status,
+            None => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
 /// A server that is told to stop ends its runs and its streams first.
 #[cfg(unix)]
 #[tokio::test]
 async fn stopped_servers_end_what_they_do() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = Server::start(&folder.path().join("agent.db"));
+    server.say("alice", "count", "hello");
     let mut follower = server.send("alice", "GET /conversations/count/events", "", "");
     let mut answer = server.send("alice", "POST /conversations/count/messages", "", "one two three");
     let mut line = String::new();
@@ -232,16 +338,7 @@ async fn stopped_servers_end_what_they_do() {
         line.clear();
         assert_ne!(answer.read_line(&mut line).unwrap(), 0);
     }
-    let pid = server.child.id().to_string();
-    assert!(Command::new("kill").arg(pid).status().unwrap().success());
-    let begun = Instant::now();
-    let status = loop {
-        assert!(begun.elapsed() < STUCK);
-        match server.child.try_wait().unwrap() {
-            Some(status) => break status,
-            None => tokio::time::sleep(Duration::from_millis(20)).await,
-        }
-    };
+    let status = stopped(&mut server).await;
     assert!(status.success(), "{status}");
     let mut rest = String::new();
     follower.read_to_string(&mut rest).unwrap();
