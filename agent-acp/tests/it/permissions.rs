@@ -7,7 +7,7 @@ use agent_client_protocol::v1::schema;
 use agent_core::event::{Decision, EventPayload, EventType, ToolConfirmation, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::state::SessionState;
-use agent_runtime::{AgentRuntime, ScriptedProvider, Turn};
+use agent_runtime::{AgentBuilder, AgentRuntime, ScriptedProvider, Turn};
 use schema::{StopReason, ToolCallStatus};
 
 use crate::common::{
@@ -233,6 +233,30 @@ async fn a_permission_request_carries_the_whole_call() {
         let marked = format!("{}<U+200B>x<U+202E><U+E0041>", "y".repeat(9_000));
         assert!(content.contains(&marked) && content.contains(&"x".repeat(5_000)), "{content}");
         assert!(!content.contains("left out"), "{content}");
+    })
+    .await;
+    assert_eq!(tool.calls(), 0);
+}
+
+/// The sentence of the host stands before the whole call.
+#[tokio::test]
+async fn a_permission_request_carries_the_sentence_of_the_host() {
+    let tool = Arc::new(Counter::default());
+    let input = RawJson::parse(r#"{"euro":120}"#).unwrap();
+    let model = ScriptedProvider::new([Turn::new().call("p1", "pay", input)]);
+    let builder = AgentBuilder::new().with_llm(model).with_plugin(tool.clone());
+    let builder = builder.with_question("pay", |_| Some("Pay the invoice of Acme?".to_owned()));
+    let agent = builder.with_storage(Site::new("memory").open().await).build().unwrap();
+    client(AcpAgent::new(agent), None, async |connection, seen| {
+        let session = created(&connection).await;
+        connection.send_request(prompt(&session, "Pay.")).detach();
+        seen.until(|update| has_status(update, ToolCallStatus::Pending)).await;
+        let asked = seen.take().into_iter().find_map(|update| match update {
+            schema::SessionUpdate::ToolCallUpdate(update) => Some(update.fields),
+            _ => None,
+        });
+        let content = serde_json::to_string(&asked.expect("it is asked").content.unwrap()).unwrap();
+        assert!(content.contains(r#"Pay the invoice of Acme?\n\npay {\"euro\":120}"#), "{content}");
     })
     .await;
     assert_eq!(tool.calls(), 0);

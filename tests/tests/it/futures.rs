@@ -98,7 +98,7 @@ fn agent_runtime() {
     send(Documents::restore(of(), of(), of(), of()));
     send(Documents::save_ui(of(), of()));
     send(WorkspaceFiles::put(of(), of(), of::<Bytes>(), of()));
-    send(WorkspaceFiles::put_content(of(), of(), of(), || of(), of()));
+    send(WorkspaceFiles::put_content(of(), of(), of(), of, of()));
     send(WorkspaceFiles::get(of(), of(), of()));
     send(WorkspaceFiles::read(of(), of()));
     send(WorkspaceFiles::list(of()));

@@ -107,38 +107,20 @@ async fn a_sentence_is_stored_like_other_text() {
     let (input, own) =
         (json(r#"{"key":"ghp_0123456789"}"#), json(r#"{"question":"Which?","choices":["red"]}"#));
     let long = "x".repeat(5_000);
-    type Sentence = Option<String>;
-    let cases: [(&str, &RawJson, Sentence, Box<dyn Fn(&str) -> bool>); 8] = [
-        (
-            "delete",
-            &input,
-            Some(format!("Use\n{key}\u{1b}[2J?")),
-            Box::new(|it| it == "Use<U+000A>(secret github)<U+001B>[2J?"),
-        ),
-        (
-            "delete",
-            &input,
-            Some(long),
-            Box::new(|it| it.len() <= PendingAction::QUESTION_MAX_BYTES && it.contains("bytes left out")),
-        ),
-        (
-            "delete",
-            &input,
-            Some(" \n".to_owned()),
-            Box::new(|it| it == r#"May delete {"key":"(secret github)"}"#),
-        ),
-        (
-            "delete",
-            &input,
-            Some("panic".to_owned()),
-            Box::new(|it| it == r#"May delete {"key":"(secret github)"}"#),
-        ),
-        ("delete", &input, None, Box::new(|it| it == r#"May delete {"key":"(secret github)"}"#)),
-        ("ask_person", &own, None, Box::new(|it| it == "Which?")),
-        ("ask_person", &own, Some("A colour, please".to_owned()), Box::new(|it| it == "A colour, please")),
-        ("measure", &input, Some("Measure, please".to_owned()), Box::new(|it| it == "Measure, please")),
+    let shortened = PendingAction::shortened(long.clone(), PendingAction::QUESTION_MAX_BYTES);
+    let control = format!("Use\n{key}\u{1b}[2J?");
+    let plain = r#"May delete {"key":"(secret github)"}"#;
+    let cases = [
+        ("delete", &input, Some(&*control), "Use<U+000A>(secret github)<U+001B>[2J?"),
+        ("delete", &input, Some(&long), &shortened),
+        ("delete", &input, Some(" \n"), plain),
+        ("delete", &input, Some("panic"), plain),
+        ("delete", &input, None, plain),
+        ("ask_person", &own, None, "Which?"),
+        ("ask_person", &own, Some("A colour, please"), "A colour, please"),
+        ("measure", &input, Some("Measure, please"), "Measure, please"),
     ];
-    for (tool, input, sentence, is_right) in cases {
+    for (tool, input, sentence, expected) in cases {
         let model = ScriptedProvider::new([Turn::new().call("c", tool, input.clone())]);
         let secret: SecretName = "github".parse().unwrap();
         let secrets = Secrets::new(
@@ -147,7 +129,7 @@ async fn a_sentence_is_stored_like_other_text() {
                 .collect::<std::collections::BTreeMap<_, _>>(),
         );
         secrets.reveal(WorkspaceId::DEFAULT, &secret).await.unwrap();
-        let shown = sentence.clone();
+        let shown = sentence.map(str::to_owned);
         let agent = AgentBuilder::new()
             .with_llm(model)
             .with_storage(agent_core::MemoryStore::new())
@@ -162,7 +144,7 @@ async fn a_sentence_is_stored_like_other_text() {
             .unwrap();
         let chat = agent.open(&device("laptop")).await.unwrap();
         let action = asked(&chat).await;
-        assert!(is_right(&action.question), "{tool} {sentence:?}: {}", action.question);
+        assert_eq!(action.question, expected, "{tool} {sentence:?}");
         assert_eq!(chat.refresh().await.unwrap().action.as_ref(), Some(&action), "{tool} {sentence:?}");
         assert_eq!(action.choices.len(), usize::from(tool == "ask_person"), "{tool} {sentence:?}");
     }
