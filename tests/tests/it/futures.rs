@@ -178,6 +178,7 @@ fn agent_runtime() {
     send(Scheduler::run(of()));
     send(Scheduler::round(of()));
     send(SessionContext::secret(of(), of()));
+    send(SessionContext::workspace_config(of()));
     send(Secrets::reveal(of(), of(), of()));
     send(StatePayload::export(of::<&dyn SessionStore>(), of()));
     send(StatePayload::import(of(), of::<&dyn SessionStore>(), of(), of(), of()));
@@ -209,6 +210,7 @@ fn agent_runtime() {
     send(WorkspaceManager::main_session(of(), of()));
     send(WorkspaceManager::set_main_session(of(), of(), of()));
     send(WorkspaceManager::new_session(of(), of(), of()));
+    send(WorkspaceManager::latest_session(of(), of()));
 }
 
 fn agent_admin() {
