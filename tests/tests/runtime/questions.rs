@@ -75,7 +75,7 @@ async fn a_person_is_asked_with_the_sentence_of_the_host(site: Site) {
     check_log(&chat).await;
 }
 
-each_store!(a_person_is_asked_with_the_sentence_of_the_host);
+each_store!(a_person_is_asked_with_the_sentence_of_the_host and files);
 
 #[derive(Debug)]
 struct Tools;
