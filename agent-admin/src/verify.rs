@@ -12,9 +12,12 @@ use agent_core::event::Event;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::state::SessionState;
 use agent_core::store::{
-    BindingQuery, Damaged, HiddenSession, PAGE_MAX, ReadBlob, ReadEvents, SessionQuery, WorkspaceQuery, pages,
+    BindingQuery, Damaged, HiddenSession, PAGE_MAX, Pending, ReadBlob, ReadEvents, SessionQuery,
+    WorkspaceQuery, pages,
 };
-use agent_core::{BlobName, Error, ErrorKind, Result, Seq, SessionId, Storage, WorkspaceId};
+use agent_core::{
+    Backend, BlobName, Error, ErrorKind, Result, Seq, SessionId, Storage, TenantId, WorkspaceId,
+};
 
 /// Number of events of a session after which progress is reported.
 const PROGRESS_EVENTS: u64 = 1_000;
@@ -35,6 +38,9 @@ pub struct Verification {
     pub bindings: u64,
     /// Findings, in the order in which they were found.
     pub findings: Vec<Finding>,
+    /// Work that the store has put off, until [`SessionStore::maintain`](agent_core::SessionStore::maintain): no finding,
+    /// since nothing is damaged.
+    pub pending: Vec<Pending>,
 }
 
 impl Verification {
@@ -126,7 +132,8 @@ impl FindingKind {
 /// The function reads every record, configuration, event and blob that an event names, so that each checksum of the store
 /// is checked. Blobs that no event names are no finding: `WorkspaceManager::gc` removes them. It compares
 /// every session's record and its entry in the list with the fold of its log, and checks that every referenced object
-/// exists. The store also [checks](agent_core::SessionStore::check) its own structures. Other processes may write
+/// exists. The store also [checks](agent_core::SessionStore::check) its own structures, and names the work that it has put
+/// off. Other processes may write
 /// meanwhile: their changes are not findings. `progress` is called with the result so far: after each object, and within
 /// a session after every 1,000 events and after each blob.
 ///
@@ -166,16 +173,66 @@ impl FindingKind {
 /// system refuses.
 #[instrument(name = "verify", skip_all)]
 pub async fn verify(storage: &Storage, progress: impl FnMut(&Verification) + Send) -> Result<Verification> {
-    let mut verifier =
-        Verifier { storage, workspaces: HashMap::new(), so_far: Verification::default(), progress };
+    let mut verifier = Verifier::new(storage, progress);
     let own = storage.sessions.check().await;
-    if let Some(own) = verifier.readable_list("the internal structures of the store", own.map(Some))? {
-        verifier.so_far.damaged(&own);
-    }
-    verifier.all_workspaces().await?;
-    verifier.all_bindings().await?;
-    verifier.all_sessions().await?;
+    verifier.structures(own.map(Some)).await?;
+    verifier.data().await?;
     Ok(verifier.so_far)
+}
+
+/// Verifies all data of the tenant, like [`verify`], without the store's own structures: [`verify_shared`] has verified
+/// those, once for all tenants. Writes nothing.
+///
+/// # Errors
+///
+/// Those of [`verify`].
+#[instrument(name = "verify", skip_all)]
+pub async fn verify_tenant(
+    storage: &Storage,
+    progress: impl FnMut(&Verification) + Send,
+) -> Result<Verification> {
+    let mut verifier = Verifier::new(storage, progress);
+    verifier.data().await?;
+    Ok(verifier.so_far)
+}
+
+/// Verifies the structures that all tenants of a backend share, and names the work that the backend has put off. Returns
+/// `None` if each tenant has structures of its own, as in files and in a bucket. Writes nothing.
+///
+/// To verify several tenants, call this once. Then call [`verify_tenant`] for each of them, or [`verify`] if this returned
+/// `None`. All tenants of SQLite share a file, of which `verify` reads all for each tenant.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// use agent_admin::verify::{verify, verify_shared, verify_tenant};
+/// use agent_core::{Backend, MemoryStore};
+///
+/// let backend = MemoryStore::new();
+/// let shared = verify_shared(&backend).await?;
+/// for tenant in backend.tenants(None).await?.items {
+///     let storage = Backend::tenant(&backend, &tenant);
+///     let found = match shared {
+///         Some(_) => verify_tenant(&storage, |_| {}).await?,
+///         None => verify(&storage, |_| {}).await?,
+///     };
+///     assert!(found.is_sound());
+/// }
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// Those of [`verify`].
+#[instrument(name = "verify", skip_all)]
+pub async fn verify_shared(backend: &dyn Backend) -> Result<Option<Verification>> {
+    let shared = backend.check_shared().await;
+    if let Ok(None) = shared {
+        return Ok(None);
+    }
+    let storage = backend.tenant(&TenantId::default());
+    let mut verifier = Verifier::new(&storage, |_: &Verification| {});
+    verifier.structures(shared).await?;
+    Ok(Some(verifier.so_far))
 }
 
 /// Returns the finding that an error of a read is, if it is one.
@@ -202,7 +259,28 @@ struct Verifier<'a, P> {
     progress: P,
 }
 
-impl<P: FnMut(&Verification) + Send> Verifier<'_, P> {
+impl<'a, P: FnMut(&Verification) + Send> Verifier<'a, P> {
+    fn new(storage: &'a Storage, progress: P) -> Self {
+        Self { storage, workspaces: HashMap::new(), so_far: Verification::default(), progress }
+    }
+
+    /// Notes what a check of the store's own structures found, and the work that the store has put off.
+    async fn structures(&mut self, checked: Result<Option<Vec<Damaged>>>) -> Result<()> {
+        if let Some(found) = self.readable_list("the internal structures of the store", checked)? {
+            self.so_far.damaged(&found);
+        }
+        let pending = self.storage.sessions.pending().await;
+        let pending = self.readable_list("the pending work of the store", pending.map(Some))?;
+        self.so_far.pending = pending.unwrap_or_default();
+        Ok(())
+    }
+
+    async fn data(&mut self) -> Result<()> {
+        self.all_workspaces().await?;
+        self.all_bindings().await?;
+        self.all_sessions().await
+    }
+
     async fn all_workspaces(&mut self) -> Result<()> {
         let storage = self.storage;
         let mut pages = pages(WorkspaceQuery::new().with_deleting().with_limit(PAGE_MAX), |query| {

@@ -48,6 +48,7 @@ Examples:
   chat copy files:./notes sqlite:./notes.db
   chat backup ./notes-backup.db --store sqlite:./notes.db
   chat verify --all-tenants
+  chat maintain --store sqlite:./notes.db
   chat upgrade --store sqlite:./notes.db
   chat tenant export acme ./acme-export
   chat tenant delete acme --dry-run
@@ -83,7 +84,8 @@ Maximum sizes of input files: 1 MiB for a configuration; 1 GiB for a file that i
      a session document. Device files are refused.
 
 With --all-tenants and --json, the output is one JSON object on one line for each tenant, with its name in the field \
-     `tenant`."
+     `tenant`, and nothing if no tenant has data. `chat verify` of a SQLite store prints one object more, first and without \
+     that field, for the file that all tenants share."
 );
 
 /// Builds the end of a command's help: its examples, and the exit codes.

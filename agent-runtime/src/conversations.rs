@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::handle::Conversation;
-use crate::retention::Erasure;
+use crate::retention::{Erase, Erasure};
 use crate::runtime::agent::AgentRuntime;
 use crate::runtime::run::{Input, Run};
 use crate::workspaces::{ATTEMPTS, WorkspaceManager};
@@ -241,8 +241,9 @@ impl AgentRuntime {
     ///
     /// `InvalidInput` for the key; `NotFound` if there was never a conversation with this key; errors of
     /// [`Conversation::erase`].
-    pub async fn erase_conversation(&self, key: &str) -> Result<Erasure> {
-        self.workspace(WorkspaceId::DEFAULT).erase_conversation(key).await
+    pub fn erase_conversation<'a>(&'a self, key: &'a str) -> Erase<'a> {
+        let workspace = self.workspace(WorkspaceId::DEFAULT);
+        Erase::new(move |now| async move { workspace.erase_all(key, now).await })
     }
 }
 
@@ -395,18 +396,27 @@ impl WorkspaceHandle {
     /// # Errors
     ///
     /// Errors of [`AgentRuntime::erase_conversation`].
-    pub async fn erase_conversation(&self, key: &str) -> Result<Erasure> {
+    pub fn erase_conversation<'a>(&'a self, key: &'a str) -> Erase<'a> {
+        Erase::new(move |now| self.erase_all(key, now))
+    }
+
+    async fn erase_all(&self, key: &str, now: bool) -> Result<Erasure> {
         let key = key.parse()?;
         let workspaces = &self.runtime.workspaces;
         let newest = workspaces.newest(self.id, &key).await?.ok_or_else(|| absent(self.id, &key))?;
         let mut earlier = Erasure::default();
         for generation in 0..newest.generation {
-            let erased = workspaces.erase_before_another(key.session_id(self.id, generation)).await?;
+            // The last erasure rewrites the files, also for these.
+            let erased = workspaces.erase(key.session_id(self.id, generation)).await?;
             earlier = earlier.and(erased);
         }
         let last = match newest.record {
-            Ok(session) => Conversation::new(self.runtime.clone(), session).erase().await?,
-            Err(_) => workspaces.erase(key.session_id(self.id, newest.generation)).await?,
+            Ok(session) => Conversation::new(self.runtime.clone(), session).erase_session(now).await?,
+            Err(_) => {
+                workspaces
+                    .erase_unless_held(key.session_id(self.id, newest.generation), now, |_| false)
+                    .await?
+            }
         };
         Ok(earlier.and(last))
     }

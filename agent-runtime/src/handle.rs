@@ -10,7 +10,7 @@ use tracing::{debug, instrument};
 use crate::documents::Documents;
 use crate::learnings::Learnings;
 use crate::mounts::{effective_mounts, freeze_mounts};
-use crate::retention::{Erasure, OldSessionAction, refuse_hidden};
+use crate::retention::{Erase, Erasure, OldSessionAction, refuse_hidden};
 use crate::runtime::agent::AgentRuntime;
 use crate::runtime::answer::wait_for_answer;
 use crate::runtime::calls::call_at;
@@ -1648,13 +1648,17 @@ impl Conversation {
     ///
     /// Errors of [`WorkspaceManager::erase`](crate::workspaces::WorkspaceManager::erase): `Busy` if another process
     /// runs the session; `InvalidInput` for a [hidden session](agent_core::store::HiddenSession).
-    pub async fn erase(&self) -> Result<Erasure> {
+    pub fn erase(&self) -> Erase<'_> {
+        Erase::new(|now| self.erase_session(now))
+    }
+
+    pub(crate) async fn erase_session(&self, now: bool) -> Result<Erasure> {
         refuse_hidden(&self.record())?;
         let (runtime, runs) = (self.runtime(), &self.runtime().shared.runs.active);
         let ended = timeout(OWN_RUN, self.end_own_run()).await;
         debug!(session = %self.id(), in_time = ended.is_ok(), "the session has no run of this process");
         let is_own = |lease: &Lease| runs.is_active(lease.run);
-        let erased = runtime.workspaces.erase_unless_held(self.id(), is_own).await?;
+        let erased = runtime.workspaces.erase_unless_held(self.id(), now, is_own).await?;
         // The tombstone replaces the record that this handle and its clones have cached.
         if let Err(error) = self.refresh().await {
             debug!(session = %self.id(), %error, "the tombstone could not be loaded");

@@ -9,8 +9,8 @@ use agent_core::model::Workspace;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::state::Reason;
 use agent_core::store::{
-    Binding, BindingQuery, Capabilities, ContentHash, Damaged, EventPage, LeaseStatus, Page, Purge, Purged,
-    ReadEvents, Rebuilt, SessionQuery, WorkspaceQuery,
+    Binding, BindingQuery, Capabilities, ContentHash, Damaged, EventPage, LeaseStatus, Page, Pending, Purge,
+    Purged, ReadEvents, Rebuilt, SessionQuery, WorkspaceQuery,
 };
 use agent_core::{
     BindingStore, DeviceId, Epoch, Result, Revision, Seq, SessionId, SessionStore, Storage, TenantId,
@@ -243,6 +243,16 @@ impl SessionStore for Recorded {
     async fn check(&self) -> Result<Vec<Damaged>> {
         self.call("check the store".to_owned(), self.inner.sessions.check(), |found| format!("{found:?}"))
             .await
+    }
+
+    async fn pending(&self) -> Result<Vec<Pending>> {
+        let pending = self.inner.sessions.pending();
+        self.call("look for pending work".to_owned(), pending, |found| format!("{found:?}")).await
+    }
+
+    async fn maintain(&self) -> Result<Vec<Pending>> {
+        let maintain = self.inner.sessions.maintain();
+        self.call("maintain the store".to_owned(), maintain, |done| format!("{done:?}")).await
     }
 
     async fn rebuild(&self) -> Result<Rebuilt> {

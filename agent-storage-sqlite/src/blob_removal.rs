@@ -11,7 +11,7 @@ use rusqlite::{Connection, params};
 
 use crate::error::{Step, corrupt};
 use crate::rows::{each, execute, first, first_number, int, number, optional, seq, text};
-use crate::stored;
+use crate::{rewrites, stored};
 
 /// Limits on the rows and, approximately, on the bytes that one transaction deletes.
 const ROWS: u32 = 1024;
@@ -275,7 +275,10 @@ fn delete_found(conn: &Connection, tenant: &str, find: &str) -> Step<Deleted> {
             }
             Ok(())
         })?;
-        any = true;
+        if !any {
+            any = true;
+            rewrites::mark(conn)?;
+        }
         rows -= 1;
         if last.is_some() {
             execute(conn, "DELETE FROM blob_chunks WHERE blob = ? AND n <= ?", params![blob, last])?;

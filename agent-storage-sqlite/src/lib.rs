@@ -93,6 +93,7 @@ mod reading;
 mod rebuild;
 mod recent;
 mod request;
+mod rewrites;
 mod room;
 mod rows;
 mod schema;

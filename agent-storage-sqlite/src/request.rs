@@ -24,8 +24,10 @@ use crate::{bindings, rebuild, sessions, tenants, workspaces};
 pub(crate) enum Request {
     Commit(Box<Commit>),
     Purge(Purge),
-    /// Rewrites the whole file, so that nothing is left of what was deleted.
+    /// Rewrites the whole file, so that nothing is left of what was erased, if that is pending.
     Rewrite,
+    /// Moves the write-ahead log into the database, and empties it, so that nothing of what was deleted is left there.
+    EmptyLog,
     Heartbeat(SessionId, Epoch),
     Blob(BlobStep),
     /// Rebuilds a session's record, if it is damaged or missing.
@@ -142,7 +144,7 @@ impl Request {
                 tenants::end(conn, tenant)?;
                 return Ok(Answer::Done);
             }
-            Self::Rebuild { all: true } | Self::Rewrite | Self::Look => {}
+            Self::Rebuild { all: true } | Self::Rewrite | Self::EmptyLog | Self::Look => {}
             _ => tenants::check(conn, tenant)?,
         }
         self.change(conn, known, holder, tenant)
@@ -199,7 +201,9 @@ impl Request {
                 Answer::Bound(bindings::bind(conn, tenant, device, *to, *expect)?)
             }
             Self::Unbind(device) => Answer::Was(bindings::unbind(conn, tenant, device)?),
-            Self::Look | Self::Rewrite | Self::BeginDeletion | Self::RemoveTenant | Self::EndDeletion => {
+            // The writer does the rest outside of the transaction.
+            Self::Rewrite => Answer::Was(false),
+            Self::EmptyLog | Self::Look | Self::BeginDeletion | Self::RemoveTenant | Self::EndDeletion => {
                 Answer::Done
             }
             Self::UnbindWorkspace(id) => Answer::Count(bindings::unbind_workspace(conn, tenant, *id)?),

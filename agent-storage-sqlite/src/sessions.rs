@@ -15,7 +15,7 @@ use crate::recent::make_room;
 use crate::rows::{execute, first, first_number, int, number, optional};
 use crate::session_rows::{insert_events, insert_labels, insert_record, update_labels, update_record};
 use crate::stored::{bury, new_log, no_session, record, write_record};
-use crate::{blob_removal, blobs, rebuild};
+use crate::{blob_removal, blobs, rebuild, rewrites};
 
 /// Ensures that the cache holds the current record of a session, if the session ever existed. A damaged or missing
 /// record is rebuilt from the log.
@@ -116,9 +116,14 @@ pub(crate) fn purge(conn: &Connection, known: &mut Known, tenant: &Arc<str>, pur
     let keep = int(purge.keep_through.get());
     let id = id.to_string();
     let removed = execute(conn, "DELETE FROM events WHERE log = ? AND seq > ?", params![log, keep])?;
-    bury(conn, tenant, &tombstone, keep)?;
     let sql = "SELECT kept FROM tombstones WHERE tenant = ? AND session = ?";
+    let before = first_number(conn, sql, params![tenant, id])?;
+    bury(conn, tenant, &tombstone, keep)?;
     let kept = first_number(conn, sql, params![tenant, id])?;
+    // The first purge also takes the texts of the record.
+    if removed > 0 || before != kept {
+        rewrites::mark(conn)?;
+    }
     // Includes the row of the record, with its columns and labels.
     write_record(conn, tenant, log, &tombstone, kept)?;
     known.insert(key, StoredSession { log, session: Arc::new(tombstone), is_recent: false });

@@ -1,16 +1,16 @@
 //! Tenants: their list, and the deletion of all data of one.
 //!
 //! A row in `deletions` marks a tenant whose deletion has begun: its data is not read or written any more. The data is
-//! then removed in small transactions, the file is rewritten, and the mark goes last. So no reader sees a part of a
+//! then removed in small transactions, the log is emptied, and the mark goes last. So no reader sees a part of a
 //! tenant, also after a crash.
 
 use agent_core::store::DeletedTenant;
 use agent_core::{Error, ErrorKind, TenantId, Timestamp};
 use rusqlite::{Connection, params};
 
-use crate::blob_removal;
 use crate::error::Step;
 use crate::rows::{each, execute, first, first_number, int, number};
+use crate::{blob_removal, rewrites};
 
 /// Limit on the rows that one transaction removes. `BYTES` limits the bytes of events, approximately.
 const ROWS: u64 = 1024;
@@ -121,6 +121,7 @@ impl Budget {
 
 /// Removes a part of a marked tenant, without the mark.
 pub(crate) fn remove(conn: &Connection, tenant: &str) -> Step<Removed> {
+    rewrites::mark(conn)?;
     let mut budget = Budget { rows: ROWS, bytes: BYTES };
     let bindings = remove_rows(conn, "bindings", tenant, &mut budget)?;
     let mut sessions = 0;
@@ -142,6 +143,7 @@ pub(crate) fn remove(conn: &Connection, tenant: &str) -> Step<Removed> {
 
 /// Removes the mark of a tenant of which nothing else is left.
 pub(crate) fn end(conn: &Connection, tenant: &str) -> Step<()> {
+    rewrites::mark(conn)?;
     execute(conn, "DELETE FROM deletions WHERE tenant = ?", [tenant])?;
     Ok(())
 }

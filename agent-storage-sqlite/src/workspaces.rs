@@ -8,6 +8,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 
 use crate::error::{Fault, Step, corrupt};
+use crate::rewrites;
 use crate::rows::{checksum, each, execute, first, first_number, int, number, optional, text};
 
 /// State that marks a tombstone among the states of a workspace.
@@ -120,13 +121,19 @@ pub(crate) fn touch(conn: &Connection, tenant: &str, id: WorkspaceId, at: Timest
 }
 
 pub(crate) fn delete(conn: &Connection, tenant: &str, id: WorkspaceId) -> Step<()> {
-    let changed = execute(
+    let sql = "SELECT record IS NOT NULL OR config IS NOT NULL FROM workspaces WHERE tenant = ? AND id = ?";
+    match first_number(conn, sql, params![tenant, key(id)])? {
+        None => return Err(no_workspace(id).into()),
+        Some(0) => {}
+        Some(_) => rewrites::mark(conn)?,
+    }
+    execute(
         conn,
         "UPDATE workspaces SET status = ?, name = NULL, crc = NULL, record = NULL, config_crc = NULL, config = NULL \
          WHERE tenant = ? AND id = ?",
         params![DELETED, tenant, key(id)],
     )?;
-    if changed == 0 { Err(no_workspace(id).into()) } else { Ok(()) }
+    Ok(())
 }
 
 pub(crate) fn load_config(conn: &Connection, tenant: &str, id: WorkspaceId) -> Step<Option<String>> {

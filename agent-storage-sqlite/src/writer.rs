@@ -25,7 +25,7 @@ use crate::room::{LOG_BYTES, Room};
 use crate::rows::{execute, first_number};
 use crate::threads::Threads;
 use crate::wait::Wait;
-use crate::{place, schema};
+use crate::{place, rewrites, schema};
 
 /// Most requests in one transaction. `GROUP_BYTES` limits the bytes, approximately.
 const GROUP: usize = 256;
@@ -353,7 +353,7 @@ impl Writer {
             // another path, or at none. A database that is put in its place finds an empty log there.
             self.checkpoint("TRUNCATE");
         }
-        done.map(|answers| self.rewritten(tasks, answers))
+        done.map(|answers| self.settled(tasks, answers))
     }
 
     fn carry_out(&mut self, conn: &Connection, tasks: &[Task]) -> Result<Vec<Result<Answer>>, GroupFailure> {
@@ -447,46 +447,63 @@ impl Writer {
         }
     }
 
-    /// Rewrites the file if a request asks for that; returns the answers, which tell whether it was done.
-    fn rewritten(&self, tasks: &[Task], mut answers: Vec<Result<Answer>>) -> Vec<Result<Answer>> {
-        let asks = |task: &Task| matches!(task.request, Request::Rewrite);
-        if tasks.iter().any(asks)
-            && let Err(error) = self.rewrite()
-        {
-            for (_, answer) in tasks.iter().zip(&mut answers).filter(|(task, _)| asks(task)) {
-                *answer = Err(error.clone());
+    /// Does what requests ask for outside of a transaction; returns the answers, which tell whether it was done.
+    fn settled(&self, tasks: &[Task], mut answers: Vec<Result<Answer>>) -> Vec<Result<Answer>> {
+        for (task, answer) in tasks.iter().zip(&mut answers).filter(|(_, answer)| answer.is_ok()) {
+            match task.request {
+                Request::Rewrite => *answer = self.rewrite().map(Answer::Was),
+                Request::EmptyLog => *answer = self.empty_log().map(|()| Answer::Done),
+                _ => {}
             }
         }
         answers
     }
 
-    /// Rewrites the whole file, and empties its write-ahead log. SQLite overwrites what it deletes, but leaves copies
-    /// of rows that it has moved to another page in the unused part of the former page.
-    fn rewrite(&self) -> Result<()> {
+    /// Rewrites the whole file, and empties its write-ahead log, if a rewrite is pending; returns whether it was.
+    fn rewrite(&self) -> Result<bool> {
         self.files.check()?;
         let Some(conn) = &self.conn else { return Err(gone()) };
+        let Some(erased) = rewrites::pending(conn).map_err(|error| self.failed(error))? else {
+            return Ok(false);
+        };
         let path = self.config.path.display();
-        let mut wait = Wait::new(self.config.busy_timeout, &self.config.effects);
-        while let Err(error) = execute(conn, "VACUUM", []) {
-            if !is_busy(&error) {
-                return Err(self.failed(error));
-            }
-            if !wait.pause() {
-                return Err(busy(&format!("rewrite {path}, in which purged bytes may be left")));
-            }
-        }
+        let what = format!("rewrite {path}, in which purged bytes may be left");
+        self.when_free(&what, || execute(conn, "VACUUM", []))?;
+        self.empty_log()?;
+        let what = format!("record in {path} that it was rewritten");
+        self.when_free(&what, || rewrites::finish(conn, erased))?;
+        Ok(true)
+    }
+
+    /// Moves the write-ahead log into the database, and empties it. Waits for readers of what it holds.
+    fn empty_log(&self) -> Result<()> {
+        self.files.check()?;
+        let Some(conn) = &self.conn else { return Err(gone()) };
+        let what =
+            format!("empty the write-ahead log of {}, which holds purged bytes", self.config.path.display());
         let mut wait = Wait::new(self.config.busy_timeout, &self.config.effects);
         loop {
             let log = first_number(conn, "PRAGMA wal_checkpoint(TRUNCATE)", []);
             match log.map_err(|error| self.failed(error))? {
                 Some(0) => return Ok(()),
                 _ if wait.pause() => {}
-                _ => {
-                    let what = format!("empty the write-ahead log of {path}, which holds purged bytes");
-                    return Err(busy(&what));
-                }
+                _ => return Err(busy(&what)),
             }
         }
+    }
+
+    /// Runs a statement outside of a transaction. Waits for other connections that write.
+    fn when_free(&self, what: &str, run: impl Fn() -> rusqlite::Result<usize>) -> Result<()> {
+        let mut wait = Wait::new(self.config.busy_timeout, &self.config.effects);
+        while let Err(error) = run() {
+            if !is_busy(&error) {
+                return Err(self.failed(error));
+            }
+            if !wait.pause() {
+                return Err(busy(what));
+            }
+        }
+        Ok(())
     }
 
     /// Moves the write-ahead log into the database; returns whether all of it was moved.

@@ -15,7 +15,8 @@ use agent_core::event::NewEvent;
 use agent_core::session::NewSession;
 use agent_core::store::{ReadEvents, SweepBlobs};
 use agent_core::{
-    BindingStore, DeviceId, ErrorKind, Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId,
+    Backend, BindingStore, DeviceId, ErrorKind, Seq, SessionId, SessionStore, SessionStoreExt, TenantId,
+    WorkspaceId,
 };
 use agent_storage_sqlite::SqliteStore;
 use support::{MARK, Site, Worker, content, put, read_blob, showing};
@@ -57,6 +58,7 @@ fn worker() {
             }
             ("show", id) => show(&store, &effects, id.parse().unwrap()).await,
             ("sweep", id) => sweep(&store, id.parse().unwrap()).await,
+            ("erase", name) => erase(&store, &effects, &name.parse().unwrap()).await,
             ("write", count) => write(&store, &effects, count.parse().unwrap()).await,
             ("open", name) => {
                 let device: DeviceId = name.parse().unwrap();
@@ -188,6 +190,72 @@ async fn two_processes_with_32_tasks_each_lose_nothing() {
         assert_eq!(count, seen.get());
     }
     site.assert_is_whole();
+}
+
+/// Text of the tenant that is erased.
+const SECRET: &str = "xyzzy-plugh-4711";
+
+/// Fills a tenant in turns with another, deletes it and rewrites the file, until it is killed; says so each time.
+async fn erase(store: &SqliteStore, effects: &Effects, name: &TenantId) {
+    let [gone, other] = [name.clone(), "other".parse().unwrap()].map(|tenant| store.for_tenant(&tenant));
+    for n in 0.. {
+        for m in 0..8_usize {
+            for (store, text) in [(&gone, SECRET), (&other, "barley")] {
+                let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+                let said = |k| NewEvent::user_message(text.repeat((m * 7 + k * 13) % 90));
+                store.commit(Commit::create(effects, new).with_events((0..20).map(said))).await.unwrap();
+            }
+        }
+        store.delete_tenant(name).await.unwrap();
+        answer(format!("deleted {n}"));
+        store.maintain().await.unwrap();
+        answer(format!("maintained {n}"));
+    }
+}
+
+/// A process that deletes a tenant and rewrites the file is killed at any moment. Whatever it had done: if the next one has
+/// deleted the tenant and finds no rewrite pending, no byte of it is left; otherwise the rewrite removes the rest. Nothing
+/// else is lost.
+#[tokio::test]
+async fn kills_leave_a_rewrite_pending_or_nothing_to_rewrite() {
+    let site = Site::new();
+    let kept = site.session(&site.open().await).await;
+    let name: TenantId = "gone".parse().unwrap();
+    let holds = || {
+        let mut files = std::fs::read_dir(site.folder.path()).unwrap().map(Result::unwrap);
+        files.any(|file| String::from_utf8_lossy(&std::fs::read(file.path()).unwrap()).contains(SECRET))
+    };
+    let (mut pending, mut done) = (0, 0);
+    for n in 0..16_u32 {
+        let path = site.path().to_str().unwrap().to_owned();
+        let orders = [("WORKER_PATH", path), ("WORKER_ORDER", format!("erase {name}"))];
+        let mut worker = Worker::start("worker", &orders);
+        worker.answer().expect("it deleted the tenant");
+        // Sometimes within the rewrite, sometimes within the next deletion.
+        if n % 2 == 1 {
+            worker.answer().expect("it rewrote the file");
+        }
+        tokio::time::sleep(Duration::from_micros(u64::from(n * n) * 300)).await;
+        worker.kill();
+        let store = site.open().await;
+        if store.delete_tenant(&name).await.unwrap().rewrite_pending {
+            pending += 1;
+            assert_eq!(store.maintain().await.unwrap().len(), 1);
+        } else {
+            done += 1;
+        }
+        store.close().await.unwrap();
+        assert!(!holds(), "kill {n}");
+        let store = site.open().await;
+        assert!(store.pending().await.unwrap().is_empty());
+        assert_eq!(store.load(kept.id).await.unwrap(), kept);
+        assert_eq!(store.check().await.unwrap(), []);
+        site.assert_is_whole();
+    }
+    println!(
+        "proof: 16 kills of a process that erases in SQLite: {pending} left a rewrite pending, {done} did not"
+    );
+    assert!(pending > 0);
 }
 
 /// After each of 50 kills every acknowledged commit is there, and at most one more.

@@ -44,6 +44,24 @@ impl Backend {
         })
     }
 
+    /// Opens the store with all tenants; to fill it, without syncs.
+    pub(crate) async fn open_tenants(
+        self,
+        path: &Path,
+        fills: bool,
+    ) -> Outcome<Arc<dyn agent_core::Backend>> {
+        Ok(match self {
+            Self::Files => {
+                let sync = if fills { FsSync::Off } else { FsSync::Full };
+                Arc::new(FsConfig::new(path).with_sync(sync).open().await?)
+            }
+            Self::Sqlite => {
+                let sync = if fills { SqliteSync::Off } else { SqliteSync::Full };
+                Arc::new(SqliteConfig::new(path).with_sync(sync).open().await?)
+            }
+        })
+    }
+
     /// Opens the store for its bindings; to fill it, without syncs.
     pub(crate) async fn open_bindings(self, path: &Path, fills: bool) -> Outcome<Arc<dyn BindingStore>> {
         Ok(match self {

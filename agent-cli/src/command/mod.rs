@@ -9,6 +9,7 @@ mod consent;
 mod copy;
 mod device;
 mod files;
+mod maintain;
 mod output;
 mod progress;
 mod session;
@@ -87,6 +88,14 @@ pub(crate) enum Command {
     /// For a store in a folder (files:PATH), stop the programs that write to it and copy the folder, or run `chat copy
     /// files:PATH sqlite:FILE`, which works while the store is in use but is not a snapshot of one moment.
     Backup(backup::Backup),
+    /// Do the work that a store has put off: rewrite a SQLite file in which copies of erased data may be left
+    ///
+    /// Deletions and erasures remove data at once. SQLite leaves copies of rows that it has moved before in unused parts of
+    /// the file; `chat verify` names that as pending. The rewrite takes several seconds for each gigabyte, during which other
+    /// writers wait, and needs free disk space of up to twice the size of the file, which becomes smaller. If nothing is
+    /// pending, and for all other stores, the command does nothing.
+    #[command(after_help = examples!("chat maintain --store sqlite:./notes.db", "chat maintain --json"))]
+    Maintain,
     /// Suspend, terminate, delete or purge sessions by age
     ///
     /// Each rule gives an age in days; at least one rule is required. Pinned sessions are not changed, and no run is
@@ -99,7 +108,8 @@ pub(crate) enum Command {
     Audit(AuditCommand),
     /// Check all stored data, and report damage
     ///
-    /// Changes nothing. Other processes may use the store meanwhile.
+    /// Changes nothing. Other processes may use the store meanwhile. Work that the store has put off is named as pending,
+    /// which is no damage. With --all-tenants, a SQLite file is checked once, not for each tenant.
     #[command(after_help = examples!("chat verify", "chat verify --all-tenants --json"))]
     Verify {
         #[command(flatten)]
@@ -153,6 +163,7 @@ pub(crate) async fn run(command: Command, args: &Args, mut grammar: clap::Comman
         Command::Tenant(tenant) => tenant.run(args).await,
         Command::Backup(backup) => backup.run(args).await,
         Command::Upgrade => upgrade::run(args).await,
+        Command::Maintain => maintain::run(args).await,
         Command::Acp(acp) => match acp.run(args).await {
             Ok(0) => Ok(()),
             Ok(code) => return ExitCode::from(code),
@@ -226,7 +237,7 @@ async fn on_tenants(command: Command, args: &Args, store: &dyn Backend) -> Resul
     let out = Out::new(args.json);
     if command.makes_store() {
         let tenant = args.tenant.clone().unwrap_or_default();
-        return on_site(command, &Site::new(args, store, &tenant, out)?).await;
+        return on_site(command, &Site::new(args, store, &tenant, out)?, false).await;
     }
     let chosen = tenants::choose(store, args.tenant.as_ref(), command.tenants()).await?;
     let done = on_each(&command, args, store, &chosen).await;
@@ -245,14 +256,26 @@ async fn on_each(
     let damage = chosen.damaged.first();
     let mut failed =
         damage.map(|damage| Failure::incomplete(format!("the list of tenants is damaged: {damage}")));
+    let mut fail = |failure| {
+        if let Some(earlier) = failed.replace(failure) {
+            out.note(&earlier.text);
+        }
+    };
+    let mut is_shared_checked = false;
+    if chosen.is_all && matches!(command, Command::Verify { .. }) {
+        is_shared_checked = match verify::shared(store, &out).await {
+            Err(failure) if failure.code == 5 => {
+                fail(failure);
+                true
+            }
+            checked => checked?,
+        };
+    }
     for tenant in &chosen.tenants {
         let site = Site::new(args, store, tenant, out.of(tenant, chosen.others, chosen.is_all))?;
-        match on_site(command.clone(), &site).await {
+        match on_site(command.clone(), &site, is_shared_checked).await {
             Err(failure) if failure.code == 5 && chosen.is_all => {
-                let failure = Failure { text: format!("tenant {tenant}: {}", failure.text), ..failure };
-                if let Some(earlier) = failed.replace(failure) {
-                    out.note(&earlier.text);
-                }
+                fail(Failure { text: format!("tenant {tenant}: {}", failure.text), ..failure });
             }
             done => done?,
         }
@@ -260,7 +283,8 @@ async fn on_each(
     failed.map_or(Ok(()), Err)
 }
 
-async fn on_site(command: Command, site: &Site<'_>) -> Result<(), Failure> {
+/// Executes a command for one tenant. A verification leaves out what tenants share if `is_shared_checked` is true.
+async fn on_site(command: Command, site: &Site<'_>, is_shared_checked: bool) -> Result<(), Failure> {
     match command {
         Command::Workspace(command) => command.run(site).await,
         Command::Session(command) => command.run(site).await,
@@ -269,13 +293,14 @@ async fn on_site(command: Command, site: &Site<'_>) -> Result<(), Failure> {
         Command::Config(command) => command.run(site).await,
         Command::Audit(command) => command.run(site).await,
         Command::Sweep(sweep) => sweep.run(site).await,
-        Command::Verify { .. } => verify::run(site).await,
+        Command::Verify { .. } => verify::run(site, is_shared_checked).await,
         Command::Rebuild { .. } => verify::rebuild(site).await,
         Command::Acp(_)
         | Command::Copy(_)
         | Command::Tenant(_)
         | Command::Backup(_)
         | Command::Upgrade
+        | Command::Maintain
         | Command::Completions { .. } => Ok(()),
     }
 }

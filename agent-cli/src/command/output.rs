@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 
 use agent_core::TenantId;
 use agent_core::json::{RawFields, RawJson};
-use agent_core::store::Damaged;
+use agent_core::store::{Damaged, Pending};
 use agent_runtime::retention::Retained;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -162,6 +162,25 @@ pub(crate) fn put_bytes(bytes: &[u8]) {
 pub(crate) fn damage(damaged: &[Damaged]) -> Value {
     let value = |it: &Damaged| json!({"kind": kind_of(it), "object": it.object, "reason": it.reason});
     damaged.iter().map(value).collect()
+}
+
+/// Returns work that a store has put off as JSON.
+pub(crate) fn pending(pending: &[Pending]) -> Value {
+    pending.iter().map(|it| json!({"object": it.object, "work": it.work})).collect()
+}
+
+/// Prints the work that a store has put off.
+pub(crate) fn tell_pending(out: &Out, pending: &[Pending]) {
+    pending.iter().for_each(|it| out.note(&format!("pending: {it}; `chat maintain` does this")));
+}
+
+/// Prints that copies of removed data may be left, if they may be.
+pub(crate) fn tell_copies(out: &Out, may_be_left: bool) {
+    if may_be_left {
+        out.note(
+            "(copies of removed data may be in unused parts of the database file until `chat maintain` rewrites it)",
+        );
+    }
 }
 
 fn kind_of(damage: &Damaged) -> &'static str {

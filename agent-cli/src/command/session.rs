@@ -12,7 +12,7 @@ use agent_core::json::{RawFields, RawJson};
 use agent_core::model::Patch;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::state::SessionState;
-use agent_core::store::{Cursor, SessionQuery};
+use agent_core::store::{Cursor, Purged, SessionQuery};
 use agent_core::{Error, ErrorKind, Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId};
 use agent_runtime::NewWorkspace;
 use clap::Subcommand;
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::consent::Consent;
 use super::files;
-use super::output::{damage, line, page_of, put_bytes, raw};
+use super::output::{damage, line, page_of, put_bytes, raw, tell_copies};
 use super::progress::{Bar, Progress};
 use super::site::{Site, named};
 use super::tenants::AllTenants;
@@ -189,7 +189,7 @@ pub(crate) enum SessionCommand {
     ///
     /// Works on damaged sessions, too. A deleted id cannot be used again. The events stay in the store until the session is
     /// purged. A purge does not make a SQLite database file smaller: the freed pages are used again for later data; `chat
-    /// session erase` rewrites the file.
+    /// maintain` rewrites the file.
     #[command(after_help = examples!("chat session delete ID", "chat session delete ID --purge"))]
     Delete {
         /// Session id
@@ -200,13 +200,15 @@ pub(crate) enum SessionCommand {
     },
     /// Erase a session: delete it and remove all of its bytes from the store
     ///
-    /// Works on deleted and damaged sessions, too. A tombstone without any text remains. A SQLite database file is
-    /// rewritten without its free pages, so that no removed text stays in them; this needs free disk space of up to
-    /// twice the size of the file, and the file becomes smaller.
-    #[command(after_help = examples!("chat session erase ID", "chat session erase ID --yes"))]
+    /// Works on deleted and damaged sessions, too. A tombstone without any text remains. In a SQLite file, copies of rows
+    /// may be left in unused parts until `chat maintain` rewrites it; --now does both.
+    #[command(after_help = examples!("chat session erase ID", "chat session erase ID --now --yes"))]
     Erase {
         /// Session id
         id: SessionId,
+        /// Also rewrite a SQLite file, so that no copy of the data is left in it, while other writers wait
+        #[arg(long)]
+        now: bool,
         #[command(flatten)]
         consent: Consent,
     },
@@ -260,13 +262,11 @@ impl SessionCommand {
             }
             Self::Delete { id, purge } => {
                 site.manager.delete_session(id).await?;
-                let events = match purge {
-                    true => {
-                        let purged = site.manager.purge(id).await;
-                        purged.map_err(|error| not_purged(id, error))?.events
-                    }
-                    false => 0,
+                let purged = match purge {
+                    true => site.manager.purge(id).await.map_err(|error| not_purged(id, error))?,
+                    false => Purged::default(),
                 };
+                let events = purged.events;
                 let text = match events {
                     _ if !purge => format!(
                         "deleted session {id}; to remove its events, run `chat session delete {id} --purge`"
@@ -274,10 +274,16 @@ impl SessionCommand {
                     0 => format!("deleted session {id}; no events were left to remove"),
                     events => format!("deleted session {id} and removed {}", counted(events, "event")),
                 };
-                site.out.result(&json!({"session": id, "purged_events": events}), &text);
+                let pending = purged.rewrite_pending;
+                let mut whole = json!({"session": id, "purged_events": events});
+                if purge {
+                    whole["rewrite_pending"] = json!(pending);
+                }
+                site.out.result(&whole, &text);
+                tell_copies(&site.out, pending);
                 Ok(())
             }
-            Self::Erase { id, consent } => erase(site, id, &consent).await,
+            Self::Erase { id, now, consent } => erase(site, id, now, &consent).await,
         }
     }
 
@@ -301,16 +307,21 @@ fn not_purged(id: SessionId, error: Error) -> Failure {
 }
 
 /// Erases a session; fails if a fork still needs events of it.
-async fn erase(site: &Site<'_>, id: SessionId, consent: &Consent) -> Result<(), Failure> {
+async fn erase(site: &Site<'_>, id: SessionId, now: bool, consent: &Consent) -> Result<(), Failure> {
     // No question is asked about a session that does not exist; one about a deleted or damaged session is.
     match site.storage.sessions.load(id).await {
         Err(error) if *error.kind() == ErrorKind::NotFound => return Err(error.into()),
         _ => consent.ask(&format!("the erasure of session {id}"))?,
     }
-    let erased = site.manager.erase(id).await?;
+    let erase = site.manager.erase(id);
+    let erased = if now { erase.now().await? } else { erase.await? };
     let text = format!("erased session {id}: removed {}", counted(erased.events, "event"));
-    let whole = json!({"session": id, "purged_events": erased.events, "needed_by": erased.needed_by});
+    let whole = json!({
+        "session": id, "purged_events": erased.events, "needed_by": erased.needed_by,
+        "rewrite_pending": erased.rewrite_pending,
+    });
     site.out.result(&whole, &text);
+    tell_copies(&site.out, erased.rewrite_pending);
     match erased.needed_by {
         None => Ok(()),
         Some(fork) => Err(Failure::incomplete(format!(

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::consent::Consent;
 use super::copy::Copy;
-use super::output::{Out, damage};
+use super::output::{Out, damage, tell_copies};
 use super::progress::Progress;
 use super::tenants::all;
 use crate::args::Args;
@@ -42,14 +42,18 @@ pub(crate) enum TenantCommand {
     },
     /// Delete all data of a tenant permanently: workspaces, sessions, devices and audit
     ///
-    /// Refused while a session of the tenant runs. An interrupted deletion is completed by the same command.
-    #[command(after_help = examples!("chat tenant delete acme --dry-run", "chat tenant delete acme"))]
+    /// Refused while a session of the tenant runs. An interrupted deletion is completed by the same command. In a SQLite
+    /// file, copies of rows may be left in unused parts until `chat maintain` rewrites it; --now does both.
+    #[command(after_help = examples!("chat tenant delete acme --dry-run", "chat tenant delete acme", "chat tenant delete acme --now"))]
     Delete {
         /// Tenant
         name: TenantId,
         /// Only show what would be deleted
         #[arg(long)]
         dry_run: bool,
+        /// Also rewrite a SQLite file, so that no copy of the data is left in it, while other writers wait
+        #[arg(long, conflicts_with = "dry_run")]
+        now: bool,
         #[command(flatten)]
         consent: Consent,
     },
@@ -74,8 +78,9 @@ impl TenantCommand {
         }
         let store = args.address()?.existing().await?;
         let done = match self {
-            Self::Delete { name, dry_run, consent } => {
-                delete(&Out::new(args.json), &*store, &name, dry_run, &consent).await
+            Self::Delete { name, dry_run: true, .. } => preview(&Out::new(args.json), &*store, &name).await,
+            Self::Delete { name, now, consent, .. } => {
+                delete(&Out::new(args.json), &*store, &name, now, &consent).await
             }
             _ => list(&Out::new(args.json), &*store).await,
         };
@@ -102,45 +107,50 @@ async fn export(args: &Args, name: &TenantId, to: Address, progress: Progress) -
     Ok(())
 }
 
+fn absent(name: &TenantId, there: &[TenantId]) -> Failure {
+    let names = there.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    Failure::absent(format!("tenant {name} has no data in this store; tenants with data: {names}"))
+}
+
+/// Prints what a deletion would delete.
+async fn preview(out: &Out, store: &dyn Backend, name: &TenantId) -> Result<(), Failure> {
+    let (there, _) = all(store).await?;
+    if !there.contains(name) {
+        return Err(absent(name, &there));
+    }
+    let [sessions, workspaces, devices] = counts(&store.tenant(name)).await?;
+    let report = json!({
+        "dry_run": true, "deleted": name, "sessions": sessions, "workspaces": workspaces, "devices": devices,
+    });
+    let text = format!("would delete tenant {name}: {}", contents(sessions, workspaces, devices));
+    out.result(&report, &text);
+    Ok(())
+}
+
 async fn delete(
     out: &Out,
     store: &dyn Backend,
     name: &TenantId,
-    dry_run: bool,
+    now: bool,
     consent: &Consent,
 ) -> Result<(), Failure> {
     let (there, _) = all(store).await?;
-    let absent = || {
-        let names = there.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        Failure::absent(format!("tenant {name} has no data in this store; tenants with data: {names}"))
-    };
     let is_there = there.contains(name);
-    if dry_run {
-        if !is_there {
-            return Err(absent());
-        }
-        let [sessions, workspaces, devices] = counts(&store.tenant(name)).await?;
-        let report = json!({
-            "dry_run": true, "deleted": name, "sessions": sessions, "workspaces": workspaces, "devices": devices,
-        });
-        let text = format!("would delete tenant {name}: {}", contents(sessions, workspaces, devices));
-        out.result(&report, &text);
-        return Ok(());
-    }
     // No question is asked about a tenant without data; the remainder of an interrupted deletion is removed.
     if is_there {
         consent.ask(&format!("the deletion of tenant {name}"))?;
     }
-    let done = store.delete_tenant(name).await?;
+    let done = if now { store.erase_tenant(name).await? } else { store.delete_tenant(name).await? };
     if done.is_empty() && !is_there {
-        return Err(absent());
+        return Err(absent(name, &there));
     }
     let report = json!({
         "dry_run": false, "deleted": name, "sessions": done.sessions, "workspaces": done.workspaces,
-        "devices": done.bindings,
+        "devices": done.bindings, "rewrite_pending": done.rewrite_pending,
     });
     let text = format!("deleted tenant {name}: {}", contents(done.sessions, done.workspaces, done.bindings));
     out.result(&report, &text);
+    tell_copies(out, done.rewrite_pending);
     Ok(())
 }
 

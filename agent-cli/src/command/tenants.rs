@@ -3,7 +3,7 @@
 use agent_core::store::Damaged;
 use agent_core::{Backend, TenantId};
 
-use super::output::Out;
+use super::output::{Out, line};
 use crate::failure::Failure;
 
 /// Option of the commands that can process all tenants.
@@ -54,8 +54,11 @@ pub(crate) async fn choose(
 }
 
 impl Chosen {
-    /// Prints how many tenants were not processed.
+    /// Prints how many tenants were not processed, or that there is none.
     pub(crate) fn told(&self, out: &Out) {
+        if self.is_all && self.tenants.is_empty() && self.damaged.is_empty() && !out.is_json() {
+            line("no tenant has data in this store");
+        }
         match self.others {
             None | Some(0) => {}
             Some(1) => out.note("(1 other tenant was not processed; add --all-tenants)"),

@@ -2,31 +2,39 @@
 
 use std::collections::BTreeSet;
 
-use agent_admin::verify::{Finding, FindingKind, Verification, verify};
-use serde_json::json;
+use agent_admin::verify::{Finding, FindingKind, Verification, verify, verify_shared, verify_tenant};
+use agent_core::Backend;
+use serde_json::{Value, json};
 
-use super::output::{count_unread, damage, unread};
+use super::output::{Out, count_unread, damage, pending, tell_pending, unread};
 use super::progress::{Bar, Progress};
 use super::site::Site;
 use crate::failure::{Failure, for_users, session_of};
 use crate::screen::counted;
 
-pub(super) async fn run(site: &Site<'_>) -> Result<(), Failure> {
+/// Verifies what all tenants of a store share; returns `false` if they share nothing.
+pub(super) async fn shared(store: &dyn Backend, out: &Out) -> Result<bool, Failure> {
+    let Some(found) = verify_shared(store).await? else { return Ok(false) };
+    let whole = json!({"findings": findings(&found), "pending": pending(&found.pending)});
+    out.result(&whole, "checked the file that all tenants share");
+    judge(out, &found).map(|()| true)
+}
+
+/// Verifies a tenant. What it shares with others is verified, too, unless `is_shared_checked` says that this was done.
+pub(super) async fn run(site: &Site<'_>, is_shared_checked: bool) -> Result<(), Failure> {
     let bar = Bar::new(Progress::Auto);
     let tell = |so_far: &Verification| {
         bar.tell(&format!("{}, events", counted(so_far.sessions, "session")), so_far.events, None);
     };
-    let read = verify(&site.storage, tell).await;
+    let read = match is_shared_checked {
+        true => verify_tenant(&site.storage, tell).await,
+        false => verify(&site.storage, tell).await,
+    };
     bar.end();
     let found = read?;
-    let findings: Vec<_> = found
-        .findings
-        .iter()
-        .map(|finding| json!({"kind": finding.kind.name(), "object": finding.object, "detail": for_users(&finding.detail)}))
-        .collect();
     let whole = json!({
         "workspaces": found.workspaces, "sessions": found.sessions, "events": found.events,
-        "bindings": found.bindings, "findings": findings,
+        "bindings": found.bindings, "findings": findings(&found), "pending": pending(&found.pending),
     });
     let text = format!(
         "checked {}, {}, {}, {}",
@@ -36,7 +44,19 @@ pub(super) async fn run(site: &Site<'_>) -> Result<(), Failure> {
         counted(found.bindings, "device binding")
     );
     site.out.result(&whole, &text);
-    found.findings.iter().for_each(|finding| site.out.note(&for_users(&finding.to_string())));
+    judge(&site.out, &found)
+}
+
+/// Returns findings as JSON.
+fn findings(found: &Verification) -> Value {
+    let value = |finding: &Finding| json!({"kind": finding.kind.name(), "object": finding.object, "detail": for_users(&finding.detail)});
+    found.findings.iter().map(value).collect()
+}
+
+/// Prints the findings and what is pending; returns a failure if there are findings.
+fn judge(out: &Out, found: &Verification) -> Result<(), Failure> {
+    found.findings.iter().for_each(|finding| out.note(&for_users(&finding.to_string())));
+    tell_pending(out, &found.pending);
     match found.findings.len() {
         0 => Ok(()),
         count => Err(Failure::incomplete(format!(

@@ -53,7 +53,12 @@ async fn commands_report_the_tenants_they_skipped() {
             assert_eq!((&of_bob["tenant"], &of_bob["other_tenants"]), (&json!("bob"), &json!(1)), "{args:?}");
             let all = site.run(&[args, &["--all-tenants", "--json"]].concat());
             assert_eq!(all.code, 0, "{kind} {args:?}: {all:?}");
-            let of: Vec<Value> = all.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            let mut of: Vec<Value> =
+                all.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            if args == ["verify"] && kind == "sqlite" {
+                let file = of.remove(0);
+                assert_eq!((&file["tenant"], &file["findings"]), (&Value::Null, &json!([])), "{file}");
+            }
             assert_eq!(of.iter().map(|of| &of["tenant"]).collect::<Vec<_>>(), ["alice", "bob"], "{args:?}");
             let text = site.run(&[args, &["--all-tenants"]].concat());
             assert!(!text.err.contains("not processed"), "{kind} {args:?}: {text:?}");
@@ -76,6 +81,89 @@ async fn commands_report_the_tenants_they_skipped() {
         assert!(ran.out.contains("tenant alice") && ran.out.contains("tenant carol"), "{kind}: {ran:?}");
         assert!(ran.err.contains("tenant carol"), "{kind}: {ran:?}");
         assert_eq!(site.run(&["verify", "--tenant", "bob"]).code, 0, "{kind}");
+    }
+}
+
+/// A command for all tenants says so if there is none.
+#[tokio::test]
+async fn a_store_without_tenants_is_reported_as_such() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        tenants(&site, &["alice"]).await;
+        assert_eq!(site.run(&["tenant", "delete", "alice", "--yes"]).code, 0, "{kind}");
+        for args in [
+            &["verify"][..],
+            &["rebuild"],
+            &["session", "list"],
+            &["workspace", "list"],
+            &["device", "list"],
+            &["audit"],
+            &["workspace", "gc", "--yes"],
+            &["sweep", "--purge-deleted", "0", "--yes"],
+        ] {
+            let ran = site.run(&[args, &["--all-tenants"]].concat());
+            assert_eq!(ran.code, 0, "{kind} {args:?}: {ran:?}");
+            assert!(ran.out.ends_with("no tenant has data in this store\n"), "{kind} {args:?}: {ran:?}");
+            let ran = site.run(&[args, &["--all-tenants", "--json"]].concat());
+            assert!(ran.code == 0 && !ran.out.contains("\"tenant\""), "{kind} {args:?}: {ran:?}");
+        }
+    }
+}
+
+/// `verify --all-tenants` checks a SQLite file once, and names what it finds there once, beside the tenants; the damage of a
+/// tenant is named with it.
+#[tokio::test]
+async fn file_of_all_tenants_is_checked_once() {
+    let site = Site::new("sqlite");
+    tenants(&site, &["alice", "bob", "carol"]).await;
+    let raw = rusqlite::Connection::open(site.path().join("data.db")).unwrap();
+    raw.execute_batch("CREATE TRIGGER odd AFTER DELETE ON labels BEGIN SELECT 1; END").unwrap();
+    raw.close().unwrap();
+    let ran = site.run(&["verify", "--all-tenants"]);
+    assert_eq!((ran.code, ran.err.matches("the trigger odd").count()), (5, 1), "{ran:?}");
+    assert!(ran.out.starts_with("checked the file that all tenants share\n"), "{ran:?}");
+    assert_eq!(ran.out.matches("checked 1 workspace").count(), 3, "{ran:?}");
+    let ran = site.run(&["verify", "--all-tenants", "--json"]);
+    let of: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let found: Vec<_> = of.iter().map(|of| of["findings"].as_array().unwrap().len()).collect();
+    assert_eq!((ran.code, found), (5, vec![1, 0, 0, 0]), "{ran:?}");
+    assert_eq!(site.run(&["verify", "--tenant", "bob"]).code, 5, "one tenant alone checks the file, too");
+}
+
+/// Deletions and erasures of a SQLite store say that a rewrite is pending; `verify` names it, which is no damage, and
+/// `maintain` does it. With `--now` nothing is left pending. On files nothing ever is.
+#[tokio::test]
+async fn pending_rewrites_are_named_and_maintained() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        tenants(&site, &["alice", "bob", "carol"]).await;
+        let is_pending = json!(kind == "sqlite");
+        let pending = |value: &Value| json!(value["pending"].as_array().unwrap().len() == 1);
+        let done = || json!(site.json(&["maintain"])["done"].as_array().unwrap().len() == 1);
+        let deleted = site.json(&["tenant", "delete", "alice", "--yes"]);
+        assert_eq!(deleted["rewrite_pending"], is_pending, "{kind}: {deleted}");
+        assert_eq!(pending(&site.json(&["verify", "--tenant", "bob"])), is_pending, "{kind}");
+        let ran = site.run(&["verify", "--all-tenants"]);
+        assert_eq!(
+            (ran.code, json!(ran.err.matches("chat maintain").count() == 1)),
+            (0, is_pending.clone()),
+            "{ran:?}"
+        );
+        site.fails(&["maintain", "--tenant", "bob"], 2, "whole store");
+        assert_eq!(done(), is_pending, "{kind}");
+        assert_eq!(done(), json!(false), "{kind}: nothing is pending");
+        assert!(site.run(&["maintain"]).out.contains("nothing was pending"), "{kind}");
+
+        let id =
+            site.json(&["session", "list", "--tenant", "bob"])["items"][0]["id"].as_str().unwrap().to_owned();
+        let erased = site.json(&["session", "erase", &id, "--tenant", "bob", "--yes"]);
+        assert_eq!(erased["rewrite_pending"], is_pending, "{kind}: {erased}");
+        let erased = site.json(&["session", "erase", &id, "--tenant", "bob", "--yes", "--now"]);
+        assert_eq!(erased["rewrite_pending"], json!(false), "{kind}: {erased}");
+        assert_eq!(done(), json!(false), "{kind}");
+        let deleted = site.json(&["tenant", "delete", "carol", "--yes", "--now"]);
+        assert_eq!(deleted["rewrite_pending"], json!(false), "{kind}: {deleted}");
+        assert_eq!(done(), json!(false), "{kind}");
     }
 }
 

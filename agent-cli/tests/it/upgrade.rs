@@ -32,7 +32,7 @@ fn upgrade_shows_the_present_numbers() {
                 "session.md": 2
             }),
         ),
-        ("sqlite", json!({"user_version": 5})),
+        ("sqlite", json!({"user_version": 6})),
     ] {
         let site = Site::new(kind);
         site.say("hello");
@@ -53,7 +53,7 @@ fn upgrade_shows_the_present_numbers() {
 fn upgrade_refuses_other_schemas_by_number() {
     for (version, says) in [
         (4, ["has schema 4, which was never released", "with the version that wrote it"]),
-        (6, ["has schema 6, this version knows 5", "use a newer chat"]),
+        (7, ["has schema 7, this version knows 6", "use a newer chat"]),
     ] {
         let site = Site::new("sqlite");
         site.say("hello");

@@ -19,6 +19,7 @@ use crate::model::{Actor, BlobInfo, INACTIVE_AFTER_LABEL};
 use crate::session::{Session, SessionSummary};
 use crate::store::blob::{BLOB_MAX_BYTES, BlobContent, BlobQuery, PutBlob, ReadBlob, SweepBlobs, SweptBlobs};
 use crate::store::page::{Cursor, Damaged, Fingerprint, PAGE_MAX, Page, PageQuery};
+use crate::store::pending::Pending;
 use crate::store::read::{EventPage, ReadEvents};
 
 /// Store of sessions: their logs, and the records that the logs fold into.
@@ -447,6 +448,50 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// # Ok(()) }
     /// ```
     async fn check(&self) -> Result<Vec<Damaged>> {
+        Ok(Vec::new())
+    }
+
+    /// Returns the work that the store has put off, for all of its tenants. [`maintain`](Self::maintain) does it.
+    ///
+    /// The default returns nothing, for a store that puts nothing off.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::{MemoryStore, SessionStore};
+    ///
+    /// assert!(MemoryStore::new().pending().await?.is_empty());
+    /// # Ok(()) }
+    /// ```
+    async fn pending(&self) -> Result<Vec<Pending>> {
+        Ok(Vec::new())
+    }
+
+    /// Does the work that the store has put off, for all of its tenants, and returns what was done.
+    ///
+    /// If a [purge](Self::purge) or the [deletion of a tenant](crate::Backend::delete_tenant) reports
+    /// [`rewrite_pending`](Purged::rewrite_pending), this rewrites the file: the cost grows with the whole file, and
+    /// other writers wait. Call it when the host is quiet. If nothing is pending, it returns at once.
+    ///
+    /// The default does nothing.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it returns, or the process ends, the work is done, or pending as before; call it
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if other processes read or write for too long, `Full` if there is no room: the work is still
+    /// pending.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::{MemoryStore, SessionStore};
+    ///
+    /// assert!(MemoryStore::new().maintain().await?.is_empty());
+    /// # Ok(()) }
+    /// ```
+    async fn maintain(&self) -> Result<Vec<Pending>> {
         Ok(Vec::new())
     }
 
@@ -902,8 +947,8 @@ pub struct Purge {
     /// Last event that is kept in any case, whether a fork reads it or not; a fork that reads more keeps more. Zero by
     /// default, which keeps none.
     pub keep_through: Seq,
-    /// True to also remove the bytes that earlier changes left in unused parts of the store's files, if necessary by
-    /// rewriting a whole file; see [`with_rewrite`](Self::with_rewrite). False by default.
+    /// True to also remove copies of the bytes in unused parts of the store's files, at once, if necessary by rewriting a
+    /// whole file; see [`with_rewrite`](Self::with_rewrite). False by default.
     pub rewrite: bool,
 }
 
@@ -949,11 +994,13 @@ impl Purge {
         Ok(())
     }
 
-    /// Also removes the bytes that earlier changes left in unused parts of the store's files.
+    /// Also removes copies of the bytes in unused parts of the store's files, at once.
     ///
     /// A store that moves events within a shared file may have left copies of them there, which no one can read
-    /// through the store. Such a store rewrites the file: the cost grows with the whole file, and other writers wait. A
-    /// store that leaves no such copies ignores the flag.
+    /// through the store. Without this flag, such a store reports
+    /// [`rewrite_pending`](Purged::rewrite_pending), and the copies stay until
+    /// [`maintain`](SessionStore::maintain). With it, the store rewrites the file in this call: the cost grows with the
+    /// whole file, and other writers wait. A store that leaves no such copies ignores the flag.
     pub fn with_rewrite(mut self) -> Self {
         self.rewrite = true;
         self
@@ -971,19 +1018,32 @@ impl Purge {
 /// ```
 /// use agent_core::store::Purged;
 ///
-/// assert_eq!(Purged::new(40).events, 40);
+/// let purged = Purged::new(40);
+/// assert_eq!((purged.events, purged.rewrite_pending), (40, false));
+/// assert!(purged.with_rewrite_pending(true).rewrite_pending);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Purged {
     /// Number of removed events.
     pub events: u64,
+    /// True if copies of bytes that this call or an earlier one removed may be in unused parts of the store's files, until
+    /// [`maintain`](SessionStore::maintain) rewrites them. No call of the store returns such a copy.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rewrite_pending: bool,
 }
 
 impl Purged {
-    /// Creates the result for this number of removed events.
+    /// Creates the result for this number of removed events, of which no copy is left.
     pub const fn new(events: u64) -> Self {
-        Self { events }
+        Self { events, rewrite_pending: false }
+    }
+
+    /// Sets whether copies of removed bytes may be left.
+    #[must_use]
+    pub const fn with_rewrite_pending(mut self, pending: bool) -> Self {
+        self.rewrite_pending = pending;
+        self
     }
 }
 

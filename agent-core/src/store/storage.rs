@@ -7,7 +7,8 @@ use async_trait::async_trait;
 
 use crate::base::{Result, TenantId, Timestamp};
 use crate::store::binding::BindingStore;
-use crate::store::page::Page;
+use crate::store::page::{Damaged, Page};
+use crate::store::pending::Pending;
 use crate::store::session::SessionStore;
 use crate::store::workspace::WorkspaceStore;
 
@@ -194,8 +195,9 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// is no error. Afterwards the tenant is empty, is not [listed](Self::tenants), and may be used again: the ids of
     /// its former workspaces and sessions can be created again.
     ///
-    /// The bytes are removed from the medium as by [`SessionStore::purge`](crate::store::session::SessionStore::purge)
-    /// with [a rewrite](crate::store::Purge::with_rewrite).
+    /// The bytes are removed from the medium as by [`SessionStore::purge`](crate::store::session::SessionStore::purge):
+    /// if the result says [`rewrite_pending`](DeletedTenant::rewrite_pending), copies may be in unused parts of a shared
+    /// file until [`maintain`](Self::maintain) rewrites it. [`erase_tenant`](Self::erase_tenant) does both.
     /// A backend may keep marks by which it refuses late writes; they contain ids and numbers, and no text that a
     /// person or program wrote. Its documentation names them.
     ///
@@ -240,8 +242,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
     ///
     /// # Cost
     ///
-    /// Proportional to the data of the tenant, and in a store that moves data within a shared file (SQLite) to the
-    /// whole file, which is rewritten while other writers wait. Memory is bounded.
+    /// Proportional to the data of the tenant, whatever else is in the store. Memory is bounded.
     ///
     /// # Cancel safety
     ///
@@ -252,6 +253,81 @@ pub trait Backend: Debug + Send + Sync + 'static {
     /// `Busy` with the holder's name if a session is run; nothing is removed then. Otherwise as for
     /// [`SessionStore`](crate::store::session::SessionStore#errors).
     async fn delete_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant>;
+
+    /// Deletes all data of a tenant, and removes every copy of its bytes from the store's files before it returns.
+    ///
+    /// [Deletes the tenant](Self::delete_tenant), then [maintains](Self::maintain) the backend if a rewrite is pending,
+    /// also one of an earlier call. For a host that must prove the erasure; a host that deletes several tenants calls
+    /// `delete_tenant` for each, and `maintain` once.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::commit::Precondition;
+    /// use agent_core::{Backend, MemoryStore, TenantId, WorkspaceId};
+    ///
+    /// let (store, tenant): (_, TenantId) = (MemoryStore::new(), "acme".parse()?);
+    /// let bindings = store.tenant(&tenant).bindings;
+    /// bindings.bind(&"laptop".parse()?, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
+    /// let erased = store.erase_tenant(&tenant).await?;
+    /// assert_eq!((erased.bindings, erased.rewrite_pending), (1, false));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// As for both calls. Call it again: it removes the rest.
+    ///
+    /// # Errors
+    ///
+    /// Those of both calls. If the second fails, the tenant is deleted, and the rewrite is pending.
+    async fn erase_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant> {
+        let deleted = self.delete_tenant(tenant).await?;
+        if deleted.rewrite_pending {
+            self.maintain().await?;
+        }
+        Ok(deleted.with_rewrite_pending(false))
+    }
+
+    /// Does the work that the backend has put off, and returns what was done. See
+    /// [`SessionStore::maintain`](crate::store::session::SessionStore::maintain).
+    ///
+    /// The default maintains the store of the tenant `default`, which does so for all tenants.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::{Backend, MemoryStore};
+    ///
+    /// let backend: Box<dyn Backend> = Box::new(MemoryStore::new());
+    /// assert!(backend.maintain().await?.is_empty());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`SessionStore::maintain`](crate::store::session::SessionStore::maintain).
+    async fn maintain(&self) -> Result<Vec<Pending>> {
+        self.tenant(&TenantId::default()).sessions.maintain().await
+    }
+
+    /// Returns the faults of the structures that all tenants share, if
+    /// [`SessionStore::check`](crate::store::session::SessionStore::check) checks nothing else; `None` if each tenant has
+    /// structures of its own.
+    ///
+    /// A verification of several tenants calls it once, in place of `check` for each tenant, which would read a shared
+    /// file again each time. Writes nothing; may read the whole store.
+    ///
+    /// The default returns `None`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// use agent_core::{Backend, MemoryStore};
+    ///
+    /// assert_eq!(MemoryStore::new().check_shared().await?, None);
+    /// # Ok(()) }
+    /// ```
+    async fn check_shared(&self) -> Result<Option<Vec<Damaged>>> {
+        Ok(None)
+    }
 
     /// Closes the backend of this store, like [`SessionStore::close`](crate::store::session::SessionStore::close).
     /// The default does nothing.
@@ -268,7 +344,9 @@ pub trait Backend: Debug + Send + Sync + 'static {
 /// use agent_core::store::DeletedTenant;
 ///
 /// assert!(DeletedTenant::default().is_empty());
-/// assert_eq!(DeletedTenant::new(1, 12, 3).sessions, 12);
+/// let deleted = DeletedTenant::new(1, 12, 3);
+/// assert_eq!((deleted.sessions, deleted.rewrite_pending), (12, false));
+/// assert!(deleted.with_rewrite_pending(true).rewrite_pending);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -279,15 +357,25 @@ pub struct DeletedTenant {
     pub sessions: u64,
     /// Number of device bindings.
     pub bindings: u64,
+    /// True if copies of bytes that this call or an earlier one removed may be in unused parts of the backend's files,
+    /// until [`Backend::maintain`] rewrites them. No call of the backend returns such a copy.
+    pub rewrite_pending: bool,
 }
 
 impl DeletedTenant {
-    /// Creates the result for these numbers of workspaces, sessions and device bindings.
+    /// Creates the result for these numbers of workspaces, sessions and device bindings, of which no copy is left.
     pub const fn new(workspaces: u64, sessions: u64, bindings: u64) -> Self {
-        Self { workspaces, sessions, bindings }
+        Self { workspaces, sessions, bindings, rewrite_pending: false }
     }
 
-    /// Returns whether nothing was removed.
+    /// Sets whether copies of removed bytes may be left.
+    #[must_use]
+    pub const fn with_rewrite_pending(mut self, pending: bool) -> Self {
+        self.rewrite_pending = pending;
+        self
+    }
+
+    /// Returns whether the call removed nothing.
     pub const fn is_empty(&self) -> bool {
         self.workspaces == 0 && self.sessions == 0 && self.bindings == 0
     }

@@ -11,6 +11,7 @@ use crate::model::BlobInfo;
 use crate::session::{Session, SessionSummary};
 use crate::store::blob::{BlobContent, BlobQuery, PutBlob, ReadBlob, SweepBlobs, SweptBlobs};
 use crate::store::page::{Damaged, Page};
+use crate::store::pending::Pending;
 use crate::store::read::{EventPage, ReadEvents};
 use crate::store::session::{Capabilities, LeaseStatus, Purge, Purged, Rebuilt, SessionQuery, SessionStore};
 
@@ -111,6 +112,8 @@ forwarded! {
     rebuild() -> Rebuilt;
     delete_damaged(id: SessionId, at: Timestamp, reason: Reason) -> Arc<Session>;
     check() -> Vec<Damaged>;
+    pending() -> Vec<Pending>;
+    maintain() -> Vec<Pending>;
     changed(id: SessionId, seen: Seq) -> Seq;
     close() -> ();
 }

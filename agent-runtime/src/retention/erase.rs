@@ -1,6 +1,9 @@
 //! Erasure of a session: deletion and removal of its bytes in one call.
 
+use std::fmt;
 use std::sync::Arc;
+
+use futures::future::BoxFuture;
 
 use tracing::instrument;
 
@@ -22,12 +25,70 @@ pub struct Erasure {
     ///
     /// It was forked from the erased one, or from a deleted fork of it. Erase it, then erase the first session again.
     pub needed_by: Option<SessionId>,
+    /// True if copies of erased bytes may be in unused parts of the store's files, until
+    /// [`maintain`](agent_core::SessionStore::maintain) rewrites them. No call of the store returns such a copy. False
+    /// after an erasure [`now`](Erase::now), and on each store but SQLite.
+    pub rewrite_pending: bool,
 }
 
 impl Erasure {
-    /// Returns the result of both erasures together.
-    pub(crate) fn and(self, other: Self) -> Self {
-        Self { events: self.events + other.events, needed_by: self.needed_by.or(other.needed_by) }
+    /// Returns the result of both erasures together; `later` was done after this one.
+    pub(crate) fn and(self, later: Self) -> Self {
+        let (events, needed_by) = (self.events + later.events, self.needed_by.or(later.needed_by));
+        Self { events, needed_by, rewrite_pending: later.rewrite_pending }
+    }
+}
+
+/// Erasure that begins when it is awaited.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::MemoryStore;
+/// # use agent_runtime::{AgentBuilder, EchoProvider};
+/// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+/// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+/// let chat = agent.conversation("support/4711").await?;
+/// let erased = chat.erase().now().await?;
+/// assert!(!erased.rewrite_pending);
+/// # Ok(()) }
+/// ```
+#[must_use = "an erasure begins when it is awaited"]
+pub struct Erase<'a> {
+    begin: Box<dyn FnOnce(bool) -> BoxFuture<'a, Result<Erasure>> + Send + 'a>,
+    now: bool,
+}
+
+impl<'a> Erase<'a> {
+    /// Creates an erasure of a function, which is told whether to rewrite files at once.
+    pub(crate) fn new<F: Future<Output = Result<Erasure>> + Send + 'a>(
+        begin: impl FnOnce(bool) -> F + Send + 'a,
+    ) -> Self {
+        Self { begin: Box::new(move |now| Box::pin(begin(now))), now: false }
+    }
+
+    /// Also removes the copies of erased bytes in unused parts of the store's files before the call returns.
+    ///
+    /// On SQLite this [rewrites the whole file](agent_core::store::Purge::with_rewrite) if a rewrite is pending, which takes
+    /// several seconds for each gigabyte, during which other writers wait, and needs free space of up to twice the file's
+    /// size. For a host that must prove the erasure. To erase many sessions, erase all but the last without it.
+    pub fn now(mut self) -> Self {
+        self.now = true;
+        self
+    }
+}
+
+impl<'a> IntoFuture for Erase<'a> {
+    type Output = Result<Erasure>;
+    type IntoFuture = BoxFuture<'a, Result<Erasure>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        (self.begin)(self.now)
+    }
+}
+
+impl fmt::Debug for Erase<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Erase").field("now", &self.now).finish_non_exhaustive()
     }
 }
 
@@ -35,9 +96,13 @@ impl WorkspaceManager {
     /// Erases a session: deletes it and removes its bytes from the store, in one call.
     ///
     /// The call removes all events, the title, labels, metadata, references and documents, and everything that the store
-    /// derives from them. When the call returns, no file of the file store, no byte of the SQLite file or its
-    /// write-ahead log and no object of the bucket holds a text of the session, except:
+    /// derives from them. When the call returns, no call of the store returns a text of the session, and no file of the
+    /// file store, no row of the SQLite file and no object of the bucket holds one, except:
     ///
+    /// - in SQLite, copies of rows that it has moved earlier, in unused parts of the file, and in its write-ahead log
+    ///   while other processes read it. The result says [`rewrite_pending`](Erasure::rewrite_pending) then, until
+    ///   [`maintain`](agent_core::SessionStore::maintain) rewrites the file. [`now`](Erase::now) does that before the call
+    ///   returns;
     /// - events that living forks read; the result names one of these forks;
     /// - the [tombstone](agent_core::session::Session::tombstone): ids, state, origin, times and counts. The id of a
     ///   [conversation by a key](agent_core::session::ConversationKey) is a hash of the key, so a reader who guesses the
@@ -50,11 +115,7 @@ impl WorkspaceManager {
     /// A damaged session is erased, too. The call can be repeated, also after an error or a crash at any step; it then
     /// removes the rest, for example events that a fork needed until then.
     ///
-    /// The cost is that of a deletion and a [purge](Self::purge), except on SQLite: there the whole file is
-    /// [rewritten](agent_core::store::Purge::with_rewrite), since SQLite leaves copies of rows in unused parts of it.
-    /// A rewrite takes several seconds for each gigabyte of the file, during which other writers wait, and needs free
-    /// space of up to twice the file's size. To erase many sessions, [delete](Self::delete_session) and purge all but the
-    /// last, and erase the last.
+    /// The cost is that of a deletion and a [purge](Self::purge).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -70,8 +131,8 @@ impl WorkspaceManager {
     /// let id = manager.new_session(WorkspaceId::DEFAULT, &Patch::new().with_label("user", "ann")).await?.id;
     /// storage.sessions.append(&effects, id, Seq::ZERO, vec![NewEvent::user_message("my address")]).await?;
     ///
-    /// let erased = manager.erase(id).await?;
-    /// assert_eq!((erased.events, erased.needed_by), (3, None));
+    /// let erased = manager.erase(id).now().await?;
+    /// assert_eq!((erased.events, erased.needed_by, erased.rewrite_pending), (3, None, false));
     /// assert!(storage.sessions.read(id, ReadEvents::first(10)).await?.events.is_empty());
     /// assert!(storage.sessions.load(id).await?.attributes.labels.is_empty());
     /// # Ok(()) }
@@ -88,34 +149,21 @@ impl WorkspaceManager {
     /// - `Busy` if a living holder runs or prepares the session: interrupt it first. A silent holder is watched for one
     ///   ttl of its lease.
     /// - `Corrupt` if damaged data may be a fork that reads its events: the session is deleted, and no byte is removed.
-    /// - `Unavailable` on SQLite if other processes read or wrote for too long: the session is deleted, and bytes of it
-    ///   may be left.
+    /// - `Unavailable` on SQLite, of an erasure [`now`](Erase::now), if other processes read or wrote for too long: the
+    ///   session is deleted, and copies of its bytes may be left.
     /// - Errors of [`delete_session`](Self::delete_session).
-    #[instrument(name = "erase", skip(self))]
-    pub async fn erase(&self, id: SessionId) -> Result<Erasure> {
-        self.erase_unless_held(id, |_| false).await
+    pub fn erase(&self, id: SessionId) -> Erase<'_> {
+        Erase::new(move |now| self.erase_unless_held(id, now, |_| false))
     }
 
-    /// Erases a session. A lease for which `is_own` returns true does not protect it.
+    /// Erases a session, with a rewrite of files if `now` is true. A lease for which `is_own` returns true does not
+    /// protect it.
+    #[instrument(name = "erase", skip(self, is_own))]
     pub(crate) async fn erase_unless_held(
         &self,
         id: SessionId,
-        is_own: impl Fn(&Lease) -> bool + Send,
-    ) -> Result<Erasure> {
-        self.erase_as(id, is_own, Purge::with_rewrite).await
-    }
-
-    /// Erases a session, except for bytes in unused parts of the store's files, which the erasure of another session
-    /// removes.
-    pub(crate) async fn erase_before_another(&self, id: SessionId) -> Result<Erasure> {
-        self.erase_as(id, |_| false, |purge| purge).await
-    }
-
-    async fn erase_as(
-        &self,
-        id: SessionId,
-        is_own: impl Fn(&Lease) -> bool + Send,
-        thoroughly: impl FnOnce(Purge) -> Purge + Send,
+        now: bool,
+        is_own: impl Fn(&Lease) -> bool + Send + Sync,
     ) -> Result<Erasure> {
         let sessions = &*self.storage.sessions;
         match sessions.load(id).await {
@@ -124,7 +172,8 @@ impl WorkspaceManager {
             session => self.check_free(session?, is_own).await?,
         }
         let deleted = self.delete_session(id).await?;
-        let events = sessions.purge(thoroughly(Purge::new(id, deleted.head))).await?.events;
+        let purge = Purge::new(id, deleted.head);
+        let purged = sessions.purge(if now { purge.with_rewrite() } else { purge }).await?;
         // Usually no event is left, and no search for forks is needed.
         let left = match sessions.read(id, ReadEvents::last(1)).await {
             Err(error) if *error.kind() == ErrorKind::Corrupt => true,
@@ -138,11 +187,15 @@ impl WorkspaceManager {
             },
             false => None,
         };
-        Ok(Erasure { events, needed_by })
+        Ok(Erasure { events: purged.events, needed_by, rewrite_pending: purged.rewrite_pending })
     }
 
     /// Refuses a session whose lease is held by a living holder, unless the lease is the caller's own.
-    async fn check_free(&self, now: Arc<Session>, is_own: impl Fn(&Lease) -> bool + Send) -> Result<()> {
+    async fn check_free(
+        &self,
+        now: Arc<Session>,
+        is_own: impl Fn(&Lease) -> bool + Send + Sync,
+    ) -> Result<()> {
         let is_free = |now: &Session| now.lease.as_ref().is_none_or(&is_own);
         if is_free(&now) || is_abandoned(&*self.storage.sessions, &now).await? {
             return Ok(());

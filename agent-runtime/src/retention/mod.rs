@@ -22,7 +22,7 @@ use std::time::Duration;
 pub use delete::Deletion;
 pub(crate) use delete::refuse_hidden;
 pub use endings::OldSessionAction;
-pub use erase::Erasure;
+pub use erase::{Erase, Erasure};
 pub use gc::{GcPolicy, GcReport};
 pub use sweep::{InactivityPolicy, SweepAction, SweepEntry, SweepPolicy, SweepReport};
 

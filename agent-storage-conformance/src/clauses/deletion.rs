@@ -10,7 +10,7 @@ use agent_core::model::{Patch, Timer, Workspace};
 use agent_core::session::{NewSession, Session};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{
-    BindingQuery, DeletedTenant, HiddenSession, Purge, ReadEvents, SessionQuery, WorkspaceQuery,
+    BindingQuery, DeletedTenant, HiddenSession, Purge, Purged, ReadEvents, SessionQuery, WorkspaceQuery,
 };
 use agent_core::{Backend, DeviceId, Error, ErrorKind, Seq, SessionStoreExt, Storage, TenantId, WorkspaceId};
 use futures::future::BoxFuture;
@@ -24,6 +24,7 @@ pub(super) fn clauses() -> Vec<Clause> {
     table![Backend:
         a_tenant_that_was_only_opened_is_not_listed (Needs::TenantList),
         a_deleted_tenant_is_empty_and_usable_again (Needs::TenantList),
+        a_pending_rewrite_is_reported_until_it_is_done (Needs::TenantList),
         a_tenant_with_a_live_run_is_not_deleted (Needs::TenantList),
         writers_during_a_deletion_leave_nothing_torn (Needs::TenantList),
         a_dropped_deletion_is_finished_by_the_next (Needs::TenantList),
@@ -193,7 +194,8 @@ async fn a_deleted_tenant_is_empty_and_usable_again(stage: &Stage) -> Checked {
 
         let tenants = stage.tenants().await?;
         let done = tenants.delete_tenant(&tenant).await?;
-        same("what was removed", &done, &DeletedTenant::new(2, stocked.sessions.len() as u64, 1))?;
+        let counts = done.with_rewrite_pending(false);
+        same("what was removed", &counts, &DeletedTenant::new(2, stocked.sessions.len() as u64, 1))?;
         let again = stage.open_for(&tenant).await?;
         let readers = [(&storage, "the writer"), (&late, "a reader from before"), (&again, "a new handle")];
         for (reader, whose) in readers {
@@ -203,11 +205,50 @@ async fn a_deleted_tenant_is_empty_and_usable_again(stage: &Stage) -> Checked {
         same("the session of the other tenant", &others.sessions.load(beside.id).await?, &beside)?;
         let bound = others.bindings.resolve(&stocked.device).await?;
         same("the device of the other tenant", &bound, &Some(stocked.kept.id))?;
-        same("what is removed again", &tenants.delete_tenant(&tenant).await?, &DeletedTenant::default())?;
+        let again = tenants.delete_tenant(&tenant).await?;
+        holds_for("nothing is removed again", &again, again.is_empty())?;
         use_again(stage, &stocked, &late, &storage).await?;
         holds_for("it is listed again", &tenant, names(&*tenants).await?.contains(&name.to_owned()))?;
     }
     Ok(())
+}
+
+/// If a purge or a deletion leaves a rewrite pending, its result says so, and every handle names the work, also one that is
+/// opened later, until a maintenance has done it; all other data is as before. An erasure leaves none.
+async fn a_pending_rewrite_is_reported_until_it_is_done(stage: &Stage) -> Checked {
+    let (tenant, other): (TenantId, TenantId) = ("alpha".parse()?, "beta".parse()?);
+    let [storage, others] = [stage.open_for(&tenant).await?, stage.open_for(&other).await?];
+    let tenants = stage.tenants().await?;
+    let nothing = Vec::new();
+    same("what is pending in an empty store", &others.sessions.pending().await?, &nothing)?;
+    let beside = stock(stage, &others).await?;
+    for erases in [false, true] {
+        stock(stage, &storage).await?;
+        let done = match erases {
+            true => tenants.erase_tenant(&tenant).await?,
+            false => tenants.delete_tenant(&tenant).await?,
+        };
+        same("the sessions that were removed", &done.sessions, &3)?;
+        let pending = others.sessions.pending().await?;
+        same("whether a rewrite is pending", &done.rewrite_pending, &!pending.is_empty())?;
+        let late = stage.open_for(&other).await?;
+        same("what a new handle names as pending", &late.sessions.pending().await?, &pending)?;
+        if erases {
+            same("what an erasure leaves pending", &pending, &nothing)?;
+        }
+        same("what a maintenance does", &tenants.maintain().await?, &pending)?;
+        same("what it leaves pending", &late.sessions.pending().await?, &nothing)?;
+        same("what is left to do", &others.sessions.maintain().await?, &nothing)?;
+        beside.is_there(&others).await?;
+    }
+    let deleted = &beside.sessions[1];
+    let purge = Purge::new(deleted.id, deleted.head);
+    let done = others.sessions.purge(purge.clone()).await?;
+    let pending = others.sessions.pending().await?;
+    same("whether a purge leaves a rewrite pending", &done.rewrite_pending, &!pending.is_empty())?;
+    let again = others.sessions.purge(purge.with_rewrite()).await?;
+    same("a purge again, with a rewrite", &again, &Purged::new(0))?;
+    same("what that leaves pending", &others.sessions.pending().await?, &nothing)
 }
 
 /// Creates objects under the ids of deleted ones, by a handle from before the deletion, and reads them by another.

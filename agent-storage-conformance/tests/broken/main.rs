@@ -155,6 +155,8 @@ caught! {
     a_busy_tenant_that_is_left_out: BusyTenantLeftOut by "tenants::tenants_with_work_are_busy";
     a_deleted_tenant_that_keeps_something: DeletedTenantKeepsBindings by
         "tenants::a_deleted_tenant_is_empty_and_usable_again";
+    a_pending_rewrite_that_is_not_reported: PendingRewriteUnreported by
+        "tenants::a_pending_rewrite_is_reported_until_it_is_done";
     a_deletion_that_heeds_no_run: RunningTenantDeleted by
         "tenants::a_tenant_with_a_live_run_is_not_deleted";
     a_deletion_that_runs_on: DeletionRunsOn by

@@ -14,8 +14,8 @@ use agent_core::session::{Session, SessionSummary};
 use agent_core::state::SessionState;
 use agent_core::store::{
     Binding, BindingQuery, BlobContent, BlobInfo, BlobQuery, Capabilities, ContentHash, Damaged,
-    DeletedTenant, EventPage, LeaseStatus, Page, Purge, Purged, PutBlob, ReadBlob, ReadEvents, Rebuilt,
-    SessionQuery, SweepBlobs, SweptBlobs, WorkspaceQuery,
+    DeletedTenant, EventPage, LeaseStatus, Page, Pending, Purge, Purged, PutBlob, ReadBlob, ReadEvents,
+    Rebuilt, SessionQuery, SweepBlobs, SweptBlobs, WorkspaceQuery,
 };
 use agent_core::{
     Backend, BindingStore, CommitId, DeviceId, Epoch, Error, ErrorKind, MemoryStore, Result, Revision, Seq,
@@ -149,6 +149,7 @@ pub(crate) enum Fault {
     OpenedTenantsListed,
     BusyTenantLeftOut,
     DeletedTenantKeepsBindings,
+    PendingRewriteUnreported,
     RunningTenantDeleted,
     DeletionRunsOn,
     DroppedDeletionBlocks,
@@ -849,6 +850,12 @@ impl SessionStore for Handle {
 
     async fn check(&self) -> Result<Vec<Damaged>> {
         self.store.check().await
+    }
+
+    async fn pending(&self) -> Result<Vec<Pending>> {
+        let tenants = Backend::tenants(&self.store, None).await?.items;
+        let is_left = self.is(Fault::PendingRewriteUnreported) && !tenants.is_empty();
+        Ok(if is_left { vec![Pending::new("the store", "rewrite it")] } else { Vec::new() })
     }
 
     async fn rebuild(&self) -> Result<Rebuilt> {

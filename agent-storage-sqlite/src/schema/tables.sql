@@ -120,3 +120,11 @@ CREATE TABLE bindings (
 CREATE TABLE deletions (
     tenant TEXT NOT NULL PRIMARY KEY
 ) STRICT;
+
+-- One row, once anything was erased: how often, and how often when the file was last rewritten. While the first is larger,
+-- copies of erased rows may be in unused parts of pages.
+CREATE TABLE rewrites (
+    id        INTEGER PRIMARY KEY CHECK (id = 1),
+    erased    INTEGER NOT NULL,
+    rewritten INTEGER NOT NULL
+) STRICT;

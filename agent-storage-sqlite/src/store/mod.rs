@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_core::session::Session;
 use agent_core::store::{
-    BackendConfig, Damaged, DeletedTenant, EventPage, Page, ReadEvents, Rebuilt, SessionQuery,
+    BackendConfig, Damaged, DeletedTenant, EventPage, Page, Pending, ReadEvents, Rebuilt, SessionQuery,
     check_no_live_run,
 };
 use agent_core::{
-    Backend, ErrorKind, OpenState, Result, Seq, SessionId, Storage, TenantId, Timestamp, WorkspaceId,
-    async_trait,
+    Backend, ErrorKind, OpenState, Result, Seq, SessionId, SessionStore, Storage, TenantId, Timestamp,
+    WorkspaceId, async_trait,
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -32,7 +32,7 @@ use crate::request::{Answer, Request};
 use crate::rows::in_snapshot;
 use crate::threads::Threads;
 use crate::writer::Sender;
-use crate::{backup, check, listing, place, reading, tenants};
+use crate::{backup, check, listing, place, reading, rewrites, tenants};
 
 /// Most rows that are read on the caller's thread, which takes about a tenth of a millisecond. `AT_ONCE_BYTES` limits
 /// the bytes, approximately.
@@ -229,6 +229,63 @@ impl SqliteStore {
     /// ```
     pub async fn rebuild(&self) -> Result<Rebuilt> {
         self.rebuilt(true).await
+    }
+
+    /// Rewrites the file if [a rewrite is pending](agent_core::SessionStore::pending), so that no copy of an erased row is
+    /// left in an unused part of it. Returns what was pending; nothing if the file is as it should be.
+    ///
+    /// A rewrite takes several seconds for each gigabyte of the file. Other writers wait meanwhile, those of other
+    /// processes up to their [busy timeout](SqliteConfig::with_busy_timeout). It needs free space of up to twice the file's
+    /// size, and the file becomes smaller. The write-ahead log is emptied.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it completes, the rewrite may still be carried out. A rewrite that was cut off at any
+    /// step is pending as before.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if others read or write for longer than the busy timeout; `Full`, `Denied`, `Corrupt`. The rewrite is
+    /// still pending.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("agent.db");
+    /// use agent_core::commit::Precondition;
+    /// use agent_core::{Backend, BindingStore, TenantId, WorkspaceId};
+    /// use agent_storage_sqlite::SqliteStore;
+    ///
+    /// let (store, acme): (_, TenantId) = (SqliteStore::open(&path).await?, "acme".parse()?);
+    /// let bindings = store.for_tenant(&acme);
+    /// bindings.bind(&"laptop".parse()?, WorkspaceId::DEFAULT, Precondition::MustNotExist).await?;
+    /// assert!(store.delete_tenant(&acme).await?.rewrite_pending);
+    ///
+    /// assert_eq!(store.maintain().await?.len(), 1);
+    /// assert!(store.maintain().await?.is_empty(), "nothing is pending");
+    /// # Ok(()) }
+    /// ```
+    pub async fn maintain(&self) -> Result<Vec<Pending>> {
+        let span = info_span!("store.maintain", store = "sqlite", outcome = Empty);
+        let work = async {
+            match self.ask(Request::Rewrite).await? {
+                Answer::Was(true) => Ok(vec![self.rewrite()]),
+                Answer::Was(false) => Ok(Vec::new()),
+                _ => Err(gone()),
+            }
+        };
+        observed(span, work).await
+    }
+
+    /// Describes the rewrite of the file.
+    fn rewrite(&self) -> Pending {
+        let work = "rewrite the file: copies of erased data may be in unused parts of it";
+        Pending::new(self.path().display().to_string(), work)
+    }
+
+    async fn is_rewrite_pending(&self) -> Result<bool> {
+        let pending = |conn: &Connection| Ok(rewrites::pending(conn)?.is_some());
+        self.read_rows("look for a pending rewrite", pending).await
     }
 
     async fn rebuilt(&self, all: bool) -> Result<Rebuilt> {
@@ -490,8 +547,12 @@ impl Backend for SqliteStore {
     }
 
     /// Marks the tenant, then removes its rows a few thousand at a time. From the mark on, every process finds the
-    /// tenant empty, and cannot write to it until the last row is removed. Then the write-ahead log is emptied; what
-    /// other processes read at that moment keeps its former bytes there until the log is emptied the next time.
+    /// tenant empty, and cannot write to it until the last row is removed. SQLite overwrites removed rows. Then the
+    /// write-ahead log is emptied; if another process reads what it holds for longer than the
+    /// [busy timeout](SqliteConfig::with_busy_timeout), the call fails with `Unavailable`, and the next one finishes it.
+    ///
+    /// The result says that a rewrite is pending: SQLite may have left copies of rows that it moved earlier in unused
+    /// parts of the file.
     async fn delete_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant> {
         let span = info_span!("store.delete_tenant", store = "sqlite", outcome = Empty);
         let store = self.for_tenant(tenant);
@@ -504,7 +565,7 @@ impl Backend for SqliteStore {
             let mut sum = DeletedTenant::default();
             let mut is_left = removed(Request::BeginDeletion).await?.is_left;
             if !is_left {
-                return Ok(sum);
+                return Ok(sum.with_rewrite_pending(self.is_rewrite_pending().await?));
             }
             while is_left {
                 let part = removed(Request::RemoveTenant).await?;
@@ -513,12 +574,21 @@ impl Backend for SqliteStore {
                 sum.bindings += part.count.bindings;
                 is_left = part.is_left;
             }
-            // The mark goes last, so that another call finishes what is cut off before the file is rewritten.
-            self.ask(Request::Rewrite).await?;
+            // The mark goes last, so that another call finishes what is cut off before the log is emptied.
+            self.ask(Request::EmptyLog).await?;
             store.ask(Request::EndDeletion).await?;
-            Ok(sum)
+            Ok(sum.with_rewrite_pending(self.is_rewrite_pending().await?))
         };
         observed(span, work).await
+    }
+
+    async fn maintain(&self) -> Result<Vec<Pending>> {
+        self.maintain().await
+    }
+
+    /// Checks the whole file, as [`SessionStore::check`](agent_core::SessionStore::check) does.
+    async fn check_shared(&self) -> Result<Option<Vec<Damaged>>> {
+        SessionStore::check(self).await.map(Some)
     }
 
     async fn close(&self) -> Result<()> {

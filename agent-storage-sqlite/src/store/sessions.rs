@@ -10,7 +10,7 @@ use agent_core::session::{Session, SessionSummary};
 use agent_core::state::Reason;
 use agent_core::store::{
     BLOB_MAX_BYTES, BlobChunks, BlobContent, BlobQuery, Capabilities, Damaged, Durability, EventPage,
-    LeaseStatus, Page, Purge, Purged, PutBlob, ReadBlob, ReadEvents, Rebuilt, Scope, SessionQuery,
+    LeaseStatus, Page, Pending, Purge, Purged, PutBlob, ReadBlob, ReadEvents, Rebuilt, Scope, SessionQuery,
     SweepBlobs, SweptBlobs,
 };
 use agent_core::{
@@ -120,11 +120,14 @@ impl SessionStore for SqliteStore {
             let rest = async {
                 self.delete_removed_blobs().await?;
                 // After the last deletion, so that nothing is left of the blobs either.
-                if rewrites { self.ask(Request::Rewrite).await.map(drop) } else { Ok(()) }
+                if rewrites {
+                    self.ask(Request::Rewrite).await?;
+                }
+                self.is_rewrite_pending().await
             };
             // The purge itself is stored. A repeated one does the rest.
-            rest.await.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
-            Ok(purged)
+            let pending = rest.await.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
+            Ok(purged.with_rewrite_pending(pending))
         };
         observed(span, work).await
     }
@@ -161,6 +164,16 @@ impl SessionStore for SqliteStore {
         let file = self.path().display().to_string();
         let found = observed(span, found).await?;
         Ok(found.into_iter().map(|what| Damaged::new(file.clone(), what)).collect())
+    }
+
+    async fn pending(&self) -> Result<Vec<Pending>> {
+        let span = info_span!("store.pending", store = "sqlite", outcome = Empty);
+        let pending = async { Ok(self.is_rewrite_pending().await?.then(|| self.rewrite())) };
+        Ok(observed(span, pending).await?.into_iter().collect())
+    }
+
+    async fn maintain(&self) -> Result<Vec<Pending>> {
+        self.maintain().await
     }
 
     async fn rebuild(&self) -> Result<Rebuilt> {

@@ -1,4 +1,4 @@
-//! What a purge with a rewrite leaves in the file, and what keeps it from being done.
+//! What a purge leaves in the file, with a rewrite and without one, and what keeps the rewrite from being done.
 
 use std::fs;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use agent_core::event::NewEvent;
 use agent_core::model::{Patch, Workspace};
 use agent_core::session::{NewSession, Session};
 use agent_core::state::Reason;
-use agent_core::store::{Purge, Purged, ReadEvents, SessionQuery};
+use agent_core::store::{Purge, Purged, ReadEvents, SessionQuery, SweepBlobs};
 use agent_core::{
     BindingStore, ErrorKind, Seq, SessionStore, SessionStoreExt, WorkspaceId, WorkspaceStore, WriteOutcome,
 };
@@ -71,7 +71,7 @@ async fn rewrite_keeps_everything_else() {
     };
     let before = look(&store).await;
     let purge = Purge::new(gone.id, gone.head).with_rewrite();
-    assert_eq!(store.purge(purge.clone()).await.unwrap().events, gone.head.get());
+    assert_eq!(store.purge(purge.clone()).await.unwrap(), Purged::new(gone.head.get()));
     assert!(fs::metadata(store.path()).unwrap().len() < 300_000, "of the half megabyte nothing is left");
     assert!(!holds_secret(&store));
     assert_eq!(store.purge(purge).await.unwrap(), Purged::new(0));
@@ -148,5 +148,40 @@ async fn rewrite_that_others_hold_up_is_repeated() {
         reader.execute_batch("COMMIT").unwrap();
         store.purge(purge).await.unwrap();
         assert!(!holds_secret(&store), "{what}");
+    }
+}
+
+/// A purge without a rewrite, the removal of a blob and the deletion of a workspace report that one is pending; what removes
+/// nothing does not. `maintain` does it.
+#[tokio::test]
+async fn every_erasure_leaves_a_rewrite_pending() {
+    let site = Site::new();
+    let store = site.open().await;
+    let effects = &site.effects;
+    assert!(store.pending().await.unwrap().is_empty());
+    let gone = deleted(&store, effects).await;
+    assert!(store.pending().await.unwrap().is_empty(), "what is deleted is not yet purged");
+    let purge = Purge::new(gone.id, gone.head);
+    let pending = Purged::new(gone.head.get()).with_rewrite_pending(true);
+    assert_eq!(store.purge(purge.clone()).await.unwrap(), pending);
+    assert_eq!(store.purge(purge.clone()).await.unwrap(), Purged::new(0).with_rewrite_pending(true));
+    assert_eq!(store.maintain().await.unwrap().len(), 1);
+    assert!(!holds_secret(&store));
+    assert_eq!(store.purge(purge).await.unwrap(), Purged::new(0));
+
+    let session = site.session(&store).await;
+    put(&store, session.id, SECRET.into()).await;
+    assert!(store.pending().await.unwrap().is_empty());
+    store.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap();
+    assert_eq!(store.maintain().await.unwrap().len(), 1);
+    assert!(!holds_secret(&store));
+
+    let id = effects.new_workspace_id();
+    let place = Workspace::new(id, SECRET, effects.new_session_id(), effects.now());
+    store.put(place, Precondition::MustNotExist).await.unwrap();
+    for is_first in [true, false] {
+        WorkspaceStore::delete(&store, id).await.unwrap();
+        assert_eq!(store.maintain().await.unwrap().len(), usize::from(is_first));
+        assert!(!holds_secret(&store));
     }
 }

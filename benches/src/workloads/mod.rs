@@ -8,6 +8,7 @@ pub(crate) mod at_once;
 mod bindings;
 mod blobs;
 mod create;
+mod deletion;
 mod fork;
 pub(crate) mod idle;
 pub(crate) mod list;
@@ -29,7 +30,7 @@ pub(crate) struct Workload {
 }
 
 /// Every workload, in the order in which all are measured.
-pub(crate) const WORKLOADS: [Workload; 19] = {
+pub(crate) const WORKLOADS: [Workload; 20] = {
     const fn new(name: &'static str, about: &'static str) -> Workload {
         Workload { name, about }
     }
@@ -53,6 +54,10 @@ pub(crate) const WORKLOADS: [Workload; 19] = {
         new("put-blob", "Put a blob, for each MiB"),
         new("read-blob", "Read and check a blob, for each MiB"),
         new("beside-blob", "Turns of 32 sessions while blobs are put, against the same without"),
+        new(
+            "beside-deletion",
+            "The longest commit while tenants of two messages are deleted in a store of 500 MiB",
+        ),
     ]
 };
 
@@ -78,6 +83,7 @@ pub(crate) async fn run(name: &str, place: &Place) -> Outcome<Vec<Figure>> {
         "put-blob" => vec![blobs::put(place).await?],
         "read-blob" => vec![blobs::read(place).await?],
         "beside-blob" => vec![blobs::beside(place).await?],
+        "beside-deletion" => vec![deletion::beside(place).await?],
         other => return Err(format!("there is no workload {other:?}; `--help` lists them").into()),
     };
     Ok(figures.into_iter().map(|figure| peers::beside(name, figure)).collect())

@@ -1,5 +1,5 @@
 //! What operations cost, in calls to the system: the syncs of each write, and what a session's blobs cost others: an append, a
-//! load and a read, with 10,000 and with none.
+//! load and a read, with 10,000 and with none; and what the deletion of a tenant costs in a small file and in a larger one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use agent_core::event::NewEvent;
 use agent_core::model::Workspace;
 use agent_core::session::NewSession;
 use agent_core::store::ReadEvents;
-use agent_core::{SessionId, SessionStore, WorkspaceId, WorkspaceStore};
+use agent_core::{Backend, SessionId, SessionStore, TenantId, WorkspaceId, WorkspaceStore};
 use agent_storage_sqlite::Sync;
 use rusqlite::Connection;
 
@@ -121,4 +121,40 @@ async fn blobs_cost_plain_sessions_no_page() {
     assert!(seen[0].iter().all(|(_, calls)| calls["read"] > 0), "else this shows nothing: {seen:?}");
     assert!(seen[0][2].1["write"] > 0, "{seen:?}");
     assert_eq!(seen[0], seen[1]);
+}
+
+/// Stores so many sessions with two messages of 100 KiB each, for a tenant.
+async fn stock(path: &Path, tenant: &TenantId, sessions: usize) {
+    let (store, effects) = (open(path, Sync::Off).await.unwrap(), Effects::default());
+    for _ in 0..sessions {
+        let said = || NewEvent::user_message("x".repeat(100 << 10));
+        let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+        let create = Commit::create(&effects, new).with_event(said()).with_event(said());
+        store.for_tenant(tenant).commit(create).await.unwrap();
+    }
+    store.close().await.unwrap();
+}
+
+/// The deletion of a tenant with two messages writes as much beside 6 MB of another tenant as beside 200 KB: the file is not
+/// rewritten.
+#[tokio::test]
+async fn deletion_of_a_tenant_costs_the_same_in_a_larger_file() {
+    let [acme, other] = ["acme", "other"].map(|name| name.parse::<TenantId>().unwrap());
+    let mut writes = Vec::new();
+    for sessions in [1, 30] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("agent.db");
+        stock(&path, &other, sessions).await;
+        stock(&path, &acme, 1).await;
+        let (disk, bytes) = (Disk::new(), std::fs::read(&path).unwrap());
+        assert!(bytes.len() > sessions * (200 << 10), "{} bytes", bytes.len());
+        vfs::note(folder.path(), &disk);
+        crate::put(&disk, "agent.db", &bytes);
+        let store = open(&path, Sync::Full).await.unwrap();
+        let calls = counted(&disk, async { store.delete_tenant(&acme).await.unwrap() }).await;
+        writes.push(calls["write"]);
+        store.close().await.unwrap();
+    }
+    // Trees of the larger file are a level or two deeper.
+    assert!(writes[1] <= writes[0] + 20, "{writes:?} calls that write");
 }

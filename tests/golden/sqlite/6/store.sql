@@ -1,5 +1,5 @@
 PRAGMA application_id = 1095192148;
-PRAGMA user_version = 5;
+PRAGMA user_version = 6;
 
 CREATE TABLE bindings (
     tenant    TEXT    NOT NULL,
@@ -126,6 +126,13 @@ INSERT INTO logs (log, tenant, session) VALUES (6, 'default', '019c60d9-9c8a-797
 INSERT INTO logs (log, tenant, session) VALUES (7, 'default', '019c60d9-9c8f-79c3-9138-407e25c06ef2');
 INSERT INTO logs (log, tenant, session) VALUES (8, 'default', '019c60d9-9c94-7210-a876-5e0ac8184b29');
 INSERT INTO logs (log, tenant, session) VALUES (9, 'default', '019c60d9-9ca0-7f3e-84f6-bbbfe9a3d6e5');
+
+CREATE TABLE rewrites (
+    id        INTEGER PRIMARY KEY CHECK (id = 1),
+    erased    INTEGER NOT NULL,
+    rewritten INTEGER NOT NULL
+) STRICT;
+INSERT INTO rewrites (id, erased, rewritten) VALUES (1, 4, 0);
 
 CREATE TABLE sessions (
     log            INTEGER PRIMARY KEY,
