@@ -46,6 +46,9 @@
 //! - A file that is moved, removed or replaced while the store has it open is neither written to nor read from: calls
 //!   fail with `Unavailable`, and everything acknowledged before is in the file that was moved.
 //! - A file that may not be written to is opened for reading, and each write fails with `Denied`.
+//! - What a purge or the deletion of a tenant removes is overwritten at once, and costs as much as is removed. Copies of rows
+//!   that SQLite has moved stay in unused parts of the file until [`SqliteStore::maintain`] rewrites it; results and
+//!   [`pending`](agent_core::SessionStore::pending) say so.
 //! - Every row has a checksum. A damaged event, workspace or binding is `Corrupt`; a damaged session record is rebuilt
 //!   from the log.
 //!
@@ -66,7 +69,8 @@
 //! # Where to go next
 //!
 //! - [`SqliteConfig`]: durability, waiting times, caches, a limit on the size of the file.
-//! - [`SqliteStore`]: the store, and what only a database file has: [`SqliteStore::backup`], [`SqliteStore::rebuild`].
+//! - [`SqliteStore`]: the store, and what only a database file has: [`SqliteStore::backup`], [`SqliteStore::maintain`],
+//!   [`SqliteStore::rebuild`].
 //! - [`SessionStoreExt`](agent_core::SessionStoreExt): create, append, fork, follow.
 
 mod backup;

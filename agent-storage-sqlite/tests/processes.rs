@@ -202,8 +202,11 @@ async fn erase(store: &SqliteStore, effects: &Effects, name: &TenantId) {
         for m in 0..8_usize {
             for (store, text) in [(&gone, SECRET), (&other, "barley")] {
                 let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-                let said = |k| NewEvent::user_message(text.repeat((m * 7 + k * 13) % 90));
-                store.commit(Commit::create(effects, new).with_events((0..20).map(said))).await.unwrap();
+                let said = |k: usize| NewEvent::user_message(text.repeat((m * 7 + k * 13) % 90));
+                store
+                    .commit(Commit::create(effects, new).with_events((0..20_usize).map(said)))
+                    .await
+                    .unwrap();
             }
         }
         store.delete_tenant(name).await.unwrap();

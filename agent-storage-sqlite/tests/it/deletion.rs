@@ -228,6 +228,38 @@ async fn a_deletion_that_a_reader_holds_up_is_repeated() {
     site.session(&acme).await;
 }
 
+/// While a deletion waits for a reader of the log, others write: no commit waits for it.
+#[tokio::test]
+async fn others_write_while_a_reader_holds_up_a_deletion() {
+    let site = Site::new();
+    let store = site.config().with_busy_timeout(Duration::from_secs(30)).open().await.unwrap();
+    stock(&site, &store.for_tenant(&tenant("acme")), &[3, 3]).await;
+    let mut session = site.session(&store.for_tenant(&tenant("other"))).await;
+    let reader = site.raw();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM events").unwrap();
+    let name = tenant("acme");
+    let deletion = store.delete_tenant(&name);
+    tokio::pin!(deletion);
+    let mut writes = 0;
+    while writes < 50 {
+        let work = async {
+            let store = store.for_tenant(&tenant("other"));
+            session = site.say(&store, &session, "meanwhile").await;
+            // The deletion has its turns.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        };
+        tokio::select! {
+            biased;
+            deleted = &mut deletion => panic!("it waits for the reader: {deleted:?}"),
+            () = work => writes += 1,
+        }
+    }
+    assert!(!Backend::tenants(&store, None).await.unwrap().items.contains(&name));
+    reader.execute_batch("COMMIT").unwrap();
+    let deleted = tokio::time::timeout(Duration::from_secs(60), deletion).await.unwrap().unwrap();
+    assert_eq!(deleted.sessions, 2);
+}
+
 /// While a deletion is cut off, every process finds the tenant empty, and writes fail until the next deletion has
 /// removed the rest. The other tenants, a rebuild and the checks go on.
 #[tokio::test]

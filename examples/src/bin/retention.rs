@@ -83,7 +83,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     chat.prompt(format!("My name is {SECRET}")).await?.finish().await?;
     let document = Manifest::export(&*agent.storage().sessions, chat.id()).await?.to_json()?;
     assert!(document.contains(SECRET));
-    let erased = agent.erase_conversation("customer/9").await?;
+    let erased = agent.erase_conversation("customer/9").now().await?;
     println!("exported {} bytes, then erased {} events", document.len(), erased.events);
     // A fork would still read a part of it: erase the fork, then this conversation once more.
     assert_eq!(erased.needed_by, None);
