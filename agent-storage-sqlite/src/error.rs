@@ -113,6 +113,11 @@ pub(crate) fn failed_to_write(path: &Path, doing: &str, source: rusqlite::Error)
     failed(doing, source)
 }
 
+/// Error for a write-ahead log with removed bytes that others use for too long.
+pub(crate) fn log_is_used(path: &Path) -> Error {
+    busy(&format!("empty the write-ahead log of {}, which holds purged bytes", path.display()))
+}
+
 /// Error for a file that other processes kept locked for too long.
 pub(crate) fn busy(doing: &str) -> Error {
     Error::new(

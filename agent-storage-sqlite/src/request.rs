@@ -26,7 +26,8 @@ pub(crate) enum Request {
     Purge(Purge),
     /// Rewrites the whole file, so that nothing is left of what was erased, if that is pending.
     Rewrite,
-    /// Moves the write-ahead log into the database, and empties it, so that nothing of what was deleted is left there.
+    /// Moves the write-ahead log into the database, and empties it, so that nothing of what was deleted is left there. The
+    /// answer is `false` if others use what the log holds; the writer does not wait for them.
     EmptyLog,
     Heartbeat(SessionId, Epoch),
     Blob(BlobStep),
@@ -202,10 +203,8 @@ impl Request {
             }
             Self::Unbind(device) => Answer::Was(bindings::unbind(conn, tenant, device)?),
             // The writer does the rest outside of the transaction.
-            Self::Rewrite => Answer::Was(false),
-            Self::EmptyLog | Self::Look | Self::BeginDeletion | Self::RemoveTenant | Self::EndDeletion => {
-                Answer::Done
-            }
+            Self::Rewrite | Self::EmptyLog => Answer::Was(false),
+            Self::Look | Self::BeginDeletion | Self::RemoveTenant | Self::EndDeletion => Answer::Done,
             Self::UnbindWorkspace(id) => Answer::Count(bindings::unbind_workspace(conn, tenant, *id)?),
         })
     }

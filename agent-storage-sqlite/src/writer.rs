@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::blob_steps::BlobStep;
 use crate::config::{Access, SqliteConfig, Sync};
-use crate::error::{Fault, busy, corrupt, failed_to_write, gone, is_busy, is_io};
+use crate::error::{Fault, busy, corrupt, failed_to_write, gone, is_busy, is_io, log_is_used};
 use crate::files::Files;
 use crate::heads::Heads;
 use crate::holder::Holder;
@@ -452,7 +452,7 @@ impl Writer {
         for (task, answer) in tasks.iter().zip(&mut answers).filter(|(_, answer)| answer.is_ok()) {
             match task.request {
                 Request::Rewrite => *answer = self.rewrite().map(Answer::Was),
-                Request::EmptyLog => *answer = self.empty_log().map(|()| Answer::Done),
+                Request::EmptyLog => *answer = self.empty_log().map(Answer::Was),
                 _ => {}
             }
         }
@@ -469,27 +469,23 @@ impl Writer {
         let path = self.config.path.display();
         let what = format!("rewrite {path}, in which purged bytes may be left");
         self.when_free(&what, || execute(conn, "VACUUM", []))?;
-        self.empty_log()?;
+        let mut wait = Wait::new(self.config.busy_timeout, &self.config.effects);
+        while !self.empty_log()? {
+            if !wait.pause() {
+                return Err(log_is_used(&self.config.path));
+            }
+        }
         let what = format!("record in {path} that it was rewritten");
         self.when_free(&what, || rewrites::finish(conn, erased))?;
         Ok(true)
     }
 
-    /// Moves the write-ahead log into the database, and empties it. Waits for readers of what it holds.
-    fn empty_log(&self) -> Result<()> {
+    /// Moves the write-ahead log into the database, and empties it; returns `false` if others use what it holds.
+    fn empty_log(&self) -> Result<bool> {
         self.files.check()?;
         let Some(conn) = &self.conn else { return Err(gone()) };
-        let what =
-            format!("empty the write-ahead log of {}, which holds purged bytes", self.config.path.display());
-        let mut wait = Wait::new(self.config.busy_timeout, &self.config.effects);
-        loop {
-            let log = first_number(conn, "PRAGMA wal_checkpoint(TRUNCATE)", []);
-            match log.map_err(|error| self.failed(error))? {
-                Some(0) => return Ok(()),
-                _ if wait.pause() => {}
-                _ => return Err(busy(&what)),
-            }
-        }
+        let log = first_number(conn, "PRAGMA wal_checkpoint(TRUNCATE)", []);
+        Ok(log.map_err(|error| self.failed(error))? == Some(0))
     }
 
     /// Runs a statement outside of a transaction. Waits for other connections that write.

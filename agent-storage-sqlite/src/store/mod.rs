@@ -6,6 +6,7 @@ mod sessions;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use agent_core::session::Session;
 use agent_core::store::{
@@ -18,11 +19,12 @@ use agent_core::{
 };
 use rusqlite::Connection;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 
 use crate::config::SqliteConfig;
-use crate::error::{Step, gone, is_refused_statement};
+use crate::error::{Step, gone, is_refused_statement, log_is_used};
 use crate::files::Files;
 use crate::heads::Heads;
 use crate::listing::Listed;
@@ -38,6 +40,9 @@ use crate::{backup, check, listing, place, reading, rewrites, tenants};
 /// the bytes, approximately.
 const AT_ONCE: usize = 64;
 const AT_ONCE_BYTES: usize = 256 << 10;
+
+/// Pause between attempts to empty the write-ahead log.
+const LOG_PAUSE: Duration = Duration::from_millis(10);
 
 /// Store of workspaces, sessions and bindings in one SQLite file, for one tenant. Clones share their connections.
 /// Other handles on the same file, in this process or another, work on the same data.
@@ -275,6 +280,19 @@ impl SqliteStore {
             }
         };
         observed(span, work).await
+    }
+
+    /// Empties the write-ahead log. While others use what it holds, tries again between the requests of others.
+    async fn empty_log(&self) -> Result<()> {
+        let until = Instant::now() + self.shared.config.busy_timeout;
+        loop {
+            match self.ask(Request::EmptyLog).await? {
+                Answer::Was(true) => return Ok(()),
+                Answer::Was(false) if Instant::now() < until => tokio::time::sleep(LOG_PAUSE).await,
+                Answer::Was(false) => return Err(log_is_used(self.path())),
+                _ => return Err(gone()),
+            }
+        }
     }
 
     /// Describes the rewrite of the file.
@@ -575,7 +593,7 @@ impl Backend for SqliteStore {
                 is_left = part.is_left;
             }
             // The mark goes last, so that another call finishes what is cut off before the log is emptied.
-            self.ask(Request::EmptyLog).await?;
+            self.empty_log().await?;
             store.ask(Request::EndDeletion).await?;
             Ok(sum.with_rewrite_pending(self.is_rewrite_pending().await?))
         };
