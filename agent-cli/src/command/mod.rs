@@ -8,6 +8,7 @@ mod config;
 mod consent;
 mod copy;
 mod device;
+mod endings;
 mod files;
 mod maintain;
 mod output;

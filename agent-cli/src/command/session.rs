@@ -12,7 +12,7 @@ use agent_core::json::{RawFields, RawJson};
 use agent_core::model::Patch;
 use agent_core::session::{Session, SessionSummary};
 use agent_core::state::SessionState;
-use agent_core::store::{Cursor, Purged, SessionQuery};
+use agent_core::store::{Cursor, SessionQuery};
 use agent_core::{Error, ErrorKind, Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId};
 use agent_runtime::NewWorkspace;
 use clap::Subcommand;
@@ -20,11 +20,11 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
 use super::consent::Consent;
-use super::files;
-use super::output::{damage, line, page_of, put_bytes, raw, tell_copies};
+use super::output::{damage, line, page_of, put_bytes, raw};
 use super::progress::{Bar, Progress};
 use super::site::{Site, named};
 use super::tenants::AllTenants;
+use super::{endings, files};
 use crate::bounded::DOCUMENT_MAX;
 use crate::content::{read_once, write_file};
 use crate::failure::Failure;
@@ -260,30 +260,8 @@ impl SessionCommand {
             Self::Unpin { id } => {
                 change(site, id, &format!("unpinned session {id}"), Patch::new().unpin()).await
             }
-            Self::Delete { id, purge } => {
-                site.manager.delete_session(id).await?;
-                let purged = match purge {
-                    true => site.manager.purge(id).await.map_err(|error| not_purged(id, error))?,
-                    false => Purged::default(),
-                };
-                let events = purged.events;
-                let text = match events {
-                    _ if !purge => format!(
-                        "deleted session {id}; to remove its events, run `chat session delete {id} --purge`"
-                    ),
-                    0 => format!("deleted session {id}; no events were left to remove"),
-                    events => format!("deleted session {id} and removed {}", counted(events, "event")),
-                };
-                let pending = purged.rewrite_pending;
-                let mut whole = json!({"session": id, "purged_events": events});
-                if purge {
-                    whole["rewrite_pending"] = json!(pending);
-                }
-                site.out.result(&whole, &text);
-                tell_copies(&site.out, pending);
-                Ok(())
-            }
-            Self::Erase { id, now, consent } => erase(site, id, now, &consent).await,
+            Self::Delete { id, purge } => endings::delete(site, id, purge).await,
+            Self::Erase { id, now, consent } => endings::erase(site, id, now, &consent).await,
         }
     }
 
@@ -296,37 +274,6 @@ impl SessionCommand {
             Self::List { tenants, .. } => Some(tenants),
             _ => None,
         }
-    }
-}
-
-/// Returns the failure of a purge after a successful deletion.
-fn not_purged(id: SessionId, error: Error) -> Failure {
-    let failure = Failure::from(error);
-    let text = format!("session {id} was deleted, but its events were not removed: {}", failure.text);
-    Failure { text, ..failure }
-}
-
-/// Erases a session; fails if a fork still needs events of it.
-async fn erase(site: &Site<'_>, id: SessionId, now: bool, consent: &Consent) -> Result<(), Failure> {
-    // No question is asked about a session that does not exist; one about a deleted or damaged session is.
-    match site.storage.sessions.load(id).await {
-        Err(error) if *error.kind() == ErrorKind::NotFound => return Err(error.into()),
-        _ => consent.ask(&format!("the erasure of session {id}"))?,
-    }
-    let erase = site.manager.erase(id);
-    let erased = if now { erase.now().await? } else { erase.await? };
-    let text = format!("erased session {id}: removed {}", counted(erased.events, "event"));
-    let whole = json!({
-        "session": id, "purged_events": erased.events, "needed_by": erased.needed_by,
-        "rewrite_pending": erased.rewrite_pending,
-    });
-    site.out.result(&whole, &text);
-    tell_copies(&site.out, erased.rewrite_pending);
-    match erased.needed_by {
-        None => Ok(()),
-        Some(fork) => Err(Failure::incomplete(format!(
-            "session {fork} reads events of session {id}, its parent, so these events are kept; erase session {fork}, then {id} again"
-        ))),
     }
 }
 

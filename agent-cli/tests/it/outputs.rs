@@ -47,6 +47,7 @@ const COMMANDS: &[&[&str]] = &[
     &["audit"],
     &["upgrade"],
     &["verify"],
+    &["maintain"],
     &["rebuild"],
     &["completions", "bash"],
     &["--help"],

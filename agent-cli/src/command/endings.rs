@@ -1,0 +1,72 @@
+//! `chat session delete` and `chat session erase`.
+
+use agent_core::store::Purged;
+use agent_core::{Error, ErrorKind, SessionId};
+use serde_json::json;
+
+use super::consent::Consent;
+use super::output::tell_copies;
+use super::site::Site;
+use crate::failure::Failure;
+use crate::screen::counted;
+
+/// Deletes a session, and removes its events if `purge` is true.
+pub(super) async fn delete(site: &Site<'_>, id: SessionId, purge: bool) -> Result<(), Failure> {
+    site.manager.delete_session(id).await?;
+    let purged = match purge {
+        true => site.manager.purge(id).await.map_err(|error| not_purged(id, error))?,
+        false => Purged::default(),
+    };
+    let events = purged.events;
+    let text = match events {
+        _ if !purge => {
+            format!("deleted session {id}; to remove its events, run `chat session delete {id} --purge`")
+        }
+        0 => format!("deleted session {id}; no events were left to remove"),
+        events => format!("deleted session {id} and removed {}", counted(events, "event")),
+    };
+    let pending = purged.rewrite_pending;
+    let mut whole = json!({"session": id, "purged_events": events});
+    if purge {
+        whole["rewrite_pending"] = json!(pending);
+    }
+    site.out.result(&whole, &text);
+    tell_copies(&site.out, pending);
+    Ok(())
+}
+
+/// Returns the failure of a purge after a successful deletion.
+fn not_purged(id: SessionId, error: Error) -> Failure {
+    let failure = Failure::from(error);
+    let text = format!("session {id} was deleted, but its events were not removed: {}", failure.text);
+    Failure { text, ..failure }
+}
+
+/// Erases a session; fails if a fork still needs events of it.
+pub(super) async fn erase(
+    site: &Site<'_>,
+    id: SessionId,
+    now: bool,
+    consent: &Consent,
+) -> Result<(), Failure> {
+    // No question is asked about a session that does not exist; one about a deleted or damaged session is.
+    match site.storage.sessions.load(id).await {
+        Err(error) if *error.kind() == ErrorKind::NotFound => return Err(error.into()),
+        _ => consent.ask(&format!("the erasure of session {id}"))?,
+    }
+    let erase = site.manager.erase(id);
+    let erased = if now { erase.now().await? } else { erase.await? };
+    let text = format!("erased session {id}: removed {}", counted(erased.events, "event"));
+    let whole = json!({
+        "session": id, "purged_events": erased.events, "needed_by": erased.needed_by,
+        "rewrite_pending": erased.rewrite_pending,
+    });
+    site.out.result(&whole, &text);
+    tell_copies(&site.out, erased.rewrite_pending);
+    match erased.needed_by {
+        None => Ok(()),
+        Some(fork) => Err(Failure::incomplete(format!(
+            "session {fork} reads events of session {id}, its parent, so these events are kept; erase session {fork}, then {id} again"
+        ))),
+    }
+}
