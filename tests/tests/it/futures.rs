@@ -11,7 +11,7 @@ use agent_admin::copy::StoreCopy;
 use agent_admin::export::SessionExport;
 use agent_admin::manifest::Manifest;
 use agent_admin::salvage::salvage;
-use agent_admin::verify::{Verification, verify};
+use agent_admin::verify::{Verification, verify, verify_shared, verify_tenant};
 use agent_core::isolated::Isolated;
 use agent_core::model::Workspace;
 use agent_core::session::Fork;
@@ -26,6 +26,7 @@ use agent_runtime::documents::Documents;
 use agent_runtime::files::WorkspaceFiles;
 use agent_runtime::learnings::Learnings;
 use agent_runtime::mounts::{effective_mounts, freeze_mounts, inherited_mounts, update_scope};
+use agent_runtime::retention::Erase;
 use agent_runtime::secrets::Secrets;
 use agent_runtime::state_payload::StatePayload;
 use agent_runtime::views::{SessionView, active_sessions, find_sessions};
@@ -84,12 +85,12 @@ fn agent_runtime() {
     send(AgentRuntime::find_conversation(of(), of()));
     send(AgentRuntime::conversation_with(of(), of(), "text"));
     send(AgentRuntime::recreate_conversation(of(), of()));
-    send(AgentRuntime::erase_conversation(of(), of()));
+    send(AgentRuntime::erase_conversation(of(), of()).into_future());
     send(WorkspaceHandle::conversation(of(), of()));
     send(WorkspaceHandle::find_conversation(of(), of()));
     send(WorkspaceHandle::conversation_with(of(), of(), "text"));
     send(WorkspaceHandle::recreate_conversation(of(), of()));
-    send(WorkspaceHandle::erase_conversation(of(), of()));
+    send(WorkspaceHandle::erase_conversation(of(), of()).into_future());
     send(Documents::list(of()));
     send(Documents::get(of(), of()));
     send(Documents::versions(of(), of(), of()));
@@ -141,7 +142,8 @@ fn agent_runtime() {
     send(Conversation::unarchive(of()));
     send(Conversation::terminate(of()));
     send(Conversation::delete(of()));
-    send(Conversation::erase(of()));
+    send(Conversation::erase(of()).into_future());
+    send(of::<Erase<'static>>().into_future());
     send(Conversation::reset(of(), of()));
     send(Conversation::stats(of()));
     send(Conversation::start_child(of(), "text", of()));
@@ -168,7 +170,7 @@ fn agent_runtime() {
     send(WorkspaceManager::sweep(of(), of()));
     send(WorkspaceManager::purge(of(), of()));
     send(WorkspaceManager::reset(of(), of(), of()));
-    send(WorkspaceManager::erase(of(), of()));
+    send(WorkspaceManager::erase(of(), of()).into_future());
     send(AgentRuntime::shutdown(of(), of()));
     send(AgentRuntime::close(of()));
     send(ToolContext::is_mounted(of(), of(), of()));
@@ -225,6 +227,8 @@ fn agent_admin() {
     send(Manifest::import_with_ancestors(of(), of::<&dyn SessionStore>()));
     send(salvage(of(), of(), of(), of()));
     send(verify(of(), |_: &Verification| ()));
+    send(verify_tenant(of(), |_: &Verification| ()));
+    send(verify_shared(of()));
 }
 
 fn agent_storage_fs() {
@@ -241,6 +245,7 @@ fn agent_storage_sqlite() {
     send(SqliteStore::open(of::<PathBuf>()));
     send(SqliteStore::backup(of(), of::<PathBuf>()));
     send(SqliteStore::rebuild(of()));
+    send(SqliteStore::maintain(of()));
     send(SqliteStore::close(of()));
     send(SqliteConfig::open(of()));
 }

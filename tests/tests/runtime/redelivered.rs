@@ -242,4 +242,4 @@ async fn deliveries_at_once_have_one_run(site: Site) {
     check_log(&chat).await;
 }
 
-each_store!(deliveries_at_once_have_one_run, flavor = "multi_thread", worker_threads = 2);
+each_store!(deliveries_at_once_have_one_run and files, flavor = "multi_thread", worker_threads = 2);
