@@ -552,7 +552,7 @@ fn deleted(workspace: WorkspaceId, key: &ConversationKey) -> Error {
     Error::new(
         ErrorKind::Deleted,
         format!(
-            "the conversation {} of workspace {workspace} was deleted; recreate_conversation begins a new one with this key",
+            "the conversation {} of workspace {workspace} was deleted; recreate_conversation begins a new one with this key, if the workspace is still there",
             quoted(key.as_str())
         ),
     )

@@ -770,9 +770,13 @@ impl Conversation {
     ///
     /// # Second deliveries
     ///
-    /// If the session's log has the same answer to the same action already, the call succeeds and writes nothing: a
+    /// If the session's own log has the same answer to the same action already, the call succeeds and writes nothing: a
     /// webhook that retries gets the result of its first delivery, also after a restart. The answers of the log are read
     /// backwards to the first delivery, up to 64 at a time; for an action that was never answered, that is all of them.
+    /// The log of a fork does not have the answers of its parent.
+    ///
+    /// The same is: each field of the answer is equal; of JSON, white space outside of texts does not count, the order of
+    /// members does.
     ///
     /// # Errors
     ///
@@ -780,7 +784,8 @@ impl Conversation {
     /// session waits for another action; `InvalidTransition` if it waits for no answer;
     /// `Expired` if the question's [time limit](field@agent_core::model::PendingAction::expires_at) has passed by this
     /// process's clock. In that case no run starts: [`run_pending`](Self::run_pending) closes the question, and
-    /// continues without an answer.
+    /// continues without an answer. An answer to a question that was closed, by that or by an
+    /// [interrupt](Self::interrupt), is refused as any other that the session does not wait for.
     pub async fn answer(&self, answer: impl Into<ActionAnswer>) -> Result<()> {
         let answer = answer.into().into_event(self.runtime());
         match self.commit(|commit| commit.with_event(answer.clone())).await {
@@ -948,7 +953,8 @@ impl Conversation {
     ///
     /// Events of other processes arrive as soon as the store sees them. When the runtime [shuts
     /// down](AgentRuntime::shutdown), the stream returns the events that its last runs have stored, and ends (`None`).
-    /// It also ends after an error, which is `Deleted` if the next events were purged.
+    /// It also ends after an error, which is `Deleted` if the next events were purged, and `Unavailable` if the stores
+    /// were [closed](AgentRuntime::close) before it had returned the last ones: shut down, let it end, then close.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {

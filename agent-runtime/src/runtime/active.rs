@@ -27,6 +27,13 @@ struct Active {
     ended: watch::Receiver<bool>,
 }
 
+impl Active {
+    fn stream(&self, run: RunId) -> Option<Run> {
+        let updates = self.updates.upgrade()?.subscribe()?;
+        Some(Run::started(self.session, run, updates, self.cancel.clone()))
+    }
+}
+
 /// Registration of one run, until it is dropped at the end of the run.
 #[derive(Debug)]
 pub(crate) struct Registration {
@@ -63,8 +70,13 @@ impl ActiveRuns {
             |active: &Active| active.session == session && active.stores.as_ptr() == Arc::as_ptr(stores);
         let (run, active) =
             runs.iter().filter(|(_, active)| here(active)).max_by_key(|(_, active)| active.epoch)?;
-        let updates = active.updates.upgrade()?.subscribe()?;
-        Some(Run::started(session, *run, updates, active.cancel.clone()))
+        active.stream(*run)
+    }
+
+    /// Returns a new stream of a run of which the caller has read in its own log, whichever handle of the stores started it;
+    /// `None` if it is not active here.
+    pub(crate) fn stream(&self, run: RunId) -> Option<Run> {
+        self.lock().get(&run)?.stream(run)
     }
 
     /// Returns a receiver that becomes `true`, or is closed, when the run has ended; `None` if it is not active here.

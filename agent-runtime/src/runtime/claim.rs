@@ -3,7 +3,7 @@
 use crate::runtime::report::{Queued, RunOutcome, RunReport};
 use crate::runtime::run_error::RunError;
 use agent_core::event::{AgentPart, Event, EventPayload, EventType, Part};
-use agent_core::model::{Failure, Status, Transition, Usage};
+use agent_core::model::{Failure, PendingAction, Status, Transition, Usage};
 use agent_core::session::Session;
 use agent_core::state::{Reason, SessionState, TriggerKind};
 use agent_core::store::ReadEvents;
@@ -175,7 +175,12 @@ impl Claim {
     /// Returns the report of the run, or the reason for which there is no answer. The log was read up to the head of
     /// the record `now`.
     pub(crate) fn report(self, now: &Session) -> Result<RunReport, RunError> {
+        let is_open = |asked: &PendingAction| now.action.as_ref().is_some_and(|open| open.id == asked.id);
         let (outcome, status) = match (self.end, now.status.state, &now.action) {
+            // The question was closed since, and the session continued.
+            (Some(End::Ran(RunOutcome::Awaiting(asked), _)), ..) if !is_open(&asked) => {
+                (RunOutcome::Completed(Reason::EndTurn), now.status)
+            }
             (Some(End::Ran(outcome, status)), ..) => (outcome, status),
             (Some(End::Discarded(at)), ..) => {
                 return Err(discarded(now, self.input, self.is_answer, at).into());

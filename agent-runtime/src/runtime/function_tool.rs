@@ -164,7 +164,7 @@ impl Tool {
     }
 
     /// Sets the sentence with which a person is asked about a call, made of the call's arguments; the default is the call
-    /// itself. See [`Plugin::question`] for what is stored of it.
+    /// itself, also if the arguments are no `T` of the function. See [`Plugin::question`] for what is stored of it.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {

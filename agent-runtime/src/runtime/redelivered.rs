@@ -81,7 +81,7 @@ pub(crate) async fn run_of_answer(handle: &SessionRef, answer: Seq) -> Result<Ru
                 Err(RunError::Store(error)) => Err(error),
             };
         }
-        if let Some(run) = handle.runtime().attach(id).filter(|run| run.id() == claimed) {
+        if let Some(run) = claimed.and_then(|run| active.stream(run)) {
             return Ok(run);
         }
         if let Some(ended) = claimed.and_then(|run| active.ended(run)) {

@@ -9,6 +9,7 @@
 //! | `POST /conversations/{key}/answers`, `{"action": …, "decision": "allow"}` | the updates of the run that goes on |
 //! | `GET /conversations/{key}/events` | all stored events, and each new one; `Last-Event-ID` says after which |
 //!
+//! If a question or another process holds the conversation, the only update of a message is `queued`: it is stored, and answered later.
 //! A GET makes nothing. A second delivery of an answer gets the result of the first one: its run while that is active, else
 //! the end of the run. A message is stored when its answer begins. A client that goes away stops nothing: the run goes on, and the events say
 //! how it ended. If the server is killed, the next one goes on with what had begun.
@@ -141,8 +142,10 @@ fn users(text: &str) -> Result<HashMap<String, TenantId>, String> {
     for user in text.split(',') {
         let (name, token) = user
             .split_once(':')
-            .filter(|(name, token)| !name.is_empty() && !token.is_empty())
-            .ok_or("USERS is a list of NAME:TOKEN, with commas between")?;
+            .filter(|(name, _)| !name.is_empty())
+            // As a header brings it: without white space around it.
+            .filter(|(_, token)| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()))
+            .ok_or("USERS is a list of NAME:TOKEN, with commas between and no spaces in tokens")?;
         if let Some(other) = names.insert(token, name) {
             // The token is a secret, and stays out of the text.
             return Err(format!("USERS: {other} and {name} have the same token; give each user another one"));

@@ -51,11 +51,13 @@ impl IntoResponse for Refused {
             ErrorKind::Provider => StatusCode::BAD_GATEWAY,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
+        // The time after which a retry may have an effect, in seconds.
+        let retry = error.is_retryable().then_some([(header::RETRY_AFTER, "1")]);
         // What the store says is for the operator: it may name files and servers.
         if status.is_server_error() {
             eprintln!("error: {error}");
-            return (status, Json(json!({"kind": error.kind().name()}))).into_response();
+            return (status, retry, Json(json!({"kind": error.kind().name()}))).into_response();
         }
-        (status, Json(json!({"kind": error.kind().name(), "text": error.to_string()}))).into_response()
+        (status, retry, Json(json!({"kind": error.kind().name(), "text": error.to_string()}))).into_response()
     }
 }

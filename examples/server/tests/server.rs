@@ -254,6 +254,8 @@ async fn two_users_with_one_token_are_refused() {
     for (users, said) in [
         ("alice:secret-1,carol:secret-2,bob:secret-1", "alice and bob have the same token"),
         ("alice:secret-1,bob:", "NAME:TOKEN"),
+        // A header comes without the space.
+        ("alice:secret-1 ,bob:secret-1", "no spaces in tokens"),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_example-server"));
         command.args(["127.0.0.1:0", &store]).env("USERS", users);

@@ -7,6 +7,7 @@ use crate::common::{agent_with, calls, check_log, device, read, said};
 use agent_core::event::{Decision, EventType, Media, Part, ToolConfirmation, ToolOutcome, ToolResult};
 use agent_core::json::RawJson;
 use agent_core::model::PendingAction;
+use agent_core::state::{Reason, SessionState};
 use agent_core::{ErrorKind, Result, Storage, async_trait};
 use agent_runtime::{
     AgentRuntime, Config, Conversation, Gate, Plugin, RunError, RunOutcome, RunReport, ScriptedProvider,
@@ -120,6 +121,10 @@ async fn the_second_delivery_joins_an_active_run(site: Site) {
     let run = chat.answer_and_run(allow.clone()).await.unwrap();
     let second = chat.answer_and_run(allow.clone()).await.unwrap();
     assert_eq!(second.id(), run.id(), "{name}");
+    // As a server does that opens the stores of a tenant for each request.
+    let request = here.for_storage(site.open().await).session(chat.id()).await.unwrap();
+    let of_request = request.answer_and_run(allow.clone()).await.unwrap();
+    assert!(of_request.queued().is_none(), "{name}");
     let there = agent(&site.open().await, &model, &tools).session(chat.id()).await.unwrap();
     there.answer(allow.clone()).await.unwrap();
     let third = there.answer_and_run(allow.clone()).await.unwrap();
@@ -129,11 +134,37 @@ async fn the_second_delivery_joins_an_active_run(site: Site) {
     let report = run.finish().await.unwrap();
     assert_eq!(report.text, "deleted", "{name}");
     assert_eq!(second.finish().await.unwrap(), report, "{name}");
+    // The usage of a run is in its stream, and not in the log.
+    assert_eq!(of_request.finish().await.unwrap(), report, "{name}");
     assert_eq!(known(&there.wait_for_answer(&queued).await.unwrap()), known(&report), "{name}");
     assert_eq!(tools.0.load(Ordering::SeqCst), 1, "{name}");
 }
 
 each_store!(the_second_delivery_joins_an_active_run);
+
+/// A run that asked a question has ended like any other once the question is closed: nobody is shown it again.
+async fn a_question_that_was_answered_is_asked_by_no_report(site: Site) {
+    let (name, storage) = (site.name, site.open().await);
+    let model = ScriptedProvider::new([
+        Turn::new().call("d", "delete", json("{}")),
+        Turn::new().call("e", "delete", json("{}")),
+        Turn::new().text("deleted"),
+    ]);
+    let agent = agent(&storage, &model, &Arc::new(Tools::default()));
+    let chat = agent.open(&device("laptop")).await.unwrap();
+    let allow = |action: &PendingAction| ToolConfirmation::new(action.id.clone(), Decision::Allow);
+    let first = asked(&chat).await;
+    let report = chat.answer_and_run(allow(&first)).await.unwrap().finish().await.unwrap();
+    let RunOutcome::Awaiting(second) = report.outcome else { panic!("{name}: it asks again") };
+    let again = chat.answer_and_run(allow(&first)).await.unwrap().finish().await.unwrap();
+    assert_eq!(again.outcome, RunOutcome::Awaiting(second.clone()), "{name}");
+    chat.answer_and_run(allow(&second)).await.unwrap().finish().await.unwrap();
+    let again = chat.answer_and_run(allow(&first)).await.unwrap().finish().await.unwrap();
+    assert_eq!(again.outcome, RunOutcome::Completed(Reason::EndTurn), "{name}");
+    assert_eq!(again.status.state, SessionState::Idle, "{name}");
+}
+
+each_store!(a_question_that_was_answered_is_asked_by_no_report);
 
 /// An answer that was stored without a run is continued by its second delivery; one whose run asks again or fails has that
 /// as its result.
@@ -163,7 +194,8 @@ async fn results_of_an_answer_are_those_of_its_run(site: Site) {
     let again = failed(chat.answer_and_run(allow(second)).await.unwrap().finish().await.unwrap_err());
     assert_eq!(known(&again), known(&report), "{name}");
     let again = chat.answer_and_run(allow(&first)).await.unwrap().finish().await.unwrap();
-    assert_eq!(again.outcome, RunOutcome::Awaiting(second.clone()), "{name}");
+    // The question that it asked is answered.
+    assert_eq!(again.outcome, RunOutcome::Completed(Reason::EndTurn), "{name}");
     assert_eq!(tools.0.load(Ordering::SeqCst), 2, "{name}");
     check_log(&chat).await;
 }
