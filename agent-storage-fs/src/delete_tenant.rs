@@ -2,9 +2,9 @@
 //! no reader looks for, so that all of them disappear at one moment; then the rest is removed. Every step can be
 //! repeated.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use agent_core::store::DeletedTenant;
 use agent_core::{Error, ErrorKind, Result, SessionId, TenantId, WorkspaceId, WriteOutcome};
@@ -13,7 +13,7 @@ use crate::bindings;
 use crate::env::{Env, parent, unsure};
 use crate::error::failed;
 use crate::io::{Kind, OpenMode};
-use crate::layout::{self, id_of};
+use crate::layout::{self, Layout, id_of};
 use crate::lock::{self, Attempt};
 use crate::tenant::Tenant;
 
@@ -35,7 +35,7 @@ struct Found {
 /// handle has the tenant's folder locked.
 pub(crate) fn hide(tenant: &Tenant) -> Result<Attempt<u64>> {
     let (env, root) = (&tenant.env, tenant.layout.root());
-    if env.kind(root)? != Some(Kind::Folder) || find(tenant)?.is_nothing(tenant)? {
+    if !is_there(tenant)? || find(tenant)?.is_nothing(tenant)? {
         return Ok(Attempt::Done(0));
     }
     lock::probe_once(env, root)?;
@@ -44,6 +44,40 @@ pub(crate) fn hide(tenant: &Tenant) -> Result<Attempt<u64>> {
         tenant.forget();
         Ok(Attempt::Done(bound))
     })
+}
+
+/// Returns whether the tenant has a folder. A link in its place may lead to the folder of another tenant, or out of the
+/// store, and nothing behind it is removed.
+fn is_there(tenant: &Tenant) -> Result<bool> {
+    let (env, root) = (&tenant.env, tenant.layout.root());
+    if *tenant.layout.tenant() != TenantId::default() {
+        let names = env.list(parent(root))?;
+        let kind = names.iter().find(|(name, _)| Some(&**name) == root.file_name()).map(|(_, kind)| *kind);
+        if kind == Some(Kind::Other) {
+            let text = format!("{} is a link, or no folder; remove it by hand", root.display());
+            return Err(Error::new(ErrorKind::InvalidInput, text));
+        }
+    }
+    Ok(env.kind(root)? == Some(Kind::Folder))
+}
+
+/// Returns the folders of deletions of tenants that have not ended.
+pub(crate) fn unfinished(env: &Env) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let names = env.list(&Layout::tenants(&env.root))?;
+    let tenants = names.iter().filter(|(_, kind)| *kind == Kind::Folder).filter_map(|(name, _)| id_of(name));
+    for id in tenants.chain([TenantId::default()]) {
+        let root = Layout::new(&env.root, &id).root().to_owned();
+        // A folder that the system refuses is damage elsewhere.
+        let inside = env.list(&root).unwrap_or_default();
+        found.extend(inside.iter().filter(|(name, _)| is_removable(name)).map(|(name, _)| root.join(name)));
+    }
+    Ok(found)
+}
+
+fn is_removable(name: &OsStr) -> bool {
+    name.to_str()
+        .is_some_and(|text| text == layout::DELETION || (text.starts_with('.') && text.contains(DELETED)))
 }
 
 fn hide_locked(tenant: &Tenant) -> Result<u64> {
@@ -125,7 +159,7 @@ fn find(tenant: &Tenant) -> Result<Found> {
             found.blobs = Some(kind);
         } else if text == layout::DELETION {
             found.is_begun = true;
-        } else if text.starts_with('.') && text.contains(DELETED) {
+        } else if is_removable(&name) {
             found.removable.push((name, kind));
         } else if is_of_bindings(text) || (text == layout::CONFIG && !is_default) {
             // The configuration in the root belongs to the host.
@@ -165,7 +199,7 @@ impl Found {
 pub(crate) fn remove_hidden(tenant: &Tenant) -> Result<DeletedTenant> {
     let (env, root) = (&tenant.env, tenant.layout.root());
     let mut removed = DeletedTenant::default();
-    if env.kind(root)? != Some(Kind::Folder) {
+    if !is_there(tenant)? {
         return Ok(removed);
     }
     for (name, kind) in find(tenant)?.removable {

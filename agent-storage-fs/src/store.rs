@@ -10,8 +10,8 @@ use agent_core::session::{Session, SessionSummary};
 use agent_core::state::Reason;
 use agent_core::store::{
     BLOB_MAX_BYTES, BackendConfig, Binding, BindingQuery, BlobContent, BlobInfo, BlobQuery, Capabilities,
-    ContentHash, Damaged, DeletedTenant, Durability, EventPage, LeaseStatus, Page, Purge, Purged, PutBlob,
-    ReadBlob, ReadEvents, Rebuilt, Scope, SessionQuery, SweepBlobs, SweptBlobs, WorkspaceQuery,
+    ContentHash, Damaged, DeletedTenant, Durability, EventPage, LeaseStatus, Page, Pending, Purge, Purged,
+    PutBlob, ReadBlob, ReadEvents, Rebuilt, Scope, SessionQuery, SweepBlobs, SweptBlobs, WorkspaceQuery,
     check_no_live_run,
 };
 use agent_core::{
@@ -542,6 +542,13 @@ impl SessionStore for FsStore {
     async fn check(&self) -> Result<Vec<Damaged>> {
         let span = info_span!("store.check", store = "fs", outcome = Empty);
         observed(span, self.look(listing::check)).await
+    }
+
+    async fn pending(&self) -> Result<Vec<Pending>> {
+        let span = info_span!("store.pending", store = "fs", outcome = Empty);
+        let left = observed(span, self.look(|tenant| delete_tenant::unfinished(&tenant.env))).await?;
+        let work = "the deletion of the tenant has begun and not ended, and its data is still there; unless another process is at it, delete the tenant again";
+        Ok(left.into_iter().map(|path| Pending::new(path.display().to_string(), work)).collect())
     }
 
     async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {

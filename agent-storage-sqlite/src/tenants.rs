@@ -37,6 +37,16 @@ pub(crate) fn list(conn: &Connection, after: &str) -> Step<Vec<TenantId>> {
     Ok(found)
 }
 
+/// Returns the tenants whose deletion has begun.
+pub(crate) fn begun(conn: &Connection) -> Step<Vec<TenantId>> {
+    let mut found = Vec::new();
+    each(conn, "SELECT tenant FROM deletions ORDER BY tenant", [], |row| {
+        found.push(row.get::<_, String>(0)?.parse::<TenantId>()?);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
 /// Query for the tenants with a session that is due by a time, or holds a lease; one step along an index for each
 /// tenant, and one or two more to see whether it has such a session.
 pub(crate) const BUSY: &str = "\

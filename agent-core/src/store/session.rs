@@ -451,7 +451,11 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
         Ok(Vec::new())
     }
 
-    /// Returns the work that the store has put off, for all of its tenants. [`maintain`](Self::maintain) does it.
+    /// Returns the work that the store has put off, for all of its tenants. [`maintain`](Self::maintain) does it, unless
+    /// its description names another call.
+    ///
+    /// The deletion of a tenant that was interrupted, or that another process is at, is such work: its data is in no list,
+    /// and is still there. To end it, delete the tenant again.
     ///
     /// The default returns nothing, for a store that puts nothing off.
     ///

@@ -104,6 +104,30 @@ async fn links_are_not_followed() {
     assert!(!with_word(&moved).is_empty());
 }
 
+/// A link in the place of a tenant's folder leads to another tenant, or out of the store: nothing behind it is removed.
+#[cfg(unix)]
+#[tokio::test]
+async fn link_to_another_tenant_deletes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, effects) = (hasty(folder.path()).await, Effects::default());
+    wordy(&store.for_tenant(&tenant("victim")), &effects).await;
+    store.close().await.unwrap();
+    let tenants = folder.path().join("tenants");
+    let outside = tempfile::tempdir().unwrap();
+    fs::create_dir_all(outside.path().join("workspaces/keep")).unwrap();
+    fs::write(outside.path().join("workspaces/keep/precious"), "kept").unwrap();
+    std::os::unix::fs::symlink("victim", tenants.join("alias")).unwrap();
+    std::os::unix::fs::symlink(outside.path(), tenants.join("ext")).unwrap();
+    let before = (files(&tenants.join("victim")), files(outside.path()));
+    let store = hasty(folder.path()).await;
+    for name in ["alias", "ext"] {
+        let error = store.delete_tenant(&tenant(name)).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{error}");
+        assert!(error.to_string().contains(&format!("tenants/{name} is a link")), "{error}");
+    }
+    assert_eq!((files(&tenants.join("victim")), files(outside.path())), before);
+}
+
 /// What a deletion that was killed left under its new name is removed by the next one, and seen by nobody before.
 #[tokio::test]
 async fn what_a_killed_deletion_left_is_removed() {
@@ -119,8 +143,13 @@ async fn what_a_killed_deletion_left_is_removed() {
     let sessions =
         SessionStore::list(&store, agent_core::store::SessionQuery::new().with_total()).await.unwrap();
     assert_eq!((sessions.total, sessions.damaged.len()), (Some(0), 0));
+    // Whoever looks after the store learns what to do, also as another tenant.
+    let pending = SessionStore::pending(&store.for_tenant(&tenant("acme"))).await.unwrap();
+    let named: Vec<_> = pending.iter().map(|it| PathBuf::from(&it.object)).collect();
+    assert!(named.contains(&away) && pending.iter().all(|it| it.work.contains("delete the tenant again")));
     let done = store.delete_tenant(&TenantId::default()).await.unwrap();
     assert_eq!((done.workspaces, done.sessions, done.bindings), (1, 1, 1));
     assert_eq!(files(folder.path()), Vec::new());
     assert!(store.delete_tenant(&TenantId::default()).await.unwrap().is_empty());
+    assert_eq!(SessionStore::pending(&store).await.unwrap(), []);
 }

@@ -301,6 +301,19 @@ impl SqliteStore {
         Pending::new(self.path().display().to_string(), work)
     }
 
+    /// Describes the deletions of tenants that have begun and not ended.
+    async fn unfinished_deletions(&self) -> Result<Vec<Pending>> {
+        let begun = self.read_rows("look for deletions of tenants", tenants::begun).await?;
+        let file = self.path().display();
+        let pending = |tenant: TenantId| {
+            let work = format!(
+                "the deletion of tenant {tenant} has begun and not ended, and its data is still there; unless another process is at it, delete the tenant again"
+            );
+            Pending::new(file.to_string(), work)
+        };
+        Ok(begun.into_iter().map(pending).collect())
+    }
+
     async fn is_rewrite_pending(&self) -> Result<bool> {
         let pending = |conn: &Connection| Ok(rewrites::pending(conn)?.is_some());
         self.read_rows("look for a pending rewrite", pending).await

@@ -168,8 +168,13 @@ impl SessionStore for SqliteStore {
 
     async fn pending(&self) -> Result<Vec<Pending>> {
         let span = info_span!("store.pending", store = "sqlite", outcome = Empty);
-        let pending = async { Ok(self.is_rewrite_pending().await?.then(|| self.rewrite())) };
-        Ok(observed(span, pending).await?.into_iter().collect())
+        let pending = async {
+            let mut pending: Vec<_> =
+                self.is_rewrite_pending().await?.then(|| self.rewrite()).into_iter().collect();
+            pending.extend(self.unfinished_deletions().await?);
+            Ok(pending)
+        };
+        observed(span, pending).await
     }
 
     async fn maintain(&self) -> Result<Vec<Pending>> {

@@ -295,9 +295,18 @@ async fn a_deletion_that_was_cut_off_is_seen_by_nobody() {
     site.session(&store).await;
     assert!(store.rebuild().await.unwrap().damaged.is_empty());
     assert_eq!(store.check().await.unwrap(), []);
+    let unfinished = async || {
+        let pending = store.pending().await.unwrap();
+        pending
+            .iter()
+            .filter(|it| it.work.contains("the deletion of tenant acme has begun and not ended"))
+            .count()
+    };
+    assert_eq!(unfinished().await, 1);
 
     let done = store.delete_tenant(&tenant("acme")).await.unwrap();
     assert_eq!((done.workspaces, done.sessions, done.bindings), (1, 2, 0));
+    assert_eq!(unfinished().await, 0);
     stock(&site, &acme, &[1]).await;
     assert_eq!(SessionStore::list(&acme, SessionQuery::new()).await.unwrap().items.len(), 1);
 }
