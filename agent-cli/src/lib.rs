@@ -30,6 +30,10 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+#[cfg(unix)]
+use rustix::process::Signal;
+#[cfg(unix)]
+use tokio::signal::unix::{SignalKind, signal};
 
 use cli::Cli;
 
@@ -70,6 +74,11 @@ pub fn main() -> ExitCode {
 
 async fn run(cli: Cli) -> ExitCode {
     let Cli { args, command } = cli;
+    // A write beyond a limit on the size of files then fails as on a full disk, and ends no program. The handler stays.
+    #[cfg(unix)]
+    if let Err(error) = signal(SignalKind::from_raw(Signal::XFSZ.as_raw())) {
+        screen::print_error(&format!("a limit on the size of files ends this program: {error}"));
+    }
     if let Err(why) = log::init() {
         screen::print_error(&why);
     }
