@@ -61,12 +61,18 @@ fn is_there(tenant: &Tenant) -> Result<bool> {
     Ok(env.kind(root)? == Some(Kind::Folder))
 }
 
-/// Returns the folders of deletions of tenants that have not ended.
-pub(crate) fn unfinished(env: &Env) -> Result<Vec<PathBuf>> {
+/// Returns what deletions of tenants that have not ended have left: the default tenant's handle that of all tenants, any
+/// other its own, so that a look at each tenant costs one look at each folder.
+pub(crate) fn unfinished(tenant: &Tenant) -> Result<Vec<PathBuf>> {
+    let (env, own) = (&tenant.env, tenant.layout.tenant());
     let mut found = Vec::new();
-    let names = env.list(&Layout::tenants(&env.root))?;
-    let tenants = names.iter().filter(|(_, kind)| *kind == Kind::Folder).filter_map(|(name, _)| id_of(name));
-    for id in tenants.chain([TenantId::default()]) {
+    let mut tenants = vec![own.clone()];
+    if *own == TenantId::default() {
+        let names = env.list(&Layout::tenants(&env.root))?;
+        let folders = names.iter().filter(|(_, kind)| *kind == Kind::Folder);
+        tenants.extend(folders.filter_map(|(name, _)| id_of(name)));
+    }
+    for id in tenants {
         let root = Layout::new(&env.root, &id).root().to_owned();
         // A folder that the system refuses is damage elsewhere.
         let inside = env.list(&root).unwrap_or_default();

@@ -546,7 +546,7 @@ impl SessionStore for FsStore {
 
     async fn pending(&self) -> Result<Vec<Pending>> {
         let span = info_span!("store.pending", store = "fs", outcome = Empty);
-        let left = observed(span, self.look(|tenant| delete_tenant::unfinished(&tenant.env))).await?;
+        let left = observed(span, self.look(delete_tenant::unfinished)).await?;
         let work = "the deletion of the tenant has begun and not ended, and its data is still there; unless another process is at it, delete the tenant again";
         Ok(left.into_iter().map(|path| Pending::new(path.display().to_string(), work)).collect())
     }

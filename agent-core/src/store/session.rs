@@ -455,7 +455,8 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
     /// its description names another call.
     ///
     /// The deletion of a tenant that was interrupted, or that another process is at, is such work: its data is in no list,
-    /// and is still there. To end it, delete the tenant again.
+    /// and is still there. To end it, delete the tenant again. On files, the default tenant's handle names those of all
+    /// tenants, and any other its own.
     ///
     /// The default returns nothing, for a store that puts nothing off.
     ///

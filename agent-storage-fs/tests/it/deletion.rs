@@ -143,8 +143,13 @@ async fn what_a_killed_deletion_left_is_removed() {
     let sessions =
         SessionStore::list(&store, agent_core::store::SessionQuery::new().with_total()).await.unwrap();
     assert_eq!((sessions.total, sessions.damaged.len()), (Some(0), 0));
-    // Whoever looks after the store learns what to do, also as another tenant.
-    let pending = SessionStore::pending(&store.for_tenant(&tenant("acme"))).await.unwrap();
+    // Whoever looks after the store learns what to do.
+    fs::create_dir_all(folder.path().join("tenants/acme/.index.deleted-0123456789abcdef")).unwrap();
+    let of_acme = SessionStore::pending(&store.for_tenant(&tenant("acme"))).await.unwrap();
+    assert_eq!(of_acme.len(), 1);
+    let pending = SessionStore::pending(&store).await.unwrap();
+    assert!(pending.contains(&of_acme[0]));
+    store.delete_tenant(&tenant("acme")).await.unwrap();
     let named: Vec<_> = pending.iter().map(|it| PathBuf::from(&it.object)).collect();
     assert!(named.contains(&away) && pending.iter().all(|it| it.work.contains("delete the tenant again")));
     let done = store.delete_tenant(&TenantId::default()).await.unwrap();
