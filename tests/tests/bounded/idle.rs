@@ -74,7 +74,8 @@ async fn idle(site: Site) {
     for (when, then) in [("opened", opened), ("used", asked)] {
         assert!(each(then) < 8 << 10, "{kind}, {when}: {} bytes for each conversation", each(then));
         assert_eq!(then.tasks, 0, "{kind}, {when}: tasks");
-        assert!(then.threads <= before.threads + 8, "{kind}, {when}: {then:?}, {before:?} before");
+        // Those that may block come and go with the load of the machine.
+        assert!(then.threads <= before.threads + 64, "{kind}, {when}: {then:?}, {before:?} before");
         // The store on files keeps the files of 128 sessions open.
         let most = if kind == "files" { 128 * 3 + 16 } else { 16 };
         assert!(then.descriptors <= before.descriptors + most, "{kind}, {when}: {then:?}, {before:?} before");
