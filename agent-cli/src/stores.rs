@@ -165,8 +165,12 @@ impl Address {
             return opened;
         }
         let (store, seconds) = (self.shown(), SILENCE.as_secs());
+        let check = match self.kind {
+            Kind::Bucket(_) => "Check its address and the network",
+            _ => "Another program may hold it, or it is long",
+        };
         print_error(&format!(
-            "{store} has not answered for {seconds} s; still trying. Check its address and the network, or end with Ctrl-C"
+            "{store} has not answered for {seconds} s; still trying. {check}, or end with Ctrl-C"
         ));
         opening.await
     }

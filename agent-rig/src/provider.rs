@@ -29,7 +29,7 @@ use crate::transport::ModelTransport;
 /// Name and version of what turns a request into bytes. The first number is raised when `request.rs` changes them.
 const RENDERING: &str = "agent-rig/2+rig/0.44.0";
 
-/// Bytes of text that a token stands for, at least on average.
+/// Bytes of English text that a token stands for, on average; of code and of most languages it is fewer.
 const TOKEN_BYTES: usize = 4;
 
 /// Completion model of rig as a provider of runs.

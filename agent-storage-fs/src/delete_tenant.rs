@@ -4,7 +4,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use agent_core::store::DeletedTenant;
 use agent_core::{Error, ErrorKind, Result, SessionId, TenantId, WorkspaceId, WriteOutcome};
@@ -13,7 +13,7 @@ use crate::bindings;
 use crate::env::{Env, parent, unsure};
 use crate::error::failed;
 use crate::io::{Kind, OpenMode};
-use crate::layout::{self, Layout, id_of};
+use crate::layout::{self, id_of};
 use crate::lock::{self, Attempt};
 use crate::tenant::Tenant;
 
@@ -61,29 +61,13 @@ fn is_there(tenant: &Tenant) -> Result<bool> {
     Ok(env.kind(root)? == Some(Kind::Folder))
 }
 
-/// Returns what deletions of tenants that have not ended have left: the default tenant's handle that of all tenants, any
-/// other its own, so that a look at each tenant costs one look at each folder.
-pub(crate) fn unfinished(tenant: &Tenant) -> Result<Vec<PathBuf>> {
-    let (env, own) = (&tenant.env, tenant.layout.tenant());
-    let mut found = Vec::new();
-    let mut tenants = vec![own.clone()];
-    if *own == TenantId::default() {
-        let names = env.list(&Layout::tenants(&env.root))?;
-        let folders = names.iter().filter(|(_, kind)| *kind == Kind::Folder);
-        tenants.extend(folders.filter_map(|(name, _)| id_of(name)));
-    }
-    for id in tenants {
-        let root = Layout::new(&env.root, &id).root().to_owned();
-        // A folder that the system refuses is damage elsewhere.
-        let inside = env.list(&root).unwrap_or_default();
-        found.extend(inside.iter().filter(|(name, _)| is_removable(name)).map(|(name, _)| root.join(name)));
-    }
-    Ok(found)
+/// Returns whether a deletion of the tenant with this folder has begun and not ended.
+pub(crate) fn is_unfinished(env: &Env, root: &Path) -> Result<bool> {
+    Ok(env.list(root)?.iter().any(|(name, _)| name == layout::DELETION || is_removable(name)))
 }
 
 fn is_removable(name: &OsStr) -> bool {
-    name.to_str()
-        .is_some_and(|text| text == layout::DELETION || (text.starts_with('.') && text.contains(DELETED)))
+    name.to_str().is_some_and(|text| text.starts_with('.') && text.contains(DELETED))
 }
 
 fn hide_locked(tenant: &Tenant) -> Result<u64> {

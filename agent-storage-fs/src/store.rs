@@ -546,9 +546,13 @@ impl SessionStore for FsStore {
 
     async fn pending(&self) -> Result<Vec<Pending>> {
         let span = info_span!("store.pending", store = "fs", outcome = Empty);
-        let left = observed(span, self.look(delete_tenant::unfinished)).await?;
-        let work = "the deletion of the tenant has begun and not ended, and its data is still there; unless another process is at it, delete the tenant again";
-        Ok(left.into_iter().map(|path| Pending::new(path.display().to_string(), work)).collect())
+        let work = |tenant: &Tenant| {
+            let root = tenant.layout.root();
+            let unfinished = delete_tenant::is_unfinished(&tenant.env, root)?;
+            let pending = || Pending::of_deletion(root.display().to_string(), tenant.layout.tenant());
+            Ok(unfinished.then(pending).into_iter().collect())
+        };
+        observed(span, self.look(work)).await
     }
 
     async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {

@@ -3,6 +3,7 @@
 use agent_core::store::{Damaged, Page};
 use agent_core::{Result, TenantId};
 
+use crate::delete_tenant::is_unfinished;
 use crate::env::Env;
 use crate::error::{failed, is_own};
 use crate::layout::{Layout, id_of};
@@ -42,7 +43,9 @@ pub(crate) fn list(env: &Env, after: Option<&TenantId>) -> Result<Page<TenantId>
         // not affect other tenants.
         let holds = env.kind(&layout.bindings()).map_or(true, |kind| kind.is_some())
             || env.kind(&layout.pointers()).map_or(true, |kind| kind.is_some())
-            || env.list(&layout.workspaces()).map_or(true, |names| !names.is_empty());
+            || env.list(&layout.workspaces()).map_or(true, |names| !names.is_empty())
+            // What a deletion that was cut off has left is of somebody, and whoever looks after the store is to find it.
+            || is_unfinished(env, layout.root()).unwrap_or(true);
         if holds && after.is_none_or(|after| id > *after) {
             found.push(id);
         }

@@ -166,12 +166,15 @@ pub(crate) fn damage(damaged: &[Damaged]) -> Value {
 
 /// Returns work that a store has put off as JSON.
 pub(crate) fn pending(pending: &[Pending]) -> Value {
-    pending.iter().map(|it| json!({"object": it.object, "work": it.work})).collect()
+    pending.iter().map(|it| json!({"object": it.object, "work": it.work, "manual": it.is_manual})).collect()
 }
 
 /// Prints the work that a store has put off.
 pub(crate) fn tell_pending(out: &Out, pending: &[Pending]) {
-    pending.iter().for_each(|it| out.note(&format!("pending: {it}; `chat maintain` does this")));
+    for it in pending {
+        let remedy = if it.is_manual { "" } else { "; `chat maintain` does this" };
+        out.note(&format!("pending: {it}{remedy}"));
+    }
 }
 
 /// Prints that copies of removed data may be left, if they may be.

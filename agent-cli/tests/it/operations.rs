@@ -167,6 +167,35 @@ async fn pending_rewrites_are_named_and_maintained() {
     }
 }
 
+/// A deletion of a tenant that was cut off is named with what ends it, which `maintain` does not, also if nothing else is in
+/// the store.
+#[tokio::test]
+async fn unfinished_deletions_are_named_until_they_are_done_again() {
+    for kind in KINDS {
+        let site = Site::new(kind);
+        tenants(&site, &["acme"]).await;
+        // As a process leaves it that was killed.
+        if kind == "sqlite" {
+            let raw = rusqlite::Connection::open(site.path().join("data.db")).unwrap();
+            raw.execute_batch("INSERT INTO deletions VALUES ('acme')").unwrap();
+            raw.close().unwrap();
+        } else {
+            let folder = site.path().join("data/tenants/acme");
+            fs::write(folder.join("deletion"), "").unwrap();
+            fs::rename(folder.join("workspaces"), folder.join(".workspaces.deleted-0123456789abcdef"))
+                .unwrap();
+        }
+        let ran = site.run(&["verify", "--all-tenants"]);
+        assert_eq!(ran.code, 0, "{kind}: {ran:?}");
+        assert_eq!(ran.err.matches("delete the tenant again").count(), 1, "{kind}: {ran:?}");
+        assert!(!ran.err.contains("chat maintain"), "{kind}: {ran:?}");
+        assert!(site.run(&["maintain"]).out.contains("nothing was pending"), "{kind}");
+        assert_eq!(site.run(&["tenant", "delete", "acme", "--yes", "--now"]).code, 0, "{kind}");
+        let ran = site.run(&["verify", "--all-tenants"]);
+        assert!(ran.code == 0 && !ran.err.contains("pending"), "{kind}: {ran:?}");
+    }
+}
+
 /// A damaged tenant does not stop a command for the other tenants.
 #[tokio::test]
 async fn damaged_tenant_blocks_no_command_for_others() {

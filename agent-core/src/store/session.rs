@@ -451,12 +451,11 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
         Ok(Vec::new())
     }
 
-    /// Returns the work that the store has put off, for all of its tenants. [`maintain`](Self::maintain) does it, unless
-    /// its description names another call.
+    /// Returns the work that the store has put off, for all of its tenants. [`maintain`](Self::maintain) does it, except for
+    /// what is [manual](field@Pending::is_manual).
     ///
-    /// The deletion of a tenant that was interrupted, or that another process is at, is such work: its data is in no list,
-    /// and is still there. To end it, delete the tenant again. On files, the default tenant's handle names those of all
-    /// tenants, and any other its own.
+    /// That is the deletion of a tenant that was interrupted, or that another process is at: its data is in no list, and is
+    /// still there. To end it, delete the tenant again. On files, each tenant's handle names its own.
     ///
     /// The default returns nothing, for a store that puts nothing off.
     ///

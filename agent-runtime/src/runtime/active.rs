@@ -1,9 +1,9 @@
 //! Registry of the active runs of this process: how to cancel one, wait for its end, and go back to its stream.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::runtime::line::Lines;
 use crate::runtime::run::Run;
@@ -12,7 +12,13 @@ use agent_core::{Epoch, RunId, SessionId};
 
 /// Active runs of an agent on all stores.
 #[derive(Debug, Default)]
-pub(crate) struct ActiveRuns(Mutex<HashMap<RunId, Active>>);
+pub(crate) struct ActiveRuns {
+    runs: Mutex<HashMap<RunId, Active>>,
+    /// Runs whose first commit is under way: the log may have them already.
+    beginning: Mutex<HashSet<RunId>>,
+    /// Notified when one of these is registered, or has not begun.
+    begun: Notify,
+}
 
 #[derive(Debug)]
 struct Active {
@@ -34,6 +40,20 @@ impl Active {
     }
 }
 
+/// First commit of a run.
+#[derive(Debug)]
+pub(crate) struct Beginning<'a> {
+    runs: &'a ActiveRuns,
+    run: RunId,
+}
+
+impl Drop for Beginning<'_> {
+    fn drop(&mut self) {
+        self.runs.beginning().remove(&self.run);
+        self.runs.begun.notify_waiters();
+    }
+}
+
 /// Registration of one run, until it is dropped at the end of the run.
 #[derive(Debug)]
 pub(crate) struct Registration {
@@ -45,7 +65,29 @@ pub(crate) struct Registration {
 impl ActiveRuns {
     fn lock(&self) -> MutexGuard<'_, HashMap<RunId, Active>> {
         // Each use is a single operation on the map, so a panic leaves none half done.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn beginning(&self) -> MutexGuard<'_, HashSet<RunId>> {
+        self.beginning.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the first commit of a run is under way, until the result is dropped.
+    pub(crate) fn begin(&self, run: RunId) -> Beginning<'_> {
+        self.beginning().insert(run);
+        Beginning { runs: self, run }
+    }
+
+    /// Waits until a run that begins here is registered, or has not begun. Returns at once for any other run.
+    pub(crate) async fn begun(&self, run: RunId) {
+        loop {
+            // Before the look, so that no notification is missed.
+            let begun = self.begun.notified();
+            if !self.beginning().contains(&run) {
+                return;
+            }
+            begun.await;
+        }
     }
 
     /// Registers a run that begins.

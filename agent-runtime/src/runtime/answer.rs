@@ -46,10 +46,10 @@ pub(crate) async fn wait_for_answer(handle: &SessionRef, queued: &Queued) -> Res
     let (mut own, mut is_to_action) = (None, None);
     loop {
         let now = handle.refresh().await?;
-        // What the record counts as done is read in the log, which also says what it is.
+        // What the record counts as done is read in the log, which also says what it is. The newest input is none.
         let is_open = input > now.inputs_done_through && now.status.state != SessionState::Deleted;
         if is_open && is_to_action.is_none() {
-            is_to_action = Some(is_answer(handle, input).await?);
+            is_to_action = Some(input != now.last_input && is_answer(handle, input).await?);
         }
         let next = match is_open && is_to_action == Some(true) {
             true => next_of_answer(handle, &now, input).await?,

@@ -69,6 +69,7 @@ pub(crate) async fn first_delivery(handle: &SessionRef, answer: &NewEvent, refus
 /// Returns the run that continues, or continued, from a stored answer; starts it if it has not begun.
 pub(crate) async fn run_of_answer(handle: &SessionRef, answer: Seq) -> Result<Run> {
     let (id, active) = (handle.id(), &handle.runtime().shared.runs.active);
+    let mut seen = None;
     loop {
         let now = handle.refresh().await?;
         let claim = Claim::read(&*handle.runtime().storage.sessions, &now, answer).await?;
@@ -81,12 +82,19 @@ pub(crate) async fn run_of_answer(handle: &SessionRef, answer: Seq) -> Result<Ru
                 Err(RunError::Store(error)) => Err(error),
             };
         }
-        if let Some(run) = claimed.and_then(|run| active.stream(run)) {
-            return Ok(run);
-        }
-        if let Some(ended) = claimed.and_then(|run| active.ended(run)) {
-            until(ended).await;
-            continue;
+        if let Some(run) = claimed {
+            active.begun(run).await;
+            if let Some(run) = active.stream(run) {
+                return Ok(run);
+            }
+            if let Some(ended) = active.ended(run) {
+                until(ended).await;
+                continue;
+            }
+            // It may have ended here since the log was read.
+            if seen.replace(run) != Some(run) {
+                continue;
+            }
         }
         if now.status.state == SessionState::Queued {
             let begun = handle.clone();

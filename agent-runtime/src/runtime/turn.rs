@@ -128,6 +128,8 @@ impl<'a> Beginning<'a> {
         for attempt in 1.. {
             let run = runtime.shared.effects.new_run_id();
             let (commit, extras) = self.seal(run).await?;
+            // Until the run is registered, or has not begun.
+            let _beginning = runtime.shared.runs.active.begin(run);
             let next = match runtime.storage.sessions.commit_new_with_retry(commit).await {
                 Ok(committed) => {
                     self.created(&committed.session).await?;

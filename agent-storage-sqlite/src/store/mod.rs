@@ -305,13 +305,7 @@ impl SqliteStore {
     async fn unfinished_deletions(&self) -> Result<Vec<Pending>> {
         let begun = self.read_rows("look for deletions of tenants", tenants::begun).await?;
         let file = self.path().display();
-        let pending = |tenant: TenantId| {
-            let work = format!(
-                "the deletion of tenant {tenant} has begun and not ended, and its data is still there; unless another process is at it, delete the tenant again"
-            );
-            Pending::new(file.to_string(), work)
-        };
-        Ok(begun.into_iter().map(pending).collect())
+        Ok(begun.iter().map(|tenant| Pending::of_deletion(file.to_string(), tenant)).collect())
     }
 
     async fn is_rewrite_pending(&self) -> Result<bool> {

@@ -246,6 +246,19 @@ async fn gets_make_nothing() {
     tenants.close().await.unwrap();
 }
 
+/// A client learns when a retry may help: here, when the operator has put the file back.
+#[test]
+fn answers_to_retry_say_when() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.db");
+    let server = Server::start(&path);
+    server.say("alice", "count", "hello");
+    std::fs::rename(&path, folder.path().join("away.db")).unwrap();
+    let mut answer = String::new();
+    server.send("alice", "GET /conversations/count", "", "").read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.0 503") && answer.contains("\r\nretry-after: 1\r\n"), "{answer}");
+}
+
 /// A server does not start if it could not tell two users apart, and says who they are.
 #[tokio::test]
 async fn two_users_with_one_token_are_refused() {
