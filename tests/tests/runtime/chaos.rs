@@ -111,6 +111,29 @@ fn host(storage: &Storage, seed: u64) -> AgentRuntime {
     agent_with(storage, moody, config, [Arc::new(Tools) as _])
 }
 
+/// What a host leaves that is killed right after it took the lease.
+async fn begin_and_die(chat: &Conversation, text: String) -> Result<()> {
+    let effects = chat.runtime().effects();
+    let lease = LeaseRequest::new("killed", effects.new_run_id()).with_ttl(TTL).if_ready();
+    let commit = Commit::seal(effects, chat.id(), chat.record().head)
+        .with_event(NewEvent::user_message(text))
+        .with_trigger(Trigger::BeginRun(lease));
+    chat.runtime().storage().sessions.commit_with_retry(commit).await.map(drop)
+}
+
+/// Whatever is left is interrupted, or taken over by this host.
+async fn come_to_rest(chat: &Conversation) {
+    eventually(async || {
+        let _ = chat.resume().await;
+        chat.interrupt().await.unwrap();
+        if let Some(run) = chat.run_pending().await.unwrap() {
+            drop(run.finish().await);
+        }
+        chat.refresh().await.unwrap().status.state == SessionState::Idle
+    })
+    .await;
+}
+
 /// Does one thing, and waits for it or not. What it said, if it is stored for sure.
 async fn act(chat: &Conversation, roll: u64, text: String) -> Option<String> {
     let run = match roll % 14 {
@@ -125,15 +148,7 @@ async fn act(chat: &Conversation, roll: u64, text: String) -> Option<String> {
             }
             Err(error) => Err(error),
         },
-        // A host that is killed right after it took the lease.
-        11 | 12 => {
-            let effects = chat.runtime().effects();
-            let lease = LeaseRequest::new("killed", effects.new_run_id()).with_ttl(TTL).if_ready();
-            let commit = Commit::seal(effects, chat.id(), chat.record().head)
-                .with_event(NewEvent::user_message(text.clone()))
-                .with_trigger(Trigger::BeginRun(lease));
-            return chat.runtime().storage().sessions.commit_with_retry(commit).await.ok().map(|_| text);
-        }
+        11 | 12 => return begin_and_die(chat, text.clone()).await.ok().map(|_| text),
         4 | 5 => return chat.send(text.clone()).await.ok().map(|_| text),
         6 => chat.run_pending().await,
         7 => chat.interrupt().await.map(|()| None),
@@ -208,16 +223,13 @@ async fn concurrent_hosts_leave_a_consistent_log(site: Site) {
         for agent in agents {
             agent.shutdown(Duration::ZERO).await.unwrap();
         }
-        // Whatever is left is interrupted, or taken over by the last one.
-        eventually(async || {
-            let _ = first.resume().await;
-            first.interrupt().await.unwrap();
-            if let Some(run) = first.run_pending().await.unwrap() {
-                drop(run.finish().await);
-            }
-            first.refresh().await.unwrap().status.state == SessionState::Idle
-        })
-        .await;
+        come_to_rest(&first).await;
+        // Chance may have replaced none of the killed: one is, whatever happened above.
+        let text = "killed at last".to_owned();
+        begin_and_die(&first, text.clone()).await.unwrap();
+        kept.insert(text);
+        first.run_when_free().await.unwrap().expect("the killed is replaced").finish().await.ok();
+        come_to_rest(&first).await;
 
         check_log(&first).await;
         let mut said: BTreeMap<String, u32> = BTreeMap::new();
