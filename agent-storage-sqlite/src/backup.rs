@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::config::SqliteConfig;
 use crate::error::{failed, failed_to_write, gone};
-use crate::files::Files;
+use crate::files::{Files, check_beside};
 use crate::threads::Threads;
 use crate::{place, schema};
 
@@ -88,6 +88,7 @@ impl Drop for Part {
 
 fn fill(config: &SqliteConfig, files: &Files, part: &Path) -> Result<()> {
     files.check()?;
+    check_beside(&config.path)?;
     let name = part.to_str().ok_or_else(|| {
         Error::new(
             ErrorKind::InvalidInput,

@@ -79,9 +79,56 @@ pub(crate) fn len(path: &Path) -> Option<u64> {
 pub(crate) fn beside(path: &Path, suffix: &str) -> Result<PathBuf> {
     // Beside the target of a link.
     let real = fs::canonicalize(path).map_err(|source| place::failed("look at", path, source))?;
-    let mut name = OsString::from(real);
+    Ok(with_suffix(real, suffix))
+}
+
+fn with_suffix(path: PathBuf, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
     name.push(suffix);
-    Ok(name.into())
+    name.into()
+}
+
+/// Fails if something that is not a file has the name of a file that SQLite keeps beside the database at `path`, which may
+/// not exist yet. Opens nothing. Call it before each new connection: SQLite looks for a journal then, and waits for a pipe in
+/// its place without end.
+pub(crate) fn check_beside(path: &Path) -> Result<()> {
+    let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    for suffix in ["-journal", "-wal", "-shm"] {
+        let beside = with_suffix(real.clone(), suffix);
+        // What cannot be looked at is reported by SQLite.
+        if let Ok(meta) = fs::symlink_metadata(&beside)
+            && !meta.is_file()
+        {
+            let text = format!(
+                "{} is {} where SQLite keeps a file of its own; nothing was changed; move it away, then try again",
+                beside.display(),
+                name_of(meta.file_type())
+            );
+            return Err(Error::new(ErrorKind::Corrupt, text));
+        }
+    }
+    Ok(())
+}
+
+/// Returns what an object is that is not a file.
+fn name_of(kind: fs::FileType) -> &'static str {
+    if kind.is_dir() {
+        return "a folder";
+    }
+    if kind.is_symlink() {
+        return "a link";
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        if kind.is_fifo() {
+            return "a pipe";
+        }
+        if kind.is_socket() {
+            return "a socket";
+        }
+    }
+    "a device"
 }
 
 impl Files {

@@ -92,6 +92,15 @@ pub(crate) fn is_dead(database: &Path, name: &str) -> bool {
 }
 
 fn is_free(path: &Path) -> io::Result<bool> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        // Opening a pipe would wait without end.
+        found => {
+            if !found?.is_file() {
+                return Ok(false);
+            }
+        }
+    }
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         file => file?,

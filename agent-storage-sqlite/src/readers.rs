@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::config::SqliteConfig;
 use crate::error::{Fault, Step, failed, gone};
-use crate::files::Files;
+use crate::files::{Files, check_beside};
 use crate::known::Key;
 use crate::schema;
 use crate::threads::Threads;
@@ -213,6 +213,7 @@ impl Readers {
 /// Opens a connection for reading, on the file that the store has opened.
 fn open(config: &SqliteConfig, files: &Files) -> Result<Connection> {
     files.check()?;
+    check_beside(&config.path)?;
     let conn = schema::reader(config)
         .map_err(|error| failed(&format!("open {} to read", config.path.display()), error))?;
     files.check()?;

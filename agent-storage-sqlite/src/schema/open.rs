@@ -20,6 +20,7 @@ use crate::{place, rebuild};
 /// opening it. A file that may not be written to is opened for reading: then the connection only reads, and
 /// `config.access` is set accordingly.
 pub(crate) fn open(config: &mut SqliteConfig) -> Result<(Connection, Files)> {
+    files::check_beside(&config.path)?;
     place::prepare(&config.path, config.create)?;
     let Some(why) = place::read_only(&config.path) else { return open_to_write(config) };
     if place::is_marked(&config.path) {
@@ -122,6 +123,9 @@ const LOG_PAGES: u32 = 2048;
 
 /// Opens a connection for writing. Waits for other processes by itself, with jitter. The outer error is SQLite's.
 pub(crate) fn writer(config: &SqliteConfig) -> rusqlite::Result<Result<Connection>> {
+    if let Err(error) = files::check_beside(&config.path) {
+        return Ok(Err(error));
+    }
     if config.sync != Sync::Off
         && let Err(error) = log::renew(&config.path)?
     {

@@ -17,5 +17,6 @@ mod other_backends;
 mod read_only;
 mod repair;
 mod schema;
+mod special_files;
 mod support;
 mod writer;
