@@ -12,11 +12,11 @@ use agent_core::{Error, ErrorKind, Result, Seq, SessionId, Timestamp, WorkspaceI
 
 use crate::env::{Env, parent};
 use crate::error::{corrupt, failed};
-use crate::io::{Kind, OpenMode, copy, is_no_file};
+use crate::io::{IoFile, Kind, OpenMode, copy, is_no_file};
 use crate::layout::{self, id_of};
 use crate::lists::changes::{self, Change};
 use crate::lock::{self, Attempt, Locked};
-use crate::log::Backward;
+use crate::log::{Backward, COMMIT_MAX, Forward};
 use crate::owner::Owner;
 use crate::place::{self, SessionFolder};
 use crate::record::{self, write_tombstone};
@@ -107,10 +107,10 @@ fn delete_locked(
     let (env, folder, owner) = (&tenant.env, locked.path, tenant.layout.owner(id));
     let known = match record::load(env, folder, owner) {
         Ok(None) => return Err(not_found(id)),
-        Ok(Some(loaded)) if loaded.record.status.state == SessionState::Deleted => {
-            return Ok(Attempt::Done(loaded.record));
-        }
         Ok(Some(loaded)) if loaded.bad.is_none_or(|bad| !bad.middle) => {
+            if loaded.record.status.state == SessionState::Deleted {
+                return Ok(Attempt::Done(loaded.record));
+            }
             return Err(Error::new(
                 ErrorKind::InvalidInput,
                 format!("session {id} can be read; delete it by a commit"),
@@ -127,9 +127,13 @@ fn delete_locked(
     let workspace = workspace.ok_or_else(|| corrupt(folder, "lies in no workspace"))?;
     let log = folder.join(layout::LOG);
     let last = last_event(env, &log, owner)?;
-    let tombstone = Session::tombstone_of_damaged(id, workspace, known.as_deref(), last, at, reason);
+    let tombstone = match known.as_deref().filter(|known| known.status.state == SessionState::Deleted) {
+        // It was deleted before its log was damaged.
+        Some(deleted) => deleted.tombstone(),
+        None => Session::tombstone_of_damaged(id, workspace, known.as_deref(), last, at, reason),
+    };
     changes::tell(tenant, Some((workspace, id)), Change::Renews);
-    let done = renew_log(env, locked, &log)
+    let done = renew_log(env, locked, &log, owner)
         .and_then(|()| keep_tombstone(env, locked))
         .and_then(|()| write_tombstone(env, locked, owner, &tombstone));
     cell.forget();
@@ -157,8 +161,9 @@ fn last_event(env: &Env, log: &Path, owner: Owner) -> Result<Seq> {
 }
 
 /// Replaces the log by a copy, byte for byte. Other handles see the new file and discard what they have cached of the
-/// session. A missing log becomes an empty one. So does anything that is not a file, which is moved to a new name.
-fn renew_log(env: &Env, folder: Locked<'_>, log: &Path) -> Result<()> {
+/// session. A missing log becomes an empty one. So does anything that is not a file, which is moved to a new name. A log with
+/// a line that is longer than any commit is copied up to that line, and also kept whole under a new name.
+fn renew_log(env: &Env, folder: Locked<'_>, log: &Path, owner: Owner) -> Result<()> {
     let old = match env.io.open(log, OpenMode::Read) {
         Ok(file) => Some(file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -170,14 +175,40 @@ fn renew_log(env: &Env, folder: Locked<'_>, log: &Path) -> Result<()> {
     };
     let (temp, new) = env.create_temp(log)?;
     let copied = match &old {
-        Some(old) => old.stat().and_then(|stat| copy(&**old, &*new, stat.len)),
-        None => Ok(()),
+        Some(old) => copy_lines(&**old, &*new, owner),
+        None => Ok(true),
     };
-    if let Err(error) = copied.and_then(|()| env.sync_file(&*new)) {
+    let named = copied.and_then(|is_whole| {
+        env.sync_file(&*new)?;
+        if is_whole { Ok(()) } else { env.io.hard_link(log, &aside(env, folder, layout::LOG_DAMAGED)) }
+    });
+    if let Err(error) = named {
         env.discard(&temp);
         return Err(failed("write", log, error));
     }
     env.publish(folder, &temp, log)
+}
+
+/// Copies a log, up to a line that is longer than any commit. Returns whether there is none.
+fn copy_lines(from: &dyn IoFile, to: &dyn IoFile, owner: Owner) -> io::Result<bool> {
+    let len = from.stat()?.len;
+    let mut end = len;
+    if len > COMMIT_MAX {
+        let mut lines = Forward::new(owner, from, 0, len);
+        while let Some(line) = lines.next()? {
+            if line.end - line.offset > COMMIT_MAX {
+                end = line.offset;
+                break;
+            }
+        }
+    }
+    copy(from, to, end)?;
+    Ok(end == len)
+}
+
+/// Returns a new name that begins with `prefix`.
+fn aside(env: &Env, folder: Locked<'_>, prefix: &str) -> PathBuf {
+    folder.path.join(format!("{prefix}{:016x}", env.effects.random_u64()))
 }
 
 /// Moves the old tombstone, if any, to a new name.
@@ -191,7 +222,7 @@ fn keep_tombstone(env: &Env, folder: Locked<'_>) -> Result<()> {
 
 /// Moves a damaged file to a new name that begins with `prefix`.
 fn keep_aside(env: &Env, folder: Locked<'_>, path: &Path, prefix: &str) -> Result<()> {
-    let kept = folder.path.join(format!("{prefix}{:016x}", env.effects.random_u64()));
+    let kept = aside(env, folder, prefix);
     folder.check(env)?;
     env.io.rename(path, &kept).map_err(|e| failed("keep aside", path, e))?;
     env.sync_name(&kept)

@@ -2,6 +2,7 @@
 
 use std::{fmt, io};
 
+use agent_core::commit::COMMIT_MAX_BYTES;
 use agent_core::event::{Event, EventType};
 use agent_core::{BlobName, CommitId, Error, ErrorKind, Result};
 use memchr::{memchr, memrchr};
@@ -15,6 +16,9 @@ const CHUNK: usize = 16 << 10;
 const CHUNK_MAX: usize = 64 << 10;
 /// Length limit of a line with an event, in bytes: a payload of 16 MiB and its header.
 const LINE_MAX: usize = 18 << 20;
+/// More bytes than the lines of any commit have. A longer part of a log without a single event is not the end of a commit that
+/// was cut off, but damage, and is not read to its end.
+pub(crate) const COMMIT_MAX: u64 = COMMIT_MAX_BYTES as u64 + (32 << 20);
 /// Text before the checksum: `,"crc":"`. After the checksum comes `"}`.
 const CRC_OPEN: &[u8] = b",\"crc\":\"";
 const CRC_CLOSE: &[u8] = b"\"}";
@@ -127,7 +131,8 @@ pub(crate) struct Named {
 pub(crate) struct Line<'a> {
     pub(crate) offset: u64,
     pub(crate) end: u64,
-    /// Bytes without the line break; empty if the line is too long for an event.
+    /// Bytes without the line break; empty if the line is too long for an event. A line of which the break was not found within
+    /// [`COMMIT_MAX`] counts as one up to the end of the log, or from its start if it is read backwards.
     pub(crate) bytes: &'a [u8],
     /// True if the line ends with a line break.
     pub(crate) whole: bool,
@@ -201,6 +206,10 @@ impl<'a> Forward<'a> {
             if searched > LINE_MAX {
                 (self.start, searched, too_long) = (self.buffer.len(), 0, true);
             }
+            if self.read_to - offset > COMMIT_MAX {
+                self.buffer.clear();
+                (self.start, self.read_to) = (0, self.end);
+            }
             if !self.fill()? {
                 let from = std::mem::replace(&mut self.start, self.buffer.len());
                 let end = self.read_to;
@@ -264,6 +273,10 @@ impl<'a> Backward<'a> {
             if to > LINE_MAX {
                 self.buffer.clear();
                 (to, too_long) = (0, true);
+            }
+            if end - self.base > COMMIT_MAX {
+                self.buffer.clear();
+                (self.base, to, too_long) = (0, 0, true);
             }
             let before = self.buffer.len();
             if !self.fill()? {

@@ -11,7 +11,7 @@ use crate::error::failed;
 use crate::io::{Kind, OpenMode, copy};
 use crate::lists::changes::{self, Change};
 use crate::lock::{Attempt, Locked};
-use crate::log::Forward;
+use crate::log::{COMMIT_MAX, Forward};
 use crate::owner::Owner;
 use crate::record::write_tombstone;
 use crate::sessions::not_found;
@@ -92,7 +92,7 @@ fn cut(env: &Env, (folder, owner): (Locked<'_>, Owner), keep: u64, again: bool) 
         // A damaged line counts as the event that belongs there, and is kept with its neighbours.
         let seq = line.header().map_or(before.saturating_add(1), |header| header.seq);
         before = seq;
-        if removed == 0 && seq <= keep {
+        if removed == 0 && seq <= keep && line.end - line.offset <= COMMIT_MAX {
             kept = line.end;
         } else {
             removed += 1;

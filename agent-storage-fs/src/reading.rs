@@ -10,7 +10,7 @@ use crate::cached::LogPosition;
 use crate::env::{held, parent};
 use crate::error::{corrupt, cut_off, failed};
 use crate::io::{IoFile, OpenMode};
-use crate::log::{Backward, Forward, Line, seq_of};
+use crate::log::{Backward, COMMIT_MAX, Forward, Line, seq_of};
 use crate::owner::Owner;
 use crate::record::{Bad, check_format, holds_none, read_tombstone};
 use crate::sessions::not_found;
@@ -156,6 +156,10 @@ impl Log<'_> {
                 if another_began {
                     // Damage before a commit that began: a read of that part reports it.
                     break line.end;
+                }
+                if len - line.offset > COMMIT_MAX {
+                    // That is damage, too, and no end of a commit.
+                    break len;
                 }
                 candidate = None;
                 behind = None;

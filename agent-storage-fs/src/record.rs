@@ -14,7 +14,7 @@ use crate::error::{self, corrupt, failed};
 use crate::io::{IoFile, Kind, OpenMode, Stat};
 use crate::layout;
 use crate::lock::Locked;
-use crate::log::{Backward, Forward, frame, other_format, unframe};
+use crate::log::{Backward, COMMIT_MAX, Forward, frame, other_format, unframe};
 use crate::owner::Owner;
 
 /// Format of the record in `session.json`. Raised with every change to how events are folded, so that a snapshot of
@@ -49,7 +49,8 @@ pub(crate) struct Bad {
     pub(crate) offset: u64,
     /// Sequence number of the event that belongs there.
     pub(crate) event: u64,
-    /// True if another commit begins after it. If so, this is damage, and not an incomplete write.
+    /// True if another commit begins after it, or more bytes follow than a commit has. If so, this is damage, and not an
+    /// incomplete write.
     pub(crate) middle: bool,
 }
 
@@ -86,8 +87,9 @@ pub(crate) fn fold(
     let mut commit: Vec<Event> = Vec::new();
     while let Some(line) = lines.next().map_err(|e| failed("read", log, e))? {
         if let Some(bad) = &mut folded.bad {
-            if line.header().is_some_and(|header| header.n == 1) {
-                bad.middle = true;
+            bad.middle =
+                line.header().is_some_and(|header| header.n == 1) || line.end - bad.offset > COMMIT_MAX;
+            if bad.middle {
                 break;
             }
             continue;
@@ -110,8 +112,11 @@ pub(crate) fn fold(
                     return Err(error::other_format(log, format));
                 }
                 let event_there = head.map_or(1, |head| head.saturating_add(1));
-                let middle = event.is_some_and(|event| event.n == 1);
+                let middle = event.is_some_and(|event| event.n == 1) || line.end - folded.end > COMMIT_MAX;
                 folded.bad = Some(Bad { offset: folded.end, event: event_there, middle });
+                if middle {
+                    break;
+                }
             }
         }
     }
@@ -178,7 +183,7 @@ pub(crate) fn load_open(env: &Env, folder: &Path, owner: Owner, file: &dyn IoFil
     let (record, from) = start.map_or((None, 0), |(record, offset)| (Some(Arc::new(record)), offset));
     let folded = fold(file, &log, owner, record, from, stat.len)?;
     let Some(record) = folded.record else {
-        return Err(holds_none(owner, file, &log, stat.len));
+        return Err(corrupt(&log, NO_COMMIT));
     };
     Ok(Loaded { record, end: folded.end, stat, snapshot: from, bad: folded.bad, purged: false })
 }

@@ -11,6 +11,7 @@ mod damage;
 mod damage_isolation;
 mod damaged_log_reads;
 mod deletion;
+mod endless_logs;
 mod erasure;
 mod faults;
 mod file_size;
