@@ -7,6 +7,7 @@ use crate::delete_tenant::is_unfinished;
 use crate::env::Env;
 use crate::error::{failed, is_own};
 use crate::layout::{Layout, id_of};
+use crate::listing::is_strange;
 
 /// Returns whether the root contains anything that a store created.
 pub(crate) fn holds_store(env: &Env) -> Result<bool> {
@@ -21,7 +22,8 @@ pub(crate) fn holds_store(env: &Env) -> Result<bool> {
     Ok(false)
 }
 
-/// Returns the tenants that have data.
+/// Returns the tenants that have data. The tenant `default`, whose check names folders that no tenant has, is one of them if
+/// there are such.
 pub(crate) fn list(env: &Env, after: Option<&TenantId>) -> Result<Page<TenantId>> {
     let mut found = Vec::new();
     env.check_seen(&[&env.root])?;
@@ -33,6 +35,7 @@ pub(crate) fn list(env: &Env, after: Option<&TenantId>) -> Result<Page<TenantId>
         }
         Err(error) => return Err(error),
     };
+    let has_strange = names.iter().any(|(name, kind)| is_strange::<TenantId>(name, *kind));
     let mut folders: Vec<TenantId> = names.iter().filter_map(|(name, _)| id_of(name)).collect();
     folders.push(TenantId::default());
     folders.sort();
@@ -41,7 +44,8 @@ pub(crate) fn list(env: &Env, after: Option<&TenantId>) -> Result<Page<TenantId>
         let layout = Layout::new(&env.root, &id);
         // An unreadable folder counts as one with data. Its fault is reported by operations on that tenant, and does
         // not affect other tenants.
-        let holds = env.kind(&layout.bindings()).map_or(true, |kind| kind.is_some())
+        let holds = (has_strange && id == TenantId::default())
+            || env.kind(&layout.bindings()).map_or(true, |kind| kind.is_some())
             || env.kind(&layout.pointers()).map_or(true, |kind| kind.is_some())
             || env.list(&layout.workspaces()).map_or(true, |names| !names.is_empty())
             // What a deletion that was cut off has left is of somebody, and whoever looks after the store is to find it.

@@ -34,5 +34,6 @@ mod repair;
 mod replaced;
 mod special_files;
 mod store;
+mod strange_names;
 mod support;
 mod transcript;
