@@ -29,6 +29,19 @@ pub(crate) fn not_found(id: SessionId) -> Error {
     Error::new(ErrorKind::NotFound, format!("session {id} does not exist"))
 }
 
+/// Adds to an error for a session that does not exist that its tenant has no data, if so. Another process may have deleted the
+/// tenant while this one had the session open.
+fn of_tenant(tenant: &Tenant, error: Error) -> Error {
+    let is_empty = || tenant.env.list(&tenant.layout.workspaces()).is_ok_and(|names| names.is_empty());
+    if *error.kind() != ErrorKind::NotFound || !is_empty() {
+        return error;
+    }
+    let id = tenant.layout.tenant();
+    let text =
+        format!("{error}, and its tenant {id} has no data: it was deleted, or nothing was written to it");
+    Error::new(ErrorKind::NotFound, text)
+}
+
 // --- commit ----------------------------------------------------------------------------------------------------------
 
 /// Applies a commit, unless another process or handle has the session locked.
@@ -227,7 +240,7 @@ fn create(tenant: &Tenant, cell: &SharedSession, slot: &mut WriterState, commit:
             } else {
                 None
             };
-            return there.map(Created::Exists).ok_or(error);
+            return there.map(Created::Exists).ok_or_else(|| of_tenant(tenant, error));
         }
     };
     let Plan::Write { events, after, blobs, .. } = &planned else {

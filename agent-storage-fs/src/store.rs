@@ -755,7 +755,8 @@ impl Backend for FsStore {
     /// Renames the folder of workspaces to `.workspaces.deleted-…` in one step, then removes the bindings and what was
     /// renamed. Handles of all processes see the workspaces and sessions disappear at that step. Links are removed, and
     /// what they lead to is left alone. The folders of the tenant stay, empty, as does the file `config.toml` of the
-    /// tenant `default`, which belongs to the host, and every file that is not of this store.
+    /// tenant `default`, which belongs to the host, and every file that is not of this store. A handle that had a session
+    /// open is told by its next write: `NotFound`, which names the tenant. A new session makes the tenant again.
     async fn delete_tenant(&self, tenant: &TenantId) -> Result<DeletedTenant> {
         let span = info_span!("store.delete_tenant", store = "fs", outcome = Empty);
         let store = self.for_tenant(tenant);

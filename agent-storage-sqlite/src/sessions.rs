@@ -15,7 +15,7 @@ use crate::recent::make_room;
 use crate::rows::{execute, first, first_number, int, number, optional};
 use crate::session_rows::{insert_events, insert_labels, insert_record, update_labels, update_record};
 use crate::stored::{bury, new_log, no_session, record, write_record};
-use crate::{blob_removal, blobs, rebuild, rewrites};
+use crate::{blob_removal, blobs, rebuild, rewrites, tenants};
 
 /// Ensures that the cache holds the current record of a session, if the session ever existed. A damaged or missing
 /// record is rebuilt from the log.
@@ -56,7 +56,10 @@ pub(crate) fn commit(
     look(conn, known, tenant, commit.session)?;
     let key = (tenant.clone(), commit.session);
     let now = known.get(&key);
-    let planned = plan(now.map(|now| &*now.session), commit)?;
+    let planned = match plan(now.map(|now| &*now.session), commit) {
+        Ok(planned) => planned,
+        Err(error) => return Err(tenants::of_tenant(conn, tenant, error)?.into()),
+    };
     let Plan::Write { events, after, blobs, .. } = &planned else { return Ok(planned.committed()) };
     blobs::require(conn, tenant, commit.session, blobs)?;
     let (log, was_recent) = match now {

@@ -99,13 +99,28 @@ pub(crate) struct Removed {
     pub(crate) is_left: bool,
 }
 
-/// Marks a tenant, if it has data.
-pub(crate) fn begin(conn: &Connection, tenant: &str) -> Step<Removed> {
+/// Adds to an error for a session that does not exist that its tenant has no data, if so. Another handle may have deleted the
+/// tenant while this one wrote to the session.
+pub(crate) fn of_tenant(conn: &Connection, tenant: &str, error: Error) -> Step<Error> {
+    if *error.kind() != ErrorKind::NotFound || has_data(conn, tenant)? {
+        return Ok(error);
+    }
+    let text =
+        format!("{error}, and its tenant {tenant} has no data: it was deleted, or nothing was written to it");
+    Ok(Error::new(ErrorKind::NotFound, text))
+}
+
+fn has_data(conn: &Connection, tenant: &str) -> Step<bool> {
     let sql = "SELECT EXISTS (SELECT 1 FROM logs WHERE tenant = ?1) OR EXISTS (SELECT 1 FROM sessions WHERE tenant = ?1) \
         OR EXISTS (SELECT 1 FROM tombstones WHERE tenant = ?1) OR EXISTS (SELECT 1 FROM labels WHERE tenant = ?1) \
         OR EXISTS (SELECT 1 FROM blobs WHERE tenant = ?1) \
         OR EXISTS (SELECT 1 FROM workspaces WHERE tenant = ?1) OR EXISTS (SELECT 1 FROM bindings WHERE tenant = ?1)";
-    let is_left = first_number(conn, sql, [tenant])? == Some(1) || is_marked(conn, tenant)?;
+    Ok(first_number(conn, sql, [tenant])? == Some(1))
+}
+
+/// Marks a tenant, if it has data.
+pub(crate) fn begin(conn: &Connection, tenant: &str) -> Step<Removed> {
+    let is_left = has_data(conn, tenant)? || is_marked(conn, tenant)?;
     if is_left {
         execute(conn, "INSERT OR IGNORE INTO deletions (tenant) VALUES (?)", [tenant])?;
     }

@@ -159,3 +159,30 @@ async fn what_a_killed_deletion_left_is_removed() {
     assert!(store.delete_tenant(&TenantId::default()).await.unwrap().is_empty());
     assert_eq!(SessionStore::pending(&store).await.unwrap(), []);
 }
+
+/// A handle that has a session open whose tenant another one deletes is told so by its next write. The tenant is then as one
+/// that was never written to: a new session makes it again.
+#[tokio::test]
+async fn writer_is_told_that_its_tenant_was_deleted() {
+    for name in ["default", "acme"] {
+        let folder = tempfile::tempdir().unwrap();
+        let effects = Effects::default();
+        let (one, other) = (hasty(folder.path()).await, hasty(folder.path()).await);
+        let store = one.for_tenant(&tenant(name));
+        let new = || NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+        let session = SessionStoreExt::create(&store, &effects, new()).await.unwrap();
+        let said = || vec![NewEvent::user_message("more")];
+        let head = store.append(&effects, session.id, session.head, said()).await.unwrap().last;
+        other.delete_tenant(&tenant(name)).await.unwrap();
+        let error = store.append(&effects, session.id, head, said()).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::NotFound, "{error}");
+        let text = error.to_string();
+        assert!(text.contains(&session.id.to_string()), "{text}");
+        assert!(text.contains(&format!("tenant {name} has no data: it was deleted")), "{text}");
+
+        let made = SessionStoreExt::create(&store, &effects, new()).await.unwrap();
+        store.append(&effects, made.id, made.head, said()).await.unwrap();
+        let error = store.append(&effects, session.id, head, said()).await.unwrap_err();
+        assert!(!error.to_string().contains("has no data"), "{error}");
+    }
+}

@@ -324,3 +324,27 @@ async fn what_lost_its_rows_is_deleted_too() {
         assert!(store.delete_tenant(&TenantId::default()).await.unwrap().is_empty());
     }
 }
+
+/// A handle that has written to a session whose tenant another one deletes is told so by its next write. The tenant is then as
+/// one that was never written to: a new session makes it again.
+#[tokio::test]
+async fn writer_is_told_that_its_tenant_was_deleted() {
+    for name in ["default", "acme"] {
+        let site = Site::new();
+        let (one, other) = (site.open().await, site.open().await);
+        let store = one.for_tenant(&tenant(name));
+        let session = site.session(&store).await;
+        let session = site.say(&store, &session, "hello").await;
+        other.delete_tenant(&tenant(name)).await.unwrap();
+        let error = store.commit(site.said(&session, "more")).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::NotFound, "{error}");
+        let text = error.to_string();
+        assert!(text.contains(&session.id.to_string()), "{text}");
+        assert!(text.contains(&format!("tenant {name} has no data: it was deleted")), "{text}");
+
+        let made = site.session(&store).await;
+        site.say(&store, &made, "hello").await;
+        let error = store.commit(site.said(&session, "more")).await.unwrap_err();
+        assert!(!error.to_string().contains("has no data"), "{error}");
+    }
+}
