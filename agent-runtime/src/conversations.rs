@@ -1,16 +1,16 @@
 //! Conversations by the host's own keys: one session for each key of a workspace, created when it is first opened.
 
-use std::sync::Arc;
-
 use crate::handle::Conversation;
-use crate::retention::{Erase, Erasure};
 use crate::runtime::agent::AgentRuntime;
 use crate::runtime::run::{Input, Run};
-use crate::workspaces::{ATTEMPTS, WorkspaceManager};
-use agent_core::session::{ConversationKey, NewSession, Session};
+
 use agent_core::state::SessionState;
-use agent_core::text::quoted;
-use agent_core::{Error, ErrorKind, Result, SessionId, WorkspaceId};
+use agent_core::{Result, WorkspaceId};
+use agent_workspace::keys::{Lookup, absent, deleted, keeps_changing};
+use agent_workspace::retention::{Erase, Erasure};
+
+/// Maximum number of attempts to find or create a conversation while other processes delete or create it.
+const ATTEMPTS: usize = 8;
 
 /// Handle to one workspace of an agent, which opens conversations in it. Cloning is cheap.
 ///
@@ -309,7 +309,9 @@ impl WorkspaceHandle {
     /// Errors of [`AgentRuntime::find_conversation`].
     pub async fn find_conversation(&self, key: &str) -> Result<Option<Conversation>> {
         let key = key.parse()?;
-        let Some(newest) = self.runtime.workspaces.newest(self.id, &key).await? else { return Ok(None) };
+        let Some(newest) = self.runtime.workspaces.newest_conversation(self.id, &key).await? else {
+            return Ok(None);
+        };
         let session = newest.record?;
         if session.status.state == SessionState::Deleted {
             return Err(deleted(self.id, &key));
@@ -339,7 +341,7 @@ impl WorkspaceHandle {
         let (key, input) = (key.parse()?, input.into());
         let workspaces = &self.runtime.workspaces;
         for _ in 0..ATTEMPTS {
-            match workspaces.place(self.id, &key, false).await? {
+            match workspaces.lookup_conversation(self.id, &key, false).await? {
                 Lookup::Taken(session) => {
                     let conversation = Conversation::new(self.runtime.clone(), session);
                     let run = conversation.prompt(input).await?;
@@ -403,7 +405,8 @@ impl WorkspaceHandle {
     async fn erase_all(&self, key: &str, now: bool) -> Result<Erasure> {
         let key = key.parse()?;
         let workspaces = &self.runtime.workspaces;
-        let newest = workspaces.newest(self.id, &key).await?.ok_or_else(|| absent(self.id, &key))?;
+        let newest =
+            workspaces.newest_conversation(self.id, &key).await?.ok_or_else(|| absent(self.id, &key))?;
         let mut earlier = Erasure::default();
         for generation in 0..newest.generation {
             // The last erasure rewrites the files, also for these.
@@ -425,7 +428,7 @@ impl WorkspaceHandle {
         let key = key.parse()?;
         let workspaces = &self.runtime.workspaces;
         for _ in 0..ATTEMPTS {
-            let session = match workspaces.place(self.id, &key, recreates).await? {
+            let session = match workspaces.lookup_conversation(self.id, &key, recreates).await? {
                 Lookup::Taken(session) => session,
                 Lookup::Free(new) => {
                     let created = workspaces.create_session(*new).await;
@@ -437,142 +440,4 @@ impl WorkspaceHandle {
         }
         Err(keeps_changing(self.id, &key))
     }
-}
-
-/// Place of a conversation in its workspace.
-enum Lookup {
-    /// The conversation exists.
-    Taken(Arc<Session>),
-    /// The conversation does not exist; this session is to be created for it.
-    Free(Box<NewSession>),
-}
-
-/// Newest session of a key.
-struct Newest {
-    /// Number of the session among those of the key, from 0.
-    generation: u64,
-    /// Record of the session; `Err` if it is damaged.
-    record: Result<Arc<Session>>,
-}
-
-impl Newest {
-    fn is_living(&self) -> bool {
-        self.record.as_ref().is_ok_and(|session| session.status.state != SessionState::Deleted)
-    }
-}
-
-impl WorkspaceManager {
-    /// Returns the conversation of a key, or the session to create for it. With `recreates`, a deleted conversation is
-    /// replaced, too.
-    async fn place(&self, workspace: WorkspaceId, key: &ConversationKey, recreates: bool) -> Result<Lookup> {
-        let generation = match self.newest(workspace, key).await? {
-            None => 0,
-            Some(newest) if newest.is_living() => return newest.record.map(Lookup::Taken),
-            Some(Newest { generation, record }) => {
-                record?;
-                if !recreates {
-                    return Err(deleted(workspace, key));
-                }
-                generation + 1
-            }
-        };
-        self.need_workspace(workspace).await?;
-        Ok(Lookup::Free(Box::new(NewSession::conversation(key, workspace, generation))))
-    }
-
-    /// Returns the newest session of a key; `None` if no session has this key.
-    ///
-    /// Each session of a key is created after the deletion of the one before it, and tombstones stay. The generations
-    /// therefore have no gaps, and the last one is found by doubling the step, then by halving it.
-    async fn newest(&self, workspace: WorkspaceId, key: &ConversationKey) -> Result<Option<Newest>> {
-        let Some(mut last) = self.generation(workspace, key, 0).await? else { return Ok(None) };
-        let (mut step, mut free) = (1, u64::MAX);
-        // A living one is the last one: no other was created after it.
-        while !last.is_living() && last.generation + 1 < free {
-            let next = match free {
-                u64::MAX => last.generation.saturating_add(step),
-                free => last.generation + (free - last.generation) / 2,
-            };
-            match self.generation(workspace, key, next).await? {
-                Some(later) => {
-                    last = later;
-                    step *= 2;
-                }
-                None => free = next,
-            }
-        }
-        Ok(Some(last))
-    }
-
-    /// Returns one session of a key; `None` if it does not exist.
-    async fn generation(
-        &self,
-        workspace: WorkspaceId,
-        key: &ConversationKey,
-        generation: u64,
-    ) -> Result<Option<Newest>> {
-        let id = key.session_id(workspace, generation);
-        let record = match self.storage.sessions.load(id).await {
-            Err(error) if *error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) if *error.kind() == ErrorKind::Corrupt => Err(damaged(workspace, key, id, error)),
-            record => Ok(record?),
-        };
-        Ok(Some(Newest { generation, record }))
-    }
-
-    /// Returns the created object; `None` if another caller created it first, and possibly deleted it since.
-    async fn unless_raced<T>(&self, workspace: WorkspaceId, created: Result<T>) -> Result<Option<T>> {
-        match created {
-            Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => Ok(None),
-            // Either the session or its workspace was deleted.
-            Err(error) if *error.kind() == ErrorKind::Deleted => {
-                self.need_workspace(workspace).await.map(|()| None)
-            }
-            created => created.map(Some),
-        }
-    }
-
-    /// Checks that a workspace can receive a new session; creates the default one if it does not exist.
-    async fn need_workspace(&self, id: WorkspaceId) -> Result<()> {
-        if id == WorkspaceId::DEFAULT {
-            return self.default_workspace().await.map(drop);
-        }
-        self.load_in_use(id).await.map(drop)
-    }
-}
-
-fn absent(workspace: WorkspaceId, key: &ConversationKey) -> Error {
-    Error::new(
-        ErrorKind::NotFound,
-        format!("workspace {workspace} never had a conversation with the key {}", quoted(key.as_str())),
-    )
-}
-
-fn deleted(workspace: WorkspaceId, key: &ConversationKey) -> Error {
-    Error::new(
-        ErrorKind::Deleted,
-        format!(
-            "the conversation {} of workspace {workspace} was deleted; recreate_conversation begins a new one with this key, if the workspace is still there",
-            quoted(key.as_str())
-        ),
-    )
-}
-
-fn damaged(workspace: WorkspaceId, key: &ConversationKey, id: SessionId, error: Error) -> Error {
-    Error::corrupt(format!(
-        "the conversation {} of workspace {workspace} is session {id}, which is damaged; run `session salvage {id}` \
-         (`agent_admin::salvage`), then delete it and call recreate_conversation",
-        quoted(key.as_str())
-    ))
-    .with_source(error)
-}
-
-fn keeps_changing(workspace: WorkspaceId, key: &ConversationKey) -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        format!(
-            "the conversation {} of workspace {workspace} keeps being created and deleted; try again",
-            quoted(key.as_str())
-        ),
-    )
 }

@@ -7,10 +7,6 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use tokio::time::timeout;
 use tracing::{debug, instrument};
 
-use crate::documents::Documents;
-use crate::learnings::Learnings;
-use crate::mounts::{effective_mounts, freeze_mounts};
-use crate::retention::{Erase, Erasure, OldSessionAction, refuse_hidden};
 use crate::runtime::agent::AgentRuntime;
 use crate::runtime::answer::wait_for_answer;
 use crate::runtime::calls::call_at;
@@ -24,7 +20,6 @@ use crate::runtime::session_ref::SessionRef;
 use crate::runtime::stop::is_set;
 use crate::runtime::turn::{Cause, begin};
 use crate::runtime::{children, settings};
-use crate::views::SessionView;
 use agent_core::commit::{Commit, Committed, Precondition, Trigger};
 use agent_core::event::{Event, EventPayload, NewEvent, ToolConfirmation, ToolResult, ToolUse};
 use agent_core::model::{
@@ -37,6 +32,11 @@ use agent_core::store::{EventPage, ReadEvents, coming_events, next_events};
 use agent_core::{
     DeviceId, Epoch, Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, Timestamp, WorkspaceId, plan,
 };
+use agent_workspace::documents::Documents;
+use agent_workspace::learnings::Learnings;
+use agent_workspace::mounts::{effective_mounts, freeze_mounts};
+use agent_workspace::retention::{Erase, Erasure, OldSessionAction, refuse_hidden};
+use agent_workspace::views::SessionView;
 
 /// Time after which an erasure fences a run of this process that has not ended.
 const OWN_RUN: Duration = Duration::from_secs(5);
@@ -1623,7 +1623,7 @@ impl Conversation {
     /// Deletes the session and removes its bytes from the store, in one call. A run of it that is active in this
     /// process is cancelled first.
     ///
-    /// [`WorkspaceManager::erase`](crate::workspaces::WorkspaceManager::erase) describes what is removed and what
+    /// [`WorkspaceManager::erase`](agent_workspace::WorkspaceManager::erase) describes what is removed and what
     /// stays. That method takes an id, so it also finishes an erasure that was cut off, when no handle can be opened
     /// any more; [`erase_conversation`](AgentRuntime::erase_conversation) does so for a key.
     ///
@@ -1652,7 +1652,7 @@ impl Conversation {
     ///
     /// # Errors
     ///
-    /// Errors of [`WorkspaceManager::erase`](crate::workspaces::WorkspaceManager::erase): `Busy` if another process
+    /// Errors of [`WorkspaceManager::erase`](agent_workspace::WorkspaceManager::erase): `Busy` if another process
     /// runs the session; `InvalidInput` for a [hidden session](agent_core::store::HiddenSession).
     pub fn erase(&self) -> Erase<'_> {
         Erase::new(|now| self.erase_session(now))
@@ -1688,7 +1688,7 @@ impl Conversation {
 
     /// Replaces this session with a new, empty one, and archives or deletes this one. Returns the new session.
     ///
-    /// See [`WorkspaceManager::reset`](crate::workspaces::WorkspaceManager::reset).
+    /// See [`WorkspaceManager::reset`](agent_workspace::WorkspaceManager::reset).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {

@@ -52,25 +52,17 @@
 //! - [`views`]: what a user interface reads. [`configuration`]: layered settings of a host.
 //! - [`ScriptedProvider`] and [`EchoProvider`] test an agent without a network.
 
-pub mod areas;
-mod blobs;
-pub mod configuration;
 pub mod context;
 mod conversations;
-pub mod documents;
-pub mod files;
 mod handle;
-pub mod learnings;
 mod media;
-pub mod mounts;
-pub mod retention;
 mod runtime;
-pub mod secrets;
-pub mod state_payload;
 mod streams;
-pub mod views;
-mod workspaces;
 
+pub use agent_workspace::{
+    NewWorkspace, Resolution, Resolved, WorkspaceManager, areas, configuration, documents, files, learnings,
+    mounts, retention, secrets, state_payload, views,
+};
 pub use conversations::{ConversationRun, WorkspaceHandle};
 pub use handle::{ActionAnswer, Conversation, SessionStats};
 pub use runtime::agent::AgentRuntime;
@@ -95,4 +87,3 @@ pub use runtime::summarizer::{Summarizer, SummaryRequest};
 pub use runtime::tool_output::ToolOutput;
 pub use schemars;
 pub use streams::ConversationMessage;
-pub use workspaces::{NewWorkspace, Resolution, Resolved, WorkspaceManager};

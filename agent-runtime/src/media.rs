@@ -9,10 +9,10 @@ use agent_core::{BlobName, Error, ErrorKind, Result};
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use crate::blobs::{INLINE_MAX_BYTES, Spool};
 use crate::handle::Conversation;
 use crate::runtime::media::open_blob;
 use crate::runtime::picture::{LOOKED_AT_BYTES, is_checked, shown_type};
+use agent_workspace::blobs::{INLINE_MAX_BYTES, Spool};
 
 impl Conversation {
     /// Stores bytes for a message of this conversation, and returns them as a medium.
@@ -23,7 +23,7 @@ impl Conversation {
     /// messages name one blob.
     ///
     /// A type like `image/png` that the first bytes contradict is replaced by the type that they show, because providers refuse
-    /// such a picture. The values of secrets are [redacted](crate::secrets) before the bytes are stored, whatever their type.
+    /// such a picture. The values of secrets are [redacted](agent_workspace::secrets) before the bytes are stored, whatever their type.
     ///
     /// A model is given the bytes of media of up to 32 MiB, and of 64 MiB in one request; a line of text stands for larger
     /// ones.
@@ -59,7 +59,7 @@ impl Conversation {
     /// memory.
     ///
     /// `info` comes from a first reading of the content, for example by [`BlobInfo::of_stream`]. If the agent has
-    /// [secrets](crate::secrets), the content is copied as
+    /// [secrets](agent_workspace::secrets), the content is copied as
     /// [`put_media_stream`](Self::put_media_stream) does, and the medium may have another name and size.
     ///
     /// ```
@@ -98,7 +98,7 @@ impl Conversation {
     /// Stores content that can be read once, of any size, for a message, like [`put_media`](Self::put_media).
     ///
     /// The name of a blob is the hash of its bytes, which must be known first: the content is copied to a temporary file
-    /// without a name. The values of [secrets](crate::secrets) are redacted before that,
+    /// without a name. The values of [secrets](agent_workspace::secrets) are redacted before that,
     /// also one that is divided between two pieces; in such a stream, a value is found as it is and as it is written in
     /// JSON.
     ///
@@ -131,7 +131,7 @@ impl Conversation {
             None => content,
         };
         let spool = Spool::copy(content).await?;
-        self.put_redacted(media_type, spool.blob, spool.into_content()).await
+        self.put_redacted(media_type, spool.blob(), spool.into_content()).await
     }
 
     async fn put_redacted(

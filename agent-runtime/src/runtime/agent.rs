@@ -8,7 +8,6 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::blobs::with_blobs;
 use crate::context::TEXT_MAX_BYTES;
 use crate::runtime::active::ActiveRuns;
 use crate::runtime::config::Config;
@@ -20,14 +19,15 @@ use crate::runtime::run::Input;
 use crate::runtime::summarizer::Summarizer;
 use crate::runtime::tools::Toolbox;
 use crate::runtime::touches::Touches;
-use crate::secrets::Secrets;
-use crate::workspaces::WorkspaceManager;
 use agent_core::clock::Effects;
 use agent_core::commit::LeaseRequest;
 use agent_core::event::Message;
 use agent_core::isolated::isolated;
 use agent_core::json::RawJson;
 use agent_core::{Error, ErrorKind, Result, Storage};
+use agent_workspace::WorkspaceManager;
+use agent_workspace::blobs::with_blobs;
+use agent_workspace::secrets::Secrets;
 
 /// Time that [`AgentRuntime::close`] gives running runs before it interrupts them.
 const CLOSING: Duration = Duration::from_secs(5);
@@ -263,7 +263,7 @@ impl AgentRuntime {
 
     /// Returns a runtime whose tools can read these secrets of the tenant.
     ///
-    /// Every value that was given out is [redacted](crate::secrets) from all later writes to the tenant's stores.
+    /// Every value that was given out is [redacted](agent_workspace::secrets) from all later writes to the tenant's stores.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {

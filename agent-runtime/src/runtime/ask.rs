@@ -24,12 +24,12 @@ use crate::runtime::request::fit;
 use crate::runtime::room::{Full, Room};
 use crate::runtime::stop::Stopped;
 use crate::runtime::telemetry::{ChatEnd, Target, chat_span, record_chat};
-use crate::secrets::Pieces;
-use crate::secrets::Secrets;
 use agent_core::event::{ModelOrigin, Part};
 use agent_core::isolated::{Isolated, called, isolated};
 use agent_core::model::Usage;
 use agent_core::{BlobName, Error, Result, Seq};
+use agent_workspace::secrets::Pieces;
+use agent_workspace::secrets::Secrets;
 
 /// Signs of life in a row after which a stream counts as silent.
 const PINGS_MAX: u32 = 10_000;
@@ -286,7 +286,7 @@ fn hide_beginnings(parts: &mut [ReceivedPart], secrets: &Secrets) {
         if let PartContent::Call(call) = &mut part.content
             && let Some(malformed) = &mut call.malformed
         {
-            malformed.text.truncate(secrets.told(&malformed.text));
+            malformed.text.truncate(secrets.complete_prefix(&malformed.text));
         }
         let (PartContent::Text { text, .. }
         | PartContent::Reasoning(text)
@@ -294,7 +294,7 @@ fn hide_beginnings(parts: &mut [ReceivedPart], secrets: &Secrets) {
         else {
             continue;
         };
-        let end = secrets.told(text);
+        let end = secrets.complete_prefix(text);
         if end < text.len() {
             text.truncate(end);
             part.is_done = false;

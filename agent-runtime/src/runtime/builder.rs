@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::blobs::with_blobs;
 use crate::runtime::agent::{AgentRuntime, Runs, Shared};
 use crate::runtime::config::Config;
 use crate::runtime::function_tool::Tool;
@@ -11,13 +10,14 @@ use crate::runtime::plugin::Plugin;
 use crate::runtime::provider::LlmProvider;
 use crate::runtime::summarizer::Summarizer;
 use crate::runtime::tools::{Sentences, Toolbox};
-use crate::secrets::Secrets;
-use crate::workspaces::WorkspaceManager;
 use agent_core::clock::Effects;
 use agent_core::event::ToolUse;
 use agent_core::isolated::called;
 use agent_core::text::check_text;
 use agent_core::{BindingStore, Error, Result, SessionStore, Storage, WorkspaceStore};
+use agent_workspace::WorkspaceManager;
+use agent_workspace::blobs::with_blobs;
+use agent_workspace::secrets::Secrets;
 
 /// Builder that combines providers, stores and plugins into an [`AgentRuntime`].
 ///

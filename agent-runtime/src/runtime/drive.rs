@@ -8,7 +8,6 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use crate::context::ModelContext;
-use crate::mounts::effective_mounts;
 use crate::runtime::active::Registration;
 use crate::runtime::agent::{AgentRuntime, RunPermit};
 use crate::runtime::ask::{Answer, AnswerEnd};
@@ -24,13 +23,14 @@ use crate::runtime::settings::{Settings, asks_workspace, theirs};
 use crate::runtime::spans;
 use crate::runtime::stop::{HeartbeatTask, Stopped, asks_to_stop};
 use crate::runtime::telemetry;
-use crate::secrets::SecretName;
 use agent_core::commit::{RunEnd, Trigger};
 use agent_core::event::{EventPayload, NewEvent, SystemMessage, ToolOutcome};
 use agent_core::isolated::{called, isolated};
 use agent_core::model::{Actor, Cost, Failure, RunUsage};
 use agent_core::state::Reason;
 use agent_core::{Error, ErrorKind, Result, SessionStoreExt};
+use agent_workspace::mounts::effective_mounts;
+use agent_workspace::secrets::SecretName;
 
 /// End of a run.
 struct Ending {

@@ -8,8 +8,8 @@ use agent_core::store::{BlobContent, ReadBlob};
 use agent_core::{BlobName, Error, ErrorKind, Result, SessionStore};
 use tracing::warn;
 
-use crate::blobs::media_mut;
 use crate::context::{ItemContent, ModelMessage};
+use agent_workspace::blobs::media_mut;
 
 /// Maximum number of bytes of one medium of a request, and of all together.
 const MEDIUM_MAX_BYTES: u64 = 32 << 20;

@@ -7,13 +7,13 @@ use crate::runtime::provider::ToolSpec;
 use crate::runtime::report::RunReport;
 use crate::runtime::session_context::{SessionContext, is_mounted, mounted_secret};
 use crate::runtime::tool_output::ToolOutput;
-use crate::secrets::Secrets;
-use crate::secrets::{Secret, SecretName};
 use agent_core::clock::Effects;
 use agent_core::json::RawJson;
 use agent_core::model::{Access, CallId};
 use agent_core::session::Session;
 use agent_core::{Error, ErrorKind, Result, RunId, SessionId, SessionStore, WorkspaceId};
+use agent_workspace::secrets::Secrets;
+use agent_workspace::secrets::{Secret, SecretName};
 use async_trait::async_trait;
 
 /// Family of tools, and hooks around a run. A single function is simpler as a [`tool`](crate::tool).
@@ -348,7 +348,7 @@ impl ToolContext {
         self.effects.as_ref()
     }
 
-    /// Returns whether the session now has `resource` [mounted](crate::mounts::effective_mounts) with at least this access. Reads up
+    /// Returns whether the session now has `resource` [mounted](agent_workspace::mounts::effective_mounts) with at least this access. Reads up
     /// to four records.
     ///
     /// Returns false also if the resource cannot be looked up, which is logged.
@@ -379,7 +379,7 @@ impl ToolContext {
     /// Returns the value of a secret that the session has [mounted](SecretName::resource).
     ///
     /// From now on the value is redacted: in results, errors and events, the name of the secret is written in its
-    /// place; see [`crate::secrets`].
+    /// place; see [`agent_workspace::secrets`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {

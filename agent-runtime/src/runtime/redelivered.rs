@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::blobs::media_mut;
 use crate::runtime::agent::AgentRuntime;
 use crate::runtime::claim::{ANSWERS, Claim};
 use crate::runtime::report::Queued;
@@ -23,6 +22,7 @@ use agent_core::state::SessionState;
 use agent_core::store::ReadEvents;
 use agent_core::text::quoted;
 use agent_core::{BlobName, Error, ErrorKind, Result, Seq, WriteOutcome};
+use agent_workspace::blobs::media_mut;
 
 /// Maximum number of answers that are read at a time, and of their bytes.
 const PAGE: usize = 64;

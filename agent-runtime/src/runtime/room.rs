@@ -4,10 +4,10 @@ use std::fmt;
 
 use agent_core::commit::COMMIT_MAX_BLOBS;
 
-use crate::blobs::INLINE_MAX_BYTES;
 use crate::runtime::config::Limits;
 use crate::runtime::model_event::ModelCall;
 use agent_core::state::Reason;
+use agent_workspace::blobs::INLINE_MAX_BYTES;
 
 /// Maximum number of calls of one answer that wait for an answer or a result; with the other calls a record holds 64.
 const WAITING_MAX: usize = 32;

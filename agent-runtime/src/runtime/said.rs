@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::blobs::media_mut;
 use crate::context::ModelContext;
 use crate::runtime::ask::Asked;
 use crate::runtime::driver::Driver;
@@ -14,6 +13,7 @@ use agent_core::event::{AgentPart, AgentResponse, EventPayload, Message, Native,
 use agent_core::json::RawJson;
 use agent_core::model::CallId;
 use agent_core::text::check_text;
+use agent_workspace::blobs::media_mut;
 
 /// Item of an answer.
 #[derive(Debug)]

@@ -14,12 +14,12 @@ use crate::runtime::children::deliver;
 use crate::runtime::rounds::{Done, Round, SchedulerConfig};
 use crate::runtime::run_error::RunError;
 use crate::runtime::stop::is_set;
-use crate::secrets::TenantSecrets;
 use agent_core::isolated::isolated;
 use agent_core::model::Lease;
 use agent_core::state::SessionState;
 use agent_core::store::{LeaseStatus, SessionQuery};
 use agent_core::{Backend, Epoch, Error, ErrorKind, Result, Seq, SessionId, TenantId};
+use agent_workspace::secrets::TenantSecrets;
 
 /// Background scheduler: starts a run if an input, an answer, a timer or a retry is due. A host spawns
 /// [`run`](Self::run) once.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use crate::mounts::effective_mounts;
-use crate::secrets::{Secret, SecretName, Secrets};
 use agent_core::clock::Effects;
 use agent_core::model::Access;
 use agent_core::session::Session;
 use agent_core::{Error, ErrorKind, Result, RunId, SessionId, SessionStore, Storage, WorkspaceId};
+use agent_workspace::mounts::effective_mounts;
+use agent_workspace::secrets::{Secret, SecretName, Secrets};
 
 /// Context in which a plugin is asked for the tools of a session: the session, its run, the stores and the secrets of
 /// its tenant.

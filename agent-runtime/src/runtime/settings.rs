@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::documents::{Documents, Migrations};
 use crate::runtime::agent::{AgentRuntime, Shared};
 use crate::runtime::config::{Config, Limits, ToolPolicy};
 use crate::runtime::model_options::{Effort, ToolChoice};
@@ -17,6 +16,7 @@ use agent_core::json::RawJson;
 use agent_core::model::{Actor, Attributes, Patch};
 use agent_core::session::Session;
 use agent_core::{Error, ErrorKind, Result, SessionStoreExt};
+use agent_workspace::documents::{Documents, Migrations};
 
 /// Name of the document in which a session keeps the configuration with which it was created.
 pub(crate) const DOCUMENT: &str = "session.config";

@@ -5,10 +5,11 @@ use std::fs;
 use std::path::Path;
 
 /// Where the files of each crate lie.
-const SOURCES: [&str; 18] = [
+const SOURCES: [&str; 19] = [
     "agent-core/src",
     "agent-transcript/src",
     "agent-admin/src",
+    "agent-workspace/src",
     "agent-runtime/src",
     "agent-rig/src",
     "agent-acp/src",

@@ -107,7 +107,7 @@ impl Known {
     }
 
     /// Returns the number of bytes that can be shown: all except those that may be the beginning of a form.
-    pub(super) fn told(&self, text: &str) -> usize {
+    pub(super) fn complete_prefix(&self, text: &str) -> usize {
         let until = self.unfinished(text);
         // A complete value that begins before the limit stays complete.
         let across = self.find(text).find(|(at, _)| at.start < until && at.end > until);

@@ -11,10 +11,10 @@ use std::time::Duration;
 use futures::TryStreamExt;
 use tracing::debug;
 
+use crate::manager::WorkspaceManager;
 use crate::retention::delete::{COLLECTED, living};
 use crate::retention::lease::abandoned;
 use crate::retention::{RetainReason, Retained, before, newer, planned};
-use crate::workspaces::WorkspaceManager;
 use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::json::RawJson;
 use agent_core::model::{Workspace, WorkspaceStatus};

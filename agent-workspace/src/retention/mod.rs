@@ -20,7 +20,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use delete::Deletion;
-pub(crate) use delete::refuse_hidden;
+pub use delete::refuse_hidden;
 pub use endings::OldSessionAction;
 pub use erase::{Erase, Erasure};
 pub use gc::{GcPolicy, GcReport};

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use futures::TryStreamExt;
 
+use crate::manager::WorkspaceManager;
 use crate::retention::gc::is_race;
 use crate::retention::{RetainReason, Retained, before, newer, planned};
-use crate::workspaces::WorkspaceManager;
 use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::session::{Session, SessionSummary};
 use agent_core::state::{Reason, SessionState};

@@ -12,10 +12,10 @@ use agent_core::state::{Reason, SessionState};
 use agent_core::store::{Purge, Purged};
 use agent_core::{Error, ErrorKind, Result, SessionId, SessionStoreExt};
 
+use crate::manager::WorkspaceManager;
 use crate::retention::delete::refuse_hidden;
 use crate::retention::gc::{Collector, GcPolicy, GcReport};
 use crate::retention::sweep::{SweepPolicy, SweepReport, Sweeper};
-use crate::workspaces::WorkspaceManager;
 
 /// Treatment of a session that is replaced by another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,7 +212,7 @@ impl WorkspaceManager {
     /// Archives or deletes the session that was replaced.
     async fn set_down(&self, id: SessionId, former: OldSessionAction) -> Result<()> {
         let mut last = None;
-        for _ in 0..crate::workspaces::ATTEMPTS {
+        for _ in 0..crate::manager::ATTEMPTS {
             let now = self.storage.sessions.load(id).await?;
             let mut commit =
                 Commit::seal(&self.effects, id, now.head).with_precondition(Precondition::Matches(now.head));

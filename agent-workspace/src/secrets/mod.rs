@@ -51,6 +51,6 @@ mod secret;
 mod store;
 mod tenant;
 
-pub(crate) use pieces::Pieces;
+pub use pieces::Pieces;
 pub use secret::{Secret, SecretName};
 pub use tenant::{SecretSource, Secrets, TenantSecrets};

@@ -48,7 +48,7 @@ impl Overlap {
 
 impl Secrets {
     /// Returns bytes with the name of the secret in place of each value; `None` if there is none.
-    pub(crate) fn redact_bytes(&self, bytes: &[u8]) -> Option<Bytes> {
+    pub fn redact_bytes(&self, bytes: &[u8]) -> Option<Bytes> {
         let is_found = self.given().find_bytes(bytes).next().is_some();
         if !is_found {
             return None;
@@ -57,7 +57,7 @@ impl Secrets {
     }
 
     /// Redacts the inline bytes of a medium, whatever its type says. Returns whether it held a value.
-    pub(crate) fn redact_media(&self, media: &mut Media) -> bool {
+    pub fn redact_media(&self, media: &mut Media) -> bool {
         let MediaSource::Inline(bytes) = &media.source else { return false };
         let Some(redacted) = self.redact_bytes(bytes) else { return false };
         media.source = MediaSource::Inline((&*redacted).into());
@@ -66,7 +66,7 @@ impl Secrets {
 
     /// Returns the content with the name of the secret in place of each value, also of one that is divided
     /// between pieces. Holds as much of the content as the longest value has.
-    pub(crate) fn redact_stream(&self, content: BlobStream) -> BlobStream {
+    pub fn redact_stream(&self, content: BlobStream) -> BlobStream {
         changed(content, self.clone(), |secrets, overlap, piece| overlap.push(secrets, piece, |_| Ok(())))
     }
 

@@ -135,8 +135,8 @@ impl Secrets {
     }
 
     /// Returns the number of bytes of a cut text that can be kept. The rest may be the beginning of a value.
-    pub(crate) fn told(&self, text: &str) -> usize {
-        self.given().told(text)
+    pub fn complete_prefix(&self, text: &str) -> usize {
+        self.given().complete_prefix(text)
     }
 
     /// Redacts JSON: returns it with `(secret NAME)` in place of each value in its texts, keys and numbers.
@@ -161,7 +161,7 @@ impl Secrets {
     }
 
     /// Redacts a text that should be JSON and is not.
-    pub(crate) fn redact_malformed(&self, text: &str) -> String {
+    pub fn redact_malformed(&self, text: &str) -> String {
         redact::malformed(&self.given(), text)
     }
 

@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 
 use tracing::instrument;
 
+use crate::manager::WorkspaceManager;
 use crate::retention::lease::is_abandoned;
-use crate::workspaces::WorkspaceManager;
 use agent_core::model::Lease;
 use agent_core::session::Session;
 use agent_core::store::{NeededBy, Purge, ReadEvents, needed_by_forks};
@@ -33,7 +33,8 @@ pub struct Erasure {
 
 impl Erasure {
     /// Returns the result of both erasures together; `later` was done after this one.
-    pub(crate) fn and(self, later: Self) -> Self {
+    #[must_use]
+    pub fn and(self, later: Self) -> Self {
         let (events, needed_by) = (self.events + later.events, self.needed_by.or(later.needed_by));
         Self { events, needed_by, rewrite_pending: later.rewrite_pending }
     }
@@ -59,8 +60,8 @@ pub struct Erase<'a> {
 }
 
 impl<'a> Erase<'a> {
-    /// Creates an erasure of a function, which is told whether to rewrite files at once.
-    pub(crate) fn new<F: Future<Output = Result<Erasure>> + Send + 'a>(
+    /// Creates an erasure of a function, that receives whether to rewrite files at once.
+    pub fn new<F: Future<Output = Result<Erasure>> + Send + 'a>(
         begin: impl FnOnce(bool) -> F + Send + 'a,
     ) -> Self {
         Self { begin: Box::new(move |now| Box::pin(begin(now))), now: false }
@@ -159,7 +160,7 @@ impl WorkspaceManager {
     /// Erases a session, with a rewrite of files if `now` is true. A lease for which `is_own` returns true does not
     /// protect it.
     #[instrument(name = "erase", skip(self, is_own))]
-    pub(crate) async fn erase_unless_held(
+    pub async fn erase_unless_held(
         &self,
         id: SessionId,
         now: bool,

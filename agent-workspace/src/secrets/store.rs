@@ -29,7 +29,7 @@ impl Secrets {
     ///
     /// This includes media of any type. A [blob](agent_core::SessionStore::put_blob) that holds a value is refused as
     /// `InvalidInput`, because its name is the hash of its bytes.
-    /// [`Conversation::put_media`](crate::Conversation::put_media) redacts content before it computes the hash.
+    /// `Conversation::put_media` redacts content before it computes the hash.
     ///
     /// Existing handles to the stores are not affected. An agent with secrets does this itself.
     ///

@@ -27,7 +27,7 @@ const LATEST_PAGE: usize = 32;
 
 /// Manager of the workspaces of one tenant: finds, creates, changes and removes workspaces and their sessions.
 ///
-/// Cloning is cheap. An agent returns its manager by [`AgentRuntime::workspaces`](crate::AgentRuntime::workspaces). Every
+/// Cloning is cheap. An agent returns its manager by `AgentRuntime::workspaces`. Every
 /// method may be dropped at any point; a dropped step was applied wholly or not at all, and the call can be repeated.
 ///
 /// ```
@@ -628,7 +628,7 @@ impl WorkspaceManager {
     }
 
     /// Creates a session, then checks that its workspace is still in use.
-    pub(crate) async fn create_session(&self, new: NewSession) -> Result<Arc<Session>> {
+    pub async fn create_session(&self, new: NewSession) -> Result<Arc<Session>> {
         let session = self.storage.sessions.create(&self.effects, new).await?;
         self.confirm_created(&session).await?;
         Ok(session)
@@ -637,7 +637,7 @@ impl WorkspaceManager {
     /// Checks that the workspace of a session that was just created is still in use, and deletes the session if it is
     /// not. A deletion marks the workspace, then looks for sessions: one of the two therefore sees the other, and no
     /// new session stays in a deleted workspace.
-    pub(crate) async fn confirm_created(&self, session: &Session) -> Result<()> {
+    pub async fn confirm_created(&self, session: &Session) -> Result<()> {
         match self.load_in_use(session.workspace).await {
             Err(error) if matches!(error.kind(), ErrorKind::Deleted | ErrorKind::Busy { .. }) => {
                 let delete = Commit::seal(&self.effects, session.id, session.head)

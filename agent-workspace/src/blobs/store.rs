@@ -22,7 +22,7 @@ const REMEMBERED: usize = 256;
 ///
 /// The caller keeps the content with the commit: a commit that is sent again, by a retry or from a backlog, puts again
 /// what is missing.
-pub(crate) fn with_blobs(storage: Storage) -> Storage {
+pub fn with_blobs(storage: Storage) -> Storage {
     if storage.sessions.capabilities().blob_max_bytes == 0 {
         return storage;
     }

@@ -11,10 +11,10 @@ use sha2::{Digest, Sha256};
 
 /// Temporary file without a name, with the content of a stream. The operating system removes it with the handle.
 #[derive(Debug)]
-pub(crate) struct Spool {
+pub struct Spool {
     file: File,
     /// Name and size of the content.
-    pub(crate) blob: BlobInfo,
+    blob: BlobInfo,
 }
 
 impl Spool {
@@ -23,7 +23,7 @@ impl Spool {
     /// # Errors
     ///
     /// Those of the stream; `LimitExceeded`; `Full` or `Unavailable` if the file cannot be written.
-    pub(crate) async fn copy(mut content: BlobStream) -> Result<Self> {
+    pub async fn copy(mut content: BlobStream) -> Result<Self> {
         let mut file = blocking(tempfile::tempfile).await?;
         let (mut hash, mut bytes) = (Sha256::new(), 0);
         while let Some(piece) = content.try_next().await? {
@@ -40,8 +40,13 @@ impl Spool {
         Ok(Self { file, blob: BlobInfo::new(BlobName::from_sha256(hash.finalize().into()), bytes) })
     }
 
-    /// Returns the content.
-    pub(crate) fn into_content(self) -> BlobStream {
+    /// Returns the name and the size of the content.
+    pub const fn blob(&self) -> BlobInfo {
+        self.blob
+    }
+
+    /// Returns the content as a stream, from its beginning.
+    pub fn into_content(self) -> BlobStream {
         let state = (self.file, true);
         let pieces = stream::try_unfold(state, |(mut file, is_first)| async move {
             let read = move || {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use futures::TryStreamExt;
 use tracing::{instrument, warn};
 
+use crate::manager::{ATTEMPTS, WorkspaceManager};
 use crate::retention::Retained;
-use crate::workspaces::{ATTEMPTS, WorkspaceManager};
 use agent_core::commit::{Commit, Trigger};
 use agent_core::model::{Workspace, WorkspaceStatus};
 use agent_core::session::Session;
@@ -37,7 +37,7 @@ pub struct Deletion {
 }
 
 /// Refuses to delete a single hidden session. A hidden session that is already deleted is accepted.
-pub(crate) fn refuse_hidden(session: &Session) -> Result<()> {
+pub fn refuse_hidden(session: &Session) -> Result<()> {
     match session.status.state {
         SessionState::Deleted => Ok(()),
         _ => HiddenSession::refuse(session, "cannot be deleted by itself"),

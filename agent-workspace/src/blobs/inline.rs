@@ -10,7 +10,7 @@ use agent_core::{BlobName, Result};
 use bytes::Bytes;
 
 /// Maximum number of bytes that a medium has in the event itself, if the store has blobs.
-pub(crate) const INLINE_MAX_BYTES: usize = 1 << 10;
+pub const INLINE_MAX_BYTES: usize = 1 << 10;
 
 /// Content of blobs, by name.
 pub(super) type Sources = BTreeMap<BlobName, Bytes>;
@@ -91,7 +91,7 @@ pub(crate) fn change_media(event: &NewEvent, mut change: impl FnMut(&mut Media) 
 }
 
 /// Returns the medium of a part that a model can be given.
-pub(crate) fn media_mut(part: &mut Part) -> Option<&mut Media> {
+pub fn media_mut(part: &mut Part) -> Option<&mut Media> {
     match part {
         Part::Image(media) | Part::Audio(media) | Part::Video(media) | Part::Resource(media) => Some(media),
         _ => None,
