@@ -52,38 +52,41 @@
 //! - [`views`]: what a user interface reads. [`configuration`]: layered settings of a host.
 //! - [`ScriptedProvider`] and [`EchoProvider`] test an agent without a network.
 
+mod agent;
+mod config;
 pub mod context;
-mod conversations;
-mod handle;
-mod media;
-mod runtime;
-mod streams;
+mod conversation;
+mod model;
+mod run;
+mod schedule;
+mod tool;
+mod turn;
 
+pub use agent::builder::AgentBuilder;
+pub use agent::runtime::AgentRuntime;
 pub use agent_workspace::{
     NewWorkspace, Resolution, Resolved, WorkspaceManager, areas, configuration, documents, files, learnings,
     mounts, retention, secrets, state_payload, views,
 };
-pub use conversations::{ConversationRun, WorkspaceHandle};
-pub use handle::{ActionAnswer, Conversation, SessionStats};
-pub use runtime::agent::AgentRuntime;
-pub use runtime::builder::AgentBuilder;
-pub use runtime::config::{Config, Limits, OnStoreError, Retry, ToolPolicy};
-pub use runtime::fault::{FaultKind, ProviderFault};
-pub use runtime::function_tool::{Tool, tool};
-pub use runtime::model_event::{ModelCall, ModelEvent, ModelPart, PartContent, PartKind, StopReason, Usage};
-pub use runtime::model_options::{Effort, MediaKind, ModelCapabilities, ToolChoice};
-pub use runtime::offline::{EchoProvider, Gate, ScriptedProvider, Turn};
-pub use runtime::plugin::{Plugin, ToolContext};
-pub use runtime::provider::{LlmProvider, ModelRequest, ModelStream, ToolMode, ToolSpec};
-pub use runtime::replay::ModelTarget;
-pub use runtime::report::{Queued, RunOutcome, RunReport, Update};
-pub use runtime::rounds::{Round, SchedulerConfig};
-pub use runtime::run::{Canceller, Input, Run};
-pub use runtime::run_error::RunError;
-pub use runtime::scheduler::Scheduler;
-pub use runtime::session_context::SessionContext;
-pub use runtime::session_tools::SessionTools;
-pub use runtime::summarizer::{Summarizer, SummaryRequest};
-pub use runtime::tool_output::ToolOutput;
+pub use config::{Config, Limits, OnStoreError, Retry, ToolPolicy};
+pub use conversation::handle::{ActionAnswer, Conversation, SessionStats};
+pub use conversation::messages::ConversationMessage;
+pub use conversation::open::{ConversationRun, WorkspaceHandle};
+pub use model::event::{ModelCall, ModelEvent, ModelPart, PartContent, PartKind, StopReason, Usage};
+pub use model::fault::{FaultKind, ProviderFault};
+pub use model::offline::{EchoProvider, Gate, ScriptedProvider, Turn};
+pub use model::options::{Effort, MediaKind, ModelCapabilities, ToolChoice};
+pub use model::provider::{LlmProvider, ModelRequest, ModelStream, ToolMode, ToolSpec};
+pub use model::replay::ModelTarget;
+pub use model::summarizer::{Summarizer, SummaryRequest};
+pub use run::error::RunError;
+pub use run::handle::{Canceller, Input, Run};
+pub use run::report::{Queued, RunOutcome, RunReport, Update};
+pub use schedule::rounds::{Round, SchedulerConfig};
+pub use schedule::scheduler::Scheduler;
+pub use schedule::session_tools::SessionTools;
 pub use schemars;
-pub use streams::ConversationMessage;
+pub use tool::function::{Tool, tool};
+pub use tool::output::ToolOutput;
+pub use tool::plugin::{Plugin, ToolContext};
+pub use tool::session_context::SessionContext;

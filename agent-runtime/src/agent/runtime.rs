@@ -1,0 +1,496 @@
+//! Agent runtime: models, plugins, a configuration and stores. Other modules add the methods on sessions.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tracing::warn;
+
+use crate::agent::active::ActiveRuns;
+use crate::agent::touches::Touches;
+use crate::config::Config;
+use crate::model::provider::LlmProvider;
+use crate::model::summarizer::Summarizer;
+use crate::run::queue::Lines;
+use crate::tool::plugin::Plugin;
+use crate::tool::toolbox::Toolbox;
+use agent_core::clock::Effects;
+use agent_core::commit::LeaseRequest;
+use agent_core::isolated::isolated;
+use agent_core::json::RawJson;
+use agent_core::{Error, ErrorKind, Result, Storage};
+use agent_workspace::WorkspaceManager;
+use agent_workspace::blobs::with_blobs;
+use agent_workspace::secrets::Secrets;
+
+/// Time that [`AgentRuntime::close`] gives running runs before it interrupts them.
+const CLOSING: Duration = Duration::from_secs(5);
+
+/// Agent: models, plugins and a configuration on the stores of one tenant. Cloning is cheap.
+///
+/// An [`AgentBuilder`](crate::AgentBuilder) builds it once; all clones share their runs and their shutdown. It opens
+/// sessions by a key of the host ([`conversation`](Self::conversation)), by a device ([`open`](Self::open)) or by id
+/// ([`session`](Self::session)).
+#[derive(Clone, Debug)]
+pub struct AgentRuntime {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) storage: Storage,
+    pub(crate) workspaces: WorkspaceManager,
+    pub(crate) secrets: Option<Secrets>,
+    /// Queues of waiting inputs for the sessions of these stores. An input that waits here is written to no other
+    /// store.
+    pub(crate) lines: Arc<Lines>,
+    /// When the uses of these stores' workspaces were recorded.
+    pub(crate) touches: Arc<Touches>,
+}
+
+/// Parts that the runtimes of all tenants share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) providers: Vec<Arc<dyn LlmProvider>>,
+    /// Name and model of each provider, read once when the runtime was built.
+    pub(crate) names: Vec<(String, String)>,
+    pub(crate) active: usize,
+    /// Plugins, each with its name.
+    pub(crate) plugins: Vec<(String, Arc<dyn Plugin>)>,
+    /// Whether a plugin needs the configuration of workspaces.
+    pub(crate) reads_workspace_config: bool,
+    pub(crate) tools: Arc<Toolbox>,
+    pub(crate) summarizer: Option<Arc<dyn Summarizer>>,
+    pub(crate) effects: Effects,
+    pub(crate) runs: Runs,
+    /// Unique id of this runtime, generated when it was built.
+    pub(crate) process: String,
+}
+
+impl Shared {
+    pub(crate) fn provider(&self) -> &Arc<dyn LlmProvider> {
+        // `build` has checked that the index is one of a provider.
+        &self.providers[self.active]
+    }
+
+    /// Returns the name of the active provider.
+    pub(crate) fn provider_name(&self) -> &str {
+        &self.names[self.active].0
+    }
+
+    pub(crate) fn named(&self, name: &str) -> Option<&Arc<dyn LlmProvider>> {
+        self.at(name).map(|at| &self.providers[at])
+    }
+
+    /// Returns the model of the provider with this name.
+    pub(crate) fn model(&self, provider: &str) -> Option<&str> {
+        self.at(provider).map(|at| &*self.names[at].1)
+    }
+
+    fn at(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|(known, _)| known == name)
+    }
+}
+
+impl AgentRuntime {
+    /// Returns the manager of this tenant's workspaces.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// use agent_runtime::NewWorkspace;
+    ///
+    /// let sales = agent.workspaces().create(NewWorkspace::new("sales")).await?;
+    /// assert_eq!(agent.workspaces().load(sales.id).await?.name, "sales");
+    /// # Ok(()) }
+    /// ```
+    pub const fn workspaces(&self) -> &WorkspaceManager {
+        &self.workspaces
+    }
+
+    /// Returns the stores of this tenant.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// use agent_core::store::SessionQuery;
+    ///
+    /// let chat = agent.conversation("support/4711").await?;
+    /// let page = agent.storage().sessions.list(SessionQuery::new()).await?;
+    /// assert_eq!(page.items[0].id, chat.id());
+    /// # Ok(()) }
+    /// ```
+    pub const fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// Returns the configuration.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// assert_eq!(agent.config().limits.turns, 50);
+    /// assert!(!agent.config().record_usage);
+    /// # Ok(()) }
+    /// ```
+    pub fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    /// Returns the providers, in the order in which they were added.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, Config, EchoProvider, ScriptedProvider};
+    /// # let config = Config::new().with_provider("echo");
+    /// # let scripted = ScriptedProvider::new([]);
+    /// # let builder = AgentBuilder::new().with_config(config).with_llm(scripted).with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// let names: Vec<_> = agent.providers().iter().map(|provider| provider.name()).collect();
+    /// assert_eq!(names, ["scripted", "echo"]);
+    /// # Ok(()) }
+    /// ```
+    pub fn providers(&self) -> &[Arc<dyn LlmProvider>] {
+        &self.shared.providers
+    }
+
+    /// Returns the provider that runs use by default. A session or its workspace can
+    /// [choose](agent_core::model::Attributes::chosen_provider) another one.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, Config, EchoProvider, ScriptedProvider};
+    /// # let config = Config::new().with_provider("echo");
+    /// # let scripted = ScriptedProvider::new([]);
+    /// # let builder = AgentBuilder::new().with_config(config).with_llm(scripted).with_llm(EchoProvider::new());
+    /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// assert_eq!(agent.active_provider().name(), "echo");
+    /// # Ok(()) }
+    /// ```
+    pub fn active_provider(&self) -> &Arc<dyn LlmProvider> {
+        self.shared.provider()
+    }
+
+    /// Returns the unique id of this runtime. Every build generates a new id.
+    ///
+    /// A handle on an external resource records the id, which shows a later process whether the handle is
+    /// [live](agent_core::model::ExternalHandle::liveness) or stale.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let store = MemoryStore::new();
+    /// # let build = || AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(store.clone()).build();
+    /// let (before, after) = (build()?, build()?);
+    /// assert_ne!(before.process(), after.process());
+    /// assert_eq!(before.process(), before.clone().process());
+    /// # Ok(()) }
+    /// ```
+    pub fn process(&self) -> &str {
+        &self.shared.process
+    }
+
+    /// Returns the source of time, ids and randomness.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// use agent_core::model::Timer;
+    ///
+    /// let in_an_hour = agent.effects().now().plus_micros(3_600 * 1_000_000);
+    /// chat.schedule(Timer::new("remind", in_an_hour)).await?;
+    /// assert_eq!(chat.record().next_due_at(), Some(in_an_hour));
+    /// # Ok(()) }
+    /// ```
+    pub fn effects(&self) -> &Effects {
+        &self.shared.effects
+    }
+
+    /// Returns the ttl of the leases of this runtime's runs: as configured, or longer if the store requires that.
+    pub(crate) fn lease_ttl(&self) -> Duration {
+        let least = self.storage.sessions.capabilities().min_lease.min(LeaseRequest::MAX_TTL);
+        self.shared.config.lease_ttl.max(least)
+    }
+
+    /// Returns a runtime with the same models and plugins on the stores of another tenant. No I/O.
+    ///
+    /// The new runtime has no secrets until [`with_secrets`](Self::with_secrets) is called. Shutting down one of the
+    /// runtimes shuts down all of them.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// use agent_core::{Backend, ErrorKind, MemoryStore};
+    ///
+    /// let store = MemoryStore::new();
+    /// let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(store.clone()).build()?;
+    /// let acme = agent.for_storage(store.tenant(&"acme".parse()?));
+    /// let chat = acme.conversation("support/4711").await?;
+    ///
+    /// // Other tenants do not see the session.
+    /// let error = agent.session(chat.id()).await.unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::NotFound);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn for_storage(&self, storage: Storage) -> Self {
+        let storage = with_blobs(storage);
+        let workspaces = WorkspaceManager::new(storage.clone(), self.shared.effects.clone());
+        Self {
+            shared: self.shared.clone(),
+            storage,
+            workspaces,
+            secrets: None,
+            lines: Arc::default(),
+            touches: Arc::default(),
+        }
+    }
+
+    /// Returns a runtime whose tools can read these secrets of the tenant.
+    ///
+    /// Every value that was given out is [redacted](agent_workspace::secrets) from all later writes to the tenant's stores.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// use std::collections::BTreeMap;
+    /// use agent_core::WorkspaceId;
+    /// use agent_core::store::ReadEvents;
+    /// use agent_runtime::secrets::{Secret, SecretName, Secrets};
+    ///
+    /// let name: SecretName = "github".parse()?;
+    /// let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("ghp_0123456789")?)]));
+    /// let agent = agent.with_secrets(secrets.clone());
+    ///
+    /// // A tool reads the value with `ToolContext::secret`.
+    /// secrets.reveal(WorkspaceId::DEFAULT, &name).await?;
+    /// let chat = agent.conversation("support/4711").await?;
+    /// chat.send("My token is ghp_0123456789.").await?;
+    /// let event = chat.history(ReadEvents::last(1)).await?.events.remove(0);
+    /// assert_eq!(event.text().as_deref(), Some("My token is (secret github)."));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn with_secrets(self, secrets: Secrets) -> Self {
+        let storage = secrets.hidden_from(self.storage);
+        let workspaces = WorkspaceManager::new(storage.clone(), self.shared.effects.clone());
+        Self {
+            shared: self.shared,
+            storage,
+            workspaces,
+            secrets: Some(secrets),
+            lines: Arc::default(),
+            touches: Arc::default(),
+        }
+    }
+
+    /// Returns a text for a log or a report, with the values of secrets redacted.
+    pub(crate) fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.secrets.as_ref().map_or(Cow::Borrowed(text), |secrets| secrets.redact(text))
+    }
+
+    /// Returns JSON with the values of secrets redacted.
+    pub(crate) fn redact_json(&self, json: RawJson) -> RawJson {
+        match &self.secrets {
+            Some(secrets) => secrets.redact_json(json),
+            None => json,
+        }
+    }
+
+    /// Shuts the runtime down: starts no more runs, waits up to `grace` for the active runs, then interrupts the rest.
+    ///
+    /// An interrupted run stores its output so far. When all runs have ended, the streams of
+    /// [`Conversation::follow`](crate::conversation::handle::Conversation::follow) return the last stored events and end. The stores
+    /// stay open; [`close`](Self::close) closes them too. Plugins [end](Plugin::close) what they have started.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// use std::time::Duration;
+    /// use agent_core::ErrorKind;
+    ///
+    /// let run = chat.prompt("Hello").await?;
+    /// agent.shutdown(Duration::from_secs(30)).await?;
+    /// assert_eq!(run.finish().await?.text, "Hello");
+    ///
+    /// let error = chat.prompt("Are you there?").await.unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::Unavailable);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the runtime starts no more runs, and the active runs continue; call it again to wait
+    /// for them.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if a run does not end within another `grace` (at least 5 seconds) after its interruption. Its
+    /// lease then expires, and another process can run its session.
+    pub async fn shutdown(&self, grace: Duration) -> Result<()> {
+        let runs = &self.shared.runs;
+        runs.closed.send_replace(true);
+        // Also if runs do not end in time, or this future is dropped.
+        let over = Over(runs);
+        let ended = self.end_runs(grace).await;
+        drop(over);
+        self.close_plugins().await;
+        ended
+    }
+
+    async fn end_runs(&self, grace: Duration) -> Result<()> {
+        let runs = &self.shared.runs;
+        if timeout(grace, runs.ended()).await.is_ok() {
+            return Ok(());
+        }
+        runs.stop.send_replace(true);
+        let time = grace.max(Duration::from_secs(5));
+        timeout(time, runs.ended()).await.map_err(|_| {
+            let left = *runs.count.borrow();
+            Error::new(
+                ErrorKind::Unavailable,
+                format!("{left} runs did not end; their sessions continue when their leases have expired"),
+            )
+        })
+    }
+
+    /// Lets plugins end what they have started. One that panics or takes too long holds nobody up.
+    async fn close_plugins(&self) {
+        for (name, plugin) in &self.shared.plugins {
+            match timeout(CLOSING, isolated(|| plugin.close())).await {
+                Ok(Some(())) => {}
+                Ok(None) => warn!(plugin = name, "a plugin panicked when it was closed"),
+                Err(_) => warn!(plugin = name, "a plugin took too long to close"),
+            }
+        }
+    }
+
+    /// Shuts the agent [down](Self::shutdown) with a grace of 5 seconds, then [closes](Storage::close) its stores.
+    ///
+    /// This closes the backends of the stores for all tenants. After success, no run is active, and nothing in this
+    /// process holds the files of the stores.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
+    /// let agent = builder.with_storage(MemoryStore::new()).build()?;
+    /// let chat = agent.open(&"laptop".parse()?).await?;
+    /// chat.prompt("Hello").await?.finish().await?;
+    /// agent.close().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped before it returns, the agent starts no more runs; call it again to close the stores.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`shutdown`](Self::shutdown), after which the stores are closed nevertheless; errors of the stores.
+    pub async fn close(&self) -> Result<()> {
+        let ended = self.shutdown(CLOSING).await;
+        let closed = self.storage.close().await;
+        ended.and(closed)
+    }
+}
+
+/// Runs of this process, and the signals that stop them.
+#[derive(Debug)]
+pub(crate) struct Runs {
+    closed: watch::Sender<bool>,
+    stop: watch::Sender<bool>,
+    over: watch::Sender<bool>,
+    count: watch::Sender<usize>,
+    /// Runs that have started and not ended, on the stores of all tenants.
+    pub(crate) active: Arc<ActiveRuns>,
+}
+
+/// Guard that signals the end of a shutdown when it is dropped.
+struct Over<'a>(&'a Runs);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.over.send_replace(true);
+    }
+}
+
+impl Default for Runs {
+    fn default() -> Self {
+        Self {
+            closed: watch::Sender::new(false),
+            stop: watch::Sender::new(false),
+            over: watch::Sender::new(false),
+            count: watch::Sender::new(0),
+            active: Arc::default(),
+        }
+    }
+}
+
+/// Permit for one run among the runs of this process.
+#[derive(Debug)]
+pub(crate) struct RunPermit {
+    shared: Arc<Shared>,
+}
+
+impl RunPermit {
+    /// Returns a permit for a run, or an error during a shutdown.
+    pub(crate) fn admit(shared: &Arc<Shared>) -> Result<Self> {
+        // Counted first, so that a shutdown that begins meanwhile waits for it.
+        shared.runs.count.send_modify(|count| *count += 1);
+        let slot = Self { shared: shared.clone() };
+        if *slot.shared.runs.closed.borrow() {
+            return Err(shutting_down());
+        }
+        Ok(slot)
+    }
+}
+
+pub(crate) fn shutting_down() -> Error {
+    Error::new(ErrorKind::Unavailable, "the agent is shutting down; it starts no more runs")
+}
+
+impl Drop for RunPermit {
+    fn drop(&mut self) {
+        self.shared.runs.count.send_modify(|count| *count -= 1);
+    }
+}
+
+impl Runs {
+    async fn ended(&self) {
+        // The sender is here, so waiting cannot fail.
+        let _ = self.count.subscribe().wait_for(|count| *count == 0).await;
+    }
+
+    /// Returns a receiver that becomes `true` when no more runs are started.
+    pub(crate) fn closing(&self) -> watch::Receiver<bool> {
+        self.closed.subscribe()
+    }
+
+    /// Returns a receiver that becomes `true` when all runs have ended and no more events follow.
+    pub(crate) fn over(&self) -> watch::Receiver<bool> {
+        self.over.subscribe()
+    }
+
+    /// Returns a receiver that becomes `true` when runs that exceed the grace must end.
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+        self.stop.subscribe()
+    }
+}

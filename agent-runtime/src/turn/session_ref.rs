@@ -1,0 +1,66 @@
+//! Session of an agent, with its last seen record.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::agent::runtime::AgentRuntime;
+use crate::run::queue::Line;
+use agent_core::model::ActionId;
+use agent_core::session::Session;
+use agent_core::state::SessionState;
+use agent_core::{Result, SessionId};
+
+/// Session of an agent, with its last seen record. Clones share the record.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionRef {
+    runtime: AgentRuntime,
+    id: SessionId,
+    line: Arc<Line>,
+    seen: Arc<Mutex<Arc<Session>>>,
+}
+
+impl SessionRef {
+    pub(crate) fn new(runtime: AgentRuntime, session: Arc<Session>) -> Self {
+        let line = runtime.lines.of(session.id);
+        Self { runtime, id: session.id, line, seen: Arc::new(Mutex::new(session)) }
+    }
+
+    pub(crate) const fn id(&self) -> SessionId {
+        self.id
+    }
+
+    pub(crate) const fn runtime(&self) -> &AgentRuntime {
+        &self.runtime
+    }
+
+    /// Returns the queue of inputs that wait for the session in this process, shared by all handles.
+    pub(crate) fn line(&self) -> &Line {
+        &self.line
+    }
+
+    /// Returns the record as last seen.
+    pub(crate) fn record(&self) -> Arc<Session> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the session's pending action, as last seen, if its time limit has passed.
+    pub(crate) fn overdue(&self) -> Option<ActionId> {
+        let (now, at) = (self.record(), self.runtime.effects().now());
+        let action = now.action.as_ref().filter(|_| now.status.state == SessionState::RequiresAction)?;
+        action.expires_at.is_some_and(|expires_at| expires_at <= at).then(|| action.id.clone())
+    }
+
+    /// Loads and returns the current record.
+    pub(crate) async fn refresh(&self) -> Result<Arc<Session>> {
+        let now = self.runtime.storage.sessions.load(self.id).await?;
+        self.cache_record(&now);
+        Ok(now)
+    }
+
+    /// Stores a record as last seen, unless it is older than the stored one.
+    pub(crate) fn cache_record(&self, session: &Arc<Session>) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if session.head >= seen.head {
+            *seen = session.clone();
+        }
+    }
+}
