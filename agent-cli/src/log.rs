@@ -10,7 +10,7 @@ use crate::screen::Visible;
 
 /// Crates of the project, whose messages hold nothing that is said and no keys. Messages of other crates are not shown at
 /// any level: some quote requests, answers and headers, even in warnings.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 12] = [
     "agent_acp",
     "agent_admin",
     "agent_cli",
@@ -22,6 +22,7 @@ const CRATES: [&str; 11] = [
     "agent_storage_s3",
     "agent_storage_sqlite",
     "agent_transcript",
+    "agent_workspace",
 ];
 
 /// Variable with the levels that are shown.
@@ -82,8 +83,8 @@ mod tests {
             }
         }
         for (asked, target, level, is) in [
-            ("debug", "agent_runtime::runtime::ask", Level::DEBUG, true),
-            ("debug", "agent_runtime::runtime::ask", Level::TRACE, false),
+            ("debug", "agent_runtime::turn::ask", Level::DEBUG, true),
+            ("debug", "agent_runtime::turn::ask", Level::TRACE, false),
             ("agent=info", "agent_mcp::link", Level::INFO, true),
             ("agent_mcp=debug", "agent_mcp::link", Level::DEBUG, true),
             ("agent_mcp=debug", "agent_runtime", Level::ERROR, false),

@@ -58,6 +58,7 @@ mod journal;
 mod registry;
 mod run;
 mod runtime;
+mod samples;
 mod stage;
 mod worker;
 

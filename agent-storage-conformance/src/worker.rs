@@ -13,9 +13,9 @@ use agent_core::session::NewSession;
 use agent_core::store::{BLOB_CHUNK_BYTES, BlobInfo, PutBlob};
 use agent_core::{DeviceId, Seq, SessionId, SessionStoreExt, Storage, TenantId, WorkspaceId};
 
-use crate::clauses::blobs::{content, showing};
 use crate::factory::{AnyFactory, AnySite};
 use crate::failure::{Checked, Failure};
+use crate::samples::{content, showing};
 
 /// Environment variable with the order.
 const ORDER: &str = "AGENT_STORAGE_CONFORMANCE_ORDER";

@@ -2,9 +2,9 @@
 
 pub(crate) mod plan;
 
+pub use crate::model::precondition::Precondition;
 pub use plan::import::apply_untrusted;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,46 +25,6 @@ pub(crate) const PLANNED_MAX_EVENTS: usize = COMMIT_MAX_EVENTS + 2 * OPEN_CALLS_
 pub const COMMIT_MAX_BLOBS: usize = 64;
 /// Maximum number of payload bytes in one commit.
 pub const COMMIT_MAX_BYTES: usize = 64 << 20;
-
-/// Precondition of a write.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-/// use agent_core::clock::Effects;
-/// use agent_core::commit::Precondition;
-/// use agent_core::model::Workspace;
-/// use agent_core::{ErrorKind, MemoryStore, WorkspaceId, WorkspaceStore};
-///
-/// let (store, effects) = (MemoryStore::new(), Effects::default());
-/// let workspace = Workspace::new(WorkspaceId::DEFAULT, "Travel", effects.new_session_id(), effects.now());
-/// let first = store.put(workspace.clone(), Precondition::MustNotExist).await?;
-/// let error = store.put(workspace.clone(), Precondition::MustNotExist).await.unwrap_err();
-/// assert!(matches!(error.kind(), ErrorKind::Conflict { .. }));
-/// store.put(workspace, Precondition::Matches(first.revision)).await?;
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[doc(alias = "Expect")]
-pub enum Precondition<T> {
-    /// The object does not exist yet.
-    MustNotExist,
-    /// The object exists, and has this version.
-    Matches(T),
-    /// The object exists, in any version.
-    MustExist,
-    /// No precondition. Bindings and documents accept it; sessions, workspaces and configurations refuse it as
-    /// `InvalidInput`.
-    None,
-}
-
-impl<T> Precondition<T> {
-    /// Returns the error for an object that refuses [`Precondition::None`].
-    pub(crate) fn refused(&self, object: &dyn fmt::Display) -> Error {
-        Error::invalid(format!(
-            "{object}: a write needs a precondition; give `MustExist` to replace any version"
-        ))
-    }
-}
 
 /// Events and triggers for one session, applied atomically.
 ///

@@ -10,6 +10,7 @@ pub(crate) mod lineage;
 pub(crate) mod mounts;
 pub(crate) mod parts;
 pub(crate) mod pin;
+pub(crate) mod precondition;
 pub(crate) mod timer;
 pub(crate) mod transition;
 pub(crate) mod workspace;

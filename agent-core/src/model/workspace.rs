@@ -8,8 +8,8 @@ use crate::base::{
     Error, ErrorKind, JsonFault, ParseError, RawFields, RawJson, Result, Revision, SessionId, Timestamp,
     WorkspaceId, check_text, to_text,
 };
-use crate::commit::Precondition;
 use crate::model::actor::Actor;
+use crate::model::precondition::Precondition;
 
 /// Workspace of one user or project: its sessions, its configuration, and the devices bound to it belong to it.
 ///

@@ -9,12 +9,13 @@ use agent_core::store::{BlobInfo, PutBlob, SweepBlobs};
 use agent_core::{ErrorKind, SessionId, Storage};
 
 use super::blob_retention::go_on;
-use super::blobs::{content, has_exactly, is_there, listed, naming, put, read, showing};
+use super::blobs::{has_exactly, is_there, listed, naming, put, read};
 use super::durable::{after_each_kill, killed};
 use super::power::MOST_CALLS;
 use crate::factory::FailingCall;
 use crate::failure::{Checked, Failure, holds_for, same};
 use crate::registry::{Clause, Needs, table};
+use crate::samples::{content, showing};
 use crate::stage::{Stage, own_events};
 use crate::worker::{BlobStep, Order, numbered_blob};
 

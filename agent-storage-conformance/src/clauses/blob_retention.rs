@@ -11,9 +11,10 @@ use agent_core::state::Reason;
 use agent_core::store::{BlobInfo, Purge, PutBlob, ReadBlob, SweepBlobs, SweptBlobs};
 use agent_core::{ErrorKind, Seq, SessionId, SessionStoreExt, Storage};
 
-use super::blobs::{content, has_exactly, is_absent, is_there, listed, naming, put, showing};
+use super::blobs::{has_exactly, is_absent, is_there, listed, naming, put};
 use crate::failure::{Checked, Failure, holds_for, refused, same};
 use crate::registry::{Clause, Needs, table};
+use crate::samples::{content, showing};
 use crate::stage::{Stage, own_events, race};
 
 pub(super) fn clauses() -> Vec<Clause> {

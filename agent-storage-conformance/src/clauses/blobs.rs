@@ -1,7 +1,7 @@
 //! Blobs: content comes back byte for byte, a commit finds the blobs that it names, and concurrent or dropped calls
 //! leave a blob whole or absent.
 
-use agent_core::event::{Media, Message, NewEvent, Part};
+use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
 use agent_core::store::{
     BLOB_CHUNK_BYTES, BLOB_MAX_BYTES, BlobInfo, BlobQuery, BlobStream, PutBlob, ReadBlob, ReadEvents,
@@ -14,6 +14,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::failure::{Checked, Failure, holds_for, refused, same};
 use crate::registry::{Clause, Needs, table};
+use crate::samples::{content, showing};
 use crate::stage::{Stage, dropped_after, ends, own_events, race};
 
 pub(super) fn clauses() -> Vec<Clause> {
@@ -35,12 +36,6 @@ pub(super) fn clauses() -> Vec<Clause> {
         session_with_many_blobs_stays_usable (Needs::Blobs),
         store_without_blobs_refuses_them (Needs::NoBlobs),
     ]
-}
-
-/// Returns bytes that differ by `seed`, and from chunk to chunk.
-pub(crate) fn content(seed: u64, size: usize) -> Vec<u8> {
-    let byte = |n: u64| ((n + (seed << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
-    (0..size as u64).map(byte).collect()
 }
 
 /// Returns a stream of the bytes in pieces of these sizes, in turns. Each piece takes another poll.
@@ -122,12 +117,6 @@ pub(super) async fn has_exactly(
 pub(super) fn naming(blobs: impl IntoIterator<Item = BlobName>) -> Checked<NewEvent> {
     let event = NewEvent::new("x.app.drawn".parse()?, RawJson::empty_object());
     Ok(blobs.into_iter().fold(event, NewEvent::with_blob))
-}
-
-/// Returns a message that shows a blob, with its size.
-pub(crate) fn showing(blob: BlobInfo) -> NewEvent {
-    let image = Media::blob("image/png", blob.name, blob.bytes);
-    NewEvent::from(Message::new("Look").with_part(Part::Image(image)))
 }
 
 /// Blobs of sizes around those of a chunk, also an empty one, come in pieces of any size and are read byte for byte, on

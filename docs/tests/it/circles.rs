@@ -1,4 +1,4 @@
-//! No circle of files: within each crate every `use` points down, so that a reader can begin at the bottom.
+//! No circle of files or of folders: within each crate every `use` points down, so that a reader can begin at the bottom.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -28,6 +28,8 @@ const SOURCES: [&str; 19] = [
 ];
 
 type Segments = Vec<String>;
+/// What each file or folder needs.
+type Arrows = BTreeMap<Segments, BTreeSet<Segments>>;
 
 /// One file as a module: what it takes from others, and what it hands on under its own name.
 #[derive(Default)]
@@ -163,9 +165,25 @@ fn definition<'m>(modules: &'m BTreeMap<Segments, Module>, path: &[String]) -> O
     }
 }
 
+/// The folder, or the file beside the crate's root, to which a path leads; `None` for the root itself.
+fn folder_of(modules: &BTreeMap<Segments, Module>, path: &[String]) -> Option<Segments> {
+    let first = path.get(..1)?;
+    modules.keys().any(|own| own.starts_with(first)).then(|| first.to_vec())
+}
+
+/// The circles of a crate, as texts.
+fn circles(name: &str, arrows: &Arrows) -> Vec<String> {
+    let mut done = BTreeSet::new();
+    let found = arrows.keys().filter_map(|at| circle(arrows, at, &mut Vec::new(), &mut done));
+    found
+        .map(|circle| circle.iter().map(|it| it.join("::")).collect::<Vec<_>>().join(" -> "))
+        .map(|circle| format!("{name}: {circle}"))
+        .collect()
+}
+
 /// A circle of files that begins at `at`, if there is one on the way down from there.
 fn circle(
-    arrows: &BTreeMap<Segments, BTreeSet<Segments>>,
+    arrows: &Arrows,
     at: &Segments,
     way: &mut Vec<Segments>,
     done: &mut BTreeSet<Segments>,
@@ -189,7 +207,7 @@ fn no_crate_has_import_cycles() {
     let mut count = 0;
     for name in SOURCES {
         let modules = modules(&root.join(name));
-        let arrows: BTreeMap<_, BTreeSet<_>> = modules
+        let arrows: Arrows = modules
             .iter()
             .map(|(own, module)| {
                 let used = module.uses.iter().filter_map(|path| definition(&modules, path)).cloned();
@@ -197,14 +215,29 @@ fn no_crate_has_import_cycles() {
             })
             .collect();
         count += arrows.values().map(BTreeSet::len).sum::<usize>();
-        let mut done = BTreeSet::new();
-        for at in arrows.keys() {
-            if let Some(circle) = circle(&arrows, at, &mut Vec::new(), &mut done) {
-                let circle: Vec<_> = circle.iter().map(|it| it.join("::")).collect();
-                found.push(format!("{name}: {}", circle.join(" -> ")));
-            }
-        }
+        found.extend(circles(name, &arrows));
     }
     assert!(count > 500, "the imports are read: {count}");
     assert!(found.is_empty(), "files that need each other: {found:#?}");
+}
+
+/// A reader who follows a path does not know what a folder re-exports: here it leads to the folder that it names.
+#[test]
+fn no_crate_has_folders_in_a_cycle() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let (mut found, mut count) = (Vec::new(), 0);
+    for name in SOURCES {
+        let modules = modules(&root.join(name));
+        let mut arrows = Arrows::new();
+        for (own, module) in modules.iter().filter(|(own, _)| !own.is_empty()) {
+            let folder = own[..1].to_vec();
+            let handed_on = module.hands_on.values();
+            let used = module.uses.iter().chain(handed_on).filter_map(|path| folder_of(&modules, path));
+            arrows.entry(folder.clone()).or_default().extend(used.filter(|it| *it != folder));
+        }
+        count += arrows.values().map(BTreeSet::len).sum::<usize>();
+        found.extend(circles(name, &arrows));
+    }
+    assert!(count > 200, "the imports are read: {count}");
+    assert!(found.is_empty(), "folders that need each other: {found:#?}");
 }

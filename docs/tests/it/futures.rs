@@ -16,7 +16,7 @@ const LISTS: [&str; 5] = [
 ];
 
 /// Library crates whose futures hosts await.
-const CRATES: [&str; 12] = [
+const CRATES: [&str; 13] = [
     "agent",
     "agent-acp",
     "agent-admin",
@@ -29,6 +29,7 @@ const CRATES: [&str; 12] = [
     "agent-storage-s3",
     "agent-storage-sqlite",
     "agent-transcript",
+    "agent-workspace",
 ];
 
 /// Futures and streams of a source file whose types do not say that they are `Send`, as a list has them.

@@ -154,7 +154,7 @@ async fn wrappers_forward_every_method() {
     let stream = wrapped.generate(ModelRequest::new(Vec::new())).await.unwrap();
     assert_eq!(stream.try_collect::<Vec<_>>().await.unwrap().len(), 2);
     // A method that is added with a default is not lost in a wrapper.
-    let source = include_str!("../../../agent-runtime/src/runtime/provider.rs");
+    let source = include_str!("../../../agent-runtime/src/model/provider.rs");
     let methods = |from: &str| {
         let (_, rest) = source.split_once(from).unwrap();
         let body = rest.split_once("\n}\n").unwrap().0;
