@@ -68,6 +68,10 @@ impl WorkspaceManager {
     ///
     /// Each session of a key is created after the deletion of the one before it, and tombstones stay. The generations
     /// therefore have no gaps, and the last one is found by doubling the step, then by halving it.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the session store; damage is in the record of the result.
     pub async fn newest_conversation(
         &self,
         workspace: WorkspaceId,
@@ -109,6 +113,10 @@ impl WorkspaceManager {
     }
 
     /// Returns the created object; `None` if another caller created it first, and possibly deleted it since.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the creation, except for `Conflict` and `Deleted`; those of the workspace if it was deleted.
     pub async fn unless_raced<T>(&self, workspace: WorkspaceId, created: Result<T>) -> Result<Option<T>> {
         match created {
             Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => Ok(None),

@@ -628,6 +628,10 @@ impl WorkspaceManager {
     }
 
     /// Creates a session, then checks that its workspace is still in use.
+    ///
+    /// # Errors
+    ///
+    /// `Deleted` or `Busy` if the workspace is deleted or being deleted; errors of the stores.
     pub async fn create_session(&self, new: NewSession) -> Result<Arc<Session>> {
         let session = self.storage.sessions.create(&self.effects, new).await?;
         self.confirm_created(&session).await?;
@@ -637,6 +641,10 @@ impl WorkspaceManager {
     /// Checks that the workspace of a session that was just created is still in use, and deletes the session if it is
     /// not. A deletion marks the workspace, then looks for sessions: one of the two therefore sees the other, and no
     /// new session stays in a deleted workspace.
+    ///
+    /// # Errors
+    ///
+    /// `Deleted` or `Busy` if the workspace is deleted or being deleted; errors of the stores.
     pub async fn confirm_created(&self, session: &Session) -> Result<()> {
         match self.load_in_use(session.workspace).await {
             Err(error) if matches!(error.kind(), ErrorKind::Deleted | ErrorKind::Busy { .. }) => {

@@ -1,6 +1,6 @@
 //! Durable sessions for LLM agents: conversations that survive crashes, concurrent writers and hung runs, on files,
 //! SQLite or S3. This crate is the facade for hosts: the names of everyday use in one dependency, and their crates as
-//! [`core`], [`runtime`] and [`admin`].
+//! [`core`], [`workspace`], [`runtime`] and [`admin`].
 //!
 //! ```text
 //!  your host ── AgentBuilder ──> AgentRuntime ── conversation(key) ──> Conversation ── prompt(..) ──> Run
@@ -46,15 +46,19 @@
 //! | Feature | Address | Store |
 //! |---|---|---|
 //! | | `memory:` | [`MemoryStore`]: data that is lost with the process |
+//! | `sqlite`, on by default | `sqlite:PATH` | `SqliteStore`: one embedded database file |
 //! | `fs` | `files:PATH` | `FsStore`: files that a person can read |
-//! | `sqlite` | `sqlite:PATH` | `SqliteStore`: one embedded database file |
 //! | `s3` | `s3://BUCKET/PREFIX` | `S3Store`: a bucket of an object store, for many machines |
 //! | `gcs` | `gs://BUCKET/PREFIX` | the same on Google Cloud Storage |
 //! | `azure` | `az://CONTAINER/PREFIX` | the same on Azure Blob Storage |
 //!
-//! The feature `mcp` adds the tools of servers of the Model Context Protocol, as `mcp`.
+//! | Feature | Module | Connects |
+//! |---|---|---|
+//! | `rig` | `rig` | hosted models: Anthropic, OpenAI, Gemini, Ollama and others, as providers |
+//! | `mcp` | `mcp` | the tools of servers of the Model Context Protocol |
+//! | `acp` | `acp` | editors and other clients of the Agent Client Protocol |
 //!
-//! All features are off by default. [`open_storage`] opens a store by its address, [`open_backend`] all of its tenants.
+//! [`open_storage`] opens a store by its address, [`open_backend`] all of its tenants.
 //! [`AgentBuilder`] accepts any other store that implements the three traits of [`core`], one for each kind of store.
 //! The library needs a Tokio runtime, of either flavor, with time enabled.
 //!
@@ -62,19 +66,23 @@
 //!
 //! The cookbook (`docs/cookbook` in the repository) has a page for each task: stream an answer, tools with consent, many
 //! tenants, search, forks, recovery, retention, a backend or a model provider of your own. [`runtime`] documents
-//! conversations and runs, [`core`] the data model and the contract of stores, [`admin`] verification, copies and export.
+//! conversations and runs, [`workspace`] what can be done without an agent, [`core`] the data model and the contract of stores, [`admin`] verification, copies and export.
 
 mod open;
 
+#[cfg(feature = "acp")]
+pub use agent_acp as acp;
 #[cfg(feature = "mcp")]
 pub use agent_mcp as mcp;
+#[cfg(feature = "rig")]
+pub use agent_rig as rig;
 #[cfg(feature = "fs")]
 pub use agent_storage_fs::FsStore;
 #[cfg(feature = "s3")]
 pub use agent_storage_s3::{IndexedField, Requests, S3Config, S3Store, Watch};
 #[cfg(feature = "sqlite")]
 pub use agent_storage_sqlite::SqliteStore;
-pub use {agent_admin as admin, agent_core as core, agent_runtime as runtime};
+pub use {agent_admin as admin, agent_core as core, agent_runtime as runtime, agent_workspace as workspace};
 
 pub use agent_core::session::Session;
 pub use agent_core::store::SessionQuery;

@@ -69,7 +69,7 @@ impl AgentRuntime {
     /// create nothing, [find](Self::find_conversation) it.
     ///
     /// A key is any text of 1 to 512 bytes without control characters. It is compared byte by byte and never becomes a
-    /// path. The id of the session is [derived](ConversationKey::session_id) from the workspace and the key. If several
+    /// path. The id of the session is [derived](agent_core::session::ConversationKey::session_id) from the workspace and the key. If several
     /// callers open a key at once, in any number of processes, one of them creates the session and all open it.
     ///
     /// The session's record holds the key as the label

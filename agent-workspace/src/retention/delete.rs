@@ -37,6 +37,10 @@ pub struct Deletion {
 }
 
 /// Refuses to delete a single hidden session. A hidden session that is already deleted is accepted.
+///
+/// # Errors
+///
+/// `InvalidInput` for a hidden session that is not deleted.
 pub fn refuse_hidden(session: &Session) -> Result<()> {
     match session.status.state {
         SessionState::Deleted => Ok(()),

@@ -33,7 +33,6 @@ pub struct Erasure {
 
 impl Erasure {
     /// Returns the result of both erasures together; `later` was done after this one.
-    #[must_use]
     pub fn and(self, later: Self) -> Self {
         let (events, needed_by) = (self.events + later.events, self.needed_by.or(later.needed_by));
         Self { events, needed_by, rewrite_pending: later.rewrite_pending }
@@ -159,6 +158,10 @@ impl WorkspaceManager {
 
     /// Erases a session, with a rewrite of files if `now` is true. A lease for which `is_own` returns true does not
     /// protect it.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`erase`](Self::erase).
     #[instrument(name = "erase", skip(self, is_own))]
     pub async fn erase_unless_held(
         &self,

@@ -3,7 +3,7 @@
 //!
 //! A session refers to a secret by the mount `secret:NAME` ([`SecretName::resource`]), its own or inherited: its
 //! record, its log and its export contain only this name. A tool that needs the value calls
-//! [`ToolContext::secret`](crate::ToolContext::secret), which returns it if the session mounts it; the host's
+//! `ToolContext::secret`, which returns it if the session mounts it; the host's
 //! [`SecretSource`] provides the values.
 //!
 //! Each value that was given out is [redacted](Secrets::redact) from then on: if it occurs in the result of a tool, in an

@@ -22,7 +22,7 @@ const SOURCES: [&str; 19] = [
     "agent-storage-s3/simulator/src",
     "agent-storage-s3/servers/src",
     "benches/src",
-    "model-servers/src",
+    "tests/model-servers/src",
     "docs/src",
     "docs/writing-a-backend/src",
 ];

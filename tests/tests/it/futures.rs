@@ -3,8 +3,6 @@
 //! Compiling the lists is the test: nothing in them is called. `docs` checks that they name each public future.
 #![expect(dead_code, reason = "it is compiled, not called")]
 
-use std::path::PathBuf;
-
 use agent_admin::archive::Archive;
 use agent_admin::audit::Audit;
 use agent_admin::copy::StoreCopy;
@@ -20,16 +18,7 @@ use agent_core::store::{
     needed_by_forks, next_events, note_report, report_to_parent,
 };
 use agent_core::{MemoryStore, OpenState, SessionStore, Storage};
-use agent_runtime::areas::DurableArea;
 use agent_runtime::context::ModelContext;
-use agent_runtime::documents::Documents;
-use agent_runtime::files::WorkspaceFiles;
-use agent_runtime::learnings::Learnings;
-use agent_runtime::mounts::{effective_mounts, freeze_mounts, inherited_mounts, update_scope};
-use agent_runtime::retention::Erase;
-use agent_runtime::secrets::Secrets;
-use agent_runtime::state_payload::StatePayload;
-use agent_runtime::views::{SessionView, active_sessions, find_sessions};
 use agent_runtime::{
     ActionAnswer, AgentRuntime, Conversation, Run, Scheduler, SessionContext, ToolContext, WorkspaceHandle,
     WorkspaceManager,
@@ -37,10 +26,21 @@ use agent_runtime::{
 use agent_storage_conformance::history::History;
 use agent_storage_fs::{FsConfig, FsStore};
 use agent_storage_sqlite::{SqliteConfig, SqliteStore};
+use agent_workspace::areas::DurableArea;
+use agent_workspace::blobs::Spool;
+use agent_workspace::documents::Documents;
+use agent_workspace::files::WorkspaceFiles;
+use agent_workspace::learnings::Learnings;
+use agent_workspace::mounts::{effective_mounts, freeze_mounts, inherited_mounts, update_scope};
+use agent_workspace::retention::Erase;
+use agent_workspace::secrets::Secrets;
+use agent_workspace::state_payload::StatePayload;
+use agent_workspace::views::{SessionView, active_sessions, find_sessions};
 use bytes::Bytes;
 use futures::Stream;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use std::path::PathBuf;
 
 /// Fails to compile for a future that is not `Send`.
 fn send(_: impl Future + Send) {}
@@ -76,10 +76,6 @@ fn agent_core() {
 }
 
 fn agent_runtime() {
-    send(DurableArea::put(of(), of(), "text", of()));
-    send(DurableArea::get(of(), of()));
-    send(DurableArea::list(of()));
-    send(DurableArea::remove(of(), of(), of()));
     send(ModelContext::read(of::<&dyn SessionStore>(), of(), of()));
     send(AgentRuntime::conversation(of(), of()));
     send(AgentRuntime::find_conversation(of(), of()));
@@ -91,19 +87,6 @@ fn agent_runtime() {
     send(WorkspaceHandle::conversation_with(of(), of(), "text"));
     send(WorkspaceHandle::recreate_conversation(of(), of()));
     send(WorkspaceHandle::erase_conversation(of(), of()).into_future());
-    send(Documents::list(of()));
-    send(Documents::get(of(), of()));
-    send(Documents::versions(of(), of(), of()));
-    send(Documents::version(of(), of(), of()));
-    send(Documents::put(of(), of()));
-    send(Documents::restore(of(), of(), of(), of()));
-    send(Documents::save_ui(of(), of()));
-    send(WorkspaceFiles::put(of(), of(), of::<Bytes>(), of()));
-    send(WorkspaceFiles::put_content(of(), of(), of(), of, of()));
-    send(WorkspaceFiles::get(of(), of(), of()));
-    send(WorkspaceFiles::read(of(), of()));
-    send(WorkspaceFiles::list(of()));
-    send(WorkspaceFiles::delete(of(), of(), of()));
     send(AgentRuntime::open(of(), of()));
     send(AgentRuntime::open_main(of(), of()));
     send(AgentRuntime::session(of(), of()));
@@ -148,10 +131,6 @@ fn agent_runtime() {
     send(Conversation::stats(of()));
     send(Conversation::start_child(of(), "text", of()));
     send(Conversation::use_host_config(of()));
-    send(Learnings::add(of(), of(), of()));
-    send(Learnings::list(of(), of(), of()));
-    send(Learnings::promote(of(), of(), of()));
-    send(Learnings::memory(of()));
     send(Conversation::put_media(of(), "text", of::<Bytes>()));
     send(Conversation::put_media_content(of(), "text", of(), of()));
     send(Conversation::put_media_stream(of(), "text", of()));
@@ -160,6 +139,40 @@ fn agent_runtime() {
     send(Conversation::media_range(of(), of(), of()));
     send(Conversation::output_content(of(), of()));
     send(Conversation::output_range(of(), of(), of()));
+    send(AgentRuntime::shutdown(of(), of()));
+    send(AgentRuntime::close(of()));
+    send(ToolContext::is_mounted(of(), of(), of()));
+    send(ToolContext::secret(of(), of()));
+    stream(of::<Run>());
+    send(Run::finish(of()));
+    send(Scheduler::run(of()));
+    send(Scheduler::round(of()));
+    send(SessionContext::secret(of(), of()));
+    send(SessionContext::workspace_config(of()));
+}
+
+fn agent_workspace() {
+    send(DurableArea::put(of(), of(), "text", of()));
+    send(DurableArea::get(of(), of()));
+    send(DurableArea::list(of()));
+    send(DurableArea::remove(of(), of(), of()));
+    send(Documents::list(of()));
+    send(Documents::get(of(), of()));
+    send(Documents::versions(of(), of(), of()));
+    send(Documents::version(of(), of(), of()));
+    send(Documents::put(of(), of()));
+    send(Documents::restore(of(), of(), of(), of()));
+    send(Documents::save_ui(of(), of()));
+    send(WorkspaceFiles::put(of(), of(), of::<Bytes>(), of()));
+    send(WorkspaceFiles::put_content(of(), of(), of(), of, of()));
+    send(WorkspaceFiles::get(of(), of(), of()));
+    send(WorkspaceFiles::read(of(), of()));
+    send(WorkspaceFiles::list(of()));
+    send(WorkspaceFiles::delete(of(), of(), of()));
+    send(Learnings::add(of(), of(), of()));
+    send(Learnings::list(of(), of(), of()));
+    send(Learnings::promote(of(), of(), of()));
+    send(Learnings::memory(of()));
     send(effective_mounts(of(), of()));
     send(inherited_mounts(of(), of()));
     send(update_scope(of(), of(), of(), of()));
@@ -171,16 +184,6 @@ fn agent_runtime() {
     send(WorkspaceManager::purge(of(), of()));
     send(WorkspaceManager::reset(of(), of(), of()));
     send(WorkspaceManager::erase(of(), of()).into_future());
-    send(AgentRuntime::shutdown(of(), of()));
-    send(AgentRuntime::close(of()));
-    send(ToolContext::is_mounted(of(), of(), of()));
-    send(ToolContext::secret(of(), of()));
-    stream(of::<Run>());
-    send(Run::finish(of()));
-    send(Scheduler::run(of()));
-    send(Scheduler::round(of()));
-    send(SessionContext::secret(of(), of()));
-    send(SessionContext::workspace_config(of()));
     send(Secrets::reveal(of(), of(), of()));
     send(StatePayload::export(of::<&dyn SessionStore>(), of()));
     send(StatePayload::import(of(), of::<&dyn SessionStore>(), of(), of(), of()));
@@ -213,6 +216,13 @@ fn agent_runtime() {
     send(WorkspaceManager::set_main_session(of(), of(), of()));
     send(WorkspaceManager::new_session(of(), of(), of()));
     send(WorkspaceManager::latest_session(of(), of()));
+    send(WorkspaceManager::create_session(of(), of()));
+    send(WorkspaceManager::confirm_created(of(), of()));
+    send(WorkspaceManager::lookup_conversation(of(), of(), of(), of()));
+    send(WorkspaceManager::newest_conversation(of(), of(), of()));
+    send(WorkspaceManager::unless_raced(of(), of(), of::<agent_core::Result<()>>()));
+    send(WorkspaceManager::erase_unless_held(of(), of(), of(), |_| false));
+    send(Spool::copy(of()));
 }
 
 fn agent_admin() {

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::process::Command;
 
 /// Where `.ci/servers` installs the clients.
-const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/model-sdks/bin/python");
+const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/model-sdks/bin/python");
 
 async fn serve(wire: Wire) -> Server {
     let call = |at: u32| Item::Call { name: "look".to_owned(), arguments: json!({ "at": at }) };
