@@ -1,9 +1,12 @@
 //! Paths of all files of a store. Only validated ids become names.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use agent_core::{SessionId, TenantId, WorkspaceId};
 
+use crate::io::Kind;
 use crate::owner::Owner;
 
 pub(crate) const LOG: &str = "events.jsonl";
@@ -195,4 +198,12 @@ pub(crate) fn id_of<T: std::str::FromStr + ToString>(name: &std::ffi::OsStr) -> 
     let name = name.to_str()?;
     let id: T = name.parse().ok()?;
     (id.to_string() == name).then_some(id)
+}
+
+/// Returns whether an object in a folder of tenants, workspaces or sessions may hold data that nobody finds: it is a folder,
+/// and its name is neither an id nor one that the store gives.
+pub(crate) fn is_strange<T: FromStr + ToString>(name: &OsStr, kind: Kind) -> bool {
+    let text = name.to_string_lossy();
+    let is_kept = || text.split_once(LINK_DAMAGED).is_some_and(|(id, _)| id.parse::<T>().is_ok());
+    kind == Kind::Folder && id_of::<T>(name).is_none() && !is_temp(&text) && !is_kept()
 }

@@ -32,8 +32,8 @@ use crate::tenant::{SharedSession, Tenant};
 use crate::transcript::{self, TranscriptEdit};
 use crate::writer::{SessionWriter, Target, Writer};
 use crate::{
-    bindings, blob_sweep, blobs, delete_damaged, delete_tenant, listing, lists, place, purge, put, reading,
-    sessions, tenants, workspaces,
+    bindings, blob_sweep, blobs, check, delete_damaged, delete_tenant, folders, lists, place, purge, put,
+    reading, sessions, tenants, workspaces,
 };
 
 /// Interval at which a session is checked for changes by other processes while a caller waits for one.
@@ -502,7 +502,7 @@ impl SessionStore for FsStore {
             (all, done.damaged) = self
                 .look(|tenant| {
                     let mut damaged = Vec::new();
-                    Ok((listing::all(tenant, &mut damaged)?, damaged))
+                    Ok((folders::all(tenant, &mut damaged)?, damaged))
                 })
                 .await?;
             for (workspace, id) in all {
@@ -519,7 +519,7 @@ impl SessionStore for FsStore {
                 }
             }
             // Sessions in unreadable folders are covered by the reports on these folders, above.
-            let missing = self.look(listing::missing).await?.into_iter();
+            let missing = self.look(folders::missing).await?.into_iter();
             done.damaged.extend(missing.filter(|damage| damage.workspace.is_some()));
             for workspace in self.look(|tenant| Ok(place::workspaces(tenant)?.collect::<Vec<_>>())).await? {
                 // Damage of a workspace, or of its main session, is reported elsewhere.
@@ -541,7 +541,7 @@ impl SessionStore for FsStore {
 
     async fn check(&self) -> Result<Vec<Damaged>> {
         let span = info_span!("store.check", store = "fs", outcome = Empty);
-        observed(span, self.look(listing::check)).await
+        observed(span, self.look(check::check)).await
     }
 
     async fn pending(&self) -> Result<Vec<Pending>> {

@@ -6,8 +6,7 @@ use agent_core::{Result, TenantId};
 use crate::delete_tenant::is_unfinished;
 use crate::env::Env;
 use crate::error::{failed, is_own};
-use crate::layout::{Layout, id_of};
-use crate::listing::is_strange;
+use crate::layout::{Layout, id_of, is_strange};
 
 /// Returns whether the root contains anything that a store created.
 pub(crate) fn holds_store(env: &Env) -> Result<bool> {

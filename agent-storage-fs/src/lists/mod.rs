@@ -19,8 +19,8 @@ pub(crate) use crate::lists::index::Place;
 
 use crate::env::held;
 use crate::error::{corrupt, failed, is_own};
+use crate::folders::{missing, origin};
 use crate::layout::{self, id_of};
-use crate::listing::{missing, origin};
 use crate::lists::changes::News;
 use crate::lists::state::{Change, Folder, Lists};
 use crate::place;

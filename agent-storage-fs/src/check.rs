@@ -1,50 +1,21 @@
-//! What there is of sessions besides lists: all that have a folder, those that are missing, and damage that lists do not show.
+//! Damage that lists do not show.
 
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::Path;
 use std::str::FromStr;
 
-use agent_core::model::Origin;
-use agent_core::session::Session;
 use agent_core::store::Damaged;
 use agent_core::{Result, SessionId, TenantId, WorkspaceId};
 
 use crate::cached::Cached;
 use crate::env::Env;
-use crate::error::is_own;
-use crate::io::{Kind, OpenMode};
-use crate::layout::{self, Layout, id_of};
-use crate::log::Forward;
+use crate::folders::all;
+use crate::io::Kind;
+use crate::layout::{self, Layout, is_strange};
 use crate::sessions::load_folder;
 use crate::tenant::Tenant;
-use crate::{blob_sweep, lease, place, record, workspaces as records};
-
-/// Returns all sessions that have a folder, each with the workspace that contains it. Adds unreadable folders to
-/// `damaged`.
-pub(crate) fn all(tenant: &Tenant, damaged: &mut Vec<Damaged>) -> Result<Vec<(WorkspaceId, SessionId)>> {
-    let mut all = Vec::new();
-    for workspace in place::workspaces(tenant)? {
-        let folder = tenant.layout.sessions(workspace);
-        match tenant.env.list(&folder) {
-            Ok(names) => {
-                all.extend(names.iter().filter_map(|(name, _)| Some((workspace, id_of::<SessionId>(name)?))));
-            }
-            Err(error) if is_own(&error) => {
-                damaged.push(Damaged::of(folder.display().to_string(), &error));
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(all)
-}
-
-/// Returns the sessions that are known but missing.
-pub(crate) fn missing(tenant: &Tenant) -> Result<Vec<Damaged>> {
-    // Unreadable folders are reported by the search of these folders.
-    let there = all(tenant, &mut Vec::new())?.into_iter().map(|(_, id)| id).collect();
-    Ok(place::all_missing(tenant, &there))
-}
+use crate::{blob_sweep, lease, place, workspaces as records};
 
 /// Returns the damage that lists do not show: workspaces that are known but missing, sessions that a person moved
 /// into another workspace's folder, which no list of a workspace shows, ids that two sessions have, leases that are no
@@ -97,24 +68,4 @@ fn strangers<T: FromStr + ToString>(env: &Env, folder: &Path, what: &str) -> Vec
         Damaged::new(folder.join(name).display().to_string(), why)
     };
     strange.map(report).collect()
-}
-
-/// Returns whether an object in a folder of tenants, workspaces or sessions may hold data that nobody finds: it is a folder,
-/// and its name is neither an id nor one that the store gives.
-pub(crate) fn is_strange<T: FromStr + ToString>(name: &OsStr, kind: Kind) -> bool {
-    let text = name.to_string_lossy();
-    let is_kept = || text.split_once(layout::LINK_DAMAGED).is_some_and(|(id, _)| id.parse::<T>().is_ok());
-    kind == Kind::Folder && id_of::<T>(name).is_none() && !layout::is_temp(&text) && !is_kept()
-}
-
-/// Returns the origin of a session, if its tombstone or the beginning of its log is readable.
-pub(crate) fn origin(tenant: &Tenant, folder: &Path, id: SessionId) -> Option<Origin> {
-    let owner = tenant.layout.owner(id);
-    if let Ok(Some(tombstone)) = record::read_tombstone(&tenant.env, folder, owner) {
-        return Some(tombstone.origin);
-    }
-    let log = tenant.env.io.open(&folder.join(layout::LOG), OpenMode::Read).ok()?;
-    let len = log.stat().ok()?.len;
-    let first = Forward::new(owner, &*log, 0, len).next().ok()??.event()?;
-    Session::begin(id, &first).ok().map(|session| session.origin)
 }
