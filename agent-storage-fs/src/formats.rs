@@ -1,9 +1,9 @@
 //! Format numbers of the stored files.
 
+use crate::medium::record::{SNAPSHOT_FORMAT, TOMBSTONE_FORMAT};
 use crate::owner::FORMAT as LINES;
-use crate::record::{SNAPSHOT_FORMAT, TOMBSTONE_FORMAT};
+use crate::places::{bindings, workspace_toml};
 use crate::store::FsStore;
-use crate::{bindings, workspace_toml};
 
 impl FsStore {
     /// Names and format numbers of the files that this version writes.

@@ -87,47 +87,20 @@
 //! - [`FsStore`]: the store, and what only files have: [`FsStore::transcript_edits`], [`FsStore::load_global_config`].
 //! - [`SessionStoreExt`](agent_core::SessionStoreExt): create, append, fork, follow.
 
-mod binding_changes;
-mod bindings;
-mod bindings_toml;
-mod blob_files;
-mod blob_names;
-mod blob_sweep;
 mod blobs;
-mod cached;
-mod check;
+mod care;
 mod config;
-mod delete_damaged;
-mod delete_tenant;
-mod env;
 mod error;
-mod folders;
 mod formats;
 pub mod io;
-mod layout;
-mod lease;
 mod lists;
-mod lock;
 mod log;
-mod open_tenants;
+mod medium;
 mod owner;
-mod place;
-mod publish;
-mod purge;
-mod put;
-mod reading;
-mod record;
-mod sessions;
-mod shell;
-mod slot;
+mod places;
+mod shared;
 mod store;
-mod tenant;
-mod tenants;
-mod toml;
 mod transcript;
-mod workspace_toml;
-mod workspaces;
-mod writer;
 
 pub use config::{FsConfig, Sync};
 pub use store::FsStore;

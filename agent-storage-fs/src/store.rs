@@ -22,19 +22,22 @@ use agent_transcript::TranscriptMessage;
 use tracing::field::Empty;
 use tracing::info_span;
 
+use crate::blobs::{put, staged, sweep};
+use crate::care::{check, delete_damaged, purge};
 use crate::config::{FsConfig, Sync};
-use crate::env::{Env, held};
 use crate::error::{failed, is_own};
 use crate::io::Kind;
-use crate::open_tenants::OpenTenants;
-use crate::shell::{blocking, drop_aside, observed, working};
-use crate::tenant::{SharedSession, Tenant};
-use crate::transcript::{self, TranscriptEdit};
-use crate::writer::{SessionWriter, Target, Writer};
-use crate::{
-    bindings, blob_sweep, blobs, check, delete_damaged, delete_tenant, folders, lists, place, purge, put,
-    reading, sessions, tenants, workspaces,
-};
+use crate::lists;
+use crate::lists::folders;
+use crate::log::{commit, place, read};
+use crate::medium::env::{Env, held};
+use crate::medium::shell::{blocking, drop_aside, observed, working};
+use crate::places::{bindings, delete_tenant, tenants, workspaces};
+use crate::shared::open_tenants::OpenTenants;
+use crate::shared::tenant::{SharedSession, Tenant};
+use crate::shared::writer::{SessionWriter, Target, Writer};
+use crate::transcript;
+use crate::transcript::TranscriptEdit;
 
 /// Interval at which a session is checked for changes by other processes while a caller waits for one.
 const LOOK: Duration = Duration::from_millis(50);
@@ -236,7 +239,7 @@ impl FsStore {
             let main = WorkspaceStore::load(self, workspace).await?.main_session;
             let deadline = tokio::time::Instant::now() + self.shared.env.lock_wait;
             // Includes an edit that a person saved a moment ago.
-            let look = move |tenant: &Tenant, cell: &SharedSession| match sessions::load(tenant, cell, main) {
+            let look = move |tenant: &Tenant, cell: &SharedSession| match commit::load(tenant, cell, main) {
                 Ok(_) => Ok(transcript::bring_up_to_date(tenant, cell, main)),
                 Err(error) if error.is_absent() => Ok(false),
                 Err(error) => Err(error),
@@ -297,7 +300,7 @@ impl FsStore {
             let messages = edit.transcript.messages.clone();
             let (now, said) = self
                 .look_at(id, move |tenant, cell| {
-                    let now = sessions::load(tenant, cell, id)?;
+                    let now = commit::load(tenant, cell, id)?;
                     let said = now.head == expect && transcript::visible(tenant, &now)? == messages;
                     Ok((now, said))
                 })
@@ -436,7 +439,7 @@ impl SessionStore for FsStore {
             let known = cell.clone();
             let committed = self
                 .writer(id, &cell)
-                .with_lock(move |tenant, slot| sessions::commit(tenant, &known, slot, &commit))
+                .with_lock(move |tenant, slot| commit::commit(tenant, &known, slot, &commit))
                 .await?;
             transcript::schedule(&self.tenant, &cell, &committed.session);
             noted.record("events", committed.last.next().get().saturating_sub(committed.first.get()));
@@ -447,7 +450,7 @@ impl SessionStore for FsStore {
 
     async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         let span = info_span!("store.load", store = "fs", session = %id, outcome = Empty);
-        let session = self.look_at(id, move |tenant, cell| sessions::load(tenant, cell, id));
+        let session = self.look_at(id, move |tenant, cell| commit::load(tenant, cell, id));
         observed(span, session).await
     }
 
@@ -455,7 +458,7 @@ impl SessionStore for FsStore {
         let span = info_span!("store.read", store = "fs", session = %id, events = Empty, bytes = Empty, outcome = Empty);
         let noted = span.clone();
         let work = async {
-            let page = self.look_at(id, move |tenant, cell| reading::read(tenant, cell, id, &read)).await?;
+            let page = self.look_at(id, move |tenant, cell| read::read(tenant, cell, id, &read)).await?;
             noted.record("events", page.events.len());
             noted
                 .record("bytes", page.events.iter().map(agent_core::event::Event::size_bytes).sum::<usize>());
@@ -484,13 +487,12 @@ impl SessionStore for FsStore {
 
     async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
         let span = info_span!("store.heartbeat", store = "fs", session = %id, outcome = Empty);
-        observed(span, self.look_at(id, move |tenant, cell| sessions::heartbeat(tenant, cell, id, epoch)))
-            .await
+        observed(span, self.look_at(id, move |tenant, cell| commit::heartbeat(tenant, cell, id, epoch))).await
     }
 
     async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
         let span = info_span!("store.lease_status", store = "fs", session = %id, outcome = Empty);
-        observed(span, self.look_at(id, move |tenant, cell| sessions::lease_status(tenant, cell, id, epoch)))
+        observed(span, self.look_at(id, move |tenant, cell| commit::lease_status(tenant, cell, id, epoch)))
             .await
     }
 
@@ -509,7 +511,7 @@ impl SessionStore for FsStore {
                 let cell = self.cell(id);
                 let rebuilt = self
                     .writer(id, &cell)
-                    .with_lock(move |tenant, slot| sessions::rebuild(tenant, &cell, slot, workspace, id));
+                    .with_lock(move |tenant, slot| commit::rebuild(tenant, &cell, slot, workspace, id));
                 match rebuilt.await {
                     Ok(there) => done.sessions += u64::from(there),
                     Err(error) if is_own(&error) => {
@@ -529,7 +531,7 @@ impl SessionStore for FsStore {
                 let main = self.look(load).await;
                 let Ok(main) = main.map(|workspace| workspace.main_session) else { continue };
                 let render = move |tenant: &Tenant, cell: &SharedSession| {
-                    Ok(sessions::load(tenant, cell, main).is_ok()
+                    Ok(commit::load(tenant, cell, main).is_ok()
                         && transcript::bring_up_to_date(tenant, cell, main))
                 };
                 self.look_at(main, render).await?;
@@ -576,7 +578,7 @@ impl SessionStore for FsStore {
         let work = async {
             let asked = read.clone();
             let opened =
-                self.look_at(read.session, move |tenant, cell| blobs::open(tenant, cell, &asked)).await?;
+                self.look_at(read.session, move |tenant, cell| staged::open(tenant, cell, &asked)).await?;
             Ok(put::content(&read, opened, &self.shared.env.open))
         };
         observed(span, work).await
@@ -584,7 +586,7 @@ impl SessionStore for FsStore {
 
     async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
         let span = info_span!("store.list_blobs", store = "fs", session = %query.session, outcome = Empty);
-        observed(span, self.look_at(query.session, move |tenant, cell| blobs::list(tenant, cell, &query)))
+        observed(span, self.look_at(query.session, move |tenant, cell| staged::list(tenant, cell, &query)))
             .await
     }
 
@@ -594,7 +596,7 @@ impl SessionStore for FsStore {
         let work = async {
             let ids = match sweep.session {
                 Some(id) => vec![id],
-                None => self.look(blob_sweep::early_ids).await?,
+                None => self.look(sweep::early_ids).await?,
             };
             let sessions = ids.into_iter().map(|id| {
                 let cell = self.cell(id);
@@ -620,7 +622,7 @@ impl SessionStore for FsStore {
             let mut told = self.cell(id).head.subscribe();
             let mut pause = LOOK;
             loop {
-                let look = self.look_at(id, move |tenant, cell| sessions::head_after(tenant, cell, id, seen));
+                let look = self.look_at(id, move |tenant, cell| commit::head_after(tenant, cell, id, seen));
                 if let Some(head) = look.await? {
                     return Ok(head);
                 }

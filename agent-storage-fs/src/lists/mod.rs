@@ -1,10 +1,7 @@
 //! Lists of sessions. A process remembers the sessions that it has listed, and looks again only at those of which it has
 //! learned that they may have changed, and at those on the page.
 
-pub(crate) mod changes;
-pub(crate) mod index;
-pub(crate) mod state;
-pub(crate) mod taken;
+pub(crate) mod folders;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,17 +12,19 @@ use agent_core::state::SessionState;
 use agent_core::store::{Damaged, Page, SessionQuery};
 use agent_core::{Result, SessionId, WorkspaceId};
 
-pub(crate) use crate::lists::index::Place;
+pub(crate) use crate::shared::list_index::Place;
 
-use crate::env::held;
 use crate::error::{corrupt, failed, is_own};
-use crate::folders::{missing, origin};
-use crate::layout::{self, id_of};
-use crate::lists::changes::News;
-use crate::lists::state::{Change, Folder, Lists};
-use crate::place;
-use crate::sessions::load_folder;
-use crate::tenant::Tenant;
+use crate::lists::folders::{missing, origin};
+use crate::log::commit::load_folder;
+use crate::log::place;
+use crate::medium::env::held;
+use crate::medium::layout;
+use crate::medium::layout::id_of;
+use crate::shared::changes;
+use crate::shared::changes::News;
+use crate::shared::list_state::{Change, Folder, Lists};
+use crate::shared::tenant::Tenant;
 
 /// Further sessions and folders that each list looks at, so that what another program does to them is seen in the end.
 const FURTHER: usize = 8;

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use agent_core::{Result, SessionId, WorkspaceId};
 use agent_transcript::{Transcript, TranscriptForm};
 
-use super::keep::EDIT_MAX;
-use crate::env::held;
 use crate::io::Kind;
-use crate::layout;
-use crate::tenant::{SharedSession, Tenant};
+use crate::medium::env::held;
+use crate::medium::layout;
+use crate::shared::tenant::{SharedSession, Tenant};
+use crate::transcript::keep::EDIT_MAX;
 
 /// Conversation that was found as a file and is not in the log: an edited `session.md`, or a file that the Aptove
 /// agent wrote. It can replace the session's visible history, or be ignored.

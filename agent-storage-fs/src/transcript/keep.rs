@@ -10,13 +10,14 @@ use agent_transcript::{
     Frontmatter, Mark, Seal, Transcript, TranscriptForm, TranscriptMessage, TranscriptWriter,
 };
 
-use super::kept::Written;
-use super::said;
-use crate::env::{held, parent};
 use crate::error::failed;
 use crate::io::{IoFile, Kind, OpenMode, not_a_file, read_full, write_full};
-use crate::tenant::{SharedSession, Tenant};
-use crate::{layout, lock, sessions};
+use crate::log::commit;
+use crate::medium::env::{held, parent};
+use crate::medium::{layout, lock};
+use crate::shared::tenant::{SharedSession, Tenant};
+use crate::shared::transcript_state::Written;
+use crate::transcript::said;
 
 /// Number of bytes written or read at a time.
 const CHUNK: usize = 256 << 10;
@@ -36,7 +37,7 @@ enum Found {
 
 /// Brings the file up to date; returns `false` if another process or handle has it locked.
 pub(super) fn bring_up_to_date(tenant: &Tenant, cell: &SharedSession, id: SessionId) -> Result<bool> {
-    let session = sessions::load(tenant, cell, id)?;
+    let session = commit::load(tenant, cell, id)?;
     if session.status.state == SessionState::Deleted {
         return Ok(true);
     }

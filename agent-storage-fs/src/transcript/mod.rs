@@ -3,8 +3,6 @@
 
 mod edits;
 mod keep;
-pub(crate) mod kept;
-pub(crate) mod mark;
 mod said;
 
 use std::sync::{Arc, Weak};
@@ -12,13 +10,13 @@ use std::time::Duration;
 
 use agent_core::SessionId;
 
-pub use edits::TranscriptEdit;
-pub(crate) use edits::{imported, pending};
-pub(crate) use said::visible;
+pub use crate::transcript::edits::TranscriptEdit;
+pub(crate) use crate::transcript::edits::{imported, pending};
+pub(crate) use crate::transcript::said::visible;
 
-use crate::env::held;
-use crate::shell::blocking;
-use crate::tenant::{SharedSession, Tenant};
+use crate::medium::env::held;
+use crate::medium::shell::blocking;
+use crate::shared::tenant::{SharedSession, Tenant};
 
 /// Delay after which the file is brought up to date, so that a burst of commits is written once.
 const QUIET: Duration = Duration::from_millis(100);

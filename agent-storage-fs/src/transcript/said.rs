@@ -7,8 +7,8 @@ use agent_core::store::ReadEvents;
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId};
 use agent_transcript::TranscriptMessage;
 
-use crate::tenant::Tenant;
-use crate::{reading, sessions};
+use crate::log::{commit, read};
+use crate::shared::tenant::Tenant;
 
 /// Number of events read at a time.
 const PAGE: usize = 500;
@@ -44,7 +44,7 @@ pub(super) fn each(
         let first = ReadEvents::first(PAGE).with_max_bytes(PAGE_BYTES).with_types(kinds());
         let mut next = Some(first.with_after(after).with_before(until.next()));
         while let Some(read) = next {
-            let page = reading::read(tenant, &tenant.cell(owner).0, owner, &read)?;
+            let page = read::read(tenant, &tenant.cell(owner).0, owner, &read)?;
             if let Some(damage) = page.damaged.first() {
                 return Err(Error::new(ErrorKind::Corrupt, format!("session {owner}: {damage}")));
             }
@@ -67,7 +67,7 @@ fn newest(tenant: &Tenant, session: &Session, after: Seq) -> Result<Option<Vec<T
         return Ok(None);
     }
     let read = ReadEvents::last(PAGE).with_max_bytes(PAGE_BYTES).with_after(after).with_types(kinds());
-    let page = reading::read(tenant, &tenant.cell(session.id).0, session.id, &read)?;
+    let page = read::read(tenant, &tenant.cell(session.id).0, session.id, &read)?;
     if page.next.is_some() || !page.damaged.is_empty() {
         return Ok(None);
     }
@@ -87,7 +87,7 @@ fn owner_of(tenant: &Tenant, session: &Session, seq: Seq) -> Result<(SessionId, 
     let mut depth = session.depth;
     while lineage.deeper && lineage.segments.first().is_some_and(|oldest| oldest.session == owner) {
         // A record holds the newest ancestors only; the oldest one of them holds those before.
-        let record = sessions::load(tenant, &tenant.cell(owner).0, owner)?;
+        let record = commit::load(tenant, &tenant.cell(owner).0, owner)?;
         if record.depth >= depth {
             let circle = format!("session {owner} is an ancestor of itself; run `verify`");
             return Err(Error::new(ErrorKind::Corrupt, circle));
@@ -105,7 +105,7 @@ fn owner_of(tenant: &Tenant, session: &Session, seq: Seq) -> Result<(SessionId, 
 /// Returns the event `seq` of a session's own log, if it exists.
 pub(super) fn own_event(tenant: &Tenant, id: SessionId, seq: Seq) -> Result<Option<Event>> {
     let read = ReadEvents::first(1).with_after(Seq::new(seq.get().saturating_sub(1))).with_before(seq.next());
-    Ok(reading::read(tenant, &tenant.cell(id).0, id, &read)?.events.into_iter().next())
+    Ok(read::read(tenant, &tenant.cell(id).0, id, &read)?.events.into_iter().next())
 }
 
 /// Returns all visible messages.

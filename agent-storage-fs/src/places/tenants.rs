@@ -1,0 +1,57 @@
+//! Tenants of a store: which there are.
+
+use agent_core::store::{Damaged, Page};
+use agent_core::{Result, TenantId};
+
+use crate::error::{failed, is_own};
+use crate::medium::env::Env;
+use crate::medium::layout::{Layout, id_of, is_strange};
+use crate::places::delete_tenant::is_unfinished;
+
+/// Returns whether the root contains anything that a store created.
+pub(crate) fn holds_store(env: &Env) -> Result<bool> {
+    let layout = Layout::new(&env.root, &TenantId::default());
+    for path in [layout.bindings(), layout.workspaces(), layout.pointers(), Layout::tenants(&env.root)] {
+        match env.io.stat(&path) {
+            Ok(_) => return Ok(true),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("look at", &path, error)),
+        }
+    }
+    Ok(false)
+}
+
+/// Returns the tenants that have data. The tenant `default`, whose check names folders that no tenant has, is one of them if
+/// there are such.
+pub(crate) fn list(env: &Env, after: Option<&TenantId>) -> Result<Page<TenantId>> {
+    let mut found = Vec::new();
+    env.check_seen(&[&env.root])?;
+    let (names, damaged) = match env.list(&Layout::tenants(&env.root)) {
+        Ok(names) => (names, Vec::new()),
+        Err(error) if is_own(&error) => {
+            let place = Layout::tenants(&env.root).display().to_string();
+            (Vec::new(), vec![Damaged::of(place, &error)])
+        }
+        Err(error) => return Err(error),
+    };
+    let has_strange = names.iter().any(|(name, kind)| is_strange::<TenantId>(name, *kind));
+    let mut folders: Vec<TenantId> = names.iter().filter_map(|(name, _)| id_of(name)).collect();
+    folders.push(TenantId::default());
+    folders.sort();
+    folders.dedup();
+    for id in folders {
+        let layout = Layout::new(&env.root, &id);
+        // An unreadable folder counts as one with data. Its fault is reported by operations on that tenant, and does
+        // not affect other tenants.
+        let holds = (has_strange && id == TenantId::default())
+            || env.kind(&layout.bindings()).map_or(true, |kind| kind.is_some())
+            || env.kind(&layout.pointers()).map_or(true, |kind| kind.is_some())
+            || env.list(&layout.workspaces()).map_or(true, |names| !names.is_empty())
+            // What a deletion that was cut off has left is of somebody, and whoever looks after the store is to find it.
+            || is_unfinished(env, layout.root()).unwrap_or(true);
+        if holds && after.is_none_or(|after| id > *after) {
+            found.push(id);
+        }
+    }
+    Ok(Page::new(found).with_damaged(if after.is_none() { damaged } else { Vec::new() }))
+}

@@ -1,0 +1,13 @@
+//! What the handles of one process share of a tenant, and how processes learn of each other's changes.
+
+pub(crate) mod bindings_toml;
+pub(crate) mod changes;
+pub(crate) mod list_index;
+pub(crate) mod list_state;
+pub(crate) mod open_tenants;
+pub(crate) mod slot;
+pub(crate) mod taken;
+pub(crate) mod tenant;
+pub(crate) mod transcript_mark;
+pub(crate) mod transcript_state;
+pub(crate) mod writer;
