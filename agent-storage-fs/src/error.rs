@@ -140,6 +140,16 @@ pub(crate) fn cut_off(path: &Path, known: u64, left: u64) -> Error {
     corrupt(path, &what)
 }
 
+/// Adds the remedy to an error for damage of the folder `index`.
+pub(crate) fn of_index(error: Error) -> Error {
+    if *error.kind() != ErrorKind::Corrupt {
+        return error;
+    }
+    let text =
+        format!("{error}; then run `chat rebuild`, which writes what belongs in the folder index again");
+    Error::new(ErrorKind::Corrupt, text)
+}
+
 /// Error for a session that is known but has no folder.
 pub(crate) fn missing(folder: &Path, id: SessionId) -> Error {
     Error::new(

@@ -522,7 +522,9 @@ impl SessionStore for FsStore {
             }
             // Sessions in unreadable folders are covered by the reports on these folders, above.
             let missing = self.look(folders::missing).await?.into_iter();
-            done.damaged.extend(missing.filter(|damage| damage.workspace.is_some()));
+            let index = self.look(|tenant| Ok(tenant.layout.index())).await?;
+            let is_of_index = |damage: &Damaged| Path::new(&damage.object).starts_with(&index);
+            done.damaged.extend(missing.filter(|damage| damage.workspace.is_some() || is_of_index(damage)));
             for workspace in self.look(|tenant| Ok(place::workspaces(tenant)?.collect::<Vec<_>>())).await? {
                 // Damage of a workspace, or of its main session, is reported elsewhere.
                 let load = move |tenant: &Tenant| {

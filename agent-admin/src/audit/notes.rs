@@ -62,7 +62,7 @@ fn not_noted(error: Error) -> Error {
             kind.clone(),
             "the store could not write its entry in the audit log; see the cause, then try again",
         ),
-        _ => (Denied, "the audit log cannot be written; repair the audit log first"),
+        _ => (Denied, "the store refused its entry in the audit log; do what the cause says, then try again"),
     };
     Error::new(kind, format!("the operation was not executed: {remedy}")).with_source(error)
 }

@@ -21,7 +21,6 @@ use crate::log::blob_files::{SUM, file_len, is_there, link, make_folder, sums_le
 use crate::log::{commit, place};
 use crate::medium::env::{Env, held, parent, unsure};
 use crate::medium::layout;
-use crate::medium::lock;
 use crate::medium::lock::{Attempt, Locked};
 use crate::owner::Owner;
 use crate::shared::slot::{OpenFiles, WriterState};
@@ -279,10 +278,8 @@ fn publish_locked(open: &mut OpenFiles, staged: &Staged) -> Result<bool> {
 }
 
 fn publish_early(tenant: &Tenant, staged: &Staged) -> Result<Attempt<()>> {
-    let (env, id) = (&tenant.env, staged.id);
-    let path = tenant.layout.create_lock(id);
-    env.ensure_dir(parent(&path))?;
-    let Some(creating) = lock::take(env, &path)? else { return Ok(Attempt::Busy) };
+    let id = staged.id;
+    let Some(creating) = place::take_create_lock(tenant, id)? else { return Ok(Attempt::Busy) };
     // If the session was created meanwhile, the next attempt finds it.
     if place::search(tenant, id)?.is_some() {
         return Ok(Attempt::Busy);

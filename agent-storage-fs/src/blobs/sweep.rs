@@ -12,10 +12,9 @@ use crate::blobs::staged::open_session;
 use crate::error::failed;
 use crate::io::{Kind, not_a_file};
 use crate::log::blob_files::{is_there, sync};
-use crate::log::commit;
+use crate::log::{commit, place};
 use crate::medium::env::{Env, parent};
 use crate::medium::layout;
-use crate::medium::lock;
 use crate::medium::lock::Attempt;
 use crate::owner::Owner;
 use crate::shared::slot::{OpenFiles, WriterState};
@@ -98,9 +97,7 @@ pub(crate) fn sweep(
     let early = tenant.layout.early_blobs_of(id);
     let mut creating = None;
     if is_there(env, &tenant.layout.early_blobs())? && is_there(env, &early)? {
-        let path = tenant.layout.create_lock(id);
-        env.ensure_dir(parent(&path))?;
-        creating = lock::take(env, &path)?;
+        creating = place::take_create_lock(tenant, id)?;
         if creating.is_none() {
             return Ok(Attempt::Busy);
         }

@@ -82,10 +82,9 @@ fn is_damaged(tenant: &Tenant, folder: &Path, id: SessionId) -> Result<bool> {
 /// Returns `None` if the creation lock for such ids is held.
 fn empty(tenant: &Tenant, id: SessionId, folder: PathBuf) -> Result<Option<PathBuf>> {
     let env = &tenant.env;
-    let (lock, sessions) = (tenant.layout.create_lock(id), parent(&folder));
-    env.ensure_dir(parent(&lock))?;
+    let sessions = parent(&folder);
     env.ensure_dir(sessions)?;
-    let Some(_making) = lock::take(env, &lock)? else { return Ok(None) };
+    let Some(_making) = place::take_create_lock(tenant, id)? else { return Ok(None) };
     if env.kind(&folder)?.is_none() {
         let (temp, ()) = env
             .fresh(sessions, &id.to_string(), |temp| env.io.create_dir(temp))

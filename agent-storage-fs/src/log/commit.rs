@@ -262,9 +262,7 @@ fn create(tenant: &Tenant, cell: &SharedSession, slot: &mut WriterState, commit:
         },
         None => None,
     };
-    let create_lock = tenant.layout.create_lock(id);
-    env.ensure_dir(parent(&create_lock))?;
-    let Some(creating) = lock::take(env, &create_lock)? else { return Ok(Created::Busy) };
+    let Some(creating) = place::take_create_lock(tenant, id)? else { return Ok(Created::Busy) };
     if let Some(folder) = place::search_to_make(tenant, &creating, id)? {
         return Ok(Created::Exists(folder));
     }

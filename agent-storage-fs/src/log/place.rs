@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use agent_core::store::Damaged;
 use agent_core::{Error, ErrorKind, Result, SessionId, WorkspaceId};
 
-use crate::error::{failed, is_loop, is_own, missing};
+use crate::error::{failed, is_loop, is_own, missing, of_index};
 use crate::io::{Kind, OpenMode, Stat, write_full};
 use crate::medium::env::parent;
 use crate::medium::layout::id_of;
-use crate::medium::lock::HeldLock;
+use crate::medium::lock::{self, HeldLock};
 use crate::shared::taken;
 use crate::shared::tenant::Tenant;
 use crate::shared::transcript_mark::session_of;
@@ -24,8 +24,14 @@ use crate::shared::transcript_mark::session_of;
 fn pointer(tenant: &Tenant, id: SessionId) -> Result<Option<Pointer>> {
     match tenant.env.read_text(&tenant.layout.pointer(id)) {
         Ok(text) => Ok(text.map(|text| Pointer { workspace: text.trim_end().parse().ok() })),
-        // Even if another object has that name now, a session had it first.
-        Err(error) if *error.kind() == ErrorKind::Corrupt => Ok(Some(Pointer { workspace: None })),
+        // Even if another object has that name now, a session had it first. If there can be no such name, because no folder
+        // is above it, nothing is known.
+        Err(error) if *error.kind() == ErrorKind::Corrupt => {
+            match tenant.env.io.stat(&tenant.layout.pointer(id)) {
+                Ok(_) => Ok(Some(Pointer { workspace: None })),
+                Err(_) => Err(of_index(error)),
+            }
+        }
         Err(error) => Err(error),
     }
 }
@@ -101,14 +107,20 @@ pub(crate) fn find_to_write(tenant: &Tenant, id: SessionId) -> Result<Option<(Pa
 
 /// Like [`find_to_write`], for a session that is about to be created: searches no workspace if there is no index file.
 pub(crate) fn find_to_make(tenant: &Tenant, id: SessionId) -> Result<Option<(PathBuf, bool)>> {
-    if pointer(tenant, id)?.is_some() { find_to_write(tenant, id) } else { Ok(None) }
+    if matches!(pointer(tenant, id), Ok(None)) { Ok(None) } else { find_to_write(tenant, id) }
+}
+
+/// Takes the lock under which sessions of such ids are created, if it is free.
+pub(crate) fn take_create_lock(tenant: &Tenant, id: SessionId) -> Result<Option<HeldLock>> {
+    let path = tenant.layout.create_lock(id);
+    tenant.env.ensure_dir(parent(&path)).and_then(|()| lock::take(&tenant.env, &path)).map_err(of_index)
 }
 
 /// Returns the folder of a session that is about to be created, if it exists already. `creating` is the lock under which
 /// sessions of such ids are created.
 pub(crate) fn search_to_make(tenant: &Tenant, creating: &HeldLock, id: SessionId) -> Result<Option<PathBuf>> {
     // Whoever had the lock before has written it, or was killed. Changes that tell of the session may be lost.
-    if pointer(tenant, id)?.is_some() {
+    if !matches!(pointer(tenant, id), Ok(None)) {
         return find(tenant, id);
     }
     if taken::is_free(tenant, id) {
@@ -156,7 +168,7 @@ pub(crate) fn all_missing(tenant: &Tenant, there: &HashSet<SessionId>) -> Vec<Da
     let mut damaged = Vec::new();
     let mut names = |folder: &Path| {
         tenant.env.list(folder).unwrap_or_else(|error| {
-            damaged.push(Damaged::of(folder.display().to_string(), &error));
+            damaged.push(Damaged::of(folder.display().to_string(), &of_index(error)));
             Vec::new()
         })
     };

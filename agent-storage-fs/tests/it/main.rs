@@ -9,6 +9,7 @@ mod blobs;
 mod costs;
 mod damage;
 mod damage_isolation;
+mod damaged_index;
 mod damaged_log_reads;
 mod deletion;
 mod endless_logs;
