@@ -27,8 +27,7 @@ use crate::care::{check, delete_damaged, purge};
 use crate::config::{FsConfig, Sync};
 use crate::error::{failed, is_own};
 use crate::io::Kind;
-use crate::lists;
-use crate::lists::folders;
+use crate::lists::{self, folders};
 use crate::log::{commit, place, read};
 use crate::medium::env::{Env, held};
 use crate::medium::shell::{blocking, drop_aside, observed, working};
@@ -36,8 +35,7 @@ use crate::places::{bindings, delete_tenant, tenants, workspaces};
 use crate::shared::open_tenants::OpenTenants;
 use crate::shared::tenant::{SharedSession, Tenant};
 use crate::shared::writer::{SessionWriter, Target, Writer};
-use crate::transcript;
-use crate::transcript::TranscriptEdit;
+use crate::transcript::{self, TranscriptEdit};
 
 /// Interval at which a session is checked for changes by other processes while a caller waits for one.
 const LOOK: Duration = Duration::from_millis(50);

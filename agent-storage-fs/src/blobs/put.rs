@@ -6,8 +6,7 @@ use std::sync::Arc;
 use agent_core::store::{BLOB_MAX_BYTES, BlobContent, PutBlob, ReadBlob, SweepBlobs, SweptBlobs};
 use agent_core::{OpenState, Result, SessionId, WriteOutcome};
 
-use crate::blobs::staged;
-use crate::blobs::staged::{OpenBlob, Staged};
+use crate::blobs::staged::{self, OpenBlob, Staged};
 use crate::blobs::sweep;
 use crate::medium::shell::{blocking, working};
 use crate::shared::tenant::SharedSession;

@@ -13,19 +13,14 @@ use agent_core::{Error, ErrorKind, Result, Seq, SessionId, Timestamp, WorkspaceI
 use crate::error::{corrupt, failed};
 use crate::io::{IoFile, Kind, OpenMode, copy, is_no_file};
 use crate::log::commit::not_found;
-use crate::log::place;
-use crate::log::place::SessionFolder;
+use crate::log::place::{self, SessionFolder};
 use crate::medium::env::{Env, parent};
-use crate::medium::layout;
-use crate::medium::layout::id_of;
-use crate::medium::lock;
-use crate::medium::lock::{Attempt, Locked};
+use crate::medium::layout::{self, id_of};
+use crate::medium::lock::{self, Attempt, Locked};
 use crate::medium::log::{Backward, COMMIT_MAX, Forward};
-use crate::medium::record;
-use crate::medium::record::write_tombstone;
+use crate::medium::record::{self, write_tombstone};
 use crate::owner::Owner;
-use crate::shared::changes;
-use crate::shared::changes::Change;
+use crate::shared::changes::{self, Change};
 use crate::shared::slot::WriterState;
 use crate::shared::tenant::{SharedSession, Tenant};
 

@@ -19,10 +19,8 @@ use crate::lists::folders::{missing, origin};
 use crate::log::commit::load_folder;
 use crate::log::place;
 use crate::medium::env::held;
-use crate::medium::layout;
-use crate::medium::layout::id_of;
-use crate::shared::changes;
-use crate::shared::changes::News;
+use crate::medium::layout::{self, id_of};
+use crate::shared::changes::{self, News};
 use crate::shared::list_state::{Change, Folder, Lists};
 use crate::shared::tenant::Tenant;
 

@@ -13,8 +13,7 @@ use agent_core::{Error, ErrorKind, OpenState, Result};
 use crate::config::{FsConfig, Sync};
 use crate::error::{corrupt, failed, in_doubt, poisoned, too_long, vanished};
 use crate::io::{FileId, Io, IoFile, Kind, OpenMode, Stat, not_a_file, read_full, write_full};
-use crate::medium::layout;
-use crate::medium::layout::Layout;
+use crate::medium::layout::{self, Layout};
 
 /// Limit in bytes on a file that is read whole; far more than any valid one has.
 pub(crate) const FILE_MAX_BYTES: u64 = 64 << 20;

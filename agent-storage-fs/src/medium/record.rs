@@ -9,8 +9,7 @@ use agent_core::session::Session;
 use agent_core::{Error, Result, SessionId};
 use serde::{Deserialize, Serialize};
 
-use crate::error;
-use crate::error::{corrupt, failed};
+use crate::error::{self, corrupt, failed};
 use crate::io::{IoFile, Kind, OpenMode, Stat};
 use crate::medium::env::Env;
 use crate::medium::layout;

@@ -13,8 +13,7 @@ use crate::error::{corrupt, failed, in_doubt, replaced, too_long};
 use crate::io::{FileId, IoFile, OpenMode, Stat, read_full, still_ours, write_full};
 use crate::medium::env::FILE_MAX_BYTES;
 use crate::medium::lock::Locked;
-use crate::medium::log;
-use crate::medium::log::Forward;
+use crate::medium::log::{self, Forward};
 use crate::shared::bindings_toml::{Cache, Change, Changes};
 use crate::shared::tenant::Tenant;
 

@@ -12,10 +12,8 @@ use agent_core::{Error, ErrorKind, Result, SessionId, TenantId, WorkspaceId, Wri
 use crate::error::failed;
 use crate::io::{Kind, OpenMode};
 use crate::medium::env::{Env, parent, unsure};
-use crate::medium::layout;
-use crate::medium::layout::id_of;
-use crate::medium::lock;
-use crate::medium::lock::Attempt;
+use crate::medium::layout::{self, id_of};
+use crate::medium::lock::{self, Attempt};
 use crate::places::bindings;
 use crate::shared::tenant::Tenant;
 

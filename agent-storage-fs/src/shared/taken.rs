@@ -10,10 +10,8 @@ use agent_core::{Result, SessionId};
 
 use crate::medium::env::{held, parent};
 use crate::medium::layout::id_of;
-use crate::medium::lock;
-use crate::medium::lock::HeldLock;
-use crate::shared::changes;
-use crate::shared::changes::News;
+use crate::medium::lock::{self, HeldLock};
+use crate::shared::changes::{self, News};
 use crate::shared::list_state::TakenIds;
 use crate::shared::tenant::Tenant;
 use crate::shared::transcript_mark::session_of;
