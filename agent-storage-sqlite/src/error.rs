@@ -4,8 +4,6 @@ use std::path::Path;
 
 use agent_core::{Error, ErrorKind, ParseError, WriteOutcome};
 
-use crate::limit;
-
 /// Reason for which a step inside a transaction ended.
 #[derive(Debug)]
 pub(crate) enum Fault {
@@ -104,7 +102,7 @@ fn without_sql(source: rusqlite::Error) -> rusqlite::Error {
 pub(crate) fn failed_to_write(path: &Path, doing: &str, source: rusqlite::Error) -> Error {
     // SQLITE_IOERR_WRITE, _TRUNCATE and _SHMSIZE.
     let extended = source.sqlite_error().map(|error| error.extended_code);
-    if matches!(extended, Some(778 | 1546 | 4874)) && limit::is_at_limit(path) {
+    if matches!(extended, Some(778 | 1546 | 4874)) && is_at_limit(path) {
         let text = format!(
             "cannot {doing}: the system lets this process make no larger file; raise its limit (ulimit -f), then try again"
         );
@@ -139,6 +137,27 @@ pub(crate) fn corrupt(object: &str, what: &str) -> Error {
 pub(crate) fn gone() -> Error {
     Error::new(ErrorKind::Poisoned, "the writer of the store ended unexpectedly; open the store again")
         .with_outcome(WriteOutcome::Unknown)
+}
+
+/// Returns whether a file of the database at `path` has almost reached the size limit that the system sets for this
+/// process, to within 64 KiB. Needed because SQLite does not report which error the system returned for a write.
+#[cfg(unix)]
+fn is_at_limit(path: &Path) -> bool {
+    const MARGIN: u64 = 1 << 16;
+    let Some(most) = rustix::process::getrlimit(rustix::process::Resource::Fsize).current else {
+        return false;
+    };
+    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    ["", "-wal", "-shm", "-journal"].iter().any(|suffix| {
+        let mut name = real.as_os_str().to_owned();
+        name.push(suffix);
+        std::fs::metadata(name).is_ok_and(|meta| meta.len().saturating_add(MARGIN) > most)
+    })
+}
+
+#[cfg(not(unix))]
+fn is_at_limit(_: &Path) -> bool {
+    false
 }
 
 #[cfg(test)]

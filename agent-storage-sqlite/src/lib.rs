@@ -88,7 +88,6 @@ mod formats;
 mod heads;
 mod holder;
 mod known;
-mod limit;
 mod listing;
 mod pace;
 mod place;
