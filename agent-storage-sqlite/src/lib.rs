@@ -73,42 +73,18 @@
 //!   [`SqliteStore::rebuild`].
 //! - [`SessionStoreExt`](agent_core::SessionStoreExt): create, append, fork, follow.
 
-mod backup;
-mod bindings;
-mod blob_check;
-mod blob_removal;
-mod blob_steps;
 mod blobs;
-mod check;
+mod care;
 mod config;
+mod connections;
 mod error;
-mod files;
-mod folder;
 mod formats;
-mod heads;
-mod holder;
-mod known;
-mod listing;
-mod pace;
-mod place;
-mod readers;
-mod reading;
-mod rebuild;
-mod recent;
-mod request;
-mod rewrites;
-mod room;
-mod rows;
+mod lists;
+mod log;
+mod medium;
+mod places;
 mod schema;
-mod session_rows;
-mod sessions;
 mod store;
-mod stored;
-mod tenants;
-mod threads;
-mod wait;
-mod workspaces;
-mod writer;
 
 pub use config::{SqliteConfig, Sync};
 pub use store::SqliteStore;

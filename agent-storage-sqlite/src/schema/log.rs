@@ -9,10 +9,10 @@ use agent_core::Result;
 use rusqlite::config::DbConfig;
 use rusqlite::{MAIN_DB, OpenFlags};
 
-use super::connect::connect;
-use super::tables::check;
 use crate::error::is_busy;
-use crate::{files, place};
+use crate::medium::{files, path};
+use crate::schema::connect::connect;
+use crate::schema::tables::check;
 
 /// Number of bytes written at a time.
 const CHUNK: usize = 1 << 20;
@@ -43,7 +43,7 @@ pub(super) fn renew(path: &Path) -> rusqlite::Result<Result<()>> {
     // synced.
     match check(&conn, path) {
         Ok(Ok(_)) => {
-            Ok(write_again(&log).map_err(|error| place::failed("write again, and sync,", &log, error)))
+            Ok(write_again(&log).map_err(|error| path::failed("write again, and sync,", &log, error)))
         }
         // Not a file of this library; opening it reports that.
         Ok(Err(_)) => Ok(Ok(())),

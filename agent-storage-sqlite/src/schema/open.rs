@@ -7,23 +7,24 @@ use agent_core::{Error, ErrorKind, Result};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
-use super::connect::{attach, connect};
-use super::log;
-use super::tables::{VERSION, check, check_sqlite, check_tables, create, has_derived, names};
 use crate::config::{Access, SqliteConfig, Sync};
 use crate::error::{failed, failed_to_write, is_busy};
-use crate::files::{self, Files};
-use crate::wait::Wait;
-use crate::{place, rebuild};
+use crate::log::rebuild;
+use crate::medium::files::{self, Files};
+use crate::medium::path;
+use crate::medium::wait::Wait;
+use crate::schema::connect::{attach, connect};
+use crate::schema::log;
+use crate::schema::tables::{VERSION, check, check_sqlite, check_tables, create, has_derived, names};
 
 /// Opens the writing connection, and creates the schema in a new file. Waits for other processes that are
 /// opening it. A file that may not be written to is opened for reading: then the connection only reads, and
 /// `config.access` is set accordingly.
 pub(crate) fn open(config: &mut SqliteConfig) -> Result<(Connection, Files)> {
     files::check_beside(&config.path)?;
-    place::prepare(&config.path, config.create)?;
-    let Some(why) = place::read_only(&config.path) else { return open_to_write(config) };
-    if place::is_marked(&config.path) {
+    path::prepare(&config.path, config.create)?;
+    let Some(why) = path::read_only(&config.path) else { return open_to_write(config) };
+    if path::is_marked(&config.path) {
         return open_to_read(config, &why);
     }
     // A process that may write there may have the file open; the files that SQLite needs exist then.
@@ -66,7 +67,7 @@ fn look(conn: &Connection, path: &Path, why: &str) -> rusqlite::Result<Result<()
         return Ok(Err(error));
     }
     match check(conn, path)? {
-        Ok(0) => return Ok(Err(place::no_store(path))),
+        Ok(0) => return Ok(Err(path::no_store(path))),
         Ok(version) if version == VERSION => {}
         Ok(_) => return Ok(Err(must_be_mended(path, why))),
         Err(error) => return Ok(Err(error)),
@@ -166,7 +167,7 @@ fn prepare(config: &SqliteConfig) -> rusqlite::Result<Result<Connection>> {
     }
     match checked {
         // A database without a single table.
-        Ok(0) if !config.create => return Ok(Err(place::no_store(&config.path))),
+        Ok(0) if !config.create => return Ok(Err(path::no_store(&config.path))),
         Ok(version) if version == VERSION => {
             if let Err(error) = check_tables(&names(&conn)?, &config.path) {
                 return Ok(Err(error));

@@ -7,7 +7,7 @@ use agent_core::{Error, ErrorKind, Result};
 use rusqlite::Connection;
 
 use crate::error::{Step, corrupt};
-use crate::rows::first_number;
+use crate::medium::rows::first_number;
 
 /// Application id, `AGNT`, that marks a file as belonging to this library.
 pub(crate) const APPLICATION_ID: i64 = 0x4147_4e54;

@@ -23,18 +23,20 @@ use tokio::time::Instant;
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 
+use crate::care::{backup, check};
 use crate::config::SqliteConfig;
+use crate::connections::readers::{Readers, Warm};
+use crate::connections::request::{Answer, Request};
+use crate::connections::waiters::Heads;
+use crate::connections::writer::Sender;
 use crate::error::{Step, gone, is_refused_statement, log_is_used};
-use crate::files::Files;
-use crate::heads::Heads;
-use crate::listing::Listed;
-use crate::readers::{Readers, Warm};
-use crate::reading::Found;
-use crate::request::{Answer, Request};
-use crate::rows::in_snapshot;
-use crate::threads::Threads;
-use crate::writer::Sender;
-use crate::{backup, check, listing, place, reading, rewrites, tenants};
+use crate::lists::pages::{self, Listed};
+use crate::log::read::{self, Found};
+use crate::medium::files::Files;
+use crate::medium::rows::in_snapshot;
+use crate::medium::threads::Threads;
+use crate::medium::{path, rewrites};
+use crate::places::tenants;
 
 /// Most rows that are read on the caller's thread, which takes about a tenth of a millisecond. `AT_ONCE_BYTES` limits
 /// the bytes, approximately.
@@ -131,7 +133,7 @@ impl SqliteStore {
     pub(crate) async fn with_config(mut config: SqliteConfig) -> Result<Self> {
         // A process may change its directory later; and SQLite takes a name that starts with `file:` for an address.
         config.path = std::path::absolute(&config.path)
-            .map_err(|error| place::failed("use the path", &config.path, error))?;
+            .map_err(|error| path::failed("use the path", &config.path, error))?;
         let heads = Arc::new(Heads::default());
         let open = OpenState::new(format!("the store {}", config.path.display()));
         let (writer, files, access) = Sender::start(config.clone(), heads.clone(), open.clone()).await?;
@@ -438,12 +440,12 @@ impl SqliteStore {
         if read.limit <= AT_ONCE
             && read.kinds.is_empty()
             && let Some(page) =
-                self.read_at_once(&what, |conn, tenant| reading::read(conn, tenant, id, read, AT_ONCE_BYTES))
+                self.read_at_once(&what, |conn, tenant| read::read(conn, tenant, id, read, AT_ONCE_BYTES))
         {
             return page;
         }
         let wanted = read.clone();
-        let page = self.shown(move |conn, tenant| reading::read(conn, tenant, id, &wanted, usize::MAX));
+        let page = self.shown(move |conn, tenant| read::read(conn, tenant, id, &wanted, usize::MAX));
         self.read("read events", what, page).await?.ok_or_else(gone)
     }
 
@@ -451,14 +453,14 @@ impl SqliteStore {
     async fn listed(&self, query: &SessionQuery) -> Result<Listed> {
         let what = Warm::Lists(self.tenant.clone());
         if query.limit <= AT_ONCE
-            && listing::is_one_walk(query)
+            && pages::is_one_walk(query)
             && let Some(listed) =
-                self.read_at_once(&what, |conn, tenant| listing::sessions(conn, tenant, query, AT_ONCE_BYTES))
+                self.read_at_once(&what, |conn, tenant| pages::sessions(conn, tenant, query, AT_ONCE_BYTES))
         {
             return listed;
         }
         let wanted = query.clone();
-        let listed = self.shown(move |conn, tenant| listing::sessions(conn, tenant, &wanted, usize::MAX));
+        let listed = self.shown(move |conn, tenant| pages::sessions(conn, tenant, &wanted, usize::MAX));
         self.read("list sessions", what, listed).await?.ok_or_else(gone)
     }
 
@@ -489,7 +491,7 @@ impl SqliteStore {
     }
 
     async fn head(&self, id: SessionId) -> Result<Seq> {
-        let head = move |conn: &Connection, tenant: &str| reading::head(conn, tenant, id);
+        let head = move |conn: &Connection, tenant: &str| read::head(conn, tenant, id);
         match self.read_row("read a session", self.session(id), head).await? {
             Found::Whole(head) => Ok(head),
             Found::Broken => Ok(self.mend(id).await?.head),

@@ -10,11 +10,11 @@ use rusqlite::Connection;
 use tracing::field::Empty;
 use tracing::info_span;
 
-use super::{SqliteStore, count, observed};
+use crate::connections::readers::Warm;
+use crate::connections::request::{Answer, Request};
 use crate::error::gone;
-use crate::readers::Warm;
-use crate::request::{Answer, Request};
-use crate::{bindings, workspaces};
+use crate::places::{bindings, workspaces};
+use crate::store::{SqliteStore, count, observed};
 
 #[async_trait]
 impl WorkspaceStore for SqliteStore {

@@ -20,13 +20,14 @@ use rusqlite::Connection;
 use tracing::field::Empty;
 use tracing::info_span;
 
-use super::{SqliteStore, observed};
-use crate::blob_steps::{BlobAnswer, BlobStep};
+use crate::blobs::{chunks, removal};
+use crate::care::check;
 use crate::config::Sync;
+use crate::connections::blob_steps::{BlobAnswer, BlobStep};
+use crate::connections::request::{Answer, Request};
 use crate::error::gone;
-use crate::reading::Found;
-use crate::request::{Answer, Request};
-use crate::{blob_removal, blobs, check, reading};
+use crate::log::read::{self, Found};
+use crate::store::{SqliteStore, observed};
 
 /// Interval at which a session is checked for changes by other processes while a caller waits for one.
 const LOOK: Duration = Duration::from_millis(25);
@@ -52,7 +53,7 @@ impl SessionStore for SqliteStore {
     async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         let span = info_span!("store.load", store = "sqlite", session = %id, outcome = Empty);
         let work = async {
-            let load = move |conn: &Connection, tenant: &str| reading::load(conn, tenant, id);
+            let load = move |conn: &Connection, tenant: &str| read::load(conn, tenant, id);
             match self.read_row("read a session", self.session(id), load).await? {
                 Found::Whole(session) => Ok(session),
                 Found::Broken => self.mend(id).await,
@@ -142,7 +143,7 @@ impl SessionStore for SqliteStore {
         let work = async {
             let path = self.path().to_owned();
             let lease_status =
-                self.shown(move |conn, tenant| reading::lease_status(conn, &path, tenant, id, epoch));
+                self.shown(move |conn, tenant| read::lease_status(conn, &path, tenant, id, epoch));
             match self.read_rows("look for signs of life", lease_status).await? {
                 Found::Whole(lease_status) => Ok(lease_status),
                 Found::Broken => self.mend(id).await.map(|_| LeaseStatus::default()),
@@ -228,14 +229,15 @@ impl SessionStore for SqliteStore {
         let (id, name) = (read.session, read.name);
         let span = info_span!("store.read_blob", store = "sqlite", session = %id, outcome = Empty);
         let work = async {
-            let find = self.shown(move |conn, tenant| blobs::find(conn, tenant, id, name));
+            let find = self.shown(move |conn, tenant| chunks::find(conn, tenant, id, name));
             let found = self.read_rows("look for a blob", find).await?.ok_or_else(|| read.not_found())?;
             let store = self.clone();
             Ok(BlobContent::from_chunks(&read, found.info, move |index| {
                 let store = store.clone();
                 async move {
                     // A transaction for each chunk, so that a slow reader does not keep the log from being shortened.
-                    let chunk = store.shown(move |conn, tenant| blobs::chunk(conn, tenant, id, found, index));
+                    let chunk =
+                        store.shown(move |conn, tenant| chunks::chunk(conn, tenant, id, found, index));
                     store.read_rows("read a blob", chunk).await
                 }
             }))
@@ -246,7 +248,7 @@ impl SessionStore for SqliteStore {
     async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
         let span =
             info_span!("store.list_blobs", store = "sqlite", session = %query.session, outcome = Empty);
-        let list = self.shown(move |conn, tenant| blobs::list(conn, tenant, &query));
+        let list = self.shown(move |conn, tenant| chunks::list(conn, tenant, &query));
         observed(span, async { self.read_rows("list blobs", list).await? }).await
     }
 
@@ -258,7 +260,7 @@ impl SessionStore for SqliteStore {
         let work = async {
             let now = self.now();
             if sweep.dry_run {
-                let count = self.shown(move |conn, tenant| blob_removal::sweep(conn, tenant, sweep, now));
+                let count = self.shown(move |conn, tenant| removal::sweep(conn, tenant, sweep, now));
                 return self.read_rows("count blobs that no event names", count).await;
             }
             let swept = self.change_blobs(BlobStep::Sweep(sweep, now)).await?;

@@ -1,0 +1,4 @@
+//! Checks and backups.
+
+pub(crate) mod backup;
+pub(crate) mod check;

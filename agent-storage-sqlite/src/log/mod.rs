@@ -1,0 +1,6 @@
+//! Sessions: created, read and committed to.
+
+pub(crate) mod commit;
+pub(crate) mod read;
+pub(crate) mod rebuild;
+pub(crate) mod recent;
