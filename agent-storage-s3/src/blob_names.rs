@@ -1,13 +1,16 @@
 //! Blobs that the events of a session name, and the objects that hold its blobs.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
+use agent_core::model::NeededBlob;
 use agent_core::store::{BLOB_CHUNK_BYTES, PAGE_MAX, ReadEvents};
-use agent_core::{BlobName, Result, Seq, SessionId};
+use agent_core::{BlobName, Error, Result, Seq, SessionId};
+use futures::{StreamExt, TryStreamExt};
+use tokio::time::Instant;
 
 use crate::error::corrupt;
 use crate::keys::{Slot, last};
-use crate::object::Listed;
+use crate::object::{AT_ONCE, Listed};
 use crate::reading;
 use crate::slots::Slots;
 
@@ -86,6 +89,30 @@ pub(crate) async fn named(slots: &Slots, id: SessionId) -> Result<HashSet<BlobNa
         next = page.next;
     }
     Ok(names)
+}
+
+/// Checks that the session has the blobs that the commit in `slot` names, each in a copy that is not deleted while that
+/// slot is free.
+pub(crate) async fn require(
+    slots: &Slots,
+    id: SessionId,
+    needed: &[NeededBlob],
+    slot: Slot,
+    until: Instant,
+) -> Result<()> {
+    if needed.is_empty() {
+        return Ok(());
+    }
+    let find = |name: BlobName| async move {
+        // The one with the farthest reach comes first.
+        let page = slots.bucket.list(&slots.keys.copies(id, name), None, None, 1, false, until).await?;
+        let copy = Copy::of(page).into_iter().find(|copy| copy.may_be_named_in(slot));
+        Ok::<_, Error>((name, copy.and_then(|copy| copy.bytes)))
+    };
+    let names: Vec<_> = needed.iter().map(|blob| blob.name).collect();
+    let found = futures::stream::iter(names).map(find).buffered(AT_ONCE);
+    let found: HashMap<_, _> = found.try_collect().await?;
+    NeededBlob::check(id, needed, |name| Ok(found.get(&name).copied().flatten()))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::blob_names::{Copy, named};
 use crate::blobs::PAGE;
 use crate::error::is_damage;
 use crate::keys::last;
-use crate::lister::{give_up, newest};
+use crate::newest::{give_up, newest};
 use crate::object::AT_ONCE;
 use crate::pass::ORPHAN_MICROS;
 use crate::slot::Kind;

@@ -1,10 +1,8 @@
 //! Blobs: put, read, listed, and looked for by a commit; see `docs/decisions/0037`. An object holds the bytes, then the
 //! checksums of the chunks if there are several.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use agent_core::model::NeededBlob;
 use agent_core::store::{
     BLOB_CHUNK_BYTES, BlobChunk, BlobChunks, BlobContent, BlobInfo, BlobQuery, Damaged, Page, ReadBlob,
 };
@@ -12,12 +10,11 @@ use agent_core::{BlobName, Error, ErrorKind, Result, SessionId};
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt};
 use tokio::sync::Mutex;
-use tokio::time::Instant;
 
 use crate::blob_names::{Copy, SUM, named, object_bytes};
 use crate::keys::Slot;
-use crate::lister::newest;
-use crate::object::{AT_ONCE, Condition};
+use crate::newest::newest;
+use crate::object::Condition;
 use crate::slot::Kind;
 use crate::slots::{Slots, is_deleted};
 use crate::tenant::Tenant;
@@ -100,30 +97,6 @@ pub(crate) async fn put(slots: &Slots, place: Place, id: SessionId, mut chunks: 
 async fn put_note(slots: &Slots, note: Option<&str>) -> Result<()> {
     let Some(note) = note else { return Ok(()) };
     slots.bucket.put(note, &Bytes::new(), &Condition::Any, slots.bucket.deadline()).await.map(drop)
-}
-
-/// Checks that the session has the blobs that the commit in `slot` names, each in a copy that is not deleted while that
-/// slot is free.
-pub(crate) async fn look(
-    slots: &Slots,
-    id: SessionId,
-    needed: &[NeededBlob],
-    slot: Slot,
-    until: Instant,
-) -> Result<()> {
-    if needed.is_empty() {
-        return Ok(());
-    }
-    let find = |name: BlobName| async move {
-        // The one with the farthest reach comes first.
-        let page = slots.bucket.list(&slots.keys.copies(id, name), None, None, 1, false, until).await?;
-        let copy = Copy::of(page).into_iter().find(|copy| copy.may_be_named_in(slot));
-        Ok::<_, Error>((name, copy.and_then(|copy| copy.bytes)))
-    };
-    let names: Vec<_> = needed.iter().map(|blob| blob.name).collect();
-    let found = futures::stream::iter(names).map(find).buffered(AT_ONCE);
-    let found: HashMap<_, _> = found.try_collect().await?;
-    NeededBlob::check(id, needed, |name| Ok(found.get(&name).copied().flatten()))
 }
 
 /// Returns the bytes of a blob, which are read as they are asked for.

@@ -7,7 +7,7 @@ use agent_core::{Error, ErrorKind, Plan, Result, SessionId, WriteOutcome, plan};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::blobs;
+use crate::blob_names;
 use crate::error::{corrupt, is_damage};
 use crate::family::{Announced, announce, void};
 use crate::index::{IndexKey, needed};
@@ -92,7 +92,7 @@ impl<'a> Attempts<'a> {
             return Ok(None);
         };
         let slot = self.known.as_deref().map_or(Slot::FIRST, Entry::next);
-        if let Err(error) = blobs::look(self.slots, self.id, blobs, slot, self.until).await {
+        if let Err(error) = blob_names::require(self.slots, self.id, blobs, slot, self.until).await {
             let is_refusal = matches!(error.kind(), ErrorKind::BlobMissing { .. } | ErrorKind::InvalidInput);
             if is_refusal && !self.confirmed {
                 // The commit may have been applied, and its blobs removed with the session since.

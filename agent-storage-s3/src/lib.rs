@@ -105,6 +105,7 @@ mod indexed;
 mod keys;
 mod line;
 mod lister;
+mod newest;
 mod object;
 mod pass;
 mod probe;

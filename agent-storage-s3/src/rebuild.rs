@@ -13,7 +13,7 @@ use crate::background::DELAY;
 use crate::error::is_damage;
 use crate::index::{IndexKey, parse_name};
 use crate::keys::{Slot, last};
-use crate::lister::{give_up, newest};
+use crate::newest::{give_up, newest};
 use crate::object::{AT_ONCE, Age, Condition};
 use crate::pass::ORPHAN_MICROS;
 use crate::scrub;
