@@ -12,9 +12,9 @@ use url::Url;
 
 use crate::dialect::{Credentials, Dialect};
 use crate::error::invalid;
-use crate::fields::IndexedField;
-use crate::settings::Wanted;
-use crate::watch::{Watch, WatchError};
+use crate::layout::fields::IndexedField;
+use crate::layout::settings::Wanted;
+use crate::layout::watch::{Watch, WatchError};
 
 /// Options of an [`S3Store`](crate::S3Store): a bucket of S3 or of a server that speaks its protocol (`s3://`), of
 /// Google Cloud Storage (`gs://`, feature `gcs`), or a container of Azure Blob Storage (`az://`, feature `azure`).

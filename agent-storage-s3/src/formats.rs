@@ -1,6 +1,6 @@
 //! Format number of the objects.
 
-use crate::line::FORMAT;
+use crate::layout::line::FORMAT;
 use crate::store::S3Store;
 
 impl S3Store {

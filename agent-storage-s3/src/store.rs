@@ -21,21 +21,23 @@ use agent_core::{
 use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 
-use crate::blobs::Place;
+use crate::blobs::content::Place;
+use crate::blobs::{content, sweep};
+use crate::care::{delete_damaged, foreign, purge, rebuild};
 use crate::config::S3Config;
 use crate::error::at_opening;
-use crate::generations::{self, Current, Generations, is_absence};
-use crate::keys::{self, LAG_MINUTES, Minute};
-use crate::object::Bucket;
-use crate::probe::{self, Known};
-use crate::requests::Requests;
-use crate::stored_settings;
-use crate::tenant::Tenant;
-use crate::watch::Watch;
-use crate::{
-    blob_sweep, blobs, busy, commits, delete_damaged, foreign, heartbeats, lister, purging, reading, rebuild,
-    removing,
-};
+use crate::layout::keys::{self, LAG_MINUTES, Minute};
+use crate::layout::watch::Watch;
+use crate::lists::pages;
+use crate::log::{commit, heartbeats, read};
+use crate::medium::busy;
+use crate::medium::object::Bucket;
+use crate::medium::requests::Requests;
+use crate::opening::probe::{self, Known};
+use crate::opening::stored_settings;
+use crate::places::delete_tenant;
+use crate::places::generations::{self, Current, Generations, is_absence};
+use crate::places::tenant::Tenant;
 
 /// Interval at which a session is checked for changes by other stores while a caller waits for one. Each check is a
 /// request.
@@ -288,15 +290,16 @@ impl SessionStore for S3Store {
         let noted = span.clone();
         let work = |tenant: Arc<Tenant>| {
             let commit = commit.clone();
-            async move { commits::commit(&tenant.slots, commit).await }
+            async move { commit::commit(&tenant.slots, commit).await }
         };
         // The commit may have created the session.
         let is_first = |done: &Committed| done.first == done.session.lineage.base().next();
         let is_missing = |error: &Error| matches!(error.kind(), ErrorKind::BlobMissing { .. });
         let relies =
             |done: &Result<Committed>| is_absence(done) || done.as_ref().map_or_else(is_missing, is_first);
-        let take_back =
-            |tenant: Arc<Tenant>| async move { removing::remove_session(&tenant.slots, id).await.map(drop) };
+        let take_back = |tenant: Arc<Tenant>| async move {
+            delete_tenant::remove_session(&tenant.slots, id).await.map(drop)
+        };
         let done = self.create(span, relies, work, take_back).await?;
         noted.record("events", (done.last.get() + 1).saturating_sub(done.first.get()));
         Ok(done)
@@ -313,7 +316,7 @@ impl SessionStore for S3Store {
         let noted = span.clone();
         let work = |tenant: Arc<Tenant>| {
             let read = read.clone();
-            async move { reading::read(&tenant.slots, id, &read).await }
+            async move { read::read(&tenant.slots, id, &read).await }
         };
         let relies = |done: &Result<EventPage>| {
             is_absence(done) || done.as_ref().is_ok_and(|page| !page.damaged.is_empty())
@@ -328,7 +331,7 @@ impl SessionStore for S3Store {
         let span = info_span!("store.list_sessions", store = "s3", outcome = Empty);
         let work = |tenant: Arc<Tenant>| {
             let query = query.clone();
-            async move { lister::list(&tenant.slots, &query).await }
+            async move { pages::list(&tenant.slots, &query).await }
         };
         self.on(span, always, work).await
     }
@@ -340,7 +343,7 @@ impl SessionStore for S3Store {
         let purge = self.observed(span.clone(), purge).await?;
         let work = |tenant: Arc<Tenant>| {
             let purge = purge.clone();
-            async move { purging::purge(&tenant.slots, &purge).await }
+            async move { purge::purge(&tenant.slots, &purge).await }
         };
         self.on(span, is_absence, work).await
     }
@@ -374,21 +377,21 @@ impl SessionStore for S3Store {
         let name = chunks.blob().name;
         // The content can be read once, so that the tenant is looked at before.
         let work = |tenant: Arc<Tenant>| async move {
-            let place = blobs::place(&tenant.slots, id, name).await?;
+            let place = content::place(&tenant.slots, id, name).await?;
             Ok((tenant, place))
         };
         let relies = |done: &Result<(Arc<Tenant>, Place)>| {
             is_absence(done) || done.as_ref().is_ok_and(|(_, place)| place.is_early)
         };
         let (tenant, place) = self.on(span.clone(), relies, work).await?;
-        self.observed(span, blobs::put(&tenant.slots, place, id, chunks)).await
+        self.observed(span, content::put(&tenant.slots, place, id, chunks)).await
     }
 
     async fn read_blob(&self, read: ReadBlob) -> Result<BlobContent> {
         let span = info_span!("store.read_blob", store = "s3", session = %read.session, outcome = Empty);
         let work = |tenant: Arc<Tenant>| {
             let read = read.clone();
-            async move { blobs::read(tenant, &read).await }
+            async move { content::read(tenant, &read).await }
         };
         self.on(span, is_absence, work).await
     }
@@ -397,7 +400,7 @@ impl SessionStore for S3Store {
         let span = info_span!("store.list_blobs", store = "s3", session = %query.session, outcome = Empty);
         let work = |tenant: Arc<Tenant>| {
             let query = query.clone();
-            async move { blobs::list(&tenant.slots, &query).await }
+            async move { content::list(&tenant.slots, &query).await }
         };
         self.on(span, always, work).await
     }
@@ -407,7 +410,7 @@ impl SessionStore for S3Store {
     /// session was not created by then, a sweep of all such ids gives the id up.
     async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
         let span = info_span!("store.sweep_blobs", store = "s3", outcome = Empty);
-        self.on(span, always, |tenant| async move { blob_sweep::sweep(&tenant.slots, &sweep).await }).await
+        self.on(span, always, |tenant| async move { sweep::sweep(&tenant.slots, &sweep).await }).await
     }
 
     /// Puts the keys of the index that are missing, and removes those that are not in force. Reads the newest commit of
@@ -630,7 +633,7 @@ impl Backend for S3Store {
     async fn tenants(&self, after: Option<TenantId>) -> Result<Page<TenantId>> {
         let span = info_span!("store.list_tenants", store = "s3", outcome = Empty);
         let work = async {
-            let found = removing::tenants(&self.bucket, &self.prefix, &self.generations, after.as_ref());
+            let found = delete_tenant::tenants(&self.bucket, &self.prefix, &self.generations, after.as_ref());
             found.await.map(Page::new)
         };
         self.observed(span, work).await
@@ -664,7 +667,7 @@ impl Backend for S3Store {
         let span = info_span!("store.delete_tenant", store = "s3", outcome = Empty);
         let work = async {
             check_no_live_run(&self.for_tenant(tenant)).await?;
-            let done = removing::delete(&self.bucket, &self.generations, tenant).await;
+            let done = delete_tenant::delete(&self.bucket, &self.generations, tenant).await;
             // A part may be removed; the same call again removes the rest.
             done.map_err(|error| error.with_outcome(WriteOutcome::Unknown))
         };

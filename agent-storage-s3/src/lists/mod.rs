@@ -1,0 +1,3 @@
+//! Pages of sessions.
+
+pub(crate) mod pages;

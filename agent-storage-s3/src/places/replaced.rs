@@ -1,0 +1,363 @@
+//! Objects that are replaced: read, changed, and written back only if no other writer has written meanwhile.
+//!
+//! The header of each contains the ids of its last writes, so that a write of unknown outcome is recognised, and no
+//! two writes produce equal bytes (a tag is a hash of the bytes).
+
+use std::fmt;
+use std::str::FromStr;
+
+use agent_core::json::to_text;
+use agent_core::store::Damaged;
+use agent_core::{Error, ErrorKind, Result, WriteOutcome};
+use bytes::Bytes;
+use futures::StreamExt;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tokio::time::Instant;
+
+use crate::error::{corrupt, is_damage};
+use crate::layout::keys::last;
+use crate::layout::line::{FORMAT, Line, Tag, lines, push};
+use crate::log::slot::other_format;
+use crate::medium::object::{AT_ONCE, Bucket, Condition, Object, Put};
+
+/// Number of earlier writes whose ids an object contains.
+const REMEMBERED: usize = 16;
+
+/// Contents of such an object.
+pub(crate) trait Content: Sized {
+    /// Kind of the object, as stored in the header.
+    const KIND: &'static str;
+
+    /// Writes the lines after the header.
+    fn write(&self, out: &mut Vec<u8>);
+
+    /// Reads the lines after the header; the error is a description of the damage.
+    fn read(lines: &[Line]) -> Result<Self, &'static str>;
+
+    /// Returns the folder, below that of the index, of the key of an object with these contents; `None` if no list shows
+    /// it. `now` is the folder of the key in force, which stays if it is returned.
+    fn folder(&self, _now: Option<&str>) -> Option<String> {
+        None
+    }
+}
+
+/// Place in the index of the key in force of an object. Headers name it as `<folder>/<writes>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct IndexPlace {
+    folder: String,
+    /// Number of the write that brought the key into force.
+    writes: u64,
+}
+
+impl IndexPlace {
+    /// Returns the name of the key of the object with this name.
+    pub(crate) fn name(&self, index: &str, object: &str) -> String {
+        format!("{index}{}/{object}.{}", self.folder, self.writes)
+    }
+}
+
+impl fmt::Display for IndexPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.folder, self.writes)
+    }
+}
+
+impl FromStr for IndexPlace {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (folder, writes) = text.rsplit_once('/').filter(|(folder, _)| !folder.is_empty()).ok_or(())?;
+        Ok(Self { folder: folder.to_owned(), writes: writes.parse().map_err(|_| ())? })
+    }
+}
+
+impl Serialize for IndexPlace {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for IndexPlace {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(|()| serde::de::Error::custom("no key of an index"))
+    }
+}
+
+/// Object as it was read.
+#[derive(Debug)]
+pub(crate) struct Loaded<C> {
+    pub(crate) content: C,
+    /// Number of times that the object was written.
+    pub(crate) writes: u64,
+    /// Place of its key in force, if it has one.
+    pub(crate) place: Option<IndexPlace>,
+}
+
+/// Answer of a replacement, and the keys of the index that it left behind.
+#[derive(Debug)]
+pub(crate) struct Replaced<T> {
+    pub(crate) answer: T,
+    /// Keys that are not in force, and never will be.
+    pub(crate) superseded: Vec<String>,
+}
+
+/// Writes contents that are a single record.
+pub(crate) fn write_record<C: Serialize>(content: &C, out: &mut Vec<u8>) {
+    // Text and numbers always have a JSON form; an empty line would be found as damage.
+    push(out, Tag::Record, &to_text(content));
+}
+
+/// Reads contents that are a single record; the error is a description of the damage.
+pub(crate) fn read_record<C: DeserializeOwned>(lines: &[Line]) -> Result<C, &'static str> {
+    let [line] = lines else { return Err("has a wrong number of lines") };
+    let json = line.json(Tag::Record).ok_or("is damaged")?;
+    serde_json::from_str(json).map_err(|_| "cannot be read")
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Header {
+    format: u32,
+    kind: String,
+    /// Last part of the object's key, by which an object that was copied to another key is detected.
+    name: String,
+    /// Number of times that the object was written.
+    writes: u64,
+    /// Ids of the last writes, the newest last.
+    recent: Vec<String>,
+    /// Place of the key of the index that is in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<IndexPlace>,
+    /// Number of lines that follow.
+    lines: usize,
+}
+
+/// Decision on an object.
+pub(crate) enum Decision<C, T> {
+    /// Write these contents, and return this answer.
+    Write(C, T),
+    /// Leave the object unchanged, and return this answer.
+    Leave(T),
+}
+
+struct Current<C> {
+    header: Header,
+    content: C,
+    tag: String,
+}
+
+impl Bucket {
+    /// Returns the contents of an object, if it exists.
+    pub(crate) async fn load<C: Content>(&self, key: &str, until: Instant) -> Result<Option<C>> {
+        Ok(self.load_counted(key, until).await?.map(|loaded| loaded.content))
+    }
+
+    /// Returns the contents of an object, if it exists, and how often it was written.
+    pub(crate) async fn load_counted<C: Content>(
+        &self,
+        key: &str,
+        until: Instant,
+    ) -> Result<Option<Loaded<C>>> {
+        let current = self.current(key, until).await?;
+        Ok(current.map(|Current { header, content, .. }| Loaded {
+            content,
+            writes: header.writes,
+            place: header.key,
+        }))
+    }
+
+    async fn current<C: Content>(&self, key: &str, until: Instant) -> Result<Option<Current<C>>> {
+        self.get(key, until).await?.map(|object| decode(key, &object)).transpose()
+    }
+
+    /// Reads many objects concurrently. Returns the results of `pick`, and the damaged objects, each described by
+    /// `name`.
+    pub(crate) async fn load_each<C: Content, T>(
+        &self,
+        keys: Vec<String>,
+        mut pick: impl FnMut(&str, Loaded<C>) -> Option<T>,
+        name: impl Fn(&str) -> String,
+    ) -> Result<(Vec<T>, Vec<Damaged>)> {
+        let mut found = futures::stream::iter(keys)
+            .map(|key| async move { (self.load_counted::<C>(&key, self.deadline()).await, key) })
+            .buffer_unordered(AT_ONCE);
+        let (mut picked, mut damaged) = (Vec::new(), Vec::new());
+        while let Some((loaded, key)) = found.next().await {
+            match loaded {
+                Ok(loaded) => picked.extend(loaded.and_then(|loaded| pick(&key, loaded))),
+                Err(error) if is_damage(&error) => damaged.push(Damaged::of(name(&key), &error)),
+                Err(error) => return Err(error),
+            }
+        }
+        damaged.sort();
+        Ok((picked, damaged))
+    }
+
+    /// Reads an object, calls `decide`, and writes the decision. Repeats this if another writer was faster.
+    ///
+    /// # Errors
+    ///
+    /// The errors of `decide`; [`WriteOutcome::Unknown`] if the time ended in doubt.
+    pub(crate) async fn replace<C: Content, T>(
+        &self,
+        key: &str,
+        until: Instant,
+        decide: impl FnMut(Option<&C>) -> Result<Decision<C, T>>,
+    ) -> Result<T> {
+        Ok(self.replace_indexed(key, until, decide, "").await?.answer)
+    }
+
+    /// Like [`replace`](Self::replace), for an object that has a key in the folder `index` and below. A new key is put
+    /// before the contents are, so that it is never missing.
+    pub(crate) async fn replace_indexed<C: Content, T>(
+        &self,
+        key: &str,
+        until: Instant,
+        mut decide: impl FnMut(Option<&C>) -> Result<Decision<C, T>>,
+        index: &str,
+    ) -> Result<Replaced<T>> {
+        let name = |place: &IndexPlace| place.name(index, last(key));
+        let in_force = |now: &Current<C>| now.header.key.as_ref().map(name);
+        let mut now = self.current::<C>(key, until).await?;
+        // Keys that were in force or put in this call. Whether or not they came into force, the object was written as often.
+        let mut names = Vec::new();
+        // Number of times that other writers were faster, and whether `now` was read since.
+        let (mut lost, mut rested) = (0, true);
+        loop {
+            let writes = now.as_ref().map_or(0, |now| now.header.writes);
+            let current = now.as_ref().and_then(in_force);
+            names.extend(current.clone());
+            let (content, answer) = match decide(now.as_ref().map(|now| &now.content))? {
+                Decision::Write(content, answer) => (content, answer),
+                Decision::Leave(answer) => {
+                    return Ok(Replaced { answer, superseded: superseded(names, current.as_ref()) });
+                }
+            };
+            // A refusal, or an answer without a write, does not wait; nor does the second attempt.
+            if lost > 1 && !rested {
+                if !self.pause(lost - 2, until).await {
+                    let text = format!("cannot write {key}: other writers were faster each time; try again");
+                    return Err(Error::new(ErrorKind::Unavailable, text).timed_out());
+                }
+                now = self.current::<C>(key, until).await?;
+                rested = true;
+                continue;
+            }
+            let write = self.write_id();
+            let count = writes.saturating_add(1);
+            let before = now.as_ref().and_then(|now| now.header.key.clone());
+            let folder = content.folder(before.as_ref().map(|before| before.folder.as_str()));
+            let place = folder.map(|folder| match before {
+                Some(before) if before.folder == folder => before,
+                _ => IndexPlace { folder, writes: count },
+            });
+            let header = Header {
+                format: FORMAT,
+                kind: C::KIND.to_owned(),
+                name: last(key).to_owned(),
+                writes: count,
+                recent: now.as_ref().map_or_else(Vec::new, |now| now.header.recent.clone()),
+                key: place.clone(),
+                lines: 0,
+            };
+            let new = place.as_ref().map(name);
+            if let Some(name) = new.as_ref().filter(|name| current.as_ref() != Some(name)) {
+                let put = self.put(name, &Bytes::new(), &Condition::Any, until).await;
+                // The contents were not sent. A key that is left is not in force.
+                put.map_err(|error| error.with_outcome(WriteOutcome::NotApplied))?;
+                names.push(name.clone());
+            }
+            let body = encode(header, &write, &content);
+            let condition = match &now {
+                None => Condition::Absent,
+                Some(now) => Condition::Is(now.tag.clone()),
+            };
+            let (there, doubt) = match self.put(key, &body, &condition, until).await? {
+                Put::Stored(_) => {
+                    return Ok(Replaced { answer, superseded: superseded(names, new.as_ref()) });
+                }
+                Put::Refused { now, doubt } => (now, doubt),
+            };
+            let outcome = if doubt { WriteOutcome::Unknown } else { WriteOutcome::NotApplied };
+            let there = there.map(|object| decode::<C>(key, &object)).transpose();
+            now = there.map_err(|error| error.with_outcome(outcome))?;
+            if let Some(now) = &now {
+                if now.header.recent.contains(&write) {
+                    let superseded = superseded(names, in_force(now).as_ref());
+                    return Ok(Replaced { answer, superseded });
+                }
+                let since = now.header.writes.saturating_sub(count);
+                if doubt && since >= REMEMBERED as u64 {
+                    let text = format!(
+                        "cannot tell whether {key} was written: other writers have replaced it since; read it again"
+                    );
+                    return Err(Error::new(ErrorKind::Unavailable, text).with_outcome(outcome));
+                }
+            }
+            (lost, rested) = (lost + 1, false);
+        }
+    }
+
+    /// Returns a new id for a write.
+    fn write_id(&self) -> String {
+        format!("{:016x}{:016x}", self.effects.random_u64(), self.effects.random_u64())
+    }
+}
+
+/// Returns those of `names` that are not in force.
+fn superseded(mut names: Vec<String>, in_force: Option<&String>) -> Vec<String> {
+    names.retain(|name| Some(name) != in_force);
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn encode<C: Content>(mut header: Header, write: &str, content: &C) -> Bytes {
+    header.recent.push(write.to_owned());
+    let surplus = header.recent.len().saturating_sub(REMEMBERED);
+    header.recent.drain(..surplus);
+    let (mut out, mut rest) = (Vec::new(), Vec::new());
+    content.write(&mut rest);
+    header.lines = rest.iter().filter(|byte| **byte == b'\n').count();
+    // Text and numbers always have a JSON form; an empty line would be found as damage.
+    push(&mut out, Tag::Head, &to_text(&header));
+    out.extend(rest);
+    out.into()
+}
+
+fn decode<C: Content>(key: &str, object: &Object) -> Result<Current<C>> {
+    #[derive(Deserialize)]
+    struct Format {
+        format: u32,
+    }
+    let bad = |what: &str| corrupt(&format!("object {key}"), what);
+    let lines = lines(&object.bytes);
+    let json = lines.first().and_then(|line| line.json(Tag::Head));
+    let json = json.ok_or_else(|| bad("has a damaged header"))?;
+    if let Ok(Format { format }) = serde_json::from_str(json)
+        && format != FORMAT
+    {
+        return Err(other_format(&format!("object {key}"), format));
+    }
+    let header: Header = serde_json::from_str(json)
+        .map_err(|error| bad("has a header that cannot be read").with_source(error))?;
+    if header.kind != C::KIND || header.name != last(key) {
+        return Err(bad("holds another object's bytes"));
+    }
+    if header.lines != lines.len() - 1 || object.bytes.last() != Some(&b'\n') {
+        return Err(bad("is cut short"));
+    }
+    let content = C::read(&lines[1..]).map_err(bad)?;
+    let named = header.key.as_ref().map(|key| key.folder.as_str());
+    if content.folder(named).as_deref() != named
+        || header.key.as_ref().is_some_and(|key| key.writes > header.writes)
+    {
+        return Err(bad("names a key of the index that its contents do not have"));
+    }
+    Ok(Current { header, content, tag: object.tag.clone() })
+}
+
+#[cfg(test)]
+#[path = "replaced_tests.rs"]
+mod tests;
