@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::TryStreamExt;
+use tokio::time::{Instant, sleep};
 
 use crate::base::{Error, ErrorKind, Result, SessionState};
 use crate::session::Session;
@@ -12,14 +13,17 @@ use crate::store::session::{LeaseStatus, SessionQuery, SessionStore};
 
 /// Maximum time for which leases are watched. A lease with a longer ttl counts as held.
 const MOST: Duration = Duration::from_secs(600);
-/// Number of checks of each lease while it is watched.
+/// Number of checks of each lease while it is watched, at least.
 const LOOKS: u32 = 8;
+/// Maximum time between two checks, so that the end of a run is seen soon.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// For backends, before a tenant is deleted: fails if a live holder runs or prepares one of the sessions of `store`.
 ///
 /// A holder counts as live unless the store proves it dead, or it sends no heartbeat for one ttl of its lease. Nothing
-/// is written. The call lists all sessions in states with a lease, and waits for as long as the longest ttl among the
-/// leases that are watched, at most ten minutes; a lease with a longer ttl counts as held.
+/// is written. The call lists all sessions in states with a lease, and waits until each of their runs has ended, or for as
+/// long as the longest ttl among those that have not, at most ten minutes; a lease with a longer ttl counts as held. It
+/// checks each lease at least once a second, one read of its record and of its heartbeat each time.
 ///
 /// # Cancel safety
 ///
@@ -53,22 +57,31 @@ const LOOKS: u32 = 8;
 /// # Ok(()) }
 /// ```
 pub async fn check_no_live_run(store: &dyn SessionStore) -> Result<()> {
-    let watched = leased(store).await?;
-    let Some(longest) = watched.iter().map(|(session, _)| ttl(session)).max() else { return Ok(()) };
+    let mut watched = leased(store).await?;
     if let Some((session, _)) = watched.iter().find(|(session, _)| ttl(session) > MOST) {
         return Err(busy(session));
     }
-    for _ in 0..LOOKS {
-        tokio::time::sleep(longest / LOOKS).await;
-        for (seen, lease_status) in &watched {
-            if let Some((now, then)) = look(store, seen).await?
-                && !then.holder_proven_dead
-                && ((now.head, now.epoch) != (seen.head, seen.epoch)
-                    || then.heartbeat != lease_status.heartbeat)
-            {
+    let begun = Instant::now();
+    // Each session is checked once after its ttl.
+    while let Some(longest) = watched.iter().map(|(session, _)| ttl(session)).max() {
+        let is_last = begun.elapsed() >= longest;
+        let mut held = Vec::with_capacity(watched.len());
+        for (seen, lease_status) in watched {
+            let Some((now, then)) = look(store, &seen).await?.filter(|(_, then)| !then.holder_proven_dead)
+            else {
+                continue;
+            };
+            if (now.head, now.epoch) != (seen.head, seen.epoch) || then.heartbeat != lease_status.heartbeat {
                 return Err(busy(&now));
             }
+            held.push((seen, lease_status));
         }
+        if is_last || held.is_empty() {
+            return Ok(());
+        }
+        watched = held;
+        let rest = longest.saturating_sub(begun.elapsed());
+        sleep((longest / LOOKS).min(PAUSE_MAX).min(rest)).await;
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ mod import;
 mod keys;
 mod limits;
 mod lineage;
+mod live;
 mod plan;
 mod retry;
 mod state_machine;

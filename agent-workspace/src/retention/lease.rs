@@ -12,7 +12,8 @@ use agent_core::{ErrorKind, Result, SessionId, SessionStore};
 
 /// Returns the sessions whose holder is proven dead, or sends no heartbeat for one ttl.
 ///
-/// Watches all sessions at once, for at most `patience`; a lease with a longer ttl counts as held.
+/// Watches all sessions at once, for at most `patience`; a lease with a longer ttl counts as held. Ends as soon as each
+/// session has changed or its holder is proven dead.
 pub(super) async fn abandoned(
     store: &dyn SessionStore,
     leased: &[Arc<Session>],
@@ -20,7 +21,6 @@ pub(super) async fn abandoned(
 ) -> Result<HashSet<SessionId>> {
     let mut gone = HashSet::new();
     let mut watched = Vec::new();
-    let mut longest = Duration::ZERO;
     for session in leased {
         let Some(lease) = &session.lease else { continue };
         let Some(lease_status) = look(store, session).await? else { continue };
@@ -28,17 +28,25 @@ pub(super) async fn abandoned(
         if lease_status.holder_proven_dead {
             gone.insert(session.id);
         } else if ttl <= patience {
-            longest = longest.max(ttl);
-            watched.push((session, lease_status));
+            watched.push((session, ttl, lease_status));
         }
     }
-    if !watched.is_empty() {
-        sleep(longest).await;
-    }
-    for (session, lease_status) in watched {
-        if look(store, session).await? == Some(lease_status) {
-            gone.insert(session.id);
+    let since = Instant::now();
+    while let Some(longest) = watched.iter().map(|(_, ttl, _)| *ttl).max() {
+        let left = longest.saturating_sub(since.elapsed());
+        sleep(pause(longest).min(left)).await;
+        let is_over = since.elapsed() >= longest;
+        let mut same = Vec::with_capacity(watched.len());
+        for (session, ttl, first) in watched {
+            match look(store, session).await? {
+                Some(now) if now.holder_proven_dead || (is_over && now == first) => {
+                    gone.insert(session.id);
+                }
+                Some(now) if now == first => same.push((session, ttl, first)),
+                _ => {}
+            }
         }
+        watched = same;
     }
     Ok(gone)
 }
@@ -50,7 +58,7 @@ pub(super) async fn is_abandoned(store: &dyn SessionStore, session: &Session) ->
     let Some(lease) = &session.lease else { return Ok(true) };
     let Some(first) = look(store, session).await? else { return Ok(false) };
     let (ttl, since) = (Duration::from_millis(lease.ttl_ms), Instant::now());
-    let pause = (ttl / 16).clamp(Duration::from_millis(1), Duration::from_secs(1));
+    let pause = pause(ttl);
     let mut now = first;
     while !now.holder_proven_dead && since.elapsed() < ttl {
         sleep(pause).await;
@@ -62,6 +70,11 @@ pub(super) async fn is_abandoned(store: &dyn SessionStore, session: &Session) ->
         }
     }
     Ok(true)
+}
+
+/// Returns the time between two looks at a lease.
+fn pause(ttl: Duration) -> Duration {
+    (ttl / 16).clamp(Duration::from_millis(1), Duration::from_secs(1))
 }
 
 /// Returns the heartbeat of a session's holder; `None` if the session has changed since it was seen.
