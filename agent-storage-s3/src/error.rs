@@ -223,17 +223,25 @@ pub(crate) fn failed(doing: &str, place: &str, source: &object_store::Error) -> 
         E::NotSupported { .. } | E::NotImplemented { .. } => {
             (ErrorKind::Unsupported, "the server cannot do this; use one that supports preconditions")
         }
-        _ => (ErrorKind::Unavailable, "the server or the way to it failed; try again"),
+        _ => {
+            tracing::debug!(error = %source, "a request failed");
+            let text = format!(
+                "cannot {doing}: the server or the way to it failed: {place}; try again, and check the address and the network"
+            );
+            return Error::new(ErrorKind::Unavailable, text).with_source(Cause::of(source));
+        }
     };
     tracing::debug!(error = %source, "a request failed");
     Error::new(kind, format!("cannot {doing}: {remedy}")).with_source(Cause::of(source))
 }
 
 /// Error for a server that did not answer in time.
-pub(crate) fn late(doing: &str) -> Error {
+pub(crate) fn late(doing: &str, place: &str) -> Error {
     Error::new(
         ErrorKind::Unavailable,
-        format!("cannot {doing}: the server did not answer in time; try again"),
+        format!(
+            "cannot {doing}: {place} did not answer in time; try again, and check the address and the network"
+        ),
     )
     .timed_out()
 }
@@ -343,6 +351,16 @@ mod tests {
             assert_eq!(fate(&error), fated, "{error}");
             let text = error.to_string();
             assert_eq!(*failed("do it", "s3://bucket at AWS", &error).kind(), kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn error_of_a_silent_bucket_names_the_bucket_and_its_endpoint() {
+        let (doing, place) = ("read an object", "s3://bucket at http://127.0.0.1:9000");
+        let broken = E::Generic { store: "S3", source: "connection refused".into() };
+        for error in [late(doing, place), failed(doing, place, &broken)] {
+            assert_eq!(*error.kind(), ErrorKind::Unavailable);
+            assert!(error.to_string().contains(place), "{error}");
         }
     }
 }

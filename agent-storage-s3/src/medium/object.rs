@@ -183,18 +183,18 @@ impl Bucket {
     ) -> Result<T, Failed> {
         let permit = tokio::time::timeout_at(until, self.permits.acquire()).await;
         let Ok(Ok(_permit)) = permit else {
-            return Err(Failed { fate: Fate::Wrong, error: late(doing) });
+            return Err(Failed { fate: Fate::Wrong, error: late(doing, &self.place) });
         };
         // A request that is sent when the time is over may be carried out, and no caller would wait for its result.
         if Instant::now() >= until {
-            return Err(Failed { fate: Fate::Wrong, error: late(doing) });
+            return Err(Failed { fate: Fate::Wrong, error: late(doing, &self.place) });
         }
         counter.fetch_add(1, Ordering::Relaxed);
         let most = (Instant::now() + self.attempt * mebibytes).min(until);
         match tokio::time::timeout_at(most, work).await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(error)) => Err(Failed { fate: fate(&error), error: failed(doing, &self.place, &error) }),
-            Err(_) => Err(Failed { fate: Fate::Doubt, error: late(doing) }),
+            Err(_) => Err(Failed { fate: Fate::Doubt, error: late(doing, &self.place) }),
         }
     }
 
