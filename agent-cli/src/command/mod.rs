@@ -255,18 +255,15 @@ async fn on_each(
 ) -> Result<(), Failure> {
     let out = Out::new(args.json);
     let damage = chosen.damaged.first();
-    let mut failed =
-        damage.map(|damage| Failure::incomplete(format!("the list of tenants is damaged: {damage}")));
-    let mut fail = |failure| {
-        if let Some(earlier) = failed.replace(failure) {
-            out.note(&earlier.text);
-        }
-    };
+    let mut failed: Vec<_> =
+        damage.map(|damage| format!("the list of tenants is damaged: {damage}")).into_iter().collect();
+    let mut tenants: Vec<String> = Vec::new();
     let mut is_shared_checked = false;
     if chosen.is_all && matches!(command, Command::Verify { .. }) {
         is_shared_checked = match verify::shared(store, &out).await {
             Err(failure) if failure.code == 5 => {
-                fail(failure);
+                out.note(&failure.text);
+                failed.push("problems were found in the file that all tenants share".to_owned());
                 true
             }
             checked => checked?,
@@ -276,12 +273,21 @@ async fn on_each(
         let site = Site::new(args, store, tenant, out.of(tenant, chosen.others, chosen.is_all))?;
         match on_site(command.clone(), &site, is_shared_checked).await {
             Err(failure) if failure.code == 5 && chosen.is_all => {
-                fail(Failure { text: format!("tenant {tenant}: {}", failure.text), ..failure });
+                // With the other lines of the tenant.
+                site.out.note(&failure.text);
+                tenants.push(tenant.to_string());
             }
             done => done?,
         }
     }
-    failed.map_or(Ok(()), Err)
+    if !tenants.is_empty() {
+        let names = tenants.join(", ");
+        failed.push(format!("not everything could be read of {names}; see the lines of each tenant above"));
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::incomplete(failed.join("; "))),
+    }
 }
 
 /// Executes a command for one tenant. A verification leaves out what tenants share if `is_shared_checked` is true.

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use super::consent::Consent;
-use super::output::{damage, retained_row, retained_value, tense};
+use super::output::{damage, retained_row, retained_value, tell_copies, tense};
 use super::site::Site;
 use super::tenants::AllTenants;
 use crate::failure::Failure;
@@ -109,7 +109,7 @@ impl Sweep {
         let retained: Vec<_> = report.retained.iter().map(retained_value).collect();
         let whole = json!({
             "dry_run": self.dry_run, "examined": report.examined, "swept": swept, "retained": retained,
-            "damaged": damage(&report.damaged),
+            "damaged": damage(&report.damaged), "rewrite_pending": report.rewrite_pending,
         });
         let mut rows = Vec::new();
         for entry in &report.swept {
@@ -131,6 +131,7 @@ impl Sweep {
             counted(report.examined, "session"),
             changed.len()
         ));
+        tell_copies(&site.out, report.rewrite_pending);
         super::site::named(site, &report.damaged)
     }
 }

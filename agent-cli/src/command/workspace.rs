@@ -12,7 +12,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::consent::Consent;
-use super::output::{damage, page_of, raw, retained_value, tense};
+use super::output::{damage, page_of, raw, retained_value, tell_copies, tense};
 use super::site::Site;
 use super::tenants::AllTenants;
 use crate::failure::Failure;
@@ -141,7 +141,7 @@ impl WorkspaceCommand {
                 let retained: Vec<_> = done.retained.iter().map(retained_value).collect();
                 let report = json!({
                     "workspace": id, "sessions": done.sessions, "events": done.events, "devices": done.devices,
-                    "retained": retained,
+                    "retained": retained, "rewrite_pending": done.rewrite_pending,
                 });
                 let text = format!(
                     "deleted workspace {id} with {}, {} and {}",
@@ -153,6 +153,7 @@ impl WorkspaceCommand {
                 for kept in &done.retained {
                     site.out.note(&format!("kept events of session {}: {}", kept.id, kept.reason));
                 }
+                tell_copies(&site.out, done.rewrite_pending);
                 Ok(())
             }
             Self::Gc { max_age, dry_run, watch, consent, tenants: _ } => {
@@ -234,6 +235,7 @@ async fn gc(site: &Site<'_>, days: u64, dry_run: bool, watch: u64) -> Result<(),
         "dry_run": dry_run, "examined": report.examined, "collected": report.collected,
         "finished": report.finished, "orphans": report.orphans, "unbound": report.unbound,
         "retained": retained, "damaged": damage(&report.damaged), "blobs": report.blobs,
+        "rewrite_pending": report.rewrite_pending,
     });
     let rows = gc_rows(&report, days, dry_run);
     if !rows.is_empty() || site.out.is_json() {
@@ -246,6 +248,7 @@ async fn gc(site: &Site<'_>, days: u64, dry_run: bool, watch: u64) -> Result<(),
         tense("deleted", dry_run),
         report.retained.len()
     ));
+    tell_copies(&site.out, report.rewrite_pending);
     super::site::named(site, &report.damaged)
 }
 

@@ -161,6 +161,24 @@ async fn pending_rewrites_are_named_and_maintained() {
         let erased = site.json(&["session", "erase", &id, "--tenant", "bob", "--yes", "--now"]);
         assert_eq!(erased["rewrite_pending"], json!(false), "{kind}: {erased}");
         assert_eq!(done(), json!(false), "{kind}");
+        // Every command that removes data says so.
+        tenants(&site, &["dave", "erin"]).await;
+        let list = site.json(&["workspace", "list", "--tenant", "dave"]);
+        let workspace = list["items"][0]["id"].as_str().unwrap();
+        let deleted = site.json(&["workspace", "delete", workspace, "--tenant", "dave", "--yes"]);
+        assert_eq!(deleted["rewrite_pending"], is_pending, "{kind}: {deleted}");
+        assert_eq!(done(), is_pending, "{kind}");
+        let collected = site.json(&["workspace", "gc", "--max-age", "0", "--tenant", "erin", "--yes"]);
+        assert_eq!(collected["rewrite_pending"], is_pending, "{kind}: {collected}");
+        assert_eq!(done(), is_pending, "{kind}");
+        let session = site.json(&["session", "list", "--tenant", "carol"])["items"][0]["id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        site.ok(&["session", "delete", &session, "--tenant", "carol"]);
+        let swept = site.json(&["sweep", "--purge-deleted", "0", "--tenant", "carol", "--yes"]);
+        assert_eq!(swept["rewrite_pending"], is_pending, "{kind}: {swept}");
+        assert_eq!(done(), is_pending, "{kind}");
         let deleted = site.json(&["tenant", "delete", "carol", "--yes", "--now"]);
         assert_eq!(deleted["rewrite_pending"], json!(false), "{kind}: {deleted}");
         assert_eq!(done(), json!(false), "{kind}");
@@ -219,6 +237,21 @@ async fn damaged_tenant_blocks_no_command_for_others() {
         }
         assert!(bad.iter().all(|bad| ran.err.contains(&format!("tenant {bad}"))), "{args:?}: {ran:?}");
     }
+    // What was found in a tenant is printed with it, before the next tenant, and the end names the tenants.
+    let ran = site.run(&["verify", "--all-tenants"]);
+    let lines: Vec<_> = ran.err.lines().collect();
+    let of = |tenant: &str| {
+        let its: Vec<_> =
+            (0..lines.len()).filter(|n| lines[*n].starts_with(&format!("tenant {tenant}: "))).collect();
+        assert!(its.len() >= 2 && its.windows(2).all(|two| two[1] == two[0] + 1), "{tenant}: {lines:#?}");
+        assert!(lines[its[its.len() - 1]].contains("found (listed above)"), "{tenant}: {lines:#?}");
+    };
+    of("alice");
+    of("carol");
+    assert!(
+        lines[lines.len() - 1].starts_with("chat: ") && lines[lines.len() - 1].contains("alice, carol"),
+        "{lines:#?}"
+    );
     // A file in place of the folder of all tenants is reported, too.
     fs::rename(&all, site.path().join("data/moved")).unwrap();
     fs::write(&all, "mine").unwrap();

@@ -34,6 +34,10 @@ pub struct Deletion {
     pub devices: u64,
     /// Sessions whose events were kept in part, because sessions outside the workspace need them.
     pub retained: Vec<Retained<SessionId>>,
+    /// Whether copies of removed data may be left in the store, until
+    /// [`SessionStore::maintain`](agent_core::SessionStore::maintain) rewrites it; see
+    /// [`Purged::rewrite_pending`](agent_core::store::Purged::rewrite_pending).
+    pub rewrite_pending: bool,
 }
 
 /// Refuses to delete a single hidden session. A hidden session that is already deleted is accepted.
@@ -214,7 +218,10 @@ impl WorkspaceManager {
             for item in &page.items {
                 let session = sessions.load(item.id).await?;
                 match sessions.purge(Purge::new(session.id, session.head)).await {
-                    Ok(purged) => done.events += purged.events,
+                    Ok(purged) => {
+                        done.events += purged.events;
+                        done.rewrite_pending |= purged.rewrite_pending;
+                    }
                     Err(error) => {
                         // If damaged data outside may read the events, they are kept and reported.
                         let by = match *error.kind() {

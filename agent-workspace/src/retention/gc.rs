@@ -132,6 +132,10 @@ pub struct GcReport {
     pub damaged: Vec<Damaged>,
     /// Removed blobs that no event named: of sessions, and of ids of which no session was created.
     pub blobs: SweptBlobs,
+    /// Whether copies of removed data may be left in the store, until
+    /// [`SessionStore::maintain`](agent_core::SessionStore::maintain) rewrites it; see
+    /// [`Purged::rewrite_pending`](agent_core::store::Purged::rewrite_pending).
+    pub rewrite_pending: bool,
 }
 
 /// Workspace that may be removed, as it was when that was found.
@@ -185,7 +189,7 @@ impl Collector<'_> {
         let gone = abandoned(sessions, &leased, patience).await?;
         for candidate in old {
             let id = candidate.workspace.id;
-            match self.collect(candidate, &gone, policy.dry_run).await? {
+            match self.collect(candidate, &gone, policy.dry_run, &mut report).await? {
                 None => report.collected.push(id),
                 Some(by) => report.retained.push(Retained::new(id, by)),
             }
@@ -295,6 +299,7 @@ impl Collector<'_> {
         candidate: Candidate,
         gone: &HashSet<SessionId>,
         dry_run: bool,
+        report: &mut GcReport,
     ) -> Result<Option<RetainReason>> {
         let Candidate { workspace, sessions } = candidate;
         for session in &sessions {
@@ -325,7 +330,7 @@ impl Collector<'_> {
             self.0.unmark(id).await?;
             return Ok(Some(RetainReason::Used { session: used.map(|session| session.id) }));
         }
-        self.0.finish_deletion(id, Reason::Collected).await?;
+        report.rewrite_pending |= self.0.finish_deletion(id, Reason::Collected).await?.rewrite_pending;
         Ok(None)
     }
 
@@ -365,8 +370,8 @@ impl Collector<'_> {
                     report.damaged.push(Damaged::of(format!("workspace {id}"), &error));
                     return Ok(());
                 }
-                other => other?,
-            };
+                done => report.rewrite_pending |= done?.rewrite_pending,
+            }
         }
         report.finished.push(id);
         Ok(())
@@ -397,7 +402,7 @@ impl Collector<'_> {
                             report.damaged.push(Damaged::of(object, &error));
                             continue;
                         }
-                        other => drop(other?),
+                        purged => report.rewrite_pending |= purged?.rewrite_pending,
                     }
                 }
                 report.orphans.push(item.id);

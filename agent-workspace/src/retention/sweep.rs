@@ -173,6 +173,10 @@ pub struct SweepReport {
     pub retained: Vec<Retained<SessionId>>,
     /// Objects that could not be read, and were not changed.
     pub damaged: Vec<Damaged>,
+    /// Whether copies of removed data may be left in the store, until
+    /// [`SessionStore::maintain`](agent_core::SessionStore::maintain) rewrites it; see
+    /// [`Purged::rewrite_pending`](agent_core::store::Purged::rewrite_pending).
+    pub rewrite_pending: bool,
 }
 
 /// Action that was taken on a session.
@@ -342,7 +346,8 @@ impl Sweeper<'_> {
                     continue;
                 }
                 if !policy.dry_run {
-                    sessions.purge(Purge::new(session.id, session.head)).await?;
+                    let purged = sessions.purge(Purge::new(session.id, session.head)).await?;
+                    report.rewrite_pending |= purged.rewrite_pending;
                 }
                 report.swept.push(SweepEntry::new(&session, SweepAction::Purged));
             }

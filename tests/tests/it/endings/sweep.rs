@@ -178,7 +178,9 @@ async fn sweep_removes_old_sessions_and_keeps_metadata(site: Site) {
     for _ in 0..60 {
         clock.forward(DAY);
         let dry = manager.sweep(&all_rules().with_dry_run()).await.unwrap();
-        let done = manager.sweep(&all_rules()).await.unwrap();
+        let mut done = manager.sweep(&all_rules()).await.unwrap();
+        // A dry run cannot know this.
+        done.rewrite_pending = false;
         assert_eq!(done, dry, "{}", site.name);
         let again = manager.sweep(&all_rules()).await.unwrap();
         assert_eq!(again.swept, [], "{}: idempotent", site.name);
