@@ -34,7 +34,7 @@ pub struct Deletion {
     pub devices: u64,
     /// Sessions whose events were kept in part, because sessions outside the workspace need them.
     pub retained: Vec<Retained<SessionId>>,
-    /// Whether copies of removed data may be left in the store, until
+    /// True if copies of removed data may be left in the store, until
     /// [`SessionStore::maintain`](agent_core::SessionStore::maintain) rewrites it; see
     /// [`Purged::rewrite_pending`](agent_core::store::Purged::rewrite_pending).
     pub rewrite_pending: bool,

@@ -132,7 +132,7 @@ pub struct GcReport {
     pub damaged: Vec<Damaged>,
     /// Removed blobs that no event named: of sessions, and of ids of which no session was created.
     pub blobs: SweptBlobs,
-    /// Whether copies of removed data may be left in the store, until
+    /// True if copies of removed data may be left in the store, until
     /// [`SessionStore::maintain`](agent_core::SessionStore::maintain) rewrites it; see
     /// [`Purged::rewrite_pending`](agent_core::store::Purged::rewrite_pending).
     pub rewrite_pending: bool,

@@ -173,7 +173,7 @@ pub struct SweepReport {
     pub retained: Vec<Retained<SessionId>>,
     /// Objects that could not be read, and were not changed.
     pub damaged: Vec<Damaged>,
-    /// Whether copies of removed data may be left in the store, until
+    /// True if copies of removed data may be left in the store, until
     /// [`SessionStore::maintain`](agent_core::SessionStore::maintain) rewrites it; see
     /// [`Purged::rewrite_pending`](agent_core::store::Purged::rewrite_pending).
     pub rewrite_pending: bool,
