@@ -14,9 +14,10 @@ use crate::archive;
 use crate::manifest::{
     ANCESTOR_CLOSE, EVENTS_CLOSE, ancestor_opening, before_event, ending, has_blobs, opening,
 };
-use crate::source::{check_head, commit_end, exported, purged, shared_logs, unless_deleted, watched};
+use crate::source::{
+    check_head, commit_end, exported, exported_events, purged, shared_logs, unless_deleted, watched,
+};
 use agent_core::session::Session;
-use agent_core::store::own_events;
 use agent_core::{BlobName, Result, Seq, SessionId, SessionStore};
 
 /// Size from which a piece is handed out. A piece is larger by at most one event.
@@ -193,7 +194,7 @@ impl<'a, S: SessionStore + ?Sized> SessionExport<'a, S> {
         let end: Option<Result<String>> = (self.parts.len() > 1).then(|| Ok(EVENTS_CLOSE.to_owned()));
         let text = stream::iter(self.parts.clone()).flat_map(move |part| {
             let Part { id, after, until, opening, closing } = part;
-            let events = own_events(store, id, after, Some(until)).enumerate();
+            let events = exported_events(store, id, after, until).enumerate();
             let events = events.map(|(n, event)| Ok(format!("{}{}", before_event(n == 0), event?.to_json())));
             stream::iter([Ok(opening)]).chain(events).chain(stream::iter([Ok(closing.to_owned())]))
         });
@@ -239,7 +240,7 @@ impl<S: SessionStore + ?Sized, P: FnMut(u64) + Send> Reader<'_, S, P> {
         until: Seq,
         starts: bool,
     ) -> Result<Option<(Seq, u32, u32)>> {
-        let mut events = own_events(self.store, id, after, Some(until));
+        let mut events = exported_events(self.store, id, after, until);
         let mut last = None;
         while let Some(event) = events.try_next().await? {
             self.read.add(before_event(starts && last.is_none()));

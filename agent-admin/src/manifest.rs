@@ -43,14 +43,14 @@ use futures::TryStreamExt;
 use serde::Deserialize;
 
 use crate::blobs::{self, WantedBlob};
-use crate::source::{check_head, commit_end, exported, shared_logs, unless_deleted};
+use crate::source::{check_head, commit_end, exported, exported_events, shared_logs, unless_deleted};
 use agent_core::commit::{Commit, apply_untrusted};
 use agent_core::event::Event;
 use agent_core::json::{JsonFault, RawJson, check_document};
 use agent_core::model::{Lineage, Origin};
 use agent_core::session::Session;
 use agent_core::state::SessionState;
-use agent_core::store::{HiddenSession, own_events};
+use agent_core::store::HiddenSession;
 use agent_core::{
     BlobName, Error, ErrorKind, EventId, Plan, Result, Seq, SessionId, SessionStore, SessionStoreExt, plan,
 };
@@ -186,7 +186,7 @@ impl Manifest {
     /// # Errors
     ///
     /// `Deleted`, also if an ancestor was deleted and purged in the middle of a commit that the session shares;
-    /// `NotFound`; `Corrupt` if a part of a log cannot be read, because then there is no complete session to export.
+    /// `NotFound`; `Conflict` if the import of the session is incomplete; `Corrupt` if a part of a log cannot be read, because then there is no complete session to export.
     pub async fn export<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Self> {
         match Self::read(store, id).await {
             Err(error) => Err(unless_deleted(store, id, error).await),
@@ -197,7 +197,7 @@ impl Manifest {
     async fn read<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Self> {
         let session = exported(store, id).await?;
         let after = session.lineage.base();
-        let events: Vec<_> = own_events(store, id, after, Some(session.head)).try_collect().await?;
+        let events: Vec<_> = exported_events(store, id, after, session.head).try_collect().await?;
         check_head(&session, events.last().map(|event| event.seq))?;
         let ancestors = ancestors_of(store, &session).await?;
         Ok(Self { session, events, ancestors })
@@ -206,7 +206,9 @@ impl Manifest {
     /// Imports the session unchanged, commit by commit, if none with its id exists. Sessions are never merged.
     ///
     /// An interrupted import is completed; if everything exists, nothing is written. The
-    /// [outcome](Imported::outcome) distinguishes these cases.
+    /// [outcome](Imported::outcome) distinguishes these cases. Until an import is complete, the session's
+    /// [`import_end`](field@Session::import_end) is set: it accepts no messages (`Busy`), no run starts, it is not exported,
+    /// and [`verify`](crate::verify::verify()) reports it.
     ///
     /// Missing ancestors are stored first, as far as the document contains them. An import of an ancestor's own document
     /// completes it later. If the session has gone on in the store since the document was exported, nothing is written, and the
@@ -240,7 +242,7 @@ impl Manifest {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, a part may be imported; call it again.
+    /// If the future is dropped, a part may be imported; call it again, or delete the session.
     ///
     /// # Errors
     ///
@@ -626,12 +628,12 @@ async fn ancestors_of<S: SessionStore + ?Sized>(store: &S, session: &Session) ->
     let mut ancestors = Vec::with_capacity(logs.len());
     for log in logs {
         let mut events: Vec<_> =
-            own_events(store, log.id, log.base, Some(log.first_end())).try_collect().await?;
+            exported_events(store, log.id, log.base, log.first_end()).try_collect().await?;
         // A deleted session without shared events may have no events left.
         let Some(mut last) = events.last().map(|last| (last.seq, last.n, last.of)) else { continue };
         let end = commit_end(last.0, last.1, last.2);
         if last.0 < end {
-            let rest: Vec<_> = own_events(store, log.id, last.0, Some(end)).try_collect().await?;
+            let rest: Vec<_> = exported_events(store, log.id, last.0, end).try_collect().await?;
             last = rest.last().map_or(last, |last| (last.seq, last.n, last.of));
             events.extend(rest);
         }
@@ -668,7 +670,7 @@ async fn not_there<'a, S: SessionStore + ?Sized>(
             )
         };
         let after = Seq::new(first.seq.get().saturating_sub(1));
-        let mut own = own_events(store, id, after, Some(there.head));
+        let mut own = exported_events(store, id, after, there.head);
         while let [first, behind @ ..] = rest
             && let Some(event) = own.try_next().await?
         {
@@ -686,8 +688,18 @@ async fn not_there<'a, S: SessionStore + ?Sized>(
 }
 
 /// Returns the events of one session as the commits with which they are stored.
+///
+/// If there are several, the first event carries the number of the last one, so that an interrupted import is recognized.
 fn commits(id: SessionId, events: &[Event]) -> impl Iterator<Item = Result<Commit>> {
-    events.chunk_by(|a, b| a.commit == b.commit).map(move |commit| Commit::restore(id, commit.to_vec()))
+    let end = events.last().filter(|last| events.first().is_some_and(|first| first.commit != last.commit));
+    let mut end = end.map(|last| last.seq);
+    events.chunk_by(|a, b| a.commit == b.commit).map(move |commit| {
+        let mut commit = commit.to_vec();
+        if let Some(first) = commit.first_mut() {
+            *first = first.clone().with_import_end(end.take());
+        }
+        Commit::restore(id, commit)
+    })
 }
 
 /// Returns whether a session has the depth and the lineage of one made from `parent`.
@@ -757,7 +769,8 @@ fn read_event(session: SessionId, json: &RawJson) -> Result<Event> {
     struct Identified {
         id: EventId,
     }
-    let event = Event::from_json(json.get())?;
+    // Only an import itself says where it ends.
+    let event = Event::from_json(json.get())?.with_import_end(None);
     match json.to::<Identified>() {
         Ok(Identified { id }) if id == event.id() => Ok(event),
         _ => Err(Error::corrupt(format!(

@@ -240,7 +240,7 @@ impl Saved<'_> {
         }
         let mut new =
             NewEvent::new(event.kind.clone(), event.payload.clone()).with_actor(event.actor.clone());
-        new.extra = event.extra.clone();
+        new.extra = event.clone().with_import_end(None).extra;
         self.blobs(event, &mut new).await?;
         self.add_with_blobs(new, event.blobs.len()).await
     }

@@ -8,8 +8,10 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::stream::{BoxStream, StreamExt};
 
+use agent_core::event::Event;
 use agent_core::session::Session;
 use agent_core::state::SessionState;
+use agent_core::store::own_events;
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId, SessionStore};
 
 /// Loads the record of a session to export.
@@ -21,8 +23,43 @@ pub(crate) async fn exported<S: SessionStore + ?Sized>(store: &S, id: SessionId)
             format!("session {id} was deleted; there is nothing to export"),
         ));
     }
+    if let Some(end) = session.import_end {
+        return Err(Error::new(
+            ErrorKind::Conflict { head: Some(session.head) },
+            format!(
+                "session {id} has the events up to {} of an import that ends with event {end}; run the import again, then export \
+                 the session",
+                session.head
+            ),
+        ));
+    }
     Ok(session)
 }
+
+/// Returns events of a log as they are exported: without what an import noted on them.
+pub(crate) fn exported_events<S: SessionStore + ?Sized>(
+    store: &S,
+    id: SessionId,
+    after: Seq,
+    until: Seq,
+) -> BoxStream<'_, Result<Event>> {
+    own_events(store, id, after, Some(until)).map_ok(|event| event.with_import_end(None)).boxed()
+}
+
+/// Returns whether the system could not read an object because of its disk: an error of this object, not of the store.
+pub(crate) fn is_read_error(error: &Error) -> bool {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<std::io::Error>() {
+            return cfg!(unix) && error.raw_os_error() == Some(EIO);
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// Number of the system's error for a failed read of a disk (POSIX `EIO`).
+const EIO: i32 = 5;
 
 /// Returns the error of a read of a session that is exported. What is missing in a session that was deleted meanwhile was
 /// purged, and is not damaged.

@@ -7,6 +7,7 @@ use futures::TryStreamExt;
 use tracing::instrument;
 
 use crate::blobs;
+use crate::source::is_read_error;
 use crate::walk::{Step, Walk};
 use agent_core::event::Event;
 use agent_core::session::{Session, SessionSummary};
@@ -41,6 +42,9 @@ pub struct Verification {
     /// Work that the store has put off, until [`SessionStore::maintain`](agent_core::SessionStore::maintain): no finding,
     /// since nothing is damaged.
     pub pending: Vec<Pending>,
+    /// Objects of other programs among those of the store, as hidden files of a file manager in a bucket: no finding, since
+    /// the store ignores them.
+    pub foreign: Vec<Damaged>,
 }
 
 impl Verification {
@@ -61,6 +65,10 @@ impl Verification {
 
     fn damaged(&mut self, damaged: &[Damaged]) {
         for damage in damaged {
+            if damage.is_foreign {
+                self.foreign.push(damage.clone());
+                continue;
+            }
             let kind = if damage.is_unsupported { FindingKind::Unsupported } else { FindingKind::Damaged };
             self.found(kind, &damage.object, &damage.reason);
         }
@@ -106,10 +114,12 @@ pub enum FindingKind {
     ///
     /// `WorkspaceManager::gc` removes the remains of a deleted workspace.
     Dangling,
+    /// The [import](crate::manifest::Manifest::import) of the session is incomplete. Run it again, or delete the session.
+    Unfinished,
 }
 
 impl FindingKind {
-    /// Returns the stable name of the kind: `damaged`, `unsupported`, `differs`, `dangling`.
+    /// Returns the stable name of the kind: `damaged`, `unsupported`, `differs`, `dangling`, `unfinished`.
     ///
     /// ```
     /// use agent_admin::verify::FindingKind;
@@ -123,6 +133,7 @@ impl FindingKind {
             Self::Unsupported => "unsupported",
             Self::Differs => "differs",
             Self::Dangling => "dangling",
+            Self::Unfinished => "unfinished",
         }
     }
 }
@@ -239,6 +250,7 @@ pub async fn verify_shared(backend: &dyn Backend) -> Result<Option<Verification>
 fn finding(error: &Error) -> Option<FindingKind> {
     match error.kind() {
         ErrorKind::Corrupt | ErrorKind::Denied => Some(FindingKind::Damaged),
+        ErrorKind::Unavailable if is_read_error(error) => Some(FindingKind::Damaged),
         ErrorKind::Unsupported => Some(FindingKind::Unsupported),
         _ => None,
     }
@@ -350,7 +362,14 @@ impl<'a, P: FnMut(&Verification) + Send> Verifier<'a, P> {
         let is_of_tenant = [HiddenSession::Tenant.id(), HiddenSession::Audit.id()].contains(&record.id);
         let is_of_default = record.workspace == WorkspaceId::DEFAULT
             && matches!(self.home(&name, record.workspace).await?, Home::Absent);
-        if !is_of_tenant && !is_of_default {
+        if let Some(end) = record.import_end {
+            // The workspace may be created when the import is complete.
+            let detail = format!(
+                "it has the events up to {} of an import that ends with event {end}; run the import again, or delete the session",
+                record.head
+            );
+            self.so_far.found(FindingKind::Unfinished, &name, detail);
+        } else if !is_of_tenant && !is_of_default {
             self.belongs(&name, record.workspace).await?;
         }
         if let Some(parent) = record.origin.parent() {
@@ -427,7 +446,7 @@ impl<'a, P: FnMut(&Verification) + Send> Verifier<'a, P> {
                     )
                 }
                 // The error says what to do.
-                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Denied) => {
+                Err(error) if finding(&error) == Some(FindingKind::Damaged) => {
                     format!("blob {blob}, which event {seq} names: {error}")
                 }
                 Err(error) => return Err(error),
@@ -443,7 +462,7 @@ impl<'a, P: FnMut(&Verification) + Send> Verifier<'a, P> {
         let mut blobs = BTreeMap::new();
         while let Some(read) = next {
             let page = match self.storage.sessions.read(record.id, read).await {
-                Err(error) if *error.kind() == ErrorKind::Corrupt => {
+                Err(error) if is_damage(&error) => {
                     self.so_far.found(FindingKind::Damaged, name, error);
                     return Ok(());
                 }
@@ -464,7 +483,7 @@ impl<'a, P: FnMut(&Verification) + Send> Verifier<'a, P> {
     async fn is_named(&self, id: SessionId, seq: Seq, blob: BlobName) -> Result<bool> {
         let one = ReadEvents::first(1).with_after(Seq::new(seq.get().saturating_sub(1)));
         match self.storage.sessions.read(id, one).await {
-            Err(error) if is_gone(&error) || *error.kind() == ErrorKind::Corrupt => Ok(false),
+            Err(error) if is_gone(&error) || is_damage(&error) => Ok(false),
             page => Ok(page?.events.iter().any(|event| event.seq == seq && event.blobs.contains(&blob))),
         }
     }
@@ -545,7 +564,7 @@ impl<'a, P: FnMut(&Verification) + Send> Verifier<'a, P> {
 
     async fn is_deleted(&self, id: SessionId) -> Result<bool> {
         match self.storage.sessions.load(id).await {
-            Err(error) if *error.kind() == ErrorKind::Corrupt => Ok(false),
+            Err(error) if is_damage(&error) => Ok(false),
             record => Ok(record?.status.state == SessionState::Deleted),
         }
     }
@@ -554,7 +573,7 @@ impl<'a, P: FnMut(&Verification) + Send> Verifier<'a, P> {
     /// verified.
     fn readable_list<T>(&mut self, what: &str, found: Result<Option<T>>) -> Result<Option<T>> {
         match found {
-            Err(error) if *error.kind() == ErrorKind::Corrupt => {
+            Err(error) if is_damage(&error) => {
                 self.so_far.found(FindingKind::Damaged, what, error);
                 Ok(None)
             }
@@ -574,6 +593,10 @@ impl<'a, P: FnMut(&Verification) + Send> Verifier<'a, P> {
             Err(error) => Err(error),
         }
     }
+}
+
+fn is_damage(error: &Error) -> bool {
+    *error.kind() == ErrorKind::Corrupt || is_read_error(error)
 }
 
 fn is_gone(error: &Error) -> bool {

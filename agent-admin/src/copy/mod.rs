@@ -65,6 +65,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::source::is_read_error;
 use agent_core::store::{Damaged, Page};
 use agent_core::{Error, ErrorKind, Result, SessionId, Storage, WorkspaceId};
 
@@ -348,6 +349,8 @@ impl Stop {
                 Self::Refused(format!("the source: {}", told(&error)))
             }
             ErrorKind::Unsupported => Self::Refused(told(&error)),
+            // The disk fails for this object; others may be readable.
+            ErrorKind::Unavailable if is_read_error(&error) => Self::Damaged(told(&error)),
             _ => Self::All(error),
         }
     }
@@ -395,7 +398,7 @@ impl Work<'_> {
         let (damaged, page) = match page {
             Ok(None) => return Ok(None),
             Ok(Some(mut page)) => (std::mem::take(&mut page.damaged), Some(page)),
-            Err(error) if *error.kind() == ErrorKind::Corrupt => {
+            Err(error) if *error.kind() == ErrorKind::Corrupt || is_read_error(&error) => {
                 (vec![Damaged::new(format!("the list of {list}"), told(&error))], None)
             }
             Err(error) => return Err(error),

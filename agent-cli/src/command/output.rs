@@ -187,7 +187,11 @@ pub(crate) fn tell_copies(out: &Out, may_be_left: bool) {
 }
 
 fn kind_of(damage: &Damaged) -> &'static str {
-    if damage.is_unsupported { "unsupported" } else { "damaged" }
+    match damage {
+        Damaged { is_foreign: true, .. } => "foreign",
+        Damaged { is_unsupported: true, .. } => "unsupported",
+        _ => "damaged",
+    }
 }
 
 /// Returns an object that could not be read, for people: what another version wrote is not damaged.

@@ -336,11 +336,18 @@ fn fields(session: &Session) -> [(&'static str, String); 12] {
     let title = session.attributes.title.as_ref().map(|title| title.text.clone());
     let labels: Vec<_> =
         session.attributes.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let state = match session.import_end {
+        Some(end) => format!(
+            "{}, import unfinished: events up to {} of {end}; run the import again, or delete the session",
+            session.status, session.head
+        ),
+        None => session.status.to_string(),
+    };
     [
         ("session", title.unwrap_or_default()),
         ("id", session.id.to_string()),
         ("workspace", session.workspace.to_string()),
-        ("state", session.status.to_string()),
+        ("state", state),
         ("parent", session.origin.parent().map(|id| id.to_string()).unwrap_or_default()),
         ("creator", session.creator.to_string()),
         ("created", session.created_at.to_string()),

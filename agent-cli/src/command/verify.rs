@@ -15,7 +15,7 @@ use crate::screen::counted;
 /// Verifies what all tenants of a store share; returns `false` if they share nothing.
 pub(super) async fn shared(store: &dyn Backend, out: &Out) -> Result<bool, Failure> {
     let Some(found) = verify_shared(store).await? else { return Ok(false) };
-    let whole = json!({"findings": findings(&found), "pending": pending(&found.pending)});
+    let whole = json!({"findings": findings(&found), "pending": pending(&found.pending), "foreign": damage(&found.foreign)});
     out.result(&whole, "checked the file that all tenants share");
     judge(out, &found).map(|()| true)
 }
@@ -35,6 +35,7 @@ pub(super) async fn run(site: &Site<'_>, is_shared_checked: bool) -> Result<(), 
     let whole = json!({
         "workspaces": found.workspaces, "sessions": found.sessions, "events": found.events,
         "bindings": found.bindings, "findings": findings(&found), "pending": pending(&found.pending),
+        "foreign": damage(&found.foreign),
     });
     let text = format!(
         "checked {}, {}, {}, {}",
@@ -57,6 +58,10 @@ fn findings(found: &Verification) -> Value {
 fn judge(out: &Out, found: &Verification) -> Result<(), Failure> {
     found.findings.iter().for_each(|finding| out.note(&for_users(&finding.to_string())));
     tell_pending(out, &found.pending);
+    found
+        .foreign
+        .iter()
+        .for_each(|it| out.note(&format!("not of this store: {}", for_users(&it.to_string()))));
     match found.findings.len() {
         0 => Ok(()),
         count => Err(Failure::incomplete(format!(
@@ -106,9 +111,19 @@ fn next_commands(findings: &[Finding]) -> String {
             FindingKind::Dangling if finding.object.starts_with("device ") => {
                 "For devices of missing workspaces, run `chat device bind NAME WORKSPACE` or `chat device unbind NAME`."
             }
+            FindingKind::Dangling
+                if finding.detail.starts_with("its workspace ")
+                    && finding.detail.ends_with("does not exist") =>
+            {
+                "For sessions whose workspace does not exist, run `chat session import FILE --create-workspace` again, copy the \
+                 workspace with `chat copy FROM TO --workspace ID`, or run `chat session delete ID`."
+            }
             FindingKind::Dangling => {
                 "For sessions of deleted workspaces, run `chat workspace gc`; for other missing objects, run `chat copy` \
                  from a backup, or `chat session delete ID`."
+            }
+            FindingKind::Unfinished => {
+                "For unfinished imports, run `chat session import FILE` again, or `chat session delete ID`."
             }
             _ => continue,
         };

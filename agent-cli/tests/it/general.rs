@@ -128,7 +128,7 @@ fn verify_reads_everything_and_names_damage() {
     let whole = site.json(&["verify"]);
     let seen = json!({
         "workspaces": 1, "sessions": 1, "events": 4, "bindings": 1, "findings": [],
-        "pending": [], "tenant": "default", "other_tenants": 0,
+        "pending": [], "foreign": [], "tenant": "default", "other_tenants": 0,
     });
     assert_eq!(whole, seen);
     assert_eq!(site.ok(&["verify"]), "checked 1 workspace, 1 session, 4 events, 1 device binding\n");

@@ -15,6 +15,7 @@ mod devices;
 mod files;
 mod general;
 mod hostile;
+mod imports;
 mod inputs;
 #[cfg(unix)]
 mod messages;

@@ -24,8 +24,8 @@ pub const EVENT_MAX_BYTES: usize = 16 << 20;
 /// One event of a session, as it is stored. Never changes.
 ///
 /// The JSON form is one object on one line, with the fields in this order: `seq id commit n of at type actor run
-/// transition blobs data`, then the fields that this version does not know, as they were read. `run`, `transition` and
-/// `blobs` are omitted if there is none. Backends keep that text, or its parts, byte for byte.
+/// transition blobs data`, then the fields that this version does not know, as they were read, and
+/// [`import_end`](Self::import_end). `run`, `transition`, `blobs` and `import_end` are omitted if there is none. Backends keep that text, or its parts, byte for byte.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -52,7 +52,8 @@ pub const EVENT_MAX_BYTES: usize = 16 << 20;
 /// assert!(event.size_bytes() > event.payload.get().len());
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Two events are equal if all fields are, except that an [`import_end`](Self::import_end) is not compared.
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Event {
     /// Sequence number of the event in the session.
@@ -81,10 +82,63 @@ pub struct Event {
     pub extra: RawFields,
 }
 
+impl PartialEq for Event {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { seq, commit, n, of, at, kind, actor, run, transition, blobs, payload, extra } = self;
+        (seq, commit, n, of, at) == (&other.seq, &other.commit, &other.n, &other.of, &other.at)
+            && (kind, actor, run) == (&other.kind, &other.actor, &other.run)
+            && (transition, blobs, payload) == (&other.transition, &other.blobs, &other.payload)
+            && without_import_end(extra).eq(without_import_end(&other.extra))
+    }
+}
+
+impl Eq for Event {}
+
+/// Returns the fields that are not about an import.
+fn without_import_end(extra: &RawFields) -> impl Iterator<Item = (&str, &RawJson)> {
+    extra.iter().filter(|(name, _)| *name != IMPORT_END)
+}
+
 impl Event {
     /// Returns the event's id, derived from the commit and the event's position in it.
     pub fn id(&self) -> EventId {
         EventId::derive(self.commit, self.n.saturating_sub(1))
+    }
+
+    /// Returns the last event of the import that stored this event, if this is the first event that the import wrote and it
+    /// needed several commits.
+    ///
+    /// The session [accepts no messages](field@crate::session::Session::import_end) before it reaches that event.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::{MemoryStore, Seq, SessionStore, SessionStoreExt, WorkspaceId};
+    /// # use agent_core::clock::Effects;
+    /// # use agent_core::session::NewSession;
+    /// # use agent_core::store::ReadEvents;
+    /// # let (store, effects) = (MemoryStore::new(), Effects::default());
+    /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+    /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+    /// let event = store.read(session.id, ReadEvents::first(1)).await?.events.remove(0);
+    /// assert_eq!(event.import_end(), None);
+    /// let marked = event.clone().with_import_end(Some(Seq::new(40)));
+    /// assert_eq!(marked.import_end(), Some(Seq::new(40)));
+    /// assert_eq!(marked, event, "the end of an import is not compared");
+    /// assert_eq!(marked.with_import_end(None).to_json(), event.to_json());
+    /// # Ok(()) }
+    /// ```
+    pub fn import_end(&self) -> Option<Seq> {
+        self.extra.get(IMPORT_END)?.to().ok()
+    }
+
+    /// Sets or removes the [last event of an import](Self::import_end).
+    #[must_use]
+    pub fn with_import_end(mut self, end: Option<Seq>) -> Self {
+        self.extra.remove(IMPORT_END);
+        if let Some(end) = end {
+            self.extra.insert(IMPORT_END, RawJson::sure(&end));
+        }
+        self
     }
 
     /// Decodes the payload into its type; [`EventPayload::Other`] for a type that this version does not know.
@@ -283,8 +337,25 @@ impl Serialize for Event {
 }
 
 /// Names of the header's own fields. No unknown field may have such a name.
-pub(crate) const FIELDS: &[&str] =
-    &["seq", "id", "commit", "n", "of", "at", "type", "actor", "run", "transition", "blobs", "data", "crc"];
+pub(crate) const FIELDS: &[&str] = &[
+    "seq",
+    "id",
+    "commit",
+    "n",
+    "of",
+    "at",
+    "type",
+    "actor",
+    "run",
+    "transition",
+    "blobs",
+    "data",
+    "crc",
+    IMPORT_END,
+];
+
+/// Field with the last event of an import, on the first event that the import wrote.
+const IMPORT_END: &str = "import_end";
 
 impl<'de> Deserialize<'de> for Event {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

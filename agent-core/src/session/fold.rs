@@ -168,6 +168,7 @@ impl Session {
             failure: None,
             reported: None,
             recent: Vec::new(),
+            import_end: None,
             unsupported: None,
             extra: RawFields::default(),
         }
@@ -255,6 +256,7 @@ impl Session {
         self.head = event.seq;
         self.updated_at = event.at;
         self.last_active_at = self.last_active_at.max(event.at);
+        self.import_end = event.import_end().or(self.import_end).filter(|end| event.seq < *end);
         match self.recent.last_mut() {
             Some(last) if last.id == event.commit => last.last = event.seq,
             _ => {

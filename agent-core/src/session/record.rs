@@ -162,6 +162,9 @@ record! {
     reported: Option<Reported>, unless_default, kept;
     /// Last commits, oldest first.
     recent: Vec<RecentCommit>, unless_default, kept;
+    /// Last event of an import that is not complete. Until the session reaches it, it accepts only the rest of the import
+    /// and its deletion, and no run starts.
+    import_end: Option<Seq>, unless_default, removed;
     /// Part of the log that this version does not know and cannot skip: a type or a state. Commits are refused.
     unsupported: Option<String>, unless_default, removed;
 }
@@ -191,7 +194,7 @@ impl Session {
     /// Returns the time at which a scheduler must next look at this session; `None` if there is no such time.
     ///
     /// That is the time at which a queued run may start, at which a pending question expires, or now if a finished
-    /// child has not been reported to its parent.
+    /// child has not been reported to its parent. A session whose import is [incomplete](field@Self::import_end) has none.
     ///
     /// For work that may start now, the time is [`Timestamp::UNIX_EPOCH`], not the time at which the work arrived: a
     /// writer whose clock is a day ahead must not delay an input by a day. An input of a failed run has the time of
@@ -216,6 +219,9 @@ impl Session {
     /// # Ok(()) }
     /// ```
     pub fn next_due_at(&self) -> Option<Timestamp> {
+        if self.import_end.is_some() {
+            return None;
+        }
         match self.status.state {
             SessionState::Queued => self.runs_from(),
             SessionState::RequiresAction => self.action.as_ref()?.expires_at,

@@ -160,12 +160,33 @@ pub struct Damaged {
     /// it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unsupported: bool,
+    /// True if nothing is damaged: the object is not one of the store, which ignores it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_foreign: bool,
 }
 
 impl Damaged {
     /// Creates a report of a damaged object.
     pub fn new(object: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { object: object.into(), reason: reason.into(), workspace: None, is_unsupported: false }
+        Self {
+            object: object.into(),
+            reason: reason.into(),
+            workspace: None,
+            is_unsupported: false,
+            is_foreign: false,
+        }
+    }
+
+    /// For backends: creates a report of an object that another program put among those of the store. It is ignored.
+    ///
+    /// ```
+    /// use agent_core::store::Damaged;
+    ///
+    /// let found = Damaged::foreign("object agents/.DS_Store", "is of no kind that this store writes, and is ignored");
+    /// assert!(found.is_foreign && !found.is_unsupported);
+    /// ```
+    pub fn foreign(object: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { is_foreign: true, ..Self::new(object, reason) }
     }
 
     /// Creates a report of an object that could not be read because of an error, which is `Corrupt` or `Unsupported`.

@@ -20,7 +20,7 @@ pub(crate) async fn check(slots: &Slots) -> Result<Vec<Damaged>> {
         let foreign = page.keys.iter().filter(|key| !is_ours(&slots.keys, key));
         found.extend(foreign.map(|key| {
             let what = "is of no kind that this store writes, and is ignored; remove it if nobody needs it";
-            Damaged::new(format!("object {key}"), what)
+            Damaged::foreign(format!("object {key}"), what)
         }));
         token = page.next;
         if token.is_none() {

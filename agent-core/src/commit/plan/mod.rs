@@ -30,7 +30,8 @@ use crate::session::{RECENT_COMMITS, Session};
 ///   `seen`.
 /// - `NotFound`, `Deleted`: there is no session; it is a tombstone.
 /// - `Fenced`: the lease of [`Commit::with_fence`] is not held any more.
-/// - `Busy`: a run that holds no lease writes events that only the running one may write.
+/// - `Busy`: a run that holds no lease writes events that only the running one may write; or the import of the session
+///   is [incomplete](field@Session::import_end), and the commit does not continue it.
 /// - `InvalidTransition`, `InvalidInput`, `LimitExceeded`: the commit itself is invalid.
 /// - `Expired`: the commit answers a question that [expired](field@crate::model::parts::PendingAction::expires_at) at
 ///   or before [`Commit::at`].
@@ -97,7 +98,26 @@ fn decide(now: Option<&Session>, commit: &Commit) -> Result<Plan> {
     if let [Step::Trigger(Trigger::Restore(events))] = commit.steps.as_slice() {
         return import::restore(now, commit, events);
     }
+    check_import(now, commit)?;
     Planner::run(now, commit)
+}
+
+/// Refuses everything but a deletion while an import is incomplete: after another event, it could not be completed.
+fn check_import(now: Option<&Session>, commit: &Commit) -> Result<()> {
+    let Some((session, end)) = now.and_then(|session| Some((session, session.import_end?))) else {
+        return Ok(());
+    };
+    if commit.steps.iter().all(|step| matches!(step, Step::Trigger(Trigger::Delete(_)))) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Busy { holder: "import".to_owned() },
+        format!(
+            "session {} has the events up to {} of an import that ends with event {end}; run the import again, or delete the \
+             session",
+            session.id, session.head
+        ),
+    ))
 }
 
 fn check_fence(now: Option<&Session>, commit: &Commit) -> Result<()> {

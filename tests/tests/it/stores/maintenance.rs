@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::common::{call, json};
 use crate::stores::shared::{log, new_session};
 use agent_admin::audit::audited;
+use agent_admin::copy::StoreCopy;
 use agent_admin::salvage::salvage;
 use agent_admin::verify::{self, FindingKind, Verification};
 use agent_core::clock::Effects;
@@ -13,8 +14,11 @@ use agent_core::event::{DocumentWritten, EventPayload, NewEvent, ToolOutcome};
 use agent_core::model::{Actor, Workspace};
 use agent_core::session::{NewSession, Session};
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{HiddenSession, Purge, ReadEvents};
-use agent_core::{ErrorKind, MemoryStore, SessionId, SessionStore, SessionStoreExt, Storage, WorkspaceId};
+use agent_core::store::{EventPage, HiddenSession, Purge, ReadEvents, SessionStoreWrapper};
+use agent_core::{
+    Error, ErrorKind, MemoryStore, Result, SessionId, SessionStore, SessionStoreExt, Storage, WorkspaceId,
+    async_trait,
+};
 use agent_runtime::{NewWorkspace, WorkspaceManager};
 use agent_storage_sqlite::SqliteStore;
 use agent_tests::{Site, each_store};
@@ -186,6 +190,67 @@ async fn sessions_of_the_default_workspace_are_not_dangling(site: Site) {
 }
 
 each_store!(sessions_of_the_default_workspace_are_not_dangling);
+
+/// A store whose disk fails to read one session.
+#[derive(Debug)]
+struct BadSector {
+    store: MemoryStore,
+    bad: SessionId,
+    /// Whether the record can be read, and only the log cannot.
+    has_record: bool,
+}
+
+impl BadSector {
+    fn check(&self, id: SessionId) -> Result<()> {
+        if id != self.bad {
+            return Ok(());
+        }
+        let source = std::io::Error::from_raw_os_error(5);
+        Err(Error::new(ErrorKind::Unavailable, format!("cannot read the log of {id}")).with_source(source))
+    }
+}
+
+#[async_trait]
+impl SessionStoreWrapper for BadSector {
+    fn inner(&self) -> &dyn SessionStore {
+        &self.store
+    }
+
+    async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
+        if !self.has_record {
+            self.check(id)?;
+        }
+        self.store.load(id).await
+    }
+
+    async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
+        self.check(id)?;
+        self.store.read(id, read).await
+    }
+}
+
+/// A session that the disk cannot read is named as damage; the others are copied and verified.
+#[cfg(unix)]
+#[tokio::test]
+async fn unreadable_sector_stops_no_copy() {
+    for has_record in [true, false] {
+        let (store, effects) = (MemoryStore::new(), Effects::default());
+        let mut ids = Vec::new();
+        for _ in 0..3 {
+            let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+            ids.push(SessionStoreExt::create(&store, &effects, new).await.unwrap().id);
+        }
+        let mut here: Storage = store.clone().into();
+        here.sessions = Arc::new(BadSector { store, bad: ids[1], has_record });
+        let there: Storage = MemoryStore::new().into();
+        let report = StoreCopy::new(here.clone(), there.clone()).run().await.unwrap();
+        assert_eq!((report.copied.sessions, report.damaged.len()), (2, 1), "{report:?}");
+        assert!(report.damaged[0].object.contains(&ids[1].to_string()), "{report:?}");
+        let found = verify::verify(&here, |_| {}).await.unwrap();
+        let named: Vec<_> = found.findings.iter().map(|it| (it.kind, it.object.clone())).collect();
+        assert_eq!(named, [(FindingKind::Damaged, format!("session {}", ids[1]))], "{found:?}");
+    }
+}
 
 /// Stores a fork of a session as it is elsewhere, where that has more events than here.
 async fn restore_a_fork(storage: &Storage, effects: &Effects, parent: &Session) -> SessionId {
