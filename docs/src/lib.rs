@@ -102,6 +102,18 @@ pub mod cookbook {
     /// `serve-over-http.md`.
     #[doc = include_str!("../cookbook/serve-over-http.md")]
     pub mod serve_over_http {}
+
+    /// `choose-scopes-and-limits.md`.
+    #[doc = include_str!("../cookbook/choose-scopes-and-limits.md")]
+    pub mod choose_scopes_and_limits {}
+
+    /// `metrics.md`.
+    #[doc = include_str!("../cookbook/metrics.md")]
+    pub mod metrics {}
+
+    /// `troubleshooting.md`.
+    #[doc = include_str!("../cookbook/troubleshooting.md")]
+    pub mod troubleshooting {}
 }
 
 /// The root of the project.
