@@ -13,8 +13,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use tempfile::NamedTempFile;
 use tokio::task::spawn_blocking;
 
-use crate::command::watched;
 use crate::failure::Failure;
+use crate::progress::watched;
 
 /// Content of a file: its size and hash, and a way to read it again.
 #[derive(Debug)]

@@ -11,13 +11,17 @@ mod content;
 mod failure;
 mod files;
 mod help;
+mod history;
 #[cfg(feature = "models")]
 mod hosted;
 mod input;
+mod layers;
 mod log;
 mod model;
 mod offline;
 mod open;
+mod output;
+mod progress;
 mod question;
 mod screen;
 mod servers;

@@ -2,18 +2,19 @@
 
 use std::path::Path;
 
-use agent_core::event::{Decision, EventType};
+use agent_core::event::Decision;
 use agent_core::model::{Patch, Title};
-use agent_core::session::{Session, SessionSummary};
-use agent_core::store::{EventPage, ReadEvents, SessionQuery};
-use agent_core::{Error, Seq, SessionStore, SessionStoreExt, Timestamp};
+use agent_core::session::SessionSummary;
+use agent_core::store::SessionQuery;
+use agent_core::{Error, Seq};
 use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 
 use crate::chat::Chat;
 use crate::failure::Failure;
 use crate::files;
 use crate::help::SLASH_COMMANDS;
-use crate::screen::{counted, cut, spoken};
+use crate::history::newest_shown;
+use crate::screen::{counted, cut, minute, spoken};
 
 /// Default number of messages of `/history`.
 const HISTORY: usize = 50;
@@ -22,48 +23,6 @@ const SESSIONS: usize = 100;
 
 /// Maximum bytes of a summary of `/compact`, as of one that a run writes.
 const SUMMARY_MAX_BYTES: usize = 128 << 10;
-
-/// Types of the events that `/history` shows.
-const SHOWN: [EventType; 11] = [
-    EventType::USER_MESSAGE,
-    EventType::USER_INTERRUPT,
-    EventType::USER_DEFINE_OUTCOME,
-    EventType::USER_CUSTOM_TOOL_RESULT,
-    EventType::AGENT_MESSAGE,
-    EventType::AGENT_PART,
-    EventType::AGENT_TOOL_USE,
-    EventType::AGENT_TOOL_RESULT,
-    EventType::AGENT_CUSTOM_TOOL_USE,
-    EventType::SYSTEM_MESSAGE,
-    EventType::SESSION_COMPACTED,
-];
-
-/// Reads the newest events of a session that are shown, oldest first: `count` of them, over as many pages as that takes.
-pub(crate) async fn newest_shown(
-    sessions: &dyn SessionStore,
-    session: &Session,
-    count: usize,
-) -> agent_core::Result<EventPage> {
-    let read = ReadEvents::last(count).with_after(session.visible_from).with_types(SHOWN);
-    let mut newest = sessions.history_of(session, read).await?;
-    let (mut older, mut read) = (Vec::new(), newest.events.len());
-    while let Some(mut next) = newest.next.take() {
-        if read >= count {
-            newest.next = Some(next);
-            break;
-        }
-        next.limit = count - read;
-        let page = sessions.history_of(session, next).await?;
-        read += page.events.len();
-        newest.damaged.extend(page.damaged);
-        newest.next = page.next;
-        older.push(page.events);
-    }
-    older.reverse();
-    older.push(newest.events);
-    newest.events = older.concat();
-    Ok(newest)
-}
 
 impl Chat {
     /// Executes a command line, given without its slash.
@@ -338,9 +297,4 @@ impl Chat {
         self.screen.note(&format!("{summary}\n(this stands for the messages so far; the log keeps them)"));
         Ok(())
     }
-}
-
-/// Returns a time to the minute, in UTC.
-pub(crate) fn minute(at: Timestamp) -> String {
-    at.to_string().chars().take(16).map(|c| if c == 'T' { ' ' } else { c }).collect()
 }

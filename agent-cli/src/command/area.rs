@@ -11,11 +11,11 @@ use clap::{Args, Subcommand};
 use futures::TryStreamExt;
 use serde_json::json;
 
-use super::output::put_bytes;
 use super::site::Site;
 use crate::content::Content;
 use crate::failure::Failure;
 use crate::help::examples;
+use crate::output::put_bytes;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum AreaCommand {

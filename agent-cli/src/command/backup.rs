@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use agent_core::ErrorKind;
 use serde_json::json;
 
-use super::output::Out;
 use crate::args::Args;
 use crate::failure::Failure;
 use crate::help::examples;
+use crate::output::Out;
 
 /// Options of `chat backup`.
 #[derive(Clone, Debug, clap::Args)]

@@ -1,30 +1,16 @@
 //! `chat config`.
 
-use std::fs;
-use std::io::ErrorKind as IoKind;
-
-use agent_core::{Error, ErrorKind, TenantId, WorkspaceId};
+use agent_core::{ErrorKind, TenantId, WorkspaceId};
 use agent_runtime::configuration::{ConfigLayers, LayeredConfig};
 use clap::Subcommand;
 use serde_json::{Map, Value, json};
 
-use super::output::line;
 use super::site::Site;
 use crate::args::Args;
-use crate::bounded::{CONFIG_MAX, read_text};
 use crate::failure::Failure;
 use crate::help::examples;
-use crate::screen::print_error;
-
-/// Environment variables with API keys of providers, and the keys that they set. Their values are never shown.
-const KEYS: [(&str, &str); 3] = [
-    ("ANTHROPIC_API_KEY", "providers.claude.api_key"),
-    ("GOOGLE_API_KEY", "providers.gemini.api_key"),
-    ("OPENAI_API_KEY", "providers.openai.api_key"),
-];
-
-/// Tables and values at the top of a configuration that mean something to the program.
-const KNOWN: [&str; 3] = ["mcp", "provider", "providers"];
+use crate::layers::{layers, name_unknown};
+use crate::output::line;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -69,53 +55,6 @@ impl ConfigCommand {
         }
         Ok(())
     }
-}
-
-/// Returns the layer of the host.
-pub(super) fn host(args: &Args) -> Result<ConfigLayers, Failure> {
-    let file = args.config_file()?;
-    let text = match fs::metadata(&file) {
-        Err(error) if error.kind() == IoKind::NotFound && args.config.is_none() => String::new(),
-        _ => read_text(&file, CONFIG_MAX)?,
-    };
-    let source = file.display().to_string();
-    let layers = ConfigLayers::new().with_global_from(&source, &text)?;
-    name_unknown(&source, &layers.clone().merge(|_| None)?)?;
-    Ok(layers)
-}
-
-/// Prints the keys at the top that mean nothing to the program. The key for MCP servers that others use is an error:
-/// somebody waits for these servers, and what is secret in it would be shown.
-fn name_unknown(source: &str, config: &LayeredConfig) -> Result<(), Failure> {
-    for key in config.values().keys().filter(|key| !KNOWN.contains(&key.as_str())) {
-        let plain: String = key.chars().filter(char::is_ascii_alphanumeric).collect();
-        if matches!(plain.to_ascii_lowercase().as_str(), "mcp" | "mcpserver" | "mcpservers") {
-            let text = format!(
-                "{source}: MCP servers are not read from `{key}`; write [mcp.NAME] instead of [{key}.NAME]"
-            );
-            return Err(Error::invalid(text).into());
-        }
-        print_error(&format!("{source}: the program does not read `{key}`; it reads {}", KNOWN.join(", ")));
-    }
-    Ok(())
-}
-
-/// Returns the layer of the host, with what is protected and what is secret.
-pub(crate) fn layers(args: &Args) -> Result<ConfigLayers, Failure> {
-    let mut layers = host(args)?;
-    // Only the host decides to which server an API key is sent, and which programs are started.
-    for key in ["providers.*.base_url", "providers.*.api_key"] {
-        layers = layers.with_protected(key)?;
-    }
-    for key in ["providers.*.api_key", "mcp.*.env", "mcp.*.headers"] {
-        layers = layers.with_secret(key)?;
-    }
-    for (variable, key) in KEYS {
-        layers = layers.with_secret_variable(variable, key)?;
-    }
-    #[cfg(feature = "mcp")]
-    let layers = agent_mcp::McpServers::protect(layers)?;
-    Ok(layers)
 }
 
 /// Returns the merged layers of a workspace. A device that is not bound has no workspace layer.

@@ -7,12 +7,12 @@ use agent_core::{TenantId, WorkspaceId};
 use clap::Args as Options;
 use serde_json::{Value, json};
 
-use super::output::{Out, damage, line, unread};
-use super::progress::{Bar, Progress};
 use super::tenants::{AllTenants, choose};
 use crate::args::Args;
 use crate::failure::Failure;
 use crate::help::examples;
+use crate::output::{Out, damage, line, unread};
+use crate::progress::{Bar, Progress};
 use crate::screen::counted;
 use crate::stores::{Address, copy_address};
 

@@ -5,11 +5,11 @@ use agent_core::{DeviceId, WorkspaceId};
 use clap::Subcommand;
 use serde_json::json;
 
-use super::output::damage;
 use super::site::Site;
 use super::tenants::AllTenants;
 use crate::failure::Failure;
 use crate::help::examples;
+use crate::output::damage;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum DeviceCommand {

@@ -5,9 +5,9 @@ use agent_core::{Error, ErrorKind, SessionId};
 use serde_json::json;
 
 use super::consent::Consent;
-use super::output::tell_copies;
 use super::site::Site;
 use crate::failure::Failure;
+use crate::output::tell_copies;
 use crate::screen::counted;
 
 /// Deletes a session, and removes its events if `purge` is true.

@@ -11,11 +11,11 @@ use agent_core::{Error, ErrorKind, SessionId, SessionStore};
 use futures::TryStreamExt;
 use serde_json::json;
 
-use super::output::{damage, put_bytes};
 use super::site::{Site, named};
 use crate::content::Content;
 use crate::failure::Failure;
 use crate::files;
+use crate::output::{damage, put_bytes};
 use crate::screen::counted;
 
 /// Lists the newest files of a session.

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::output::{Out, pending};
 use crate::args::Args;
 use crate::failure::Failure;
+use crate::output::{Out, pending};
 
 pub(super) async fn run(args: &Args) -> Result<(), Failure> {
     if args.tenant.is_some() {

@@ -11,8 +11,6 @@ mod device;
 mod endings;
 mod files;
 mod maintain;
-mod output;
-mod progress;
 mod session;
 mod site;
 mod sweep;
@@ -30,16 +28,15 @@ use clap::Subcommand;
 use crate::args::Args;
 use crate::failure::Failure;
 use crate::help::examples;
+use crate::layers;
+use crate::output::Out;
 use crate::stdout;
 use acp::Acp;
 use area::AreaCommand;
 use audit::AuditCommand;
 use config::ConfigCommand;
 #[cfg(feature = "mcp")]
-pub(crate) use config::layers;
 use device::DeviceCommand;
-use output::Out;
-pub(crate) use progress::watched;
 use session::SessionCommand;
 use site::Site;
 use tenant::TenantCommand;
@@ -144,7 +141,7 @@ pub(crate) enum Command {
 
 /// Checks the configuration file that `--config` names, for what does not read it.
 pub(crate) fn check_config(args: &Args) -> Result<(), Failure> {
-    args.config.as_ref().map_or(Ok(()), |_| config::host(args).map(drop))
+    args.config.as_ref().map_or(Ok(()), |_| layers::host(args).map(drop))
 }
 
 /// Executes a command, and returns the exit code. `grammar` is the whole command line, for completions.

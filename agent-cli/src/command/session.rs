@@ -20,8 +20,6 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
 use super::consent::Consent;
-use super::output::{damage, line, page_of, put_bytes, raw};
-use super::progress::{Bar, Progress};
 use super::site::{Site, named};
 use super::tenants::AllTenants;
 use super::{endings, files};
@@ -29,9 +27,12 @@ use crate::bounded::DOCUMENT_MAX;
 use crate::content::{read_once, write_file};
 use crate::failure::Failure;
 use crate::help::examples;
+use crate::history::newest_shown;
+use crate::output::{damage, line, page_of, put_bytes, raw};
+use crate::progress::{Bar, Progress};
 use crate::screen::counted;
+use crate::screen::minute;
 use crate::screen::spoken;
-use crate::slash::{minute, newest_shown};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum SessionCommand {

@@ -7,8 +7,8 @@ use agent_core::{Backend, Storage, TenantId};
 use agent_runtime::WorkspaceManager;
 
 use crate::args::Args;
-use crate::command::output::{Out, count_unread, unread};
 use crate::failure::Failure;
+use crate::output::{Out, count_unread, unread};
 
 /// Stores of one tenant, and the output.
 pub(crate) struct Site<'a> {

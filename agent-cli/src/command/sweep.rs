@@ -9,11 +9,11 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use super::consent::Consent;
-use super::output::{damage, retained_row, retained_value, tell_copies, tense};
 use super::site::Site;
 use super::tenants::AllTenants;
 use crate::failure::Failure;
 use crate::help::examples;
+use crate::output::{damage, retained_row, retained_value, tell_copies, tense};
 use crate::screen::counted;
 
 /// Heading of the rules in the help.

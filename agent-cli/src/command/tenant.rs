@@ -9,12 +9,12 @@ use serde_json::json;
 
 use super::consent::Consent;
 use super::copy::Copy;
-use super::output::{Out, damage, tell_copies};
-use super::progress::Progress;
 use super::tenants::all;
 use crate::args::Args;
 use crate::failure::Failure;
 use crate::help::examples;
+use crate::output::{Out, damage, tell_copies};
+use crate::progress::Progress;
 use crate::screen::counted;
 use crate::stores::{Address, copy_address};
 

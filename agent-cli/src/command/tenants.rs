@@ -3,8 +3,8 @@
 use agent_core::store::Damaged;
 use agent_core::{Backend, TenantId};
 
-use super::output::{Out, line};
 use crate::failure::Failure;
+use crate::output::{Out, line};
 
 /// Option of the commands that can process all tenants.
 #[derive(Clone, Debug, clap::Args)]

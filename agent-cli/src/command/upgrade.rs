@@ -7,10 +7,10 @@ use agent_core::{Backend, ErrorKind};
 use futures::TryStreamExt;
 use serde_json::json;
 
-use super::output::{Out, damage, line, unread};
 use super::tenants;
 use crate::args::Args;
 use crate::failure::Failure;
+use crate::output::{Out, damage, line, unread};
 use crate::screen::counted;
 
 /// What to do with a store, or an object, of another format.

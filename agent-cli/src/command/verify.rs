@@ -6,10 +6,10 @@ use agent_admin::verify::{Finding, FindingKind, Verification, verify, verify_sha
 use agent_core::Backend;
 use serde_json::{Value, json};
 
-use super::output::{Out, count_unread, damage, pending, tell_pending, unread};
-use super::progress::{Bar, Progress};
 use super::site::Site;
 use crate::failure::{Failure, for_users, session_of};
+use crate::output::{Out, count_unread, damage, pending, tell_pending, unread};
+use crate::progress::{Bar, Progress};
 use crate::screen::counted;
 
 /// Verifies what all tenants of a store share; returns `false` if they share nothing.

@@ -12,14 +12,14 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::consent::Consent;
-use super::output::{damage, page_of, raw, retained_value, tell_copies, tense};
 use super::site::Site;
 use super::tenants::AllTenants;
 use crate::failure::Failure;
 use crate::help::examples;
 use crate::offline::OfflineModel;
+use crate::output::{damage, page_of, raw, retained_value, tell_copies, tense};
 use crate::screen::counted;
-use crate::slash::minute;
+use crate::screen::minute;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum WorkspaceCommand {

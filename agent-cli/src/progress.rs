@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use tokio::time::Instant;
 
-use super::output::is_watched;
+use crate::output::is_watched;
 
 /// Minimum time between two updates on a terminal.
 const EVERY: Duration = Duration::from_millis(100);

@@ -1,0 +1,49 @@
+//! Newest messages of a session, for people.
+
+use agent_core::SessionStore;
+use agent_core::SessionStoreExt;
+use agent_core::event::EventType;
+use agent_core::session::Session;
+use agent_core::store::{EventPage, ReadEvents};
+
+/// Types of the events that `/history` shows.
+const SHOWN: [EventType; 11] = [
+    EventType::USER_MESSAGE,
+    EventType::USER_INTERRUPT,
+    EventType::USER_DEFINE_OUTCOME,
+    EventType::USER_CUSTOM_TOOL_RESULT,
+    EventType::AGENT_MESSAGE,
+    EventType::AGENT_PART,
+    EventType::AGENT_TOOL_USE,
+    EventType::AGENT_TOOL_RESULT,
+    EventType::AGENT_CUSTOM_TOOL_USE,
+    EventType::SYSTEM_MESSAGE,
+    EventType::SESSION_COMPACTED,
+];
+
+/// Reads the newest events of a session that are shown, oldest first: `count` of them, over as many pages as that takes.
+pub(crate) async fn newest_shown(
+    sessions: &dyn SessionStore,
+    session: &Session,
+    count: usize,
+) -> agent_core::Result<EventPage> {
+    let read = ReadEvents::last(count).with_after(session.visible_from).with_types(SHOWN);
+    let mut newest = sessions.history_of(session, read).await?;
+    let (mut older, mut read) = (Vec::new(), newest.events.len());
+    while let Some(mut next) = newest.next.take() {
+        if read >= count {
+            newest.next = Some(next);
+            break;
+        }
+        next.limit = count - read;
+        let page = sessions.history_of(session, next).await?;
+        read += page.events.len();
+        newest.damaged.extend(page.damaged);
+        newest.next = page.next;
+        older.push(page.events);
+    }
+    older.reverse();
+    older.push(newest.events);
+    newest.events = older.concat();
+    Ok(newest)
+}
