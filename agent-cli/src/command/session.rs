@@ -88,7 +88,8 @@ pub(crate) enum SessionCommand {
     /// Import a session from a JSON document or a tar archive
     ///
     /// The session keeps its id. If it exists with the same events, nothing is written; if an earlier import was
-    /// interrupted, it is completed. A session is never overwritten. Creates the store if it does not exist.
+    /// interrupted, it is completed, and until then the session accepts no messages. A session is never overwritten.
+    /// Creates the store if it does not exist.
     #[command(after_help = examples!("chat session import session.json", "chat session import - < session.json"))]
     Import {
         /// Document or archive to read; - for standard input

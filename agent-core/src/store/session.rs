@@ -435,8 +435,8 @@ pub trait SessionStore: Debug + Send + Sync + 'static {
 
     /// Returns faults of the store's own structures that reading all objects would not show.
     ///
-    /// Examples are an index without an entry and a page without a link to it. Writes nothing; may read the whole
-    /// store.
+    /// Examples are an index without an entry and a page without a link to it. Objects of other programs, which the store
+    /// ignores, are reported as [foreign](Damaged::foreign). Writes nothing; may read the whole store.
     ///
     /// The default returns nothing.
     ///

@@ -14,7 +14,7 @@ use agent_core::event::{DocumentWritten, EventPayload, NewEvent, ToolOutcome};
 use agent_core::model::{Actor, Workspace};
 use agent_core::session::{NewSession, Session};
 use agent_core::state::{Reason, SessionState};
-use agent_core::store::{EventPage, HiddenSession, Purge, ReadEvents, SessionStoreWrapper};
+use agent_core::store::{Damaged, EventPage, HiddenSession, Purge, ReadEvents, SessionStoreWrapper};
 use agent_core::{
     Error, ErrorKind, MemoryStore, Result, SessionId, SessionStore, SessionStoreExt, Storage, WorkspaceId,
     async_trait,
@@ -250,6 +250,32 @@ async fn unreadable_sector_stops_no_copy() {
         let named: Vec<_> = found.findings.iter().map(|it| (it.kind, it.object.clone())).collect();
         assert_eq!(named, [(FindingKind::Damaged, format!("session {}", ids[1]))], "{found:?}");
     }
+}
+
+/// A store that finds an object of another program among its own.
+#[derive(Debug)]
+struct WithForeign(MemoryStore);
+
+#[async_trait]
+impl SessionStoreWrapper for WithForeign {
+    fn inner(&self) -> &dyn SessionStore {
+        &self.0
+    }
+
+    async fn check(&self) -> Result<Vec<Damaged>> {
+        Ok(vec![Damaged::foreign("object agents/.DS_Store", "is ignored")])
+    }
+}
+
+/// An object of another program is named, and is no finding.
+#[tokio::test]
+async fn foreign_objects_are_named_and_no_finding() {
+    let store = MemoryStore::new();
+    let mut storage: Storage = store.clone().into();
+    storage.sessions = Arc::new(WithForeign(store));
+    let found = verify::verify(&storage, |_| {}).await.unwrap();
+    assert!(found.is_sound(), "{found:?}");
+    assert_eq!(found.foreign[0].object, "object agents/.DS_Store");
 }
 
 /// Stores a fork of a session as it is elsewhere, where that has more events than here.
