@@ -43,7 +43,7 @@ fn index_file(root: &Path, below: &str, id: SessionId) -> PathBuf {
 /// Whatever in `index/` is something else: an operation that cannot be carried out for it says what to do, which is to move it
 /// away and to rebuild, and not to repair something else.
 #[tokio::test]
-async fn damaged_index_is_told_with_its_remedy() {
+async fn damaged_index_is_named_with_its_remedy() {
     let names: [fn(&Path, SessionId) -> PathBuf; 8] = [
         |root, _| root.join("index"),
         |root, _| root.join("index/sessions"),

@@ -163,7 +163,7 @@ async fn what_a_killed_deletion_left_is_removed() {
 /// A handle that has a session open whose tenant another one deletes is told so by its next write. The tenant is then as one
 /// that was never written to: a new session makes it again.
 #[tokio::test]
-async fn writer_is_told_that_its_tenant_was_deleted() {
+async fn commit_names_the_deletion_of_its_tenant() {
     for name in ["default", "acme"] {
         let folder = tempfile::tempdir().unwrap();
         let effects = Effects::default();

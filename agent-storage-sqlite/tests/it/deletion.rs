@@ -328,7 +328,7 @@ async fn what_lost_its_rows_is_deleted_too() {
 /// A handle that has written to a session whose tenant another one deletes is told so by its next write. The tenant is then as
 /// one that was never written to: a new session makes it again.
 #[tokio::test]
-async fn writer_is_told_that_its_tenant_was_deleted() {
+async fn commit_names_the_deletion_of_its_tenant() {
     for name in ["default", "acme"] {
         let site = Site::new();
         let (one, other) = (site.open().await, site.open().await);
