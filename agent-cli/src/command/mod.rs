@@ -35,7 +35,6 @@ use acp::Acp;
 use area::AreaCommand;
 use audit::AuditCommand;
 use config::ConfigCommand;
-#[cfg(feature = "mcp")]
 use device::DeviceCommand;
 use session::SessionCommand;
 use site::Site;
