@@ -4,19 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::TryStreamExt;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::base::{Error, ErrorKind, Result, SessionState};
 use crate::session::Session;
+use crate::store::lease_watch::{HolderState, LeaseWatch};
 use crate::store::page::{PAGE_MAX, pages};
-use crate::store::session::{LeaseStatus, SessionQuery, SessionStore};
+use crate::store::session::{SessionQuery, SessionStore};
 
 /// Maximum time for which leases are watched. A lease with a longer ttl counts as held.
 const MOST: Duration = Duration::from_secs(600);
-/// Number of checks of each lease while it is watched, at least.
-const LOOKS: u32 = 8;
-/// Maximum time between two checks, so that the end of a run is seen soon.
-const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// For backends, before a tenant is deleted: fails if a live holder runs or prepares one of the sessions of `store`.
 ///
@@ -58,74 +55,50 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// ```
 pub async fn check_no_live_run(store: &dyn SessionStore) -> Result<()> {
     let mut watched = leased(store).await?;
-    if let Some((session, _)) = watched.iter().find(|(session, _)| ttl(session) > MOST) {
+    if let Some((session, _)) = watched.iter().find(|(_, watch)| watch.ttl() > MOST) {
         return Err(busy(session));
     }
-    let begun = Instant::now();
-    // Each session is checked once after its ttl.
-    while let Some(longest) = watched.iter().map(|(session, _)| ttl(session)).max() {
-        let is_last = begun.elapsed() >= longest;
+    while let Some(pause) = watched.iter().map(|(_, watch)| watch.pause()).max() {
+        sleep(pause).await;
         let mut held = Vec::with_capacity(watched.len());
-        for (seen, lease_status) in watched {
-            let Some((now, then)) = look(store, &seen).await?.filter(|(_, then)| !then.holder_proven_dead)
-            else {
-                continue;
-            };
-            if (now.head, now.epoch) != (seen.head, seen.epoch) || then.heartbeat != lease_status.heartbeat {
-                return Err(busy(&now));
+        for (session, mut watch) in watched {
+            match read(watch.check(store).await)? {
+                Some(HolderState::Silent) => held.push((session, watch)),
+                Some(HolderState::Alive | HolderState::Replaced) => return Err(busy(&session)),
+                Some(HolderState::Gone | HolderState::Released) | None => {}
             }
-            held.push((seen, lease_status));
-        }
-        if is_last || held.is_empty() {
-            return Ok(());
         }
         watched = held;
-        let rest = longest.saturating_sub(begun.elapsed());
-        sleep((longest / LOOKS).min(PAUSE_MAX).min(rest)).await;
     }
     Ok(())
 }
 
-/// Returns the sessions with a lease whose holder is not proven dead, each with its heartbeat.
-async fn leased(store: &dyn SessionStore) -> Result<Vec<(Arc<Session>, LeaseStatus)>> {
+/// Returns the sessions with a lease whose holder is not proven dead, each with a watch over it.
+async fn leased(store: &dyn SessionStore) -> Result<Vec<(Arc<Session>, LeaseWatch)>> {
     let states = SessionState::ALL.iter().copied().filter(|state| state.may_hold_lease());
     let query = SessionQuery::new().with_states(states).with_limit(PAGE_MAX);
     let mut pages = pages(query, |query| store.list(query));
     let mut found = Vec::new();
     while let Some(page) = pages.try_next().await? {
         for item in page.items {
-            let session = match store.load(item.id).await {
-                Err(error) if is_unreadable(&error) => continue,
-                session => session?,
-            };
-            found.extend(
-                look(store, &session).await?.filter(|(_, lease_status)| !lease_status.holder_proven_dead),
-            );
+            let Some(session) = read(store.load(item.id).await)? else { continue };
+            let watch = read(LeaseWatch::begin(store, &session).await)?.flatten();
+            found.extend(watch.filter(|watch| !watch.is_proven_dead()).map(|watch| (session, watch)));
         }
     }
     Ok(found)
 }
 
-/// Returns the current record of a session and the heartbeat of its holder; `None` if the session has no lease.
-async fn look(store: &dyn SessionStore, seen: &Session) -> Result<Option<(Arc<Session>, LeaseStatus)>> {
-    let found = async {
-        let now = store.load(seen.id).await?;
-        let Some(lease) = &now.lease else { return Ok(None) };
-        let lease_status = store.lease_status(now.id, lease.epoch).await?;
-        Ok(Some((now, lease_status)))
-    };
-    match found.await {
-        Err(error) if is_unreadable(&error) => Ok(None),
-        found => found,
+/// Returns `None` for a session that is absent or cannot be read.
+fn read<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Err(error)
+            if error.is_absent() || matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported) =>
+        {
+            Ok(None)
+        }
+        result => result.map(Some),
     }
-}
-
-fn is_unreadable(error: &Error) -> bool {
-    error.is_absent() || matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
-}
-
-fn ttl(session: &Session) -> Duration {
-    Duration::from_millis(session.lease.as_ref().map_or(0, |lease| lease.ttl_ms))
 }
 
 fn busy(session: &Session) -> Error {

@@ -10,6 +10,7 @@ pub(crate) mod compact;
 pub(crate) mod ext;
 pub(crate) mod hidden;
 pub(crate) mod history;
+pub(crate) mod lease_watch;
 pub(crate) mod live;
 pub(crate) mod memory;
 pub(crate) mod open_state;
@@ -34,6 +35,7 @@ pub use blob::{
 };
 pub use hidden::{HiddenSession, WorkspaceArea};
 pub use history::{coming_events, next_events, own_events};
+pub use lease_watch::{HolderState, LeaseWatch};
 pub use live::check_no_live_run;
 pub use open_state::Operating;
 pub use page::{Cursor, Damaged, PAGE_MAX, Page, PageQuery, pages};

@@ -1,8 +1,6 @@
 //! State of a lease holder as other processes observe it: proven dead, without heartbeat, or alive.
 
-use std::time::Duration;
-
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tracing::{debug, warn};
 
 use crate::agent::runtime::shutting_down;
@@ -10,6 +8,7 @@ use crate::run::stop::is_set;
 use crate::turn::session_ref::SessionRef;
 use agent_core::session::Session;
 use agent_core::state::SessionState;
+use agent_core::store::{HolderState, LeaseWatch};
 use agent_core::{Epoch, Result};
 
 /// Returns the session's lease if the store can prove that its holder is dead. A holder whose heartbeat cannot be read
@@ -40,41 +39,28 @@ pub(crate) enum Watched {
 /// long as the holder lives.
 pub(crate) async fn watch_holder(handle: &SessionRef, now: &Session, patience: bool) -> Result<Watched> {
     let sessions = &handle.runtime().storage.sessions;
-    let Some(lease) = now.lease.as_ref().filter(|_| now.status.state == SessionState::Running) else {
+    if now.status.state != SessionState::Running {
         return Ok(Watched::Released);
-    };
-    let (epoch, ttl) = (lease.epoch, Duration::from_millis(lease.ttl_ms));
-    let mut closing = handle.runtime().shared.runs.closing();
-    let pause = (ttl / 16).clamp(Duration::from_millis(1), Duration::from_secs(1));
-    let lease_status = sessions.lease_status(handle.id(), epoch).await?;
-    if lease_status.holder_proven_dead {
-        return Ok(Watched::Gone(epoch));
     }
-    let mut mark = (now.head, lease_status.heartbeat);
-    let mut since = Instant::now();
-    loop {
+    let Some(mut watch) = LeaseWatch::begin(&**sessions, now).await? else { return Ok(Watched::Released) };
+    let epoch = watch.epoch();
+    let mut closing = handle.runtime().shared.runs.closing();
+    while !watch.is_proven_dead() {
         tokio::select! {
             () = is_set(&mut closing) => return Err(shutting_down()),
-            changed = sessions.changed(handle.id(), mark.0) => { changed?; }
-            () = sleep(pause) => {}
+            changed = sessions.changed(handle.id(), watch.head()) => { changed?; }
+            () = sleep(watch.pause()) => {}
         }
         let now = handle.refresh().await?;
-        if now.lease.as_ref().is_none_or(|lease| lease.epoch != epoch) {
-            return Ok(Watched::Released);
-        }
-        let lease_status = sessions.lease_status(handle.id(), epoch).await?;
-        if lease_status.holder_proven_dead {
-            return Ok(Watched::Gone(epoch));
-        }
-        if (now.head, lease_status.heartbeat) != mark {
-            if !patience {
-                return Ok(Watched::Alive);
+        match watch.check_with(&**sessions, &now).await? {
+            HolderState::Gone => {
+                debug!(session = %handle.id(), %epoch, "the holder sent no heartbeat for a whole ttl");
+                break;
             }
-            mark = (now.head, lease_status.heartbeat);
-            since = Instant::now();
-        } else if since.elapsed() >= ttl {
-            debug!(session = %handle.id(), %epoch, "the holder sent no heartbeat for a whole ttl");
-            return Ok(Watched::Gone(epoch));
+            HolderState::Alive if !patience => return Ok(Watched::Alive),
+            HolderState::Replaced | HolderState::Released => return Ok(Watched::Released),
+            _ => {}
         }
     }
+    Ok(Watched::Gone(epoch))
 }

@@ -14,8 +14,8 @@ use agent_core::isolated::Isolated;
 use agent_core::model::Workspace;
 use agent_core::session::Fork;
 use agent_core::store::{
-    BlobChunks, BlobContent, BlobInfo, HiddenSession, Purge, Registry, check_no_live_run, coming_events,
-    needed_by_forks, next_events, note_report, report_to_parent,
+    BlobChunks, BlobContent, BlobInfo, HiddenSession, LeaseWatch, Purge, Registry, check_no_live_run,
+    coming_events, needed_by_forks, next_events, note_report, report_to_parent,
 };
 use agent_core::{MemoryStore, OpenState, SessionStore, Storage};
 use agent_runtime::context::ModelContext;
@@ -65,6 +65,9 @@ fn agent_core() {
     send(coming_events(of::<&dyn SessionStore>(), of(), of()));
     send(next_events(of::<&dyn SessionStore>(), of(), of()));
     send(check_no_live_run(of()));
+    send(LeaseWatch::begin(of::<&dyn SessionStore>(), of()));
+    send(LeaseWatch::check(of(), of::<&dyn SessionStore>()));
+    send(LeaseWatch::check_with(of(), of::<&dyn SessionStore>(), of()));
     send(MemoryStore::close(of()));
     send(OpenState::closed(of()));
     send(OpenState::close(of(), async { Ok(()) }));

@@ -1,0 +1,154 @@
+//! Liveness of a lease holder, decided by watching heartbeats and never by comparing clocks.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::base::{Epoch, Result, Seq, SessionId};
+use crate::session::Session;
+use crate::store::session::{LeaseStatus, SessionStore};
+
+/// State of a lease holder, as a [`LeaseWatch`] finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HolderState {
+    /// The holder is proven dead, or sent no heartbeat for one ttl: its lease may be taken.
+    Gone,
+    /// The holder has sent no heartbeat since the last change, for less than one ttl.
+    Silent,
+    /// The holder sent a heartbeat, or the session's head moved. The watch begins again.
+    Alive,
+    /// Another lease has begun in the session.
+    Replaced,
+    /// The session has no lease.
+    Released,
+}
+
+/// Watch over the holder of one lease, on the clock of this process.
+///
+/// A watch does nothing by itself: its owner checks it after each [`pause`](Self::pause).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+/// # use agent_core::{MemoryStore, SessionStore, SessionStoreExt, WorkspaceId};
+/// # use agent_core::clock::Effects;
+/// # use agent_core::session::NewSession;
+/// # use agent_core::event::NewEvent;
+/// use std::time::Duration;
+/// use agent_core::commit::{LeaseRequest, Trigger};
+/// use agent_core::store::{HolderState, LeaseWatch};
+///
+/// # let (store, effects) = (MemoryStore::new(), Effects::default());
+/// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+/// # let session = SessionStoreExt::create(&store, &effects, new).await?;
+/// # let events = vec![NewEvent::user_message("Hello")];
+/// # let session = store.append(&effects, session.id, session.head, events).await?.session;
+/// let lease = LeaseRequest::new("laptop", effects.new_run_id()).with_ttl(Duration::from_millis(80));
+/// let session = store.trigger(&effects, session.id, Trigger::BeginRun(lease)).await?.session;
+///
+/// let mut watch = LeaseWatch::begin(&store, &session).await?.expect("the session has a lease");
+/// assert_eq!(watch.check(&store).await?, HolderState::Silent);
+/// store.heartbeat(session.id, watch.epoch()).await?;
+/// assert_eq!(watch.check(&store).await?, HolderState::Alive);
+/// tokio::time::sleep(watch.ttl()).await;
+/// assert_eq!(watch.check(&store).await?, HolderState::Gone);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct LeaseWatch {
+    session: SessionId,
+    epoch: Epoch,
+    ttl: Duration,
+    head: Seq,
+    status: LeaseStatus,
+    since: Instant,
+}
+
+impl LeaseWatch {
+    /// Begins to watch the holder of a session's lease; `None` if the record has no lease. Reads its heartbeat.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`SessionStore::lease_status`].
+    pub async fn begin<S: SessionStore + ?Sized>(store: &S, seen: &Session) -> Result<Option<Self>> {
+        let Some(lease) = &seen.lease else { return Ok(None) };
+        let (epoch, ttl) = (lease.epoch, Duration::from_millis(lease.ttl_ms));
+        let status = store.lease_status(seen.id, epoch).await?;
+        let since = Instant::now();
+        Ok(Some(Self { session: seen.id, epoch, ttl, head: seen.head, status, since }))
+    }
+
+    /// Returns the session.
+    pub const fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// Returns the epoch of the lease.
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Returns the time to live of the lease.
+    pub const fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// Returns the head of the session when it was last checked.
+    pub const fn head(&self) -> Seq {
+        self.head
+    }
+
+    /// Returns whether the store proved at the last check that the holder is dead.
+    pub const fn is_proven_dead(&self) -> bool {
+        self.status.holder_proven_dead
+    }
+
+    /// Returns the time to wait before the next check: a sixteenth of the ttl, from a millisecond to a second, and no
+    /// longer than until the lease expires. Zero if the holder is proven dead, which the next check confirms with the
+    /// record.
+    pub fn pause(&self) -> Duration {
+        if self.is_proven_dead() {
+            return Duration::ZERO;
+        }
+        let part = (self.ttl / 16).clamp(Duration::from_millis(1), Duration::from_secs(1));
+        part.min(self.ttl.saturating_sub(self.since.elapsed()))
+    }
+
+    /// Reads the session's record and heartbeat, and returns the state of the holder.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`SessionStore::load`] and [`SessionStore::lease_status`].
+    pub async fn check<S: SessionStore + ?Sized>(&mut self, store: &S) -> Result<HolderState> {
+        let now = store.load(self.session).await?;
+        self.check_with(store, &now).await
+    }
+
+    /// Like [`check`](Self::check), with a record that was just read.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`SessionStore::lease_status`].
+    pub async fn check_with<S: SessionStore + ?Sized>(
+        &mut self,
+        store: &S,
+        now: &Session,
+    ) -> Result<HolderState> {
+        match &now.lease {
+            None => return Ok(HolderState::Released),
+            Some(lease) if lease.epoch != self.epoch => return Ok(HolderState::Replaced),
+            Some(_) => {}
+        }
+        let status = store.lease_status(self.session, self.epoch).await?;
+        let is_changed = (now.head, status.heartbeat) != (self.head, self.status.heartbeat);
+        (self.head, self.status) = (now.head, status);
+        if status.holder_proven_dead {
+            return Ok(HolderState::Gone);
+        }
+        if is_changed {
+            self.since = Instant::now();
+            return Ok(HolderState::Alive);
+        }
+        Ok(if self.since.elapsed() >= self.ttl { HolderState::Gone } else { HolderState::Silent })
+    }
+}
