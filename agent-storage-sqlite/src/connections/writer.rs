@@ -177,13 +177,13 @@ impl Writer {
             let (group, ended) = collect(received, messages, &mut pace);
             ending = ended;
             if !group.is_empty() {
-                self.group(group);
+                self.commit_group(group);
                 self.shorten_log();
             }
             let steps = pace.take(Instant::now(), ending);
             if !steps.is_empty() {
                 let (from, version) = (Instant::now(), self.version);
-                self.group(steps);
+                self.commit_group(steps);
                 self.shorten_log();
                 pace.took(from, Instant::now());
                 if version != self.version {
@@ -224,7 +224,7 @@ impl Writer {
     }
 
     /// Executes the waiting requests, in one transaction if that succeeds, else each in its own.
-    fn group(&mut self, mut tasks: Vec<Task>) {
+    fn commit_group(&mut self, mut tasks: Vec<Task>) {
         if self.config.access != Access::Write {
             for task in tasks {
                 let refused = self.refused(&task.request);
@@ -237,21 +237,21 @@ impl Writer {
         }
         self.discard_again();
         while !tasks.is_empty() {
-            tasks = self.try_group(tasks);
+            tasks = self.commit_or_retry_alone(tasks);
         }
     }
 
     /// Discards the blobs for which that failed. What fails again waits for the next request.
     fn discard_again(&mut self) {
         let given_up = std::mem::take(&mut self.given_up);
-        if !given_up.is_empty() && self.transaction(&given_up).is_err() {
+        if !given_up.is_empty() && self.commit_with_space(&given_up).is_err() {
             self.given_up = given_up;
         }
     }
 
     /// Tries the group once. Returns the requests whose time has not passed, if other processes held the lock.
-    fn try_group(&mut self, tasks: Vec<Task>) -> Vec<Task> {
-        match self.transaction(&tasks) {
+    fn commit_or_retry_alone(&mut self, tasks: Vec<Task>) -> Vec<Task> {
+        match self.commit_with_space(&tasks) {
             Ok(answers) => {
                 for (task, answer) in tasks.into_iter().zip(answers) {
                     self.answer(task, answer);
@@ -273,7 +273,7 @@ impl Writer {
                 tracing::warn!(error = %failure.error, requests = tasks.len(), "a group was rolled back; each is tried alone");
                 let in_doubt = failure.error.write_outcome() == WriteOutcome::Unknown;
                 for task in tasks {
-                    let alone = self.transaction(std::slice::from_ref(&task));
+                    let alone = self.commit_with_space(std::slice::from_ref(&task));
                     let answer = alone
                         .map_err(|failure| failure.error)
                         .and_then(|mut answers| answers.pop().unwrap_or_else(|| Err(gone())));
@@ -307,19 +307,19 @@ impl Writer {
 
     /// Runs one transaction. If no space is left for it in the write-ahead log, first moves the log into the database, so
     /// that it is written from its start, and tries once more.
-    fn transaction(&mut self, tasks: &[Task]) -> Result<Vec<Result<Answer>>, GroupFailure> {
-        match self.attempt(tasks) {
+    fn commit_with_space(&mut self, tasks: &[Task]) -> Result<Vec<Result<Answer>>, GroupFailure> {
+        match self.commit_on_connection(tasks) {
             Err(full) if *full.error.kind() == ErrorKind::Full && self.files.check().is_ok() => {
                 let is_moved = self.checkpoint("RESTART");
                 let again = is_moved && full.error.write_outcome() == WriteOutcome::NotApplied;
-                if again { self.attempt(tasks) } else { Err(full) }
+                if again { self.commit_on_connection(tasks) } else { Err(full) }
             }
             done => done,
         }
     }
 
     /// Tries one transaction, from `BEGIN` to `COMMIT`. If it fails, no transaction is left open.
-    fn attempt(&mut self, tasks: &[Task]) -> Result<Vec<Result<Answer>>, GroupFailure> {
+    fn commit_on_connection(&mut self, tasks: &[Task]) -> Result<Vec<Result<Answer>>, GroupFailure> {
         let conn = match self.conn.take() {
             Some(conn) => conn,
             None => {
@@ -333,7 +333,7 @@ impl Writer {
         let is_unsynced = self.config.sync == Sync::Full && is_advisory(tasks);
         let synchronous = |level| !is_unsynced || conn.pragma_update(None, "synchronous", level).is_ok();
         synchronous("NORMAL");
-        let done = self.carry_out(&conn, tasks);
+        let done = self.in_transaction(&conn, tasks);
         let is_moved = done.is_err() && self.files.check().is_err();
         let is_over = roll_back(&conn) && synchronous("FULL");
         if done.is_err() || !is_over {
@@ -357,11 +357,15 @@ impl Writer {
         done.map(|answers| self.settled(tasks, answers))
     }
 
-    fn carry_out(&mut self, conn: &Connection, tasks: &[Task]) -> Result<Vec<Result<Answer>>, GroupFailure> {
+    fn in_transaction(
+        &mut self,
+        conn: &Connection,
+        tasks: &[Task],
+    ) -> Result<Vec<Result<Answer>>, GroupFailure> {
         // A request that waited here for its turn still gets a short time to wait for other processes.
         let (now, until) = (Instant::now(), tasks.iter().map(|task| task.until).min());
         let until = until.map_or(now, |until| until.max(now + MOMENT));
-        self.begin(conn, until).map_err(GroupFailure::whole)?;
+        self.take_write_lock(conn, until).map_err(GroupFailure::whole)?;
         let (mut answers, mut room) = (Vec::with_capacity(tasks.len()), Room::default());
         for task in tasks {
             let left = room.take(conn, &self.config.path, self.files.log(), &task.request);
@@ -390,7 +394,7 @@ impl Writer {
 
     /// Takes the write lock, waiting for other processes until `until`. If one of them has written, clears the cache
     /// and checks that the file still has this version.
-    fn begin(&mut self, conn: &Connection, until: Instant) -> Result<()> {
+    fn take_write_lock(&mut self, conn: &Connection, until: Instant) -> Result<()> {
         let mut wait = Wait::until(until, &self.config.effects);
         loop {
             match execute(conn, "BEGIN IMMEDIATE", []) {
