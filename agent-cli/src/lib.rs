@@ -12,10 +12,10 @@ mod failure;
 mod files;
 mod help;
 mod history;
+mod host_config;
 #[cfg(feature = "models")]
 mod hosted;
 mod input;
-mod layers;
 mod log;
 mod model;
 mod offline;

@@ -29,7 +29,7 @@ pub(crate) struct Servers {
 impl Servers {
     /// Reads the configuration of the host. That of a workspace is read when a run begins.
     pub(crate) fn new(args: &Args) -> Result<Self, Failure> {
-        let layers = crate::layers::layers(args)?;
+        let layers = crate::host_config::layers(args)?;
         // What is wrong in the host's file is said at once, and not with the first message.
         drop(agent_mcp::McpServers::from_config(&layers.clone().merge(|name| std::env::var(name).ok())?)?);
         let mcp = Mcp::layered(layers, |name| std::env::var(name).ok());

@@ -78,7 +78,7 @@ pub use async_trait::async_trait;
 
 pub use base::{
     BlobName, CommitId, DeviceId, Epoch, Error, ErrorKind, EventId, ParseError, Result, Revision, RunId, Seq,
-    SessionId, TenantId, Timestamp, WorkspaceId, WriteOutcome, clock, isolated, json, state,
+    SessionId, TenantId, Timestamp, WorkspaceId, WriteOutcome, clock, isolated, json, state_machine as state,
 };
 pub use commit::plan::plan;
 pub use commit::plan::planner::Plan;

@@ -9,7 +9,7 @@ use super::site::Site;
 use crate::args::Args;
 use crate::failure::Failure;
 use crate::help::examples;
-use crate::layers::{layers, name_unknown};
+use crate::host_config::{layers, name_unknown};
 use crate::output::line;
 
 #[derive(Clone, Debug, Subcommand)]

@@ -28,7 +28,7 @@ use clap::Subcommand;
 use crate::args::Args;
 use crate::failure::Failure;
 use crate::help::examples;
-use crate::layers;
+use crate::host_config;
 use crate::output::Out;
 use crate::stdout;
 use acp::Acp;
@@ -140,7 +140,7 @@ pub(crate) enum Command {
 
 /// Checks the configuration file that `--config` names, for what does not read it.
 pub(crate) fn check_config(args: &Args) -> Result<(), Failure> {
-    args.config.as_ref().map_or(Ok(()), |_| layers::host(args).map(drop))
+    args.config.as_ref().map_or(Ok(()), |_| host_config::host(args).map(drop))
 }
 
 /// Executes a command, and returns the exit code. `grammar` is the whole command line, for completions.

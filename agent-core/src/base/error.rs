@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::blob_name::BlobName;
 use crate::base::id::{Epoch, Seq};
-use crate::base::state::{SessionState, TriggerKind};
+use crate::base::state_machine::{SessionState, TriggerKind};
 use crate::base::text::ParseError;
 use crate::base::timestamp::Timestamp;
 

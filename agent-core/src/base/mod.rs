@@ -8,7 +8,7 @@ pub mod isolated;
 pub mod json;
 pub(crate) mod number;
 pub(crate) mod percent;
-pub mod state;
+pub mod state_machine;
 pub(crate) mod text;
 pub(crate) mod timestamp;
 
@@ -22,5 +22,5 @@ pub(crate) use clock::Effects;
 pub(crate) use id::uuid_of;
 pub(crate) use isolated::isolated;
 pub(crate) use json::{JsonFault, RawFields, RawJson, is_default, present, size_bytes, to_text};
-pub(crate) use state::{Reason, SessionState, Target, TriggerKind, target};
+pub(crate) use state_machine::{Reason, SessionState, Target, TriggerKind, target};
 pub(crate) use text::{Text, check_text, quoted};

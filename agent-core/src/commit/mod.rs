@@ -80,7 +80,7 @@ pub enum Step {
     Trigger(Trigger),
 }
 
-/// Request to change the session's status. [`TABLE`](crate::base::state::TABLE) defines what each trigger does, and
+/// Request to change the session's status. [`TABLE`](crate::base::state_machine::TABLE) defines what each trigger does, and
 /// in which states it is legal.
 ///
 /// ```

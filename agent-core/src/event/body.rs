@@ -1,7 +1,6 @@
 //! Typed payloads of events.
 
 use crate::base::{Error, RawJson, Result, check_text, quoted};
-use crate::event::kind::EventType;
 use crate::event::payload::answer::{AgentPart, AgentResponse};
 use crate::event::payload::child::{ChildCreated, ChildIdle};
 use crate::event::payload::created::Created;
@@ -11,7 +10,8 @@ use crate::event::payload::message::{Comment, Compaction, Interrupt, Message, Sy
 use crate::event::payload::operation::AuditedOperation;
 use crate::event::payload::span::{SpanCompleted, SpanStarted};
 use crate::event::payload::tool::{ToolConfirmation, ToolResult, ToolUse};
-use crate::event::table::event_types;
+use crate::event::type_name::EventType;
+use crate::event::types::event_types;
 use crate::model::{Artifact, Patch, Reported, RunUsage, Timer, TimerCancelled};
 
 macro_rules! bodies {

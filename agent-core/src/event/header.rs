@@ -11,10 +11,10 @@ use crate::base::{
     to_text,
 };
 use crate::event::body::EventPayload;
-use crate::event::kind::EventType;
 use crate::event::payload::document::DocumentWritten;
 use crate::event::payload::message::{Comment, Compaction, Message, SystemMessage};
 use crate::event::payload::tool::{ToolOutcome, ToolResult, ToolUse};
+use crate::event::type_name::EventType;
 use crate::model::{Actor, Artifact, CallId, Patch, RunUsage, Timer, TimerCancelled, Transition};
 
 /// Maximum number of bytes of one event's payload and additional fields. Larger data is put as a

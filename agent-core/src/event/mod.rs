@@ -5,13 +5,12 @@
 
 pub(crate) mod body;
 pub(crate) mod header;
-pub(crate) mod kind;
 pub(crate) mod payload;
-pub(crate) mod table;
+pub(crate) mod type_name;
+pub(crate) mod types;
 
 pub use body::EventPayload;
 pub use header::{EVENT_MAX_BYTES, Event, NewEvent};
-pub use kind::EventType;
 pub use payload::answer::{AgentPart, AgentResponse, CITATIONS_MAX, Citation, ModelOrigin, Native};
 pub use payload::child::{ChildCreated, ChildIdle};
 pub use payload::content::{HostedCall, HostedResult, PARTS_MAX, Part};
@@ -23,6 +22,7 @@ pub use payload::message::{Comment, Compaction, Interrupt, Message, SystemMessag
 pub use payload::operation::{AuditedOperation, Operation, OperationOutcome};
 pub use payload::span::{SpanCompleted, SpanStarted};
 pub use payload::tool::{Decision, FullOutput, ToolConfirmation, ToolOutcome, ToolResult, ToolUse};
+pub use type_name::EventType;
 
 pub(crate) use body::check_body;
 pub(crate) use header::FIELDS;

@@ -9,6 +9,7 @@ pub(crate) mod picture;
 pub(crate) mod provider;
 pub(crate) mod replay;
 pub(crate) mod request;
+pub(crate) mod retry;
 pub(crate) mod signed;
 pub(crate) mod summarizer;
 

@@ -18,10 +18,11 @@ use crate::model::options::Effort;
 use crate::model::provider::{LlmProvider, ModelRequest, ModelStream};
 use crate::model::replay::ModelTarget;
 use crate::model::request::fit;
+use crate::model::retry::pause_before_retry;
 use crate::run::report::Update;
 use crate::run::stop::Stopped;
 use crate::run::telemetry::{ChatEnd, Target, chat_span, record_chat};
-use crate::turn::limits::{Full, Room};
+use crate::turn::answer_limits::{Full, Room};
 use crate::turn::parts::{Parts, ReceivedPart, Refused};
 use crate::turn::state::Driver;
 use agent_core::event::{ModelOrigin, Part};
@@ -336,7 +337,7 @@ async fn listen(
 /// Waits before the next request, and tells the readers so.
 async fn pause(driver: &mut Driver, fault: ProviderFault, retries: u32) -> Result<(), AnswerEnd> {
     let runtime = driver.handle.runtime();
-    let after = fault.pause(runtime.effects(), retries);
+    let after = pause_before_retry(&fault, runtime.effects(), retries);
     let (session, provider, kind) = (driver.session.id, &driver.settings.provider, fault.kind);
     info!(%session, provider, fault = %kind, ?after, "the model call failed; it is repeated");
     let text = runtime.redact(&fault.text).into_owned();

@@ -2,7 +2,7 @@
 
 use crate::config::Limits;
 use crate::model::event::{ModelCall, ModelPart, PartContent, PartKind};
-use crate::turn::limits::{Full, Room};
+use crate::turn::answer_limits::{Full, Room};
 use agent_core::event::{AgentPart, EventPayload, MediaSource, Message, Native, Part};
 use agent_core::json::RawJson;
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::base::text::{quoted, text_serde};
 use crate::base::{Error, Result};
-use crate::event::table::event_types;
+use crate::event::types::event_types;
 use crate::model::Actor;
 
 /// Type of an event. The set is open: a type that this version does not know is stored and returned byte for byte.
