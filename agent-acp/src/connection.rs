@@ -337,7 +337,7 @@ impl Connection {
     /// Returns a session that the client may use: one that it has open, or that its list shows. Any other one is not
     /// found, as if it did not exist.
     async fn session(&self, id: SessionId, meta: Option<&schema::Meta>) -> Result<Conversation, Error> {
-        let found = self.agent().session(id).await;
+        let found = self.agent().conversation_by_id(id).await;
         let chat = found.map_err(|error| fault::store(&error, Some(id)))?;
         if self.open.has(id) || self.is_listed(&chat.record(), meta).await? {
             return Ok(chat);

@@ -81,7 +81,7 @@ pub(crate) async fn ask_again(turn: TurnPermit, client: &ConnectionTo<Client>) {
 }
 
 async fn open(turn: &TurnPermit) -> Result<Conversation, Error> {
-    let opened = turn.open.agent().session(turn.session).await;
+    let opened = turn.open.agent().conversation_by_id(turn.session).await;
     opened.map_err(|error| fault::store(&error, Some(turn.session)))
 }
 

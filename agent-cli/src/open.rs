@@ -111,7 +111,7 @@ async fn session(
     args: &Args,
 ) -> agent_core::Result<(Conversation, Workspace)> {
     if let Some(id) = args.session {
-        let handle = agent.session(id).await?;
+        let handle = agent.conversation_by_id(id).await?;
         let workspace = agent.workspaces().load(handle.record().workspace).await?;
         return Ok((handle, workspace));
     }
@@ -121,7 +121,7 @@ async fn session(
     // A new session has replaced a main session that was deleted.
     workspace.main_session = main.id();
     let handle = match agent.workspaces().latest_session(workspace.id).await? {
-        Some(last) if last.id != main.id() => agent.session(last.id).await?,
+        Some(last) if last.id != main.id() => agent.conversation_by_id(last.id).await?,
         _ => main,
     };
     Ok((handle, workspace))

@@ -245,8 +245,8 @@ impl Chat {
             None => page.items.iter().map(|s| s.id).filter(|id| id.to_string().starts_with(which)).collect(),
         };
         match (found.as_slice(), which.parse()) {
-            ([id], _) => self.go_to(self.place.agent.session(*id).await?).await,
-            (_, Ok(id)) => self.go_to(self.place.agent.session(id).await?).await,
+            ([id], _) => self.go_to(self.place.agent.conversation_by_id(*id).await?).await,
+            (_, Ok(id)) => self.go_to(self.place.agent.conversation_by_id(id).await?).await,
             ([], _) => self
                 .refuse(&format!("no session {} in this workspace; type /sessions for a list", cut(which))),
             _ => self.refuse(&format!(

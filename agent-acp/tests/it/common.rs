@@ -221,7 +221,7 @@ pub(crate) fn id(session: &schema::SessionId) -> SessionId {
 
 /// Returns the whole log of a session.
 pub(crate) async fn log(agent: &AgentRuntime, session: &schema::SessionId) -> Vec<Event> {
-    let chat = agent.session(id(session)).await.unwrap();
+    let chat = agent.conversation_by_id(id(session)).await.unwrap();
     chat.history(ReadEvents::first(1000)).await.unwrap().events
 }
 

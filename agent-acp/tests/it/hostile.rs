@@ -85,7 +85,7 @@ async fn a_slow_reader_gets_the_whole_answer() {
     let mut raw = Raw::new(stream).await;
     let made = raw.call("session/new", json!({ "cwd": "/work", "mcpServers": [] })).await;
     let session = made["result"]["sessionId"].as_str().unwrap().to_owned();
-    let chat = agent.session(session.parse().unwrap()).await.unwrap();
+    let chat = agent.conversation_by_id(session.parse().unwrap()).await.unwrap();
     let mut events = chat.follow(chat.record().head);
     let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "Much." }] });
     let id = raw.send("session/prompt", prompt).await;
@@ -132,7 +132,7 @@ async fn a_client_that_reads_nothing_is_given_up() {
     let made = raw.call("session/new", json!({ "cwd": "/work", "mcpServers": [] })).await;
     let session = made["result"]["sessionId"].as_str().unwrap().to_owned();
     let prompt = json!({ "sessionId": session, "prompt": [{ "type": "text", "text": "Much." }] });
-    let chat = agent.session(session.parse().unwrap()).await.unwrap();
+    let chat = agent.conversation_by_id(session.parse().unwrap()).await.unwrap();
     let mut events = chat.follow(chat.record().head);
     raw.send("session/prompt", prompt).await;
     let ends = async {
@@ -226,7 +226,7 @@ async fn a_second_prompt_in_a_turn_is_refused() {
     assert_eq!((&answer["id"], &answer["result"]["stopReason"]), (&first.into(), &"end_turn".into()));
 
     // Both directions break at once, in the middle of a turn.
-    let session = agent.session(session.parse().unwrap()).await.unwrap();
+    let session = agent.conversation_by_id(session.parse().unwrap()).await.unwrap();
     drop(raw);
     timeout(STUCK, served).await.expect("the service ends").unwrap().unwrap();
     assert_eq!(session.refresh().await.unwrap().status.state, SessionState::Idle);
@@ -253,7 +253,7 @@ async fn half_characters_are_read_and_answered_with_their_id() {
         assert_eq!(answer["id"], format!("p{at}"), "{answer}");
         assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
     }
-    let chat = agent.session(session.parse().unwrap()).await.unwrap();
+    let chat = agent.conversation_by_id(session.parse().unwrap()).await.unwrap();
     let events = chat.history(ReadEvents::first(1000)).await.unwrap().events;
     let said = events.iter().filter(|event| event.kind == EventType::USER_MESSAGE);
     let said: Vec<_> = said.map(|event| event.text().unwrap().into_owned()).collect();

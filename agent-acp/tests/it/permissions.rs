@@ -41,7 +41,7 @@ async fn a_permission_outlives_its_client(site: Site) {
         session
     })
     .await;
-    let chat = agent.session(id(&session)).await.unwrap();
+    let chat = agent.conversation_by_id(id(&session)).await.unwrap();
     assert_eq!(chat.record().status.state, SessionState::RequiresAction);
     site.end(agent).await;
     assert_eq!(tool.calls(), 0);
@@ -112,7 +112,7 @@ async fn an_answer_of_another_program_counts(site: Site) {
                             if update.tool_call_id.to_string() == call)
                 };
                 asked.until(asks).await;
-                let chat = other.session(id).await.unwrap();
+                let chat = other.conversation_by_id(id).await.unwrap();
                 let action = chat.record().action.clone().unwrap();
                 let answer = ToolConfirmation::new(action.id, decision);
                 chat.answer_and_run(answer).await.unwrap().finish().await.unwrap();
@@ -153,7 +153,7 @@ async fn an_option_that_was_not_offered_answers_nothing() {
     .await;
     let asked = log(&agent, &session).await.into_iter().filter(|event| event.kind == EventType::USER_MESSAGE);
     assert_eq!(asked.count(), 1);
-    let chat = agent.session(id(&session)).await.unwrap();
+    let chat = agent.conversation_by_id(id(&session)).await.unwrap();
     assert_eq!((tool.calls(), chat.record().status.state), (0, SessionState::RequiresAction));
 }
 

@@ -29,7 +29,7 @@ async fn sessions_are_listed_forked_closed_and_deleted(site: Site) {
         };
         let session = created(&connection).await;
         connection.send_request(prompt(&session, "First")).block_task().await.unwrap();
-        agent.session(id(&session)).await.unwrap().set_title("Numbers").await.unwrap();
+        agent.conversation_by_id(id(&session)).await.unwrap().set_title("Numbers").await.unwrap();
         let elsewhere = schema::NewSessionRequest::new("/elsewhere");
         let elsewhere = connection.send_request(elsewhere).block_task().await.unwrap().session_id;
 
@@ -49,7 +49,7 @@ async fn sessions_are_listed_forked_closed_and_deleted(site: Site) {
         connection.send_request(load(&session)).block_task().await.unwrap();
         assert_eq!(of_fork, shown(&seen.take()), "a fork has the messages with their ids");
         connection.send_request(prompt(&fork, "Second")).block_task().await.unwrap();
-        assert_eq!(agent.session(id(&session)).await.unwrap().record().counts.messages(), 2);
+        assert_eq!(agent.conversation_by_id(id(&session)).await.unwrap().record().counts.messages(), 2);
 
         let close = schema::CloseSessionRequest::new(fork.clone());
         connection.send_request(close.clone()).block_task().await.unwrap();
@@ -107,8 +107,9 @@ async fn long_lists_have_pages() {
 #[tokio::test]
 async fn a_device_has_a_workspace() {
     let agent = Site::new("memory").agent(answers(), &Arc::default()).await;
-    let workspace =
-        async |session: &schema::SessionId| agent.session(id(session)).await.unwrap().record().workspace;
+    let workspace = async |session: &schema::SessionId| {
+        agent.conversation_by_id(id(session)).await.unwrap().record().workspace
+    };
     let acp = AcpAgent::new(agent.clone());
     client(acp.clone(), None, async |connection, _| {
         let session = created(&connection).await;
@@ -157,7 +158,7 @@ async fn what_the_list_hides_is_not_found() {
     let phone = AcpAgent::new(agent.clone()).with_device("phone".parse().unwrap());
     let (session, archived) = client(phone.clone(), None, async |connection, _| {
         let (session, archived) = (created(&connection).await, created(&connection).await);
-        agent.session(id(&archived)).await.unwrap().archive().await.unwrap();
+        agent.conversation_by_id(id(&archived)).await.unwrap().archive().await.unwrap();
         (session, archived)
     })
     .await;
@@ -196,7 +197,9 @@ async fn what_the_list_hides_is_not_found() {
     assert_eq!(hidden(AcpAgent::new(agent.clone()), session.clone()).await, expected);
     assert_eq!(hidden(phone.clone(), archived.clone()).await, expected);
     for kept in [&session, &archived] {
-        assert!(agent.session(id(kept)).await.unwrap().record().status.state != SessionState::Deleted);
+        assert!(
+            agent.conversation_by_id(id(kept)).await.unwrap().record().status.state != SessionState::Deleted
+        );
     }
 
     // A device that the request names is that of its list, too; and what a client has open it may use.
@@ -210,7 +213,7 @@ async fn what_the_list_hides_is_not_found() {
         connection.send_request(load(&session)).block_task().await.unwrap();
         let delete = schema::DeleteSessionRequest::new(session.clone());
         connection.send_request(delete).block_task().await.unwrap();
-        assert!(agent.session(id(&session)).await.is_err(), "it is deleted");
+        assert!(agent.conversation_by_id(id(&session)).await.is_err(), "it is deleted");
     })
     .await;
     // With a workspace for each directory, lists show the sessions of all.

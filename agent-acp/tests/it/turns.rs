@@ -88,7 +88,10 @@ async fn a_cancelled_turn_stores_what_was_said(site: Site) {
         seen.until(is_said).await;
         connection.send_notification(schema::CancelNotification::new(session.clone())).unwrap();
         assert_eq!(told.block_task().await.unwrap().stop_reason, StopReason::Cancelled);
-        assert_eq!(agent.session(id(&session)).await.unwrap().record().status.state, SessionState::Idle);
+        assert_eq!(
+            agent.conversation_by_id(id(&session)).await.unwrap().record().status.state,
+            SessionState::Idle
+        );
 
         // A cancellation before anything was read of the prompt, too.
         let told = connection.send_request(prompt(&session, "Again."));
@@ -114,7 +117,7 @@ async fn a_client_that_vanishes_ends_its_turn(site: Site) {
         session
     })
     .await;
-    let chat = agent.session(id(&session)).await.unwrap();
+    let chat = agent.conversation_by_id(id(&session)).await.unwrap();
     assert_eq!((chat.record().status.state, chat.record().inputs_open), (SessionState::Idle, 0));
     assert!(kinds(&agent, &session).await.contains(&"agent.message".to_owned()));
 
@@ -192,8 +195,8 @@ async fn a_prompt_behind_another_run_is_answered() {
     let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(storage).build().unwrap();
     client(AcpAgent::new(agent.clone()), None, async |connection, seen| {
         let session = created(&connection).await;
-        let run = other.session(id(&session)).await.unwrap().prompt("First").await.unwrap();
-        let chat = agent.session(id(&session)).await.unwrap();
+        let run = other.conversation_by_id(id(&session)).await.unwrap().prompt("First").await.unwrap();
+        let chat = agent.conversation_by_id(id(&session)).await.unwrap();
         let head = chat.refresh().await.unwrap().head;
         let asked = connection.send_request(prompt(&session, "Second"));
         let stored = async {
@@ -239,7 +242,7 @@ async fn a_dropped_service_cancels_its_turns() {
         ))
         .await;
         assert!(first.contains("session/update"), "{first}");
-        agent.session(session.parse().unwrap()).await.unwrap()
+        agent.conversation_by_id(session.parse().unwrap()).await.unwrap()
     };
     served.abort();
     let idle = async {

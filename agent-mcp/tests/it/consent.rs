@@ -84,7 +84,7 @@ async fn a_fork_has_the_permissions_of_its_parent() {
 
     // Another process, on the same file.
     let site = build().await;
-    let site = Site { chat: site.agent.session(fork).await.unwrap(), ..site };
+    let site = Site { chat: site.agent.conversation_by_id(fork).await.unwrap(), ..site };
     assert_eq!(site.one("srv__echo", "two").await, "two");
     waits(&site, "srv__pid", "").await;
     site.agent.close().await.unwrap();

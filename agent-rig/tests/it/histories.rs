@@ -250,7 +250,7 @@ impl Life {
 
     async fn conversation(&mut self, agent: &AgentRuntime) -> Conversation {
         match self.session {
-            Some(id) => agent.session(id).await.unwrap(),
+            Some(id) => agent.conversation_by_id(id).await.unwrap(),
             None => {
                 let chat = agent.conversation("test").await.unwrap();
                 self.session = Some(chat.id());
@@ -383,7 +383,7 @@ impl Life {
         let before = self.servers[&wire].0.requests().len();
         let (agent, input) = (self.agent(wire), self.input());
         let begun = process.spawn(async move {
-            let chat = agent.session(id).await.unwrap();
+            let chat = agent.conversation_by_id(id).await.unwrap();
             let run = chat.prompt(input).await.unwrap();
             (chat, run)
         });

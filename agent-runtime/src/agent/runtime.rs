@@ -30,9 +30,16 @@ const CLOSING: Duration = Duration::from_secs(5);
 
 /// Agent: models, plugins and a configuration on the stores of one tenant. Cloning is cheap.
 ///
-/// An [`AgentBuilder`](crate::AgentBuilder) builds it once; all clones share their runs and their shutdown. It opens
-/// sessions by a key of the host ([`conversation`](Self::conversation)), by a device ([`open`](Self::open)) or by id
-/// ([`session`](Self::session)).
+/// An [`AgentBuilder`](crate::AgentBuilder) builds it once; all clones share their runs and their shutdown.
+///
+/// Which method opens a [`Conversation`](crate::Conversation) depends on what the host has. With a key of its own, like
+/// the number of a ticket: [`conversation`](Self::conversation), which creates what it does not find;
+/// [`find_conversation`](Self::find_conversation), which creates nothing; [`conversation_with`](Self::conversation_with),
+/// which also prompts it, and creates it together with this first input in one commit; and
+/// [`recreate_conversation`](Self::recreate_conversation), which begins a new one if it was deleted. These use the default
+/// workspace; [`workspace(id)`](Self::workspace) has the same four for another one. With a device that has one
+/// conversation: [`open(device)`](Self::open). With the id of a session, from a list or a link:
+/// [`conversation_by_id`](Self::conversation_by_id).
 #[derive(Clone, Debug)]
 pub struct AgentRuntime {
     pub(crate) shared: Arc<Shared>,
@@ -239,7 +246,7 @@ impl AgentRuntime {
     /// let chat = acme.conversation("support/4711").await?;
     ///
     /// // Other tenants do not see the session.
-    /// let error = agent.session(chat.id()).await.unwrap_err();
+    /// let error = agent.conversation_by_id(chat.id()).await.unwrap_err();
     /// assert_eq!(*error.kind(), ErrorKind::NotFound);
     /// # Ok(()) }
     /// ```

@@ -43,9 +43,8 @@ const OWN_RUN: Duration = Duration::from_secs(5);
 
 /// Handle to one session. Cloning is cheap; it holds no lease and blocks no other process.
 ///
-/// [`AgentRuntime::conversation`] opens the session of a key of the host, [`AgentRuntime::open`] that of a device, and
-/// [`AgentRuntime::session`] that of an id. The handle caches the [record](Self::record) that it saw last; clones share
-/// it.
+/// Methods of [`AgentRuntime`] open it; its page says which one to use. The handle caches the [record](Self::record) that
+/// it saw last; clones share it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -206,7 +205,7 @@ impl AgentRuntime {
         Conversation::new(self.clone(), session).freeze_config().await
     }
 
-    /// Opens a session by its id. Starts no run.
+    /// Opens the conversation whose session has this id. Starts no run and creates nothing.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
@@ -217,10 +216,10 @@ impl AgentRuntime {
     /// use agent_core::ErrorKind;
     ///
     /// let id = chat.id();
-    /// assert_eq!(agent.session(id).await?.id(), id);
+    /// assert_eq!(agent.conversation_by_id(id).await?.id(), id);
     ///
     /// chat.delete().await?;
-    /// let error = agent.session(id).await.unwrap_err();
+    /// let error = agent.conversation_by_id(id).await.unwrap_err();
     /// assert_eq!(*error.kind(), ErrorKind::Deleted);
     /// # Ok(()) }
     /// ```
@@ -228,7 +227,8 @@ impl AgentRuntime {
     /// # Errors
     ///
     /// `NotFound`; `Deleted` if the session was deleted.
-    pub async fn session(&self, id: SessionId) -> Result<Conversation> {
+    #[doc(alias = "session")]
+    pub async fn conversation_by_id(&self, id: SessionId) -> Result<Conversation> {
         let session = self.storage.sessions.load(id).await?;
         if session.status.state == SessionState::Deleted {
             return Err(Error::new(ErrorKind::Deleted, format!("session {id} was deleted")));
@@ -287,7 +287,7 @@ impl AgentRuntime {
     /// `NotFound`, `Deleted`; errors of the store; `Unavailable` in a shutdown.
     #[doc(alias = "wake")]
     pub async fn run_pending(&self, id: SessionId) -> Result<Option<Run>> {
-        let handle = self.session(id).await?;
+        let handle = self.conversation_by_id(id).await?;
         let now = handle.record();
         let expired = match watch_holder(&handle.inner, &now, false).await? {
             Watched::Gone(epoch) => Some(epoch),
@@ -311,7 +311,7 @@ impl Conversation {
     /// # use agent_runtime::{AgentBuilder, EchoProvider};
     /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
     /// # let chat = agent.conversation("support/4711").await?;
-    /// let same = agent.session(chat.id()).await?;
+    /// let same = agent.conversation_by_id(chat.id()).await?;
     /// assert_eq!(same.record(), chat.record());
     /// # Ok(()) }
     /// ```
@@ -363,7 +363,7 @@ impl Conversation {
     /// # use agent_runtime::{AgentBuilder, EchoProvider};
     /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
     /// # let chat = agent.conversation("support/4711").await?;
-    /// let elsewhere = agent.session(chat.id()).await?; // for example in another process
+    /// let elsewhere = agent.conversation_by_id(chat.id()).await?; // for example in another process
     /// elsewhere.send("Water the plants.").await?;
     ///
     /// assert_eq!(chat.record().inputs_open, 0);
@@ -900,7 +900,7 @@ impl Conversation {
     /// use agent_runtime::RunOutcome;
     ///
     /// let run = chat.prompt("Tell me a long story.").await?;
-    /// let elsewhere = agent.session(chat.id()).await?; // for example in another process
+    /// let elsewhere = agent.conversation_by_id(chat.id()).await?; // for example in another process
     /// elsewhere.interrupt().await?;
     /// assert_eq!(run.finish().await?.outcome, RunOutcome::Interrupted);
     ///
@@ -1463,7 +1463,7 @@ impl Conversation {
     /// use agent_core::ErrorKind;
     /// use agent_core::model::Patch;
     ///
-    /// let elsewhere = agent.session(chat.id()).await?; // for example in another process
+    /// let elsewhere = agent.conversation_by_id(chat.id()).await?; // for example in another process
     /// elsewhere.update(Patch::new().with_label("status", "closed")).await?;
     ///
     /// let patch = Patch::new().with_label("status", "open");
@@ -1607,7 +1607,7 @@ impl Conversation {
     /// use agent_core::ErrorKind;
     ///
     /// chat.delete().await?;
-    /// let error = agent.session(chat.id()).await.unwrap_err();
+    /// let error = agent.conversation_by_id(chat.id()).await.unwrap_err();
     /// assert_eq!(*error.kind(), ErrorKind::Deleted);
     /// # Ok(()) }
     /// ```
@@ -1641,7 +1641,7 @@ impl Conversation {
     ///
     /// let erased = chat.erase().await?;
     /// assert_eq!(erased.needed_by, None);
-    /// assert_eq!(*agent.session(chat.id()).await.unwrap_err().kind(), ErrorKind::Deleted);
+    /// assert_eq!(*agent.conversation_by_id(chat.id()).await.unwrap_err().kind(), ErrorKind::Deleted);
     /// # Ok(()) }
     /// ```
     ///

@@ -545,7 +545,7 @@ async fn holder(runtime: &AgentRuntime, id: SessionId) -> Result<Option<(Lease, 
 /// Runs one session, if it still needs a run.
 async fn run_one(runtime: &AgentRuntime, id: SessionId, gone: Option<Epoch>) -> Done {
     let work = async {
-        let handle = runtime.session(id).await?;
+        let handle = runtime.conversation_by_id(id).await?;
         if deliver(runtime, &handle.record()).await? {
             return Ok::<_, Error>(Done::Reported);
         }

@@ -34,7 +34,7 @@ async fn main() -> Result<()> {
     ask(&agent, "customer/4712", "Hello").await?;
     let mut sessions = agent.sessions(SessionQuery::new());
     while let Some(session) = sessions.try_next().await? {
-        let mut messages = agent.session(session.id).await?.messages();
+        let mut messages = agent.conversation_by_id(session.id).await?.messages();
         while let Some(message) = messages.try_next().await? {
             println!("  {} {}: {}", message.at, message.author, message.text);
         }

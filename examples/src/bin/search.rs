@@ -54,7 +54,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Prints the title and the newest message of a session. Reads one event of its log, however long that is.
 async fn show(agent: &AgentRuntime, session: &SessionSummary) -> agent::Result<()> {
     let read = ReadEvents::last(1).with_types([EventType::USER_MESSAGE, EventType::AGENT_MESSAGE]);
-    let page = agent.session(session.id).await?.history(read).await?;
+    let page = agent.conversation_by_id(session.id).await?.history(read).await?;
     let newest = page.events.first().and_then(agent::core::event::Event::text).map(Cow::into_owned);
     let title = session.attributes.title.as_ref().map_or("(no title)", |title| &title.text);
     println!("  {title}: {}", newest.unwrap_or_default());

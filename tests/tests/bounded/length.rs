@@ -123,7 +123,7 @@ async fn costs(site: &Site, id: SessionId) -> Vec<(&'static str, Cost)> {
 
     let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(storage.clone());
     let agent = agent.build().unwrap();
-    let chat = agent.session(id).await.unwrap();
+    let chat = agent.conversation_by_id(id).await.unwrap();
     for (round, what) in ["turn that compacts", "turn"].into_iter().enumerate() {
         costs.begin();
         let report = chat.ask(format!("question {round}")).await.unwrap();

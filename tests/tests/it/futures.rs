@@ -92,7 +92,7 @@ fn agent_runtime() {
     send(WorkspaceHandle::erase_conversation(of(), of()).into_future());
     send(AgentRuntime::open(of(), of()));
     send(AgentRuntime::open_main(of(), of()));
-    send(AgentRuntime::session(of(), of()));
+    send(AgentRuntime::conversation_by_id(of(), of()));
     send(AgentRuntime::new_session(of(), of(), of()));
     send(AgentRuntime::run_pending(of(), of()));
     send(Conversation::refresh(of()));

@@ -85,7 +85,7 @@ async fn confirmed_tool_waits_for_consent_and_runs_once(site: Site) {
 
         // An input is kept, another answer refused, also after a restart.
         let agent = careful(&storage, &model, &plugin, spans);
-        let chat = agent.session(chat.id()).await.unwrap();
+        let chat = agent.conversation_by_id(chat.id()).await.unwrap();
         queued(chat.prompt("and hurry").await.unwrap()).await;
         let wrong = ToolConfirmation::new("c".parse().unwrap(), Decision::Allow);
         let error = chat.answer(wrong).await.unwrap_err();
@@ -140,7 +140,7 @@ async fn external_result_continues_the_run(site: Site) {
     assert_eq!(action.kind, ActionKind::ToolResult, "{name}");
     assert_eq!(chat.record().status.reason, Reason::AwaitToolResult, "{name}");
 
-    let phone = careful(&storage, &model, &plugin, true).session(chat.id()).await.unwrap();
+    let phone = careful(&storage, &model, &plugin, true).conversation_by_id(chat.id()).await.unwrap();
     let call: CallId = action.id.as_str().parse().unwrap();
     phone.answer(ToolResult::new(call, ToolOutcome::Ok, json("230"))).await.unwrap();
     assert_eq!(read(phone.run_pending().await.unwrap().unwrap()).await.0, "230 volts", "{name}");

@@ -119,7 +119,7 @@ async fn the_host_reaches_everything_from_one_handle(site: Site) {
     assert_eq!(runtime.config().limits.turns, Config::default().limits.turns, "{name}");
     assert!(runtime.workspaces().load(chat.record().workspace).await.is_ok(), "{name}");
     assert!(runtime.effects().now() > agent_core::Timestamp::UNIX_EPOCH, "{name}");
-    assert_eq!(runtime.session(chat.id()).await.unwrap().id(), chat.id(), "{name}");
+    assert_eq!(runtime.conversation_by_id(chat.id()).await.unwrap().id(), chat.id(), "{name}");
 }
 
 each_store!(the_host_reaches_everything_from_one_handle);
@@ -137,7 +137,7 @@ async fn for_storage_serves_another_tenant() {
     read(chat_a.prompt("1").await.unwrap()).await;
     read(chat_b.prompt("2").await.unwrap()).await;
     assert_eq!(said(&chat_b).await, [("user", "2".to_owned()), ("agent", "for b".to_owned())]);
-    assert_eq!(*second.session(chat_a.id()).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(*second.conversation_by_id(chat_a.id()).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 /// The parts are object-safe, and can be used from any task.

@@ -198,7 +198,7 @@ async fn concurrent_hosts_leave_a_consistent_log(site: Site) {
                 let (agent, id) = (host(&faulty.storage(), seed * 100 + n), first.id());
                 tokio::spawn(async move {
                     let dice = Effects::seeded(seed * 1000 + n, Timestamp::UNIX_EPOCH);
-                    let chat = agent.session(id).await.unwrap();
+                    let chat = agent.conversation_by_id(id).await.unwrap();
                     let mut kept = Vec::new();
                     for round in 0..25 {
                         let roll = dice.random_u64();

@@ -111,7 +111,7 @@ async fn concurrent_deliveries_report_a_result_once(site: Site) {
     let (parent, child) = family(&agent, "laptop").await;
     // Begin, end, read what was said, tell; then it dies.
     dying.die_before_noting(child.id());
-    let theirs = doomed.session(child.id()).await.unwrap();
+    let theirs = doomed.conversation_by_id(child.id()).await.unwrap();
     read(theirs.run_pending().await.unwrap().unwrap()).await;
     assert_eq!(told(&parent).await, found(), "{name}");
     assert!(child.refresh().await.unwrap().to_report().is_some(), "{name}: it could not note that");
@@ -145,7 +145,7 @@ async fn crash_during_delivery_delivers_once(site: Site) {
             let (parent, child) = family(&living, &format!("{applied} {call}")).await;
             let dying = Dying::new(&storage);
             let doomed = living.for_storage(dying.storage(&storage));
-            let theirs = doomed.session(child.id()).await.unwrap();
+            let theirs = doomed.conversation_by_id(child.id()).await.unwrap();
             dying.die_in(call, applied);
             let ended = match theirs.run_pending().await {
                 Ok(Some(run)) => run.finish().await.is_ok(),

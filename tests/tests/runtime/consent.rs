@@ -104,7 +104,7 @@ async fn consent_shows_both_ends_of_a_long_call(site: Site) {
 
     // A host can show all of it, also after a restart.
     assert_eq!(action.tool.as_deref(), Some("shell"), "{name}");
-    let chat = setting.agent.session(chat.id()).await.unwrap();
+    let chat = setting.agent.conversation_by_id(chat.id()).await.unwrap();
     let now = chat.refresh().await.unwrap();
     assert_eq!(now.action.as_ref(), Some(&action), "{name}");
     assert_eq!(action.seq, Some(now.open_calls[0].seq), "{name}");
@@ -131,7 +131,7 @@ async fn answer_and_run_start_are_one_commit(site: Site) {
     assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{name}: {error}");
     let mut answers = tokio::task::JoinSet::new();
     for n in 0..8 {
-        let (chat, id) = (setting.agent.session(chat.id()).await.unwrap(), action.id.clone());
+        let (chat, id) = (setting.agent.conversation_by_id(chat.id()).await.unwrap(), action.id.clone());
         let note = ["yes", "go"][n % 2];
         answers.spawn(async move {
             let answer = ToolConfirmation::new(id, Decision::Allow).with_note(note);

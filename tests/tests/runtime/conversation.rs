@@ -63,7 +63,7 @@ async fn one_winner_by_key(site: Site) {
         let ids: BTreeSet<_> = opened.into_iter().map(|id| id.unwrap()).collect();
         assert_eq!(ids.len(), 1, "{}: {key}", site.name);
         let id = *ids.first().unwrap();
-        let chat = agents[0].session(id).await.unwrap();
+        let chat = agents[0].conversation_by_id(id).await.unwrap();
         let events = log(&chat).await;
         assert_eq!(events.len(), 1, "{}: {key} was created once", site.name);
         let query = SessionQuery::new().with_label(Attributes::CONVERSATION_KEY, key);

@@ -99,12 +99,14 @@ async fn frozen_config_ignores_later_host_config(site: Site) {
     drop((old, chat));
 
     let new = agent(&storage, &models, second());
-    let chat = new.session(id).await.unwrap();
+    let chat = new.conversation_by_id(id).await.unwrap();
     check_first(&chat, &models, name).await;
     let fork = chat.fork(None).await.unwrap();
-    for made in [new.session(fresh).await.unwrap(), new.session(child).await.unwrap(), fork] {
+    for made in
+        [new.conversation_by_id(fresh).await.unwrap(), new.conversation_by_id(child).await.unwrap(), fork]
+    {
         check_first(&made, &models, name).await;
-        check_log(&new.session(fresh).await.unwrap()).await;
+        check_log(&new.conversation_by_id(fresh).await.unwrap()).await;
     }
 
     let asked = models[1].requests().len();
@@ -115,7 +117,7 @@ async fn frozen_config_ignores_later_host_config(site: Site) {
     assert_eq!((request.system.as_deref(), request.max_tokens), (Some("Be long."), Some(7)), "{name}");
 
     let alone = agent(&storage, &models[1..], second());
-    let chat = alone.session(id).await.unwrap();
+    let chat = alone.conversation_by_id(id).await.unwrap();
     let (_, report) = read(chat.prompt("anybody?").await.unwrap()).await;
     let RunOutcome::Failed(failure) = report.outcome else { panic!("{name}: {report:?}") };
     assert!(failure.text.contains("provider one"), "{name}: {}", failure.text);
@@ -124,7 +126,7 @@ async fn frozen_config_ignores_later_host_config(site: Site) {
     assert!(matches!(report.outcome, RunOutcome::Awaiting(_)), "{name}: {report:?}");
     let now = chat.refresh().await.unwrap();
     assert_eq!(now.attributes.references["provider"], "two", "{name}");
-    let fresh = alone.session(fresh).await.unwrap();
+    let fresh = alone.conversation_by_id(fresh).await.unwrap();
     let (_, report) = read(fresh.prompt("go").await.unwrap()).await;
     assert!(matches!(report.outcome, RunOutcome::Failed(_)), "{name}: others keep to theirs");
     check_log(&chat).await;
@@ -149,7 +151,7 @@ async fn one_of_many_hosts_freezes_the_config(site: Site) {
             Config::default().with_provider(format!("m{n}")).with_freeze_config(true),
         );
         hosts.spawn(async move {
-            let chat = host.session(id).await.unwrap();
+            let chat = host.conversation_by_id(id).await.unwrap();
             let run = chat.prompt(format!("hello {n}")).await.unwrap();
             ended(run).await;
         });
@@ -157,7 +159,7 @@ async fn one_of_many_hosts_freezes_the_config(site: Site) {
     while let Some(host) = hosts.join_next().await {
         host.unwrap();
     }
-    let chat = plain.session(id).await.unwrap();
+    let chat = plain.conversation_by_id(id).await.unwrap();
     let now = chat.record();
     assert_eq!(now.counts.user, 8, "{name}");
     assert!(matches!(now.status.state, SessionState::Idle | SessionState::Queued), "{name}");

@@ -120,7 +120,7 @@ async fn a_question_is_answered_once_from_any_device(site: Site) {
     }
     let mut answers = tokio::task::JoinSet::new();
     for n in 0..8 {
-        let chat = agent.session(chat.id()).await.unwrap();
+        let chat = agent.conversation_by_id(chat.id()).await.unwrap();
         let answer = allow().with_choice(["red", "blue"][n % 2]);
         answers.spawn(async move { (n, chat.answer(answer).await) });
     }
@@ -202,7 +202,8 @@ async fn answer_and_timeout_exclude_each_other(site: Site) {
         let slow = Arc::new(SetClock(AtomicI64::new(clock.0.load(Ordering::SeqCst))));
         clock.0.fetch_add(61_000_000, Ordering::SeqCst);
         let config = Config::default().with_answer_timeout(Duration::from_secs(60));
-        let person = self::agent(&storage, &model, &tools, &slow, config).session(chat.id()).await.unwrap();
+        let person =
+            self::agent(&storage, &model, &tools, &slow, config).conversation_by_id(chat.id()).await.unwrap();
         let watch = agent.clone();
         let id = chat.id();
         let answer =
@@ -311,7 +312,7 @@ async fn message_resumes_a_suspended_session_by_policy(site: Site) {
             continue;
         }
         assert_eq!(read(run).await.0, "back", "{name}");
-        let stale = agent.session(chat.id()).await.unwrap();
+        let stale = agent.conversation_by_id(chat.id()).await.unwrap();
         chat.suspend().await.unwrap();
         assert_eq!(stale.record().status.state, SessionState::Idle, "{name}");
         assert_eq!(read(stale.prompt("hello?").await.unwrap()).await.0, "again", "{name}");

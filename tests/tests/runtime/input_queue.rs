@@ -38,7 +38,7 @@ async fn prompts(
 ) -> Vec<JoinHandle<Result<Run>>> {
     let mut tasks = Vec::new();
     for input in inputs {
-        let chat = agent.session(chat.id()).await.unwrap();
+        let chat = agent.conversation_by_id(chat.id()).await.unwrap();
         tasks.push(tokio::spawn(async move { chat.prompt(input).await }));
     }
     // One thread: each of the tasks has its turn in each of these.
@@ -255,7 +255,10 @@ each_store!(dropped_caller_fails_no_other_input and files);
 async fn ended_runtime_blocks_no_queued_input() {
     let (faulty, agent, chat) = crowd(agent_core::MemoryStore::new().into()).await;
     faulty.hold_commits(true);
-    let (left, behind) = (agent.session(chat.id()).await.unwrap(), agent.session(chat.id()).await.unwrap());
+    let (left, behind) = (
+        agent.conversation_by_id(chat.id()).await.unwrap(),
+        agent.conversation_by_id(chat.id()).await.unwrap(),
+    );
     let runtime = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {

@@ -168,7 +168,7 @@ async fn output_above_its_preview_is_a_blob(site: Site) {
     // After a restart, in a fork.
     let again = if store == "memory" { storage.clone() } else { site.open().await };
     let agent = runtime(&again, &model);
-    let fork = agent.session(chat.id()).await.unwrap().fork(None).await.unwrap();
+    let fork = agent.conversation_by_id(chat.id()).await.unwrap().fork(None).await.unwrap();
     assert_eq!(output_of(&fork, &result).await, text.as_bytes(), "{store}");
     assert_eq!(ask(&fork, "Once more.").await, "Read again.", "{store}");
     let requests = model.requests();
@@ -178,7 +178,7 @@ async fn output_above_its_preview_is_a_blob(site: Site) {
     let target: Storage = MemoryStore::new().into();
     let report = StoreCopy::new(storage.clone(), target.clone()).run().await.unwrap();
     assert_eq!(blobs(&target, chat.id()).await, [total as u64], "{store}: {report:?}");
-    let copied = runtime(&target, &model).session(chat.id()).await.unwrap();
+    let copied = runtime(&target, &model).conversation_by_id(chat.id()).await.unwrap();
     assert_eq!(output_of(&copied, &result).await, text.as_bytes(), "{store}");
     assert_eq!(storage.sessions.sweep_blobs(SweepBlobs::of(chat.id())).await.unwrap().blobs, 0, "{store}");
     check_log(&chat).await;
@@ -316,7 +316,7 @@ async fn media_above_1_kib_are_blobs(site: Site) {
     assert_eq!(output_of(&chat, &result).await, listing(100_000).as_bytes(), "{store}");
     assert_eq!(blobs(&storage, chat.id()).await.len(), 4, "{store}");
     let again = if store == "memory" { storage.clone() } else { site.open().await };
-    ask(&runtime(&again, &model).session(chat.id()).await.unwrap(), "Still?").await;
+    ask(&runtime(&again, &model).conversation_by_id(chat.id()).await.unwrap(), "Still?").await;
 
     let requests = model.requests();
     for (before, after) in requests.iter().zip(&requests[1..]) {
@@ -539,7 +539,7 @@ async fn death_at_any_step_leaves_nothing_wrong(site: Site) {
             let model = ScriptedProvider::new((0..4).flat_map(|_| turns()));
             let config = Config::default().with_lease_ttl(Duration::from_millis(50));
             let agent = agent_with(&storage, model.clone(), config, [Arc::new(Tools) as _]);
-            let chat = agent.session(chat.id()).await.unwrap();
+            let chat = agent.conversation_by_id(chat.id()).await.unwrap();
             let now = chat.refresh().await.unwrap();
             if let Some(lease) = &now.lease {
                 let expired = agent_core::commit::Trigger::LeaseExpired(now.epoch);

@@ -162,7 +162,7 @@ async fn request_cost_does_not_grow_with_the_turns() {
         }
         let model = ScriptedProvider::new([Turn::new().text("one"), Turn::new().text("two")]);
         let agent = agent_with(&storage, model.clone(), Config::default(), []);
-        let chat = agent.session(now.id).await.unwrap();
+        let chat = agent.conversation_by_id(now.id).await.unwrap();
         let mut reads = Vec::new();
         for _ in 0..2 {
             let before = faulty.reads();
@@ -206,7 +206,7 @@ async fn a_conversation_of_before_goes_on() {
     }
     let model = ScriptedProvider::new([Turn::new().text("one"), Turn::new().text("two")]);
     let agent = agent_with(&storage, model.clone(), Config::default(), []);
-    let chat = agent.session(now.id).await.unwrap();
+    let chat = agent.conversation_by_id(now.id).await.unwrap();
     for text in ["and?", "and then?"] {
         read(chat.prompt(text).await.unwrap()).await;
     }
@@ -250,7 +250,7 @@ async fn all_open_questions_follow_a_summary() {
     let model = ScriptedProvider::new([Turn::new().text("done")]);
     let config = Config::default().with_context_limits(ContextLimits::new(10, 100_000));
     let agent = agent_with(&storage, model.clone(), config, []);
-    read(agent.session(now.id).await.unwrap().run_pending().await.unwrap().unwrap()).await;
+    read(agent.conversation_by_id(now.id).await.unwrap().run_pending().await.unwrap().unwrap()).await;
     let given = format!("{:?}", model.requests()[0].messages);
     assert!(given.contains("earlier events are left out"), "{given}");
     assert!(given.contains("first") && given.contains("second"), "{given}");

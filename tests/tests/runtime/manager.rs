@@ -279,7 +279,7 @@ async fn hidden_session_cannot_be_used_or_ended(site: Site) {
         manager.set_main_session(workspace, hidden).await.map(drop).unwrap_err(),
         manager.delete_session(hidden).await.map(drop).unwrap_err(),
         manager.reset(hidden, OldSessionAction::Delete).await.map(drop).unwrap_err(),
-        agent.session(hidden).await.unwrap().delete().await.unwrap_err(),
+        agent.conversation_by_id(hidden).await.unwrap().delete().await.unwrap_err(),
     ] {
         assert_eq!(*refused.kind(), ErrorKind::InvalidInput, "{name}: {refused}");
         assert!(refused.to_string().contains("area/memory"), "{name}: {refused}");

@@ -416,11 +416,11 @@ async fn live(world: &Arc<World>, steps: usize) {
                     world.counts.lock().unwrap().switched += 1;
                 }
                 agent = start(world, &world.storage, name);
-                chat = agent.session(chat.id()).await.unwrap();
+                chat = agent.conversation_by_id(chat.id()).await.unwrap();
             }
             1 => {
                 if let Ok(fork) = chat.fork(None).await {
-                    chat = agent.session(fork.id()).await.unwrap();
+                    chat = agent.conversation_by_id(fork.id()).await.unwrap();
                 }
             }
             2 if chat.refresh().await.unwrap().status.state == SessionState::Idle && world.pick(3) == 0 => {
@@ -430,7 +430,7 @@ async fn live(world: &Arc<World>, steps: usize) {
                 // The process dies in a run, and another one finds out.
                 let dying = Dying::new(&world.storage);
                 let doomed = start(world, &dying.storage(&world.storage), name);
-                let there = doomed.session(chat.id()).await.unwrap();
+                let there = doomed.conversation_by_id(chat.id()).await.unwrap();
                 dying.die_in(usize::try_from(world.pick(14)).unwrap(), world.pick(2) == 0);
                 if let Ok(run) = there.prompt(world.message()).await {
                     drop(tokio::time::timeout(Duration::from_secs(20), run.finish()).await);

@@ -317,11 +317,11 @@ async fn live(judge: &Arc<Judge>, steps: usize) {
             0 => {
                 // Another process goes on.
                 agent = start(judge);
-                chat = agent.session(chat.id()).await.unwrap();
+                chat = agent.conversation_by_id(chat.id()).await.unwrap();
             }
             1 => {
                 if let Ok(fork) = chat.fork(None).await {
-                    chat = agent.session(fork.id()).await.unwrap();
+                    chat = agent.conversation_by_id(fork.id()).await.unwrap();
                 }
             }
             2 => {

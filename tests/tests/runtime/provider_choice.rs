@@ -43,7 +43,7 @@ async fn session_choice_precedes_workspace_and_config(site: Site) {
 
     // What was recorded binds nobody.
     let agent = agent(&storage, &models, Config::default().with_provider("three"));
-    let chat = agent.session(chat.id()).await.unwrap();
+    let chat = agent.conversation_by_id(chat.id()).await.unwrap();
     assert_eq!(asked(&chat).await, "three", "{name}");
     assert_eq!(chat.refresh().await.unwrap().attributes.references["provider"], "three", "{name}");
 
@@ -159,7 +159,7 @@ async fn recorded_provider_replaces_no_choice(site: Site) {
     let models = models();
     let agent = agent(&storage, &models, Config::default().with_provider("one"));
     let chat = agent.open(&device("laptop")).await.unwrap();
-    let stale = agent.session(chat.id()).await.unwrap();
+    let stale = agent.conversation_by_id(chat.id()).await.unwrap();
     chat.update(by("two")).await.unwrap();
     // Begins its run with what it has seen before, and records the provider of the configuration.
     assert_eq!(stale.record().attributes.chosen_provider(), None, "{name}");

@@ -61,7 +61,7 @@ async fn a_person_is_asked_with_the_sentence_of_the_host(site: Site) {
         })
         .build()
         .unwrap();
-    let chat = agent.session(chat.id()).await.unwrap();
+    let chat = agent.conversation_by_id(chat.id()).await.unwrap();
     assert_eq!(chat.record().action.as_ref(), Some(&first), "{name}: every surface has the same");
     let allow = |action: PendingAction| ToolConfirmation::new(action.id, Decision::Allow);
     let run = chat.answer_and_run(allow(first)).await.unwrap();

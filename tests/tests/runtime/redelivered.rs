@@ -79,7 +79,7 @@ async fn the_second_delivery_gets_the_first_result(site: Site) {
     // Another question waits by now.
     let other = asked(&chat).await;
     let agent = agent(&site.open().await, &model, &tools);
-    let chat = agent.session(chat.id()).await.unwrap();
+    let chat = agent.conversation_by_id(chat.id()).await.unwrap();
     let head = chat.record().head;
     let again = chat.answer_and_run(allow()).await.unwrap().finish().await.unwrap();
     assert_eq!(known(&again), known(&report), "{name}");
@@ -122,10 +122,10 @@ async fn the_second_delivery_joins_an_active_run(site: Site) {
     let second = chat.answer_and_run(allow.clone()).await.unwrap();
     assert_eq!(second.id(), run.id(), "{name}");
     // As a server does that opens the stores of a tenant for each request.
-    let request = here.for_storage(site.open().await).session(chat.id()).await.unwrap();
+    let request = here.for_storage(site.open().await).conversation_by_id(chat.id()).await.unwrap();
     let of_request = request.answer_and_run(allow.clone()).await.unwrap();
     assert!(of_request.queued().is_none(), "{name}");
-    let there = agent(&site.open().await, &model, &tools).session(chat.id()).await.unwrap();
+    let there = agent(&site.open().await, &model, &tools).conversation_by_id(chat.id()).await.unwrap();
     there.answer(allow.clone()).await.unwrap();
     let third = there.answer_and_run(allow.clone()).await.unwrap();
     let queued = third.queued().expect("another process has it").clone();
@@ -232,7 +232,7 @@ async fn large_results_are_recognized(site: Site) {
             .with_part(Part::Image(Media::inline("image/png", picture)))
     };
     let report = chat.answer_and_run(result('x', 1)).await.unwrap().finish().await.unwrap();
-    let chat = agent(&site.open().await, &model, &tools).session(chat.id()).await.unwrap();
+    let chat = agent(&site.open().await, &model, &tools).conversation_by_id(chat.id()).await.unwrap();
     let again = chat.answer_and_run(result('x', 1)).await.unwrap().finish().await.unwrap();
     assert_eq!(known(&again), known(&report), "{name}");
     for other in [result('y', 1), result('x', 2)] {
@@ -257,7 +257,7 @@ async fn deliveries_at_once_have_one_run(site: Site) {
     let allow = ToolConfirmation::new(asked(&chat).await.id, Decision::Allow);
     let mut deliveries = tokio::task::JoinSet::new();
     for _ in 0..8 {
-        let (chat, allow) = (agent.session(chat.id()).await.unwrap(), allow.clone());
+        let (chat, allow) = (agent.conversation_by_id(chat.id()).await.unwrap(), allow.clone());
         deliveries.spawn(async move { chat.answer_and_run(allow).await.unwrap().finish().await.unwrap() });
     }
     let mut runs = Vec::new();

@@ -222,7 +222,7 @@ async fn a_refused_picture_is_left_out_for_good(site: Site) {
     ask(&chat, Message::new("And this?").with_part(good("last.png"))).await;
     // The next process, and a fork, know what is refused.
     let agent = start(&site.open().await, &model);
-    let chat = agent.session(chat.id()).await.unwrap();
+    let chat = agent.conversation_by_id(chat.id()).await.unwrap();
     ask(&chat, "Go on.").await;
     let fork = chat.fork(None).await.unwrap();
     ask(&fork, "Go on there.").await;
@@ -241,7 +241,7 @@ async fn a_refused_picture_is_left_out_for_good(site: Site) {
     check_log(&chat).await;
     // Another model may take it; it refuses it once, too.
     let other = Picky::new("two");
-    let chat = start(&site.open().await, &other).session(chat.id()).await.unwrap();
+    let chat = start(&site.open().await, &other).conversation_by_id(chat.id()).await.unwrap();
     ask(&chat, "You?").await;
     ask(&chat, "Really?").await;
     assert_eq!((other.refused(), other.accepted().len()), (1, 2), "{}", site.name);
@@ -257,7 +257,7 @@ async fn a_refused_picture_of_a_tool_is_left_out(site: Site) {
     ask(&chat, "Show me.").await;
     // The second call gave the same picture.
     assert_eq!((model.refused(), model.accepted().len()), (1, 3), "{}", site.name);
-    let chat = start(&site.open().await, &model).session(chat.id()).await.unwrap();
+    let chat = start(&site.open().await, &model).conversation_by_id(chat.id()).await.unwrap();
     ask(&chat, "Again.").await;
     assert_eq!((model.refused(), model.accepted().len()), (1, 4), "{}", site.name);
     check_prefixes(&model.accepted());
@@ -410,7 +410,7 @@ async fn a_smaller_model_is_asked_until_it_fits(site: Site) {
     model.rules.most.store(1300, Ordering::SeqCst);
     let before = model.accepted().len();
     for (n, storage) in [site.open().await, site.open().await].iter().enumerate() {
-        let chat = start(storage, &model).session(chat.id()).await.unwrap();
+        let chat = start(storage, &model).conversation_by_id(chat.id()).await.unwrap();
         ask(&chat, format!("Go on, {n}.")).await;
     }
     assert_eq!(compactions(&chat).await, 1, "{}: only what was accepted is kept", site.name);
@@ -465,7 +465,7 @@ async fn refused_requests_leave_no_summary(site: Site) {
     // A model that never accepted anything is asked once.
     let fresh = Picky::new("two");
     fresh.rules.is_down.store(true, Ordering::SeqCst);
-    let chat = start(&site.open().await, &fresh).session(chat.id()).await.unwrap();
+    let chat = start(&site.open().await, &fresh).conversation_by_id(chat.id()).await.unwrap();
     fails(&chat, "Go on.").await;
     assert_eq!((fresh.refused(), compactions(&chat).await), (1, 0), "{}", site.name);
 }

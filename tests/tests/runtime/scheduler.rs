@@ -336,7 +336,7 @@ async fn clock_a_day_off_ends_no_run_and_loses_no_timer(site: Site) {
         let chat = open(&right, "laptop").await;
         let run = chat.prompt("hello").await.unwrap();
         let astray = agent_as(&storage, model.clone(), &wrong, config());
-        let there = astray.session(chat.id()).await.unwrap();
+        let there = astray.conversation_by_id(chat.id()).await.unwrap();
         let scheduler = Scheduler::new(astray.clone());
         assert_eq!(scheduler.round().await.unwrap().ran, 0, "{name}");
         chat.schedule(Timer::new("right", clock.in_seconds(0))).await.unwrap();

@@ -108,7 +108,7 @@ async fn model_schedules_timers_and_starts_sessions(site: Site) {
     model.push(Turn::new().text("taken back"));
     let scheduler = Scheduler::new(agent.clone());
     assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}: the child");
-    let child = agent.session(child[0]).await.unwrap();
+    let child = agent.conversation_by_id(child[0]).await.unwrap();
     assert_eq!(child.record().creator, Actor::AGENT, "{name}");
     assert_eq!(said(&child).await, [("user", "find it".to_owned()), ("agent", "found".to_owned())], "{name}");
     let outcomes: Vec<_> = calls(&child).await.iter().map(|(_, results)| results[0].outcome).collect();
@@ -285,7 +285,8 @@ async fn crash_during_a_call_takes_effect_at_most_once(site: Site) {
             let living = agent(&storage, model.clone(), &clock, SessionTools::new(), Config::default());
             let chat = living.open(&device(&format!("{applied} {again} {at}"))).await.unwrap();
             let dying = Dying::new(&storage);
-            let doomed = living.for_storage(dying.storage(&storage)).session(chat.id()).await.unwrap();
+            let doomed =
+                living.for_storage(dying.storage(&storage)).conversation_by_id(chat.id()).await.unwrap();
             dying.die_in(at, applied);
             if let Ok(run) = doomed.prompt("go").await {
                 let _ = run.finish().await;

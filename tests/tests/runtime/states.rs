@@ -27,7 +27,7 @@ async fn inputs_before_ready_are_kept_and_served(site: Site) {
         .with_trigger(Trigger::Create(Box::new(new)))
         .with_trigger(Trigger::Prepare(LeaseRequest::new("preparer", effects.new_run_id())));
     storage.sessions.commit_with_retry(commit).await.unwrap();
-    let chat = agent.session(id).await.unwrap();
+    let chat = agent.conversation_by_id(id).await.unwrap();
     let stored = queued(chat.prompt("early").await.unwrap()).await;
     assert_eq!(stored.state, SessionState::Initializing, "{name}");
     assert_eq!(stored.holder.as_deref(), Some("preparer"), "{name}");
@@ -165,7 +165,7 @@ async fn attributes_are_changed_separately(site: Site) {
     chat.update(Patch::new().with_title(Title::generated("made up")).with_label("project", "x"))
         .await
         .unwrap();
-    let other = agent.session(chat.id()).await.unwrap();
+    let other = agent.conversation_by_id(chat.id()).await.unwrap();
     other.update_unchanged(Patch::new().with_label("by", "other")).await.unwrap();
     let error = chat.update_unchanged(Patch::new().with_label("by", "me")).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Conflict { head: Some(_) }), "{name}: {error}");

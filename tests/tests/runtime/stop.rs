@@ -69,7 +69,7 @@ async fn an_interrupt_from_another_device_ends_the_run(site: Site) {
     let gate = Gate::new();
     let chat = agent(&storage, ScriptedProvider::new([held_turn(&gate)]));
     let chat = chat.open(&device("laptop")).await.unwrap();
-    let phone = agent(&storage, EchoProvider::new()).session(chat.id()).await.unwrap();
+    let phone = agent(&storage, EchoProvider::new()).conversation_by_id(chat.id()).await.unwrap();
     phone.interrupt().await.unwrap();
     assert_eq!(phone.refresh().await.unwrap().head, chat.record().head, "{name}: idle, so nothing");
 
@@ -198,7 +198,7 @@ async fn archived_and_terminated_sessions_refuse_prompts(site: Site) {
     assert_eq!(read(fork.prompt("on").await.unwrap()).await.0, "on", "{name}: and can be forked");
     assert_eq!(said(&fork).await.len(), 6, "{name}");
     chat.delete().await.unwrap();
-    let gone = chat.runtime().session(chat.id()).await.unwrap_err();
+    let gone = chat.runtime().conversation_by_id(chat.id()).await.unwrap_err();
     assert_eq!(*gone.kind(), ErrorKind::Deleted, "{name}");
 }
 
@@ -341,7 +341,7 @@ async fn interrupt_overrides_a_requested_suspension(site: Site) {
         let chat = agent.open(&device(&format!("{suspend_first}"))).await.unwrap();
         let mut run = chat.prompt("first").await.unwrap();
         until_text(&mut run).await;
-        let other = agent.session(chat.id()).await.unwrap();
+        let other = agent.conversation_by_id(chat.id()).await.unwrap();
         if suspend_first {
             other.suspend().await.unwrap();
             tokio::time::sleep(Duration::from_secs(1)).await;

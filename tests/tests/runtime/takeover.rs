@@ -105,7 +105,8 @@ async fn concurrent_prompts_are_never_interleaved(site: Site) {
         .map(|n| {
             let (other, id) = (other.clone(), chat.id());
             tokio::spawn(async move {
-                let mut run = other.session(id).await.unwrap().prompt(format!("p{n}")).await.unwrap();
+                let mut run =
+                    other.conversation_by_id(id).await.unwrap().prompt(format!("p{n}")).await.unwrap();
                 let Some(Ok(Update::Queued(stored))) = run.next().await else { panic!("not stored") };
                 assert!(run.next().await.is_none());
                 stored
@@ -122,7 +123,7 @@ async fn concurrent_prompts_are_never_interleaved(site: Site) {
     assert_eq!(read(run).await.1.status.state, SessionState::Queued, "{name}: they wait");
     assert_eq!(chat.record().status.reason, Reason::FollowUp, "{name}");
 
-    let waiting = other.session(chat.id()).await.unwrap();
+    let waiting = other.conversation_by_id(chat.id()).await.unwrap();
     let (text, report) = read(waiting.run_pending().await.unwrap().unwrap()).await;
     assert_eq!((text.as_str(), report.status.state), ("all answered", SessionState::Idle), "{name}");
     // The eight stand behind the answer to the first, though they came before it.
@@ -189,7 +190,7 @@ async fn takeover_after_ttl_fences_the_old_holder(site: Site) {
     let (chat, run) = held(&faulty.storage(), "sleeper", &gate).await;
     faulty.lose_beats();
     let model = ScriptedProvider::new([Turn::new().text("taken over")]);
-    let other = named(&under, "waker", model).session(chat.id()).await.unwrap();
+    let other = named(&under, "waker", model).conversation_by_id(chat.id()).await.unwrap();
     queued(other.prompt("second").await.unwrap()).await;
     let epoch = other.record().epoch;
 
@@ -220,7 +221,8 @@ async fn a_live_holder_is_never_replaced(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let gate = Gate::new();
     let (chat, run) = held(&storage, "worker", &gate).await;
-    let other = named(&storage, "other", ScriptedProvider::new([])).session(chat.id()).await.unwrap();
+    let other =
+        named(&storage, "other", ScriptedProvider::new([])).conversation_by_id(chat.id()).await.unwrap();
     for _ in 0..8 {
         tokio::time::sleep(TTL).await;
         assert!(other.run_pending().await.unwrap().is_none(), "{name}");
@@ -240,7 +242,7 @@ async fn a_dead_holder_is_replaced_at_once(site: Site) {
     let faulty = Faulty::new(under.clone());
     faulty.bury(dead.epoch);
     let model = ScriptedProvider::new([Turn::new().text("here")]);
-    let other = named(&faulty.storage(), "heir", model.clone()).session(dead.id).await.unwrap();
+    let other = named(&faulty.storage(), "heir", model.clone()).conversation_by_id(dead.id).await.unwrap();
     let since = Instant::now();
     let run = other.prompt("second").await.unwrap();
     assert_eq!(since.elapsed(), Duration::ZERO, "{name}");
@@ -282,7 +284,7 @@ async fn run_when_free_starts_after_the_holder(site: Site) {
     let gate = Gate::new();
     let (chat, run) = held(&storage, "first", &gate).await;
     let model = ScriptedProvider::new([Turn::new().text("second's answer")]);
-    let other = named(&storage, "second", model).session(chat.id()).await.unwrap();
+    let other = named(&storage, "second", model).conversation_by_id(chat.id()).await.unwrap();
     queued(other.prompt("second").await.unwrap()).await;
     let waiting = tokio::spawn({
         let other = other.clone();
@@ -317,7 +319,7 @@ async fn takeover_gives_each_open_call_one_result(site: Site) {
     faulty.lose_beats();
 
     let model = ScriptedProvider::new([Turn::new().text("I see.")]);
-    let other = named(&under, "heir", model.clone()).session(chat.id()).await.unwrap();
+    let other = named(&under, "heir", model.clone()).conversation_by_id(chat.id()).await.unwrap();
     let heir = other.run_when_free().await.unwrap().unwrap();
     read(heir).await;
     let calls = calls(&other).await;
@@ -373,7 +375,7 @@ async fn panicking_run_loses_its_stream_and_lease(site: Site) {
     assert_eq!(chat.refresh().await.unwrap().status.state, SessionState::Running, "{name}");
 
     let model = ScriptedProvider::new([Turn::new().text("goes on")]);
-    let other = named(&under, "heir", model).session(chat.id()).await.unwrap();
+    let other = named(&under, "heir", model).conversation_by_id(chat.id()).await.unwrap();
     let since = Instant::now();
     let run = other.run_pending().await.unwrap().unwrap();
     assert!(since.elapsed() >= TTL, "{name}");
@@ -392,7 +394,7 @@ async fn run_pending_closes_a_dead_interrupted_run(site: Site) {
     let faulty = Faulty::new(under.clone());
     faulty.bury(dead.record().epoch);
     let other = named(&faulty.storage(), "heir", ScriptedProvider::new([]));
-    let other = other.session(dead.id()).await.unwrap();
+    let other = other.conversation_by_id(dead.id()).await.unwrap();
     assert!(other.run_pending().await.unwrap().is_none(), "{name}");
     let now = other.refresh().await.unwrap();
     assert_eq!((now.status.state, now.status.reason), (SessionState::Idle, Reason::Interrupted), "{name}");
@@ -412,7 +414,7 @@ async fn one_of_several_contenders_takes_over(site: Site) {
             let agent = named(&storage, &format!("heir {n}"), model);
             let id = dead.id();
             tokio::spawn(async move {
-                match agent.session(id).await.unwrap().run_when_free().await.unwrap() {
+                match agent.conversation_by_id(id).await.unwrap().run_when_free().await.unwrap() {
                     Some(run) => Some(read(run).await.0),
                     None => None,
                 }

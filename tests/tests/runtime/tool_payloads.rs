@@ -95,7 +95,7 @@ async fn tool_payload_policy_is_stored_in_the_session(site: Site) {
 
         // Another host, another choice: the session's own holds.
         let other = if keep == ToolPayloads::Omit { ToolPayloads::Store } else { ToolPayloads::Omit };
-        let chat = agent(other).session(chat.id()).await.unwrap();
+        let chat = agent(other).conversation_by_id(chat.id()).await.unwrap();
         read(chat.prompt("go on").await.unwrap()).await;
         let there = there * 2;
         assert_eq!((count(&chat, GIVEN).await, count(&chat, GAVE).await), (there, there), "{name} {keep}");
@@ -141,7 +141,7 @@ async fn waiting_call_is_stored_until_it_is_executed(site: Site) {
     let chat = agent().open(&device("laptop")).await.unwrap();
     let (_, report) = read(chat.prompt("go").await.unwrap()).await;
     let RunOutcome::Awaiting(action) = report.outcome else { panic!("{name}: {report:?}") };
-    let chat = agent().session(chat.id()).await.unwrap();
+    let chat = agent().conversation_by_id(chat.id()).await.unwrap();
     chat.answer(ToolConfirmation::new(action.id, Decision::Allow)).await.unwrap();
     read(chat.run_pending().await.unwrap().unwrap()).await;
     let asked = model.requests().remove(1).messages;

@@ -26,7 +26,7 @@ async fn a_turn_is_two_commits(site: Site) {
     let (before, head) = (faulty.commits(), chat.refresh().await.unwrap().head);
 
     let run = chat.prompt("Grüße aus 서울 🙂").await.unwrap();
-    let running = agent.session(chat.id()).await.unwrap().record();
+    let running = agent.conversation_by_id(chat.id()).await.unwrap().record();
     assert_eq!(running.status.state, SessionState::Running, "{name}");
     assert_eq!(running.head, Seq::new(head.get() + 1), "{name}: stored before the model is called");
     let (text, report) = read(run).await;
@@ -153,7 +153,7 @@ async fn provider_and_model_are_recorded_when_they_change(site: Site) {
     assert_eq!(chat.refresh().await.unwrap().attributes.references["provider"], "echo", "{name}");
 
     let other = agent(&storage, ScriptedProvider::new([Turn::new()]).with_name("claude"));
-    let chat = other.session(chat.id()).await.unwrap();
+    let chat = other.conversation_by_id(chat.id()).await.unwrap();
     read(chat.prompt("3").await.unwrap()).await;
     assert_eq!(chat.refresh().await.unwrap().attributes.references["model"], "claude", "{name}");
     assert_eq!(updates(log(&chat).await), 2, "{name}");

@@ -71,7 +71,7 @@ async fn clients_at_once_all_get_an_answer(site: Site) {
     let model = || EchoProvider::new().with_delay(Duration::from_millis(2));
     for round in 0..5 {
         let one = agent(&storage, model()).open(&device(&format!("laptop {round}"))).await.unwrap();
-        let two = agent(&site.open().await, model()).session(one.id()).await.unwrap();
+        let two = agent(&site.open().await, model()).conversation_by_id(one.id()).await.unwrap();
         let clients = [(&one, "a"), (&one, "b"), (&two, "c"), (&two, "d")];
         let tasks = clients.map(|(chat, client)| {
             let (chat, text) = (chat.clone(), format!("{client} asks"));
@@ -96,7 +96,7 @@ async fn the_one_who_waits_runs_next(site: Site) {
     let gate = Gate::new();
     let (chat, run) = held(&storage, &gate, []).await;
     let other = named(&site.open().await, "other", [Turn::new().text("second's answer")]);
-    let other = other.session(chat.id()).await.unwrap();
+    let other = other.conversation_by_id(chat.id()).await.unwrap();
     let input = queued(other.prompt("second").await.unwrap()).await;
     assert_eq!((input.holder.as_deref(), input.run), (Some("holder"), None), "{name}");
     let waiting = tokio::spawn({
@@ -121,7 +121,7 @@ async fn the_answer_of_another_is_read_in_the_log(site: Site) {
     let cut = Turn::new().text("second's").done(StopReason::MaxTokens);
     let (chat, run) = held(&storage, &gate, [cut, Turn::new().text("third's")]).await;
     let faulty = Faulty::new(site.open().await);
-    let other = named(&faulty.storage(), "other", []).session(chat.id()).await.unwrap();
+    let other = named(&faulty.storage(), "other", []).conversation_by_id(chat.id()).await.unwrap();
     let input = queued(other.prompt("second").await.unwrap()).await;
     gate.open();
     let first = read(run).await.1;
@@ -268,8 +268,10 @@ async fn a_run_that_is_fenced_is_no_answer(site: Site) {
     eventually(async || chat.refresh().await.unwrap().status.state == SessionState::Running).await;
     let faulty = Faulty::new(storage);
     faulty.bury(chat.record().epoch);
-    let other =
-        named(&faulty.storage(), "other", [Turn::new().text("in time")]).session(chat.id()).await.unwrap();
+    let other = named(&faulty.storage(), "other", [Turn::new().text("in time")])
+        .conversation_by_id(chat.id())
+        .await
+        .unwrap();
     let report = read(other.run_pending().await.unwrap().unwrap()).await.1;
     assert_eq!(waiting.await.unwrap().unwrap(), report, "{name}");
     assert_eq!(report.text, "in time", "{name}");
@@ -286,7 +288,8 @@ async fn a_run_for_another_input_is_no_answer(site: Site) {
         .open(&device("laptop"))
         .await
         .unwrap();
-    let chat = named(&storage, "quick", [Turn::new().text("first's")]).session(late.id()).await.unwrap();
+    let chat =
+        named(&storage, "quick", [Turn::new().text("first's")]).conversation_by_id(late.id()).await.unwrap();
     let input = Queued::new(chat.id(), chat.send("first").await.unwrap());
     faulty.hold_commits(true);
     let waiting = tokio::spawn(async move { wait(&late, &input).await });
@@ -309,7 +312,7 @@ async fn the_end_of_the_run_is_told(site: Site) {
     let (gate, never) = (Gate::new(), Gate::new());
     let turns = [broken(), broken(), Turn::new().text("half").gate(&gate).text(" an").gate(&never)];
     let chat = named(&storage, "holder", turns).open(&device("laptop")).await.unwrap();
-    let other = named(&storage, "other", []).session(chat.id()).await.unwrap();
+    let other = named(&storage, "other", []).conversation_by_id(chat.id()).await.unwrap();
     for _ in 0..2 {
         let input = Queued::new(chat.id(), chat.send("hello").await.unwrap());
         let run = chat.run_pending().await.unwrap().unwrap();

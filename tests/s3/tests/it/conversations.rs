@@ -129,7 +129,7 @@ async fn no_byte_of_an_erased_session_is_left() {
     let chat = here.conversation(&format!("by/{SECRET}")).await.unwrap();
     fill(&chat).await;
     chat.prompt(SECRET).await.unwrap().finish().await.unwrap();
-    let fork = there.session(chat.id()).await.unwrap().fork(None).await.unwrap();
+    let fork = there.conversation_by_id(chat.id()).await.unwrap().fork(None).await.unwrap();
     fill(&chat).await;
     let shared = fork.record().lineage.base().get();
     let was = chat.refresh().await.unwrap();

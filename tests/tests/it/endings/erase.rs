@@ -255,7 +255,15 @@ async fn a_run_of_this_process_is_ended(site: Site) {
             match how {
                 0 => chat.erase().now().await,
                 // As a scheduler does for each tenant.
-                1 => here.for_storage(storage.clone()).session(chat.id()).await.unwrap().erase().now().await,
+                1 => {
+                    here.for_storage(storage.clone())
+                        .conversation_by_id(chat.id())
+                        .await
+                        .unwrap()
+                        .erase()
+                        .now()
+                        .await
+                }
                 _ => here.erase_conversation(&format!("{how}")).await,
             }
         };
@@ -352,7 +360,7 @@ async fn what_cannot_be_erased_is_named(site: Site) {
         HiddenSession::project(workspace.id, "apollo").open(&storage.sessions, here.effects()).await.unwrap();
     for error in [
         here.workspaces().erase(hidden.id).await.unwrap_err(),
-        here.session(hidden.id).await.unwrap().erase().await.unwrap_err(),
+        here.conversation_by_id(hidden.id).await.unwrap().erase().await.unwrap_err(),
     ] {
         assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{}: {error}", site.name);
     }

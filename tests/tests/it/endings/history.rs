@@ -186,7 +186,7 @@ async fn archived_session_is_hidden_and_restorable(site: Site) {
     let listed = async |query| storage.sessions.list(query).await.unwrap().items.len();
     assert_eq!(listed(SessionQuery::new()).await, 0, "{}", site.name);
     assert_eq!(listed(SessionQuery::new().with_states([SessionState::Archived])).await, 1, "{}", site.name);
-    let again = agent.session(chat.id()).await.unwrap();
+    let again = agent.conversation_by_id(chat.id()).await.unwrap();
     assert_eq!(again.record().status.reason, Reason::UserArchived, "{}", site.name);
     assert!(history(&storage, chat.id()).await.len() > 3, "{}", site.name);
     let error = again.prompt("no").await.unwrap_err();
@@ -226,7 +226,7 @@ async fn switched_session_equals_a_freshly_loaded_one(site: Site) {
             }
             let main = agent.workspaces().load(workspace).await.unwrap().main_session;
             assert_eq!(agent.open(&device("laptop")).await.unwrap().id(), main, "{}, seed {seed}", site.name);
-            let fresh = self::agent(&storage).session(name).await.unwrap();
+            let fresh = self::agent(&storage).conversation_by_id(name).await.unwrap();
             chat.refresh().await.unwrap();
             assert_eq!(chat.record(), fresh.record(), "{}, seed {seed}", site.name);
             let seen = |chat: Conversation| async move {

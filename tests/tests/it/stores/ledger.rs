@@ -449,7 +449,7 @@ async fn topic_is_returned_in_one_call(site: Site) {
         "{}",
         site.name
     );
-    let other = agent(&storage, EchoProvider::new(), Config::default()).session(id).await.unwrap();
+    let other = agent(&storage, EchoProvider::new(), Config::default()).conversation_by_id(id).await.unwrap();
     other.interrupt().await.unwrap();
     other.clear().await.unwrap();
     let cleared = other.view().topic().await.unwrap();

@@ -172,7 +172,7 @@ async fn inheritance_is_live_or_frozen_by_choice(site: Site) {
     let live = session_of(&storage, &effects, &LABELS, Patch::new()).await;
     let frozen = session_of(&storage, &effects, &LABELS, Patch::new()).await;
     scope(&storage, &effects, &of_project(), Patch::new().mount("plans", Read).mount("old", Read)).await;
-    let chat = runtime.session(frozen.id).await.unwrap();
+    let chat = runtime.conversation_by_id(frozen.id).await.unwrap();
     chat.freeze_mounts().await.unwrap();
     scope(
         &storage,
@@ -336,12 +336,15 @@ async fn live_handles_are_stale_after_a_restart(site: Site) {
     drop((chat, fork, first, storage));
     let storage = site.open().await;
     let second = agent(&storage, EchoProvider::new(), Config::default());
-    let chat = second.session(id).await.unwrap();
+    let chat = second.conversation_by_id(id).await.unwrap();
     assert_eq!(shown(&chat), both(Liveness::Stale), "{}", site.name);
     assert_eq!(chat.record().head, head, "nothing was written");
     chat.attach_handle("repl", ExternalHandle::new("interpreter", "pid 8")).await.unwrap();
     assert_eq!(shown(&chat), both(Liveness::Live), "{}", site.name);
-    assert_eq!(shown(&second.for_storage(storage).session(id).await.unwrap()), both(Liveness::Live));
+    assert_eq!(
+        shown(&second.for_storage(storage).conversation_by_id(id).await.unwrap()),
+        both(Liveness::Live)
+    );
 }
 
 each_store!(live_handles_are_stale_after_a_restart);
