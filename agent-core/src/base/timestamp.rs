@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, SecondsFormat, Utc};
 
@@ -10,13 +11,17 @@ use crate::base::text::{ParseError, quoted, text_serde};
 /// Point in time in UTC, in whole microseconds, between the years 0 and 9999.
 ///
 /// Times are data; nothing is ordered by them (events are ordered by [`Seq`](crate::base::id::Seq)). Prints and
-/// parses as RFC 3339.
+/// parses as RFC 3339, and converts from and to [`SystemTime`].
 ///
 /// ```
+/// use std::time::{Duration, SystemTime};
 /// use agent_core::Timestamp;
 ///
 /// let at: Timestamp = "2026-02-15T10:30:00Z".parse()?;
 /// assert_eq!(at.to_string(), "2026-02-15T10:30:00.000000Z");
+///
+/// let in_an_hour = SystemTime::from(at) + Duration::from_secs(3_600);
+/// assert_eq!(Timestamp::try_from(in_an_hour)?, at.plus_micros(3_600_000_000));
 /// # Ok::<(), agent_core::Error>(())
 /// ```
 #[must_use]
@@ -91,6 +96,31 @@ impl FromStr for Timestamp {
             return Err(ParseError::new(format!("time {} is outside the years 0 to 9999", quoted(text))));
         }
         Ok(Self(micros))
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    /// Returns the same time. A `SystemTime` of Linux holds every timestamp.
+    fn from(at: Timestamp) -> Self {
+        let distance = Duration::from_micros(at.0.unsigned_abs());
+        if at.0 < 0 { Self::UNIX_EPOCH - distance } else { Self::UNIX_EPOCH + distance }
+    }
+}
+
+impl TryFrom<SystemTime> for Timestamp {
+    type Error = ParseError;
+
+    /// Converts a time; drops digits beyond the microsecond, like the parser. Fails outside the years 0 to 9999.
+    fn try_from(time: SystemTime) -> Result<Self, ParseError> {
+        let micros = match time.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(after) => i64::try_from(after.as_micros()),
+            // Rounded to the past on both sides of 1970, so that an earlier time never becomes a later timestamp.
+            Err(before) => i64::try_from(before.duration().as_nanos().div_ceil(1_000)).map(|micros| -micros),
+        };
+        match micros {
+            Ok(micros) if Self::from_micros(micros).0 == micros => Ok(Self(micros)),
+            _ => Err(ParseError::new(format!("time {time:?} is outside the years 0 to 9999"))),
+        }
     }
 }
 
@@ -182,6 +212,29 @@ mod tests {
         }
         for text in ["", "yesterday", "2026-13-01T00:00:00Z", "2026-02-15"] {
             assert!(text.parse::<Timestamp>().is_err(), "{text}");
+        }
+    }
+    /// A timestamp becomes the same `SystemTime` and back, also at the ends of its range; a time beyond them is refused,
+    /// and a part of a microsecond is dropped.
+    #[test]
+    fn system_time_of_each_timestamp_converts_back() {
+        let from = |time: SystemTime| Timestamp::try_from(time);
+        let day = Timestamp::from_micros(1_771_151_400_000_001);
+        for at in [Timestamp::MIN, Timestamp::from_micros(-1), Timestamp::UNIX_EPOCH, day, Timestamp::MAX] {
+            let time = SystemTime::from(at);
+            assert_eq!(from(time).unwrap(), at);
+            assert_eq!(from(time + Duration::from_nanos(999)).unwrap(), at, "{at}");
+        }
+        assert_eq!(SystemTime::from(Timestamp::UNIX_EPOCH), SystemTime::UNIX_EPOCH);
+        let (first, last) = (SystemTime::from(Timestamp::MIN), SystemTime::from(Timestamp::MAX));
+        for outside in [
+            first - Duration::from_nanos(1),
+            last + Duration::from_micros(1),
+            last + Duration::from_secs(1 << 50),
+            first - Duration::from_secs(1 << 50),
+        ] {
+            let error = from(outside).unwrap_err().to_string();
+            assert!(error.contains("outside the years 0 to 9999"), "{error}");
         }
     }
 }
