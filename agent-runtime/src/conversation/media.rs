@@ -244,7 +244,6 @@ impl Conversation {
     /// # let agent = AgentBuilder::new().with_llm(model).with_tool(list).with_storage(MemoryStore::new()).build()?;
     /// # let chat = agent.conversation("support/4711").await?;
     /// use agent_runtime::Update;
-    /// use futures::StreamExt;
     ///
     /// let mut run = chat.prompt("How many files are there?").await?;
     /// while let Some(update) = run.next().await {

@@ -1,9 +1,10 @@
 //! One bounded run as its caller sees it: a stream of updates.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use futures::{Stream, StreamExt};
+use futures::Stream;
 use tokio::sync::watch;
 
 use crate::run::error::RunError;
@@ -94,6 +95,8 @@ impl From<&str> for Input {
 
 /// Stream of the updates of one bounded run, which has its own task.
 ///
+/// [`next`](Self::next) returns them one by one; the type is also a [`Stream`] for the adapters of the crate `futures`.
+///
 /// A run continues if this value is dropped; [`AgentRuntime::attach`](crate::agent::runtime::AgentRuntime::attach)
 /// opens another stream of it.
 ///
@@ -107,8 +110,8 @@ impl From<&str> for Input {
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
 /// # use agent_core::MemoryStore;
-/// # use agent_runtime::{AgentBuilder, EchoProvider, Update};
-/// use futures::StreamExt;
+/// use agent_runtime::Update;
+/// # use agent_runtime::{AgentBuilder, EchoProvider};
 ///
 /// # let builder = AgentBuilder::new().with_llm(EchoProvider::new());
 /// # let agent = builder.with_storage(MemoryStore::new()).build()?;
@@ -245,6 +248,39 @@ impl Run {
     /// ```
     pub fn canceller(&self) -> Canceller {
         Canceller(self.cancel.clone())
+    }
+
+    /// Waits for the next update, and returns it; `None` after the last one.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
+    /// # use agent_core::MemoryStore;
+    /// # use agent_runtime::{AgentBuilder, EchoProvider};
+    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// use agent_runtime::Update;
+    ///
+    /// let mut run = chat.prompt("Hello").await?;
+    /// let mut answer = String::new();
+    /// while let Some(update) = run.next().await {
+    ///     if let Update::Text(piece) = update? {
+    ///         answer.push_str(&piece);
+    ///     }
+    /// }
+    /// assert_eq!(answer, "Hello");
+    /// assert!(run.next().await.is_none());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any point, for example in a `select!`: no update is lost, and the run continues.
+    ///
+    /// # Errors
+    ///
+    /// The error with which the run ended; it is the last item.
+    pub async fn next(&mut self) -> Option<Result<Update>> {
+        poll_fn(|context| self.updates.poll_next(context)).await
     }
 
     /// Waits until the run has ended, and returns its report.

@@ -20,7 +20,6 @@ use serde::{Deserialize, Serialize};
 /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
 /// # let chat = agent.conversation("support/4711").await?;
 /// use agent_runtime::Update;
-/// use futures::StreamExt;
 ///
 /// let mut run = chat.prompt("Hello").await?;
 /// let mut shown = String::new();

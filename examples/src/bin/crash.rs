@@ -10,7 +10,6 @@ use agent::core::store::ReadEvents;
 use agent::runtime::{ScriptedProvider, Turn};
 use agent::schemars::JsonSchema;
 use agent::{AgentBuilder, AgentRuntime, SqliteStore, ToolContext, Update, tool};
-use futures::StreamExt;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -147,6 +147,7 @@ fn agent_runtime() {
     send(ToolContext::is_mounted(of(), of(), of()));
     send(ToolContext::secret(of(), of()));
     stream(of::<Run>());
+    send(Run::next(of()));
     send(Run::finish(of()));
     send(Scheduler::run(of()));
     send(Scheduler::round(of()));

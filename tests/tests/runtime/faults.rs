@@ -8,7 +8,6 @@ use agent_core::json::RawJson;
 use agent_core::state::{Reason, SessionState};
 use agent_runtime::{Config, Gate, OnStoreError, RunOutcome, ScriptedProvider, StopReason, Turn, Update};
 use agent_tests::{Site, each_store};
-use futures::StreamExt;
 
 /// A model that fails, panics or stops in the middle ends the run as failed; the text is kept, the session is
 /// usable.

@@ -9,7 +9,6 @@ use agent_core::commit::{Commit, Trigger};
 use agent_core::{Error, ErrorKind, MemoryStore, Result, SessionStoreExt, WriteOutcome};
 use agent_runtime::{Conversation, EchoProvider, Gate, Queued, RunError, RunOutcome, ScriptedProvider, Turn};
 use agent_tests::{Site, each_store};
-use futures::StreamExt;
 use tokio::time::timeout;
 
 const LONG: Duration = Duration::from_secs(60);

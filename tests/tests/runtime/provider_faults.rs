@@ -12,7 +12,6 @@ use agent_runtime::{
     RunReport, ScriptedProvider, StopReason, Turn, Update,
 };
 use agent_tests::{Site, each_store};
-use futures::StreamExt;
 use tokio::time::Instant;
 
 use crate::common::{agent, agent_with, check_log, said};

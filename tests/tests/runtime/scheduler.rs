@@ -309,7 +309,7 @@ async fn a_silent_holder_is_replaced_and_a_live_one_is_not(site: Site) {
     assert_eq!(scheduler.round().await.unwrap().ran, 1, "{name}");
     assert_eq!(said(&chat).await.last().unwrap(), &("agent", "hello".to_owned()), "{name}");
     gate.open();
-    while let Some(update) = futures::StreamExt::next(&mut run).await {
+    while let Some(update) = run.next().await {
         if let Err(error) = update {
             assert!(matches!(error.kind(), ErrorKind::Fenced { .. }), "{name}: {error}");
         }

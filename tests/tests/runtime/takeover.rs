@@ -18,7 +18,6 @@ use agent_core::{
 };
 use agent_runtime::{AgentRuntime, Config, Conversation, EchoProvider, Gate, ScriptedProvider, Turn, Update};
 use agent_tests::{Site, each_store};
-use futures::StreamExt;
 use tokio::time::Instant;
 
 const TTL: Duration = Duration::from_secs(30);

@@ -10,7 +10,6 @@ use agent_runtime::{
     AgentBuilder, FaultKind, Gate, ModelEvent, ModelPart, ProviderFault, Queued, RunReport, ScriptedProvider,
     Turn, Update, tool,
 };
-use futures::StreamExt;
 use serde_json::Value;
 
 use crate::common::{agent, queued};

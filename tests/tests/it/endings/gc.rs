@@ -16,7 +16,7 @@ use agent_core::{
 use agent_runtime::retention::{GcPolicy, RetainReason, SweepPolicy};
 use agent_runtime::{AgentBuilder, Config, Gate, NewWorkspace, ScriptedProvider, Turn, Update};
 use agent_tests::each_store;
-use futures::{FutureExt, StreamExt};
+use futures::FutureExt;
 
 use crate::endings::cut::{Cut, Cutting};
 use crate::endings::site::{

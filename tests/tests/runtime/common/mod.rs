@@ -23,7 +23,7 @@ use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, Conversation, LlmProvider, Plugin, Queued, Run, RunError, RunReport,
     Update,
 };
-use futures::{StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 use tokio::sync::watch;
 
 /// An agent that asks `provider`, on `storage`.
