@@ -12,11 +12,10 @@ use uuid::{Builder, Uuid};
 use crate::model::provider::ToolSpec;
 use crate::tool::plugin::{Plugin, ToolContext};
 use crate::turn::children::start;
-use agent_core::clock::Effects;
 use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
 use agent_core::json::RawJson;
-use agent_core::model::{Actor, CallId, Patch, Timer, Title};
+use agent_core::model::{Actor, Patch, Timer, Title};
 use agent_core::session::{NewSession, Session};
 use agent_core::{
     CommitId, Epoch, Error, ErrorKind, Result, Seq, SessionId, SessionStore, SessionStoreExt, Timestamp,
@@ -102,7 +101,7 @@ impl SessionTools {
 
     async fn schedule_timer(&self, call: &Call, asked: ScheduleWake) -> Result<RawJson> {
         let after = |time: Duration| {
-            call.effects.now().plus_micros(i64::try_from(time.as_micros()).unwrap_or(i64::MAX))
+            call.context.effects().now().plus_micros(i64::try_from(time.as_micros()).unwrap_or(i64::MAX))
         };
         let at = match (asked.at, asked.in_seconds) {
             (Some(at), None) => at,
@@ -113,13 +112,13 @@ impl SessionTools {
                 ));
             }
         };
-        let key = asked.key.unwrap_or_else(|| call.id.to_string());
+        let key = asked.key.unwrap_or_else(|| call.context.call.to_string());
         let mut timer = Timer::new(key, at.max(after(self.shortest_pause)))
             .with_note(asked.note)
             .with_priority(asked.priority);
         let said = NewEvent::timer_scheduled(timer.clone());
         let done =
-            call.sessions.commit_with_retry(call.commit(Self::SCHEDULE_TIMER).with_event(said)).await?;
+            call.sessions().commit_with_retry(call.commit(Self::SCHEDULE_TIMER).with_event(said)).await?;
         // A repeated call returns the result of the first.
         let first = done.session.timers.iter().find(|it| it.key == timer.key && it.seq == done.first);
         timer = first.cloned().unwrap_or(timer);
@@ -145,10 +144,10 @@ impl SessionTools {
             return Err(Error::invalid("the task is empty or white space only; describe what is to be done"));
         }
         let task = NewEvent::user_message(asked.task).with_actor(Actor::AGENT);
-        let create = Commit::create(&call.effects, NewSession::child(id, parent).with_patch(&patch))
+        let create = Commit::create(call.context.effects(), NewSession::child(id, parent).with_patch(&patch))
             .with_actor(Actor::AGENT)
             .with_event(task);
-        let (child, _) = start(&*call.sessions, create, call.commit(Self::START_CHILD)).await?;
+        let (child, _) = start(call.sessions(), create, call.commit(Self::START_CHILD)).await?;
         RawJson::of(&serde_json::json!({ "session": child.id }))
     }
 }
@@ -216,7 +215,7 @@ impl Plugin for SessionTools {
     }
 
     async fn call(&self, tool: &str, input: RawJson, context: ToolContext) -> Result<RawJson> {
-        let call = Call::of(&context).await?;
+        let call = Call::of(context).await?;
         match tool {
             Self::SCHEDULE_TIMER => self.schedule_timer(&call, asked(tool, &input)?).await,
             Self::CANCEL_TIMER => cancel_timer(&call, asked(tool, &input)?).await,
@@ -229,7 +228,7 @@ impl Plugin for SessionTools {
 async fn cancel_timer(call: &Call, asked: CancelTimer) -> Result<RawJson> {
     let said = NewEvent::timer_cancelled(asked.key.as_str());
     let done =
-        call.sessions.commit_with_retry(call.commit(SessionTools::CANCEL_TIMER).with_event(said)).await?;
+        call.sessions().commit_with_retry(call.commit(SessionTools::CANCEL_TIMER).with_event(said)).await?;
     if done.first > done.last {
         let keys: Vec<_> = done.session.timers.iter().map(|timer| timer.key.as_str()).collect();
         return Err(Error::new(
@@ -247,10 +246,7 @@ fn asked<T: DeserializeOwned>(tool: &str, input: &RawJson) -> Result<T> {
 
 /// Call that is being made, with its context.
 struct Call {
-    sessions: Arc<dyn SessionStore>,
-    effects: Effects,
     session: Arc<Session>,
-    id: CallId,
     /// Sequence number of the event that holds the call.
     made: Seq,
     /// Epoch of the lease of the run that makes the call.
@@ -259,11 +255,8 @@ struct Call {
 }
 
 impl Call {
-    async fn of(context: &ToolContext) -> Result<Self> {
-        let (Some(sessions), Some(effects)) = (context.sessions(), context.effects()) else {
-            return Err(Error::invalid("the session tools have no session; call them in a run"));
-        };
-        let session = sessions.load(context.session).await?;
+    async fn of(context: ToolContext) -> Result<Self> {
+        let session = context.storage().sessions.load(context.session).await?;
         let lease = session.lease.as_ref().filter(|lease| lease.run == context.run);
         let Some(epoch) = lease.map(|lease| lease.epoch) else {
             return Err(Error::new(
@@ -278,23 +271,18 @@ impl Call {
                 context.call, session.id
             )));
         };
-        let (sessions, effects) = (sessions.clone(), effects.clone());
-        Ok(Self {
-            sessions,
-            effects,
-            session,
-            id: context.call.clone(),
-            made,
-            epoch,
-            context: context.clone(),
-        })
+        Ok(Self { session, made, epoch, context })
+    }
+
+    fn sessions(&self) -> &dyn SessionStore {
+        &*self.context.storage().sessions
     }
 
     /// Returns the single commit that this call makes to its session. The commit's id is derived from the event of the
     /// call, so it cannot have been sent before that event; the search for a repeated commit starts there.
     fn commit(&self, tool: &str) -> Commit {
         let id = CommitId::from_uuid(self.derived(tool));
-        Commit::new(id, self.session.id, self.effects.now(), self.made)
+        Commit::new(id, self.session.id, self.context.effects().now(), self.made)
             .with_actor(Actor::AGENT)
             .with_fence(self.context.run, self.epoch)
     }
@@ -305,7 +293,7 @@ impl Call {
         let mut hash = Sha256::new();
         hash.update(self.session.id.as_uuid().as_bytes());
         hash.update(self.made.get().to_be_bytes());
-        for part in [what, self.id.as_str()] {
+        for part in [what, self.context.call.as_str()] {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }

@@ -11,7 +11,7 @@ use agent_core::clock::Effects;
 use agent_core::json::RawJson;
 use agent_core::model::{Access, CallId};
 use agent_core::session::Session;
-use agent_core::{Error, ErrorKind, Result, RunId, SessionId, SessionStore, WorkspaceId};
+use agent_core::{Error, ErrorKind, Result, RunId, SessionId, Storage, WorkspaceId};
 use agent_workspace::secrets::Secrets;
 use agent_workspace::secrets::{Secret, SecretName};
 use async_trait::async_trait;
@@ -242,7 +242,7 @@ impl<P: Plugin + ?Sized> Plugin for Arc<P> {
     }
 }
 
-/// Context of a tool call: its session, workspace, run and id, and access to the tenant's secrets.
+/// Context of a tool call: its session, workspace, run and id, the stores and the secrets of its tenant.
 ///
 /// The runtime creates it. A test of a tool creates it with [`new`](Self::new):
 ///
@@ -258,12 +258,9 @@ impl<P: Plugin + ?Sized> Plugin for Arc<P> {
 /// # let chat = agent.conversation("support/4711").await?;
 /// let name: SecretName = "github".parse()?;
 /// let secrets = Secrets::new(BTreeMap::from([(name.clone(), Secret::new("ghp_0123456789")?)]));
-/// let (effects, workspace) = (agent.effects(), chat.record().workspace);
-/// let context = ToolContext::new(chat.id(), workspace, effects.new_run_id(), "call-1".parse()?)
-///     .with_sessions(agent.storage().sessions.clone())
-///     .with_effects(effects.clone())
-///     .with_secrets(secrets);
-/// assert!(context.sessions().is_some() && context.effects().is_some());
+/// let (effects, storage) = (agent.effects().clone(), agent.storage().clone());
+/// let (run, call) = (effects.new_run_id(), "call-1".parse()?);
+/// let context = ToolContext::new(&chat.record(), run, call, storage, effects).with_secrets(secrets);
 ///
 /// // A tool has only what its session mounts.
 /// assert!(context.secret(&name).await.is_err());
@@ -283,41 +280,32 @@ pub struct ToolContext {
     pub run: RunId,
     /// Id of the call. Every retry of the call has the same id, so a tool can detect it.
     pub call: CallId,
-    /// Store that holds the session.
-    sessions: Option<Arc<dyn SessionStore>>,
-    effects: Option<Effects>,
+    storage: Storage,
+    effects: Effects,
     secrets: Option<Secrets>,
     /// Number of bytes of an output that is shown whole.
     output_bytes: usize,
 }
 
 impl ToolContext {
-    /// Creates the context of a call that `run` makes in `session`, without stores and secrets.
-    pub const fn new(session: SessionId, workspace: WorkspaceId, run: RunId, call: CallId) -> Self {
+    /// Creates the context of a call that `run` makes in `session`, without secrets.
+    pub const fn new(
+        session: &Session,
+        run: RunId,
+        call: CallId,
+        storage: Storage,
+        effects: Effects,
+    ) -> Self {
         Self {
-            session,
-            workspace,
+            session: session.id,
+            workspace: session.workspace,
             run,
             call,
-            sessions: None,
-            effects: None,
+            storage,
+            effects,
             secrets: None,
             output_bytes: usize::MAX,
         }
-    }
-
-    /// Sets the store that holds the session; without it, no resource counts as mounted.
-    #[must_use]
-    pub fn with_sessions(mut self, sessions: Arc<dyn SessionStore>) -> Self {
-        self.sessions = Some(sessions);
-        self
-    }
-
-    /// Sets the source of time, ids and randomness; the default is none.
-    #[must_use]
-    pub fn with_effects(mut self, effects: Effects) -> Self {
-        self.effects = Some(effects);
-        self
     }
 
     /// Sets the source of the values of secrets; the default is none.
@@ -338,14 +326,14 @@ impl ToolContext {
         self.output_bytes
     }
 
-    /// Returns the session store of the tenant for which the tool is called. In a run it is always present.
-    pub const fn sessions(&self) -> Option<&Arc<dyn SessionStore>> {
-        self.sessions.as_ref()
+    /// Returns the stores of the session's tenant.
+    pub const fn storage(&self) -> &Storage {
+        &self.storage
     }
 
-    /// Returns the source of time, ids and randomness. In a run it is always present.
-    pub const fn effects(&self) -> Option<&Effects> {
-        self.effects.as_ref()
+    /// Returns the source of time, ids and randomness.
+    pub const fn effects(&self) -> &Effects {
+        &self.effects
     }
 
     /// Returns whether the session now has `resource` [mounted](agent_workspace::mounts::effective_mounts) with at least this access. Reads up
@@ -362,10 +350,10 @@ impl ToolContext {
     /// # use agent_runtime::{AgentBuilder, EchoProvider, ToolContext};
     /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
     /// # let chat = agent.conversation("support/4711").await?;
-    /// # let (effects, workspace) = (agent.effects(), chat.record().workspace);
+    /// # let (effects, storage) = (agent.effects().clone(), agent.storage().clone());
     /// # let secrets = Secrets::new(BTreeMap::from([("github".parse()?, Secret::new("ghp_0123456789")?)]));
-    /// # let context = ToolContext::new(chat.id(), workspace, effects.new_run_id(), "call-1".parse()?)
-    /// #     .with_sessions(agent.storage().sessions.clone()).with_secrets(secrets);
+    /// # let (run, call) = (effects.new_run_id(), "call-1".parse()?);
+    /// # let context = ToolContext::new(&chat.record(), run, call, storage, effects).with_secrets(secrets);
     /// assert!(!context.is_mounted("kb:handbook", Access::Read).await);
     /// chat.update(Patch::new().mount("kb:handbook", Access::Read)).await?;
     /// assert!(context.is_mounted("kb:handbook", Access::Read).await);
@@ -373,7 +361,7 @@ impl ToolContext {
     /// # Ok(()) }
     /// ```
     pub async fn is_mounted(&self, resource: &str, access: Access) -> bool {
-        is_mounted(self.sessions.as_ref(), self.session, resource, access).await
+        is_mounted(&*self.storage.sessions, self.session, resource, access).await
     }
 
     /// Returns the value of a secret that the session has [mounted](SecretName::resource).
@@ -390,10 +378,10 @@ impl ToolContext {
     /// # use agent_runtime::{AgentBuilder, EchoProvider, ToolContext};
     /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
     /// # let chat = agent.conversation("support/4711").await?;
-    /// # let (effects, workspace) = (agent.effects(), chat.record().workspace);
+    /// # let (effects, storage) = (agent.effects().clone(), agent.storage().clone());
     /// # let secrets = Secrets::new(BTreeMap::from([("github".parse()?, Secret::new("ghp_0123456789")?)]));
-    /// # let context = ToolContext::new(chat.id(), workspace, effects.new_run_id(), "call-1".parse()?)
-    /// #     .with_sessions(agent.storage().sessions.clone()).with_secrets(secrets);
+    /// # let (run, call) = (effects.new_run_id(), "call-1".parse()?);
+    /// # let context = ToolContext::new(&chat.record(), run, call, storage, effects).with_secrets(secrets);
     /// use agent_core::ErrorKind;
     ///
     /// let name: SecretName = "github".parse()?;
@@ -410,7 +398,7 @@ impl ToolContext {
     /// `Denied` if the secret is not mounted, or if that cannot be looked up; `NotFound` if it has no value, or if the
     /// agent [has no secrets](crate::agent::runtime::AgentRuntime::with_secrets); errors of the source.
     pub async fn secret(&self, name: &SecretName) -> Result<Secret> {
-        let (sessions, secrets) = (self.sessions.as_ref(), self.secrets.as_ref());
+        let (sessions, secrets) = (&*self.storage.sessions, self.secrets.as_ref());
         mounted_secret(sessions, secrets, self.session, self.workspace, name).await
     }
 }

@@ -2,7 +2,6 @@
 //! end.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use agent_core::event::EventPayload;
 use agent_core::json::RawJson;
@@ -66,10 +65,7 @@ impl Plugin for ReadOutput {
 
     async fn call(&self, _: &str, input: RawJson, context: ToolContext) -> Result<RawJson> {
         let asked: Asked = decoded(READ_OUTPUT, &input)?;
-        let sessions = context
-            .sessions()
-            .map(Arc::clone)
-            .ok_or_else(|| Error::invalid(format!("{READ_OUTPUT} has no session; call it in a run")))?;
+        let sessions = &*context.storage().sessions;
         let session = sessions.load(context.session).await?;
         // A character that begins before the offset may reach over it, and one that begins before the end over that.
         let start = asked.offset.saturating_sub(3);
@@ -78,8 +74,8 @@ impl Plugin for ReadOutput {
         let range = start..asked.offset.saturating_add(count);
         let name = asked.output.trim();
         let (bytes, total) = match name.strip_prefix(MESSAGE) {
-            Some(number) => message(&*sessions, &session, number, range).await?,
-            None => output(&*sessions, &session, name, range).await?,
+            Some(number) => message(sessions, &session, number, range).await?,
+            None => output(sessions, &session, name, range).await?,
         };
         if asked.offset >= total {
             return Err(Error::invalid(format!(

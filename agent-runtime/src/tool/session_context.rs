@@ -102,21 +102,20 @@ impl SessionContext {
     /// agent has no secrets; errors of the source.
     pub async fn secret(&self, name: &SecretName) -> Result<Secret> {
         let (session, workspace) = (self.session.id, self.session.workspace);
-        mounted_secret(Some(&self.storage.sessions), self.secrets.as_ref(), session, workspace, name).await
+        mounted_secret(&*self.storage.sessions, self.secrets.as_ref(), session, workspace, name).await
     }
 }
 
 /// Returns whether a session has a resource mounted; `false` if that cannot be looked up.
 pub(super) async fn is_mounted(
-    sessions: Option<&Arc<dyn SessionStore>>,
+    sessions: &dyn SessionStore,
     session: SessionId,
     resource: &str,
     access: Access,
 ) -> bool {
-    let Some(sessions) = sessions else { return false };
     let looked_up = async {
         let session = sessions.load(session).await?;
-        effective_mounts(&**sessions, &session).await
+        effective_mounts(sessions, &session).await
     };
     match looked_up.await {
         Ok(mounts) => mounts.is_mounted(resource, access),
@@ -129,7 +128,7 @@ pub(super) async fn is_mounted(
 
 /// Returns the value of a secret that a session has mounted.
 pub(super) async fn mounted_secret(
-    sessions: Option<&Arc<dyn SessionStore>>,
+    sessions: &dyn SessionStore,
     secrets: Option<&Secrets>,
     session: SessionId,
     workspace: WorkspaceId,

@@ -185,8 +185,8 @@ impl Toolbox {
             return ToolResult::new(call.call.clone(), ToolOutcome::Denied, text);
         }
         let Some((_, plugin)) = self.owners.get(&call.name) else {
-            let offered = context.sessions().map(|sessions| self.offered(policies, &**sessions));
-            let names: Vec<_> = offered.iter().flatten().map(|spec| spec.name.as_str()).collect();
+            let offered = self.offered(policies, &*context.storage().sessions);
+            let names: Vec<_> = offered.iter().map(|spec| spec.name.as_str()).collect();
             return failed(call, format!("there is no such tool; there are: {}", names.join(", ")));
         };
         let most = max_output_bytes(&context);
@@ -222,8 +222,7 @@ impl Toolbox {
 
 /// Returns the maximum number of bytes of an output: a blob holds a large one, and in a store without blobs the event.
 fn max_output_bytes(context: &ToolContext) -> u64 {
-    let blobs = context.sessions().map_or(0, |sessions| sessions.capabilities().blob_max_bytes);
-    blobs.max(EVENT_MAX_BYTES as u64 - 512)
+    context.storage().sessions.capabilities().blob_max_bytes.max(EVENT_MAX_BYTES as u64 - 512)
 }
 
 /// Returns the result of a call that was made. A store would refuse parts that are wrong, and with them the run.

@@ -244,11 +244,9 @@ impl Driver {
         } else {
             let session = &self.session;
             let runtime = self.handle.runtime();
-            let most = self.preview_bytes();
-            let mut for_whom = ToolContext::new(session.id, session.workspace, self.run, call.call.clone())
-                .with_sessions(runtime.storage.sessions.clone())
-                .with_effects(shared.effects.clone())
-                .with_output_bytes(most);
+            let (storage, effects) = (runtime.storage.clone(), shared.effects.clone());
+            let mut for_whom = ToolContext::new(session, self.run, call.call.clone(), storage, effects)
+                .with_output_bytes(self.preview_bytes());
             if let Some(secrets) = &runtime.secrets {
                 for_whom = for_whom.with_secrets(secrets.clone());
             }

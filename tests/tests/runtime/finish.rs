@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use crate::common::{agent, check_log, device, eventually, queued, read, said};
 use agent_core::commit::{Commit, Trigger};
-
 use agent_core::{Error, ErrorKind, MemoryStore, Result, SessionStoreExt, WriteOutcome};
-use agent_runtime::{Conversation, EchoProvider, Gate, Queued, RunError, RunOutcome, ScriptedProvider, Turn};
+use agent_runtime::{
+    Conversation, EchoProvider, Gate, Queued, RunError, RunOutcome, ScriptedProvider, Turn, Update,
+};
 use agent_tests::{Site, each_store};
+use futures::FutureExt;
 use tokio::time::timeout;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -167,3 +169,32 @@ async fn ask_waits_behind_another_run(site: Site) {
 }
 
 each_store!(ask_waits_behind_another_run, flavor = "multi_thread");
+
+/// A future of `next` that is dropped while it waits takes no update with it, so a host may wait in a `select!`.
+#[tokio::test]
+async fn next_that_is_dropped_loses_no_update() {
+    let gate = Gate::new();
+    let model = ScriptedProvider::new([Turn::new().gate(&gate).text("one").text("two")]);
+    let chat = agent(&MemoryStore::new().into(), model).open(&device("laptop")).await.unwrap();
+    let mut run = chat.prompt("1").await.unwrap();
+    let mut text = String::new();
+    let mut ended = false;
+    loop {
+        // Each wait is given up once before it is waited out.
+        let update = match run.next().now_or_never() {
+            Some(update) => update,
+            None => {
+                gate.open();
+                timeout(LONG, run.next()).await.unwrap()
+            }
+        };
+        match update.transpose().unwrap() {
+            Some(Update::Text(piece)) => text.push_str(&piece),
+            Some(Update::Ended(report)) => ended = report.text == text,
+            Some(_) => {}
+            None => break,
+        }
+    }
+    assert_eq!((text.as_str(), ended), ("onetwo", true));
+    assert!(run.next().await.is_none(), "the stream has ended");
+}

@@ -64,7 +64,7 @@ impl Plugin for Careless {
             "say" => RawJson::of(&serde_json::json!({ "said": text, secret.expose(): [secret.expose()] })),
             "fail" => Err(Error::new(ErrorKind::Provider, text)),
             "write" => {
-                let (sessions, effects) = (context.sessions().unwrap(), context.effects().unwrap());
+                let (sessions, effects) = (&context.storage().sessions, context.effects());
                 let now = sessions.load(context.session).await?;
                 let titled = Patch::new().with_title(agent_core::model::Title::generated(&text));
                 let events = vec![NewEvent::user_message(&text), NewEvent::updated(titled)];
@@ -235,9 +235,8 @@ async fn session_gets_only_the_secrets_it_mounts() {
     assert!(text.contains("secret:github") && !text.contains("ghp_"), "{text}");
     let context = |session: &Conversation| {
         let now = session.record();
-        let run = chat.runtime().effects().new_run_id();
-        ToolContext::new(now.id, now.workspace, run, "a".parse().unwrap())
-            .with_sessions(storage.sessions.clone())
+        let effects = chat.runtime().effects().clone();
+        ToolContext::new(&now, effects.new_run_id(), "a".parse().unwrap(), storage.clone(), effects)
     };
     let given = context(&fork).with_secrets(known()).secret(&name()).await.unwrap();
     assert_eq!(given.expose(), VALUE);

@@ -186,9 +186,7 @@ const TOOLS: [(&str, &str); 3] =
     [("cancel_timer", CANCEL), ("schedule_timer", TIMER), ("start_child", CHILD)];
 
 fn context(storage: &Storage, effects: &Effects, session: &Session, run: RunId, tool: &str) -> ToolContext {
-    ToolContext::new(session.id, session.workspace, run, tool.parse().unwrap())
-        .with_sessions(storage.sessions.clone())
-        .with_effects(effects.clone())
+    ToolContext::new(session, run, tool.parse().unwrap(), storage.clone(), effects.clone())
 }
 
 /// What the calls of [`calling`] are to come to, and no more.
@@ -298,9 +296,7 @@ async fn crash_during_a_call_takes_effect_at_most_once(site: Site) {
             if let (true, Some(lease)) = (again, &now.lease) {
                 for (id, tool, input) in [("w", "schedule_timer", TIMER), ("c", "start_child", CHILD)] {
                     if open.iter().any(|open| open == id) {
-                        let context = ToolContext::new(now.id, now.workspace, lease.run, id.parse().unwrap())
-                            .with_sessions(storage.sessions.clone())
-                            .with_effects(living.effects().clone());
+                        let context = context(&storage, living.effects(), &now, lease.run, id);
                         SessionTools::new().call(tool, json(input), context).await.unwrap();
                     }
                 }

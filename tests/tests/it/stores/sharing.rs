@@ -9,9 +9,7 @@ use agent_core::clock::Effects;
 use agent_core::commit::Trigger;
 use agent_core::event::{Learning, LearningKind};
 use agent_core::json::RawJson;
-use agent_core::model::{
-    Access, Actor, CallId, ExternalHandle, Liveness, MOUNTS_MAX, MountOrigin, Patch, Title,
-};
+use agent_core::model::{Access, Actor, ExternalHandle, Liveness, MOUNTS_MAX, MountOrigin, Patch, Title};
 use agent_core::session::{NewSession, Session};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{HiddenSession, SessionQuery};
@@ -268,12 +266,11 @@ async fn tools_are_denied_unmounted_resources(site: Site) {
         ("handbook ", false, false),
     ];
     assert_eq!(allowed, expected, "{}", site.name);
-    let now = chat.record();
-    let call: CallId = "call".parse().unwrap();
-    let nowhere = ToolContext::new(now.id, now.workspace, effects.new_run_id(), call.clone());
-    assert!(!nowhere.is_mounted("own", Read).await, "a context without stores knows nothing");
-    let unknown = ToolContext::new(effects.new_session_id(), now.workspace, effects.new_run_id(), call);
-    assert!(!unknown.with_sessions(storage.sessions.clone()).is_mounted("own", Read).await);
+    let (run, call) = (effects.new_run_id(), "call".parse().unwrap());
+    let mut unknown = ToolContext::new(&chat.record(), run, call, storage, effects.clone());
+    assert!(unknown.is_mounted("own", Read).await);
+    unknown.session = effects.new_session_id();
+    assert!(!unknown.is_mounted("own", Read).await, "no session, no mounts");
 }
 
 each_store!(tools_are_denied_unmounted_resources);
