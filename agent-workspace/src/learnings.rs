@@ -11,7 +11,9 @@ use agent_core::event::{
 use agent_core::model::Actor;
 use agent_core::session::Session;
 use agent_core::store::{HiddenSession, ReadEvents};
-use agent_core::{Error, ErrorKind, Result, Seq, SessionStore, SessionStoreExt, Timestamp, WorkspaceId};
+use agent_core::{
+    Error, ErrorKind, Result, Seq, SessionStore, SessionStoreExt, Storage, Timestamp, WorkspaceId,
+};
 
 /// Maximum number of attempts of a change, if other writers interfere.
 const ATTEMPTS: usize = 64;
@@ -33,15 +35,17 @@ const PAGE: usize = 500;
 /// # let chat = agent.conversation("support/4711").await?;
 /// use agent_core::event::{Learning, LearningKind};
 /// use agent_core::model::Actor;
+/// use agent_runtime::learnings::Learnings;
 ///
-/// let learnings = chat.learnings("support");
+/// // `chat` is a conversation of the agent "support".
+/// let workspace = chat.record().workspace;
+/// let learnings = Learnings::new(agent.storage(), agent.effects(), workspace, "support");
 /// let lesson = Learning::new(LearningKind::Lesson, "Ask for the order number first.");
 /// let added = learnings.add(lesson, Actor::AGENT).await?;
 /// learnings.promote(added.seq, Actor::USER).await?;
 ///
-/// // Every session of the agent in this workspace has the same note.
-/// let other = agent.conversation("support/4712").await?;
-/// let note = other.learnings("support").memory().await?.expect("a learning was promoted");
+/// // The note is shared by all sessions of the agent in this workspace.
+/// let note = learnings.memory().await?.expect("a learning was promoted");
 /// assert!(note.text.starts_with("- Ask for the order number first."));
 /// # Ok(()) }
 /// ```
@@ -101,18 +105,18 @@ impl Learnings {
     /// use agent_core::WorkspaceId;
     /// use agent_runtime::learnings::Learnings;
     ///
-    /// let sessions = agent.storage().sessions.clone();
-    /// let learnings = Learnings::new(sessions, agent.effects().clone(), WorkspaceId::DEFAULT, "support");
+    /// let learnings = Learnings::new(agent.storage(), agent.effects(), WorkspaceId::DEFAULT, "support");
     /// assert!(learnings.list(10, None).await?.learnings.is_empty());
     /// # Ok(()) }
     /// ```
     pub fn new(
-        sessions: Arc<dyn SessionStore>,
-        effects: Effects,
+        storage: &Storage,
+        effects: &Effects,
         workspace: WorkspaceId,
         agent: impl Into<String>,
     ) -> Self {
-        Self { sessions, effects, hidden: HiddenSession::agent(workspace, agent) }
+        let hidden = HiddenSession::agent(workspace, agent);
+        Self { sessions: storage.sessions.clone(), effects: effects.clone(), hidden }
     }
 
     /// Adds a learning, unless [an identical one](Learning::is_same) exists. Returns its position, and whether it is new.
@@ -128,7 +132,9 @@ impl Learnings {
     /// # let chat = agent.conversation("support/4711").await?;
     /// # use agent_core::event::{Learning, LearningKind};
     /// # use agent_core::model::Actor;
-    /// let learnings = chat.learnings("support");
+    /// # use agent_runtime::learnings::Learnings;
+    /// # let workspace = chat.record().workspace;
+    /// let learnings = Learnings::new(agent.storage(), agent.effects(), workspace, "support");
     /// let lesson = Learning::new(LearningKind::Lesson, "Ask for the order number first.").with_session(chat.id(), None);
     /// let added = learnings.add(lesson.clone(), Actor::AGENT).await?;
     /// let again = learnings.add(lesson, Actor::AGENT).await?;
@@ -180,7 +186,9 @@ impl Learnings {
     /// # let chat = agent.conversation("support/4711").await?;
     /// # use agent_core::event::{Learning, LearningKind};
     /// # use agent_core::model::Actor;
-    /// let learnings = chat.learnings("support");
+    /// # use agent_runtime::learnings::Learnings;
+    /// # let workspace = chat.record().workspace;
+    /// let learnings = Learnings::new(agent.storage(), agent.effects(), workspace, "support");
     /// for text in ["Be brief.", "Ask first.", "Cite sources."] {
     ///     learnings.add(Learning::new(LearningKind::Lesson, text), Actor::AGENT).await?;
     /// }
@@ -217,7 +225,9 @@ impl Learnings {
     /// # let chat = agent.conversation("support/4711").await?;
     /// # use agent_core::event::{Learning, LearningKind};
     /// # use agent_core::model::Actor;
-    /// let learnings = chat.learnings("support");
+    /// # use agent_runtime::learnings::Learnings;
+    /// # let workspace = chat.record().workspace;
+    /// let learnings = Learnings::new(agent.storage(), agent.effects(), workspace, "support");
     /// let added = learnings.add(Learning::new(LearningKind::Lesson, "Be brief."), Actor::AGENT).await?;
     /// assert!(learnings.promote(added.seq, Actor::USER).await?);
     /// assert!(!learnings.promote(added.seq, Actor::USER).await?);
@@ -281,7 +291,9 @@ impl Learnings {
     /// # let chat = agent.conversation("support/4711").await?;
     /// # use agent_core::event::{Learning, LearningKind};
     /// # use agent_core::model::Actor;
-    /// let learnings = chat.learnings("support");
+    /// # use agent_runtime::learnings::Learnings;
+    /// # let workspace = chat.record().workspace;
+    /// let learnings = Learnings::new(agent.storage(), agent.effects(), workspace, "support");
     /// assert_eq!(learnings.memory().await?, None);
     /// let added = learnings.add(Learning::new(LearningKind::Lesson, "Be brief."), Actor::AGENT).await?;
     /// learnings.promote(added.seq, Actor::USER).await?;
@@ -315,7 +327,9 @@ impl Learnings {
     /// # use agent_core::model::Actor;
     /// use agent_runtime::documents::DocumentWrite;
     ///
-    /// let learnings = chat.learnings("support");
+    /// # use agent_runtime::learnings::Learnings;
+    /// # let workspace = chat.record().workspace;
+    /// let learnings = Learnings::new(agent.storage(), agent.effects(), workspace, "support");
     /// learnings.add(Learning::new(LearningKind::Lesson, "Be brief."), Actor::AGENT).await?;
     /// learnings.documents().put(DocumentWrite::new("glossary", "SKU: article number", Actor::USER)).await?;
     /// assert_eq!(learnings.documents().list().await?.len(), 1);

@@ -54,6 +54,7 @@ const OBJECTIVE: &str = "objective";
 /// # Errors
 ///
 /// Errors of the store, also for an unreadable scope, which does not count as empty.
+#[doc(alias = "mounts")]
 pub async fn effective_mounts(sessions: &dyn SessionStore, session: &Session) -> Result<MountSet> {
     let mounts = &session.attributes.mounts;
     let inherited = match &mounts.frozen {
@@ -133,17 +134,17 @@ pub async fn inherited_mounts(sessions: &dyn SessionStore, session: &Session) ->
 /// # let patch = Patch::new().with_label("project", "website");
 /// # let workspace = agent.workspaces().default_workspace().await?.id;
 /// # let chat = agent.new_session(workspace, &patch).await?;
-/// use agent_runtime::mounts::update_scope;
+/// use agent_runtime::mounts::{effective_mounts, update_scope};
 ///
 /// // `chat` is a session with the label `project` = `website`.
 /// let sessions = &agent.storage().sessions;
 /// let website = HiddenSession::project(WorkspaceId::DEFAULT, "website");
 /// let add = Patch::new().mount("kb:style-guide", Access::Read);
 /// update_scope(sessions, agent.effects(), &website, add).await?;
-/// assert_eq!(chat.mounts().await?.len(), 1);
+/// assert_eq!(effective_mounts(&**sessions, &chat.record()).await?.len(), 1);
 ///
 /// update_scope(sessions, agent.effects(), &website, Patch::new().unmount("kb:style-guide")).await?;
-/// assert!(chat.mounts().await?.is_empty());
+/// assert!(effective_mounts(&**sessions, &chat.record()).await?.is_empty());
 /// # Ok(()) }
 /// ```
 ///
@@ -180,7 +181,7 @@ pub async fn update_scope(
 /// # let patch = Patch::new().with_label("project", "website");
 /// # let workspace = agent.workspaces().default_workspace().await?.id;
 /// # let chat = agent.new_session(workspace, &patch).await?;
-/// use agent_runtime::mounts::{freeze_mounts, update_scope};
+/// use agent_runtime::mounts::{effective_mounts, freeze_mounts, update_scope};
 ///
 /// let sessions = &agent.storage().sessions;
 /// let add = Patch::new().mount("kb:style-guide", Access::Read);
@@ -189,7 +190,8 @@ pub async fn update_scope(
 ///
 /// let remove = Patch::new().unmount("kb:style-guide");
 /// update_scope(sessions, agent.effects(), &HiddenSession::Tenant, remove).await?;
-/// assert!(chat.mounts().await?.is_mounted("kb:style-guide", Access::Read));
+/// let mounts = effective_mounts(&**sessions, &*chat.refresh().await?).await?;
+/// assert!(mounts.is_mounted("kb:style-guide", Access::Read));
 /// # Ok(()) }
 /// ```
 ///

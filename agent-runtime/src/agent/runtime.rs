@@ -196,11 +196,22 @@ impl AgentRuntime {
     /// # use agent_runtime::{AgentBuilder, EchoProvider};
     /// # let store = MemoryStore::new();
     /// # let build = || AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(store.clone()).build();
-    /// let (before, after) = (build()?, build()?);
-    /// assert_ne!(before.process(), after.process());
-    /// assert_eq!(before.process(), before.clone().process());
+    /// use agent_core::model::{ExternalHandle, Liveness, Patch};
+    ///
+    /// # let agent = build()?;
+    /// # let chat = agent.conversation("support/4711").await?;
+    /// let container = ExternalHandle::new("container", "c0ffee").with_process(agent.process());
+    /// chat.update(Patch::new().with_handle("sandbox", container)).await?;
+    /// let record = chat.record();
+    /// assert_eq!(record.attributes.handles["sandbox"].liveness(agent.process()), Liveness::Live);
+    ///
+    /// // The next process must create the container again.
+    /// # let agent = build()?;
+    /// # let record = agent.conversation("support/4711").await?.record();
+    /// assert_eq!(record.attributes.handles["sandbox"].liveness(agent.process()), Liveness::Stale);
     /// # Ok(()) }
     /// ```
+    #[doc(alias = "attach_handle")]
     pub fn process(&self) -> &str {
         &self.shared.process
     }

@@ -22,10 +22,7 @@ use crate::turn::takeover::{Watched, watch_holder};
 use crate::turn::{children, settings};
 use agent_core::commit::{Commit, Committed, Precondition, Trigger};
 use agent_core::event::{Event, EventPayload, NewEvent, ToolConfirmation, ToolResult, ToolUse};
-use agent_core::model::{
-    Actor, Artifact, Counts, ExternalHandle, Lease, Liveness, MountSet, OpenCall, Patch, Timer, Title,
-    Workspace,
-};
+use agent_core::model::{Actor, Artifact, Counts, Lease, OpenCall, Patch, Timer, Title, Workspace};
 use agent_core::session::{Fork, NewSession, Session};
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::{EventPage, ReadEvents, coming_events, next_events};
@@ -33,8 +30,6 @@ use agent_core::{
     DeviceId, Epoch, Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, Timestamp, WorkspaceId, plan,
 };
 use agent_workspace::documents::Documents;
-use agent_workspace::learnings::Learnings;
-use agent_workspace::mounts::{effective_mounts, freeze_mounts};
 use agent_workspace::retention::{Erase, Erasure, OldSessionAction, refuse_hidden};
 use agent_workspace::views::SessionView;
 
@@ -1219,145 +1214,6 @@ impl Conversation {
     pub fn documents(&self) -> Documents {
         let sessions = self.runtime().storage.sessions.clone();
         Documents::new(sessions, self.runtime().effects().clone(), self.id())
-    }
-
-    /// Returns the resources mounted in the session, inherited or its own. Reads up to four records.
-    ///
-    /// See [`effective_mounts`].
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// use agent_core::model::{Access, Patch};
-    ///
-    /// chat.update(Patch::new().mount("kb:handbook", Access::Read)).await?;
-    /// let mounts = chat.mounts().await?;
-    /// assert!(mounts.is_mounted("kb:handbook", Access::Read));
-    /// assert!(!mounts.is_mounted("kb:handbook", Access::Write));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Errors of the store.
-    pub async fn mounts(&self) -> Result<MountSet> {
-        let now = self.refresh().await?;
-        effective_mounts(&*self.runtime().storage.sessions, &now).await
-    }
-
-    /// Freezes the mounts that the session inherits: later changes of its scopes have no effect on it.
-    ///
-    /// See [`freeze_mounts`].
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// use agent_core::model::{Access, Patch};
-    /// use agent_core::store::HiddenSession;
-    /// use agent_runtime::mounts::update_scope;
-    ///
-    /// chat.freeze_mounts().await?;
-    /// let sessions = &agent.storage().sessions;
-    /// let patch = Patch::new().mount("kb:handbook", Access::Read);
-    /// update_scope(sessions, agent.effects(), &HiddenSession::Tenant, patch).await?;
-    /// assert!(!chat.mounts().await?.is_mounted("kb:handbook", Access::Read));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Errors of [`freeze_mounts`].
-    pub async fn freeze_mounts(&self) -> Result<()> {
-        let sessions = &self.runtime().storage.sessions;
-        let committed = freeze_mounts(sessions, self.runtime().effects(), self.id()).await?;
-        self.inner.cache_record(&committed.session);
-        Ok(())
-    }
-
-    /// Attaches a handle on an external resource that can be used in this process only.
-    ///
-    /// In any other process, and after a restart, the handle is [stale](agent_core::model::Liveness::Stale). For a
-    /// resource that outlives the process, [update](Self::update) the session with `Patch::with_handle`.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// use agent_core::model::{ExternalHandle, Liveness};
-    ///
-    /// chat.attach_handle("sandbox", ExternalHandle::new("container", "c0ffee")).await?;
-    /// let (name, handle, liveness) = chat.handles().remove(0);
-    /// assert_eq!((name.as_str(), handle.target.as_str()), ("sandbox", "c0ffee"));
-    /// assert_eq!(liveness, Liveness::Live);
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// `InvalidInput`, `LimitExceeded` for the content of the handle.
-    #[doc(alias = "attach")]
-    pub async fn attach_handle(&self, name: &str, handle: ExternalHandle) -> Result<()> {
-        let handle = handle.with_process(self.runtime().process());
-        self.update(Patch::new().with_handle(name, handle)).await
-    }
-
-    /// Returns the handles on external resources, as last seen: name, handle, and usability in this process.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let store = MemoryStore::new();
-    /// # let build = || AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(store.clone()).build();
-    /// use agent_core::model::{ExternalHandle, Liveness};
-    ///
-    /// # let agent = build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// chat.attach_handle("sandbox", ExternalHandle::new("container", "c0ffee")).await?;
-    ///
-    /// // The next process must create the container again.
-    /// # let agent = build()?;
-    /// let chat = agent.conversation("support/4711").await?;
-    /// assert_eq!(chat.handles()[0].2, Liveness::Stale);
-    /// # Ok(()) }
-    /// ```
-    pub fn handles(&self) -> Vec<(String, ExternalHandle, Liveness)> {
-        let process = self.runtime().process();
-        let known = |(name, handle): (&String, &ExternalHandle)| {
-            (name.clone(), handle.clone(), handle.liveness(process))
-        };
-        self.record().attributes.handles.iter().map(known).collect()
-    }
-
-    /// Returns the learnings of the agent `agent` in this workspace, from all of its sessions. No I/O.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {
-    /// # use agent_core::MemoryStore;
-    /// # use agent_runtime::{AgentBuilder, EchoProvider};
-    /// # let agent = AgentBuilder::new().with_llm(EchoProvider::new()).with_storage(MemoryStore::new()).build()?;
-    /// # let chat = agent.conversation("support/4711").await?;
-    /// use agent_core::event::{Learning, LearningKind};
-    /// use agent_core::model::Actor;
-    ///
-    /// let learnings = chat.learnings("support");
-    /// let lesson = Learning::new(LearningKind::Lesson, "Ask for the invoice number first.");
-    /// learnings.add(lesson, Actor::AGENT).await?;
-    /// let page = learnings.list(10, None).await?;
-    /// assert_eq!(page.learnings[0].learning.text, "Ask for the invoice number first.");
-    /// # Ok(()) }
-    /// ```
-    pub fn learnings(&self, agent: &str) -> Learnings {
-        let sessions = self.runtime().storage.sessions.clone();
-        Learnings::new(sessions, self.runtime().effects().clone(), self.record().workspace, agent)
     }
 
     /// Returns a read-only view of the session: its runs, their artifacts, its topic. No I/O.

@@ -116,9 +116,6 @@ fn agent_runtime() {
     send(Conversation::compact(of(), of(), of()));
     send(Conversation::set_title(of(), of()));
     send(Conversation::set_system_prompt(of(), of()));
-    send(Conversation::mounts(of()));
-    send(Conversation::freeze_mounts(of()));
-    send(Conversation::attach_handle(of(), of(), of()));
     send(Conversation::define_outcome(of(), "text"));
     send(Conversation::register_artifact(of(), of()));
     send(Conversation::update(of(), of()));

@@ -254,7 +254,7 @@ async fn sweep_keeps_shared_learnings_and_mounts(site: Site) {
     let (storage, clock) = (site.fresh(0), Hands::new());
     let (manager, fx, sessions) = (manager(&storage, &clock), effects(&clock), &storage.sessions);
     let user = at_rest(&storage, &clock, Patch::new().with_label("project", "apollo")).await;
-    let learnings = Learnings::new(sessions.clone(), fx.clone(), user.workspace, "scout");
+    let learnings = Learnings::new(&storage, &fx, user.workspace, "scout");
     learnings.add(Learning::new(LearningKind::Lesson, "Water is wet."), Actor::AGENT).await.unwrap();
     let hidden = [
         HiddenSession::Tenant,

@@ -15,7 +15,7 @@ use agent_core::state::{Reason, SessionState};
 use agent_core::store::{HiddenSession, SessionQuery};
 use agent_core::{ErrorKind, Result, Seq, SessionId, Storage, WorkspaceId, async_trait};
 use agent_runtime::learnings::Learnings;
-use agent_runtime::mounts::{effective_mounts, update_scope};
+use agent_runtime::mounts::{effective_mounts, freeze_mounts, update_scope};
 use agent_runtime::{
     Config, Conversation, EchoProvider, Plugin, ScriptedProvider, ToolContext, ToolSpec, Turn,
 };
@@ -171,7 +171,7 @@ async fn inheritance_is_live_or_frozen_by_choice(site: Site) {
     let frozen = session_of(&storage, &effects, &LABELS, Patch::new()).await;
     scope(&storage, &effects, &of_project(), Patch::new().mount("plans", Read).mount("old", Read)).await;
     let chat = runtime.conversation_by_id(frozen.id).await.unwrap();
-    chat.freeze_mounts().await.unwrap();
+    freeze_mounts(&storage.sessions, &effects, frozen.id).await.unwrap();
     scope(
         &storage,
         &effects,
@@ -312,16 +312,23 @@ async fn handles_are_opaque_and_kept(site: Site) {
 
 each_store!(handles_are_opaque_and_kept);
 
+async fn attach(chat: &Conversation, target: &str) {
+    let handle = ExternalHandle::new("interpreter", target).with_process(chat.runtime().process());
+    chat.update(Patch::new().with_handle("repl", handle)).await.unwrap();
+}
+
 /// What was live in one process is stale in every other, after a restart too, without anything being written; a fork
 /// does not have it at all. What outlives processes is never called live.
 async fn live_handles_are_stale_after_a_restart(site: Site) {
     let storage = site.open().await;
     let first = agent(&storage, EchoProvider::new(), Config::default());
     let chat = first.open(&"laptop".parse().unwrap()).await.unwrap();
-    chat.attach_handle("repl", ExternalHandle::new("interpreter", "pid 7")).await.unwrap();
+    attach(&chat, "pid 7").await;
     chat.update(Patch::new().with_handle("disk", ExternalHandle::new("volume", "v1"))).await.unwrap();
     let shown = |chat: &Conversation| {
-        chat.handles().into_iter().map(|(name, _, liveness)| (name, liveness)).collect::<Vec<_>>()
+        let (record, process) = (chat.record(), chat.runtime().process());
+        let handles = record.attributes.handles.iter();
+        handles.map(|(name, handle)| (name.clone(), handle.liveness(process))).collect::<Vec<_>>()
     };
     let both = |repl| vec![("disk".to_owned(), Liveness::Durable), ("repl".to_owned(), repl)];
     assert_eq!(shown(&chat), both(Liveness::Live), "{}", site.name);
@@ -336,7 +343,7 @@ async fn live_handles_are_stale_after_a_restart(site: Site) {
     let chat = second.conversation_by_id(id).await.unwrap();
     assert_eq!(shown(&chat), both(Liveness::Stale), "{}", site.name);
     assert_eq!(chat.record().head, head, "nothing was written");
-    chat.attach_handle("repl", ExternalHandle::new("interpreter", "pid 8")).await.unwrap();
+    attach(&chat, "pid 8").await;
     assert_eq!(shown(&chat), both(Liveness::Live), "{}", site.name);
     assert_eq!(
         shown(&second.for_storage(storage).conversation_by_id(id).await.unwrap()),
@@ -347,7 +354,7 @@ async fn live_handles_are_stale_after_a_restart(site: Site) {
 each_store!(live_handles_are_stale_after_a_restart);
 
 fn learnings(storage: &Storage, effects: &Effects, agent: &str) -> Learnings {
-    Learnings::new(storage.sessions.clone(), effects.clone(), WorkspaceId::DEFAULT, agent)
+    Learnings::new(storage, effects, WorkspaceId::DEFAULT, agent)
 }
 
 async fn texts(learnings: &Learnings) -> Vec<String> {
@@ -369,7 +376,8 @@ async fn learnings_are_shared_per_agent_and_kept_once(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let runtime = agent(&storage, EchoProvider::new(), Config::default());
     let chat = runtime.open(&"laptop".parse().unwrap()).await.unwrap();
-    let coder = chat.learnings("coder");
+    let workspace = chat.record().workspace;
+    let coder = Learnings::new(&storage, &effects, workspace, "coder");
     assert!(texts(&coder).await.is_empty() && coder.memory().await.unwrap().is_none());
     let lesson = Learning::new(LearningKind::Lesson, "Run the tests first.")
         .with_session(chat.id(), Some(Seq::new(1)));
@@ -393,8 +401,7 @@ async fn learnings_are_shared_per_agent_and_kept_once(site: Site) {
     let mut tasks = Vec::new();
     for task in 0..8 {
         let (handle, id) = (site.open().await, other_session.id);
-        let workspace = chat.record().workspace;
-        let learnings = Learnings::new(handle.sessions, effects.clone(), workspace, "coder");
+        let learnings = Learnings::new(&handle, &effects, workspace, "coder");
         tasks.push(tokio::spawn(async move {
             let mut new = 0;
             for n in 0..8 {
@@ -420,13 +427,13 @@ async fn learnings_are_shared_per_agent_and_kept_once(site: Site) {
         let error = coder.add(Learning::new(LearningKind::Lesson, bad), Actor::AGENT).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::LimitExceeded);
     }
-    assert!(texts(&chat.learnings("tester")).await.is_empty(), "{}", site.name);
-    assert!(chat.learnings("").add(lesson.clone(), Actor::AGENT).await.is_err());
+    let of = |agent: &str| Learnings::new(&storage, &effects, workspace, agent);
+    assert!(texts(&of("tester")).await.is_empty(), "{}", site.name);
+    assert!(of("").add(lesson.clone(), Actor::AGENT).await.is_err());
 
-    let workspace = chat.record().workspace;
     drop((chat, coder, runtime, storage));
     let storage = site.open().await;
-    let coder = Learnings::new(storage.sessions.clone(), effects.clone(), workspace, "coder");
+    let coder = Learnings::new(&storage, &effects, workspace, "coder");
     assert_eq!(texts(&coder).await, found, "{}", site.name);
     let known = coder.list(100, None).await.unwrap().learnings.pop().unwrap();
     assert_eq!((known.learning, known.by), (lesson, Actor::AGENT));
