@@ -1,4 +1,4 @@
-//! Tells the program which compiler built it, and with which profile: a figure means nothing without them.
+//! Records the compiler and the profile of the program: a figure means nothing without them.
 
 #![allow(clippy::print_stdout, reason = "a build script speaks to cargo by printing")]
 

@@ -1,4 +1,4 @@
-//! What is ours in `_meta`: the member `agent`, an object.
+//! Extension of the protocol: the member `agent` of `_meta`, an object.
 
 use agent_client_protocol::Error;
 use agent_client_protocol::v1::schema::Meta;

@@ -1,4 +1,4 @@
-//! What is logged: never what a person, the model or a tool says, and nothing of a client's servers.
+//! Log output holds no words of people, models or tools, and nothing of a client's servers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

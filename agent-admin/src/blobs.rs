@@ -1,4 +1,4 @@
-//! Blobs of a session: which there are, and what its events say of them.
+//! Blobs of a session, and the events that name them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What an export reads: the record of a session, and the logs that it shares with the sessions from which it was made.
+//! Source of an export: the record of a session, and the logs that it shares with its ancestors.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -1,4 +1,4 @@
-//! Consent to what a model wants to do: the whole of a call is shown before it can be allowed.
+//! Consent to a model's tool calls: the whole of a call is shown before it can be allowed.
 
 use agent_core::event::{Decision, ToolConfirmation};
 use agent_core::model::{ActionKind, PendingAction};

@@ -1,4 +1,4 @@
-//! Processes that are killed with SIGKILL, at chosen and random moments, or stopped and continued: acknowledged data is
+//! Processes that are killed with SIGKILL at chosen and random moments, or stopped and continued. Acknowledged data is
 //! stored, nothing is stored twice, and a holder whose run was taken over cannot write.
 
 #![allow(

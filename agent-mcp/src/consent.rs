@@ -1,5 +1,5 @@
-//! Permissions of a session: tools whose calls nobody is asked about, each with the digest that was allowed; and the
-//! digests of what it was offered.
+//! Permissions of a session: tools that run without a question, each with the digest that was allowed. Also holds the
+//! digests of the tools that the session was offered.
 
 use std::collections::BTreeMap;
 

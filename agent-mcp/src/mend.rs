@@ -1,5 +1,5 @@
-//! Messages that are nearly JSON: texts with half a character are read, and an answer that cannot be read fails its
-//! request instead of leaving it without one.
+//! Messages that are nearly JSON: texts with half a character are read. An answer that cannot be read fails its
+//! request, which otherwise would get none.
 
 use std::fmt;
 use std::mem;

@@ -1,4 +1,4 @@
-//! What is logged: never arguments, results, secrets, or what servers write to their standard error.
+//! Log output holds no arguments, results or secrets, and no standard error of servers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,5 +1,5 @@
-//! Confirms with a real key what the tests show with servers of their own: holds one short conversation with a model, and
-//! says of each thing whether it held. It costs a few thousand tokens.
+//! Checks with a real key what the tests check with local servers: holds one short conversation and reports each check.
+//! It costs a few thousand tokens.
 //!
 //! ```sh
 //! MODEL_KEY=… cargo run -p agent-rig --example confirm -- anthropic/claude-opus-5-5

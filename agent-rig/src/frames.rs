@@ -1,4 +1,4 @@
-//! Events of a stream, one by one, each checked before anybody makes room for what it says.
+//! Events of a stream, one by one. The size of each is checked before memory is allocated for it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};

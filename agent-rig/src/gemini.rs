@@ -1,5 +1,5 @@
-//! Gemini's API as rig writes and reads it, but for three things: the key is sent in a header, calls without ids get none, and
-//! a text with a signature is not joined with the texts behind it.
+//! Gemini's API as rig writes and reads it, with three changes. The key is sent in a header, calls without ids get
+//! none, and a text with a signature is not joined with the texts behind it.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

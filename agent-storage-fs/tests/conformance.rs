@@ -1,5 +1,4 @@
-//! The public suite on the file store: in folders, and on a model of a disk of which the power is cut and whose calls
-//! fail.
+//! The public suite on the file store: in folders, and on a model disk that loses power and fails calls.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

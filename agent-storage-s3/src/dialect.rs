@@ -1,4 +1,4 @@
-//! Kinds of servers, and what their clients are told.
+//! Kinds of servers, and the client settings of each.
 
 use agent_core::Result;
 use object_store::aws::AmazonS3ConfigKey;

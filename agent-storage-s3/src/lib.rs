@@ -1,5 +1,6 @@
-//! Stores agent workspaces, sessions and device bindings in a bucket of any object store that supports preconditions:
-//! AWS S3, Ceph and other S3-compatible servers, Google Cloud Storage, Azure Blob Storage. No additional server is needed.
+//! Stores agent workspaces, sessions and device bindings in a bucket of any object store that supports preconditions.
+//! Those are AWS S3, Ceph and other S3-compatible servers, Google Cloud Storage and Azure Blob Storage. No additional
+//! server is needed.
 //!
 //! ```no_run
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {

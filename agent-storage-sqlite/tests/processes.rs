@@ -1,4 +1,4 @@
-//! Several processes on one file: nothing is lost, nobody is told that the database is locked, kills lose nothing.
+//! Several processes on one file: nothing is lost, no caller gets "database is locked", kills lose nothing.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "how much was tried is part of the result")]

@@ -1,4 +1,4 @@
-//! Structure lines of a transcript, and the escaping of text that looks like them.
+//! Structure lines of a transcript, and the escaping of text that resembles them.
 
 use std::borrow::Cow;
 

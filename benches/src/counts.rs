@@ -1,4 +1,4 @@
-//! What operations did to the disk, counted and not timed.
+//! Disk operations, counted and not timed.
 
 use std::fs;
 use std::ops::{Add, Sub};

@@ -1,5 +1,5 @@
-//! What the best peers reach at the same work. These were measured elsewhere, on another day, each in its own language:
-//! they say which class a figure is in, and nothing finer.
+//! Figures of the best peers for the same work. These were measured elsewhere, on another day, each in its own
+//! language: they show the class of a figure, and nothing finer.
 
 use crate::ours::Backend::{Files, Sqlite};
 use crate::report::Figure;

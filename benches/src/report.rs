@@ -1,4 +1,4 @@
-//! What is printed: a table for people, a line of JSON for each figure for programs.
+//! Printed results: a table for people, a line of JSON for each figure for programs.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! The command line of the benchmarks: it says what it takes, and refuses what it does not know.
+//! Command line of the benchmarks: its help lists the arguments, and unknown ones are refused.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a deadline for another process")]

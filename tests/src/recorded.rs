@@ -1,4 +1,4 @@
-//! Recorded traffic of model providers, which lies beside the repository and is no part of it.
+//! Recorded traffic of model providers, from a folder beside the repository.
 //!
 //! Each file holds a conversation or an answer of Anthropic, Google, OpenAI or a provider that speaks the same API. The
 //! folder is `../shared/fixtures` beside the repository, or that of the variable `AGENT_FIXTURES`.

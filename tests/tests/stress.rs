@@ -1,5 +1,5 @@
-//! What hosts do that is not usual: they drop a runtime in mid-commit, start other programs, keep ten thousand sessions in
-//! use, or one session for ever.
+//! Unusual hosts: they drop a runtime in mid-commit, start other programs, keep ten thousand sessions in use, or one
+//! session without end.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "what was counted is printed")]

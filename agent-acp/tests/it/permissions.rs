@@ -1,4 +1,4 @@
-//! Permissions: asked once, stored, and asked again of whoever comes later.
+//! Permissions: requested once, stored, and requested again from each client that connects later.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Sessions: where they belong, how they are listed, forked, closed and deleted.
+//! Sessions: their working folders, and how they are listed, forked, closed and deleted.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Hosted models of the program, on servers of the loopback: the key, what is sent, what goes wrong, and a change of the
-//! model in a conversation.
+//! Hosted models of the program, on servers of the loopback: keys, requests, faults, and a change of the model in a
+//! conversation.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

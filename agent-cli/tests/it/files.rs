@@ -1,4 +1,4 @@
-//! Files in a session: listed and saved, whatever their names are; and progress on a terminal.
+//! Files in a session: listed and saved under any name; and progress on a terminal.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,4 +1,4 @@
-//! What must be true of an object for a write of it to take place.
+//! Precondition of a write.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Up to where a summary may stand for the history, found through a store.
+//! Position up to which a summary may replace the history, found through a store.
 
 use std::sync::Arc;
 

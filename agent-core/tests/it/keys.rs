@@ -1,4 +1,4 @@
-//! Keys of conversations: what is accepted, which session they lead to, and what a session says of its key.
+//! Keys of conversations: which are accepted, which session each leads to, and how a session records its key.
 
 use agent_core::clock::Effects;
 use agent_core::commit::Commit;

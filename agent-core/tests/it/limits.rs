@@ -1,4 +1,4 @@
-//! What is too large is refused before it is written; what is read may hold any number.
+//! Limits: data that is too large is refused before it is written; a reader accepts any number.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Forks and children over a store: what a session's history is, however many logs it lies in.
+//! Forks and children over a store: a session's history, over any number of logs.
 
 use agent_core::SessionStoreExt;
 use std::sync::Arc;

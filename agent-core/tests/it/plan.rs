@@ -1,4 +1,4 @@
-//! What a commit means: the order of the checks, doubles, fences, limits, and the fold.
+//! Meaning of a commit: the order of the checks, doubles, fences, limits, and the fold.
 
 use crate::common::{Driver, call, fold, json};
 use agent_core::commit::{COMMIT_MAX_EVENTS, Commit, Precondition, RunEnd, Step, Trigger};

@@ -1,4 +1,4 @@
-//! Servers that die, stall, lie and change their list.
+//! Servers that die, stall, send wrong answers and change their list.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Servers over streamable HTTP on the loopback: one that behaves as it is told, wrongly too.
+//! Servers over streamable HTTP on the loopback: one that follows a script, with errors too.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! When servers start and end: with sessions, with the agent, and with nobody left to use them.
+//! Start and end of servers: with sessions, with the agent, and without any users left.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a session has: servers of its own, the configuration of its workspace, the secrets that it mounts.
+//! Servers of a session: its own, those of its workspace's configuration, and the secrets that it mounts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

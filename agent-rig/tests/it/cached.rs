@@ -1,5 +1,4 @@
-//! What providers can take from their prompt caches: each request of a conversation begins with all of the one before, also from
-//! another process.
+//! Prompt caches: each request of a conversation begins with the whole previous one, also from another process.
 
 use agent_core::{MemoryStore, Storage};
 use agent_rig::RigProvider;

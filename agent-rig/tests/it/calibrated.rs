@@ -1,5 +1,5 @@
-//! The rules of the servers that check, held against recorded conversations: what a provider took is accepted, and what it
-//! refused for one of these rules is refused.
+//! Rules of the checking servers against recorded conversations. They accept every request that a provider accepted,
+//! and refuse those that it refused for one of these rules.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
-//! Random histories over four APIs, on servers that sign, check and refuse as the providers do: prompts that end, that are
-//! cancelled, that fail, and whose process dies in the middle of a stream or of a tool; forks, compactions, cleared
-//! histories, other system prompts and other models, at every point; and servers that do not take a picture or so long a
-//! history, or refuse everything for a while. Nothing else is refused, nothing is refused in the end, and where nothing
-//! before it changed no reasoning is lost.
+//! Random histories over four APIs, on servers that sign, check and refuse as the providers do. Prompts end, are
+//! cancelled, fail, and lose their process in the middle of a stream or of a tool; sessions are forked, compacted and
+//! cleared, and change their system prompt and model at every point; servers refuse a picture, a long history, or
+//! everything for a while. Nothing else is refused, nothing is refused in the end, and no reasoning is lost unless
+//! something before it changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! What this library says of itself while models answer: every span, event and field.
+//! Telemetry of this library while models answer: every span, event and field.
 
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicUsize, Ordering};

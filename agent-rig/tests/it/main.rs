@@ -1,5 +1,5 @@
-//! Models of rig in runs, against servers on the loopback that give recorded answers: what is streamed and stored, and
-//! what the next request holds of it.
+//! Models of rig in runs, against loopback servers with recorded answers: streamed updates, stored events, and the next
+//! request.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

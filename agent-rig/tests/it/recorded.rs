@@ -1,4 +1,4 @@
-//! Recorded answers of providers, which lie beside the repository and are no part of it, and the items in them.
+//! Recorded answers of providers, from a folder beside the repository, and the items in them.
 //!
 //! The items are put together from the events of a stream as the providers' own libraries do it.
 

@@ -1,4 +1,4 @@
-//! What a request holds: messages of all kinds, options, and what of a stored answer is sent or refused.
+//! Requests: messages of all kinds, options, and the parts of a stored answer that are sent or refused.
 
 use agent_core::event::{Media, Native, Part, ToolOutcome, ToolUse};
 use agent_core::json::RawJson;

@@ -1,4 +1,4 @@
-//! What is between us and a model's server: redirects, answers that are none, and what a server says of sizes.
+//! HTTP between us and a model's server: redirects, answers that are none, and false sizes.
 
 use agent_rig::RigProvider;
 use agent_rig::rig_core::providers::openai::wire::OPENAI;

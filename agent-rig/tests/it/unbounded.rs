@@ -1,4 +1,4 @@
-//! Servers that never end: an answer costs no more memory than its bound, whatever it consists of.
+//! Servers that never end: an answer of any parts costs no more memory than its bound.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! How long blobs are kept: as long as an event names them. Sweeps, creations, forks, purges.
+//! Retention of blobs: each is kept as long as an event names it. Sweeps, creations, forks, purges.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

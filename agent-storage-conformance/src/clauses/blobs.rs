@@ -1,4 +1,4 @@
-//! Blobs: content comes back byte for byte, a commit finds the blobs that it names, and concurrent or dropped calls
+//! Blobs: content comes back byte for byte, and a commit finds the blobs that it names. Concurrent or dropped calls
 //! leave a blob whole or absent.
 
 use agent_core::event::NewEvent;

@@ -1,4 +1,4 @@
-//! Deletion of a tenant: nothing is left of it, nobody sees a part of an object, and the tenant may be used again.
+//! Deletion of a tenant: nothing is left of it, no reader sees a part of an object, and the tenant may be used again.
 
 use std::ops::Range;
 use std::sync::Arc;

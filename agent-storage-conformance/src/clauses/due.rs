@@ -1,4 +1,4 @@
-//! Due sessions: found across sessions by the time at which a scheduler must next look at each.
+//! Due sessions: found across sessions by the time at which a scheduler must next check each.
 
 use std::sync::Arc;
 

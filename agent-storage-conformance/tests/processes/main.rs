@@ -1,5 +1,5 @@
-//! The proof of the clauses that take several processes, and kill them: stores in a file that are broken in one way
-//! each, and the clauses that catch them.
+//! Proof of the clauses that start and kill several processes: broken stores in a file, and the clauses that catch
+//! them.
 
 #![allow(clippy::panic, clippy::expect_used, reason = "a test's helpers")]
 

@@ -1,5 +1,5 @@
-//! A store in one file, which several processes share: all entries are read, changed and written anew under a lock.
-//! Sound in that, and broken in one way.
+//! Store in one file, which several processes share: all entries are read, changed and rewritten under a lock. Broken
+//! in one way, and otherwise correct.
 
 #![allow(clippy::unwrap_used, reason = "a test's helper")]
 

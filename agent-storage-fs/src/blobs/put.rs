@@ -1,4 +1,4 @@
-//! Puts, reads and sweeps blobs: the content is not waited for on a thread that may block, and each chunk is written or read on
+//! Puts, reads and sweeps blobs: content is awaited on async threads, and each chunk is written or read on a blocking
 //! one.
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Leases on one machine: a file in the folder of a session, locked by the process that ran it last, so that the death of a
-//! holder shows at once. It holds the epoch of the lease and a count of heartbeats. A process that runs a session again writes
-//! the next epoch into the same file.
+//! Leases on one machine: a file in the folder of a session, locked by the process that ran it last. So the death of a
+//! holder shows at once. It holds the epoch of the lease and a count of heartbeats. A process that runs a session again
+//! writes the next epoch into the same file.
 
 use std::io;
 use std::path::Path;

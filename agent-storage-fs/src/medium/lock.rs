@@ -1,4 +1,4 @@
-//! Locks between processes: on folders, which nobody can remove while they are not empty, and on lock files beside
+//! Locks between processes: on folders, which cannot be removed while they are not empty, and on lock files beside
 //! derived files. Nothing here waits for a lock.
 
 use std::io;

@@ -1,4 +1,4 @@
-//! What touches the disk: names of files, locks, lines of a log, records, durable writes.
+//! Access to the disk: names of files, locks, lines of a log, records, durable writes.
 
 pub(crate) mod cached;
 pub(crate) mod env;

@@ -1,4 +1,4 @@
-//! The file `index/changes`: which sessions change, so that a list need not look at each of them.
+//! The file `index/changes`: names the sessions that change, so that a list need not check every session.
 //!
 //! A writer appends a line before it writes to a log, and looks behind the write whether the file still has its name. A
 //! reader reads on from where it stopped, and looks at each session that is named until its log has the change. Nothing of

@@ -1,4 +1,4 @@
-//! What a process knows of sessions and their changes. Does no I/O.
+//! Sessions and changes that a process knows. Does no I/O.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;

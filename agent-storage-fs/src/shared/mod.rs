@@ -1,4 +1,4 @@
-//! What the handles of one process share of a tenant, and how processes learn of each other's changes.
+//! State of a tenant that the handles of one process share, and notice of other processes' changes.
 
 pub(crate) mod bindings_toml;
 pub(crate) mod changes;

@@ -1,4 +1,4 @@
-//! Whether a session exists that no index file names: its id may be taken in any workspace of its tenant.
+//! Search for a session that no index file names: its id may be taken in any workspace of its tenant.
 //!
 //! A look into each workspace costs more the more there are. So a process that has created some sessions reads the names of
 //! all, once, and from then on learns from the file of changes which others were created.

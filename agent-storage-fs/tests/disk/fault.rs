@@ -1,4 +1,4 @@
-//! How calls fail, and which did.
+//! Faults of the model disk: which calls fail, and how.
 
 use std::collections::BTreeMap;
 use std::fmt;

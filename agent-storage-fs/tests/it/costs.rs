@@ -1,4 +1,4 @@
-//! What operations cost, counted at the seam.
+//! Costs of operations, counted at the I/O interface.
 
 use crate::support::{Call, fill, folder_of, hasty, say, session, watched};
 use agent_core::clock::Effects;

@@ -1,4 +1,4 @@
-//! Damaged files: reported, kept, never taken for absent; what is readable stays readable; what is derived is made anew.
+//! Damaged files: reported, kept, never taken for absent; what is readable stays readable; derived data is rebuilt.
 
 use std::fs;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! What is damaged keeps nobody from what is sound beside it: tenants, workspaces, sessions.
+//! Damage affects no sound object beside it: tenants, workspaces, sessions.
 
 use agent_admin::verify::verify;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Which events are shown of a log that has been damaged in several places: the same that its record is made of.
+//! Reads of a log that is damaged in several places show the events that its record is folded from.
 
 use std::fs;
 

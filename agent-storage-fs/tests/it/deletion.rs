@@ -1,4 +1,4 @@
-//! What the deletion of a tenant leaves in the folders.
+//! Remains of a tenant's deletion in the folders.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What a deletion and a purge leave in the files.
+//! Remains of a deletion and of a purge in the files.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Every call to the system failed once, and what the system is known to say.
+//! Every call to the system failed once, with the error codes that the system is known to return.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! How files and folders come to be and go: durable down from the root, what stands in the way named, and nothing of
-//! others touched.
+//! Creation and removal of files and folders: durable from the root down, obstacles named, foreign files untouched.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What this version writes, byte for byte, and that what earlier versions wrote is read.
+//! Golden files: the bytes that this version writes, and those of earlier versions, which it reads.
 //!
 //! `tests/golden/<format>` holds the files of each format. A format that was released is never changed there.
 

@@ -1,5 +1,4 @@
-//! What a store remembers of a session's files while others change, move and replace them; and what it leaves when it
-//! closes.
+//! Cached state of a session's files while others change, move and replace them; and remains of a closed store.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Logs that nobody would write, and damage that lies where a snapshot has passed it: no panic, no double, no loss.
+//! Logs that no store writes, and damage before the offset of a snapshot: no panic, no double, no loss.
 
 use std::fs;
 use std::path::{Path, PathBuf};

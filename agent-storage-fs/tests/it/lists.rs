@@ -1,4 +1,4 @@
-//! Lists among more sessions than a list looks at each time: what they cost, and that they show what there is.
+//! Lists of more sessions than a list checks each time: their costs, and that they are complete.
 
 use std::fs;
 use std::path::{Path, PathBuf};

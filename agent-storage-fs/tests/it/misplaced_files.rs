@@ -1,4 +1,4 @@
-//! Files that came under another owner's name: each is told from the right one, and named.
+//! Files under the name of another owner: each is distinguished from the right one, and named.
 #![cfg(unix)]
 
 use agent_admin::verify::verify;

@@ -1,4 +1,4 @@
-//! What was moved away while nothing was open: whatever still knows of it names it, and nothing is begun anew.
+//! Files that were moved away while no store was open: other files name what is missing, and nothing starts from zero.
 
 use agent_admin::verify::verify;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Who only looks writes nothing: no file, no name, no lock that is a file.
+//! Read-only operations create no files, not even lock files.
 
 use agent_admin::verify::verify;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What the system refuses, and what people do to files, beside sessions: said as it is, and nothing of theirs lost.
+//! Errors of the system, and edits by people, beside sessions: reported as they are, and no edit is lost.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! One workspace that the system refuses, whatever the reason, is damage there: every list, a check, a copy and a rebuild
-//! name it and go on, and new devices, workspaces and sessions begin beside it.
+//! Workspace to which the system refuses access, for any reason: it is damage of that workspace alone. Every list, a
+//! check, a copy and a rebuild name it and go on, and new devices, workspaces and sessions begin beside it.
 #![cfg(unix)]
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! What is moved away or replaced while a store has it open: whatever was acknowledged lies where the names lead, and
+//! Files that are moved or replaced while a store has them open: acknowledged data is under the current names, and
 //! nothing is written elsewhere.
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! A pipe, a socket, a link or a folder in the place of any file of a store: nothing waits for it, nothing follows it, it
-//! is named as damage, and a session with it can be deleted and purged.
+//! Pipes, sockets, links and folders in place of any file of a store. Nothing waits for one or follows one; it is named
+//! as damage, and a session with it can be deleted and purged.
 #![cfg(unix)]
 
 use agent_admin::verify::verify;

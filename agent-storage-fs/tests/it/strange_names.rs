@@ -1,4 +1,4 @@
-//! Folders whose names are no ids, in places where names are ids: no call reads them, so a check names them.
+//! Folders with names that are no ids, among those named by ids: no call reads them, so a check names them.
 
 use std::fs;
 use std::path::Path;

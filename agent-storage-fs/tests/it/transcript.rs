@@ -1,4 +1,4 @@
-//! `session.md`: kept as the log has it, told from an edit and from damage, imported where a person wants it.
+//! `session.md`: kept equal to the log, distinguished from an edit and from damage, and imported on request.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What the bucket answers: status, headers, body, and the XML that the client reads.
+//! Answers of the bucket: status, headers, body, and the XML that the client reads.
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};

@@ -1,4 +1,4 @@
-//! What can go wrong with a request, and how often it does.
+//! Faults of requests, and their frequencies.
 
 use std::fmt;
 use std::time::Duration;

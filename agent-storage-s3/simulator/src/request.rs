@@ -1,4 +1,4 @@
-//! What a client asks for: an HTTP request, understood.
+//! Request of a client, parsed from HTTP.
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH, RANGE};

@@ -1,4 +1,4 @@
-//! What was asked and what became of it.
+//! Trace of requests and their outcomes.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Blobs: put, read, listed, and looked for by a commit; see `docs/decisions/0037`. An object holds the bytes, then the
+//! Blobs: put, read, listed, and checked by a commit; see `docs/decisions/0037`. An object holds the bytes, then the
 //! checksums of the chunks if there are several.
 
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Lists of sessions, from the index: which sessions may be in a list say its keys, and whether they are says the newest
-//! commit of each.
+//! List pages of sessions, from the index: keys give the candidates, and the newest commit of each confirms it.
 
 use std::sync::Arc;
 

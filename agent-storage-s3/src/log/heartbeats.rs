@@ -1,4 +1,4 @@
-//! Heartbeats of lease holders: the contents of the key that says that the session runs.
+//! Heartbeats of lease holders: the contents of the key that marks the session as running.
 //!
 //! A session has one such key for as long as a lease lasts: each commit until its end names it. So a head with that
 //! lease names the right key, however old it is.

@@ -1,5 +1,5 @@
-//! Index of the sessions of a tenant: empty objects, whose names say in which list a session is, where, and by which
-//! commit.
+//! Index of the sessions of a tenant: empty objects, whose names give the list, the position and the commit of a
+//! session.
 //!
 //! The name of a key ends with the slot of the commit that brings it into force. A key is put before that commit, and
 //! the header of each commit names the keys that are in force after it. So a key in force always exists, and whether

@@ -1,4 +1,4 @@
-//! What touches the bucket: the client, requests for objects, uploads, passes over keys, work in the background.
+//! Access to the bucket: the client, requests for objects, uploads, passes over keys, work in the background.
 
 pub(crate) mod background;
 pub(crate) mod busy;

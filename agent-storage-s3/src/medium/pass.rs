@@ -1,5 +1,4 @@
-//! Pages of lists, from the index: which objects may be in a list say its keys, and whether they are says each object
-//! itself.
+//! List pages from the index: keys give the candidates, each object confirms.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;

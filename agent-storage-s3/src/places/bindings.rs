@@ -1,5 +1,5 @@
-//! Device bindings: one object for each device that was ever bound, named by the hash of its id, with a key in the index
-//! of the devices of its workspace.
+//! Device bindings: one object for each device that was ever bound, named by the hash of its id. A key in the index of
+//! its workspace lists the device.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Check of the rows of blobs, without a look at their bytes: a reader checks those.
+//! Check of the rows of blobs without their bytes, which a reader checks.
 
 use std::fmt;
 

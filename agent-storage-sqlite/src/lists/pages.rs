@@ -1,4 +1,4 @@
-//! Lists of sessions: each query looks at the few recent sessions, walks one index of the others in its order, and reads
+//! Lists of sessions: each query reads the few recent sessions and walks one index of the others in its order. It reads
 //! no more than its page.
 
 use agent_core::model::INACTIVE_AFTER_LABEL;

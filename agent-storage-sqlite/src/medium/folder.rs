@@ -1,4 +1,4 @@
-//! One look at a folder in place of a look at each of the files in it.
+//! Check of a folder in place of checks of each of the files in it.
 //!
 //! Whatever makes a name in a folder lead to another file also changes the time of the folder's last change, which the
 //! system keeps. So as long as a path leads to the same folder, with the same time, each name in it leads to the file to

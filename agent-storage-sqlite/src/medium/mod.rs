@@ -1,4 +1,4 @@
-//! What touches the file: its path, its neighbours in the folder, locks, rows and records.
+//! Access to the file: its path, its neighbours in the folder, locks, rows and records.
 
 pub(crate) mod files;
 pub(crate) mod folder;

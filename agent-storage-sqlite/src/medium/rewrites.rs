@@ -1,4 +1,4 @@
-//! Whether the file is to be rewritten, since copies of erased rows may be in it.
+//! Pending rewrite of the file, because it may contain copies of erased rows.
 //!
 //! SQLite overwrites what it deletes, but leaves copies of rows that it has moved to another page in the unused part of the
 //! former page. Each transaction that erases rows counts in `erased`. A rewrite reads that number first, and stores it in

@@ -1,4 +1,4 @@
-//! Copies of the file: what lies beside them, several at once, and what is left of one that was killed.
+//! Copies of the file: their side files, several copies at once, and the remains of one that was killed.
 
 use std::fs;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Rows of blobs that another program has changed or deleted: no reader gets other bytes, the session goes on, a check
+//! Rows of blobs that another program has changed or deleted. No reader gets other bytes, the session goes on, a check
 //! or a verification names the damage, and a put or a rebuild mends it.
 
 use crate::support::{Site, content, put, read_blob, showing};

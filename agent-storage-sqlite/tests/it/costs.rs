@@ -1,4 +1,4 @@
-//! What a commit writes: the tables and indexes of which a page is in the write-ahead log afterwards.
+//! Writes of a commit: the tables and indexes of which a page is in the write-ahead log afterwards.
 
 use std::collections::BTreeMap;
 

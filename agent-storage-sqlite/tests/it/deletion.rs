@@ -1,4 +1,4 @@
-//! Deletion of a tenant: the bytes are gone from the file, and one that was cut off is seen by nobody.
+//! Deletion of a tenant: the bytes are removed from the file, and an interrupted deletion is invisible to readers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a purge leaves in the file, with a rewrite and without one, and what keeps the rewrite from being done.
+//! Remains of a purge in the file, with and without a rewrite, and reasons for which a rewrite is not done.
 
 use std::fs;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! A file that is moved, removed or replaced while a store has it open: nothing is acknowledged into a file that nobody
-//! finds, and what was acknowledged before is kept.
+//! Files that are moved, removed or replaced while a store has them open. No write is acknowledged into a file that is
+//! no longer under its name, and what was acknowledged before is kept.
 
 #![cfg(unix)]
 

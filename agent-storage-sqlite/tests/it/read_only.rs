@@ -1,4 +1,4 @@
-//! A file that may not be written to: it is read, and a write says why it is refused and what to do.
+//! Files without write permission: they are read, and the error of a write names the reason and the remedy.
 
 #![cfg(unix)]
 

@@ -1,5 +1,4 @@
-//! After damage: sessions that are deleted though no record can be made of their logs; what a rebuild leaves out; and files
-//! that are not there.
+//! Repair of damage: deletion of sessions without a readable record, omissions of a rebuild, and missing files.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! A pipe, a socket, a link or a folder under a name that SQLite uses beside the database: nothing waits for it, and it is
-//! named at once.
+//! Pipes, sockets, links and folders under a name that SQLite uses beside the database: named at once, without a wait.
 #![cfg(unix)]
 
 use std::fs;

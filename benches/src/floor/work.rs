@@ -1,4 +1,4 @@
-//! What is done by hand that our stores are measured at.
+//! Work by hand that our stores are compared with.
 
 use std::time::Duration;
 

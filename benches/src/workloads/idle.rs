@@ -1,4 +1,4 @@
-//! How much memory another process needs for each of many conversations that are open and idle.
+//! Memory of another process for each of many conversations that are open and idle.
 
 use std::path::Path;
 use std::process::Command;

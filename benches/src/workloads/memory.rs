@@ -1,4 +1,4 @@
-//! How much memory another process needs at most to load a session of 10,000 messages.
+//! Peak memory of another process that loads a session of 10,000 messages.
 
 use std::path::Path;
 use std::process::Command;

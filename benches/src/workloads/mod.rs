@@ -1,4 +1,4 @@
-//! What is measured: a room for each kind of work, the same for every store.
+//! Workloads: a module for each kind of work, the same for every store.
 
 use crate::outcome::Outcome;
 use crate::peers;

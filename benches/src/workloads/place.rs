@@ -1,4 +1,4 @@
-//! Where a workload is measured.
+//! Location of a workload.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! How many bytes a message takes on the disk.
+//! Bytes of a message on the disk.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The table of features: each row is there once, and each test that a page names exists where it is said to be.
+//! Table of features: each row is there once, and each test that a page names exists in that file.
 
 use std::collections::BTreeSet;
 use std::fs;

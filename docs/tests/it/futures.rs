@@ -1,4 +1,4 @@
-//! Every public future is `Send`: it says so in its type, or stands in a list that compiles only if it is.
+//! Every public future is `Send`: its type states it, or a list that compiles only if it is.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Whatever part of the workspace is built, the packages of others have the same features, so that none is built twice.
+//! One build: every part of the workspace selects the same features of other packages, so that none is built twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

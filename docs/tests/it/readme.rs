@@ -1,4 +1,4 @@
-//! What the README shows is what the project holds.
+//! README: each thing that it shows is in the project.
 
 use std::fs;
 use std::path::Path;

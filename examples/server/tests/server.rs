@@ -1,4 +1,4 @@
-//! The server keeps users apart, streams, asks for consent, and goes on where it was killed.
+//! The server keeps users apart, streams, asks for consent, and continues after a kill.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Deletes a file only after a person said yes in a later run of this program: ask PATH, pending, allow, deny.
+//! Deletes a file only after a person consented in a later run of this program: ask PATH, pending, allow, deny.
 #![allow(clippy::print_stdout, reason = "it is an example")]
 
 use agent::core::async_trait;

@@ -1,4 +1,4 @@
-//! Forks a conversation of six turns at its third, continues both, and shows where they differ and what they share.
+//! Forks a conversation of six turns at its third, continues both, and shows their differences and their common part.
 #![allow(clippy::print_stdout, reason = "it is an example")]
 
 use agent::core::model::Origin;

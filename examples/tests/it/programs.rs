@@ -1,4 +1,4 @@
-//! Each program of the cookbook's tasks runs to its end, and does what its first line says.
+//! Programs of the cookbook's tasks: each runs to its end, and does what its first line promises.
 
 use std::path::Path;
 use std::process::Stdio;

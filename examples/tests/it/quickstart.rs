@@ -1,4 +1,4 @@
-//! What the README shows.
+//! Quick start of the README.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Servers for tests of clients of language models: they speak the APIs of four providers on the loopback, sign their
+//! Servers for tests of clients of language models: the APIs of four providers on the loopback. They sign their
 //! reasoning, and refuse a request that the provider refuses.
 //!
 //! A scripted server takes whatever it is sent, so a client that loses a signature, or leaves a tool call without its

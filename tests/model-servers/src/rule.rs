@@ -1,4 +1,4 @@
-//! Rules of the APIs, and what a request is told that breaks one.
+//! Rules of the APIs, and the error of a request that breaks one.
 
 use std::fmt;
 

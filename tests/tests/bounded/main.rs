@@ -1,5 +1,5 @@
-//! What must not grow: the memory of idle conversations, of a verification and of an export, and what is read and written of a
-//! session, however long it is. It is counted for the whole process, so that one test runs after the other.
+//! Bounds that hold at any length: memory of idle conversations, of a verification and of an export, and I/O of a
+//! session. Memory is counted for the whole process, so that one test runs after the other.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "what was counted is printed")]

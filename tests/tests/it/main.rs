@@ -1,4 +1,4 @@
-//! What several crates or several kinds of store do together, without the loop of runs.
+//! Several crates or several kinds of store together, without the loop of runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "../../../agent-core/tests/it/common.rs"]

@@ -1,5 +1,5 @@
-//! Parts of an answer as its readers receive them: each with the name that it has in the log, and the text of all of
-//! them as the text of the answer.
+//! Parts of an answer as its readers receive them. Each has the name that it has in the log, and the text of all of
+//! them is the text of the answer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Tools that need an answer: a person's permission, or a result that somebody outside delivers.
+//! Tools that need an answer: a person's permission, or a result that is delivered from outside.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,4 @@
-//! Many hosts on one session, all at once, with everything that they can do and a store that fails now and then: whatever
-//! happens, the log stays whole.
+//! Many hosts on one session at once, with every operation and a store that fails now and then: the log stays whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Sessions that help others: started with a task, run by whoever looks after the sessions, and their outcome told to the
-//! parent once.
+//! Child sessions: started with a task, run by any scheduler, and reported to the parent once.
 
 use crate::common::dying::Dying;
 use crate::common::{agent, check_log, device, log, read, said};

@@ -1,4 +1,4 @@
-//! What a person is asked before a tool runs: all of it can be seen, and it is answered in time or not at all.
+//! Questions to a person before a tool runs: all of a call can be seen, and it is answered in time or not at all.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};

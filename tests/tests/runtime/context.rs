@@ -1,4 +1,4 @@
-//! What a model is given: pair-safe, within its limits, from any history.
+//! Model contexts: pair-safe, within their limits, from any history.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

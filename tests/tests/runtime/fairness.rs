@@ -1,4 +1,4 @@
-//! A scheduler over tenants: whoever has much to do, or a model that says nothing, keeps nobody else waiting.
+//! Scheduler over tenants: a tenant with much work, or a model that does not answer, delays no other tenant.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! What fails: the model, the store; and what the host is told.
+//! Failures of the model and of the store, and their reports to the host.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How a run tells its caller that there is no answer.
+//! Reasons that a run reports if there is no answer.
 
 use std::error::Error as _;
 use std::time::Duration;

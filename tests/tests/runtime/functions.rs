@@ -1,4 +1,4 @@
-//! Functions as tools: their schema, the check of their arguments, and what the model is told.
+//! Functions as tools: their schema, the check of their arguments, and the results that the model receives.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! What is committed without the value of a secret is what readers, the model and the stores are given, whatever names it.
+//! Redacted content: readers, the model and the stores receive what was committed without the secret's value, under any
+//! name.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What waits for people: questions with choices and an end, policies for tools, and inputs to what was set aside.
+//! Work that waits for people: questions with choices and an end, policies for tools, and inputs to suspended sessions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! Many who say something to one session at once.
+//! Concurrent inputs to one session.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Long histories: a run that makes thousands of calls compacts and goes on, requests begin with the one before, and
-//! what was stored before this rule goes on under it.
+//! Long histories: a run of thousands of calls compacts and goes on, and each request begins with the previous one.
+//! Sessions that were stored before this rule continue under it.
 
 use std::sync::{Arc, Mutex};
 

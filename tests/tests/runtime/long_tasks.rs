@@ -1,4 +1,4 @@
-//! What a model is told of what it is not shown whole: the first task of a compacted history, and a long message.
+//! Notes to a model about text that is not shown whole: the first task of a compacted history, and a long message.
 
 use std::sync::Arc;
 

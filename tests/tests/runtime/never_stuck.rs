@@ -1,5 +1,5 @@
-//! Whatever happens to a session, the server of a model that signs its items accepts every request in the end, and where
-//! nothing changed, no signed item is lost.
+//! No session is stuck: the server of a model that signs its items accepts every request in the end. If nothing
+//! changed, no signed item is lost.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Code of the host that panics: the run ends at once, what was said is kept, and the next prompt works.
+//! Panics in code of the host: the run ends at once, the answer so far is kept, and the next prompt works.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;

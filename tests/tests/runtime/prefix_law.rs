@@ -1,5 +1,5 @@
-//! The prefix law: what a run sends to its model is a function of the log, and begins with what was sent before, until an
-//! event opens a new window.
+//! Prefix law: a request to a model is a function of the log. It begins with the previous request, until an event opens
+//! a new window.
 
 use std::sync::{Arc, Mutex};
 

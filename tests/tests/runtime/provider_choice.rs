@@ -1,4 +1,4 @@
-//! Which of several models a session asks: its own choice, its workspace's, the configuration's.
+//! Choice of a session's model among several: its own choice, its workspace's, the configuration's.
 
 use crate::common::{check_log, device, read, said};
 use agent_core::Storage;

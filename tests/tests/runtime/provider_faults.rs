@@ -1,4 +1,4 @@
-//! Faults of a model provider: which are retried, how long the run waits, and what the host is told.
+//! Faults of a model provider: which are retried, how long the run waits, and what is reported to the host.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

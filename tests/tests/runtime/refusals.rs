@@ -1,4 +1,4 @@
-//! What is refused before anything is stored or asked: prompts without text, tools that no provider takes.
+//! Refusals before anything is stored or sent: prompts without text, tools that no provider takes.
 
 use crate::common::{agent, device, read};
 use agent_core::event::NewEvent;

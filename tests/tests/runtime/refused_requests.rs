@@ -1,5 +1,5 @@
-//! Requests that a provider refuses: a picture that it does not take, and a history that is too long for it, cost one
-//! request and not the session.
+//! Requests that a provider refuses, for a picture or for the length of the history: they cost one request and not the
+//! session.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,4 @@
-//! What tests of several schedulers share: a model that takes its time, processes that are killed, and what must hold in the
-//! end.
+//! Common code of the tests of several schedulers: a slow model, processes that are killed, and the final checks.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;

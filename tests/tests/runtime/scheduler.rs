@@ -1,4 +1,4 @@
-//! What a session does by itself: timers, retries, and the schedulers that see to them.
+//! Work of a session without a caller: timers, retries, and the schedulers that run them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -1,4 +1,4 @@
-//! How a run ends from outside: cancelled, interrupted, suspended, shut down.
+//! Ends of a run from outside: cancelled, interrupted, suspended, shut down.
 
 use std::time::Duration;
 

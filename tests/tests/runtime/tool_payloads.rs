@@ -1,4 +1,4 @@
-//! What the log keeps of tools: everything, or that they were called and how it came out; and what a model is then given.
+//! Tool payloads in the log: everything, or only calls and outcomes; and the model context of each.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What an event keeps of a model's answer beside its text: the provider's items, citations, and the origin.
+//! Parts of a model's answer that an event keeps beside the text: the provider's items, citations, and the origin.
 
 use serde::de::Error as _;
 use serde::ser::SerializeMap;

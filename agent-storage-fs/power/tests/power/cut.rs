@@ -1,4 +1,4 @@
-//! Which parts of what is not safe are on the disk when the power goes.
+//! Power cut: the choice of the unsynced writes that reach the disk.
 
 use std::collections::BTreeSet;
 

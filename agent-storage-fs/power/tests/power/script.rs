@@ -1,4 +1,4 @@
-//! What a store is asked to do, what it answered, and what may be there afterwards.
+//! Script of a store's life: its operations, their results, and the contents that are allowed afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

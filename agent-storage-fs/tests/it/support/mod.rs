@@ -1,4 +1,4 @@
-//! What the tests share: a file system that counts and fails, and the start of a session.
+//! Common code of the tests: a file system that counts and fails, and the start of a session.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test program uses a part")]
 
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! Each real server says with each answer what time it is: by this the store measures ages.
+//! Dates of the real servers: each answer carries the time, by which the store measures ages.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

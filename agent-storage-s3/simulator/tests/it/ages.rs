@@ -1,5 +1,4 @@
-//! Ages of what a creation or an upload left behind: they are measured by the server's clock, whatever that of the client
-//! shows.
+//! Ages of the remains of a creation or an upload: measured by the server's clock, not by the client's.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A program without credentials is told what to set, and asks nobody for them.
+//! Missing credentials: the error names the settings, and no request asks for credentials.
 
 use std::process::Command;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A server that was honest while the store was opened, and then says what is not so.
+//! Servers that are honest while the store is opened, and then reply falsely.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};

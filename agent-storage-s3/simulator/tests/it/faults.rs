@@ -1,4 +1,4 @@
-//! What each fault does to the plain client, and that a seed replays.
+//! Effect of each fault on the plain client; a seed replays.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

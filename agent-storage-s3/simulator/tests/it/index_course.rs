@@ -1,5 +1,5 @@
-//! One course of events around the index: two writers, two listers, a worker and a collector on one bucket, in bursts
-//! with long pauses, while requests fail, arrive a day later, are cut short or denied.
+//! One course of events around the index: two writers, two listers, a worker and a collector on one bucket. They act in
+//! bursts with long pauses, while requests fail, arrive a day later, are cut short or denied.
 
 #![allow(clippy::print_stdout, reason = "one course that is replayed is shown")]
 

@@ -1,4 +1,4 @@
-//! What lists may show, and must, while sessions change: judged by the logs of the sessions.
+//! Judge of lists while sessions change: the logs of the sessions decide what a list may and must show.
 //!
 //! All calls are numbered by one counter, when they are asked and when they are answered. The log of a session gives its
 //! states, one after each commit. A state may be the newest one from the moment at which its commit was asked for, and

@@ -1,4 +1,4 @@
-//! Reads as of a head that the caller knows: they cost no look for a newer one, and never show what was not there.
+//! Reads at a head that the caller knows: they send no request for a newer one, and show only what was there.
 
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Trigger};

@@ -1,5 +1,5 @@
-//! The S3 store on a simulated server: the client, credentials, and seeded courses of events in which everything goes wrong,
-//! judged by what a commit means.
+//! The S3 store on a simulated server: the client, credentials, and seeded courses of events with every fault. The
+//! meaning of a commit decides what is right.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod ages;

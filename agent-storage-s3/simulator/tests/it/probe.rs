@@ -1,4 +1,4 @@
-//! A store that does not keep what the protocol rests on is refused when it is opened, and told what it lacks.
+//! Probe: a bucket without a feature that the protocol needs is refused at opening, and the error names the feature.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Servers that refuse every request: what the store says then, and how soon.
+//! Servers that refuse every request: the error of the store, and how soon it comes.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the tests share: the plain client on a simulator.
+//! Common code of the tests: the plain client on a simulator.
 
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::path::Path;

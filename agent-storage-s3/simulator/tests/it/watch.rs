@@ -1,4 +1,4 @@
-//! When the keys of what is due or runs are put: before the commit, after it, or never.
+//! Order in which the keys of due and running work are put: before the commit, after it, or never.
 
 use std::time::Duration;
 

@@ -1,7 +1,6 @@
-//! Blobs in a bucket, checked in all interleavings before they were written: a session, two writers that put the same
-//! bytes, whoever collects what no event names, a purge, a fork, requests and answers that get lost, a PUT and a DELETE
-//! that land whenever they like, and heads cached for as long as one likes. `docs/decisions/0037` says what was settled
-//! with it.
+//! Blobs in a bucket, checked in all interleavings before they were written. The model has a session, two writers that
+//! put the same bytes, a collector of what no event names, a purge, a fork, lost requests and answers, a PUT and a
+//! DELETE that land at any time, and heads cached for any time. `docs/decisions/0037` records what was settled with it.
 #![allow(clippy::print_stdout, reason = "how much was tried is part of the result")]
 
 mod model;

@@ -1,7 +1,6 @@
-//! The keys of the index, checked in all interleavings before they were written: one session, two writers, whoever
-//! deletes keys, a list of several requests, two requests or answers that get lost, a PUT and a DELETE that land
-//! whenever they like, a writer that is killed, and heads cached for as long as one likes. `docs/decisions/0035` says
-//! what was settled with it.
+//! Index keys, checked in all interleavings before they were written. The model has one session, two writers, a deleter
+//! of keys, a list of several requests, two lost requests or answers, a PUT and a DELETE that land at any time, a
+//! writer that is killed, and heads cached for any time. `docs/decisions/0035` records what was settled with it.
 #![allow(clippy::print_stdout, reason = "how much was tried is part of the result")]
 
 mod model;

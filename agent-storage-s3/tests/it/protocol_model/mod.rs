@@ -1,6 +1,6 @@
-//! The commit protocol, checked in all its interleavings before it was written: two writers, a collector, a purger,
-//! two answers or requests that get lost, one PUT that lands whenever it likes, and heads cached for as long as one
-//! likes. `docs/decisions/0008` says what was settled with it.
+//! Commit protocol, checked in all interleavings before it was written. The model has two writers, a collector, a
+//! purger, two lost answers or requests, one PUT that lands at any time, and heads cached for any time.
+//! `docs/decisions/0008` records what was settled with it.
 
 mod model;
 

@@ -1,5 +1,5 @@
-//! What operations cost, in calls to the system: the syncs of each write, and what a session's blobs cost others: an append, a
-//! load and a read, with 10,000 and with none; and what the deletion of a tenant costs in a small file and in a larger one.
+//! Costs of operations, in calls to the system. Counted are the syncs of each write; an append, a load and a read
+//! beside 10,000 blobs of the session and without; and the deletion of a tenant in a small file and in a larger one.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What the library itself writes beside SQLite, noted on the model of a disk as SQLite's calls are. A function of such a
-//! name in this program is what the standard library calls, in the place of the C library's.
+//! Writes of the library itself beside SQLite, recorded on the model of a disk as SQLite's calls are. A function of
+//! such a name in this program is what the standard library calls, in the place of the C library's.
 
 #![allow(unsafe_code, reason = "the functions of the C library, whose place these take, are C functions")]
 

@@ -1,5 +1,5 @@
-//! SQLite's calls to the system, noted on the model of a disk, which may have them fail. What happens there happens to the
-//! real files as well, but for syncs.
+//! SQLite's calls to the system, recorded on the model of a disk, which may have them fail. What happens there happens
+//! to the real files as well, but for syncs.
 
 #![allow(unsafe_code, reason = "SQLite calls a file system through C functions")]
 

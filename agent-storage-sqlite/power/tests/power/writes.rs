@@ -1,4 +1,5 @@
-//! Each write of a store but those of `strain.rs`, while calls of SQLite to the system fail: what was told is what is there.
+//! Each write of a store but those of `strain.rs`, while SQLite's calls to the system fail: the reported outcome is the
+//! stored state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What the tests share: a folder with a store, sessions in it, another connection to the file, another process.
+//! Common code of the tests: a folder with a store, sessions in it, another connection to the file, another process.
 
 #![allow(dead_code, reason = "each test program uses its own part of it")]
 

@@ -1,5 +1,5 @@
-//! The toy backend passes the public suite: in a file, with other processes that are killed, and on a model of a disk of
-//! which the power is cut and whose calls fail.
+//! The toy backend passes the public suite: in a file, with processes that are killed, and on a model disk. That disk
+//! loses its power, and its calls fail.
 
 mod disk;
 

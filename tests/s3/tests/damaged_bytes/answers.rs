@@ -1,4 +1,4 @@
-//! What a store says to a fixed set of questions, and how that compares with what it should say.
+//! Answers of a store to a fixed set of questions, compared with the expected ones.
 
 use std::fmt::Debug;
 

@@ -1,5 +1,5 @@
-//! Any byte of a store changed, cut off or zeroed: each answer is what it was, or says that something is damaged, or is
-//! found to be wrong by `verify`; nothing panics, and nothing reads on and on.
+//! Any byte of a store changed, cut off or zeroed. Each answer is unchanged, or reports damage, or is found to be wrong
+//! by `verify`; nothing panics, and nothing reads on and on.
 //!
 //! `AGENT_STORAGE_DAMAGES=all` damages every byte, in three ways; a number damages so many of each file, other ones with
 //! each run; `AGENT_STORAGE_SEED` repeats a run.

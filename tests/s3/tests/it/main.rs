@@ -1,4 +1,4 @@
-//! What several stores do together, one of them a bucket; and the program with a bucket as its store.
+//! Several stores together, one of them a bucket; and the program with a bucket as its store.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "../../../../agent-cli/tests/common/mod.rs"]

@@ -1,4 +1,4 @@
-//! A scheduler over the tenants of a bucket: what a look costs.
+//! Scheduler over the tenants of a bucket: the cost of a check for due work.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Two schedulers in two processes over the tenants of a bucket on a real server, one of them killed in the middle: each
-//! session that is due is run, and its work is done once.
+//! Two schedulers in two processes over the tenants of a bucket on a real server, one of them killed in the middle.
+//! Each session that is due is run, and its work is done once.
 
 use std::process::Child;
 use std::sync::Arc;

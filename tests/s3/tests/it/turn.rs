@@ -1,4 +1,4 @@
-//! What a turn costs in requests, from end to end: of the library, and of the program on a real server.
+//! Costs of a turn in requests, from end to end: of the library, and of the program on a real server.
 
 use std::collections::BTreeMap;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Blobs where whole sessions move: copies of stores, verification and salvage; and a store whose blobs are damaged.
+//! Blobs of whole sessions that move: copies of stores, verification and salvage; and a store with damaged blobs.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

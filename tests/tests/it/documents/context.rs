@@ -1,4 +1,4 @@
-//! What a model is given where there is little room, where the history is far too long, and where it is damaged.
+//! Model contexts with little room, of a history that is far too long, and of a damaged one.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! Whatever text a decoder is given, it ends with an answer; and what it takes, it writes so that it takes it again.
+//! Decoders end with a result for any text; and what they accept, they write so that they accept it again.
 
 use std::fmt::Debug;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Documents that somebody made up, with checksums that fit: nothing of them is stored, and no other session is touched.
+//! Forged documents with checksums that fit: nothing of them is stored, and no other session is touched.
 
 use std::sync::Arc;
 

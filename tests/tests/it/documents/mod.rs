@@ -1,4 +1,4 @@
-//! What is made of sessions for others: the model's context, documents that leave and come back, configuration, addresses.
+//! Documents made of sessions: the model's context, exports that are imported again, configuration, addresses.
 
 mod archives;
 mod blobs;

@@ -1,4 +1,4 @@
-//! What a model is given is accepted by every provider, whatever happened to the session, and wherever it was cut.
+//! Model contexts are accepted by every provider, after any event in the session and any cut.
 
 use std::sync::Arc;
 

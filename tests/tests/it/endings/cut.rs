@@ -1,4 +1,4 @@
-//! Stores that fail, die, or let somebody else in between, at the n-th call.
+//! Stores that fail, die, or let another caller in between, at the n-th call.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! The erasure of a session: in one call, of every byte, whatever cuts it off.
+//! Erasure of a session: in one call, of every byte, after any interruption.
 
 use std::path::Path;
 use std::sync::Arc;

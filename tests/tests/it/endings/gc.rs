@@ -1,4 +1,4 @@
-//! What gc collects, and what protects the rest.
+//! Objects that gc collects, and protection of the rest.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};

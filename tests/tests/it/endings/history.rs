@@ -1,4 +1,4 @@
-//! Beginning anew: reset, replace, archive, switch.
+//! New beginnings of a history: reset, replace, archive, switch.
 
 use std::sync::Arc;
 

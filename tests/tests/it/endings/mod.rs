@@ -1,4 +1,4 @@
-//! How workspaces, sessions and histories end, in memory, in files, in one SQLite file, and on three stores at once.
+//! Ends of workspaces, sessions and histories: in memory, in files, in one SQLite file, and on three stores at once.
 
 #![allow(clippy::print_stdout, reason = "what was counted is printed")]
 

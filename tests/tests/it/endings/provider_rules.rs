@@ -1,4 +1,4 @@
-//! What the providers ask of a conversation, as their documentation says; and how a client would send one.
+//! Rules of the providers for a conversation, from their documentation; and the request of a client.
 
 use std::collections::BTreeSet;
 

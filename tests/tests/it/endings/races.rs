@@ -1,4 +1,4 @@
-//! A session is deleted and purged while somebody makes a fork of it, or imports one.
+//! Sessions that are deleted and purged while another caller forks or imports one.
 
 use std::sync::{Arc, Mutex};
 

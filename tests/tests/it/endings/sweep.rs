@@ -1,4 +1,4 @@
-//! What a sweep does to sessions, and what protects them.
+//! Effects of a sweep on sessions, and protection from it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is written to each store, the same each time, and everything that can be read of it.
+//! Script of the writes to each store, the same each time, and of everything that can be read.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What an agent and a storage leave open: nothing, on every kind of store.
+//! Closed agents and storages leave nothing open, on every kind of store.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The ledger of runs and what was made, and the calls by which a session is looked at, on each kind of store.
+//! Ledger of runs and artifacts, and the calls that inspect a session, on each kind of store.
 
 use crate::stores::shared::{agent, agent_with, check_record, log, new_session};
 use agent_core::clock::Effects;

@@ -1,4 +1,4 @@
-//! What hosts do with a store beside runs, asked of each kind: in memory, files and SQLite.
+//! Uses of a store beside runs, on each kind: in memory, files and SQLite.
 
 mod activations;
 mod blobs;

@@ -1,4 +1,4 @@
-//! Whatever a store refuses, it names the object.
+//! Refusals of every store name the object.
 
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};

@@ -1,4 +1,4 @@
-//! What the tests of every kind of store share.
+//! Common code of the tests of every kind of store.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What sessions have from outside and in common, on each kind of store: mounts, handles, learnings.
+//! Resources that sessions mount or share, on each kind of store: mounts, handles, learnings.
 
 use agent_core::SessionStoreExt;
 use agent_tests::{Site, each_store};

@@ -1,5 +1,5 @@
-//! What providers sign, encrypt or made themselves, taken from recorded traffic: it comes back as it was given, wherever
-//! the session goes.
+//! Items that providers signed, encrypted or made, from recorded traffic: each comes back unchanged after any move of
+//! the session.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the tests of the runtime share: agents, and a store that fails on demand.
+//! Common code of the tests of the runtime: agents, and a store that fails on demand.
 
 pub(crate) mod dying;
 pub(crate) mod listening;

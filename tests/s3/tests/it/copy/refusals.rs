@@ -1,4 +1,4 @@
-//! What is not copied is named, and nothing is overwritten.
+//! Refusals of a copy: each object that is not copied is named, and nothing is overwritten.
 
 use std::fs;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Stored forms of a bucket: what this version writes is, byte for byte, what stands in the golden files of the format, and all of
-//! that is read. See `docs/stability.md`.
+//! Stored forms of a bucket: this version writes the bytes of the golden files of the format, and reads them all. See
+//! `docs/stability.md`.
 
 #[path = "../../../../tests/it/forms/golden.rs"]
 mod golden;
