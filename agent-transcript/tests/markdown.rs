@@ -233,7 +233,7 @@ fn old_format_is_read_and_newer_is_refused() {
 
 /// What stands in it, and what becomes of it in a log.
 #[test]
-fn transcript_holds_exactly_what_was_said() {
+fn transcript_holds_exactly_the_messages() {
     for speaker in [Speaker::User, Speaker::Assistant, Speaker::System] {
         let message = TranscriptMessage::new(speaker, "text");
         let event = message.to_event();

@@ -18,7 +18,7 @@ use crate::common::{
 };
 
 each_store!(a_loaded_session_is_shown_as_it_was_streamed);
-each_store!(a_cancelled_turn_stores_what_was_said);
+each_store!(a_cancelled_turn_stores_its_text);
 each_store!(a_client_that_vanishes_ends_its_turn);
 
 fn looks() -> ScriptedProvider {
@@ -75,7 +75,7 @@ fn is_said(update: &SessionUpdate) -> bool {
     matches!(update, SessionUpdate::AgentMessageChunk(_))
 }
 
-async fn a_cancelled_turn_stores_what_was_said(site: Site) {
+async fn a_cancelled_turn_stores_its_text(site: Site) {
     let gate = Gate::new();
     let model = ScriptedProvider::new([
         Turn::new().text("Once upon").gate(&gate).text(" a time"),
@@ -255,7 +255,7 @@ async fn a_dropped_service_cancels_its_turns() {
 
 /// A person is told why an answer is not all that they may expect, and which calls were not made.
 #[tokio::test]
-async fn a_person_is_told_why_an_answer_is_not_whole() {
+async fn the_reason_for_a_cut_answer_is_reported() {
     let tool = Arc::new(Counter::default());
     let model = ScriptedProvider::new([
         Turn::new().text("I look").call("c1", "look", empty()).done(ModelStop::MaxTokens),

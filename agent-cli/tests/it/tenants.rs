@@ -45,7 +45,7 @@ fn a_tenant_is_exported_and_imported_elsewhere() {
 
 /// A tenant is deleted only if somebody said so, and counted before; another one stays.
 #[test]
-fn a_tenant_is_deleted_when_somebody_says_so() {
+fn a_tenant_is_deleted_after_confirmation() {
     for kind in KINDS {
         let site = Site::new(kind);
         say(&site, "acme", "hello");

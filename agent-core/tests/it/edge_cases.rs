@@ -175,7 +175,7 @@ fn successful_run_clears_the_previous_failure() {
 
 /// The end of a failed run holds its failure, also if the run before failed with the same text.
 #[test]
-fn each_failed_run_says_its_failure() {
+fn each_failed_run_records_its_failure() {
     let mut driver = Driver::created();
     let failure = Failure::new(Reason::RunError, "the model is down");
     for _ in 0..2 {

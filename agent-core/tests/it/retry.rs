@@ -310,7 +310,7 @@ impl agent_core::store::SessionStoreWrapper for Overtaking {
 /// A creation whose answer was lost is known to have landed, however many have written to the session since; one that
 /// somebody else was faster with is a conflict.
 #[tokio::test(start_paused = true)]
-async fn a_creation_is_told_from_that_of_another() {
+async fn own_creation_is_distinguished_from_anothers() {
     for applies in [true, false] {
         let effects = Effects::seeded(1, Timestamp::UNIX_EPOCH);
         let id = effects.new_session_id();

@@ -84,7 +84,7 @@ async fn records_and_pages_survive_json() {
 }
 
 #[test]
-fn capabilities_say_units_in_json() {
+fn capabilities_name_units_in_json() {
     let all = Capabilities::new(Scope::Host, Durability::PowerLoss)
         .with_recency(Duration::from_millis(1500))
         .with_min_lease(Duration::from_secs(120));

@@ -213,7 +213,7 @@ async fn answers_may_be_streams_of_events() {
 }
 
 #[tokio::test]
-async fn calls_that_fail_over_http_say_what_is_known() {
+async fn calls_that_fail_over_http_report_what_is_known() {
     for (answer, want) in [
         ("500", "HTTP status 500"),
         ("close", "it could not be reached"),

@@ -242,7 +242,7 @@ async fn parts_are_numbered_without_gaps_and_stream_in_pieces() {
 }
 
 #[tokio::test]
-async fn refused_and_cut_answers_say_so() {
+async fn refused_and_cut_answers_are_reported() {
     use agent_runtime::StopReason::{MaxTokens, Refusal};
     for (stop, expected) in [("max_tokens", MaxTokens), ("refusal", Refusal)] {
         let server = Server::start([answer(&[json!({"type": "text", "text": "I"})], stop)]).await;

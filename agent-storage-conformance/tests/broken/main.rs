@@ -375,7 +375,7 @@ caught! {
     blocking_dropped_reader_is_caught: DroppedReaderBlocks by "blobs::dropped_reader_blocks_nothing";
     refused_concurrent_put_is_caught: ConcurrentPutRefused by "blobs::concurrent_puts_of_one_blob_succeed";
     reader_ended_by_a_removal_is_caught: RemovalEndsReaders by "blobs::readers_get_right_bytes_or_an_error";
-    unsaid_blobs_are_caught: BlobsUnsaid by "blobs::store_without_blobs_refuses_them";
+    undeclared_blobs_are_caught: BlobsUnsaid by "blobs::store_without_blobs_refuses_them";
     sweep_of_named_blobs_is_caught: SweepRemovesNamed by
         "blobs::sweep_removes_only_what_no_event_names",
         "blobs::concurrent_sweeps_remove_no_named_blob",

@@ -72,7 +72,7 @@ fn create_naming(effects: &Effects, id: SessionId, names: &[BlobName]) -> Commit
 /// A session is deleted and purged at each step of a put. The put answers `Deleted`, or was before that; nothing of it
 /// stays.
 #[tokio::test(flavor = "multi_thread")]
-async fn put_during_a_purge_says_deleted() {
+async fn put_during_a_purge_reports_deleted() {
     let effects = Effects::default();
     let (mut refused, mut stored) = (0, 0);
     for (size, is_early) in [(LARGE, false), (100, false), (LARGE, true)] {
@@ -253,7 +253,7 @@ async fn sweep_at_each_step_of_a_commit_loses_nothing() {
 
 /// A blob is looked for under the lock that a sweep takes, too.
 #[tokio::test(flavor = "multi_thread")]
-async fn commit_looks_for_its_blobs_under_the_lock() {
+async fn commit_checks_its_blobs_under_the_lock() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;

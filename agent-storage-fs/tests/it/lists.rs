@@ -323,7 +323,7 @@ async fn file_of_changes_stays_small() {
 
 /// A commit that began before another thread made the file of changes anew is told in the new one, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commit_under_way_is_told_in_a_file_that_began_meanwhile() {
+async fn commit_under_way_is_logged_in_a_new_file() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let spy = Spy::new();
@@ -408,7 +408,7 @@ async fn session_in_the_folder_of_another_workspace_is_on_no_list_of_one() {
 
 /// A writer that has told of a change and has not written it, and one that dies after it has written, are waited for.
 #[tokio::test]
-async fn changes_under_way_are_looked_at_until_they_are_there() {
+async fn changes_under_way_are_checked_until_present() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (one, two) = (indexed(folder.path()).await, indexed(folder.path()).await);

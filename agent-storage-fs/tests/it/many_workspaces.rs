@@ -226,7 +226,7 @@ async fn a_session_that_gets_its_name_late_is_not_missed() {
 /// A writer whose file of changes has lost its name is killed as soon as its session has its name. Who knows all sessions by then
 /// learns of it.
 #[tokio::test]
-async fn a_session_is_told_before_it_has_its_name() {
+async fn a_session_is_announced_before_it_has_its_name() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let (other, killed) = spied(folder.path()).await;

@@ -17,7 +17,7 @@ use agent_storage_fs::{FsConfig, FsStore};
 
 /// A text that looks like the end of a line of the log, and the beginning of another, is text.
 #[tokio::test]
-async fn text_that_looks_like_log_lines_is_kept() {
+async fn text_that_resembles_log_lines_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
     let store = hasty(folder.path()).await;

@@ -243,7 +243,7 @@ mod tests {
     /// In a folder that has not changed for some seconds only the folder is looked at, and what happens to a file in it or
     /// to the folder is noticed as before.
     #[test]
-    fn a_settled_folder_is_looked_at_in_place_of_its_files() {
+    fn a_settled_folder_is_checked_instead_of_its_files() {
         let above = tempfile::tempdir().unwrap();
         let folders = ["renamed", "replaced", "exchanged", "itself"].map(|name| above.path().join(name));
         let mut opened = Vec::new();
@@ -290,7 +290,7 @@ mod tests {
 
     /// A name in the folder that is a link leads to a file which may be moved without a change of the folder.
     #[test]
-    fn a_link_is_followed_at_each_look() {
+    fn a_link_is_followed_at_each_check() {
         let above = tempfile::tempdir().unwrap();
         let (real, link) = (above.path().join("real"), above.path().join("link"));
         files(&real);

@@ -373,7 +373,7 @@ async fn put_that_lost_a_chunk_is_not_published() {
 
 /// A blob that is removed while a commit that names it waits for its turn is missing; the commit is not applied.
 #[tokio::test(flavor = "multi_thread")]
-async fn commit_looks_for_its_blobs_in_its_transaction() {
+async fn commit_checks_its_blobs_in_its_transaction() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;

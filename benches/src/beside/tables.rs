@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn page_says_if_the_machine_was_busy() {
+    fn page_shows_if_the_machine_was_busy() {
         for (load, is_busy) in [(0.4, false), (5.6, true)] {
             let run = serde_json::json!({ "machine": { "load": load } });
             let page = markdown(&Measurements { run, all: Vec::new() });

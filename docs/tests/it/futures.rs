@@ -135,7 +135,7 @@ fn every_public_future_is_checked_to_be_send() {
 }
 
 #[test]
-fn a_future_that_is_not_said_to_be_send_is_found() {
+fn a_future_not_declared_send_is_found() {
     let text = "\
 pub async fn free() {}
 fn private() {}

@@ -248,7 +248,7 @@ async fn gets_make_nothing() {
 
 /// A client learns when a retry may help: here, when the operator has put the file back.
 #[test]
-fn answers_to_retry_say_when() {
+fn answers_to_retry_name_the_time() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agent.db");
     let server = Server::start(&path);

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_and_results_are_looked_into_on_each_wire() {
+    fn calls_and_results_are_checked_on_each_wire() {
         let sound = [
             (
                 Wire::Anthropic,

@@ -116,7 +116,7 @@ async fn an_error_of_a_store_stays_itself() {
 
 /// A run whose task was lost with its runtime says so, and names itself.
 #[tokio::test]
-async fn a_run_whose_task_is_lost_says_so() {
+async fn a_run_whose_task_is_lost_reports_it() {
     let storage = MemoryStore::new().into();
     let elsewhere =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

@@ -108,7 +108,7 @@ each_store!(a_large_answer_is_not_dropped_silently);
 
 /// Without tools nothing is promised.
 #[tokio::test]
-async fn a_model_without_tools_is_told_what_it_is_not_shown() {
+async fn a_model_without_tools_gets_a_note_of_omissions() {
     let model = ScriptedProvider::new([Turn::new().text("Hello.")]);
     let agent = agent_with(&MemoryStore::new().into(), model.clone(), Config::new(), []);
     let chat = agent.conversation("key").await.unwrap();

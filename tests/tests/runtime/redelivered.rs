@@ -203,7 +203,7 @@ async fn results_of_an_answer_are_those_of_its_run(site: Site) {
 each_store!(results_of_an_answer_are_those_of_its_run);
 
 /// An answer whose run was never begun, and that an interrupt discarded, says so.
-async fn a_discarded_answer_says_so(site: Site) {
+async fn a_discarded_answer_is_reported(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let model = ScriptedProvider::new([Turn::new().call("a", "delete", json("{}"))]);
     let chat = agent(&storage, &model, &Arc::default()).open(&device("laptop")).await.unwrap();
@@ -215,7 +215,7 @@ async fn a_discarded_answer_says_so(site: Site) {
     assert!(error.to_string().contains("was discarded by event"), "{name}: {error}");
 }
 
-each_store!(a_discarded_answer_says_so);
+each_store!(a_discarded_answer_is_reported);
 
 /// A result from outside is the same also if the store has its large output and its picture as blobs.
 async fn large_results_are_recognized(site: Site) {

@@ -306,7 +306,7 @@ each_store!(a_run_for_another_input_is_no_answer);
 
 /// The run that claimed the input may fail, again and again with the same text, or be interrupted: the caller is told
 /// that, with the text until then.
-async fn the_end_of_the_run_is_told(site: Site) {
+async fn the_end_of_the_run_is_reported(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let broken = || Turn::silent().text("half an").fail("it is overloaded");
     let (gate, never) = (Gate::new(), Gate::new());
@@ -334,11 +334,11 @@ async fn the_end_of_the_run_is_told(site: Site) {
     assert_eq!((found.run, found.outcome, found.text), (report.run, report.outcome, report.text), "{name}");
 }
 
-each_store!(the_end_of_the_run_is_told);
+each_store!(the_end_of_the_run_is_reported);
 
 /// A question of the run that claimed the input is its end, as for its own caller. An input behind a question that is
 /// not answered says so, and is answered after it.
-async fn a_question_is_told(site: Site) {
+async fn a_question_is_reported(site: Site) {
     #[derive(serde::Deserialize, schemars::JsonSchema)]
     struct Nothing {}
     let (name, storage) = (site.name, site.open().await);
@@ -369,10 +369,10 @@ async fn a_question_is_told(site: Site) {
     assert_eq!(chat.refresh().await.unwrap().counts.runs, 2, "{name}");
 }
 
-each_store!(a_question_is_told);
+each_store!(a_question_is_reported);
 
 /// If the session may not run, the error says why, and the input is answered after that.
-async fn a_session_that_may_not_run_says_so(site: Site) {
+async fn a_session_that_may_not_run_is_reported(site: Site) {
     let (name, storage) = (site.name, site.open().await);
     let agent = agent(&storage, EchoProvider::new());
     let chat = agent.open(&device("laptop")).await.unwrap();
@@ -412,7 +412,7 @@ async fn a_session_that_may_not_run_says_so(site: Site) {
     assert_eq!(kind(wait(&chat, &input).await.unwrap_err()), ErrorKind::Deleted, "{name}");
 }
 
-each_store!(a_session_that_may_not_run_says_so);
+each_store!(a_session_that_may_not_run_is_reported);
 
 /// What is no input of the session is refused at once.
 #[tokio::test]
@@ -431,7 +431,7 @@ async fn what_is_no_input_is_refused() {
 
 /// In a shutdown a run of this process has its time, and so have those who wait for it; others are told.
 #[tokio::test]
-async fn a_shutdown_is_told() {
+async fn a_shutdown_is_reported() {
     let storage = MemoryStore::new().into();
     let gate = Gate::new();
     let (chat, run) = held(&storage, &gate, []).await;

@@ -36,7 +36,7 @@ impl HttpService for Noted {
     }
 }
 
-async fn says_the_time(kind: Kind) {
+async fn reports_the_time(kind: Kind) {
     let server = match Server::start(kind) {
         Ok(server) => server,
         Err(missing) if missing.may_be_passed_over() => return,
@@ -61,17 +61,17 @@ async fn says_the_time(kind: Kind) {
 
 #[tokio::test]
 #[ignore = "needs Ceph; `.ci/full` runs it"]
-async fn ceph_says_the_time() {
-    says_the_time(Kind::Ceph).await;
+async fn ceph_reports_the_time() {
+    reports_the_time(Kind::Ceph).await;
 }
 
 #[tokio::test]
-async fn ministack_says_the_time() {
-    says_the_time(Kind::Ministack).await;
+async fn ministack_reports_the_time() {
+    reports_the_time(Kind::Ministack).await;
 }
 
 #[tokio::test]
 #[ignore = "needs Azurite; `.ci/full` runs it"]
-async fn azurite_says_the_time() {
-    says_the_time(Kind::Azurite).await;
+async fn azurite_reports_the_time() {
+    reports_the_time(Kind::Azurite).await;
 }

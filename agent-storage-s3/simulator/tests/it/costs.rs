@@ -721,7 +721,7 @@ async fn round_of_a_short_process(shop: &Shop) -> (Vec<TenantId>, Counts) {
 /// The key of a turn that has ended keeps its tenant busy for two minutes, and until the next look after that, also if all
 /// processes end before they have deleted anything by their own clock.
 #[tokio::test(start_paused = true)]
-async fn short_looks_delete_the_keys_of_ended_turns() {
+async fn short_checks_delete_the_keys_of_ended_turns() {
     let shop = Shop::new();
     let store = shop.open().await;
     let (busy, counts) = round_of_a_short_process(&shop).await;

@@ -90,8 +90,8 @@ async fn wrong_endpoints_are_named_at_once() {
 
 /// The metadata service is asked if the address says so.
 #[tokio::test(start_paused = true)]
-async fn instance_credentials_are_asked_for_if_told() {
-    if !alone("instance_credentials_are_asked_for_if_told", &[]) {
+async fn instance_credentials_are_requested_if_configured() {
+    if !alone("instance_credentials_are_requested_if_configured", &[]) {
         return;
     }
     for address in [

@@ -41,7 +41,7 @@ fn holding(simulator: &Simulator, text: &str) -> Vec<String> {
 
 /// The key of a session in the lists of a bucket is of a minute, and is written anew once in 15 minutes.
 #[tokio::test]
-async fn the_latest_session_of_a_workspace_is_known_whatever_lists_say() {
+async fn the_latest_session_is_known_despite_stale_lists() {
     let simulator = Simulator::new(1);
     let agent = machine(&simulator, "machine").await;
     let mut chats = Vec::new();

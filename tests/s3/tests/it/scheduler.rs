@@ -55,7 +55,7 @@ async fn cost_of_a_look(tenants: usize) -> Counts {
 
 /// A look over a thousand tenants costs one list request, and what those with work would cost alone.
 #[tokio::test]
-async fn a_look_costs_what_the_busy_tenants_cost() {
+async fn a_check_costs_what_the_busy_tenants_cost() {
     let (few, many) = (cost_of_a_look(3).await, cost_of_a_look(1000).await);
     let of = |counts: &Counts| (counts.get, counts.put, counts.list, counts.delete);
     assert_eq!(of(&few), of(&many), "{few} and {many}");
