@@ -348,8 +348,8 @@ impl Connection {
 
     /// Returns whether the list of a client shows a session.
     async fn is_listed(&self, now: &Session, meta: Option<&schema::Meta>) -> Result<bool, Error> {
-        let is_theirs = self.options.per_directory || self.bound(meta).await? == Some(now.workspace);
-        Ok(is_theirs && !now.status.state.is_hidden())
+        let is_visible = self.options.per_directory || self.bound(meta).await? == Some(now.workspace);
+        Ok(is_visible && !now.status.state.is_hidden())
     }
 
     /// Returns the workspace for a new session, which is made if it does not exist.

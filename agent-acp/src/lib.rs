@@ -254,7 +254,7 @@ impl AcpAgent {
         let connection = Connection::new(self.options.clone());
         let open = &*connection.open;
         let left = Left(open);
-        let (ours, theirs) = Channel::duplex();
+        let (ours, peer) = Channel::duplex();
         let (to_client, from_client) = ours.into_parts();
         let input = async {
             let frames = from_client;
@@ -276,7 +276,7 @@ impl AcpAgent {
             open.leave();
             written
         };
-        let (read, written, served) = tokio::join!(input, output, connection.serve(theirs));
+        let (read, written, served) = tokio::join!(input, output, connection.serve(peer));
         drop(left);
         for (doing, done) in [("read from", read), ("write to", written)] {
             match done {

@@ -178,7 +178,7 @@ impl<'a> Open<'a> {
         self.updates.fill_gap().await?;
         match ended {
             Ok(report) => {
-                self.say_why(&report, self.updates.is_answered).await;
+                self.report_reason(&report, self.updates.is_answered).await;
                 self.ended(report)
             }
             Err(error) => Err(fault::run(&error, turn.session)),
@@ -186,7 +186,7 @@ impl<'a> Open<'a> {
     }
 
     /// Tells the person why an answer is not all that they may expect.
-    async fn say_why(&mut self, report: &RunReport, is_answered: bool) {
+    async fn report_reason(&mut self, report: &RunReport, is_answered: bool) {
         if let RunOutcome::Completed(reason) = report.outcome
             && let Some(why) = incomplete(reason, is_answered)
         {
@@ -227,7 +227,7 @@ impl<'a> Open<'a> {
         self.updates.catch_up().await?;
         match answered {
             Ok(report) => {
-                self.say_why(&report, true).await;
+                self.report_reason(&report, true).await;
                 self.ended(report)
             }
             Err(error) => Err(fault::run(&error, turn.session)),

@@ -24,7 +24,7 @@ const PAGE_BYTES: usize = 1 << 20;
 
 /// Role of the author of a piece.
 #[derive(Clone, Copy)]
-enum Said {
+enum Speaker {
     User,
     Agent,
     Thought,
@@ -38,7 +38,7 @@ pub(crate) struct Updates<'a> {
     /// Last event of the log that was sent, or that is older than what is sent.
     seen: Seq,
     /// Bytes of the text of each message that were sent; the maximum for content that is no text.
-    said: HashMap<String, usize>,
+    streamed: HashMap<String, usize>,
     called: HashSet<CallId>,
     done: HashSet<CallId>,
     /// Id of the message to which the next pieces belong.
@@ -88,7 +88,7 @@ impl<'a> Updates<'a> {
             open,
             chat,
             seen,
-            said: HashMap::new(),
+            streamed: HashMap::new(),
             called: HashSet::new(),
             done: HashSet::new(),
             current: None,
@@ -160,21 +160,21 @@ impl<'a> Updates<'a> {
     async fn event(&mut self, event: &Event, is_replay: bool) -> agent_core::Result<()> {
         match event.decode()? {
             EventPayload::UserMessage(message) | EventPayload::UserDefineOutcome(message) if is_replay => {
-                self.message(Said::User, event.id().to_string(), &message).await;
+                self.message(Speaker::User, event.id().to_string(), &message).await;
             }
             EventPayload::AgentMessage(message) => {
                 let id = self.names.next(event, message.part);
-                self.message(Said::Agent, id, &message).await;
+                self.message(Speaker::Agent, id, &message).await;
             }
             EventPayload::AgentThinking(message) => {
                 let id = self.names.next(event, message.part);
-                self.message(Said::Thought, id, &message).await;
+                self.message(Speaker::Thought, id, &message).await;
             }
             EventPayload::AgentPart(item) => {
                 let id = self.names.next(event, item.part);
                 match &item.content {
                     Part::Refusal { text, .. } => {
-                        self.message(Said::Agent, id, &Message::new(text.as_str())).await;
+                        self.message(Speaker::Agent, id, &Message::new(text.as_str())).await;
                     }
                     part => self.part(id, part).await,
                 }
@@ -220,8 +220,8 @@ impl<'a> Updates<'a> {
             // The order of what follows a gap is that of the log.
             _ if self.has_gap => {}
             Update::PartStarted { commit, index, .. } => self.current = Some(name(commit, index)),
-            Update::Text(piece) => self.piece(Said::Agent, &piece).await,
-            Update::Thinking(piece) => self.piece(Said::Thought, &piece).await,
+            Update::Text(piece) => self.piece(Speaker::Agent, &piece).await,
+            Update::Thinking(piece) => self.piece(Speaker::Thought, &piece).await,
             Update::Part(part) => {
                 if let Some(id) = self.current.clone() {
                     self.part(id, &part).await;
@@ -260,37 +260,37 @@ impl<'a> Updates<'a> {
         self.send(SessionUpdate::ToolCallUpdate(ToolCallUpdate::new(call.as_str().to_owned(), fields))).await;
     }
 
-    async fn message(&mut self, said: Said, id: String, message: &Message) {
-        let sent = self.said.get(&id).copied().unwrap_or(0);
+    async fn message(&mut self, speaker: Speaker, id: String, message: &Message) {
+        let sent = self.streamed.get(&id).copied().unwrap_or(0);
         if message.parts.is_empty() {
             // What was streamed is the beginning of what is stored.
             if let Some(rest) = message.text.get(sent..).filter(|rest| !rest.is_empty()) {
-                self.chunk(said, &id, content::text(rest), false).await;
-                self.said.insert(id, message.text.len());
+                self.chunk(speaker, &id, content::text(rest), false).await;
+                self.streamed.insert(id, message.text.len());
             }
         } else if sent == 0 {
             for block in content::blocks(self.chat, message).await {
-                self.chunk(said, &id, block, false).await;
+                self.chunk(speaker, &id, block, false).await;
             }
-            self.said.insert(id, usize::MAX);
+            self.streamed.insert(id, usize::MAX);
         }
     }
 
-    async fn piece(&mut self, said: Said, piece: &str) {
+    async fn piece(&mut self, speaker: Speaker, piece: &str) {
         let id = self.current.clone().unwrap_or_default();
-        *self.said.entry(id.clone()).or_default() += piece.len();
-        self.chunk(said, &id, content::text(piece), true).await;
+        *self.streamed.entry(id.clone()).or_default() += piece.len();
+        self.chunk(speaker, &id, content::text(piece), true).await;
     }
 
     async fn part(&mut self, id: String, part: &Part) {
-        if self.said.insert(id.clone(), usize::MAX).is_none()
+        if self.streamed.insert(id.clone(), usize::MAX).is_none()
             && let Some(block) = content::block(self.chat, part, "").await
         {
-            self.chunk(Said::Agent, &id, block, false).await;
+            self.chunk(Speaker::Agent, &id, block, false).await;
         }
     }
 
-    async fn chunk(&mut self, said: Said, id: &str, block: ContentBlock, is_streamed: bool) {
+    async fn chunk(&mut self, speaker: Speaker, id: &str, block: ContentBlock, is_streamed: bool) {
         let mut chunk = ContentChunk::new(block);
         if !id.is_empty() {
             chunk = chunk.message_id(schema::MessageId::new(id));
@@ -298,10 +298,10 @@ impl<'a> Updates<'a> {
         if is_streamed {
             chunk = chunk.meta(meta(&json!({ "streamed": true })));
         }
-        self.send(match said {
-            Said::User => SessionUpdate::UserMessageChunk(chunk),
-            Said::Agent => SessionUpdate::AgentMessageChunk(chunk),
-            Said::Thought => SessionUpdate::AgentThoughtChunk(chunk),
+        self.send(match speaker {
+            Speaker::User => SessionUpdate::UserMessageChunk(chunk),
+            Speaker::Agent => SessionUpdate::AgentMessageChunk(chunk),
+            Speaker::Thought => SessionUpdate::AgentThoughtChunk(chunk),
         })
         .await;
     }

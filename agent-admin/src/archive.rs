@@ -16,8 +16,8 @@
 //! let put = PutBlob::of_bytes(session.id, vec![0x89; 300_000]);
 //! let cat = Part::Image(Media::blob("image/png", put.blob.name, put.blob.bytes));
 //! here.put_blob(put).await?;
-//! let said = EventPayload::UserMessage(Message::new("What is this?").with_part(cat));
-//! here.append(&effects, session.id, session.head, vec![NewEvent::of(&said)]).await?;
+//! let message = EventPayload::UserMessage(Message::new("What is this?").with_part(cat));
+//! here.append(&effects, session.id, session.head, vec![NewEvent::of(&message)]).await?;
 //!
 //! // A program writes the pieces to a file, and reads the file in pieces.
 //! let manifest = Manifest::export(&here, session.id).await?;

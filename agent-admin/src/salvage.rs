@@ -304,9 +304,9 @@ impl Saved<'_> {
 
     async fn finish(mut self) -> Result<Arc<Session>> {
         for (written, actor) in std::mem::take(&mut self.documents).into_values() {
-            let mut anew = DocumentWritten::after(None, written.name, written.text);
-            (anew.format, anew.limit) = (written.format, written.limit);
-            self.add(NewEvent::document_written(anew).with_actor(actor)).await?;
+            let mut rewritten = DocumentWritten::after(None, written.name, written.text);
+            (rewritten.format, rewritten.limit) = (written.format, written.limit);
+            self.add(NewEvent::document_written(rewritten).with_actor(actor)).await?;
         }
         self.close_calls().await?;
         self.store().await?;

@@ -9,13 +9,13 @@ use agent_core::model::{Actor, Role, Workspace};
 use agent_core::state::{Reason, SessionState};
 use agent_core::text::marked;
 use agent_core::{DeviceId, RunId, Seq};
-use agent_runtime::{AgentRuntime, Conversation, Input as Said, Queued, Run, RunOutcome, Update};
+use agent_runtime::{AgentRuntime, Conversation, Input as UserInput, Queued, Run, RunOutcome, Update};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::attach::Attachments;
-use crate::failure::told;
+use crate::failure::full_text;
 use crate::input::{Input, Reader};
 use crate::question::Question;
 use crate::screen::{Screen, called, counted, gave, spoken};
@@ -74,16 +74,16 @@ pub(crate) struct Own {
     runs: HashSet<RunId>,
     pub(crate) events: HashSet<Seq>,
     /// Messages that were sent, until they arrive as events.
-    said: VecDeque<String>,
+    unseen: VecDeque<String>,
 }
 
 impl Own {
     fn has(&mut self, event: &Event) -> bool {
         // In a takeover the input is stored before the run begins, and does not name the run.
-        if let (Some(said), Ok(EventPayload::UserMessage(message))) = (self.said.front(), event.decode())
-            && *said == message.text
+        if let (Some(unseen), Ok(EventPayload::UserMessage(message))) = (self.unseen.front(), event.decode())
+            && *unseen == message.text
         {
-            self.said.pop_front();
+            self.unseen.pop_front();
             return true;
         }
         let began = |event: &Event| event.transition().ok()??.lease?.map(|lease| lease.run);
@@ -225,7 +225,7 @@ impl Chat {
 
     /// Prints an error.
     pub(crate) fn fail(&mut self, error: &(dyn Error + 'static)) {
-        self.refuse(&told(error));
+        self.refuse(&full_text(error));
     }
 
     /// Prints the reason for a failure.
@@ -248,31 +248,31 @@ impl Chat {
         if line.trim().is_empty() {
             // Pages of a question come first; then attached files are sent without a text.
             if !self.next_page() && !self.attachments.is_empty() {
-                self.say(String::new()).await;
+                self.send(String::new()).await;
             }
             return;
         }
         match line.strip_prefix('/') {
-            Some(text) if text.starts_with('/') => self.say(text.to_owned()).await,
+            Some(text) if text.starts_with('/') => self.send(text.to_owned()).await,
             Some(command) => self.command(command).await,
-            None => self.say(line).await,
+            None => self.send(line).await,
         }
     }
 
     /// Sends a message, and shows the answer.
-    async fn say(&mut self, text: String) {
+    async fn send(&mut self, text: String) {
         let actor = Actor::named(Role::User, self.place.device.as_str()).unwrap_or(Actor::USER);
         let message = match self.attachments.message(&self.handle, &text).await {
             Ok(message) => message,
             Err(error) => return self.not_sent(&error),
         };
-        match self.handle.prompt(Said::from(message).with_actor(actor)).await {
+        match self.handle.prompt(UserInput::from(message).with_actor(actor)).await {
             Ok(run) => {
                 self.attachments.clear();
                 match run.queued().cloned() {
                     Some(queued) => self.wait(queued).await,
                     None => {
-                        self.own.said.push_back(text);
+                        self.own.unseen.push_back(text);
                         self.show(run).await;
                     }
                 }

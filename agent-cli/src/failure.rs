@@ -27,7 +27,7 @@ impl Failure {
 
     /// Returns the failure for an error without a kind.
     pub(crate) fn other(error: impl StdError + 'static) -> Self {
-        Self::new(1, "failed", told(&error))
+        Self::new(1, "failed", full_text(&error))
     }
 
     /// Returns the failure for a named object that does not exist.
@@ -69,7 +69,7 @@ impl From<Error> for Failure {
             Corrupt => 5,
             _ => 1,
         };
-        Self::new(code, error.kind().name(), told(&error) + next_command(&error))
+        Self::new(code, error.kind().name(), full_text(&error) + next_command(&error))
     }
 }
 
@@ -88,7 +88,7 @@ impl From<Box<dyn StdError>> for Failure {
     fn from(error: Box<dyn StdError>) -> Self {
         match error.downcast::<Error>() {
             Ok(error) => (*error).into(),
-            Err(error) => Self::new(1, "failed", told(&*error)),
+            Err(error) => Self::new(1, "failed", full_text(&*error)),
         }
     }
 }
@@ -119,17 +119,17 @@ pub(crate) fn for_users(text: &str) -> Cow<'_, str> {
         return text.into();
     }
     let session = session_of(text).map_or_else(|| "SESSION".to_owned(), |id| id.to_string());
-    let mut told = REMEDIES.iter().fold(text.to_owned(), |told, (library, here)| {
-        told.replace(library, &here.replace("SESSION", &session))
+    let mut full_text = REMEDIES.iter().fold(text.to_owned(), |full_text, (library, here)| {
+        full_text.replace(library, &here.replace("SESSION", &session))
     });
-    if let Some(at) = told.find("; run `chat session restore-file") {
-        let mut rest = told.split_off(at + 1);
+    if let Some(at) = full_text.find("; run `chat session restore-file") {
+        let mut rest = full_text.split_off(at + 1);
         for remedy in [RESTORE_FILE, RESTORE_OR_SALVAGE] {
             rest = rest.replace(&format!("; {}", remedy.replace("SESSION", &session)), "");
         }
-        told += &rest;
+        full_text += &rest;
     }
-    told.into()
+    full_text.into()
 }
 
 /// Returns the first session that a text names, as `session ID` or in the path of one of its files.
@@ -144,7 +144,7 @@ pub(crate) fn session_of(text: &str) -> Option<SessionId> {
 }
 
 /// Returns an error and its causes, in one line.
-pub(crate) fn told(error: &(dyn StdError + 'static)) -> String {
+pub(crate) fn full_text(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

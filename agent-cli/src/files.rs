@@ -104,7 +104,7 @@ impl StoredFile {
     }
 
     /// Asks the store whether it has the bytes, and reads none.
-    async fn look(&mut self, sessions: &dyn SessionStore, session: &Session) -> agent_core::Result<()> {
+    async fn check(&mut self, sessions: &dyn SessionStore, session: &Session) -> agent_core::Result<()> {
         let Content::Blob(info) = &self.content else { return Ok(()) };
         let (owner, _) = session.lineage.locate(session.id, self.seq);
         let opened = sessions.read_blob(ReadBlob::new(owner, info.name).with_range(0..0)).await;
@@ -242,7 +242,7 @@ pub(crate) async fn newest_files(
         let page = sessions.history_of(session, read).await?;
         let mut older: Vec<_> = page.events.iter().flat_map(files_of).collect();
         for file in &mut older {
-            file.look(sessions, session).await?;
+            file.check(sessions, session).await?;
         }
         found.splice(0..0, older);
         damaged.damaged.extend(page.damaged);

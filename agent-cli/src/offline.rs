@@ -58,9 +58,10 @@ impl LlmProvider for OfflineModel {
 /// Returns the tool call that a message requests.
 fn tool_call(text: &str, tools: &[ToolSpec]) -> Result<Option<ModelCall>> {
     let mut words = text.split_whitespace();
-    let said =
-        text.strip_prefix('!').map(|said| said.split_once(char::is_whitespace).unwrap_or((said, "{}")));
-    if let Some((name, arguments)) = said
+    let command = text
+        .strip_prefix('!')
+        .map(|command| command.split_once(char::is_whitespace).unwrap_or((command, "{}")));
+    if let Some((name, arguments)) = command
         && tools.iter().any(|tool| tool.name == name)
         && arguments.trim_start().starts_with('{')
         && let Ok(arguments) = RawJson::parse(arguments.trim())

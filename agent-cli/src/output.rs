@@ -170,7 +170,7 @@ pub(crate) fn pending(pending: &[Pending]) -> Value {
 }
 
 /// Prints the work that a store has put off.
-pub(crate) fn tell_pending(out: &Out, pending: &[Pending]) {
+pub(crate) fn print_pending(out: &Out, pending: &[Pending]) {
     for it in pending {
         let remedy = if it.is_manual { "" } else { "; `chat maintain` does this" };
         out.note(&format!("pending: {it}{remedy}"));
@@ -178,7 +178,7 @@ pub(crate) fn tell_pending(out: &Out, pending: &[Pending]) {
 }
 
 /// Prints that copies of removed data may be left, if they may be.
-pub(crate) fn tell_copies(out: &Out, may_be_left: bool) {
+pub(crate) fn print_copies(out: &Out, may_be_left: bool) {
     if may_be_left {
         out.note(
             "(copies of removed data may be in unused parts of the database file until `chat maintain` rewrites it)",

@@ -30,17 +30,17 @@ pub(crate) enum Progress {
 #[derive(Debug)]
 pub(crate) struct Bar {
     progress: Progress,
-    told: Mutex<Option<Instant>>,
+    last_shown: Mutex<Option<Instant>>,
 }
 
 impl Bar {
     pub(crate) fn new(progress: Progress) -> Self {
         let nobody = progress == Progress::Auto && !is_watched();
-        Self { progress: if nobody { Progress::None } else { progress }, told: Mutex::new(None) }
+        Self { progress: if nobody { Progress::None } else { progress }, last_shown: Mutex::new(None) }
     }
 
     /// Reports that `done` of `total` items are done.
-    pub(crate) fn tell(&self, what: &str, done: u64, total: Option<u64>) {
+    pub(crate) fn report(&self, what: &str, done: u64, total: Option<u64>) {
         self.show(what, done, total, &|count| count.to_string());
     }
 
@@ -52,10 +52,10 @@ impl Bar {
                 let _ = writeln!(io::stderr(), "{what} {}{of}", text(done));
             }
             Progress::Auto => {
-                let (Ok(mut told), now) = (self.told.lock(), Instant::now()) else { return };
+                let (Ok(mut last_shown), now) = (self.last_shown.lock(), Instant::now()) else { return };
                 let is_end = total == Some(done);
-                if is_end || told.is_none_or(|told| now - told >= EVERY) {
-                    *told = Some(now);
+                if is_end || last_shown.is_none_or(|last_shown| now - last_shown >= EVERY) {
+                    *last_shown = Some(now);
                     let bar = total.map(|total| drawn(done, total)).unwrap_or_default();
                     let _ = write!(io::stderr(), "\r\x1b[2K{what} {bar}{}{of}", text(done));
                 }

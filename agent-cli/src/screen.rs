@@ -49,7 +49,7 @@ impl Screen {
     }
 
     /// Prints a message of the conversation; unchanged, if the output is not a terminal.
-    pub(crate) fn said(&mut self, text: &str) {
+    pub(crate) fn echo(&mut self, text: &str) {
         self.end_answer();
         let text = if self.is_shown { visible(text) } else { text.into() };
         self.put(&format!("{text}\n"));

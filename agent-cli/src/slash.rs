@@ -142,7 +142,7 @@ impl Chat {
             self.screen.line(&format!("({damage})"));
         }
         for line in page.events.iter().filter_map(spoken) {
-            self.screen.said(&line);
+            self.screen.echo(&line);
         }
         if page.events.is_empty() {
             self.screen.line("(no messages yet)");

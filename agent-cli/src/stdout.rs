@@ -28,12 +28,12 @@ pub(crate) fn is_closed() -> bool {
     FAILED.get().is_some()
 }
 
-/// Returns the exit code: 1 if output is missing, and `tell` is then called with the reason; otherwise `code`. A reader
+/// Returns the exit code: 1 if output is missing, and `report` is then called with the reason; otherwise `code`. A reader
 /// that closes the pipe, as `head` does, is not an error.
-pub(crate) fn exit_code(code: u8, tell: impl FnOnce(&str)) -> u8 {
+pub(crate) fn exit_code(code: u8, report: impl FnOnce(&str)) -> u8 {
     match FAILED.get() {
         Some(error) if error.kind() != ErrorKind::BrokenPipe => {
-            tell(&format!(
+            report(&format!(
                 "the output is incomplete: writing to standard output failed: {error}; redirect it to a file with enough space"
             ));
             1

@@ -104,7 +104,7 @@ impl Address {
 
     /// Opens an existing store with all tenants; creates nothing.
     pub(crate) async fn existing(&self) -> agent_core::Result<Arc<dyn Backend>> {
-        self.said_if_silent(self.existing.open()).await
+        self.with_notice(self.existing.open()).await
     }
 
     /// Returns the names and numbers of the stored forms of this kind of store, as this version writes them.
@@ -155,11 +155,11 @@ impl Address {
 
     /// Opens the store with all tenants; creates it if it does not exist.
     pub(crate) async fn tenants(&self) -> agent_core::Result<Arc<dyn Backend>> {
-        self.said_if_silent(self.address.open()).await
+        self.with_notice(self.address.open()).await
     }
 
     /// Waits for a store; says so once if it takes long, since a server that cannot be reached is tried for a minute.
-    async fn said_if_silent<T>(&self, opening: impl Future<Output = T>) -> T {
+    async fn with_notice<T>(&self, opening: impl Future<Output = T>) -> T {
         let mut opening = std::pin::pin!(opening);
         if let Ok(opened) = tokio::time::timeout(SILENCE, &mut opening).await {
             return opened;

@@ -71,25 +71,25 @@ impl Summarizer for ModelSummaries {
 
 /// Adds a message as text, with the name of its author.
 fn add(text: &mut String, message: &ModelMessage) {
-    let mut say = |who: &str, said: &str| {
-        if !said.trim().is_empty() {
-            text.push_str(&format!("{who}: {}\n\n", shortened(said)));
+    let mut add = |who: &str, content: &str| {
+        if !content.trim().is_empty() {
+            text.push_str(&format!("{who}: {}\n\n", shortened(content)));
         }
     };
     match message {
-        ModelMessage::Summary(_) => say("Summary of what came before", &message.text()),
-        ModelMessage::User(_) => say("User", &message.text()),
-        ModelMessage::System(_) => say("System", &message.text()),
+        ModelMessage::Summary(_) => add("Summary of what came before", &message.text()),
+        ModelMessage::User(_) => add("User", &message.text()),
+        ModelMessage::System(_) => add("System", &message.text()),
         ModelMessage::Agent(answer) => {
-            say("Assistant", &answer.text());
+            add("Assistant", &answer.text());
             for call in answer.calls() {
-                say("Assistant calls a tool", &format!("{} {}", call.name, call.input.get()));
+                add("Assistant calls a tool", &format!("{} {}", call.name, call.input.get()));
             }
         }
-        ModelMessage::ToolResults(_) => say("Results of tools", &message.text()),
+        ModelMessage::ToolResults(_) => add("Results of tools", &message.text()),
         // A message of a newer version of the library has a text, too.
         #[allow(unreachable_patterns, reason = "the enum may grow")]
-        _ => say("Other", &message.text()),
+        _ => add("Other", &message.text()),
     }
 }
 

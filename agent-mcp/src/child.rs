@@ -118,8 +118,8 @@ impl ChildProcess {
         }
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let (end, asked) = oneshot::channel();
-        let (tell, ended) = watch::channel(None);
-        tokio::spawn(keep(child, group, asked, tell));
+        let (sender, ended) = watch::channel(None);
+        tokio::spawn(keep(child, group, asked, sender));
         match (input, output) {
             (Some(input), Some(output)) => {
                 Ok((Self { end: Some(end), ended, stderr }, Pipes { input, output }))
@@ -174,7 +174,7 @@ async fn keep(
     mut child: Child,
     group: Option<(Arc<Groups>, u32)>,
     mut asked: oneshot::Receiver<()>,
-    tell: watch::Sender<Option<Ending>>,
+    sender: watch::Sender<Option<Ending>>,
 ) {
     let _kept = group.as_ref().map(|(groups, _)| groups.keep());
     let group = group.map(Group);
@@ -185,7 +185,7 @@ async fn keep(
     drop(group);
     let _ = child.start_kill();
     let ending = timeout(REAPING, child.wait()).await.ok().and_then(Result::ok);
-    tell.send_replace(Some(ending));
+    sender.send_replace(Some(ending));
 }
 
 /// Reads what a server writes to its standard error, so that it is not held up. Logs how much it was, and keeps the last

@@ -16,12 +16,12 @@ const LINES_MAX: usize = 12;
 /// Returns how a process ended and the last lines of its standard error; `None` if nothing is known.
 pub(crate) async fn last_words(child: &ChildProcess, hidden: &[(String, SecretString)]) -> Option<String> {
     let (ending, stderr) = child.last_words(WAIT).await;
-    let said = shown(&stderr, hidden);
-    match (ending, said.as_str()) {
+    let last = shown(&stderr, hidden);
+    match (ending, last.as_str()) {
         (None, "") => None,
-        (None, said) => Some(said.to_owned()),
+        (None, last) => Some(last.to_owned()),
         (Some(ending), "") => Some(ending.to_string()),
-        (Some(ending), said) => Some(format!("{ending}\n{said}")),
+        (Some(ending), last) => Some(format!("{ending}\n{last}")),
     }
 }
 
@@ -63,8 +63,8 @@ mod tests {
     #[test]
     fn what_is_shown_is_short_plain_and_without_secrets() {
         let hidden = [("(secret key)".to_owned(), SecretString::from("hunter22-hunter22"))];
-        let said = b"\x1b[31mError:\x1b[0m no key hunter22-hunter22\x07\r\n\n\xff\t!\n";
-        assert_eq!(shown(said, &hidden), "Error: no key (secret key)\n\u{fffd} !");
+        let last = b"\x1b[31mError:\x1b[0m no key hunter22-hunter22\x07\r\n\n\xff\t!\n";
+        assert_eq!(shown(last, &hidden), "Error: no key (secret key)\n\u{fffd} !");
         assert_eq!(shown(b"", &hidden), "");
         let long = shown("\u{e9}".repeat(9000).as_bytes(), &hidden);
         assert!(long.len() <= MAX_BYTES && long.starts_with('\u{e9}'));

@@ -341,8 +341,8 @@ fn parts_mut(members: &mut Map<String, Value>) -> Vec<&mut Value> {
         let name = name.as_str();
         if SCHEMAS.contains(&name) {
             // Whether others are allowed is said with true or false everywhere.
-            let is_said = name.starts_with("additional") || name.starts_with("unevaluated");
-            found.extend(Some(value).filter(|value| !is_said || !value.is_boolean()));
+            let is_keyword = name.starts_with("additional") || name.starts_with("unevaluated");
+            found.extend(Some(value).filter(|value| !is_keyword || !value.is_boolean()));
         } else if SCHEMAS_BY_NAME.contains(&name) {
             found.extend(value.as_object_mut().into_iter().flat_map(Map::values_mut));
         } else if LISTS.contains(&name) {
@@ -651,7 +651,7 @@ mod tests {
     #[test]
     fn any_schema_fits_or_is_left_out() {
         use model_servers::{Provider, Request, Wire};
-        let said = json!([{"role": "user", "content": "Hello"}]);
+        let messages = json!([{"role": "user", "content": "Hello"}]);
         let (anthropic, chat) = (Provider::new(Wire::Anthropic), Provider::new(Wire::Chat));
         let (mut numbers, mut fitted) = (Numbers(7), 0);
         for _ in 0..1500 {
@@ -659,11 +659,11 @@ mod tests {
             let Ok((fit, keys)) = fit(schema.clone()) else { continue };
             fitted += 1;
             let tools = json!([{"name": "t", "input_schema": fit}]);
-            let body = json!({"max_tokens": 9, "tools": tools, "messages": said});
+            let body = json!({"max_tokens": 9, "tools": tools, "messages": messages});
             let checked = anthropic.check(&Request::new("/v1/messages", &body));
             assert!(checked.is_ok(), "{checked:?}\n{schema:?}\n{fit:?}");
             let tools = json!([{"type": "function", "function": {"name": "t", "parameters": fit}}]);
-            let body = json!({"tools": tools, "messages": said});
+            let body = json!({"tools": tools, "messages": messages});
             let checked = chat.check(&Request::new("/chat/completions", &body));
             assert!(checked.is_ok(), "{checked:?}\n{schema:?}\n{fit:?}");
             assert!(refers_to_itself(&Value::Object(fit.clone()), &fit), "{schema:?}\n{fit:?}");

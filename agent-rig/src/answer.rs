@@ -250,7 +250,7 @@ impl Answer {
     }
 
     /// Returns the arguments of a call as the model wrote them.
-    fn said<'a>(&self, call: &'a AssistantContent, arguments: &'a str) -> &'a str {
+    fn arguments_of<'a>(&self, call: &'a AssistantContent, arguments: &'a str) -> &'a str {
         let item = call.native_item().and_then(|item| item.get("arguments")?.as_str());
         // Of Responses rig streams the pieces, and then the whole.
         let halves = arguments.split_at_checked(arguments.len() / 2).filter(|_| self.api == RESPONSES);
@@ -273,7 +273,7 @@ impl Answer {
             }
             AssistantContent::Reasoning(reasoning) => (ModelPart::reasoning(&*reasoning.text), true),
             AssistantContent::ToolCall(call) => {
-                let (call, is_kept) = model_call(call, self.said(content, arguments))?;
+                let (call, is_kept) = model_call(call, self.arguments_of(content, arguments))?;
                 (ModelPart::call(call), is_kept)
             }
             AssistantContent::Image(image) => (ModelPart::part(medium(image)), true),
@@ -353,14 +353,14 @@ fn model_call(call: &ToolCall, arguments: &str) -> Result<(ModelCall, bool)> {
     let (id, name) = (call.id.wire(), call.function.name.as_str());
     let parsed = call.function.arguments_value();
     // rig reads what is no object, or is cut, as an object that the model did not say.
-    let said = call.function.invalid_arguments.as_deref().unwrap_or(arguments);
-    if !said.trim().is_empty()
-        && let Some(what) = strict::fault_of(said)
+    let raw = call.function.invalid_arguments.as_deref().unwrap_or(arguments);
+    if !raw.trim().is_empty()
+        && let Some(what) = strict::fault_of(raw)
     {
-        return Ok((ModelCall::malformed(id, name, said, what), false));
+        return Ok((ModelCall::malformed(id, name, raw, what), false));
     }
     // The values of numbers that rig cannot hold are those that it has made of them.
-    let raw = RawJson::parse(said).ok().filter(|raw| raw.to::<Value>().is_ok_and(|read| read == parsed));
+    let raw = RawJson::parse(raw).ok().filter(|raw| raw.to::<Value>().is_ok_and(|read| read == parsed));
     let is_kept = raw.as_ref().is_none_or(RawJson::has_plain_numbers);
     let input = raw.map_or_else(|| RawJson::of(&parsed), Ok)?;
     // An item with a name that no API takes would be refused in each later request.

@@ -299,7 +299,7 @@ struct Event<'a> {
     response: Members<'a>,
     /// Choices of chat completions, and what each says.
     choices: Vec<Members<'a>>,
-    said: Vec<Members<'a>>,
+    messages: Vec<Members<'a>>,
     /// Calls of chat completions and of Ollama's.
     calls: Vec<Members<'a>>,
     /// Candidates of Gemini's.
@@ -311,12 +311,13 @@ impl<'a> Event<'a> {
         let own = members(data)?;
         let (message, response) = (object(&own, "message"), object(&own, "response"));
         let choices = all(&own, "choices");
-        let said: Vec<_> =
+        let messages: Vec<_> =
             choices.iter().flat_map(|choice| [object(choice, "delta"), object(choice, "message")]).collect();
-        let calls = said.iter().chain([&message]).flat_map(|said| all(said, "tool_calls")).collect();
+        let calls =
+            messages.iter().chain([&message]).flat_map(|message| all(message, "tool_calls")).collect();
         let items = all(&response, "output").into_iter().chain([object(&own, "item")]).collect();
         let (delta, candidates) = (object(&own, "delta"), all(&own, "candidates"));
-        Some(Self { own, delta, message, items, response, choices, said, calls, candidates })
+        Some(Self { own, delta, message, items, response, choices, messages, calls, candidates })
     }
 
     fn check_indexes(&self) -> Result<(), String> {
@@ -346,7 +347,7 @@ impl<'a> Event<'a> {
             let names = ["annotations", "citations", "groundingMetadata", "citationMetadata"];
             names.iter().any(|name| place.get(*name).is_some_and(|value| !is_empty(value)))
         };
-        !self.said.iter().chain(&self.candidates).any(cites)
+        !self.messages.iter().chain(&self.candidates).any(cites)
     }
 
     /// Whether the event holds a call, or a piece of one.

@@ -42,9 +42,9 @@ const ATTEMPTS: u32 = 16;
 /// let storage = Storage::from(MemoryStore::new()); // or files, SQLite, S3
 /// // For an agent of rig: `AgentBuilder::new(model).memory(RigMemory::new(storage)).conversation("support/4711")`.
 /// let memory = RigMemory::new(storage);
-/// let said = vec![Message::user("Hello"), Message::assistant("Hi")];
-/// memory.append(&"support/4711".into(), said.clone()).await?;
-/// assert_eq!(memory.load(&"support/4711".into()).await?, said);
+/// let messages = vec![Message::user("Hello"), Message::assistant("Hi")];
+/// memory.append(&"support/4711".into(), messages.clone()).await?;
+/// assert_eq!(memory.load(&"support/4711".into()).await?, messages);
 /// memory.clear(&"support/4711".into()).await?;
 /// assert!(memory.load(&"support/4711".into()).await?.is_empty());
 /// # Ok(()) }

@@ -87,9 +87,9 @@ pub(crate) fn convert(target: &Target<'_>, request: &ModelRequest) -> Result<Com
                 let parts = content.parts.iter().map(user_part);
                 Message::User { content: parts.filter(|part| !is_blank(part)).collect() }
             }
-            ModelMessage::Agent(said) => {
-                calls = said.calls().map(|call| (call.call.clone(), call.name.clone())).collect();
-                match agent(target, said)? {
+            ModelMessage::Agent(answer) => {
+                calls = answer.calls().map(|call| (call.call.clone(), call.name.clone())).collect();
+                match agent(target, answer)? {
                     Some(message) => message,
                     None => continue,
                 }
@@ -245,10 +245,10 @@ fn tool_result(result: &ModelToolResult, tool: &str) -> Result<ToolResult> {
 }
 
 /// Converts an answer; `None` if nothing of it can be sent.
-fn agent(target: &Target<'_>, said: &AgentMessage) -> Result<Option<Message>> {
-    let mut content = Vec::with_capacity(said.items.len());
+fn agent(target: &Target<'_>, answer: &AgentMessage) -> Result<Option<Message>> {
+    let mut content = Vec::with_capacity(answer.items.len());
     let mut has_native = false;
-    for item in &said.items {
+    for item in &answer.items {
         let native = item.native.as_ref().filter(|native| native.api == target.origin.api.as_str());
         has_native |= native.is_some();
         content.extend(block(target, item, native)?);

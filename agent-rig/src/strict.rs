@@ -88,13 +88,13 @@ fn read(text: &str, strict: Strict) -> serde_json::Result<()> {
 /// Returns what is wrong with a text that should be a JSON object, and where; `None` if nothing is. Quotes nothing of it.
 pub(crate) fn fault_of(text: &str) -> Option<String> {
     let error = read(text, Strict { is_object: true, may_repeat: false }).err()?;
-    let said = error.to_string();
+    let text = error.to_string();
     // An error about the data quotes them.
-    let is_quoted = error.is_data() && !said.starts_with(TWICE) && !said.starts_with(HIDDEN);
+    let is_quoted = error.is_data() && !text.starts_with(TWICE) && !text.starts_with(HIDDEN);
     Some(if is_quoted {
         format!("it is no object at line {} column {}", error.line(), error.column())
     } else {
-        said
+        text
     })
 }
 

@@ -31,7 +31,7 @@ struct Call {
     client: String,
     session: SessionId,
     asked: u64,
-    told: u64,
+    answered: u64,
     answer: Answer,
 }
 
@@ -54,8 +54,8 @@ impl History {
     }
 
     fn note(&self, client: &str, session: SessionId, asked: u64, answer: Answer) {
-        let told = self.moment();
-        held(&self.calls).push(Call { client: client.to_owned(), session, asked, told, answer });
+        let answered = self.moment();
+        held(&self.calls).push(Call { client: client.to_owned(), session, asked, answered, answer });
     }
 
     /// Sends a commit, and records the call of `client` and its answer.
@@ -128,7 +128,7 @@ type Place = usize;
 struct Mark {
     place: Place,
     asked: u64,
-    told: u64,
+    answered: u64,
 }
 
 struct Judge<'a> {
@@ -180,7 +180,7 @@ impl<'a> Judge<'a> {
         let mut refusals = Vec::new();
         let mut writes = BTreeMap::<CommitId, Write>::new();
         for call in calls {
-            let Call { asked, told, .. } = **call;
+            let Call { asked, answered, .. } = **call;
             let wrong = |what: String| format!("{what}; told to {}: {:?}", call.client, call.answer);
             match &call.answer {
                 Answer::Commit(id, done) => {
@@ -195,7 +195,7 @@ impl<'a> Judge<'a> {
                                     if done.last != own || seen < 2 * (at + 1) {
                                         return Err(wrong(format!("it ends at event {own}")));
                                     }
-                                    write.told = write.told.min(told);
+                                    write.answered = write.answered.min(answered);
                                 }
                                 // What it asked for was so already.
                                 None if done.first > done.last => {}
@@ -203,7 +203,7 @@ impl<'a> Judge<'a> {
                             }
                             // The record may be that right after the commit, however long ago that was.
                             if at.is_none_or(|at| seen != 2 * (at + 1) + 1) {
-                                marks.push(Mark { place: seen, asked, told });
+                                marks.push(Mark { place: seen, asked, answered });
                             }
                         }
                         Err(error) if error.write_outcome() == WriteOutcome::Unknown => write.open = true,
@@ -214,7 +214,7 @@ impl<'a> Judge<'a> {
                 }
                 Answer::Load(Ok(seen)) => {
                     let place = self.place_of(seen).map_err(wrong)?;
-                    marks.push(Mark { place, asked, told });
+                    marks.push(Mark { place, asked, answered });
                 }
                 Answer::Read(Ok(page)) => {
                     let known = |event: &Event| self.log.get(event.seq.get() as usize - 1) == Some(event);
@@ -224,7 +224,7 @@ impl<'a> Judge<'a> {
                     let Some(last) = page.events.last() else { continue };
                     let at = self.states.iter().position(|state| state.head == last.seq);
                     let at = at.ok_or_else(|| wrong("half a commit".to_owned()))?;
-                    marks.push(Mark { place: 2 * (at + 1) + 1, asked, told });
+                    marks.push(Mark { place: 2 * (at + 1) + 1, asked, answered });
                 }
                 Answer::Load(Err(error)) | Answer::Read(Err(error)) if is_trouble(error) => {}
                 Answer::Load(Err(_)) | Answer::Read(Err(_)) => {
@@ -234,15 +234,15 @@ impl<'a> Judge<'a> {
         }
         for (at, id) in self.ids.iter().enumerate() {
             let write = writes.get(id).ok_or_else(|| format!("commit {id} was never sent"))?;
-            if !write.open && write.told == u64::MAX {
+            if !write.open && write.answered == u64::MAX {
                 return Err(format!("commit {id} is in the log, though it was never said that it may be"));
             }
-            marks.push(Mark { place: 2 * (at + 1), asked: write.asked, told: write.told });
+            marks.push(Mark { place: 2 * (at + 1), asked: write.asked, answered: write.answered });
         }
         in_real_time(&marks)?;
         refusals.iter().try_for_each(|(call, id, error)| {
             let is_later = |other: &&Call| {
-                matches!(&other.answer, Answer::Commit(sent, _) if sent == id) && other.asked > call.told
+                matches!(&other.answer, Answer::Commit(sent, _) if sent == id) && other.asked > call.answered
             };
             self.refused(call, *id, error, &marks, calls.iter().any(is_later))
         })
@@ -258,8 +258,8 @@ impl<'a> Judge<'a> {
         marks: &[Mark],
         sent_later: bool,
     ) -> Result<(), String> {
-        let after = marks.iter().filter(|mark| mark.told < call.asked).map(|mark| mark.place).max();
-        let before = marks.iter().filter(|mark| mark.asked > call.told).map(|mark| mark.place).min();
+        let after = marks.iter().filter(|mark| mark.answered < call.asked).map(|mark| mark.place).max();
+        let before = marks.iter().filter(|mark| mark.asked > call.answered).map(|mark| mark.place).min();
         let landed = if sent_later { None } else { self.ids.iter().position(|known| *known == id) };
         let landed = landed.map_or(0, |at| at + 1);
         let right = (landed.max(1)..=self.states.len()).any(|k| {
@@ -285,13 +285,13 @@ struct Write {
     /// Time at which it was first sent.
     asked: u64,
     /// Time at which it was first acknowledged.
-    told: u64,
+    answered: u64,
     /// True if an answer had an unknown outcome.
     open: bool,
 }
 
 impl Write {
-    const NEW: Self = Self { asked: 0, told: u64::MAX, open: false };
+    const NEW: Self = Self { asked: 0, answered: u64::MAX, open: false };
 }
 
 /// Returns whether an error is unrelated to the session's state.
@@ -306,7 +306,7 @@ fn in_real_time(marks: &[Mark]) -> Result<(), String> {
     let mut latest: Option<Mark> = None;
     for same in marks.chunk_by(|a, b| a.place == b.place) {
         for mark in same {
-            if let Some(earlier) = latest.filter(|earlier| mark.told < earlier.asked) {
+            if let Some(earlier) = latest.filter(|earlier| mark.answered < earlier.asked) {
                 return Err(format!("{mark:?} was over before {earlier:?} began, and comes after it"));
             }
         }
@@ -324,7 +324,7 @@ mod tests {
     /// Small correct histories are accepted, and the same histories with one error are not.
     #[test]
     fn checker_rejects_histories_with_one_error() {
-        let mark = |place, asked, told| Mark { place, asked, told };
+        let mark = |place, asked, answered| Mark { place, asked, answered };
         // A write, a read of it that overlaps, a second write of which nobody knows, a read of that.
         let fine = [mark(2, 1, 4), mark(3, 2, 3), mark(4, 5, u64::MAX), mark(5, 8, 9), mark(3, 6, 7)];
         in_real_time(&fine).unwrap();

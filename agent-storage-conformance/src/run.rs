@@ -47,7 +47,7 @@ pub fn main<F: Factory>(factory: F) -> ExitCode {
     let offers = match offers(&factory) {
         Ok(offers) => offers,
         Err(failure) => {
-            say(&format!("the factory opens no store\n{failure}\n"));
+            print(&format!("the factory opens no store\n{failure}\n"));
             return ExitCode::FAILURE;
         }
     };
@@ -73,7 +73,7 @@ pub fn main<F: Factory>(factory: F) -> ExitCode {
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     if !arguments.list {
-        say(&report(&tally, &offers.not_shown(), &left_out, settings));
+        print(&report(&tally, &offers.not_shown(), &left_out, settings));
     }
     conclusion.exit_code()
 }
@@ -113,12 +113,12 @@ struct Broken {
 
 fn run_one(factory: Arc<dyn AnyFactory>, clause: Clause, settings: Settings) -> Result<(), Broken> {
     let journal = Journal::default();
-    let noted = journal.clone();
+    let recorded = journal.clone();
     let stuck = STUCK.saturating_mul(u32::try_from(settings.rounds).unwrap_or(u32::MAX)).max(STUCK_AT_LEAST);
     let result = on_runtime(stuck.saturating_mul(3), async move {
-        let moves = noted.clone();
+        let moves = recorded.clone();
         let run = async move {
-            let stage = Stage::new(factory, settings, noted).await?;
+            let stage = Stage::new(factory, settings, recorded).await?;
             (clause.run)(&stage).await?;
             stage.outcomes_hold().await
         };
@@ -242,7 +242,7 @@ fn report(tally: &Tally, not_shown: &[String], left_out: &[(Clause, String)], se
     text
 }
 
-fn say(text: &str) {
+fn print(text: &str) {
     // Nobody is left to be told where standard output is closed.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }

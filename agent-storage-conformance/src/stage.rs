@@ -260,7 +260,12 @@ impl Stage {
     }
 
     /// Commits one message of a person.
-    pub(crate) async fn say(&self, storage: &Storage, session: &Session, text: &str) -> Checked<Committed> {
+    pub(crate) async fn append(
+        &self,
+        storage: &Storage,
+        session: &Session,
+        text: &str,
+    ) -> Checked<Committed> {
         let commit = self.seal(session).with_event(NewEvent::user_message(text));
         Ok(storage.sessions.commit(commit).await?)
     }

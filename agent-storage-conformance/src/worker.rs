@@ -157,8 +157,8 @@ async fn carry_out(storage: &Storage, order: Order) -> Checked {
         Order::Append(id, name, count) => {
             let mut seen = storage.sessions.load(id).await?.head;
             for n in 0..count {
-                let said = vec![NewEvent::user_message(format!("{name} {n}"))];
-                seen = storage.sessions.append(&effects, id, seen, said).await?.last;
+                let events = vec![NewEvent::user_message(format!("{name} {n}"))];
+                seen = storage.sessions.append(&effects, id, seen, events).await?.last;
                 answer(seen)?;
             }
         }

@@ -389,7 +389,7 @@ mod tests {
         let config = config.with_option("sync", "full").unwrap().with_option("transcripts", "true").unwrap();
         assert_eq!((config.sync, config.transcripts), (Sync::Full, true));
         assert!(config.create && !config.with_option("create", "false").unwrap().create);
-        for (option, said) in [
+        for (option, expected) in [
             ("sync=maybe", "invalid value \"maybe\" for option sync"),
             ("lock_wait_ms=soon", "invalid value \"soon\" for option lock_wait_ms"),
             ("lock_wait_ms=86400001", "86400001 is out of the range of lock_wait_ms; give 0 to 86400000"),
@@ -401,7 +401,7 @@ mod tests {
         ] {
             let error = FsConfig::from_url(&format!("files:/notes?{option}")).unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::InvalidInput);
-            assert!(error.to_string().contains(said), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
         }
         assert_eq!(FsConfig::new("a").with_lock_wait(Duration::MAX).lock_wait, FsConfig::MAX_LOCK_WAIT);
         for nowhere in ["files:", "files://", "files:?sync=off"] {

@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn every_system_error_has_a_kind_and_a_remedy() {
         use io::ErrorKind as Is;
-        for (said, kind, remedy) in [
+        for (expected, kind, remedy) in [
             (Is::NotFound, ErrorKind::Unavailable, "vanished while in use"),
             (Is::PermissionDenied, ErrorKind::Denied, "permission denied"),
             (Is::ReadOnlyFilesystem, ErrorKind::Denied, "read-only"),
@@ -225,15 +225,15 @@ mod tests {
             (Is::Unsupported, ErrorKind::Unsupported, "the file system cannot do this"),
             (Is::TimedOut, ErrorKind::Unavailable, "the system reported an error"),
         ] {
-            let error = failed("open", Path::new("/store/lock"), said.into());
-            assert_eq!(*error.kind(), kind, "{said:?}");
-            assert!(error.to_string().contains(remedy), "{said:?}: {error}");
+            let error = failed("open", Path::new("/store/lock"), expected.into());
+            assert_eq!(*error.kind(), kind, "{expected:?}");
+            assert!(error.to_string().contains(remedy), "{expected:?}: {error}");
             assert!(error.to_string().contains("cannot open /store/lock: "), "{error}");
         }
-        for (kind, said) in [(Kind::Other, "a link, a pipe"), (Kind::Folder, "a folder stands")] {
+        for (kind, expected) in [(Kind::Other, "a link, a pipe"), (Kind::Folder, "a folder stands")] {
             let error = failed("open", Path::new("/store/lock"), not_a_file(kind));
             assert_eq!(*error.kind(), ErrorKind::Corrupt);
-            assert!(error.to_string().contains(said), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
         }
         for errno in [23, 24] {
             let error = failed("open", Path::new("/store/lock"), io::Error::from_raw_os_error(errno));

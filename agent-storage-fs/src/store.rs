@@ -38,8 +38,8 @@ use crate::shared::writer::{SessionWriter, Target, Writer};
 use crate::transcript::{self, TranscriptEdit};
 
 /// Interval at which a session is checked for changes by other processes while a caller waits for one.
-const LOOK: Duration = Duration::from_millis(50);
-const LOOK_MAX: Duration = Duration::from_millis(250);
+const POLL: Duration = Duration::from_millis(50);
+const POLL_MAX: Duration = Duration::from_millis(250);
 
 /// Store of workspaces, sessions and bindings as files, for one tenant. Clones share their caches. Other handles on
 /// the same directory, in this process or another, work on the same data.
@@ -121,15 +121,15 @@ impl FsStore {
             std::path::absolute(&config.root).map_err(|e| failed("use the folder", &config.root, e))?;
         let create = config.create;
         let env = Arc::new(Env::new(config));
-        let looked = env.clone();
-        let there = working(&env.open, move || match looked.io.stat(&looked.root) {
+        let probed = env.clone();
+        let there = working(&env.open, move || match probed.io.stat(&probed.root) {
             Ok(stat) if stat.kind == Kind::Folder => {
-                looked.saw(&looked.root);
-                tenants::holds_store(&looked)
+                probed.saw(&probed.root);
+                tenants::holds_store(&probed)
             }
-            Ok(_) => Err(failed("use the folder", &looked.root, std::io::ErrorKind::NotADirectory.into())),
+            Ok(_) => Err(failed("use the folder", &probed.root, std::io::ErrorKind::NotADirectory.into())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(failed("use the folder", &looked.root, error)),
+            Err(error) => Err(failed("use the folder", &probed.root, error)),
         })
         .await?;
         if !there && !create {
@@ -193,7 +193,7 @@ impl FsStore {
     /// ```
     pub async fn load_global_config(&self) -> Result<Option<String>> {
         let span = info_span!("store.load_global_config", store = "fs", outcome = Empty);
-        observed(span, self.look(|tenant| tenant.env.read_text(&tenant.layout.config()))).await
+        observed(span, self.with_tenant(|tenant| tenant.env.read_text(&tenant.layout.config()))).await
     }
 
     /// Returns the conversations in files beside a workspace's log that have not been imported. Such a file is a
@@ -218,8 +218,8 @@ impl FsStore {
     /// # let workspace = Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());
     /// # store.put(workspace, Precondition::MustNotExist).await?;
     /// # let session = SessionStoreExt::create(&store, &effects, NewSession::new(id, WorkspaceId::DEFAULT)).await?;
-    /// # let said = vec![NewEvent::user_message("Where to?"), NewEvent::agent_message("To Olso.")];
-    /// # let session = store.replace(&effects, id, session.head, said).await?.session;
+    /// # let events = vec![NewEvent::user_message("Where to?"), NewEvent::agent_message("To Olso.")];
+    /// # let session = store.replace(&effects, id, session.head, events).await?.session;
     /// # store.transcript_edits(WorkspaceId::DEFAULT).await?;
     /// // A person corrects a word in the transcript.
     /// let path = folder.path().join("workspaces/default/session.md");
@@ -237,15 +237,17 @@ impl FsStore {
             let main = WorkspaceStore::load(self, workspace).await?.main_session;
             let deadline = tokio::time::Instant::now() + self.shared.env.lock_wait;
             // Includes an edit that a person saved a moment ago.
-            let look = move |tenant: &Tenant, cell: &SharedSession| match commit::load(tenant, cell, main) {
-                Ok(_) => Ok(transcript::bring_up_to_date(tenant, cell, main)),
-                Err(error) if error.is_absent() => Ok(false),
-                Err(error) => Err(error),
-            };
-            while self.look_at(main, look).await? && tokio::time::Instant::now() < deadline {
+            let is_behind =
+                move |tenant: &Tenant, cell: &SharedSession| match commit::load(tenant, cell, main) {
+                    Ok(_) => Ok(transcript::bring_up_to_date(tenant, cell, main)),
+                    Err(error) if error.is_absent() => Ok(false),
+                    Err(error) => Err(error),
+                };
+            while self.with_session(main, is_behind).await? && tokio::time::Instant::now() < deadline {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            self.look_at(main, move |tenant, cell| transcript::pending(tenant, cell, workspace, main)).await
+            self.with_session(main, move |tenant, cell| transcript::pending(tenant, cell, workspace, main))
+                .await
         };
         observed(span, work).await
     }
@@ -279,8 +281,8 @@ impl FsStore {
     /// # let workspace = Workspace::new(WorkspaceId::DEFAULT, "home", id, effects.now());
     /// # store.put(workspace, Precondition::MustNotExist).await?;
     /// # let session = SessionStoreExt::create(&store, &effects, NewSession::new(id, WorkspaceId::DEFAULT)).await?;
-    /// # let said = vec![NewEvent::user_message("Where to?"), NewEvent::agent_message("To Olso.")];
-    /// # let session = store.replace(&effects, id, session.head, said).await?.session;
+    /// # let events = vec![NewEvent::user_message("Where to?"), NewEvent::agent_message("To Olso.")];
+    /// # let session = store.replace(&effects, id, session.head, events).await?.session;
     /// # store.transcript_edits(WorkspaceId::DEFAULT).await?;
     /// # let path = folder.path().join("workspaces/default/session.md");
     /// # let text = std::fs::read_to_string(&path).unwrap();
@@ -296,21 +298,21 @@ impl FsStore {
         let span = info_span!("store.import_transcript", store = "fs", session = %id, outcome = Empty);
         let work = async {
             let messages = edit.transcript.messages.clone();
-            let (now, said) = self
-                .look_at(id, move |tenant, cell| {
+            let (now, same) = self
+                .with_session(id, move |tenant, cell| {
                     let now = commit::load(tenant, cell, id)?;
-                    let said = now.head == expect && transcript::visible(tenant, &now)? == messages;
-                    Ok((now, said))
+                    let same = now.head == expect && transcript::visible(tenant, &now)? == messages;
+                    Ok((now, same))
                 })
                 .await?;
-            let session = if said {
+            let session = if same {
                 now
             } else {
                 let events = edit.transcript.messages.iter().map(TranscriptMessage::to_event).collect();
                 self.replace(&self.shared.env.effects, id, expect, events).await?.session
             };
             let path = edit.path.clone();
-            self.look(move |tenant| transcript::imported(tenant, &path)).await?;
+            self.with_tenant(move |tenant| transcript::imported(tenant, &path)).await?;
             transcript::schedule(&self.tenant, &self.cell(id), &session);
             Ok(session)
         };
@@ -350,7 +352,7 @@ impl FsStore {
     }
 
     /// Runs a read of the core.
-    async fn look<T: Send + 'static>(
+    async fn with_tenant<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Tenant) -> Result<T> + Send + 'static,
     ) -> Result<T> {
@@ -365,7 +367,7 @@ impl FsStore {
     }
 
     /// Runs a read of the core that concerns one session.
-    async fn look_at<T: Send + 'static>(
+    async fn with_session<T: Send + 'static>(
         &self,
         id: SessionId,
         work: impl FnOnce(&Tenant, &SharedSession) -> Result<T> + Send + 'static,
@@ -431,7 +433,7 @@ impl SessionStore for FsStore {
             bytes = Empty,
             outcome = Empty
         );
-        let noted = span.clone();
+        let recorded = span.clone();
         let work = async {
             let cell = self.cell(id);
             let known = cell.clone();
@@ -440,7 +442,7 @@ impl SessionStore for FsStore {
                 .with_lock(move |tenant, slot| commit::commit(tenant, &known, slot, &commit))
                 .await?;
             transcript::schedule(&self.tenant, &cell, &committed.session);
-            noted.record("events", committed.last.next().get().saturating_sub(committed.first.get()));
+            recorded.record("events", committed.last.next().get().saturating_sub(committed.first.get()));
             Ok(committed)
         };
         observed(span, work).await
@@ -448,17 +450,17 @@ impl SessionStore for FsStore {
 
     async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         let span = info_span!("store.load", store = "fs", session = %id, outcome = Empty);
-        let session = self.look_at(id, move |tenant, cell| commit::load(tenant, cell, id));
+        let session = self.with_session(id, move |tenant, cell| commit::load(tenant, cell, id));
         observed(span, session).await
     }
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
         let span = info_span!("store.read", store = "fs", session = %id, events = Empty, bytes = Empty, outcome = Empty);
-        let noted = span.clone();
+        let recorded = span.clone();
         let work = async {
-            let page = self.look_at(id, move |tenant, cell| read::read(tenant, cell, id, &read)).await?;
-            noted.record("events", page.events.len());
-            noted
+            let page = self.with_session(id, move |tenant, cell| read::read(tenant, cell, id, &read)).await?;
+            recorded.record("events", page.events.len());
+            recorded
                 .record("bytes", page.events.iter().map(agent_core::event::Event::size_bytes).sum::<usize>());
             Ok(page)
         };
@@ -467,7 +469,7 @@ impl SessionStore for FsStore {
 
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
         let span = info_span!("store.list_sessions", store = "fs", outcome = Empty);
-        observed(span, self.look(move |tenant| lists::sessions(tenant, &query))).await
+        observed(span, self.with_tenant(move |tenant| lists::sessions(tenant, &query))).await
     }
 
     async fn purge(&self, purge: Purge) -> Result<Purged> {
@@ -485,13 +487,17 @@ impl SessionStore for FsStore {
 
     async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
         let span = info_span!("store.heartbeat", store = "fs", session = %id, outcome = Empty);
-        observed(span, self.look_at(id, move |tenant, cell| commit::heartbeat(tenant, cell, id, epoch))).await
+        observed(span, self.with_session(id, move |tenant, cell| commit::heartbeat(tenant, cell, id, epoch)))
+            .await
     }
 
     async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
         let span = info_span!("store.lease_status", store = "fs", session = %id, outcome = Empty);
-        observed(span, self.look_at(id, move |tenant, cell| commit::lease_status(tenant, cell, id, epoch)))
-            .await
+        observed(
+            span,
+            self.with_session(id, move |tenant, cell| commit::lease_status(tenant, cell, id, epoch)),
+        )
+        .await
     }
 
     async fn rebuild(&self) -> Result<Rebuilt> {
@@ -500,7 +506,7 @@ impl SessionStore for FsStore {
             let mut done = Rebuilt::default();
             let all;
             (all, done.damaged) = self
-                .look(|tenant| {
+                .with_tenant(|tenant| {
                     let mut damaged = Vec::new();
                     Ok((folders::all(tenant, &mut damaged)?, damaged))
                 })
@@ -519,22 +525,24 @@ impl SessionStore for FsStore {
                 }
             }
             // Sessions in unreadable folders are covered by the reports on these folders, above.
-            let missing = self.look(folders::missing).await?.into_iter();
-            let index = self.look(|tenant| Ok(tenant.layout.index())).await?;
+            let missing = self.with_tenant(folders::missing).await?.into_iter();
+            let index = self.with_tenant(|tenant| Ok(tenant.layout.index())).await?;
             let is_of_index = |damage: &Damaged| Path::new(&damage.object).starts_with(&index);
             done.damaged.extend(missing.filter(|damage| damage.workspace.is_some() || is_of_index(damage)));
-            for workspace in self.look(|tenant| Ok(place::workspaces(tenant)?.collect::<Vec<_>>())).await? {
+            for workspace in
+                self.with_tenant(|tenant| Ok(place::workspaces(tenant)?.collect::<Vec<_>>())).await?
+            {
                 // Damage of a workspace, or of its main session, is reported elsewhere.
                 let load = move |tenant: &Tenant| {
                     workspaces::load(tenant, workspace).inspect(|_| place::point_workspace(tenant, workspace))
                 };
-                let main = self.look(load).await;
+                let main = self.with_tenant(load).await;
                 let Ok(main) = main.map(|workspace| workspace.main_session) else { continue };
                 let render = move |tenant: &Tenant, cell: &SharedSession| {
                     Ok(commit::load(tenant, cell, main).is_ok()
                         && transcript::bring_up_to_date(tenant, cell, main))
                 };
-                self.look_at(main, render).await?;
+                self.with_session(main, render).await?;
             }
             Ok(done)
         };
@@ -543,7 +551,7 @@ impl SessionStore for FsStore {
 
     async fn check(&self) -> Result<Vec<Damaged>> {
         let span = info_span!("store.check", store = "fs", outcome = Empty);
-        observed(span, self.look(check::check)).await
+        observed(span, self.with_tenant(check::check)).await
     }
 
     async fn pending(&self) -> Result<Vec<Pending>> {
@@ -554,7 +562,7 @@ impl SessionStore for FsStore {
             let pending = || Pending::of_deletion(root.display().to_string(), tenant.layout.tenant());
             Ok(unfinished.then(pending).into_iter().collect())
         };
-        observed(span, self.look(work)).await
+        observed(span, self.with_tenant(work)).await
     }
 
     async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
@@ -577,8 +585,9 @@ impl SessionStore for FsStore {
         let span = info_span!("store.read_blob", store = "fs", session = %read.session, outcome = Empty);
         let work = async {
             let asked = read.clone();
-            let opened =
-                self.look_at(read.session, move |tenant, cell| staged::open(tenant, cell, &asked)).await?;
+            let opened = self
+                .with_session(read.session, move |tenant, cell| staged::open(tenant, cell, &asked))
+                .await?;
             Ok(put::content(&read, opened, &self.shared.env.open))
         };
         observed(span, work).await
@@ -586,8 +595,11 @@ impl SessionStore for FsStore {
 
     async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
         let span = info_span!("store.list_blobs", store = "fs", session = %query.session, outcome = Empty);
-        observed(span, self.look_at(query.session, move |tenant, cell| staged::list(tenant, cell, &query)))
-            .await
+        observed(
+            span,
+            self.with_session(query.session, move |tenant, cell| staged::list(tenant, cell, &query)),
+        )
+        .await
     }
 
     async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
@@ -596,7 +608,7 @@ impl SessionStore for FsStore {
         let work = async {
             let ids = match sweep.session {
                 Some(id) => vec![id],
-                None => self.look(sweep::early_ids).await?,
+                None => self.with_tenant(sweep::early_ids).await?,
             };
             let sessions = ids.into_iter().map(|id| {
                 let cell = self.cell(id);
@@ -619,16 +631,17 @@ impl SessionStore for FsStore {
         let span = info_span!("store.changed", store = "fs", session = %id, outcome = Empty);
         let work = async {
             // Writes of this store are notified at once; those of other processes are found by checking.
-            let mut told = self.cell(id).head.subscribe();
-            let mut pause = LOOK;
+            let mut changed = self.cell(id).head.subscribe();
+            let mut pause = POLL;
             loop {
-                let look = self.look_at(id, move |tenant, cell| commit::head_after(tenant, cell, id, seen));
-                if let Some(head) = look.await? {
+                let newest =
+                    self.with_session(id, move |tenant, cell| commit::head_after(tenant, cell, id, seen));
+                if let Some(head) = newest.await? {
                     return Ok(head);
                 }
-                let news = told.wait_for(|head| *head > seen.get());
+                let news = changed.wait_for(|head| *head > seen.get());
                 let _ = tokio::time::timeout(pause, news).await;
-                pause = (pause * 3 / 2).min(LOOK_MAX);
+                pause = (pause * 3 / 2).min(POLL_MAX);
             }
         };
         observed(span, work).await
@@ -643,7 +656,7 @@ impl SessionStore for FsStore {
 impl WorkspaceStore for FsStore {
     async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
         let span = info_span!("store.load_workspace", store = "fs", workspace = %id, outcome = Empty);
-        observed(span, self.look(move |tenant| workspaces::load(tenant, id))).await
+        observed(span, self.with_tenant(move |tenant| workspaces::load(tenant, id))).await
     }
 
     async fn put(&self, workspace: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
@@ -663,7 +676,7 @@ impl WorkspaceStore for FsStore {
 
     async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
         let span = info_span!("store.list_workspaces", store = "fs", outcome = Empty);
-        observed(span, self.look(move |tenant| workspaces::list(tenant, &query))).await
+        observed(span, self.with_tenant(move |tenant| workspaces::list(tenant, &query))).await
     }
 
     async fn delete(&self, id: WorkspaceId) -> Result<()> {
@@ -674,7 +687,7 @@ impl WorkspaceStore for FsStore {
 
     async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
         let span = info_span!("store.load_config", store = "fs", workspace = %id, outcome = Empty);
-        observed(span, self.look(move |tenant| workspaces::load_config(tenant, id))).await
+        observed(span, self.with_tenant(move |tenant| workspaces::load_config(tenant, id))).await
     }
 
     async fn save_config(
@@ -700,7 +713,7 @@ impl BindingStore for FsStore {
     async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
         let device = device.clone();
         let span = info_span!("store.resolve", store = "fs", outcome = Empty);
-        observed(span, self.look(move |tenant| bindings::resolve(tenant, &device))).await
+        observed(span, self.with_tenant(move |tenant| bindings::resolve(tenant, &device))).await
     }
 
     async fn bind(
@@ -732,7 +745,7 @@ impl BindingStore for FsStore {
     /// The order is that of the bytes of the device ids.
     async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
         let span = info_span!("store.list_bindings", store = "fs", outcome = Empty);
-        observed(span, self.look(move |tenant| bindings::list(tenant, &query))).await
+        observed(span, self.with_tenant(move |tenant| bindings::list(tenant, &query))).await
     }
 
     async fn close(&self) -> Result<()> {
@@ -765,7 +778,7 @@ impl Backend for FsStore {
         let work = async {
             check_no_live_run(&store).await?;
             let bindings = store.binding_writer().with_lock(|tenant, ()| delete_tenant::hide(tenant)).await?;
-            let removed = store.look(delete_tenant::remove_hidden).await?;
+            let removed = store.with_tenant(delete_tenant::remove_hidden).await?;
             Ok(DeletedTenant::new(removed.workspaces, removed.sessions, bindings))
         };
         observed(span, work).await

@@ -45,7 +45,7 @@ impl Worker {
         let out = self.0.stdout.take().unwrap();
         BufReader::new(out).lines().map_while(Result::ok).filter_map(|line| {
             // The harness prints its own text in front of the first.
-            line.rsplit_once("said ").map(|(_, said)| said.to_owned())
+            line.rsplit_once("said ").map(|(_, texts)| texts.to_owned())
         })
     }
 
@@ -62,7 +62,7 @@ impl Drop for Worker {
     }
 }
 
-fn tell(what: impl std::fmt::Display) {
+fn emit(what: impl std::fmt::Display) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "said {what}").unwrap();
     out.flush().unwrap();
@@ -97,7 +97,7 @@ fn worker() {
                         .map(|part| NewEvent::user_message(format!("{} {n} {part}", std::process::id())));
                     let done = store.append(&effects, id, seen, events.collect()).await.unwrap();
                     seen = done.last;
-                    tell(format_args!("{} {}", done.first, done.last));
+                    emit(format_args!("{} {}", done.first, done.last));
                 }
             }
             "bind" => {
@@ -107,7 +107,7 @@ fn worker() {
                         .bind(&device, effects.new_workspace_id(), Precondition::MustNotExist)
                         .await
                         .unwrap();
-                    tell(device);
+                    emit(device);
                 }
             }
             "blobs for ever" => {
@@ -127,7 +127,7 @@ fn worker() {
                         }
                     };
                     seen = done.last;
-                    tell(format_args!("{} {name}", done.last));
+                    emit(format_args!("{} {name}", done.last));
                 }
             }
             "use many for ever" => {
@@ -145,7 +145,7 @@ fn worker() {
                     // The other process may write to it at the same time.
                     let hello = vec![NewEvent::user_message("hello")];
                     if store.append(&effects, id, seen, hello).await.is_ok() {
-                        tell(id);
+                        emit(id);
                     }
                 }
             }
@@ -153,7 +153,7 @@ fn worker() {
                 let id: SessionId = session.parse().unwrap();
                 loop {
                     let swept = store.sweep_blobs(SweepBlobs::of(id)).await.unwrap();
-                    tell(swept.blobs);
+                    emit(swept.blobs);
                     // Otherwise it holds the lock nearly all the time, and the other process waits for it.
                     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
                 }
@@ -166,7 +166,7 @@ fn worker() {
                     .with_trigger(Trigger::BeginRun(LeaseRequest::new("worker", effects.new_run_id())));
                 let epoch = store.commit(commit).await.unwrap().epoch.unwrap();
                 store.heartbeat(id, epoch).await.unwrap();
-                tell(epoch.get());
+                emit(epoch.get());
                 std::future::pending::<()>().await;
             }
             other => panic!("no order {other}"),
@@ -187,7 +187,7 @@ async fn processes_that_append_at_once_lose_nothing() {
     let mut seen = Seq::new(1);
     for n in 0..100 {
         let text = format!("mine {n}");
-        seen = support::say(&store, &effects, id, seen, &text).await;
+        seen = support::append_text(&store, &effects, id, seen, &text).await;
         mine.push(text);
     }
     let mut acknowledged = 0;
@@ -237,11 +237,11 @@ async fn removed_lock_files_lose_no_commit() {
             rounds
         }
     });
-    let said: Vec<Vec<String>> = workers.iter_mut().map(|worker| worker.lines().collect()).collect();
+    let content: Vec<Vec<String>> = workers.iter_mut().map(|worker| worker.lines().collect()).collect();
     let bound: Vec<Vec<String>> = binders.iter_mut().map(|worker| worker.lines().collect()).collect();
     done.store(true, std::sync::atomic::Ordering::Relaxed);
     println!("proof: {} rounds of removing locks under writers", remover.join().unwrap());
-    assert_eq!(said.iter().map(Vec::len).collect::<Vec<_>>(), [100, 100], "commits acknowledged");
+    assert_eq!(content.iter().map(Vec::len).collect::<Vec<_>>(), [100, 100], "commits acknowledged");
     assert_eq!(bound.iter().map(Vec::len).collect::<Vec<_>>(), [50, 50], "binds acknowledged");
     // A store that knows nothing of it.
     let store = FsStore::open(folder.path()).await.unwrap();
@@ -285,19 +285,19 @@ async fn fifty_kills_lose_no_acknowledged_event() {
         // Some of the time it is killed while it starts.
         let count = usize::try_from(effects.random_u64() % 40).unwrap();
         let mut acknowledged = head;
-        let mut hear = |line: String| {
+        let mut receive = |line: String| {
             acknowledged = Seq::new(line.split_once(' ').unwrap().1.parse().unwrap());
         };
-        lines.by_ref().take(count).for_each(&mut hear);
+        lines.by_ref().take(count).for_each(&mut receive);
         worker.kill();
         // What it had said before it died.
-        lines.for_each(&mut hear);
+        lines.for_each(&mut receive);
         // A reader that was there all the time, and one that comes anew, see the same.
         let there = SessionStore::load(&store, id).await.unwrap();
-        let anew = FsStore::open(folder.path()).await.unwrap();
-        assert_eq!(SessionStore::load(&anew, id).await.unwrap(), there, "kill {kill}");
+        let reopened = FsStore::open(folder.path()).await.unwrap();
+        assert_eq!(SessionStore::load(&reopened, id).await.unwrap(), there, "kill {kill}");
         assert!(there.head >= acknowledged, "kill {kill}: {acknowledged} was acknowledged");
-        let page = anew.read(id, ReadEvents::last(1)).await.unwrap();
+        let page = reopened.read(id, ReadEvents::last(1)).await.unwrap();
         let last = &page.events[0];
         assert_eq!((last.seq, last.n), (there.head, last.of), "kill {kill}: whole commits only");
         let more = there.head.get() - acknowledged.get();
@@ -307,7 +307,7 @@ async fn fifty_kills_lose_no_acknowledged_event() {
     let stored = texts(&store, id).await;
     assert_eq!(stored.len() as u64, head.get() - 1);
     // It goes on, with all caches gone too.
-    support::say(&store, &effects, id, head, "on").await;
+    support::append_text(&store, &effects, id, head, "on").await;
     assert_eq!(texts(&store, id).await.len(), stored.len() + 1);
     println!("proof: 50 kills of a writer to files");
 }
@@ -324,17 +324,17 @@ async fn kills_of_putters_and_sweepers_lose_no_blob() {
     for kill in 0..25u64 {
         let mut writer = Worker::start("blobs for ever", folder.path(), Some(id));
         let mut sweeper = Worker::start("sweep for ever", folder.path(), Some(id));
-        let (mut said, mut removed) = (writer.lines(), sweeper.lines());
-        let mut hear = |line: String| {
+        let (mut texts, mut removed) = (writer.lines(), sweeper.lines());
+        let mut receive = |line: String| {
             acknowledged.push(line.split_once(' ').unwrap().1.parse::<BlobName>().unwrap());
         };
         // Some of the time they are killed while they start.
-        said.by_ref().take(usize::try_from(effects.random_u64() % 12).unwrap()).for_each(&mut hear);
+        texts.by_ref().take(usize::try_from(effects.random_u64() % 12).unwrap()).for_each(&mut receive);
         let (first, second) =
             if kill.is_multiple_of(2) { (&mut writer, &mut sweeper) } else { (&mut sweeper, &mut writer) };
         first.kill();
         second.kill();
-        said.for_each(&mut hear);
+        texts.for_each(&mut receive);
         swept += removed.by_ref().map(|line| line.parse::<u64>().unwrap()).sum::<u64>();
         let young = store.sweep_blobs(SweepBlobs::of(id)).await.unwrap();
         leftovers += u64::from(young.unfinished > 0);

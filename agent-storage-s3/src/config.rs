@@ -412,7 +412,7 @@ mod tests {
     /// reduce it, as documented.
     #[test]
     fn values_out_of_range_are_refused() {
-        for (option, said) in [
+        for (option, expected) in [
             ("deadline_ms=86400001", "the value of deadline_ms is no number from 1 to 86400000"),
             ("deadline_ms=0", "the value of deadline_ms is no number from 1 to 86400000"),
             ("attempt_ms=3600001", "the value of attempt_ms is no number from 1 to 3600000"),
@@ -421,7 +421,7 @@ mod tests {
         ] {
             let error = S3Config::from_url(&format!("s3://bucket?{option}")).unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{option}");
-            assert!(error.to_string().contains(said), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
         }
         let most = "s3://bucket?deadline_ms=86400000&attempt_ms=3600000&concurrency=1000";
         let most = S3Config::from_url(most).unwrap();

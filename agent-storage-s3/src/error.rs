@@ -113,14 +113,14 @@ impl Cause {
         let text = error.to_string();
         let Some(code) = element(&text, "Code") else { return shortened(&without_repeats(error)) };
         let status = text.split_once("status code: ").and_then(|(_, rest)| rest.split_once(": "));
-        let mut said = format!("the server answered {code}");
+        let mut answered = format!("the server answered {code}");
         if let Some((status, _)) = status {
-            said = format!("the server answered {status}, {code}");
+            answered = format!("the server answered {status}, {code}");
         }
         if let Some(message) = element(&text, "Message").filter(|message| !message.is_empty()) {
-            said = format!("{said}: {message}");
+            answered = format!("{answered}: {message}");
         }
-        shortened(&said)
+        shortened(&answered)
     }
 }
 
@@ -288,15 +288,15 @@ mod tests {
         let xml = "status code: 403 Forbidden: <?xml version=\"1.0\"?><Error><Code>AccessDenied</Code><Message>No &quot;a&quot; \
                    &amp; b</Message><RequestId>1</RequestId></Error>";
         let denied = E::PermissionDenied { path: "a".into(), source: xml.into() };
-        let said = "the server answered 403 Forbidden, AccessDenied: No \"a\" & b";
-        assert_eq!(Cause::of(&denied).to_string(), said);
+        let answered = "the server answered 403 Forbidden, AccessDenied: No \"a\" & b";
+        assert_eq!(Cause::of(&denied).to_string(), answered);
         let error = failed("read an object", "s3://bucket at AWS", &denied);
         let source = error.source().unwrap();
-        assert_eq!((source.to_string().as_str(), source.source().is_none()), (said, true));
+        assert_eq!((source.to_string().as_str(), source.source().is_none()), (answered, true));
         // Without a code, the text of the client, and of a page the beginning.
         let inner = std::io::Error::other("connection refused");
-        let said = Cause::of(&E::Generic { store: "S3", source: Box::new(inner) }).to_string();
-        assert_eq!(said, "Generic S3 error: connection refused");
+        let answered = Cause::of(&E::Generic { store: "S3", source: Box::new(inner) }).to_string();
+        assert_eq!(answered, "Generic S3 error: connection refused");
         let page =
             Cause::of(&generic(&format!("status code: 502: <html>\n {}", "é".repeat(400)))).to_string();
         assert!(page.len() < SHOWN_MAX + 10 && page.ends_with('…') && !page.contains('\n'), "{page}");

@@ -41,8 +41,8 @@ use crate::places::tenant::Tenant;
 
 /// Interval at which a session is checked for changes by other stores while a caller waits for one. Each check is a
 /// request.
-const LOOK: Duration = Duration::from_millis(250);
-const LOOK_MAX: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(250);
+const POLL_MAX: Duration = Duration::from_secs(2);
 /// Shortest sensible ttl of a lease. A holder sends three heartbeats in a ttl, and each is a request: with this ttl, a
 /// run of half a minute sends none.
 const MIN_LEASE: Duration = Duration::from_secs(120);
@@ -287,7 +287,7 @@ impl SessionStore for S3Store {
         let (id, bytes) = (commit.session, size_bytes(&commit));
         let span =
             info_span!("store.commit", store = "s3", session = %id, events = Empty, bytes, outcome = Empty);
-        let noted = span.clone();
+        let recorded = span.clone();
         let work = |tenant: Arc<Tenant>| {
             let commit = commit.clone();
             async move { commit::commit(&tenant.slots, commit).await }
@@ -301,7 +301,7 @@ impl SessionStore for S3Store {
             delete_tenant::remove_session(&tenant.slots, id).await.map(drop)
         };
         let done = self.create(span, relies, work, take_back).await?;
-        noted.record("events", (done.last.get() + 1).saturating_sub(done.first.get()));
+        recorded.record("events", (done.last.get() + 1).saturating_sub(done.first.get()));
         Ok(done)
     }
 
@@ -313,7 +313,7 @@ impl SessionStore for S3Store {
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
         let span = info_span!("store.read", store = "s3", session = %id, events = Empty, bytes = Empty, outcome = Empty);
-        let noted = span.clone();
+        let recorded = span.clone();
         let work = |tenant: Arc<Tenant>| {
             let read = read.clone();
             async move { read::read(&tenant.slots, id, &read).await }
@@ -322,8 +322,8 @@ impl SessionStore for S3Store {
             is_absence(done) || done.as_ref().is_ok_and(|page| !page.damaged.is_empty())
         };
         let page = self.on(span, relies, work).await?;
-        noted.record("events", page.events.len());
-        noted.record("bytes", page.events.iter().map(Event::size_bytes).sum::<usize>());
+        recorded.record("events", page.events.len());
+        recorded.record("bytes", page.events.iter().map(Event::size_bytes).sum::<usize>());
         Ok(page)
     }
 
@@ -465,13 +465,13 @@ impl SessionStore for S3Store {
     async fn changed(&self, id: SessionId, seen: Seq) -> Result<Seq> {
         let span = info_span!("store.changed", store = "s3", session = %id, outcome = Empty);
         let work = async {
-            let mut pause = LOOK;
+            let mut pause = POLL;
             // Whoever waits has mostly just read up to the head that is known, which was a check.
             let mut is_checked = true;
             loop {
                 let tenant = self.current.part(self.bucket.deadline()).await?.tenant;
                 let heads = &tenant.slots.heads;
-                let mut told = heads.watch();
+                let mut changed = heads.watch();
                 let known = || heads.get(id).map(|head| head.head.last);
                 match known() {
                     Some(head) if head > seen => return Ok(head),
@@ -486,9 +486,9 @@ impl SessionStore for S3Store {
                 is_checked = false;
                 // Writes that this store makes or sees are notified at once; those of others are found by checking.
                 let is_new = || known().is_some_and(|head| head > seen);
-                let _ = tokio::time::timeout(pause, told.wait_for(|_| is_new())).await;
+                let _ = tokio::time::timeout(pause, changed.wait_for(|_| is_new())).await;
                 self.open.check()?;
-                pause = (pause * 3 / 2).min(LOOK_MAX);
+                pause = (pause * 3 / 2).min(POLL_MAX);
             }
         };
         self.observed(span, work).await

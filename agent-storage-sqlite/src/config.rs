@@ -329,7 +329,7 @@ mod tests {
     /// reduce it, as documented.
     #[test]
     fn values_out_of_range_are_refused() {
-        for (option, said) in [
+        for (option, expected) in [
             (
                 "busy_timeout_ms=86400001",
                 "86400001 is out of the range of busy_timeout_ms; give 0 to 86400000",
@@ -339,7 +339,7 @@ mod tests {
         ] {
             let error = SqliteConfig::from_url(&format!("sqlite:a.db?{option}")).unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{option}");
-            assert!(error.to_string().contains(said), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
         }
         let most =
             SqliteConfig::from_url("sqlite:a.db?busy_timeout_ms=86400000&cache_kib=2147483647").unwrap();

@@ -78,8 +78,8 @@ fn worker() {
 async fn fill(store: &SqliteStore, effects: &Effects, id: SessionId) {
     let mut session = store.load(id).await.unwrap();
     loop {
-        let said = NewEvent::user_message("x".repeat(20_000));
-        let commit = Commit::seal(effects, id, session.head).with_event(said);
+        let event = NewEvent::user_message("x".repeat(20_000));
+        let commit = Commit::seal(effects, id, session.head).with_event(event);
         match store.commit(commit).await {
             Ok(done) => session = done.session,
             Err(error) => break answer(failure(&error, session.head)),
@@ -96,8 +96,8 @@ fn failure(error: &agent_core::Error, head: Seq) -> String {
 async fn append(store: &SqliteStore, effects: &Effects, id: SessionId) {
     let mut seen = store.load(id).await.unwrap().head;
     loop {
-        let said = vec![NewEvent::user_message("text"), NewEvent::agent_message("x".repeat(3000))];
-        seen = store.append(effects, id, seen, said).await.unwrap().last;
+        let events = vec![NewEvent::user_message("text"), NewEvent::agent_message("x".repeat(3000))];
+        seen = store.append(effects, id, seen, events).await.unwrap().last;
         answer(seen);
     }
 }
@@ -202,9 +202,9 @@ async fn erase(store: &SqliteStore, effects: &Effects, name: &TenantId) {
         for m in 0..8_usize {
             for (store, text) in [(&gone, SECRET), (&other, "barley")] {
                 let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-                let said = |k: usize| NewEvent::user_message(text.repeat((m * 7 + k * 13) % 90));
+                let event = |k: usize| NewEvent::user_message(text.repeat((m * 7 + k * 13) % 90));
                 store
-                    .commit(Commit::create(effects, new).with_events((0..20_usize).map(said)))
+                    .commit(Commit::create(effects, new).with_events((0..20_usize).map(event)))
                     .await
                     .unwrap();
             }
@@ -377,7 +377,7 @@ async fn system_error_in_commit_gives_an_unknown_outcome() {
     assert!((acknowledged..=acknowledged + 1).contains(&now.head.get()), "{acknowledged} {}", now.head);
     let page = store.read(session.id, ReadEvents::first(1000)).await.unwrap();
     assert_eq!((page.events.len() as u64, page.damaged.len()), (now.head.get(), 0));
-    site.say(&store, &now, "the file goes on").await;
+    site.append_text(&store, &now, "the file goes on").await;
     site.assert_is_whole();
 }
 
@@ -389,7 +389,7 @@ async fn file_size_limit_is_reported_as_a_full_disk() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
-    let session = site.say(&store, &session, "x".repeat(3 << 20)).await;
+    let session = site.append_text(&store, &session, "x".repeat(3 << 20)).await;
     store.close().await.unwrap();
     let path = site.path().to_str().unwrap().to_owned();
     let orders = [("WORKER_PATH", path), ("WORKER_ORDER", format!("copy and fill {}", session.id))];
@@ -424,7 +424,7 @@ async fn a_killed_holder_is_proven_dead() {
     assert!(!store.lease_status(session.id, epoch).await.unwrap().holder_proven_dead, "it lives");
     // An input of another process is no sign of who holds the lease.
     let now = store.load(session.id).await.unwrap();
-    let now = site.say(&store, &now, "meanwhile").await;
+    let now = site.append_text(&store, &now, "meanwhile").await;
     assert!(!store.lease_status(session.id, epoch).await.unwrap().holder_proven_dead);
     // Making its record anew keeps who holds it.
     store.rebuild().await.unwrap();
@@ -457,10 +457,10 @@ async fn eight_openers_of_a_new_file_agree() {
         let path = site.path().to_str().unwrap().to_owned();
         let orders = [("WORKER_PATH", path), ("WORKER_ORDER", "open laptop".to_owned())];
         let mut workers: Vec<_> = (0..8).map(|_| Worker::start("worker", &orders)).collect();
-        let told: std::collections::BTreeSet<_> =
+        let outcome: std::collections::BTreeSet<_> =
             workers.iter_mut().map(|worker| worker.answer().expect("it opened the file")).collect();
-        assert_eq!(told.len(), 1, "one first contact wins");
+        assert_eq!(outcome.len(), 1, "one first contact wins");
         let bound = site.open().await.resolve(&"laptop".parse().unwrap()).await.unwrap().unwrap();
-        assert_eq!(told.first(), Some(&bound.to_string()));
+        assert_eq!(outcome.first(), Some(&bound.to_string()));
     }
 }

@@ -17,10 +17,10 @@
 //! ```
 //! use agent_transcript::{Frontmatter, Speaker, Transcript, TranscriptForm, TranscriptMessage};
 //!
-//! let said = Transcript::new(Frontmatter::default().with_model(Some("gpt-5".to_owned())))
+//! let transcript = Transcript::new(Frontmatter::default().with_model(Some("gpt-5".to_owned())))
 //!     .with(TranscriptMessage::new(Speaker::User, "What does `## User` mean?"))
 //!     .with(TranscriptMessage::new(Speaker::Assistant, "It starts a message:\n## User\n"));
-//! let text = said.to_markdown();
+//! let text = transcript.to_markdown();
 //! assert_eq!(
 //!     text,
 //!     concat!(
@@ -30,7 +30,7 @@
 //!     )
 //! );
 //! let parsed = Transcript::parse(&text)?;
-//! assert_eq!((parsed.transcript, parsed.form), (said, TranscriptForm::Edited));
+//! assert_eq!((parsed.transcript, parsed.form), (transcript, TranscriptForm::Edited));
 //! # Ok::<(), agent_core::Error>(())
 //! ```
 //!

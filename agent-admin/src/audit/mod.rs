@@ -24,8 +24,8 @@
 //!
 //! let page = Audit::of(&storage).list(10, None).await?;
 //! let created = &page.entries[0];
-//! assert_eq!(created.noted.workspace, Some(workspace.id));
-//! assert_eq!((created.by.to_string(), created.noted.operation.as_str()), ("user:alice".to_owned(), "workspace.create"));
+//! assert_eq!(created.audited.workspace, Some(workspace.id));
+//! assert_eq!((created.by.to_string(), created.audited.operation.as_str()), ("user:alice".to_owned(), "workspace.create"));
 //! # Ok(())
 //! # }
 //! ```
@@ -55,7 +55,8 @@ pub struct Audit {
 #[non_exhaustive]
 pub struct AuditEntry {
     /// Operation, its object, and its outcome.
-    pub noted: AuditedOperation,
+    #[doc(alias = "noted")]
+    pub audited: AuditedOperation,
     /// Sequence number of the entry.
     pub seq: Seq,
     /// Actor of the operation.
@@ -131,8 +132,8 @@ impl Audit {
         }
         let mut entries = Vec::new();
         for event in page.events.iter().rev() {
-            if let EventPayload::SessionOperationAudited(noted) = event.decode()? {
-                entries.push(AuditEntry { noted, seq: event.seq, by: event.actor.clone(), at: event.at });
+            if let EventPayload::SessionOperationAudited(audited) = event.decode()? {
+                entries.push(AuditEntry { audited, seq: event.seq, by: event.actor.clone(), at: event.at });
             }
         }
         Ok(AuditPage { entries, next: page.next.and_then(|next| next.before) })
@@ -164,8 +165,8 @@ impl Audit {
 /// manager.delete(workspace.id).await?;
 ///
 /// let newest = &Audit::of(&plain).list(1, None).await?.entries[0];
-/// assert_eq!(newest.noted.operation.as_str(), "workspace.delete");
-/// assert_eq!((newest.noted.outcome, newest.by.to_string().as_str()), (Some(OperationOutcome::Done), "user:alice"));
+/// assert_eq!(newest.audited.operation.as_str(), "workspace.delete");
+/// assert_eq!((newest.audited.outcome, newest.by.to_string().as_str()), (Some(OperationOutcome::Done), "user:alice"));
 /// # Ok(()) }
 /// ```
 #[must_use]

@@ -20,9 +20,9 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    pub(super) async fn write(&self, noted: &AuditedOperation) -> Result<Seq> {
+    pub(super) async fn write(&self, audited: &AuditedOperation) -> Result<Seq> {
         let hidden = HiddenSession::Audit.open(&self.sessions, &self.effects).await?;
-        let event = NewEvent::of(&EventPayload::SessionOperationAudited(noted.clone()))
+        let event = NewEvent::of(&EventPayload::SessionOperationAudited(audited.clone()))
             .with_actor(self.actor.clone());
         Ok(self.sessions.append(&self.effects, hidden.id, hidden.head, vec![event]).await?.last)
     }
@@ -31,11 +31,11 @@ impl Notes {
     /// anything.
     pub(super) async fn around<T: Send>(
         &self,
-        noted: AuditedOperation,
+        audited: AuditedOperation,
         operation: impl Future<Output = Result<T>> + Send,
         changed: impl Fn(&T) -> bool + Send,
     ) -> Result<T> {
-        let begun = self.write(&noted).await.map_err(not_noted)?;
+        let begun = self.write(&audited).await.map_err(not_recorded)?;
         let result = operation.await;
         let (outcome, error) = match &result {
             Ok(value) if changed(value) => (OperationOutcome::Done, None),
@@ -45,7 +45,7 @@ impl Notes {
             }
             Err(error) => (OperationOutcome::Failed, Some(error.kind().name())),
         };
-        if let Err(error) = self.write(&noted.with_end(begun, outcome, error)).await {
+        if let Err(error) = self.write(&audited.with_end(begun, outcome, error)).await {
             warn!(%begun, %error, "the outcome of an operation could not be recorded in the audit log");
         }
         result
@@ -54,7 +54,7 @@ impl Notes {
 
 /// Returns the error of an operation that was not executed. Its kind is changed, because a caller must not mistake an
 /// error of the audit log for an error of the operation's object.
-fn not_noted(error: Error) -> Error {
+fn not_recorded(error: Error) -> Error {
     use ErrorKind::{Denied, Full, Poisoned, Unavailable};
     let (kind, remedy) = match error.kind() {
         Full => (Full, "no space is left for its entry in the audit log; make room, then try again"),

@@ -46,8 +46,8 @@ impl WorkspaceStore for Audited<dyn WorkspaceStore> {
             (_, WorkspaceStatus::Deleting) => Operation::BeginDeletion,
             _ => Operation::UpdateWorkspace,
         };
-        let noted = AuditedOperation::new(operation).with_workspace(workspace.id);
-        self.notes.around(noted, self.store.put(workspace, expect), |_| true).await
+        let audited = AuditedOperation::new(operation).with_workspace(workspace.id);
+        self.notes.around(audited, self.store.put(workspace, expect), |_| true).await
     }
 
     async fn touch(&self, id: WorkspaceId, at: Timestamp) -> Result<()> {
@@ -59,8 +59,8 @@ impl WorkspaceStore for Audited<dyn WorkspaceStore> {
     }
 
     async fn delete(&self, id: WorkspaceId) -> Result<()> {
-        let noted = AuditedOperation::new(Operation::DeleteWorkspace).with_workspace(id);
-        self.notes.around(noted, self.store.delete(id), |()| true).await
+        let audited = AuditedOperation::new(Operation::DeleteWorkspace).with_workspace(id);
+        self.notes.around(audited, self.store.delete(id), |()| true).await
     }
 
     async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
@@ -77,8 +77,8 @@ impl WorkspaceStore for Audited<dyn WorkspaceStore> {
         text: Option<String>,
         expect: Precondition<ContentHash>,
     ) -> Result<()> {
-        let noted = AuditedOperation::new(Operation::Configure).with_workspace(id);
-        self.notes.around(noted, self.store.save_config(id, text, expect), |()| true).await
+        let audited = AuditedOperation::new(Operation::Configure).with_workspace(id);
+        self.notes.around(audited, self.store.save_config(id, text, expect), |()| true).await
     }
 
     async fn close(&self) -> Result<()> {
@@ -98,18 +98,18 @@ impl BindingStore for Audited<dyn BindingStore> {
         to: WorkspaceId,
         expect: Precondition<WorkspaceId>,
     ) -> Result<WorkspaceId> {
-        let noted = AuditedOperation::new(Operation::BindDevice).with_device(device).with_workspace(to);
-        self.notes.around(noted, self.store.bind(device, to, expect), |bound| *bound == to).await
+        let audited = AuditedOperation::new(Operation::BindDevice).with_device(device).with_workspace(to);
+        self.notes.around(audited, self.store.bind(device, to, expect), |bound| *bound == to).await
     }
 
     async fn unbind(&self, device: &DeviceId) -> Result<bool> {
-        let noted = AuditedOperation::new(Operation::UnbindDevice).with_device(device);
-        self.notes.around(noted, self.store.unbind(device), |was_bound| *was_bound).await
+        let audited = AuditedOperation::new(Operation::UnbindDevice).with_device(device);
+        self.notes.around(audited, self.store.unbind(device), |was_bound| *was_bound).await
     }
 
     async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {
-        let noted = AuditedOperation::new(Operation::UnbindWorkspace).with_workspace(id);
-        self.notes.around(noted, self.store.unbind_workspace(id), |devices| *devices > 0).await
+        let audited = AuditedOperation::new(Operation::UnbindWorkspace).with_workspace(id);
+        self.notes.around(audited, self.store.unbind_workspace(id), |devices| *devices > 0).await
     }
 
     async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
@@ -138,20 +138,20 @@ impl SessionStoreWrapper for Audited<dyn SessionStore> {
         if !commit.steps.iter().any(deletes) {
             return self.store.commit(commit).await;
         }
-        let noted = AuditedOperation::new(Operation::DeleteSession).with_session(commit.session);
-        self.notes.around(noted, self.store.commit(commit), |_| true).await
+        let audited = AuditedOperation::new(Operation::DeleteSession).with_session(commit.session);
+        self.notes.around(audited, self.store.commit(commit), |_| true).await
     }
 
     async fn purge(&self, purge: Purge) -> Result<Purged> {
         HiddenSession::refuse_audit(purge.session)?;
-        let noted = AuditedOperation::new(Operation::PurgeSession).with_session(purge.session);
-        self.notes.around(noted, self.store.purge(purge), |purged| purged.events > 0).await
+        let audited = AuditedOperation::new(Operation::PurgeSession).with_session(purge.session);
+        self.notes.around(audited, self.store.purge(purge), |purged| purged.events > 0).await
     }
 
     async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
         HiddenSession::refuse_audit(id)?;
-        let noted = AuditedOperation::new(Operation::DeleteSession).with_session(id);
-        self.notes.around(noted, self.store.delete_damaged(id, at, reason), |_| true).await
+        let audited = AuditedOperation::new(Operation::DeleteSession).with_session(id);
+        self.notes.around(audited, self.store.delete_damaged(id, at, reason), |_| true).await
     }
 }
 

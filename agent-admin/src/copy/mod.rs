@@ -344,13 +344,13 @@ impl Stop {
     /// Returns the reason for an error of the source.
     fn of_source(error: Error) -> Self {
         match error.kind() {
-            ErrorKind::Corrupt | ErrorKind::Denied => Self::Damaged(told(&error)),
+            ErrorKind::Corrupt | ErrorKind::Denied => Self::Damaged(full_text(&error)),
             ErrorKind::NotFound | ErrorKind::Deleted => {
-                Self::Refused(format!("the source: {}", told(&error)))
+                Self::Refused(format!("the source: {}", full_text(&error)))
             }
-            ErrorKind::Unsupported => Self::Refused(told(&error)),
+            ErrorKind::Unsupported => Self::Refused(full_text(&error)),
             // The disk fails for this object; others may be readable.
-            ErrorKind::Unavailable if is_read_error(&error) => Self::Damaged(told(&error)),
+            ErrorKind::Unavailable if is_read_error(&error) => Self::Damaged(full_text(&error)),
             _ => Self::All(error),
         }
     }
@@ -363,13 +363,13 @@ impl Stop {
             ErrorKind::Conflict { .. } | ErrorKind::BlobMissing { .. } => Self::Raced(error),
             ErrorKind::NotFound => Self::Absent(error),
             Denied | Full | Poisoned | Unavailable => Self::All(error),
-            _ => Self::Refused(format!("the target: {}", told(&error))),
+            _ => Self::Refused(format!("the target: {}", full_text(&error))),
         }
     }
 }
 
 /// Returns an error and its causes, in one line.
-fn told(error: &(dyn std::error::Error + 'static)) -> String {
+fn full_text(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -399,7 +399,7 @@ impl Work<'_> {
             Ok(None) => return Ok(None),
             Ok(Some(mut page)) => (std::mem::take(&mut page.damaged), Some(page)),
             Err(error) if *error.kind() == ErrorKind::Corrupt || is_read_error(&error) => {
-                (vec![Damaged::new(format!("the list of {list}"), told(&error))], None)
+                (vec![Damaged::new(format!("the list of {list}"), full_text(&error))], None)
             }
             Err(error) => return Err(error),
         };
@@ -440,11 +440,11 @@ impl Work<'_> {
             Err(Stop::Damaged(reason)) => report.damaged.push(Damaged::new(object(), reason)),
             Err(Stop::Refused(reason)) => report.refused.push(Refused { object: object(), reason }),
             Err(Stop::Raced(error)) => {
-                let reason = format!("another process is writing to the target: {}", told(&error));
+                let reason = format!("another process is writing to the target: {}", full_text(&error));
                 report.refused.push(Refused { object: object(), reason });
             }
             Err(Stop::Absent(error)) => {
-                let reason = format!("the target lacks an object that it needs: {}", told(&error));
+                let reason = format!("the target lacks an object that it needs: {}", full_text(&error));
                 report.refused.push(Refused { object: object(), reason });
             }
             Err(Stop::All(error)) => return Err(error),

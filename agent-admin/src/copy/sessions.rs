@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use uuid::Builder;
 
 use crate::blobs;
-use crate::copy::{CopyStage, ItemOutcome, Stop, Work, told};
+use crate::copy::{CopyStage, ItemOutcome, Stop, Work, full_text};
 use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::Event;
 use agent_core::json::RawFields;
@@ -437,14 +437,14 @@ impl Work<'_> {
     async fn send_blob(&self, id: SessionId, name: BlobName) -> Result<BlobInfo, Stop> {
         let (from, to) = (&*self.copy.from.sessions, &*self.copy.to.sessions);
         let of_source = |error: Error| match error.kind() {
-            ErrorKind::NotFound | ErrorKind::Corrupt => Stop::Damaged(told(&error)),
+            ErrorKind::NotFound | ErrorKind::Corrupt => Stop::Damaged(full_text(&error)),
             _ => Stop::of_source(error),
         };
         let BlobContent { blob, content, .. } =
             from.read_blob(ReadBlob::new(id, name)).await.map_err(of_source)?;
         let failed = Arc::new(AtomicBool::new(false));
-        let noted = failed.clone();
-        let content = content.inspect_err(move |_| noted.store(true, Ordering::Relaxed)).boxed();
+        let flag = failed.clone();
+        let content = content.inspect_err(move |_| flag.store(true, Ordering::Relaxed)).boxed();
         to.put_blob(PutBlob::new(id, blob, content)).await.map_err(|error| {
             // The error may be that of the source, which the target handed on.
             if failed.load(Ordering::Relaxed) { of_source(error) } else { Stop::of_target(error) }
@@ -452,7 +452,7 @@ impl Work<'_> {
         let differs = |error: Error| match error.kind() {
             ErrorKind::Corrupt => Stop::Refused(format!(
                 "blob {name} that the target returned differs from the one that was written; check its disk: {}",
-                told(&error)
+                full_text(&error)
             )),
             _ => Stop::of_target(error),
         };

@@ -32,7 +32,7 @@ impl AuditCommand {
         let limit = usize::try_from(self.limit).unwrap_or(1000);
         let page = Audit::of(&site.storage).list(limit, self.after.map(Seq::new)).await?;
         let rows: Vec<_> = page.entries.iter().map(row).collect();
-        let item = |entry: &AuditEntry| json!({"seq": entry.seq, "at": entry.at, "by": entry.by, "noted": entry.noted});
+        let item = |entry: &AuditEntry| json!({"seq": entry.seq, "at": entry.at, "by": entry.by, "noted": entry.audited});
         let items: Vec<_> = page.entries.iter().map(item).collect();
         let whole = json!({"items": items, "next": page.next});
         site.out.table(&whole, &["TIME", "ACTOR", "OPERATION", "OUTCOME", "OBJECT"], &rows);
@@ -44,17 +44,17 @@ impl AuditCommand {
 }
 
 fn row(entry: &AuditEntry) -> Vec<String> {
-    let noted = &entry.noted;
-    let outcome = noted.outcome.map_or("started", |outcome| outcome.as_str());
-    let outcome = match &noted.error {
+    let audited = &entry.audited;
+    let outcome = audited.outcome.map_or("started", |outcome| outcome.as_str());
+    let outcome = match &audited.error {
         Some(error) => format!("{outcome}: {error}"),
         None => outcome.to_owned(),
     };
     let on = [
-        noted.device.as_ref().map(|device| format!("device {device}")),
-        noted.session.map(|id| format!("session {id}")),
-        noted.workspace.map(|id| format!("workspace {id}")),
+        audited.device.as_ref().map(|device| format!("device {device}")),
+        audited.session.map(|id| format!("session {id}")),
+        audited.workspace.map(|id| format!("workspace {id}")),
     ];
     let on: Vec<_> = on.into_iter().flatten().collect();
-    vec![entry.at.to_string(), entry.by.to_string(), noted.operation.to_string(), outcome, on.join(", ")]
+    vec![entry.at.to_string(), entry.by.to_string(), audited.operation.to_string(), outcome, on.join(", ")]
 }

@@ -40,7 +40,7 @@ impl Backup {
         let store = config.clone().with_create(false).open().await?;
         match store.backup(&self.file).await {
             Err(error) if *error.kind() == ErrorKind::InvalidInput => {
-                return Err(Failure::new(4, "exists", crate::failure::told(&error)));
+                return Err(Failure::new(4, "exists", crate::failure::full_text(&error)));
             }
             done => done?,
         }

@@ -79,7 +79,7 @@ impl Copy {
                         CopyStage::Deletions => "deletions",
                         _ => "bindings",
                     };
-                    progress_bar.tell(what, progress.done, progress.total);
+                    progress_bar.report(what, progress.done, progress.total);
                 });
             if let Some(id) = self.workspace {
                 copy = copy.with_workspace(id);
@@ -96,7 +96,7 @@ impl Copy {
             fields.insert("other_tenants".to_owned(), json!(chosen.others));
         }
         out.result(&whole, &summary(&report));
-        chosen.told(&out);
+        chosen.print_omitted(&out);
         if !out.is_json() {
             report
                 .damaged

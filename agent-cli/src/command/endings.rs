@@ -7,7 +7,7 @@ use serde_json::json;
 use super::consent::Consent;
 use super::site::Site;
 use crate::failure::Failure;
-use crate::output::tell_copies;
+use crate::output::print_copies;
 use crate::screen::counted;
 
 /// Deletes a session, and removes its events if `purge` is true.
@@ -31,7 +31,7 @@ pub(super) async fn delete(site: &Site<'_>, id: SessionId, purge: bool) -> Resul
         whole["rewrite_pending"] = json!(pending);
     }
     site.out.result(&whole, &text);
-    tell_copies(&site.out, pending);
+    print_copies(&site.out, pending);
     Ok(())
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn erase(
         "rewrite_pending": erased.rewrite_pending,
     });
     site.out.result(&whole, &text);
-    tell_copies(&site.out, erased.rewrite_pending);
+    print_copies(&site.out, erased.rewrite_pending);
     match erased.needed_by {
         None => Ok(()),
         Some(fork) => Err(Failure::incomplete(format!(

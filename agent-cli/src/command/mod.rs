@@ -238,7 +238,7 @@ async fn on_tenants(command: Command, args: &Args, store: &dyn Backend) -> Resul
     }
     let chosen = tenants::choose(store, args.tenant.as_ref(), command.tenants()).await?;
     let done = on_each(&command, args, store, &chosen).await;
-    chosen.told(&out);
+    chosen.print_omitted(&out);
     done
 }
 

@@ -330,7 +330,7 @@ async fn show(site: &Site<'_>, id: SessionId, turns: usize) -> Result<(), Failur
     if !turns_page.events.is_empty() {
         line("");
     }
-    turns_page.events.iter().filter_map(spoken).for_each(|said| line(&said));
+    turns_page.events.iter().filter_map(spoken).for_each(|spoken_text| line(&spoken_text));
     named(site, &turns_page.damaged)
 }
 
@@ -364,7 +364,7 @@ fn fields(session: &Session) -> [(&'static str, String); 12] {
 async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result<(), Failure> {
     let sessions = &*site.storage.sessions;
     let bar = Bar::new(Progress::Auto);
-    let export = SessionExport::read(sessions, id, |events| bar.tell("events", events, None)).await;
+    let export = SessionExport::read(sessions, id, |events| bar.report("events", events, None)).await;
     bar.end();
     let export = export?;
     let blobs = export.blobs() as u64;

@@ -13,7 +13,7 @@ use super::site::Site;
 use super::tenants::AllTenants;
 use crate::failure::Failure;
 use crate::help::examples;
-use crate::output::{damage, retained_row, retained_value, tell_copies, tense};
+use crate::output::{damage, print_copies, retained_row, retained_value, tense};
 use crate::screen::counted;
 
 /// Heading of the rules in the help.
@@ -131,7 +131,7 @@ impl Sweep {
             counted(report.examined, "session"),
             changed.len()
         ));
-        tell_copies(&site.out, report.rewrite_pending);
+        print_copies(&site.out, report.rewrite_pending);
         super::site::named(site, &report.damaged)
     }
 }

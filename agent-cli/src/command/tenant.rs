@@ -13,7 +13,7 @@ use super::tenants::all;
 use crate::args::Args;
 use crate::failure::Failure;
 use crate::help::examples;
-use crate::output::{Out, damage, tell_copies};
+use crate::output::{Out, damage, print_copies};
 use crate::progress::Progress;
 use crate::screen::counted;
 use crate::stores::{Address, copy_address};
@@ -150,7 +150,7 @@ async fn delete(
     });
     let text = format!("deleted tenant {name}: {}", contents(done.sessions, done.workspaces, done.bindings));
     out.result(&report, &text);
-    tell_copies(out, done.rewrite_pending);
+    print_copies(out, done.rewrite_pending);
     Ok(())
 }
 

@@ -55,7 +55,7 @@ pub(crate) async fn choose(
 
 impl Chosen {
     /// Prints how many tenants were not processed, or that there is none.
-    pub(crate) fn told(&self, out: &Out) {
+    pub(crate) fn print_omitted(&self, out: &Out) {
         if self.is_all && self.tenants.is_empty() && self.damaged.is_empty() && !out.is_json() {
             line("no tenant has data in this store");
         }

@@ -19,7 +19,7 @@ const OTHER_FORMAT: &str = "Nothing was changed: this version reads the forms th
 
 /// Objects that were looked at, by kind, and those that are not readable.
 #[derive(Debug, Default)]
-struct Looked {
+struct Counts {
     tenants: u64,
     workspaces: u64,
     sessions: u64,
@@ -40,22 +40,22 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
         }
         opened => opened?,
     };
-    let looked = look(&*store).await;
+    let counts = count_all(&*store).await;
     let closed = store.close().await;
-    let looked = looked?;
+    let counts = counts?;
     closed?;
-    report(&Out::new(args.json), &address.shown(), address.formats(), &looked)
+    report(&Out::new(args.json), &address.shown(), address.formats(), &counts)
 }
 
 /// Prints the numbers, and what is not readable. The numbers are those that this version writes: it reads no others.
-fn report(out: &Out, store: &str, formats: &[(&str, u64)], looked: &Looked) -> Result<(), Failure> {
+fn report(out: &Out, store: &str, formats: &[(&str, u64)], counts: &Counts) -> Result<(), Failure> {
     let (unsupported, damaged): (Vec<_>, Vec<_>) =
-        looked.unreadable.iter().cloned().partition(|object| object.is_unsupported);
+        counts.unreadable.iter().cloned().partition(|object| object.is_unsupported);
     let numbers: serde_json::Map<_, _> =
         formats.iter().map(|(form, number)| ((*form).to_owned(), (*number).into())).collect();
     let whole = json!({
-        "store": store, "formats": numbers, "tenants": looked.tenants, "workspaces": looked.workspaces,
-        "sessions": looked.sessions, "bindings": looked.bindings, "unsupported": damage(&unsupported),
+        "store": store, "formats": numbers, "tenants": counts.tenants, "workspaces": counts.workspaces,
+        "sessions": counts.sessions, "bindings": counts.bindings, "unsupported": damage(&unsupported),
         "damaged": damage(&damaged),
     });
     if formats.is_empty() {
@@ -82,36 +82,36 @@ fn report(out: &Out, store: &str, formats: &[(&str, u64)], looked: &Looked) -> R
     if !out.is_json() {
         line(&format!(
             "{}, {}, {} and {} have these formats, the present ones; nothing has to be done",
-            counted(looked.tenants, "tenant"),
-            counted(looked.workspaces, "workspace"),
-            counted(looked.sessions, "session"),
-            counted(looked.bindings, "device binding"),
+            counted(counts.tenants, "tenant"),
+            counted(counts.workspaces, "workspace"),
+            counted(counts.sessions, "session"),
+            counted(counts.bindings, "device binding"),
         ));
     }
     Ok(())
 }
 
 /// Looks at each object of each tenant, as lists do: at its number, and at enough of it to read its record.
-async fn look(store: &dyn Backend) -> Result<Looked, Failure> {
-    let mut looked = Looked::default();
+async fn count_all(store: &dyn Backend) -> Result<Counts, Failure> {
+    let mut counts = Counts::default();
     let (tenants, damaged) = tenants::all(store).await?;
-    looked.unreadable.extend(damaged);
+    counts.unreadable.extend(damaged);
     for tenant in tenants {
-        looked.tenants += 1;
+        counts.tenants += 1;
         let storage = store.tenant(&tenant);
         let of = |what: &str| format!("{what} of tenant {tenant}");
-        let unreadable = &mut looked.unreadable;
+        let unreadable = &mut counts.unreadable;
         let query = WorkspaceQuery::new().with_deleting().with_limit(1000);
         let list = |query| storage.workspaces.list(query);
-        looked.workspaces += count(&of("workspaces"), query, list, unreadable).await?;
+        counts.workspaces += count(&of("workspaces"), query, list, unreadable).await?;
         let query = SessionQuery::new().with_hidden().with_limit(1000);
         let list = |query| storage.sessions.list(query);
-        looked.sessions += count(&of("sessions"), query, list, unreadable).await?;
+        counts.sessions += count(&of("sessions"), query, list, unreadable).await?;
         let query = BindingQuery::new().with_limit(1000);
         let list = |query| storage.bindings.list(query);
-        looked.bindings += count(&of("device bindings"), query, list, unreadable).await?;
+        counts.bindings += count(&of("device bindings"), query, list, unreadable).await?;
     }
-    Ok(looked)
+    Ok(counts)
 }
 
 /// Returns how many objects a list has, and collects those that are not readable.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::site::Site;
 use crate::failure::{Failure, for_users, session_of};
-use crate::output::{Out, count_unread, damage, pending, tell_pending, unread};
+use crate::output::{Out, count_unread, damage, pending, print_pending, unread};
 use crate::progress::{Bar, Progress};
 use crate::screen::counted;
 
@@ -23,12 +23,12 @@ pub(super) async fn shared(store: &dyn Backend, out: &Out) -> Result<bool, Failu
 /// Verifies a tenant. What it shares with others is verified, too, unless `is_shared_checked` says that this was done.
 pub(super) async fn run(site: &Site<'_>, is_shared_checked: bool) -> Result<(), Failure> {
     let bar = Bar::new(Progress::Auto);
-    let tell = |so_far: &Verification| {
-        bar.tell(&format!("{}, events", counted(so_far.sessions, "session")), so_far.events, None);
+    let report = |so_far: &Verification| {
+        bar.report(&format!("{}, events", counted(so_far.sessions, "session")), so_far.events, None);
     };
     let read = match is_shared_checked {
-        true => verify_tenant(&site.storage, tell).await,
-        false => verify(&site.storage, tell).await,
+        true => verify_tenant(&site.storage, report).await,
+        false => verify(&site.storage, report).await,
     };
     bar.end();
     let found = read?;
@@ -57,7 +57,7 @@ fn findings(found: &Verification) -> Value {
 /// Prints the findings and what is pending; returns a failure if there are findings.
 fn judge(out: &Out, found: &Verification) -> Result<(), Failure> {
     found.findings.iter().for_each(|finding| out.note(&for_users(&finding.to_string())));
-    tell_pending(out, &found.pending);
+    print_pending(out, &found.pending);
     found
         .foreign
         .iter()

@@ -17,7 +17,7 @@ use super::tenants::AllTenants;
 use crate::failure::Failure;
 use crate::help::examples;
 use crate::offline::OfflineModel;
-use crate::output::{damage, page_of, raw, retained_value, tell_copies, tense};
+use crate::output::{damage, page_of, print_copies, raw, retained_value, tense};
 use crate::screen::counted;
 use crate::screen::minute;
 
@@ -153,7 +153,7 @@ impl WorkspaceCommand {
                 for kept in &done.retained {
                     site.out.note(&format!("kept events of session {}: {}", kept.id, kept.reason));
                 }
-                tell_copies(&site.out, done.rewrite_pending);
+                print_copies(&site.out, done.rewrite_pending);
                 Ok(())
             }
             Self::Gc { max_age, dry_run, watch, consent, tenants: _ } => {
@@ -248,7 +248,7 @@ async fn gc(site: &Site<'_>, days: u64, dry_run: bool, watch: u64) -> Result<(),
         tense("deleted", dry_run),
         report.retained.len()
     ));
-    tell_copies(&site.out, report.rewrite_pending);
+    print_copies(&site.out, report.rewrite_pending);
     super::site::named(site, &report.damaged)
 }
 

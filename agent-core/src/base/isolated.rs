@@ -60,14 +60,14 @@ pub struct Isolated<T>(Option<T>);
 
 impl<T> Isolated<T> {
     /// Wraps a value of the host.
-    pub const fn new(theirs: T) -> Self {
-        Self(Some(theirs))
+    pub const fn new(hosted: T) -> Self {
+        Self(Some(hosted))
     }
 
     /// Drops the value; returns `false` if that panicked.
     pub fn end(&mut self) -> bool {
         match self.0.take() {
-            Some(theirs) => called(move || drop(theirs)).is_some(),
+            Some(hosted) => called(move || drop(hosted)).is_some(),
             None => true,
         }
     }
@@ -85,8 +85,8 @@ impl<F: Future + Unpin> Future for Isolated<F> {
     type Output = Option<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(theirs) = &mut self.0 else { return Poll::Ready(None) };
-        called(|| Pin::new(theirs).poll(cx)).map_or(Poll::Ready(None), |polled| polled.map(Some))
+        let Some(hosted) = &mut self.0 else { return Poll::Ready(None) };
+        called(|| Pin::new(hosted).poll(cx)).map_or(Poll::Ready(None), |polled| polled.map(Some))
     }
 }
 
@@ -95,8 +95,8 @@ impl<S: Stream + Unpin> Stream for Isolated<S> {
     type Item = Option<S::Item>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Some(theirs) = &mut self.0 else { return Poll::Ready(None) };
-        match called(|| Pin::new(theirs).poll_next(cx)) {
+        let Some(hosted) = &mut self.0 else { return Poll::Ready(None) };
+        match called(|| Pin::new(hosted).poll_next(cx)) {
             Some(polled) => polled.map(|item| item.map(Some)),
             None => Poll::Ready(Some(None)),
         }

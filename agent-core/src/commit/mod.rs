@@ -480,8 +480,8 @@ impl Commit {
 
     /// Returns the actor of an event of this commit.
     pub(crate) fn actor_of(&self, event: &NewEvent) -> Actor {
-        let said = event.actor.as_ref().or(self.actor.as_ref());
-        said.cloned().unwrap_or_else(|| event.kind.usual_actor())
+        let given = event.actor.as_ref().or(self.actor.as_ref());
+        given.cloned().unwrap_or_else(|| event.kind.usual_actor())
     }
 
     /// Checks everything that does not depend on the session.

@@ -121,7 +121,7 @@ pub(crate) fn check_body(body: &EventPayload) -> Result<()> {
         EventPayload::SessionRunUsage(used) => used.check(),
         EventPayload::SessionLearningAdded(learning) => learning.check(),
         EventPayload::SessionLearningPromoted(promoted) => promoted.check(),
-        EventPayload::SessionOperationAudited(noted) => noted.check(),
+        EventPayload::SessionOperationAudited(audited) => audited.check(),
         EventPayload::SessionArtifactRegistered(artifact) => artifact.check(),
         _ => Ok(()),
     }

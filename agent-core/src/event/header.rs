@@ -182,7 +182,7 @@ impl Event {
     pub fn text(&self) -> Option<Cow<'_, str>> {
         /// Part of a message that is read here.
         #[derive(Deserialize)]
-        struct Said<'a> {
+        struct TextOnly<'a> {
             #[serde(borrow)]
             text: Text<'a>,
         }
@@ -196,9 +196,9 @@ impl Event {
             EventType::AGENT_THINKING,
             EventType::SYSTEM_MESSAGE,
         ];
-        let said =
-            messages.contains(&self.kind).then(|| serde_json::from_str::<Said<'_>>(self.payload.get()));
-        Some(said?.ok()?.text.0)
+        let text_only =
+            messages.contains(&self.kind).then(|| serde_json::from_str::<TextOnly<'_>>(self.payload.get()));
+        Some(text_only?.ok()?.text.0)
     }
 
     /// Returns the event as people read it: its [text](Self::text), and a line for each medium and each cited source.

@@ -109,8 +109,8 @@ impl NeededBlob {
         for blob in needed {
             match (size(blob.name)?, blob.bytes) {
                 (None, _) => missing.push(blob.name),
-                (Some(there), Some(said)) if there != said => {
-                    return Err(lies(&format!("session {session}: "), blob.name, said, there).into());
+                (Some(there), Some(named)) if there != named => {
+                    return Err(lies(&format!("session {session}: "), blob.name, named, there).into());
                 }
                 _ => {}
             }
@@ -133,7 +133,9 @@ impl NeededBlob {
             match merged.last_mut() {
                 // An unknown number of bytes comes first.
                 Some(last) if last.name == next.name => match (last.bytes, next.bytes) {
-                    (Some(said), Some(also)) if said != also => return Err(lies("", last.name, said, also)),
+                    (Some(named), Some(also)) if named != also => {
+                        return Err(lies("", last.name, named, also));
+                    }
                     _ => last.bytes = next.bytes,
                 },
                 _ => merged.push(next),
@@ -143,8 +145,8 @@ impl NeededBlob {
     }
 }
 
-fn lies(of: &str, name: BlobName, said: u64, there: u64) -> Error {
+fn lies(of: &str, name: BlobName, named: u64, there: u64) -> Error {
     Error::invalid(format!(
-        "{of}blob {name} has {there} bytes, and the event says {said}; give the number of bytes of the blob"
+        "{of}blob {name} has {there} bytes, and the event says {named}; give the number of bytes of the blob"
     ))
 }

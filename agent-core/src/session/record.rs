@@ -262,9 +262,9 @@ impl Session {
             return None;
         }
         let now = Reported { at: self.begun.max(self.inputs_done_through), state: self.status.state };
-        let told = self.reported.unwrap_or(Reported { at: Seq::ZERO, state: SessionState::Idle });
-        let ended = now.state != SessionState::Idle && now.state != told.state;
-        (now.at > told.at || ended).then_some(now)
+        let last_report = self.reported.unwrap_or(Reported { at: Seq::ZERO, state: SessionState::Idle });
+        let ended = now.state != SessionState::Idle && now.state != last_report.state;
+        (now.at > last_report.at || ended).then_some(now)
     }
 
     /// Returns the time from which the session may run, if it is queued.

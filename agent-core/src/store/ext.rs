@@ -137,8 +137,8 @@ pub trait SessionStoreExt: SessionStore {
     /// # let (storage, effects) = (Storage::from(MemoryStore::new()), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     /// # let id = storage.sessions.create(&effects, new).await?.id;
-    /// let said = vec![NewEvent::user_message("What did we decide yesterday?")];
-    /// let first = storage.sessions.append(&effects, id, Seq::ZERO, said).await?;
+    /// let events = vec![NewEvent::user_message("What did we decide yesterday?")];
+    /// let first = storage.sessions.append(&effects, id, Seq::ZERO, events).await?;
     ///
     /// // A writer that appends again knows the head, and saves the read.
     /// let more = vec![NewEvent::user_message("And the day before?")];
@@ -292,8 +292,8 @@ pub trait SessionStoreExt: SessionStore {
     /// # let (store, effects) = (MemoryStore::new(), Effects::default());
     /// # let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     /// # let session = SessionStoreExt::create(&store, &effects, new).await?;
-    /// # let said = vec![NewEvent::user_message("Where to?"), NewEvent::agent_message("To Oslo.")];
-    /// # let session = store.replace(&effects, session.id, session.head, said).await?.session;
+    /// # let events = vec![NewEvent::user_message("Where to?"), NewEvent::agent_message("To Oslo.")];
+    /// # let session = store.replace(&effects, session.id, session.head, events).await?.session;
     /// let compacted = store.compact(&effects, session.id, None, "They agreed on Oslo.").await?.session;
     /// assert_eq!((compacted.context_from, compacted.summary), (session.head, compacted.head));
     /// # Ok(()) }
@@ -509,8 +509,8 @@ pub trait SessionStoreExt: SessionStore {
             let now = self.load(parent).await?;
             let new = NewSession::child(effects.new_session_id(), &now).with_patch(&patch);
             let child = self.create(&effects, new).await?;
-            let said = NewEvent::of(&EventPayload::SessionChildCreated(ChildCreated::new(child.id)));
-            self.append(&effects, parent, now.head, vec![said]).await?;
+            let created = NewEvent::of(&EventPayload::SessionChildCreated(ChildCreated::new(child.id)));
+            self.append(&effects, parent, now.head, vec![created]).await?;
             Ok(child)
         }
     }
@@ -633,8 +633,8 @@ pub trait SessionStoreExt: SessionStore {
     /// let put = PutBlob::of_bytes(session.id, "hello");
     /// let note = Media::blob("text/plain", put.blob.name, put.blob.bytes);
     /// store.put_blob(put).await?;
-    /// let said = NewEvent::from(Message::new("My note").with_part(Part::Resource(note)));
-    /// let seq = store.append(&effects, session.id, session.head, vec![said]).await?.last;
+    /// let event = NewEvent::from(Message::new("My note").with_part(Part::Resource(note)));
+    /// let seq = store.append(&effects, session.id, session.head, vec![event]).await?.last;
     ///
     /// let fork = store.fork(&effects, session.id, None).await?;
     /// let page = store.history(fork.id, agent_core::store::ReadEvents::last(2)).await?;

@@ -56,25 +56,25 @@ pub async fn report_to_parent<S: SessionStore + ?Sized>(
             child.id
         )));
     };
-    let told = child
+    let reported = child
         .to_report()
         .unwrap_or(Reported { at: child.begun.max(child.inputs_done_through), state: child.status.state });
-    let mut said = ChildIdle::new(child.id, child.status);
-    said.result = result;
-    let plain = Commit::new(id_of_report(child.id, told), parent, effects.now(), at)
-        .with_event(NewEvent::of(&EventPayload::SessionChildIdle(said.clone())));
-    let telling = match input {
-        true => plain.clone().with_event(NewEvent::from(in_words(child, &said)).with_actor(Actor::SYSTEM)),
+    let mut idle = ChildIdle::new(child.id, child.status);
+    idle.result = result;
+    let plain = Commit::new(id_of_report(child.id, reported), parent, effects.now(), at)
+        .with_event(NewEvent::of(&EventPayload::SessionChildIdle(idle.clone())));
+    let full = match input {
+        true => plain.clone().with_event(NewEvent::from(in_words(child, &idle)).with_actor(Actor::SYSTEM)),
         false => plain.clone(),
     };
-    let committed = match commit_with_retry(store, telling, false).await {
+    let committed = match commit_with_retry(store, full, false).await {
         // The parent accepts no inputs any more, but still receives the report.
         Err(error) if input && matches!(error.kind(), ErrorKind::InvalidTransition { .. }) => {
             commit_with_retry(store, plain, false).await?
         }
         other => other?,
     };
-    note_report(store, effects, child, told).await?;
+    note_report(store, effects, child, reported).await?;
     Ok(committed)
 }
 
@@ -87,27 +87,30 @@ pub async fn note_report<S: SessionStore + ?Sized>(
     store: &S,
     effects: &Effects,
     child: &Session,
-    told: Reported,
+    reported: Reported,
 ) -> Result<()> {
-    let noted = NewEvent::of(&EventPayload::SessionReported(told));
-    commit_with_retry(store, Commit::seal(effects, child.id, child.head).with_event(noted), false)
+    let event = NewEvent::of(&EventPayload::SessionReported(reported));
+    commit_with_retry(store, Commit::seal(effects, child.id, child.head).with_event(event), false)
         .await
         .map(drop)
 }
 
 /// Returns the report as text for the parent's model.
-fn in_words(child: &Session, said: &ChildIdle) -> Message {
+fn in_words(child: &Session, idle: &ChildIdle) -> Message {
     let title = child.attributes.title.as_ref().map(|title| format!(" {:?}", title.text)).unwrap_or_default();
-    let mut text = format!("The session{title} that was started here has come to rest: {}.", said.status);
-    if let Some(result) = said.result.as_deref().filter(|result| !result.trim().is_empty()) {
+    let mut text = format!("The session{title} that was started here has come to rest: {}.", idle.status);
+    if let Some(result) = idle.result.as_deref().filter(|result| !result.trim().is_empty()) {
         text.push_str("\n\n");
         text.push_str(result);
     }
-    let child = RawJson::sure(&said.child);
+    let child = RawJson::sure(&idle.child);
     Message::new(text).with_metadata("child", child)
 }
 
 /// Returns the id of the commit that reports this progress of `child` to its parent.
-fn id_of_report(child: SessionId, told: Reported) -> CommitId {
-    CommitId::from_uuid(uuid_of(child.as_uuid(), &["report", &told.at.to_string(), told.state.as_str()]))
+fn id_of_report(child: SessionId, reported: Reported) -> CommitId {
+    CommitId::from_uuid(uuid_of(
+        child.as_uuid(),
+        &["report", &reported.at.to_string(), reported.state.as_str()],
+    ))
 }

@@ -33,7 +33,7 @@ pub(crate) async fn commit_with_retry<S: SessionStore + ?Sized>(
         let unknown = error.write_outcome() == WriteOutcome::Unknown;
         let doubt = unknown && *error.kind() != ErrorKind::Poisoned;
         in_doubt |= unknown;
-        if in_doubt && says_nothing(error.kind()) {
+        if in_doubt && is_inconclusive(error.kind()) {
             error = error.with_outcome(WriteOutcome::Unknown);
         }
         // The time limit of the store is that of the whole operation; only a commit in doubt is sent once more.
@@ -107,7 +107,7 @@ fn store_panicked(commit: &Commit) -> Error {
 }
 
 /// Returns whether an error concerns only this attempt, and does not show whether an earlier one was applied.
-fn says_nothing(kind: &ErrorKind) -> bool {
+fn is_inconclusive(kind: &ErrorKind) -> bool {
     use ErrorKind::{BlobMissing, Corrupt, Denied, Full, Poisoned, Unavailable};
     matches!(kind, BlobMissing { .. } | Unavailable | Denied | Full | Corrupt | Poisoned)
 }

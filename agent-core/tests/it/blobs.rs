@@ -93,15 +93,15 @@ fn events_name_the_blobs_of_their_payload() {
 /// What an event says of its blobs is checked when it is committed.
 #[test]
 fn names_without_a_reason_are_refused() {
-    let said = |message: Message| of(EventPayload::UserMessage(message));
+    let new_event = |message: Message| of(EventPayload::UserMessage(message));
     let lies = Part::Image(Media::blob("image/png", name("one"), 4));
     for (event, fault) in [
         (NewEvent::user_message("plain").with_blob(name("one")), "to which its payload does not refer"),
         (
-            said(Message::new("x").with_part(image("one"))).with_blob(name("two")),
+            new_event(Message::new("x").with_part(image("one"))).with_blob(name("two")),
             "to which its payload does not refer",
         ),
-        (said(Message::new("x").with_part(image("one")).with_part(lies)), "and the event says"),
+        (new_event(Message::new("x").with_part(image("one")).with_part(lies)), "and the event says"),
         (NewEvent::user_message("x").with_extra("blobs", json("[]")), "belongs to the header"),
     ] {
         let error = planned(event).unwrap_err();
@@ -288,8 +288,8 @@ async fn content_is_checked_as_it_is_read() {
 async fn blobs_come_before_their_session() {
     let (store, effects) = (MemoryStore::new(), Effects::seeded(1, "2026-02-15T10:30:00Z".parse().unwrap()));
     let driver = Driver::nothing();
-    let said = of(EventPayload::UserMessage(Message::new("x").with_part(image("one"))));
-    let create = Commit::create(&effects, driver.new_session()).with_event(said);
+    let event = of(EventPayload::UserMessage(Message::new("x").with_part(image("one"))));
+    let create = Commit::create(&effects, driver.new_session()).with_event(event);
     let error = store.commit(create.clone()).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::BlobMissing { blobs: vec![name("one")] }, "{error}");
     store.put_blob(PutBlob::of_bytes(driver.id, "one")).await.unwrap();

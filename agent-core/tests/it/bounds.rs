@@ -116,8 +116,8 @@ fn texts() -> Vec<Bounded> {
             NewEvent::document_written(DocumentWritten::after(None, text, Some("x".to_owned())))
         }),
         bounded("kind of error", 64, true, |text| {
-            let noted = AuditedOperation::new(Operation::Configure);
-            NewEvent::of(&EventPayload::SessionOperationAudited(noted.with_end(
+            let kept = AuditedOperation::new(Operation::Configure);
+            NewEvent::of(&EventPayload::SessionOperationAudited(kept.with_end(
                 Seq::new(1),
                 OperationOutcome::Failed,
                 Some(&text),
@@ -375,8 +375,8 @@ fn event_size_estimates_its_json_size() {
     let long = json(&format!("\"{}\"", "x".repeat(3000)));
     driver.event(NewEvent::user_message("x".repeat(2000)).with_extra("more", long)).unwrap();
     for event in &driver.log {
-        let (said, is) = (event.size_bytes(), event.to_json().len());
-        assert!(said.abs_diff(is) < 120, "{said} for {is} bytes");
+        let (texts, is) = (event.size_bytes(), event.to_json().len());
+        assert!(texts.abs_diff(is) < 120, "{texts} for {is} bytes");
     }
 }
 

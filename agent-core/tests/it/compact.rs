@@ -121,8 +121,8 @@ async fn summary_covers_the_visible_history_by_default() {
 async fn summary_excludes_unanswered_inputs() {
     let mut site = Site::new().await;
     turn(&mut site).await;
-    let said = [NewEvent::user_message("and?"), NewEvent::system_prompt("Be brief.")];
-    site.commit(|commit| commit.with_events(said)).await;
+    let events = [NewEvent::user_message("and?"), NewEvent::system_prompt("Be brief.")];
+    site.commit(|commit| commit.with_events(events)).await;
     for at in [6, 7] {
         let refused = site.compact(Some(at)).await.unwrap_err();
         assert!(refused.contains("event 6") && refused.contains("compact up to 5 at most"), "{refused}");

@@ -216,20 +216,20 @@ fn views_show_media_as_one_line() {
 /// A commit refuses what no reader could use, and names the fault.
 #[test]
 fn faulty_content_is_refused() {
-    let said = |message| EventPayload::AgentMessage(message);
+    let event = |message| EventPayload::AgentMessage(message);
     let part = |part| EventPayload::AgentMessage(Message::new("né").with_part(part));
     let raw = |text: &'static str| Part::Other(RawJson::constant(text));
-    let cite = |from, to| said(Message::new("né").with_citation(Citation::new("u").with_range(from, to)));
+    let cite = |from, to| event(Message::new("né").with_citation(Citation::new("u").with_range(from, to)));
     let blob = MediaSource::Blob { sha256: BlobName::of(b""), bytes: 0 };
     for (body, fault) in [
         (cite(0, 4), "byte 4 of a text of 3 bytes"),
         (cite(u64::MAX, 1), "of a text of 3 bytes"),
         (cite(2, 3), "between its characters"),
         (cite(3, 1), "ends at byte 1, before its start at byte 3"),
-        (said(Message::new("né").with_shown(2)), "shows 2 bytes of a text of 3"),
-        (said(Message::new("né").with_shown(4)), "shows 4 bytes of a text of 3"),
+        (event(Message::new("né").with_shown(2)), "shows 2 bytes of a text of 3"),
+        (event(Message::new("né").with_shown(4)), "shows 4 bytes of a text of 3"),
         (
-            said(Message::new("a").with_native(Native::new("", RawJson::empty_object()))),
+            event(Message::new("a").with_native(Native::new("", RawJson::empty_object()))),
             "API of a native item is empty",
         ),
         (part(Part::Image(Media::new("image/png", blob))), "part 2 (image): a medium has no bytes"),

@@ -30,7 +30,7 @@ fn timer(key: &str) -> NewEvent {
 fn tombstone_keeps_metadata_but_no_text() {
     const WORD: &str = "password";
     let mut driver = Driver::nothing();
-    let said = Patch::new()
+    let patch = Patch::new()
         .with_title(Title::by_user(WORD))
         .with_label(WORD, WORD)
         .with_metadata(WORD, json("{\"note\":\"password\"}"))
@@ -39,7 +39,7 @@ fn tombstone_keeps_metadata_but_no_text() {
         .mount(WORD, Access::Read)
         .pin(WORD);
     let creator = Actor::named(Role::User, WORD).unwrap();
-    let create = Commit::create(&driver.effects, driver.new_session().with_patch(&said)).with_actor(creator);
+    let create = Commit::create(&driver.effects, driver.new_session().with_patch(&patch)).with_actor(creator);
     driver.commit(create).unwrap();
     let begin = LeaseRequest::new(WORD, driver.effects.new_run_id());
     let written = DocumentWritten::after(None, WORD, Some(WORD.to_owned()));
@@ -243,7 +243,7 @@ fn run_awaits_only_open_external_calls() {
 /// A question without choices is answered without one; the refusal says so.
 #[test]
 fn question_without_choices_refuses_a_choice() {
-    for (choices, says) in [(vec![], "has no choices"), (vec!["red".to_owned()], "one of: red")] {
+    for (choices, expected) in [(vec![], "has no choices"), (vec!["red".to_owned()], "one of: red")] {
         let mut driver = Driver::created();
         driver.prompt();
         let action =
@@ -253,7 +253,7 @@ fn question_without_choices_refuses_a_choice() {
         answer.choice = Some("blue".to_owned());
         let refused = driver.event(NewEvent::of(&EventPayload::UserToolConfirmation(answer))).unwrap_err();
         assert_eq!(*refused.kind(), ErrorKind::InvalidInput);
-        assert!(refused.to_string().contains(says), "{refused}");
+        assert!(refused.to_string().contains(expected), "{refused}");
     }
 }
 
@@ -268,9 +268,9 @@ fn child_reports_its_failure_once() {
     child.prompt();
     end(&mut child);
     let report = |child: &mut Driver, state: SessionState| {
-        let told = child.now().to_report().unwrap();
-        assert_eq!(told.state, state);
-        child.event(NewEvent::of(&EventPayload::SessionReported(told))).unwrap();
+        let outcome = child.now().to_report().unwrap();
+        assert_eq!(outcome.state, state);
+        child.event(NewEvent::of(&EventPayload::SessionReported(outcome))).unwrap();
         assert_eq!(child.now().to_report(), None, "{state:?} was told");
     };
     report(&mut child, SessionState::Idle);
@@ -432,14 +432,14 @@ fn restoring_an_empty_commit_is_refused() {
 #[test]
 fn imported_messages_wait_for_no_run() {
     let mut driver = Driver::created();
-    let said = || vec![NewEvent::user_message("hello"), NewEvent::agent_message("hi")];
-    driver.trigger(Trigger::ImportEvents(said())).unwrap();
+    let events = || vec![NewEvent::user_message("hello"), NewEvent::agent_message("hi")];
+    driver.trigger(Trigger::ImportEvents(events())).unwrap();
     let now = driver.now();
     assert_eq!((now.counts.user, now.counts.agent, now.head), (1, 1, Seq::new(3)));
     assert_eq!((now.last_input, now.inputs_done_through, now.inputs_open), (Seq::new(2), Seq::new(2), 0));
     assert_eq!(now.status.state, SessionState::Idle);
     driver.event(NewEvent::user_message("and now?")).unwrap();
-    assert_eq!(*driver.trigger(Trigger::ImportEvents(said())).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(*driver.trigger(Trigger::ImportEvents(events())).unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
 /// A run that was asked to end and be set aside, and fails: the session is set aside if it would be tried again, and failed if not.

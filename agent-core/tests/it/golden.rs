@@ -69,16 +69,16 @@ fn golden_operations() {
     let bound = AuditedOperation::new(Operation::BindDevice).with_device(&"phone, 안녕".parse().unwrap());
     let bound = bound.with_workspace(workspace);
     let purged = AuditedOperation::new(Operation::PurgeSession).with_session(driver.id);
-    for (noted, outcome, error) in [
+    for (recorded, outcome, error) in [
         (created, OperationOutcome::Done, None),
         (bound, OperationOutcome::Failed, Some("deleted")),
         (purged, OperationOutcome::Unknown, Some("unavailable")),
     ] {
         let note =
-            |noted| NewEvent::of(&EventPayload::SessionOperationAudited(noted)).with_actor(Actor::USER);
-        driver.event(note(noted.clone())).unwrap();
+            |recorded| NewEvent::of(&EventPayload::SessionOperationAudited(recorded)).with_actor(Actor::USER);
+        driver.event(note(recorded.clone())).unwrap();
         let begun = driver.now().head;
-        driver.event(note(noted.with_end(begun, outcome, error))).unwrap();
+        driver.event(note(recorded.with_end(begun, outcome, error))).unwrap();
     }
     check(&driver, include_str!("golden/operations.jsonl"), include_str!("golden/operations.session.json"));
 }

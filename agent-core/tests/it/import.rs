@@ -20,13 +20,13 @@ fn messages() -> Vec<NewEvent> {
 /// What is said after what was cleared.
 fn visible(driver: &Driver) -> Vec<String> {
     let after = driver.now().visible_from;
-    let said = driver.log.iter().filter(|event| event.seq > after).filter_map(|event| {
+    let new_event = driver.log.iter().filter(|event| event.seq > after).filter_map(|event| {
         match event.decode().unwrap() {
             EventPayload::UserMessage(message) | EventPayload::AgentMessage(message) => Some(message.text),
             _ => None,
         }
     });
-    said.collect()
+    new_event.collect()
 }
 
 /// A full write is one commit; nothing of what was visible remains, and nothing waits for a run.

@@ -62,8 +62,8 @@ async fn counts_do_not_overflow() {
     new.created.inherited.inputs_open = u64::MAX;
     new.created.inherited.counts.user = u64::MAX;
     let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
-    let said = vec![NewEvent::user_message("x")];
-    let now = store.append(&effects, session.id, session.head, said).await.unwrap().session;
+    let events = vec![NewEvent::user_message("x")];
+    let now = store.append(&effects, session.id, session.head, events).await.unwrap().session;
     assert_eq!((now.inputs_open, now.counts.user), (u64::MAX, u64::MAX));
 }
 

@@ -36,7 +36,7 @@ async fn new_session(store: &dyn SessionStore, effects: &Effects) -> Arc<Session
     store.create(effects, new).await.unwrap()
 }
 
-async fn say(store: &dyn SessionStore, effects: &Effects, id: SessionId, text: &str) -> Arc<Session> {
+async fn append_text(store: &dyn SessionStore, effects: &Effects, id: SessionId, text: &str) -> Arc<Session> {
     let seen = store.load(id).await.unwrap().head;
     store.append(effects, id, seen, vec![NewEvent::user_message(text)]).await.unwrap().session
 }
@@ -53,7 +53,7 @@ async fn a_fork_is_independent() {
     let set =
         Patch::new().with_label("project", "p").with_resources(vec![Resource::new("directory", "/a", "/b")]);
     parent = store.update(&effects, parent.id, parent.head, set).await.unwrap().session;
-    parent = say(&*store, &effects, parent.id, "shared").await;
+    parent = append_text(&*store, &effects, parent.id, "shared").await;
 
     let child = store.fork(&effects, parent.id, None).await.unwrap();
     assert_eq!(child.origin.parent(), Some(parent.id));
@@ -66,8 +66,8 @@ async fn a_fork_is_independent() {
     store.trigger(&effects, asked.id, gone).await.unwrap();
     assert_eq!(store.load(parent.id).await.unwrap(), parent, "the parent is as it was");
 
-    say(&*store, &effects, parent.id, "parent only").await;
-    say(&*store, &effects, child.id, "child only").await;
+    append_text(&*store, &effects, parent.id, "parent only").await;
+    append_text(&*store, &effects, child.id, "child only").await;
     let texts = |events: Vec<Event>| -> Vec<String> {
         let text = |event: &Event| match event.decode().unwrap() {
             EventPayload::UserMessage(message) => Some(message.text),
@@ -139,7 +139,7 @@ async fn ten_thousand_nested_forks_stay_bounded() {
     let (store, effects) = (store(), effects());
     let mut last = new_session(&*store, &effects).await;
     for n in 0..10_000 {
-        last = say(&*store, &effects, last.id, &n.to_string()).await;
+        last = append_text(&*store, &effects, last.id, &n.to_string()).await;
         last = store.fork(&effects, last.id, None).await.unwrap();
         assert_eq!(store.read(last.id, ReadEvents::first(10)).await.unwrap().events.len(), 1);
     }
@@ -159,7 +159,7 @@ async fn a_deep_chain_is_forked_at_any_event() {
     let (store, effects) = (store(), effects());
     let mut last = new_session(&*store, &effects).await;
     for n in 0..Lineage::MAX_SEGMENTS + 6 {
-        last = say(&*store, &effects, last.id, &n.to_string()).await;
+        last = append_text(&*store, &effects, last.id, &n.to_string()).await;
         last = store.fork(&effects, last.id, None).await.unwrap();
     }
     assert!(last.lineage.deeper);
@@ -175,9 +175,9 @@ async fn a_deep_chain_is_forked_at_any_event() {
 async fn page_spans_several_logs_up_to_its_limit() {
     let (store, effects) = (store(), effects());
     let parent = new_session(&*store, &effects).await;
-    let parent = say(&*store, &effects, parent.id, "in the parent").await;
+    let parent = append_text(&*store, &effects, parent.id, "in the parent").await;
     let child = store.fork(&effects, parent.id, None).await.unwrap();
-    let child = say(&*store, &effects, child.id, "in the child").await;
+    let child = append_text(&*store, &effects, child.id, "in the child").await;
     let all = whole(&*store, child.id).await;
     let bytes: usize = all.iter().map(Event::size_bytes).sum();
     for read in [ReadEvents::first(100), ReadEvents::last(100)] {
@@ -206,11 +206,11 @@ async fn child_and_parent_logs_name_each_other() {
     assert_eq!(child.origin.parent(), Some(parent.id));
     assert_eq!(child.lineage, Lineage::default(), "its history is its own");
     store.report_child(&effects, child.id, Some("found it".into())).await.unwrap();
-    let told: Vec<_> =
+    let outcome: Vec<_> =
         whole(&*store, parent.id).await.into_iter().map(|event| event.decode().unwrap()).collect();
-    assert!(matches!(&told[1], EventPayload::SessionChildCreated(said) if said.child == child.id));
+    assert!(matches!(&outcome[1], EventPayload::SessionChildCreated(created) if created.child == child.id));
     assert!(
-        matches!(&told[2], EventPayload::SessionChildIdle(said) if said.result.as_deref() == Some("found it"))
+        matches!(&outcome[2], EventPayload::SessionChildIdle(idle) if idle.result.as_deref() == Some("found it"))
     );
     let listed = store.list(SessionQuery::new().with_parent(parent.id)).await.unwrap().items;
     assert_eq!(listed.iter().map(|s| s.id).collect::<Vec<_>>(), [child.id]);
@@ -232,7 +232,7 @@ async fn retry_finds_a_commit_applied_long_ago() {
     let commit = Commit::seal(&effects, session.id, session.head).with_event(NewEvent::user_message("once"));
     store.commit(commit.clone()).await.unwrap();
     for _ in 0..600 {
-        say(&*store, &effects, session.id, "more").await;
+        append_text(&*store, &effects, session.id, "more").await;
     }
     let settled = store.commit_with_retry(commit).await.unwrap();
     assert!(settled.replayed);
@@ -253,7 +253,7 @@ async fn retry_returns_the_lease_taken_long_ago() {
     let first = store.commit(commit.clone()).await.unwrap();
     assert!(first.epoch.is_some());
     for _ in 0..20 {
-        say(&*store, &effects, session.id, "more").await;
+        append_text(&*store, &effects, session.id, "more").await;
     }
     let settled = store.commit_with_retry(commit).await.unwrap();
     assert!(settled.replayed);
@@ -279,7 +279,7 @@ impl SessionStoreWrapper for Crowded {
         let left = self.times.fetch_update(SeqCst, SeqCst, |times| times.checked_sub(1));
         if left.is_ok() {
             for _ in 0..20 {
-                say(&self.under, &self.effects, commit.session, "in between").await;
+                append_text(&self.under, &self.effects, commit.session, "in between").await;
             }
         }
         SessionStore::commit(&self.under, commit).await
@@ -293,11 +293,11 @@ async fn overtaken_append_is_applied_once() {
     let (under, effects) = (MemoryStore::new(), effects());
     let session = new_session(&under, &effects).await;
     let crowded = Crowded { under, effects: effects.clone(), times: AtomicU32::new(50) };
-    let said = vec![NewEvent::user_message("once")];
-    let done = crowded.append(&effects, session.id, session.head, said).await.unwrap();
+    let events = vec![NewEvent::user_message("once")];
+    let done = crowded.append(&effects, session.id, session.head, events).await.unwrap();
     assert_eq!(done.last.get(), 1 + 50 * 20 + 1);
     let texts = whole(&crowded, session.id).await.into_iter().filter_map(|event| match event.decode() {
-        Ok(EventPayload::UserMessage(said)) => Some(said.text),
+        Ok(EventPayload::UserMessage(message)) => Some(message.text),
         _ => None,
     });
     assert_eq!(texts.filter(|text| text == "once").count(), 1);
@@ -308,14 +308,14 @@ async fn overtaken_append_is_applied_once() {
 async fn follow_yields_old_and_new_events_in_order() {
     let (store, effects) = (store(), effects());
     let session = new_session(&*store, &effects).await;
-    say(&*store, &effects, session.id, "before").await;
+    append_text(&*store, &effects, session.id, "before").await;
     let fork = store.fork(&effects, session.id, None).await.unwrap();
     let mut events = store.follow(fork.id, Seq::new(1));
     for expected in 2..=3 {
         assert_eq!(events.try_next().await.unwrap().unwrap().seq.get(), expected);
     }
     let waiting = async { events.try_next().await.unwrap().unwrap() };
-    let (event, _) = tokio::join!(waiting, say(&*store, &effects, fork.id, "after"));
+    let (event, _) = tokio::join!(waiting, append_text(&*store, &effects, fork.id, "after"));
     assert_eq!(event.seq.get(), 4);
 }
 
@@ -352,7 +352,7 @@ proptest! {
                 let at = (history.len() as u64).saturating_sub(u64::from(*back)).max(1);
                 let child = store.fork(&effects, *parent, Some(Seq::new(at))).await.unwrap().id;
                 for size in sizes {
-                    say(&*store, &effects, child, &"x".repeat(usize::from(*size))).await;
+                    append_text(&*store, &effects, child, &"x".repeat(usize::from(*size))).await;
                 }
                 let own = store.read(child, ReadEvents::first(100)).await.unwrap().events;
                 let expected: Vec<_> = history[..at as usize].iter().cloned().chain(own).collect();
@@ -474,8 +474,8 @@ async fn fork_during_purge_reports_a_deleted_parent() {
         let effects = effects();
         let store = Meanwhile { inner: MemoryStore::new(), purges: std::sync::Mutex::new(None), cut_off };
         let parent = new_session(&store.inner, &Effects::default()).await.id;
-        say(&store.inner, &effects, parent, "one").await;
-        let head = say(&store.inner, &effects, parent, "two").await.head;
+        append_text(&store.inner, &effects, parent, "one").await;
+        let head = append_text(&store.inner, &effects, parent, "two").await.head;
         *store.purges.lock().unwrap() = Some(parent);
         let before = Seq::new(head.get() - 1);
         let error = store.fork(&effects, parent, Some(before)).await.unwrap_err();
@@ -490,11 +490,11 @@ async fn store_without_notifications_is_polled() {
     let store = Meanwhile { inner: MemoryStore::new(), purges: std::sync::Mutex::new(None), cut_off: false };
     let session = new_session(&store.inner, &Effects::default()).await;
     assert_eq!(store.changed(session.id, Seq::ZERO).await.unwrap(), session.head, "there is one already");
-    let (changed, said) = tokio::join!(store.changed(session.id, session.head), async {
+    let (changed, texts) = tokio::join!(store.changed(session.id, session.head), async {
         tokio::time::sleep(std::time::Duration::from_secs(60)).await;
-        say(&store.inner, &effects, session.id, "one").await.head
+        append_text(&store.inner, &effects, session.id, "one").await.head
     });
-    assert_eq!(changed.unwrap(), said);
+    assert_eq!(changed.unwrap(), texts);
 }
 
 /// A list of the sessions that somebody created names those and no others.

@@ -20,8 +20,8 @@ async fn ended_run_is_not_waited_for() {
     for _ in 0..2 {
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
         let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
-        let said = vec![NewEvent::user_message("go")];
-        let session = store.append(&effects, session.id, session.head, said).await.unwrap().session;
+        let events = vec![NewEvent::user_message("go")];
+        let session = store.append(&effects, session.id, session.head, events).await.unwrap().session;
         let lease = LeaseRequest::new("laptop", effects.new_run_id()).with_ttl(ttl);
         running.push(store.trigger(&effects, session.id, Trigger::BeginRun(lease)).await.unwrap().session);
     }
@@ -46,8 +46,8 @@ async fn ended_run_is_not_waited_for() {
     // A run that begins meanwhile in one of these sessions is a live one.
     let idle = store.load(running[0].id).await.unwrap();
     let begin = async |session: &Session| {
-        let said = vec![NewEvent::user_message("go")];
-        let session = store.append(&effects, session.id, session.head, said).await.unwrap().session;
+        let events = vec![NewEvent::user_message("go")];
+        let session = store.append(&effects, session.id, session.head, events).await.unwrap().session;
         let lease = LeaseRequest::new("laptop", effects.new_run_id()).with_ttl(ttl);
         store.trigger(&effects, session.id, Trigger::BeginRun(lease)).await.unwrap().session
     };

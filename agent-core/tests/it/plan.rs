@@ -111,8 +111,8 @@ fn events_added_by_triggers_are_limited() {
     let failure = Failure::new(Reason::RunError, "x");
     let end = RunEnd::retry(failure, Timestamp::UNIX_EPOCH, u32::MAX);
     let runs = |driver: &Driver, count| {
-        let said = driver.seal().with_event(NewEvent::user_message("hello"));
-        (0..count).fold(said, |commit, _| {
+        let append = driver.seal().with_event(NewEvent::user_message("hello"));
+        (0..count).fold(append, |commit, _| {
             commit
                 .with_trigger(Trigger::BeginRun(driver.lease_request()))
                 .with_trigger(Trigger::EndRun(end.clone()))
@@ -353,8 +353,8 @@ fn takeover_in_one_commit_loses_nothing() {
     let done = driver.commit(take_over).unwrap();
     assert_eq!(done.epoch, Some(Epoch::new(2)));
     assert_eq!(driver.now().inputs_open, 2, "the first input is still to be answered");
-    let said = driver.log.iter().filter(|e| e.kind == EventType::SESSION_STATUS_CHANGED).count();
-    assert_eq!(said, 1, "the take-over stands in the log");
+    let messages = driver.log.iter().filter(|e| e.kind == EventType::SESSION_STATUS_CHANGED).count();
+    assert_eq!(messages, 1, "the take-over stands in the log");
     driver.run_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn))).unwrap();
     assert_eq!(driver.now().inputs_open, 0);
     assert_eq!(driver.folded(), *driver.now());
@@ -408,11 +408,11 @@ fn patch_changes_only_the_named_fields() {
     driver.event(NewEvent::updated(set)).unwrap();
     let change = Patch::new().with_label("b", "3").without_label("a").with_title(Title::generated("Yours"));
     driver.event(NewEvent::updated(change)).unwrap();
-    let said = &driver.now().attributes;
-    assert_eq!(said.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect::<Vec<_>>(), [("b", "3")]);
-    assert_eq!(said.title.as_ref().unwrap().text, "Mine");
-    assert_eq!(said.metadata.get("n").unwrap().get(), "123456789012345678901234567890.5");
-    assert_eq!((said.references["thread.coder"].as_str(), said.resources.len()), ("t-1", 1));
+    let messages = &driver.now().attributes;
+    assert_eq!(messages.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect::<Vec<_>>(), [("b", "3")]);
+    assert_eq!(messages.title.as_ref().unwrap().text, "Mine");
+    assert_eq!(messages.metadata.get("n").unwrap().get(), "123456789012345678901234567890.5");
+    assert_eq!((messages.references["thread.coder"].as_str(), messages.resources.len()), ("t-1", 1));
     for bad in [
         Patch::new().with_label("", "x"),
         Patch::new().with_label("x", "a\nb"),
@@ -588,7 +588,7 @@ fn decoders_refuse_and_do_not_panic() {
 
 #[derive(Clone, Debug)]
 enum Move {
-    Say(String),
+    Send(String),
     Answer(String),
     Call(u8),
     Result(u8),
@@ -613,7 +613,7 @@ enum Move {
 
 fn moves() -> impl Strategy<Value = Move> {
     prop_oneof![
-        4 => any::<String>().prop_map(Move::Say),
+        4 => any::<String>().prop_map(Move::Send),
         4 => any::<String>().prop_map(Move::Answer),
         3 => (0..6u8).prop_map(Move::Call),
         3 => (0..6u8).prop_map(Move::Result),
@@ -643,7 +643,7 @@ fn commit_of(driver: &Driver, next: &Move) -> Commit {
     let request = driver.lease_request().if_ready();
     let failure = Failure::new(Reason::RunError, "x");
     match next.clone() {
-        Move::Say(text) => plain.with_event(NewEvent::user_message(text)),
+        Move::Send(text) => plain.with_event(NewEvent::user_message(text)),
         Move::Answer(text) => fenced.with_event(NewEvent::agent_message(text)),
         Move::Call(n) => fenced.with_event(NewEvent::tool_use(call(&format!("c{n}")), "t", json("{}"))),
         Move::Result(n) => {

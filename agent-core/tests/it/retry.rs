@@ -156,9 +156,9 @@ async fn long(effects: &Effects, count: usize, answers: Vec<Error>) -> (Scripted
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let mut session = SessionStoreExt::create(&inner, effects, new).await.unwrap();
     for n in 0..count {
-        let said = NewEvent::user_message(format!("message {n}"));
+        let event = NewEvent::user_message(format!("message {n}"));
         session = inner
-            .commit(Commit::seal(effects, session.id, session.head).with_event(said))
+            .commit(Commit::seal(effects, session.id, session.head).with_event(event))
             .await
             .unwrap()
             .session;
@@ -255,17 +255,17 @@ async fn append_without_a_head_reads_one_record() {
     let store = Counting::default();
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let id = SessionStoreExt::create(&store, &effects, new).await.unwrap().id;
-    let said = |n: usize| vec![NewEvent::user_message(format!("{n}"))];
+    let events = |n: usize| vec![NewEvent::user_message(format!("{n}"))];
     for length in [1, 40, 3000] {
-        let mut head = store.append(&effects, id, Seq::ZERO, said(0)).await.unwrap().last;
+        let mut head = store.append(&effects, id, Seq::ZERO, events(0)).await.unwrap().last;
         while head.get() < length {
-            head = store.append(&effects, id, head, said(1)).await.unwrap().last;
+            head = store.append(&effects, id, head, events(1)).await.unwrap().last;
         }
         store.counts();
-        let done = store.append(&effects, id, Seq::ZERO, said(2)).await.unwrap();
+        let done = store.append(&effects, id, Seq::ZERO, events(2)).await.unwrap();
         assert_eq!(done.last, head.next());
         assert_eq!(store.counts(), [1, 1, 0], "commits, loads and reads at {head}");
-        let done = store.append(&effects, id, head, said(3)).await.unwrap();
+        let done = store.append(&effects, id, head, events(3)).await.unwrap();
         assert_eq!(done.last, head.next().next());
         assert_eq!(store.counts(), [1, 0, 0], "commits, loads and reads at {head}");
     }
@@ -300,8 +300,8 @@ impl agent_core::store::SessionStoreWrapper for Overtaking {
             }
         }
         for n in 0..40 {
-            let said = vec![NewEvent::user_message(format!("{n}"))];
-            self.inner.append(&self.effects, id, Seq::ZERO, said).await?;
+            let events = vec![NewEvent::user_message(format!("{n}"))];
+            self.inner.append(&self.effects, id, Seq::ZERO, events).await?;
         }
         Err(unknown(ErrorKind::Unavailable))
     }

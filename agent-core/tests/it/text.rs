@@ -33,8 +33,8 @@ fn messages_have_their_text() {
 #[test]
 fn other_events_have_no_text() {
     let json = |text: &str| RawJson::parse(text).unwrap();
-    let theirs: EventType = "x.app.said".parse().unwrap();
-    assert_eq!(logged(NewEvent::new(theirs, json(r#"{"text":"theirs"}"#))).text(), None);
+    let others: EventType = "x.app.said".parse().unwrap();
+    assert_eq!(logged(NewEvent::new(others, json(r#"{"text":"theirs"}"#))).text(), None);
     assert_eq!(logged(NewEvent::history_cleared()).text(), None);
     let mut event = logged(NewEvent::user_message("plain"));
     event.payload = json(r#"{"text":7}"#);

@@ -34,7 +34,7 @@ pub(super) fn clauses() -> Vec<Clause> {
 
 /// Reads until the writer is done, and checks each time that no commit is seen in part.
 async fn watch(storage: Storage, id: agent_core::SessionId, done: Arc<AtomicBool>) -> Checked<usize> {
-    let mut looks = 0;
+    let mut reads = 0;
     loop {
         let last_look = done.load(Ordering::Acquire);
         let page = storage.sessions.read(id, ReadEvents::last(40)).await?;
@@ -55,9 +55,9 @@ async fn watch(storage: Storage, id: agent_core::SessionId, done: Arc<AtomicBool
         let recent = record.recent.last().map(|commit| commit.last);
         same("the record is at the end of a commit", &recent, &Some(record.head))?;
         holds_for("the record is not older than the log", &(record.head, last.seq), record.head >= last.seq)?;
-        looks += 1;
+        reads += 1;
         if last_look {
-            return Ok(looks);
+            return Ok(reads);
         }
         tokio::task::yield_now().await;
     }
@@ -158,7 +158,7 @@ async fn full_write_replaces_the_history_or_is_refused(stage: &Stage) -> Checked
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let before = stage.fill(&storage, &session, 5).await?;
-    let now = stage.say(&storage, &before, "newer").await?.session;
+    let now = stage.append(&storage, &before, "newer").await?.session;
     let replace = |from: &agent_core::session::Session| {
         let new = (0..3).map(|n| NewEvent::agent_message(format!("new {n}")));
         stage
@@ -180,7 +180,7 @@ async fn full_write_replaces_the_history_or_is_refused(stage: &Stage) -> Checked
 async fn commit_refused_at_its_last_step_writes_nothing(stage: &Stage) -> Checked {
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
-    let session = stage.say(&storage, &session, "before").await?.session;
+    let session = stage.append(&storage, &session, "before").await?.session;
     let events = own_events(&storage, session.id, 100).await?;
     let many = || (0..20).map(|n| NewEvent::user_message(format!("message {n}")));
     let call = NewEvent::tool_use("c".parse()?, "ls", agent_core::json::RawJson::empty_object());
@@ -257,7 +257,7 @@ async fn the_list_is_as_new_as_the_log(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
     let mut session = stage.new_session(&handles[0]).await?;
     for n in 0..stage.settings.rounds {
-        session = stage.say(&handles[0], &session, &format!("message {n}")).await?.session;
+        session = stage.append(&handles[0], &session, &format!("message {n}")).await?.session;
         let page = handles[1].sessions.list(SessionQuery::new()).await?;
         let expected = agent_core::session::SessionSummary::from(&*session);
         same("the session in the list", &page.items, &vec![expected])?;
@@ -293,7 +293,7 @@ async fn a_dropped_commit_is_whole_or_absent(stage: &Stage) -> Checked {
         session = storage.sessions.load(session.id).await?;
         if let Some(ended) = ended {
             same("a commit that was answered was applied", &done.last, &ended?.last)?;
-            return stage.say(&storage, &session, "usable").await.map(drop);
+            return stage.append(&storage, &session, "usable").await.map(drop);
         }
     }
     Err(Failure::new("a commit", format_args!("an answer within {SWEEP} polls"), "none"))
@@ -455,7 +455,7 @@ async fn dropped_reads_leave_the_store_usable(stage: &Stage) -> Checked {
         drop(waiting.await);
         same("the record", &store.load(session.id).await?, &session)?;
     }
-    stage.say(&storage, &other, "usable").await?;
+    stage.append(&storage, &other, "usable").await?;
     let events = own_events(&storage, session.id, 100).await?;
     same("its events", &(events.len() as u64), &session.head.get())?;
     let deleted = storage.sessions.commit(delete).await?.session;

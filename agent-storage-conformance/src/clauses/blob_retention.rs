@@ -40,8 +40,8 @@ const LATER_EVENTS: usize = 13;
 pub(super) async fn go_on(stage: &Stage, storage: &Storage, session: &Session) -> Checked<Arc<Session>> {
     let mut session = Arc::new(session.clone());
     for n in 0..LATER {
-        let said = (0..LATER_EVENTS).map(|m| NewEvent::user_message(format!("message {n} {m}")));
-        session = storage.sessions.commit(stage.seal(&session).with_events(said)).await?.session;
+        let events = (0..LATER_EVENTS).map(|m| NewEvent::user_message(format!("message {n} {m}")));
+        session = storage.sessions.commit(stage.seal(&session).with_events(events)).await?.session;
     }
     Ok(session)
 }
@@ -306,11 +306,11 @@ async fn fork_reads_the_blobs_of_its_parent(stage: &Stage) -> Checked {
     let shown = storage.sessions.commit(stage.seal(&parent).with_event(showing(blob))).await?;
     let fork = storage.sessions.fork(&stage.effects, parent.id, None).await?;
     let own = put(&storage, fork.id, &content(2, 10)).await?;
-    let said = storage.sessions.commit(stage.seal(&fork).with_event(showing(own))).await?;
+    let append = storage.sessions.commit(stage.seal(&fork).with_event(showing(own))).await?;
     let nested = storage.sessions.fork(&stage.effects, fork.id, None).await?;
     for _ in 0..2 {
         for (of, seq, blob) in
-            [(fork.id, shown.last, blob), (nested.id, shown.last, blob), (nested.id, said.last, own)]
+            [(fork.id, shown.last, blob), (nested.id, shown.last, blob), (nested.id, append.last, own)]
         {
             let read = storage.sessions.event_blob(seq, ReadBlob::new(of, blob.name)).await?;
             let back = read.into_bytes(usize::MAX).await?;

@@ -343,8 +343,8 @@ async fn blob_of_another_session_is_missing(stage: &Stage) -> Checked {
     let (parent, other) = (stage.new_session(&storage).await?, stage.new_session(&storage).await?);
     let bytes = content(1, 300_000);
     let blob = put(&storage, parent.id, &bytes).await?;
-    let said = storage.sessions.commit(stage.seal(&parent).with_event(showing(blob))).await?.session;
-    let fork = storage.sessions.fork(&stage.effects, said.id, None).await?;
+    let append = storage.sessions.commit(stage.seal(&parent).with_event(showing(blob))).await?.session;
+    let fork = storage.sessions.fork(&stage.effects, append.id, None).await?;
     for (what, session) in [("a fork", fork), ("another session", other)] {
         is_absent(what, &storage, session.id, blob.name).await?;
         same(what, &listed(&storage, session.id).await?, &vec![])?;

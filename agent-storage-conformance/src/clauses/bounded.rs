@@ -153,7 +153,7 @@ async fn long_session_appends_and_reads_its_last_events(stage: &Stage) -> Checke
     let mut storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let session = stage.fill(&storage, &session, 4000).await?;
-    let done = stage.say(&storage, &session, "one more").await?;
+    let done = stage.append(&storage, &session, "one more").await?;
     same("its number", &done.last, &session.head.next())?;
     storage = stage.reopen(storage).await?;
     let page = storage.sessions.read(session.id, ReadEvents::last(50)).await?;
@@ -161,7 +161,7 @@ async fn long_session_appends_and_reads_its_last_events(stage: &Stage) -> Checke
     let middle = ReadEvents::first(3).with_after(Seq::new(2000));
     let page = storage.sessions.read(session.id, middle).await?;
     same("three in the middle", &seqs(&page.events), &vec![2001, 2002, 2003])?;
-    stage.say(&storage, &done.session, "and another").await.map(drop)
+    stage.append(&storage, &done.session, "and another").await.map(drop)
 }
 
 /// Messages of each kind, tool calls and runs are counted in the record and in the list, and match the log.
@@ -201,7 +201,7 @@ async fn pages_stay_complete_while_the_session_grows(stage: &Stage) -> Checked {
         seen.extend(seqs(&page.events));
         ends(seen.len())?;
         next = page.next;
-        now = stage.say(&handles[0], &now, "meanwhile").await?.session;
+        now = stage.append(&handles[0], &now, "meanwhile").await?.session;
     }
     same("the events that were there, newest first", &seen, &(1..=there).rev().collect())?;
     let forward = walk(&handles[1], session.id, ReadEvents::first(3)).await?;
@@ -217,7 +217,7 @@ async fn waiting_ends_with_the_next_event(stage: &Stage) -> Checked {
     let (waiter, id, seen) = (handles[1].clone(), session.id, session.head);
     let waiting = tokio::spawn(async move { waiter.sessions.changed(id, seen).await });
     tokio::task::yield_now().await;
-    let done = stage.say(&handles[0], &session, "news").await?;
+    let done = stage.append(&handles[0], &session, "news").await?;
     let head = waiting.await.map_err(|error| Failure::new("a task", "an end", error))??;
     same("the head, after the news", &head, &done.last)?;
     let none = stage.effects.new_session_id();
@@ -250,7 +250,7 @@ async fn following_gives_every_event_once(stage: &Stage) -> Checked {
     let until = Seq::new(session.head.get() + count);
     let follower = tokio::spawn(collect(handles[1].clone(), session.id, until));
     for n in 0..count {
-        session = stage.say(&handles[0], &session, &format!("message {n}")).await?.session;
+        session = stage.append(&handles[0], &session, &format!("message {n}")).await?.session;
         tokio::task::yield_now().await;
     }
     let seen = follower.await.map_err(|error| Failure::new("a task", "an end", error))??;

@@ -43,14 +43,14 @@ async fn round_trip(stage: &Stage, events: Vec<NewEvent>) -> Checked {
         let stored = own_events(&storage, session.id, 5).await?;
         let stored: Vec<&Event> = stored.iter().filter(|event| event.seq > first).collect();
         same("the number of events", &stored.len(), &events.len())?;
-        for (event, said) in stored.iter().zip(&events) {
-            same("the type", &event.kind, &said.kind)?;
+        for (event, texts) in stored.iter().zip(&events) {
+            same("the type", &event.kind, &texts.kind)?;
             same(
                 format_args!("the payload of event {}", event.seq),
                 event.payload.get(),
-                said.payload.get(),
+                texts.payload.get(),
             )?;
-            same("the further fields", &event.extra, &said.extra)?;
+            same("the further fields", &event.extra, &texts.extra)?;
         }
         storage = stage.reopen(storage).await?;
     }
@@ -141,7 +141,7 @@ async fn ten_mebibytes_come_back_byte_for_byte(stage: &Stage) -> Checked {
     let session = stage.new_session(&storage).await?;
     let commit = stage.seal(&session).with_event(NewEvent::user_message(text.as_str()));
     let done = storage.sessions.commit(commit).await?;
-    let after = stage.say(&storage, &done.session, "short").await?;
+    let after = stage.append(&storage, &done.session, "short").await?;
     storage = stage.reopen(storage).await?;
     let page = storage.sessions.read(session.id, ReadEvents::first(10).with_after(session.head)).await?;
     let Some(event) = page.events.first() else {
@@ -236,14 +236,14 @@ async fn every_known_type_round_trips(stage: &Stage) -> Checked {
     let input = RawJson::parse("{\"path\":\"/tmp\"}")?;
     let picture = Media::inline("image/png", (0..=255).collect::<Vec<u8>>()).with_name("a\u{2028}.png");
     let item = RawJson::parse("{\"signature\":\"Eq\\/QB\",\"n\":1.10,\"a\":[1e400]}")?;
-    let mut said = vec![
+    let mut message = vec![
         EventPayload::UserDefineOutcome(Message::new("a green build")),
         EventPayload::SystemMessage(SystemMessage::custom("You are brief.")),
         EventPayload::UserMessage(Message::new("go").with_part(Part::Image(picture))),
     ];
     let begin = stage
         .seal(&session)
-        .with_events(said.iter().map(NewEvent::of))
+        .with_events(message.iter().map(NewEvent::of))
         .with_trigger(Trigger::BeginRun(LeaseRequest::new("holder", run)));
     let running = storage.sessions.commit(begin).await?.session;
     let work = vec![
@@ -264,7 +264,7 @@ async fn every_known_type_round_trips(stage: &Stage) -> Checked {
         .with_events(work.iter().map(NewEvent::of))
         .with_trigger(Trigger::EndRun(agent_core::commit::RunEnd::Await(question)));
     let waiting = storage.sessions.commit(commit).await?.session;
-    said.extend(work);
+    message.extend(work);
     let rest = vec![
         EventPayload::UserCustomToolResult(ToolResult::new(
             custom_call,
@@ -306,12 +306,12 @@ async fn every_known_type_round_trips(stage: &Stage) -> Checked {
         .commit(stage.seal(&waiting).with_events(rest.iter().map(NewEvent::of)))
         .await?
         .session;
-    said.extend(rest);
+    message.extend(rest);
     storage = stage.reopen(storage).await?;
     let stored = own_events(&storage, session.id, 4).await?;
     let stored: Vec<_> = stored.iter().filter(|event| event.seq > session.head).collect();
-    same("the number of events", &stored.len(), &said.len())?;
-    for (event, body) in stored.iter().zip(&said) {
+    same("the number of events", &stored.len(), &message.len())?;
+    for (event, body) in stored.iter().zip(&message) {
         same("the event's body", &event.decode()?, body)?;
         same("the event's type", &event.kind, &body.kind())?;
     }
@@ -331,10 +331,10 @@ async fn only_committed_data_is_stored(stage: &Stage) -> Checked {
     );
     storage.sessions.commit(end).await?;
     let stored = own_events(&storage, session.id, 10).await?;
-    let said: Vec<_> =
+    let messages: Vec<_> =
         stored.iter().skip(1).map(|event| (event.kind.as_str(), event.payload.get())).collect();
     let expected = vec![("user.message", "{\"text\":\"hi\"}"), ("agent.message", "{\"text\":\"hello\"}")];
-    same("a chat turn is two events of what was said", &said, &expected)?;
+    same("a chat turn is two events of what was said", &messages, &expected)?;
     holds_for("no event has further fields", &stored, stored.iter().all(|event| event.extra.is_empty()))
 }
 
@@ -374,7 +374,7 @@ async fn event_authors_are_kept(stage: &Stage) -> Checked {
     same("the authors of what nobody signed", &seen, &vec![Actor::USER, Actor::AGENT, Actor::SYSTEM])
 }
 
-async fn say_at(storage: &Storage, stage: &Stage, id: SessionId, at: Timestamp, text: &str) -> Checked {
+async fn append_at(storage: &Storage, stage: &Stage, id: SessionId, at: Timestamp, text: &str) -> Checked {
     let seen = storage.sessions.load(id).await?.head;
     let commit =
         Commit::new(stage.effects.new_commit_id(), id, at, seen).with_event(NewEvent::user_message(text));
@@ -397,7 +397,7 @@ async fn order_follows_sequence_if_the_clock_steps_back(stage: &Stage) -> Checke
     let mut latest = storage.sessions.load(id).await?.last_active_at;
     for (offset, text) in offsets.iter().zip(&expected) {
         let at = START.plus_micros(*offset);
-        say_at(&storage, stage, id, at, text).await?;
+        append_at(&storage, stage, id, at, text).await?;
         latest = latest.max(at);
         let record = storage.sessions.load(id).await?;
         same("when it was last active", &record.last_active_at, &latest)?;
@@ -427,7 +427,7 @@ async fn earliest_and_latest_times_are_kept(stage: &Stage) -> Checked {
         START.plus_micros(1),
     ];
     for at in times {
-        say_at(&storage, stage, id, at, "now").await?;
+        append_at(&storage, stage, id, at, "now").await?;
     }
     storage = stage.reopen(storage).await?;
     let events = own_events(&storage, id, 2).await?;

@@ -56,8 +56,8 @@ async fn stock(stage: &Stage, storage: &Storage) -> Checked<Stock> {
         let session =
             stage.create(storage, new.with_patch(&Patch::new().with_label("kind", "stock"))).await?;
         let timer = NewEvent::timer_scheduled(Timer::new("later", START));
-        let said = stage.seal(&session).with_event(NewEvent::user_message("hello")).with_event(timer);
-        sessions.push(storage.sessions.commit(said).await?.session);
+        let append = stage.seal(&session).with_event(NewEvent::user_message("hello")).with_event(timer);
+        sessions.push(storage.sessions.commit(append).await?.session);
     }
     for session in &mut sessions[1..] {
         let delete = stage.seal(session).with_trigger(Trigger::Delete(Reason::UserDeleted));
@@ -265,7 +265,7 @@ async fn use_again(stage: &Stage, stocked: &Stock, writer: &Storage, reader: &St
             continue;
         }
         let session = stage.create(writer, NewSession::new(former.id, workspace.id)).await?;
-        let session = stage.say(writer, &session, "again").await?.session;
+        let session = stage.append(writer, &session, "again").await?.session;
         same("a session", &reader.sessions.load(former.id).await?, &session)?;
         same("its events", &own_events(reader, former.id, 100).await?.len(), &2)?;
         if former.head != session.head {
@@ -345,8 +345,8 @@ async fn race_deletions(stage: Arc<Stage>, rounds: Range<usize>) -> Checked {
         let (writer, effects) = (handles[0].clone(), stage.effects.clone());
         racers.push(Box::pin(async move {
             for n in 0..12 {
-                let said = NewEvent::user_message(format!("message {n}"));
-                let commit = Commit::seal(&effects, session.id, session.head).with_event(said);
+                let event = NewEvent::user_message(format!("message {n}"));
+                let commit = Commit::seal(&effects, session.id, session.head).with_event(event);
                 tolerated("an append", writer.sessions.commit(commit).await)?;
             }
             Ok(())
@@ -355,8 +355,8 @@ async fn race_deletions(stage: Arc<Stage>, rounds: Range<usize>) -> Checked {
         racers.push(Box::pin(async move {
             for _ in 0..6 {
                 let new = NewSession::new(effects.new_session_id(), id);
-                let said = Commit::create(&effects, new).with_event(NewEvent::user_message("new"));
-                tolerated("a creation", writer.sessions.commit(said).await)?;
+                let append = Commit::create(&effects, new).with_event(NewEvent::user_message("new"));
+                tolerated("a creation", writer.sessions.commit(append).await)?;
             }
             Ok(())
         }));

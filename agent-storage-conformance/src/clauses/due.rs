@@ -95,7 +95,7 @@ async fn one_of_each(stage: &Stage, storage: &Storage) -> Checked<Vec<(i64, Sess
     let runs = stage.new_session(storage).await?;
     stage.begin_run(storage, &runs, "go").await?;
     let suspended = stage.new_session(storage).await?;
-    let suspended = stage.say(storage, &suspended, "later").await?.session;
+    let suspended = stage.append(storage, &suspended, "later").await?.session;
     let suspend = stage.seal(&suspended).with_trigger(Trigger::Suspend(Reason::UserPaused));
     storage.sessions.commit(suspend).await?;
     let archived = stage.new_session(storage).await?;
@@ -140,7 +140,7 @@ async fn completed_work_is_no_longer_due(stage: &Stage) -> Checked {
     let found = async |storage: &Storage| due_ids(storage, until).await;
     let session = stage.new_session(&storage).await?;
     same("a new session", &found(&storage).await?, &vec![])?;
-    let session = stage.say(&storage, &session, "hello").await?.session;
+    let session = stage.append(&storage, &session, "hello").await?.session;
     same("with an input", &found(&storage).await?, &vec![session.id])?;
     let (running, run) = stage.begin_run(&storage, &session, "and this").await?;
     same("running", &found(&storage).await?, &vec![])?;
@@ -227,7 +227,7 @@ async fn finished_child_is_due_until_reported(stage: &Stage) -> Checked {
     same("a child at rest", &due_ids(&storage, until).await?, &vec![child.id])?;
     storage.sessions.report_child(&stage.effects, child.id, Some("found".to_owned())).await?;
     same("a child whose parent was told", &due_ids(&storage, until).await?, &vec![])?;
-    let told = storage.sessions.load(parent.id).await?.head;
+    let outcome = storage.sessions.load(parent.id).await?.head;
     storage.sessions.report_child(&stage.effects, child.id, Some("found".to_owned())).await?;
-    same("the parent, told again", &storage.sessions.load(parent.id).await?.head, &told)
+    same("the parent, told again", &storage.sessions.load(parent.id).await?.head, &outcome)
 }

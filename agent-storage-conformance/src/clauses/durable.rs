@@ -35,7 +35,10 @@ pub(super) fn clauses() -> Vec<Clause> {
 }
 
 /// Reads a session in every way: its record, its events, and its list entry.
-async fn look(storage: &Storage, session: &Session) -> Checked<(Arc<Session>, Vec<Event>, Option<String>)> {
+async fn read_all(
+    storage: &Storage,
+    session: &Session,
+) -> Checked<(Arc<Session>, Vec<Event>, Option<String>)> {
     let record = storage.sessions.load(session.id).await?;
     let events = own_events(storage, session.id, 6).await?;
     let list = storage.sessions.list(SessionQuery::new().with_hidden()).await?;
@@ -102,10 +105,10 @@ async fn every_conversation_step_survives_reopening(stage: &Stage) -> Checked {
     for (write, of_run) in writes {
         let commit = if of_run { stage.seal_run(&session, run) } else { stage.seal(&session) };
         let done = storage.sessions.commit(write(commit)).await?;
-        let before = look(&storage, &session).await?;
+        let before = read_all(&storage, &session).await?;
         same("the record that was acknowledged", &before.0, &done.session)?;
         storage = stage.reopen(storage).await?;
-        let after = look(&storage, &session).await?;
+        let after = read_all(&storage, &session).await?;
         same("the record after reopening", &after.0, &before.0)?;
         same("the log after reopening", &after.1, &before.1)?;
         same("the list after reopening", &after.2, &before.2)?;
@@ -150,20 +153,20 @@ async fn suspended_session_resumes_where_it_stopped(stage: &Stage) -> Checked {
     let idle = storage.sessions.commit(done).await?.session;
     let close = stage.seal(&idle).with_trigger(Trigger::Suspend(Reason::ResourcesReleased));
     let closed = storage.sessions.commit(close).await?.session;
-    let said = stage.say(&storage, &closed, "while closed").await?.session;
-    same("the state", &said.status.state, &SessionState::Suspended)?;
+    let appended = stage.append(&storage, &closed, "while closed").await?.session;
+    same("the state", &appended.status.state, &SessionState::Suspended)?;
     storage = stage.reopen(storage).await?;
-    let restored = storage.sessions.commit(stage.seal(&said).with_trigger(Trigger::Resume)).await?.session;
+    let restored = storage.sessions.commit(stage.seal(&appended).with_trigger(Trigger::Resume)).await?.session;
     same("the state after restoring", &restored.status.state, &SessionState::Queued)?;
     same("what is handled", &restored.inputs_done_through, &running.last_input)?;
-    same("what waits", &(restored.inputs_open, restored.last_input), &(1, said.last_input))?;
+    same("what waits", &(restored.inputs_open, restored.last_input), &(1, appended.last_input))?;
     same("what is said of it", &restored.attributes, &session.attributes)?;
     let begin = Trigger::BeginRun(LeaseRequest::new("holder", stage.effects.new_run_id()));
     let taken = storage.sessions.commit(stage.seal(&restored).with_trigger(begin)).await?.session;
     same(
         "what the next run takes up",
         &(taken.inputs_done_through, taken.inputs_claimed_through),
-        &(running.last_input, said.last_input),
+        &(running.last_input, appended.last_input),
     )
 }
 
@@ -197,9 +200,9 @@ pub(super) async fn killed(stage: &Stage, storage: Storage, order: Order) -> Che
     let (at, patience) = (address(stage)?, 1 + stage.effects.random_u64() % 12);
     let delay = Duration::from_micros(stage.effects.random_u64() % 3000);
     stage.note(format_args!("another process: {order:?}; it is killed {delay:?} after {patience} answers"));
-    let said = blocking(move || Worker::start(&order, &at)?.kill_after(patience, delay)).await?;
+    let messages = blocking(move || Worker::start(&order, &at)?.kill_after(patience, delay)).await?;
     drop(here);
-    Ok((stage.open().await?, said))
+    Ok((stage.open().await?, messages))
 }
 
 /// A process that is killed at any moment leaves every acknowledged commit, at most one more, and a session that can
@@ -228,7 +231,7 @@ async fn kill_appends(stage: Arc<Stage>, kills: Range<usize>) -> Checked {
         )?;
         let events = own_events(&storage, session.id, 1000).await?;
         same("the events in the log", &(events.len() as u64), &now.head.get())?;
-        session = stage.say(&storage, &now, "it goes on").await?.session;
+        session = stage.append(&storage, &now, "it goes on").await?.session;
     }
     Ok(())
 }
@@ -356,16 +359,16 @@ async fn kill_binds(stage: Arc<Stage>, kills: Range<usize>) -> Checked {
         let (name, workspace) = (format!("round {round}"), stage.effects.new_workspace_id());
         let acknowledged;
         (storage, acknowledged) = killed(stage, storage, Order::BindDevices(name.clone(), workspace)).await?;
-        let said: Vec<_> = (0..acknowledged.len()).map(|n| format!("{name} {n}")).collect();
-        same("what was acknowledged", &acknowledged, &said)?;
+        let messages: Vec<_> = (0..acknowledged.len()).map(|n| format!("{name} {n}")).collect();
+        same("what was acknowledged", &acknowledged, &messages)?;
         for device in acknowledged {
             expected.insert(stage.device(&device)?, workspace);
         }
-        let one_more = stage.device(&format!("{name} {}", said.len()))?;
+        let one_more = stage.device(&format!("{name} {}", messages.len()))?;
         if storage.bindings.resolve(&one_more).await?.is_some() {
             expected.insert(one_more, workspace);
         }
-        let beyond = stage.device(&format!("{name} {}", said.len() + 1))?;
+        let beyond = stage.device(&format!("{name} {}", messages.len() + 1))?;
         same("the device after that", &storage.bindings.resolve(&beyond).await?, &None)?;
         // It goes on, too.
         let here = stage.device(&format!("here {round}"))?;
@@ -402,8 +405,8 @@ async fn processes_on_one_store_behave_like_one(stage: &Stage) -> Checked {
     for n in 0..each {
         use agent_core::SessionStoreExt;
 
-        let said = vec![NewEvent::user_message(format!("here {n}"))];
-        let done = storage.sessions.append(&stage.effects, session.id, session.head, said).await?;
+        let new_events = vec![NewEvent::user_message(format!("here {n}"))];
+        let done = storage.sessions.append(&stage.effects, session.id, session.head, new_events).await?;
         acknowledged.push(done.last);
         session = done.session;
     }
@@ -438,12 +441,12 @@ async fn first_contacts_from_processes_agree(stage: &Stage) -> Checked {
                 tokio::spawn(blocking(move || Worker::start(&order, &at)?.next()))
             })
             .collect();
-        let mut told = std::collections::BTreeSet::new();
+        let mut outcome = std::collections::BTreeSet::new();
         for task in tasks {
-            told.extend(task.await.map_err(|error| Failure::new("a task", "an end", error))??);
+            outcome.extend(task.await.map_err(|error| Failure::new("a task", "an end", error))??);
         }
         let bound = storage.bindings.resolve(&device).await?.map(|id| id.to_string());
-        same("what all are told", &told.into_iter().collect(), &bound.into_iter().collect::<Vec<_>>())?;
+        same("what all are told", &outcome.into_iter().collect(), &bound.into_iter().collect::<Vec<_>>())?;
     }
     Ok(())
 }

@@ -246,7 +246,7 @@ async fn inputs_and_readers_need_no_lease(stage: &Stage) -> Checked {
     let session = stage.new_session(&handles[0]).await?;
     let (mut session, run) = stage.begin_run(&handles[0], &session, "first").await?;
     for n in 0..5 {
-        let done = stage.say(&handles[1], &session, &format!("meanwhile {n}")).await?;
+        let done = stage.append(&handles[1], &session, &format!("meanwhile {n}")).await?;
         same("the state", &done.session.status.state, &SessionState::Running)?;
         same("the record, on a third handle", &handles[2].sessions.load(session.id).await?, &done.session)?;
         let page = handles[2].sessions.read(session.id, agent_core::store::ReadEvents::last(1)).await?;
@@ -293,8 +293,8 @@ async fn heartbeats_are_visible_and_are_not_events(stage: &Stage) -> Checked {
     let (id, epoch) = (session.id, running.epoch);
     let mut last = handles[1].sessions.lease_status(id, epoch).await?;
     for _ in 0..5 {
-        let looked = handles[1].sessions.lease_status(id, epoch).await?;
-        same("the lease status between two heartbeats", &looked.heartbeat, &last.heartbeat)?;
+        let inspected = handles[1].sessions.lease_status(id, epoch).await?;
+        same("the lease status between two heartbeats", &inspected.heartbeat, &last.heartbeat)?;
         handles[0].sessions.heartbeat(id, epoch).await?;
         let next = handles[1].sessions.lease_status(id, epoch).await?;
         holds_for("a heartbeat changes the lease status", &(last, next), next.heartbeat != last.heartbeat)?;

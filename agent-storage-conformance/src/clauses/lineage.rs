@@ -83,17 +83,17 @@ async fn fork_has_the_history_and_stays_independent(stage: &Stage) -> Checked {
     same("its counts", &child.counts, &parent.counts)?;
     same("its workspace", &child.workspace, &parent.workspace)?;
     same("the parent", &storage.sessions.load(parent.id).await?, &parent)?;
-    let said = stage.say(&storage, &child, "in the fork").await?.session;
-    let parent_now = stage.say(&storage, &parent, "in the parent").await?.session;
+    let appended = stage.append(&storage, &child, "in the fork").await?.session;
+    let parent_now = stage.append(&storage, &parent, "in the parent").await?.session;
     for _ in 0..2 {
         let all = history(&storage, child.id, 5, false).await?;
-        same("the fork's sequence", &seqs(&all), &to(said.head.get()))?;
+        same("the fork's sequence", &seqs(&all), &to(appended.head.get()))?;
         same("what it has in common", &all[..before.len()], &before[..])?;
         let own = own_events(&storage, child.id, 3).await?;
-        same("the fork's own events", &seqs(&own), &(parent.head.get() + 1..=said.head.get()).collect())?;
+        same("the fork's own events", &seqs(&own), &(parent.head.get() + 1..=appended.head.get()).collect())?;
         let parents = history(&storage, parent.id, 5, false).await?;
         same("the parent's history", &seqs(&parents), &to(parent_now.head.get()))?;
-        same("the fork's record", &storage.sessions.load(child.id).await?, &said)?;
+        same("the fork's record", &storage.sessions.load(child.id).await?, &appended)?;
         storage = stage.reopen(storage).await?;
     }
     Ok(())
@@ -106,7 +106,7 @@ async fn fork_never_sees_later_events_of_its_parent(stage: &Stage) -> Checked {
     let parent = stage.new_session(&storage).await?;
     let mut parent = stage.fill(&storage, &parent, 7).await?;
     let child = storage.sessions.fork(&stage.effects, parent.id, None).await?;
-    let child = stage.say(&storage, &child, "mine").await?.session;
+    let child = stage.append(&storage, &child, "mine").await?.session;
     let before = history(&storage, child.id, 100, false).await?;
     same("its history at first", &seqs(&before), &to(child.head.get()))?;
     for round in 0..5 {
@@ -237,7 +237,7 @@ async fn a_chain_of_forks_reads_as_one_history(stage: &Stage) -> Checked {
         let segments = session.lineage.segments.len();
         holds_for("at most 32 segments", &segments, segments <= agent_core::model::Lineage::MAX_SEGMENTS)?;
     }
-    let last = stage.say(&storage, &session, "the end").await?.session;
+    let last = stage.append(&storage, &session, "the end").await?.session;
     storage = stage.reopen(storage).await?;
     for page in [1, 7, 50, 1000] {
         let forward = history(&storage, last.id, page, false).await?;
@@ -273,8 +273,8 @@ async fn forks_are_complete_while_the_parent_grows(stage: &Stage) -> Checked {
     let mut seen = session.head;
     let write = async move {
         for n in 0..each * 4 {
-            let said = vec![NewEvent::user_message(format!("message {n}"))];
-            seen = writer.sessions.append(&effects, id, seen, said).await?.last;
+            let events = vec![NewEvent::user_message(format!("message {n}"))];
+            seen = writer.sessions.append(&effects, id, seen, events).await?.last;
         }
         Ok(Vec::new())
     };
@@ -391,10 +391,10 @@ async fn child_is_linked_at_creation_and_reports_its_end(stage: &Stage) -> Check
     storage.sessions.report_child(&stage.effects, child.id, Some("found".to_owned())).await?;
     let last = own_events(&storage, parent.id, 10).await?.pop();
     match last.map(|event| event.decode()).transpose()? {
-        Some(EventPayload::SessionChildIdle(said)) => {
+        Some(EventPayload::SessionChildIdle(idle)) => {
             same(
                 "what the child reports",
-                &(said.child, said.result.as_deref()),
+                &(idle.child, idle.result.as_deref()),
                 &(child.id, Some("found")),
             )?;
         }

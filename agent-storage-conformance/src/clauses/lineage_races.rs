@@ -124,11 +124,11 @@ async fn forked(stage: &Stage, storage: &Storage, count: usize) -> Checked<Vec<A
     while parents.len() < count {
         let some = (parents.len()..count).take(16).map(|_| {
             let new = NewSession::new(stage.effects.new_session_id(), workspace);
-            let said = |n: u32| NewEvent::user_message(format!("message {n}"));
-            let create = Commit::create(&stage.effects, new).with_events((0..3).map(said));
+            let event = |n: u32| NewEvent::user_message(format!("message {n}"));
+            let create = Commit::create(&stage.effects, new).with_events((0..3).map(event));
             async move {
                 let made = storage.sessions.commit(create).await?.session;
-                storage.sessions.commit(stage.seal(&made).with_event(said(3))).await
+                storage.sessions.commit(stage.seal(&made).with_event(event(3))).await
             }
         });
         let made = futures::future::try_join_all(some).await?;

@@ -174,7 +174,7 @@ async fn filters_and_totals_agree(stage: &Stage) -> Checked {
             Commit::create(&stage.effects, new.with_patch(&patch)).with_actor(creators[n % 3].clone());
         let mut session = storage.sessions.commit(commit).await?.session;
         if n % 4 == 1 {
-            session = stage.say(&storage, &session, "work").await?.session;
+            session = stage.append(&storage, &session, "work").await?.session;
         }
         if n % 6 == 2 {
             let suspend = stage.seal(&session).with_trigger(Trigger::Suspend(Reason::UserPaused));
@@ -288,7 +288,7 @@ async fn list_shows_state_reason_and_waiting_inputs(stage: &Stage) -> Checked {
     for n in 0..3 {
         let mut session = stage.new_session(&storage).await?;
         for m in 0..n {
-            session = stage.say(&storage, &session, &format!("message {m}")).await?.session;
+            session = stage.append(&storage, &session, &format!("message {m}")).await?.session;
         }
         same("what waits", &session.inputs_open, &n)?;
         expected.push(SessionSummary::from(&*session));

@@ -219,8 +219,8 @@ async fn inputs_during_preparation_are_kept_and_served(stage: &Stage) -> Checked
     let mut storage = stage.open().await?;
     let workspace = stage.new_workspace(&storage).await?.id;
     let (session, _) = in_state(stage, &storage, workspace, SessionState::Initializing).await?;
-    let first = stage.say(&storage, &session, "one").await?.session;
-    let second = stage.say(&storage, &first, "two").await?.session;
+    let first = stage.append(&storage, &session, "one").await?.session;
+    let second = stage.append(&storage, &first, "two").await?.session;
     same("the state", &second.status.state, &SessionState::Initializing)?;
     storage = stage.reopen(storage).await?;
     let ready = storage.sessions.commit(stage.seal(&second).with_trigger(Trigger::Ready)).await?.session;
@@ -249,7 +249,7 @@ async fn completed_inputs_are_never_claimed_again(stage: &Stage) -> Checked {
     let session = stage.new_session(&storage).await?;
     let (running, run) = stage.begin_run(&storage, &session, "one").await?;
     same("what the run took", &running.inputs_claimed_through, &running.last_input)?;
-    let two = stage.say(&storage, &running, "two").await?.session;
+    let two = stage.append(&storage, &running, "two").await?.session;
     same(
         "what it has not taken",
         &(two.inputs_claimed_through, two.inputs_new, two.inputs_open),
@@ -258,7 +258,7 @@ async fn completed_inputs_are_never_claimed_again(stage: &Stage) -> Checked {
     let taken =
         storage.sessions.commit(stage.seal_run(&two, run).with_trigger(Trigger::ClaimInputs)).await?.session;
     same("what it took then", &(taken.inputs_claimed_through, taken.inputs_new), &(two.last_input, 0))?;
-    let three = stage.say(&storage, &taken, "three").await?.session;
+    let three = stage.append(&storage, &taken, "three").await?.session;
     storage = stage.reopen(storage).await?;
     let end = stage.seal_run(&three, run).with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
     let ended = storage.sessions.commit(end).await?.session;
@@ -283,7 +283,7 @@ async fn failed_run_leaves_its_input_open(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
     let failure = RunFailure::new(Reason::RunError, "the model is away");
-    let mut now = stage.say(&storage, &session, "work").await?.session;
+    let mut now = stage.append(&storage, &session, "work").await?.session;
     for attempt in 1..=3u32 {
         let end = RunEnd::retry(failure.clone(), START, 3);
         let (_, ended) = run_once(stage, &storage, &now, end).await?;
@@ -362,9 +362,9 @@ async fn only_the_matching_answer_resumes_and_only_once(stage: &Stage) -> Checke
     let wrong = storage.sessions.commit(stage.seal(&now).with_event(answer("another")?)).await;
     refused!("an answer to another question", wrong, ErrorKind::InvalidInput)?;
     same("the session", &storage.sessions.load(waiting.id).await?, &now)?;
-    let said = stage.say(&storage, &now, "a message is no answer").await?.session;
-    same("the state", &said.status.state, &SessionState::RequiresAction)?;
-    let resumed = storage.sessions.commit(stage.seal(&said).with_event(answer("question")?)).await?.session;
+    let appended = stage.append(&storage, &now, "a message is no answer").await?.session;
+    same("the state", &appended.status.state, &SessionState::RequiresAction)?;
+    let resumed = storage.sessions.commit(stage.seal(&appended).with_event(answer("question")?)).await?.session;
     same("the state", &resumed.status.to_string().as_str(), &"queued (action_resolved)")?;
     same("the question", &resumed.action, &None)?;
     let again = storage.sessions.commit(stage.seal(&resumed).with_event(answer("question")?)).await;
@@ -541,5 +541,5 @@ async fn ended_session_accepts_nothing_more(stage: &Stage) -> Checked {
         storage.sessions.commit(stage.seal(&over).with_event(NewEvent::updated(titled))).await?.session;
     same("what is said of it can still change", &titled.status, &over.status)?;
     let fork = agent_core::SessionStoreExt::fork(&*storage.sessions, &stage.effects, over.id, None).await?;
-    stage.say(&storage, &fork, "in a fork it goes on").await.map(drop)
+    stage.append(&storage, &fork, "in a fork it goes on").await.map(drop)
 }

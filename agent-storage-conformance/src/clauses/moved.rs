@@ -19,7 +19,7 @@ pub(super) fn clauses() -> Vec<Clause> {
 async fn a_moved_store_acknowledges_nothing(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
-    let session = stage.say(&storage, &session, "before").await?.session;
+    let session = stage.append(&storage, &session, "before").await?.session;
     stage.damage(Damage::MovedAway).await?;
     let late = stage.seal(&session).with_event(NewEvent::user_message("into nowhere"));
     for _ in 0..2 {

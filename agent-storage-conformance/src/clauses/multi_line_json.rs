@@ -27,10 +27,10 @@ async fn multi_line_json_is_stored_compact(stage: &Stage) -> Checked {
     let (payload, field) =
         (spread("{\n \"text\": \"a\\nb c\",\r\n\t\"n\": 1.10\n}")?, spread("[\n1,\n\"\\n\" ]")?);
     let metadata = Patch::new().with_metadata("cart", spread("{\n\"items\": []\n}")?);
-    let said = NewEvent::new("user.message".parse()?, payload).with_extra("x_trace", field);
+    let message = NewEvent::new("user.message".parse()?, payload).with_extra("x_trace", field);
     let mut storage = stage.open().await?;
     let created = stage.new_session(&storage).await?;
-    let commit = stage.seal(&created).with_event(said).with_event(NewEvent::updated(metadata));
+    let commit = stage.seal(&created).with_event(message).with_event(NewEvent::updated(metadata));
     let session = storage.sessions.commit(commit).await?.session;
 
     // The same session elsewhere, from events that were laid out for people.
@@ -54,10 +54,10 @@ async fn multi_line_json_is_stored_compact(stage: &Stage) -> Checked {
         for event in &events {
             holds_for("each event is one line", &event.seq, !event.to_json().contains(['\n', '\r']))?;
         }
-        let said = events.iter().find(|event| matches!(event.decode(), Ok(EventPayload::UserMessage(_))));
-        let said = said.ok_or_else(|| Failure::new("the message", "that event", "none"))?;
-        same("the payload", said.payload.get(), "{\"text\":\"a\\nb c\",\"n\":1.10}")?;
-        same("the field", &said.extra.get("x_trace").map(RawJson::get), &Some("[1,\"\\n\"]"))?;
+        let message = events.iter().find(|event| matches!(event.decode(), Ok(EventPayload::UserMessage(_))));
+        let messages = message.ok_or_else(|| Failure::new("the message", "that event", "none"))?;
+        same("the payload", messages.payload.get(), "{\"text\":\"a\\nb c\",\"n\":1.10}")?;
+        same("the field", &messages.extra.get("x_trace").map(RawJson::get), &Some("[1,\"\\n\"]"))?;
         let record = storage.sessions.load(id).await?;
         let metadata = record.attributes.metadata.get("cart").map(RawJson::get);
         same("the metadata", &metadata, &Some("{\"items\":[]}"))?;

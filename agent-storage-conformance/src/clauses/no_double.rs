@@ -105,7 +105,7 @@ async fn again_after(stage: &Stage, between: usize) -> Checked {
     let first_guarded = storage.sessions.commit(guarded.clone()).await?;
     let mut now = first_guarded.session.clone();
     for n in 0..between {
-        now = stage.say(&storage, &now, &format!("between {n}")).await?.session;
+        now = stage.append(&storage, &now, &format!("between {n}")).await?.session;
     }
     for (commit, first, younger) in [(&commit, &first, 1), (&guarded, &first_guarded, 0)] {
         // The record remembers the last 16 commits.
@@ -204,7 +204,7 @@ async fn creation_resent_is_applied_once(stage: &Stage) -> Checked {
     let commit = Commit::create(&stage.effects, new.clone()).with_event(NewEvent::user_message("hello"));
     let first = storage.sessions.commit(commit.clone()).await?;
     same_answer(&storage.sessions.commit(commit.clone()).await?, &first)?;
-    let now = stage.say(&storage, &first.session, "more").await?.session;
+    let now = stage.append(&storage, &first.session, "more").await?.session;
     same_answer(&storage.sessions.commit(commit.clone()).await?, &first)?;
     let other = Commit::create(&stage.effects, new);
     let result = storage.sessions.commit(other).await;
@@ -240,7 +240,7 @@ async fn refused_commit_is_not_remembered_as_applied(stage: &Stage) -> Checked {
         storage.sessions.commit(early.clone()).await,
         ErrorKind::Conflict { .. }
     )?;
-    let now = stage.say(&storage, &session, "now it is in order").await?.session;
+    let now = stage.append(&storage, &session, "now it is in order").await?.session;
     let done = storage.sessions.commit(early.clone()).await?;
     same("it is no replay", &done.replayed, &false)?;
     same("where it stands", &done.first, &now.head.next())?;

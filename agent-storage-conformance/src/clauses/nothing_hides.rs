@@ -148,7 +148,7 @@ async fn damaged(stage: &Stage, storage: Storage) -> Checked<(Storage, Arc<Sessi
     let session = stage.new_session(&storage).await?;
     let mut session = session;
     for n in 0..8 {
-        session = stage.say(&storage, &session, &format!("message {n}")).await?.session;
+        session = stage.append(&storage, &session, &format!("message {n}")).await?.session;
     }
     drop(storage);
     let at = Seq::new(5);
@@ -190,8 +190,8 @@ async fn damaged_session_is_never_recreated(stage: &Stage) -> Checked {
         Ok(loaded) => same("its record, where it can be known", &loaded, &session)?,
         Err(error) => holds_for("its record is Corrupt", &error, *error.kind() == ErrorKind::Corrupt)?,
     }
-    let said = storage.sessions.commit(stage.seal(&session).with_event(NewEvent::user_message("on"))).await;
-    if let Err(error) = &said {
+    let append = storage.sessions.commit(stage.seal(&session).with_event(NewEvent::user_message("on"))).await;
+    if let Err(error) = &append {
         holds_for("a refused write says Corrupt", error, *error.kind() == ErrorKind::Corrupt)?;
     }
     for _ in 0..2 {
@@ -290,7 +290,7 @@ async fn rebuilt_derived_data_gives_the_same_answers(stage: &Stage) -> Checked {
     }
     let again = storage.sessions.history(child.id, ReadEvents::first(100)).await?.events;
     same("a history across sessions", &again, &history)?;
-    stage.say(&storage, &sessions[3], "on").await.map(drop)
+    stage.append(&storage, &sessions[3], "on").await.map(drop)
 }
 
 /// A rebuild of derived data changes no answer: of the handle that requests it, of another, and of one that is opened
@@ -321,10 +321,10 @@ async fn a_rebuild_changes_no_answer(stage: &Stage) -> Checked {
             same("a record", &storage.sessions.load(session.id).await?, session)?;
         }
     }
-    let said = stage.seal_run(&running, run).with_event(NewEvent::agent_message("still here"));
-    here.sessions.commit(said).await?;
+    let sealed = stage.seal_run(&running, run).with_event(NewEvent::agent_message("still here"));
+    here.sessions.commit(sealed).await?;
     there.sessions.rebuild().await?;
-    stage.say(&there, &sessions[2], "on").await.map(drop)
+    stage.append(&there, &sessions[2], "on").await.map(drop)
 }
 
 /// Verifying a store with objects of every kind finds no damage, and counts each object.
@@ -418,11 +418,11 @@ async fn salvage_copies_all_readable_events(stage: &Stage) -> Checked {
     let mut texts = Vec::new();
     for event in own_events(&storage, saved.session.id, 100).await? {
         match event.decode()? {
-            EventPayload::UserMessage(said) => texts.push(said.text),
-            EventPayload::SystemMessage(said) => {
-                holds_for("the note names what is lost", &said.text, said.text.contains("event 5"))?;
-                let told = saved.lost.iter().any(|gap| said.text.contains(&gap.reason));
-                holds_for("the note says nothing of where it is kept", &said.text, !told)?;
+            EventPayload::UserMessage(message) => texts.push(message.text),
+            EventPayload::SystemMessage(message) => {
+                holds_for("the note names what is lost", &message.text, message.text.contains("event 5"))?;
+                let has_reason = saved.lost.iter().any(|gap| message.text.contains(&gap.reason));
+                holds_for("the note says nothing of where it is kept", &message.text, !has_reason)?;
                 texts.push("lost".to_owned());
             }
             body => {
@@ -442,7 +442,7 @@ async fn salvage_copies_all_readable_events(stage: &Stage) -> Checked {
     )?;
     let from = ReadEvents::first(100).with_after(Seq::new(at.get() - 1));
     refused!("the damaged event", storage.sessions.read(session.id, from).await, ErrorKind::Corrupt)?;
-    stage.say(&storage, &saved.session, "on").await.map(drop)
+    stage.append(&storage, &saved.session, "on").await.map(drop)
 }
 
 /// Saving a damaged fork also saves the events that it shares with its parent.
@@ -451,10 +451,10 @@ async fn salvaged_fork_includes_its_shared_history(stage: &Stage) -> Checked {
 
     let storage = stage.open().await?;
     let parent = stage.new_session(&storage).await?;
-    let parent = stage.say(&storage, &parent, "shared").await?.session;
+    let parent = stage.append(&storage, &parent, "shared").await?.session;
     let mut fork = storage.sessions.fork(&stage.effects, parent.id, None).await?;
     for n in 0..6 {
-        fork = stage.say(&storage, &fork, &format!("message {n}")).await?.session;
+        fork = stage.append(&storage, &fork, &format!("message {n}")).await?.session;
     }
     drop(storage);
     // Behind the shared history stands the event that made the fork.
@@ -467,8 +467,8 @@ async fn salvaged_fork_includes_its_shared_history(stage: &Stage) -> Checked {
     same("what could not be read", &gaps, &vec![(at, at)])?;
     let mut texts = Vec::new();
     for event in own_events(&storage, saved.session.id, 100).await? {
-        if let EventPayload::UserMessage(said) = event.decode()? {
-            texts.push(said.text);
+        if let EventPayload::UserMessage(message) = event.decode()? {
+            texts.push(message.text);
         }
     }
     let expected = ["shared", "message 0", "message 1", "message 3", "message 4", "message 5"];

@@ -89,7 +89,7 @@ async fn one_commit_wins_per_precondition(stage: &Stage) -> Checked {
 async fn stale_precondition_is_a_conflict(stage: &Stage) -> Checked {
     let storage = stage.open().await?;
     let session = stage.new_session(&storage).await?;
-    let now = stage.say(&storage, &session, "newer").await?.session;
+    let now = stage.append(&storage, &session, "newer").await?.session;
     for _ in 0..3 {
         let stale = stage
             .seal(&session)
@@ -307,7 +307,7 @@ async fn one_of_eight_runs_begins(stage: &Stage) -> Checked {
     let handles = stage.handles(HANDLES).await?;
     let mut session = stage.new_session(&handles[0]).await?;
     for round in 0..stage.settings.rounds {
-        session = stage.say(&handles[0], &session, "work").await?.session;
+        session = stage.append(&handles[0], &session, "work").await?.session;
         let runs: Vec<_> = (0..TASKS).map(|_| stage.effects.new_run_id()).collect();
         let results = race(runs.iter().copied().enumerate().map(|(n, run)| {
             let store = handles[n % HANDLES].sessions.clone();
@@ -375,7 +375,7 @@ async fn acknowledged_write_is_visible_to_every_handle(stage: &Stage) -> Checked
     let mut session = stage.new_session(&handles[0]).await?;
     for n in 0..stage.settings.rounds {
         let (writer, reader) = (&handles[n % HANDLES], &handles[(n + 1) % HANDLES]);
-        let done = stage.say(writer, &session, &format!("message {n}")).await?;
+        let done = stage.append(writer, &session, &format!("message {n}")).await?;
         same("the number of the message", &done.last, &session.head.next())?;
         same("the record, on another handle", &reader.sessions.load(session.id).await?, &done.session)?;
         let page = reader.sessions.read(session.id, agent_core::store::ReadEvents::last(1)).await?;
@@ -407,10 +407,10 @@ async fn stores_of_several_backends_work_as_one(stage: &Stage) -> Checked {
         let bound = storage.bindings.bind(&device, session.workspace, Precondition::MustNotExist).await?;
         same("what the device is bound to", &bound, &session.workspace)?;
         same("its workspace", &storage.workspaces.load(bound).await?.id, &session.workspace)?;
-        let said = stage.say(&storage, &session, "hello").await?;
+        let appended = stage.append(&storage, &session, "hello").await?;
         let query = agent_core::store::SessionQuery::new().with_workspace(bound);
         let listed = storage.sessions.list(query).await?;
-        same("its session", &listed.items.first().map(|item| item.head), &Some(said.last))?;
+        same("its session", &listed.items.first().map(|item| item.head), &Some(appended.last))?;
         storage.workspaces.delete(bound).await?;
         same("unbinding it", &storage.bindings.unbind_workspace(bound).await?, &1)?;
     }
@@ -430,8 +430,8 @@ async fn a_handle_serves_any_task_on_any_runtime(stage: &Stage) -> Checked {
                 let runtime =
                     runtime.map_err(|error| Failure::new("starting a runtime", "success", error))?;
                 runtime.block_on(async move {
-                    let said = vec![NewEvent::user_message(format!("thread {n}"))];
-                    let done = storage.sessions.append(&effects, id, seen, said).await?;
+                    let events = vec![NewEvent::user_message(format!("thread {n}"))];
+                    let done = storage.sessions.append(&effects, id, seen, events).await?;
                     storage.workspaces.load(done.session.workspace).await?;
                     Ok::<_, Failure>(done.last)
                 })

@@ -191,8 +191,8 @@ async fn record_contents_are_limited(stage: &Stage) -> Checked {
         let result = storage.sessions.commit(stage.seal(&now).with_event(one_more.clone())).await;
         refused!("one more", result, ErrorKind::LimitExceeded)?;
         same("the session", &storage.sessions.load(session.id).await?, &now)?;
-        let said = stage.say(&storage, &now, "still here").await?.session;
-        let made_room = storage.sessions.commit(stage.seal(&said).with_event(less)).await?.session;
+        let appended = stage.append(&storage, &now, "still here").await?.session;
+        let made_room = storage.sessions.commit(stage.seal(&appended).with_event(less)).await?.session;
         Ok(storage.sessions.commit(stage.seal(&made_room).with_event(one_more)).await?.session)
     };
     let many = (0..64).fold(Patch::new(), |patch, n| patch.with_label(format!("label {n}"), "x"));

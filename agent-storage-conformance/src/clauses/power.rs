@@ -112,8 +112,8 @@ async fn acknowledged_writes_outlive_a_power_loss(stage: &Stage) -> Checked {
         (stage, storage) = known.outlives(stage, storage).await?;
     }
     // Several writes between two losses, of which the last ones are of other objects than the first.
-    let said = stage.say(&storage, &known.sessions[&kept], "one").await?.session;
-    known.sessions.insert(kept, stage.say(&storage, &said, "two").await?.session);
+    let appended = stage.append(&storage, &known.sessions[&kept], "one").await?.session;
+    known.sessions.insert(kept, stage.append(&storage, &appended, "two").await?.session);
     let renamed = storage.workspaces.put(first.clone().with_name("renamed"), Precondition::MustExist).await?;
     known.workspaces.insert(first.id, Some(renamed));
     (stage, storage) = known.outlives(stage, storage).await?;

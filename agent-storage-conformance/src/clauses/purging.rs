@@ -81,7 +81,7 @@ const WORD: &str = "sesame";
 
 /// Creates a session in whose record each text field contains the word.
 async fn wordy(stage: &Stage, storage: &Storage, creator: &Actor) -> Checked<Arc<Session>> {
-    let said = Patch::new()
+    let patch = Patch::new()
         .with_title(Title::by_user(WORD))
         .with_label(WORD, WORD)
         .with_metadata(WORD, RawJson::of(&WORD)?)
@@ -90,7 +90,7 @@ async fn wordy(stage: &Stage, storage: &Storage, creator: &Actor) -> Checked<Arc
         .mount(WORD, Access::Read)
         .pin(WORD);
     let new = NewSession::new(stage.effects.new_session_id(), stage.new_workspace(storage).await?.id);
-    let create = Commit::create(&stage.effects, new.with_patch(&said)).with_actor(creator.clone());
+    let create = Commit::create(&stage.effects, new.with_patch(&patch)).with_actor(creator.clone());
     let session = storage.sessions.commit(create).await?.session;
     let run = stage.effects.new_run_id();
     let begin = stage

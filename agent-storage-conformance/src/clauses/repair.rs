@@ -26,7 +26,7 @@ async fn damaged(stage: &Stage) -> Checked<(Storage, Arc<Session>, Arc<Session>)
     let storage = stage.open().await?;
     let (mut session, other) = (stage.new_session(&storage).await?, stage.new_session(&storage).await?);
     for n in 0..8 {
-        session = stage.say(&storage, &session, &format!("message {n}")).await?.session;
+        session = stage.append(&storage, &session, &format!("message {n}")).await?.session;
     }
     drop(storage);
     stage.damage(Damage::Event(session.id, Seq::new(5))).await?;
@@ -61,8 +61,8 @@ async fn a_damaged_session_can_be_deleted(stage: &Stage) -> Checked {
         for storage in [&storage, &stage.open().await?] {
             let store = &storage.sessions;
             same("the tombstone", &store.load(session.id).await?, &deleted)?;
-            let said = stage.seal(&deleted).with_event(NewEvent::user_message("on"));
-            refused!("a commit", store.commit(said).await, ErrorKind::Deleted)?;
+            let append = stage.seal(&deleted).with_event(NewEvent::user_message("on"));
+            refused!("a commit", store.commit(append).await, ErrorKind::Deleted)?;
             let create = Commit::create(&stage.effects, NewSession::new(session.id, session.workspace));
             refused!("a creation of its id", store.commit(create).await, ErrorKind::Deleted)?;
             let fork = store.fork(&stage.effects, session.id, None).await;

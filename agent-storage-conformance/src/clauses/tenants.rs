@@ -43,17 +43,17 @@ async fn equal_ids_are_separate_per_tenant(stage: &Stage) -> Checked {
         let text = Some(format!("name = \"{name}\""));
         storage.workspaces.save_config(workspace.id, text.clone(), Precondition::MustNotExist).await?;
         let created = stage.create(storage, NewSession::new(session, workspace.id)).await?;
-        let said = stage.say(storage, &created, name).await?.session;
+        let appended = stage.append(storage, &created, name).await?.session;
         let to = stage.effects.new_workspace_id();
         same("a first contact", &storage.bindings.bind(&device, to, Precondition::MustNotExist).await?, &to)?;
-        records.push((put, text, said, to));
+        records.push((put, text, appended, to));
     }
-    for (storage, (put, text, said, to)) in [&one, &two].into_iter().zip(&records) {
+    for (storage, (put, text, appended, to)) in [&one, &two].into_iter().zip(&records) {
         same("the workspace", &storage.workspaces.load(workspace.id).await?, put)?;
         same("the configuration", &storage.workspaces.load_config(workspace.id).await?, text)?;
-        same("the session", &storage.sessions.load(session).await?, said)?;
+        same("the session", &storage.sessions.load(session).await?, appended)?;
         let events = own_events(storage, session, 10).await?;
-        same("the last event", &events.last().map(|e| e.commit), &said.recent.last().map(|c| c.id))?;
+        same("the last event", &events.last().map(|e| e.commit), &appended.recent.last().map(|c| c.id))?;
         same("the binding", &storage.bindings.resolve(&device).await?, &Some(*to))?;
         same("its sessions", &storage.sessions.list(SessionQuery::new()).await?.items.len(), &1)?;
         same(
@@ -129,12 +129,12 @@ async fn lease_of_one_tenant_affects_no_other(stage: &Stage) -> Checked {
     for storage in [&one, &two] {
         let workspace = stage.new_workspace(storage).await?;
         let session = stage.create(storage, NewSession::new(id, workspace.id)).await?;
-        let said = stage.say(storage, &session, "work").await?.session;
+        let appended = stage.append(storage, &session, "work").await?.session;
         let request = LeaseRequest::new("holder", stage.effects.new_run_id());
         running.push(
             storage
                 .sessions
-                .commit(stage.seal(&said).with_trigger(Trigger::BeginRun(request)))
+                .commit(stage.seal(&appended).with_trigger(Trigger::BeginRun(request)))
                 .await?
                 .session,
         );
@@ -208,7 +208,7 @@ async fn tenants_with_work_are_busy(stage: &Stage) -> Checked {
         let storage = stage.open_for(&name.parse()?).await?;
         let session = stage.new_session(&storage).await?;
         match name {
-            "waits" => drop(stage.say(&storage, &session, "hello").await?),
+            "waits" => drop(stage.append(&storage, &session, "hello").await?),
             "runs" => drop(stage.begin_run(&storage, &session, "hello").await?),
             "prepared" => {
                 let prepare = Trigger::Prepare(LeaseRequest::new("holder", stage.effects.new_run_id()));

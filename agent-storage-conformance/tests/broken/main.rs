@@ -74,10 +74,10 @@ caught! {
         "fenced::replaced_run_writes_nothing_more",
         "fenced::late_write_precedes_the_takeover_or_is_fenced",
         "fenced::epoch_without_a_lease_writes_nothing";
-    restamped_answer_is_caught: AnswersStampedAnew by
+    restamped_answer_is_caught: AnswersStampedAgain by
         "machine::answer_after_expiry_is_refused";
     write_of_an_ended_run_is_caught: EndedRunMayWrite by "fenced::an_ended_run_writes_nothing_more";
-    status_read_as_heartbeat_is_caught: LookingIsASignOfLife by
+    status_read_as_heartbeat_is_caught: StatusReadsAreHeartbeats by
         "fenced::heartbeats_are_visible_and_are_not_events";
     shown_damaged_event_is_caught: DamagedEventShown by
         "nothing_hides::verify_finds_only_the_damaged_event",
@@ -341,7 +341,7 @@ caught! {
     ignored_bind_precondition_is_caught: BindExpectIgnored by
         "bindings::bind_with_a_failed_precondition_changes_nothing";
     rebinding_first_contact_is_caught: FirstContactMoves by "bindings::a_first_contact_never_moves_a_binding";
-    unbind_always_returning_true_is_caught: UnbindingSaysTrue by
+    unbind_always_returning_true_is_caught: UnbindingReportsTrue by
         "bindings::unbind_returns_whether_it_was_bound";
     bindings_rewritten_whole_are_caught: BindingsRewrittenWhole by
         "bindings::concurrent_binds_of_many_devices_are_never_lost";
@@ -375,7 +375,7 @@ caught! {
     blocking_dropped_reader_is_caught: DroppedReaderBlocks by "blobs::dropped_reader_blocks_nothing";
     refused_concurrent_put_is_caught: ConcurrentPutRefused by "blobs::concurrent_puts_of_one_blob_succeed";
     reader_ended_by_a_removal_is_caught: RemovalEndsReaders by "blobs::readers_get_right_bytes_or_an_error";
-    undeclared_blobs_are_caught: BlobsUnsaid by "blobs::store_without_blobs_refuses_them";
+    undeclared_blobs_are_caught: BlobsUndeclared by "blobs::store_without_blobs_refuses_them";
     sweep_of_named_blobs_is_caught: SweepRemovesNamed by
         "blobs::sweep_removes_only_what_no_event_names",
         "blobs::concurrent_sweeps_remove_no_named_blob",

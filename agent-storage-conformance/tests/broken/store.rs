@@ -42,8 +42,8 @@ pub(crate) enum Fault {
     ReplayCheckedAfterTheFence,
     FenceIgnored,
     EndedRunMayWrite,
-    AnswersStampedAnew,
-    LookingIsASignOfLife,
+    AnswersStampedAgain,
+    StatusReadsAreHeartbeats,
     CorruptAsAbsent,
     DamagedEventSkipped,
     ListShowsAnotherState,
@@ -139,7 +139,7 @@ pub(crate) enum Fault {
     UnknownDeviceIsDefault,
     BindExpectIgnored,
     FirstContactMoves,
-    UnbindingSaysTrue,
+    UnbindingReportsTrue,
     BindingsRewrittenWhole,
     UnbindingLeavesOne,
     StoresTiedTogether,
@@ -173,7 +173,7 @@ pub(crate) enum Fault {
     RemovalEndsReaders,
     /// Nothing: a store without blobs, as it says.
     NoBlobs,
-    BlobsUnsaid,
+    BlobsUndeclared,
     SweepRemovesNamed,
     SweepKeepsOrphans,
     DryRunSweeps,
@@ -188,7 +188,7 @@ pub(crate) enum Fault {
 impl Fault {
     /// The same store without the fault.
     pub(crate) fn control(self) -> Self {
-        if self == Self::BlobsUnsaid { Self::NoBlobs } else { Self::None }
+        if self == Self::BlobsUndeclared { Self::NoBlobs } else { Self::None }
     }
 }
 
@@ -212,7 +212,7 @@ pub(crate) struct Shared {
     derived_removed: AtomicBool,
     moved: AtomicBool,
     pub(crate) busy: AtomicBool,
-    looks: AtomicU64,
+    status_reads: AtomicU64,
     ids: AtomicU64,
     refused: Mutex<HashSet<CommitId>>,
     unlisted: Mutex<HashSet<SessionId>>,
@@ -447,7 +447,7 @@ impl Handle {
         if self.is(Fault::CommitsNoteThemselves) {
             commit = commit.with_event(NewEvent::new("x.app.note".parse().unwrap(), RawJson::empty_object()));
         }
-        if self.is(Fault::AnswersStampedAnew) && now.action.is_some() {
+        if self.is(Fault::AnswersStampedAgain) && now.action.is_some() {
             commit.at = now.updated_at;
         }
         if self.is(Fault::EndedRunMayWrite) && lease.is_none() && commit.fence == Some(now.epoch) {
@@ -504,7 +504,7 @@ impl Handle {
         Ok(())
     }
 
-    fn spoiled(&self, error: Error, said: &str) -> Error {
+    fn spoiled(&self, error: Error, texts: &str) -> Error {
         match (self.fault, error.kind()) {
             (Fault::ConflictHidesTheHead, ErrorKind::Conflict { .. }) => {
                 Error::new(ErrorKind::Conflict { head: None }, error.to_string())
@@ -518,7 +518,7 @@ impl Handle {
             }
             (Fault::RefusalsInDoubt, _) => error.with_outcome(WriteOutcome::Unknown),
             (Fault::ErrorsNameNothing, kind) => Error::new(kind.clone(), "the write was refused"),
-            (Fault::ErrorsQuotePayloads, kind) => Error::new(kind.clone(), format!("{error}: {said}")),
+            (Fault::ErrorsQuotePayloads, kind) => Error::new(kind.clone(), format!("{error}: {texts}")),
             _ => error,
         }
     }
@@ -539,7 +539,7 @@ impl Handle {
 impl SessionStore for Handle {
     async fn commit(&self, mut commit: Commit) -> Result<Committed> {
         self.flush().await;
-        let said = format!("{:?}", commit.steps);
+        let message = format!("{:?}", commit.steps);
         self.not_moved(Fault::MovedIsWritten)?;
         self.change_payloads(&mut commit);
         self.at_home()?;
@@ -653,7 +653,7 @@ impl SessionStore for Handle {
                 done.session = Arc::new(self.shown(Arc::unwrap_or_clone(done.session)));
                 Ok(done)
             }
-            Err(error) => Err(self.spoiled(error, &said)),
+            Err(error) => Err(self.spoiled(error, &message)),
         }
     }
 
@@ -842,8 +842,8 @@ impl SessionStore for Handle {
 
     async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
         let mut lease_status = self.store.lease_status(id, epoch).await?;
-        if self.is(Fault::LookingIsASignOfLife) {
-            lease_status.heartbeat += self.shared.looks.fetch_add(1, Ordering::SeqCst);
+        if self.is(Fault::StatusReadsAreHeartbeats) {
+            lease_status.heartbeat += self.shared.status_reads.fetch_add(1, Ordering::SeqCst);
         }
         Ok(lease_status)
     }
@@ -884,7 +884,7 @@ impl SessionStore for Handle {
 
     fn capabilities(&self) -> Capabilities {
         let capabilities = self.store.capabilities();
-        let without = matches!(self.fault, Fault::NoBlobs | Fault::BlobsUnsaid);
+        let without = matches!(self.fault, Fault::NoBlobs | Fault::BlobsUndeclared);
         if without { capabilities.with_blobs(0) } else { capabilities }
     }
 
@@ -1088,7 +1088,7 @@ impl BindingStore for Handle {
     async fn unbind(&self, device: &DeviceId) -> Result<bool> {
         self.check_bindings()?;
         let was_bound = self.store.unbind(&self.folded(device)).await?;
-        Ok(was_bound || self.is(Fault::UnbindingSaysTrue))
+        Ok(was_bound || self.is(Fault::UnbindingReportsTrue))
     }
 
     async fn unbind_workspace(&self, id: WorkspaceId) -> Result<u64> {

@@ -243,8 +243,8 @@ fn untested_claims_are_reported() {
     for claim in
         ["nothing cut the power", "no process that used it was killed", "no call to the medium failed"]
     {
-        let said = text.lines().any(|line| line.starts_with("  NOT SHOWN: ") && line.contains(claim));
-        assert!(said, "{claim:?} is not in\n{text}");
+        let messages = text.lines().any(|line| line.starts_with("  NOT SHOWN: ") && line.contains(claim));
+        assert!(messages, "{claim:?} is not in\n{text}");
     }
 }
 

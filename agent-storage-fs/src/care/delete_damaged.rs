@@ -131,13 +131,13 @@ fn delete_locked(
         Some(deleted) => deleted.tombstone(),
         None => Session::tombstone_of_damaged(id, workspace, known.as_deref(), last, at, reason),
     };
-    changes::tell(tenant, Some((workspace, id)), Change::Renews);
+    changes::announce(tenant, Some((workspace, id)), Change::Renews);
     let done = renew_log(env, locked, &log, owner)
         .and_then(|()| keep_tombstone(env, locked))
         .and_then(|()| write_tombstone(env, locked, owner, &tombstone));
     cell.forget();
-    let told = changes::tell(tenant, Some((workspace, id)), Change::Ends);
-    changes::told(tenant, Some((workspace, id)), told);
+    let announced = changes::announce(tenant, Some((workspace, id)), Change::Ends);
+    changes::confirm(tenant, Some((workspace, id)), announced);
     done.map_err(|error| error.with_outcome(WriteOutcome::Unknown))?;
     Ok(Attempt::Done(Arc::new(tombstone)))
 }

@@ -38,10 +38,10 @@ pub(crate) fn purge(
     }
     let purged = slot.under_lock(|open| {
         let place = open.place;
-        changes::tell(tenant, place, Change::Renews);
+        changes::announce(tenant, place, Change::Renews);
         let purged = purge_locked(tenant, open, purge);
-        let told = changes::tell(tenant, place, Change::Ends);
-        changes::told(tenant, place, told);
+        let announced = changes::announce(tenant, place, Change::Ends);
+        changes::confirm(tenant, place, announced);
         purged
     });
     let Attempt::Done(done) = purged? else { return Ok(Attempt::Busy) };

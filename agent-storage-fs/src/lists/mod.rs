@@ -33,7 +33,7 @@ const ATTEMPTS: usize = 4;
 
 /// Result of a look at a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+enum Found {
     /// Its log has this many bytes.
     There(u64),
     Damaged,
@@ -50,7 +50,7 @@ pub(crate) fn sessions(tenant: &Tenant, query: &SessionQuery) -> Result<Page<Ses
     let mut closed = lists.bring_up_to_date(tenant, query, exact)?;
     let mut places = lists.index.places(query)?;
     for _ in 0..ATTEMPTS {
-        if !lists.look_at(tenant, &places) {
+        if !lists.check_all(tenant, &places) {
             break;
         }
         places = lists.index.places(query)?;
@@ -117,10 +117,10 @@ impl Lists {
         self.settle(tenant);
         if !scan {
             let unread: Vec<Place> = self.damaged.keys().copied().collect();
-            self.look_at(tenant, &unread);
+            self.check_all(tenant, &unread);
             let further = self.index.after(self.turn.0, FURTHER);
             self.turn.0 = further.last().copied();
-            self.look_at(tenant, &further);
+            self.check_all(tenant, &further);
         }
         Ok(closed)
     }
@@ -207,7 +207,7 @@ impl Lists {
         self.keep(workspace, &there);
         names?;
         for id in there {
-            self.look(tenant, (workspace, id), &path.join(id.to_string()), false);
+            self.check(tenant, (workspace, id), &path.join(id.to_string()), false);
         }
         self.folders.insert(workspace, Folder { stat, unread: 0, is_read: true });
         Ok(())
@@ -239,12 +239,12 @@ impl Lists {
                 continue;
             }
             let folder = tenant.layout.session(place.0, place.1);
-            let seen = self.look(tenant, place, &folder, true);
+            let seen = self.check(tenant, place, &folder, true);
             let is_settled = match (change, seen) {
-                (Change::Ends, _) | (Change::Begins | Change::Grows(_), Look::Damaged) => true,
-                (Change::Begins, seen) => seen != Look::Gone,
-                (Change::Grows(before), Look::There(len)) => len > before,
-                (Change::Grows(_), Look::Gone) => true,
+                (Change::Ends, _) | (Change::Begins | Change::Grows(_), Found::Damaged) => true,
+                (Change::Begins, seen) => seen != Found::Gone,
+                (Change::Grows(before), Found::There(len)) => len > before,
+                (Change::Grows(_), Found::Gone) => true,
                 (Change::Renews, _) => false,
             };
             if !is_settled {
@@ -254,11 +254,11 @@ impl Lists {
     }
 
     /// Looks at some sessions. Returns whether any of them had changed.
-    fn look_at(&mut self, tenant: &Tenant, places: &[Place]) -> bool {
+    fn check_all(&mut self, tenant: &Tenant, places: &[Place]) -> bool {
         let mut changed = false;
         for place in places {
             let before = self.index.stat(*place);
-            self.look(tenant, *place, &tenant.layout.session(place.0, place.1), false);
+            self.check(tenant, *place, &tenant.layout.session(place.0, place.1), false);
             changed |= self.index.stat(*place) != before;
         }
         changed
@@ -266,27 +266,27 @@ impl Lists {
 
     /// Looks at a session, and reads it if its log is not the one that was read before. If the change `is_ours`, a record that
     /// this process has of such a log is not read again.
-    fn look(&mut self, tenant: &Tenant, place: Place, folder: &Path, is_ours: bool) -> Look {
-        match self.try_look(tenant, place, folder, is_ours) {
+    fn check(&mut self, tenant: &Tenant, place: Place, folder: &Path, is_ours: bool) -> Found {
+        match self.try_check(tenant, place, folder, is_ours) {
             Ok(Some(len)) => {
                 self.damaged.remove(&place);
-                Look::There(len)
+                Found::There(len)
             }
             Ok(None) => {
                 self.damaged.remove(&place);
                 self.index.remove(place);
-                Look::Gone
+                Found::Gone
             }
             Err(error) => {
                 self.index.remove(place);
                 self.damaged.insert(place, Damaged::of(folder.display().to_string(), &error));
-                Look::Damaged
+                Found::Damaged
             }
         }
     }
 
     /// Returns the length of the log; `None` if the session has no folder.
-    fn try_look(
+    fn try_check(
         &mut self,
         tenant: &Tenant,
         place: Place,

@@ -21,7 +21,7 @@ use crate::medium::env::{held, parent, unsure};
 use crate::medium::lock::{Attempt, HeldLock};
 use crate::medium::record::{self, fold};
 use crate::medium::{layout, lease, lock, log};
-use crate::shared::changes::{self, Change, Told};
+use crate::shared::changes::{self, Announced, Change};
 use crate::shared::slot::{Doubt, OpenFiles, State, WriterState};
 use crate::shared::tenant::{SharedSession, Tenant};
 use crate::shared::transcript_mark::session_of;
@@ -150,11 +150,11 @@ fn commit_locked(
         Plan::Write { events, after, blobs, .. } => {
             blob_files::require(tenant, &open.folder, commit.session, blobs).map_err(plain)?;
             let place = open.place;
-            let told = changes::tell(tenant, place, Change::Grows(position.offset));
+            let announced = changes::announce(tenant, place, Change::Grows(position.offset));
             let appended = open.append(events, after);
             match appended {
-                Ok(true) => changes::told(tenant, place, told),
-                _ => drop(changes::tell(tenant, place, Change::Ends)),
+                Ok(true) => changes::confirm(tenant, place, announced),
+                _ => drop(changes::announce(tenant, place, Change::Ends)),
             }
             if !appended? {
                 return Ok(None);
@@ -215,8 +215,8 @@ pub(crate) fn rebuild(
         return Ok(Attempt::Busy);
     };
     cell.learn(cached);
-    let told = changes::tell(tenant, Some((workspace, id)), Change::Ends);
-    changes::told(tenant, Some((workspace, id)), told);
+    let announced = changes::announce(tenant, Some((workspace, id)), Change::Ends);
+    changes::confirm(tenant, Some((workspace, id)), announced);
     Ok(Attempt::Done(true))
 }
 
@@ -266,7 +266,7 @@ fn create(tenant: &Tenant, cell: &SharedSession, slot: &mut WriterState, commit:
     }
     let folder = tenant.layout.session(after.workspace, id);
     blob_files::require_early(tenant, id, blobs)?;
-    let Some((made, told)) = make(tenant, &creating, &folder, (events, blobs), after)? else {
+    let Some((made, announced)) = make(tenant, &creating, &folder, (events, blobs), after)? else {
         return Ok(Created::Exists(folder));
     };
     if let Err(error) = env.sync_dir(parent(&folder)) {
@@ -278,7 +278,7 @@ fn create(tenant: &Tenant, cell: &SharedSession, slot: &mut WriterState, commit:
         return Err(in_doubt("make durable the name of", &folder, error));
     }
     place::point(tenant, id, after.workspace);
-    changes::told(tenant, layout::place_of(&folder), told);
+    changes::confirm(tenant, layout::place_of(&folder), announced);
     match still_ours(&*env.io, made.lock.1, &folder) {
         Ok(Some(_)) => {}
         // The folders above were replaced meanwhile: the session is created in the current ones.
@@ -304,7 +304,7 @@ fn make(
     folder: &Path,
     (events, blobs): (&[Event], &[NeededBlob]),
     after: &Session,
-) -> Result<Option<(Made, Told)>> {
+) -> Result<Option<(Made, Announced)>> {
     let (env, sessions) = (&tenant.env, parent(folder));
     env.ensure_dir(sessions)?;
     env.sweep(sessions);
@@ -317,15 +317,15 @@ fn make(
             return Ok(None);
         }
         let place = layout::place_of(folder);
-        let told = changes::tell(tenant, place, Change::Begins);
+        let announced = changes::announce(tenant, place, Change::Begins);
         // Whoever creates the same session next may find it by that line alone, if this process is killed.
-        changes::told(tenant, place, told);
+        changes::confirm(tenant, place, announced);
         let renamed = env.io.rename(&temp, folder);
         if renamed.is_err() {
-            changes::tell(tenant, place, Change::Ends);
+            changes::announce(tenant, place, Change::Ends);
         }
         match renamed {
-            Ok(()) => Ok(Some((made, told))),
+            Ok(()) => Ok(Some((made, announced))),
             Err(error) if is_taken(&error) => Ok(None),
             Err(error) => Err(unsure(failed("create the folder", folder, error))),
         }

@@ -62,7 +62,7 @@ pub(crate) fn locate(tenant: &Tenant, id: SessionId) -> Result<SessionFolder> {
     if matches!(known, Ok(None)) && taken::is_free(tenant, id) {
         return Ok(SessionFolder::Nowhere);
     }
-    match look(tenant, id)? {
+    match search_all(tenant, id)? {
         (Some(found), _) => return Ok(SessionFolder::At(found, false)),
         // An index that does not name the session says that it is in no workspace, also in none that cannot be searched:
         // one that is refused keeps no other from being used.
@@ -76,13 +76,13 @@ pub(crate) fn locate(tenant: &Tenant, id: SessionId) -> Result<SessionFolder> {
         && let Some(pointer) = pointer(tenant, id)?
     {
         let missing = SessionFolder::Missing(pointer.workspace.unwrap_or(WorkspaceId::DEFAULT));
-        return Ok(look(tenant, id)?.0.map_or(missing, |folder| SessionFolder::At(folder, false)));
+        return Ok(search_all(tenant, id)?.0.map_or(missing, |folder| SessionFolder::At(folder, false)));
     }
     // The transcript shows that a main session existed, also if the derived file was removed.
-    let told = workspaces(tenant)?.find(|workspace| session_of(tenant, *workspace) == Some(id));
-    let Some(workspace) = told else { return Ok(SessionFolder::Nowhere) };
+    let found_in = workspaces(tenant)?.find(|workspace| session_of(tenant, *workspace) == Some(id));
+    let Some(workspace) = found_in else { return Ok(SessionFolder::Nowhere) };
     // The session may have been created since the search.
-    let (found, _) = look(tenant, id)?;
+    let (found, _) = search_all(tenant, id)?;
     Ok(found.map_or(SessionFolder::Missing(workspace), |folder| SessionFolder::At(folder, false)))
 }
 
@@ -132,11 +132,11 @@ pub(crate) fn search_to_make(tenant: &Tenant, creating: &HeldLock, id: SessionId
 
 /// Searches all readable workspaces.
 pub(crate) fn search(tenant: &Tenant, id: SessionId) -> Result<Option<PathBuf>> {
-    look(tenant, id).map(|(found, _)| found)
+    search_all(tenant, id).map(|(found, _)| found)
 }
 
 /// Returns the session's folder. If there is none, returns the error that prevented a complete search, if any.
-fn look(tenant: &Tenant, id: SessionId) -> Result<(Option<PathBuf>, Option<Error>)> {
+fn search_all(tenant: &Tenant, id: SessionId) -> Result<(Option<PathBuf>, Option<Error>)> {
     let mut refused = None;
     for (name, kind) in tenant.list_workspaces()? {
         let Some(workspace) = id_of::<WorkspaceId>(&name).filter(|_| kind != Kind::File) else { continue };

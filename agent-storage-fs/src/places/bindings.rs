@@ -92,7 +92,7 @@ fn refresh(tenant: &Tenant, cache: &mut Cache) -> Result<()> {
 }
 
 /// Answers from the bindings as they are now.
-fn look<T>(tenant: &Tenant, answer: impl FnOnce(&Bindings) -> Result<T>) -> Result<T> {
+fn read_with<T>(tenant: &Tenant, answer: impl FnOnce(&Bindings) -> Result<T>) -> Result<T> {
     let mut cache = held(&tenant.bindings);
     refresh(tenant, &mut cache).inspect_err(|_| cache.forget())?;
     answer(&cache.bindings)
@@ -100,16 +100,16 @@ fn look<T>(tenant: &Tenant, answer: impl FnOnce(&Bindings) -> Result<T>) -> Resu
 
 /// Returns the number of readable bindings.
 pub(crate) fn count(tenant: &Tenant) -> u64 {
-    look(tenant, |bindings| Ok(bindings.bound.len() as u64)).unwrap_or(0)
+    read_with(tenant, |bindings| Ok(bindings.bound.len() as u64)).unwrap_or(0)
 }
 
 pub(crate) fn resolve(tenant: &Tenant, device: &DeviceId) -> Result<Option<WorkspaceId>> {
-    look(tenant, |bindings| bindings.get(device, &tenant.layout.bindings()))
+    read_with(tenant, |bindings| bindings.get(device, &tenant.layout.bindings()))
 }
 
 pub(crate) fn list(tenant: &Tenant, query: &BindingQuery) -> Result<Page<Binding>> {
     let path = tenant.layout.bindings();
-    look(tenant, |bindings| {
+    read_with(tenant, |bindings| {
         let page = query.page(bindings.bound.iter().map(|(device, id)| Binding::new(device.clone(), *id)))?;
         if query.cursor.is_some() {
             return Ok(page);
@@ -340,7 +340,7 @@ pub(crate) fn unbind(tenant: &Tenant, device: &DeviceId) -> Result<Attempt<bool>
 }
 
 pub(crate) fn unbind_workspace(tenant: &Tenant, id: WorkspaceId) -> Result<Attempt<u64>> {
-    if look(tenant, |bindings| Ok(!bindings.bound.values().any(|bound| *bound == id))).unwrap_or(false) {
+    if read_with(tenant, |bindings| Ok(!bindings.bound.values().any(|bound| *bound == id))).unwrap_or(false) {
         return Ok(Attempt::Done(0));
     }
     mutate(tenant, |bindings, _| {

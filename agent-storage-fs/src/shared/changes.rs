@@ -1,9 +1,8 @@
 //! The file `index/changes`: names the sessions that change, so that a list need not check every session.
 //!
-//! A writer appends a line before it writes to a log, and looks behind the write whether the file still has its name. A
-//! reader reads on from where it stopped, and looks at each session that is named until its log has the change. Nothing of
-//! the file is ever synced, and nobody believes what was written before he opened it: a process begins with a look at
-//! every session.
+//! Writers append a line before each log write, and verify afterwards that the file was not replaced. A reader continues at
+//! its last position, and checks each named session until its log has the change. The file is never synced, and a process
+//! ignores lines that were written before it opened the file: it begins with a check of every session.
 
 use std::io;
 use std::path::Path;
@@ -17,7 +16,7 @@ pub(crate) use crate::shared::list_state::Change;
 use crate::shared::list_state::Reading;
 use crate::shared::tenant::Tenant;
 
-/// Length in bytes from which the file is removed, and begun anew. Some 40,000 commits.
+/// Length in bytes from which the file is removed and started again. Some 40,000 commits.
 const MAX_BYTES: u64 = 4 << 20;
 /// Bytes before its position by which a reader knows the file again.
 const KNOWN_BYTES: usize = 256;
@@ -46,22 +45,22 @@ fn parse(line: &[u8]) -> Option<(Place, Change)> {
 
 /// File to which a line was written; `None` if none could be written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told(Option<FileId>);
+pub(crate) struct Announced(Option<FileId>);
 
-/// Tells readers that a session is about to change. Call [`told`] after the change, before it is acknowledged.
-pub(crate) fn tell(tenant: &Tenant, place: Option<Place>, change: Change) -> Told {
-    let Some(place) = place else { return Told(None) };
-    let told = append(tenant, place, change).ok();
-    if told.is_none() {
-        // Without the file each reader looks at every session.
+/// Notifies readers that a session is about to change. Call [`confirm`] after the change, before it is acknowledged.
+pub(crate) fn announce(tenant: &Tenant, place: Option<Place>, change: Change) -> Announced {
+    let Some(place) = place else { return Announced(None) };
+    let announced = append(tenant, place, change).ok();
+    if announced.is_none() {
+        // Without the file each reader checks every session.
         remove(tenant);
     }
-    Told(told)
+    Announced(announced)
 }
 
 /// Makes sure that readers know of a change: if the file to which its line was written has lost its name meanwhile, those who
-/// have opened another one are told, too.
-pub(crate) fn told(tenant: &Tenant, place: Option<Place>, Told(id): Told) {
+/// have opened another one are notified, too.
+pub(crate) fn confirm(tenant: &Tenant, place: Option<Place>, Announced(id): Announced) {
     let named = tenant.env.io.stat(&tenant.layout.changes()).ok();
     match named.filter(|stat| Some(stat.id) == id) {
         Some(stat) if stat.len <= MAX_BYTES => return,
@@ -70,7 +69,7 @@ pub(crate) fn told(tenant: &Tenant, place: Option<Place>, Told(id): Told) {
     }
     // Another thread may have opened the file that has the name now; to open it once more costs little.
     *held(&tenant.changes.0) = None;
-    tell(tenant, place, Change::Ends);
+    announce(tenant, place, Change::Ends);
 }
 
 fn append(tenant: &Tenant, place: Place, change: Change) -> io::Result<FileId> {

@@ -17,7 +17,7 @@ use crate::medium::env::{held, parent};
 use crate::medium::{layout, lock};
 use crate::shared::tenant::{SharedSession, Tenant};
 use crate::shared::transcript_state::Written;
-use crate::transcript::said;
+use crate::transcript::messages;
 
 /// Number of bytes written or read at a time.
 const CHUNK: usize = 256 << 10;
@@ -79,7 +79,7 @@ fn find(tenant: &Tenant, session: &Session, path: &Path, known: Option<Written>)
     let sealed = sealed(&*file, stat.len).map_err(|e| failed("read", path, e))?;
     if let Some((mark, len, checksum)) = sealed {
         let there = mark.head <= session.head
-            && said::own_event(tenant, session.id, mark.head)?
+            && messages::own_event(tenant, session.id, mark.head)?
                 .is_some_and(|event| event.commit == mark.commit);
         if !there {
             // The log was restored to an earlier state, or replaced.
@@ -144,7 +144,7 @@ fn go_on(tenant: &Tenant, session: &Session, path: &Path, mut file: Written) -> 
     let mut writer = TranscriptWriter::resume(file.len, file.checksum);
     let mut messages = Messages::default();
     if file.seen < session.head {
-        said::each(tenant, session, file.seen, |message| messages.add(message))?;
+        messages::each(tenant, session, file.seen, |message| messages.add(message))?;
     }
     let Some(mark) = mark(session).filter(|_| !messages.0.is_empty()) else {
         file.seen = session.head;
@@ -215,7 +215,7 @@ fn render(
             }
             Ok(())
         };
-        said::each(tenant, session, Seq::ZERO, |message| {
+        messages::each(tenant, session, Seq::ZERO, |message| {
             writer.message(&message);
             flush(&mut writer, CHUNK as u64)
         })?;

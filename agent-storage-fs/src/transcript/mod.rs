@@ -3,7 +3,7 @@
 
 mod edits;
 mod keep;
-mod said;
+mod messages;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use agent_core::SessionId;
 
 pub use crate::transcript::edits::TranscriptEdit;
 pub(crate) use crate::transcript::edits::{imported, pending};
-pub(crate) use crate::transcript::said::visible;
+pub(crate) use crate::transcript::messages::visible;
 
 use crate::medium::env::held;
 use crate::medium::shell::blocking;

@@ -66,7 +66,7 @@ impl Tally {
     }
 
     /// Says it, for `.ci/full`.
-    pub(crate) fn say_of(&self, whose: &str) {
+    pub(crate) fn print_counts(&self, whose: &str) {
         for (kind, count) in &self.0 {
             println!("proof: {count} faults on {whose}: {kind}");
         }

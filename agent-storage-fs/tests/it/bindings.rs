@@ -63,8 +63,8 @@ async fn changes_are_seen_by_others_and_after_reopening() {
                 expected.insert(device(number), to);
             }
         }
-        let looked = device(roll(20));
-        assert_eq!(other.resolve(&looked).await.unwrap(), expected.get(&looked).copied());
+        let inspected = device(roll(20));
+        assert_eq!(other.resolve(&inspected).await.unwrap(), expected.get(&inspected).copied());
         match folder.path().join("bindings.changes").exists() {
             true => appended += 1,
             false => written += 1,

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::{LARGE, content, folder_of, hasty, naming, put, read_whole, say, session, texts};
+use crate::support::{
+    LARGE, append_text, content, folder_of, hasty, naming, put, read_whole, session, texts,
+};
 use agent_admin::verify::verify;
 use agent_core::clock::Effects;
 use agent_core::store::{BLOB_CHUNK_BYTES, ReadBlob, SweepBlobs};
@@ -60,7 +62,7 @@ impl Made {
     async fn log_goes_on(&self, context: &str) {
         let before = texts(&self.store, self.id).await.len();
         let head = SessionStore::load(&self.store, self.id).await.unwrap().head;
-        say(&self.store, &self.effects, self.id, head, "on").await;
+        append_text(&self.store, &self.effects, self.id, head, "on").await;
         assert_eq!(texts(&self.store, self.id).await.len(), before + 1, "{context}");
     }
 }
@@ -150,8 +152,8 @@ async fn damaged_blob_never_yields_other_bytes() {
             made.ranges_are_right_or_corrupt(blob, &context).await;
             made.log_goes_on(&context).await;
             let report = verify(&Storage::from(made.store.clone()), |_| ()).await;
-            let told = format!("{report:?}");
-            assert!(told.contains(&name.to_string()), "{context}: {told}");
+            let outcome = format!("{report:?}");
+            assert!(outcome.contains(&name.to_string()), "{context}: {outcome}");
             put(&made.store, made.id, bytes).await.unwrap();
             assert!(read_whole(&made.store, made.id, *name).await.unwrap() == *bytes, "{context}");
         }

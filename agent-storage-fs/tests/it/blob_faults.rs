@@ -126,9 +126,9 @@ async fn run(persistent: bool, errno: i32) {
         let store = FsConfig::new(root).with_io(Arc::new(spy.clone())).open().await.unwrap();
         spy.take();
         spy.fail(move |index, _| (index == n || (persistent && index > n)).then_some(errno));
-        let mut told = Vec::new();
+        let mut outcome = Vec::new();
         for step in 0..STEPS {
-            told.push(life.step(&store, step).await);
+            outcome.push(life.step(&store, step).await);
         }
         let calls = spy.take();
         drop(store);
@@ -139,10 +139,10 @@ async fn run(persistent: bool, errno: i32) {
         let store = hasty(root).await;
         let failed = calls.get(n);
         life.named_are_whole(&store, &format!("call {n}, {failed:?}, failed with {errno}")).await;
-        for (step, told) in told.iter().enumerate() {
-            let context = format!("step {step}, {told:?}; call {n}, {failed:?}, failed with {errno}");
+        for (step, outcome) in outcome.iter().enumerate() {
+            let context = format!("step {step}, {outcome:?}; call {n}, {failed:?}, failed with {errno}");
             let happened = life.happened(&store, step, &context).await;
-            match told {
+            match outcome {
                 Ok(()) => assert!(happened != Some(false), "{context}: acknowledged"),
                 Err(error) if error.write_outcome() == WriteOutcome::NotApplied => {
                     assert!(happened != Some(true), "{context}: said not to have happened");

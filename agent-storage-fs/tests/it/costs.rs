@@ -1,6 +1,6 @@
 //! Costs of operations, counted at the I/O interface.
 
-use crate::support::{Call, fill, folder_of, hasty, say, session, watched};
+use crate::support::{Call, append_text, fill, folder_of, hasty, session, watched};
 use agent_core::clock::Effects;
 use agent_core::commit::{Precondition, Trigger};
 use agent_core::model::Workspace;
@@ -27,7 +27,7 @@ async fn a_commit_is_one_write_and_one_sync() {
     let mut seen = session.head;
     for n in 0..5 {
         spy.take();
-        seen = say(&store, &effects, session.id, seen, &format!("message {n}")).await;
+        seen = append_text(&store, &effects, session.id, seen, &format!("message {n}")).await;
         let calls = spy.take();
         let expected = ["lock", "stat", "stat", "append", "write", "sync", "stat", "stat", "unlock"];
         assert_eq!(names(&calls), expected);
@@ -91,9 +91,9 @@ async fn an_append_costs_the_same_at_any_length() {
         fill(&hasty(folder.path()).await, &effects, id, length).await;
         let (store, spy) = watched(folder.path()).await;
         // The first opens the session, and may write the snapshot.
-        let seen = say(&store, &effects, id, Seq::new(length), "the same").await;
+        let seen = append_text(&store, &effects, id, Seq::new(length), "the same").await;
         spy.take();
-        let seen = say(&store, &effects, id, seen, "the same").await;
+        let seen = append_text(&store, &effects, id, seen, "the same").await;
         let calls = spy.take();
         let digits = seen.to_string().len();
         costs.push((names(&calls), bytes(&calls, "write") - digits, bytes(&calls, "read")));
@@ -112,7 +112,7 @@ async fn opening_reads_only_the_end_of_the_log() {
     fill(&store, &effects, id, 100_000).await;
     // As much as there can be behind a snapshot.
     for _ in 0..75 {
-        say(&store, &effects, id, Seq::new(100_000), "one more").await;
+        append_text(&store, &effects, id, Seq::new(100_000), "one more").await;
     }
     // A crash writes no snapshot.
     std::mem::forget(store);
@@ -204,7 +204,7 @@ async fn page_of_a_log_that_was_restored_is_found() {
         let writer = hasty(folder.path()).await;
         let mut seen = Seq::new(1);
         for _ in 0..4 {
-            seen = say(&writer, &effects, id, seen, text).await;
+            seen = append_text(&writer, &effects, id, seen, text).await;
         }
         logs.push(std::fs::read(&log).unwrap());
     }
@@ -240,7 +240,7 @@ async fn reading_from_the_same_event_searches_once() {
         assert_eq!(page.events.last().unwrap().seq, seen);
         reads.push(spy.take().iter().filter(|call| call.name == "read").count());
         for text in ["a prompt", "an answer"] {
-            seen = say(&store, &effects, id, seen, text).await;
+            seen = append_text(&store, &effects, id, seen, text).await;
         }
     }
     assert!(reads[0] > 6, "else there is nothing to save: {reads:?}");
@@ -285,7 +285,7 @@ async fn a_list_reads_only_what_changed() {
     assert_eq!(SessionStore::list(&store, SessionQuery::new()).await.unwrap(), first);
     assert_eq!(bytes(&spy.take(), "read"), 0);
     let one = &sessions[7];
-    say(&store, &effects, one.id, one.head, "hello").await;
+    append_text(&store, &effects, one.id, one.head, "hello").await;
     spy.take();
     let page = SessionStore::list(&store, SessionQuery::new()).await.unwrap();
     assert_eq!((page.items[0].id, page.items[0].counts.user), (one.id, 1));
@@ -327,9 +327,9 @@ async fn ten_thousand_blobs_cost_the_log_nothing() {
         note("load");
         assert_eq!(store.read(id, ReadEvents::last(50)).await.unwrap().events.len(), 50);
         note("last 50");
-        let seen = say(&store, &effects, id, Seq::new(100), "the same").await;
+        let seen = append_text(&store, &effects, id, Seq::new(100), "the same").await;
         note("first append");
-        say(&store, &effects, id, seen, "the same").await;
+        append_text(&store, &effects, id, seen, "the same").await;
         note("append");
         costs.push(cost);
     }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::support::{files, fill, folder_of, framed, hasty, say, session, texts};
+use crate::support::{append_text, files, fill, folder_of, framed, hasty, session, texts};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::{Event, NewEvent};
@@ -46,7 +46,7 @@ async fn small(root: &Path) -> (SessionId, Arc<Session>, Vec<Event>) {
     let effects = Effects::default();
     let store = hasty(root).await;
     let id = session(&store, &effects).await.id;
-    say(&store, &effects, id, Seq::new(1), "first").await;
+    append_text(&store, &effects, id, Seq::new(1), "first").await;
     let before = SessionStore::load(&store, id).await.unwrap();
     let three = (0..3).map(|n| NewEvent::user_message(format!("part {n}"))).collect();
     store.append(&effects, id, Seq::new(2), three).await.unwrap();
@@ -82,7 +82,7 @@ async fn torn_last_commit_is_kept_but_not_applied() {
         }
         // A writer moves it aside, and goes on where the last whole commit ends.
         let writer = hasty(root).await;
-        say(&writer, &effects, id, Seq::new(2), "instead").await;
+        append_text(&writer, &effects, id, Seq::new(2), "instead").await;
         assert_eq!(texts(&reader, id).await, ["first", "instead"]);
         let kept = tails(root, id);
         if cut > start {
@@ -109,7 +109,7 @@ async fn saved_torn_ends_are_never_overwritten() {
     let start = line_ends(&whole)[1];
     for garbage in ["one", "two\n", "\0\0\0\0"] {
         fs::write(&log, [&whole[..start], garbage.as_bytes()].concat()).unwrap();
-        say(&hasty(root).await, &effects, id, Seq::new(2), "on").await;
+        append_text(&hasty(root).await, &effects, id, Seq::new(2), "on").await;
     }
     let mut kept = tails(root, id);
     kept.sort();
@@ -152,7 +152,7 @@ async fn damage_in_the_middle_is_named_and_blocks_writes() {
     let id = session(&store, &effects).await.id;
     let mut seen = Seq::new(1);
     for n in 2..=9 {
-        seen = say(&store, &effects, id, seen, &format!("message {n}")).await;
+        seen = append_text(&store, &effects, id, seen, &format!("message {n}")).await;
     }
     let events = all(&store, id).await;
     drop(store);
@@ -235,7 +235,7 @@ async fn derived_files_can_be_lost_or_damaged() {
     let store = hasty(root).await;
     let id = session(&store, &effects).await.id;
     fill(&store, &effects, id, 300).await;
-    say(&store, &effects, id, Seq::new(300), "the last").await;
+    append_text(&store, &effects, id, Seq::new(300), "the last").await;
     let record = SessionStore::load(&store, id).await.unwrap();
     let list = SessionStore::list(&store, SessionQuery::new()).await.unwrap();
     drop(store);
@@ -265,7 +265,7 @@ async fn derived_files_can_be_lost_or_damaged() {
     for text in ["", "default/..", "00000000-0000-0000-0000-000000000001\n"] {
         fs::write(&pointer, text).unwrap();
         let store = open(root).await;
-        say(&store, &effects, id, Seq::new(301), "found").await;
+        append_text(&store, &effects, id, Seq::new(301), "found").await;
         assert_eq!(fs::read_to_string(&pointer).unwrap(), "default\n");
     }
 }
@@ -286,7 +286,7 @@ async fn snapshot_of_another_log_is_ignored() {
     fs::write(log_of(root, id), &early).unwrap();
     let store = open(root).await;
     assert_eq!(SessionStore::load(&store, id).await.unwrap().head, Seq::new(1));
-    say(&store, &effects, id, Seq::new(1), "another way").await;
+    append_text(&store, &effects, id, Seq::new(1), "another way").await;
     drop(store);
     assert_eq!(texts(&open(root).await, id).await, ["another way"]);
 
@@ -302,9 +302,9 @@ async fn snapshot_of_another_log_is_ignored() {
     let [mine, other] = [0, 1].map(|n| folder_of(folders[n].path(), id));
     fs::copy(other.join("events.jsonl"), mine.join("events.jsonl")).unwrap();
     assert_eq!(fs::metadata(mine.join("events.jsonl")).unwrap().len(), offset_of(&mine));
-    let theirs = SessionStore::load(&open(folders[1].path()).await, id).await.unwrap();
+    let foreign = SessionStore::load(&open(folders[1].path()).await, id).await.unwrap();
     let record = SessionStore::load(&open(folders[0].path()).await, id).await.unwrap();
-    assert_eq!((&record.recent, record.created_at), (&theirs.recent, theirs.created_at));
+    assert_eq!((&record.recent, record.created_at), (&foreign.recent, foreign.created_at));
 }
 
 /// How much of the log the snapshot in a folder covers.
@@ -547,10 +547,10 @@ async fn readers_never_fail_during_torn_end_repair() {
             let mut log = fs::OpenOptions::new().append(true).open(log).unwrap();
             log.write_all(rubbish.as_bytes()).unwrap();
             // A store that knows nothing of it finds it.
-            say(&hasty(&root).await, &effects, id, Seq::new(5), &format!("round {round}")).await;
+            append_text(&hasty(&root).await, &effects, id, Seq::new(5), &format!("round {round}")).await;
         }
     });
-    let mut looks = 0;
+    let mut reads = 0;
     while !writing.is_finished() {
         let page = reader.read(id, ReadEvents::last(20)).await.unwrap();
         assert_eq!(page.damaged, []);
@@ -558,10 +558,10 @@ async fn readers_never_fail_during_torn_end_repair() {
         for pair in page.events.windows(2) {
             assert_eq!(pair[1].seq, pair[0].seq.next());
         }
-        looks += 1;
+        reads += 1;
     }
     writing.await.unwrap();
-    assert!(looks > 10);
+    assert!(reads > 10);
     assert_eq!(texts(&reader, id).await.len(), 64);
 }
 
@@ -576,7 +576,7 @@ async fn rebuild_skips_damaged_sessions() {
         let mut ids = Vec::new();
         for _ in 0..3 {
             let id = session(&store, &effects).await.id;
-            say(&store, &effects, id, Seq::new(1), "first").await;
+            append_text(&store, &effects, id, Seq::new(1), "first").await;
             ids.push(id);
         }
         ids

@@ -4,7 +4,7 @@ use agent_admin::verify::verify;
 use std::fs;
 use std::path::Path;
 
-use crate::support::{folder_of, hasty, say, session};
+use crate::support::{append_text, folder_of, hasty, session};
 use agent_admin::verify::FindingKind;
 use agent_core::clock::Effects;
 use agent_core::commit::{Precondition, Trigger};
@@ -129,10 +129,10 @@ async fn a_damaged_workspace_blocks_no_other() {
         // Made anew, and looked for, and not there.
         let new = NewSession::new(effects.new_session_id(), good);
         let made = SessionStoreExt::create(&store, &effects, new).await.unwrap();
-        say(&store, &effects, made.id, made.head, "hello").await;
+        append_text(&store, &effects, made.id, made.head, "hello").await;
         let error = SessionStore::load(&store, effects.new_session_id()).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::NotFound, "{damage}: {error}");
-        say(&store, &effects, ids[0], Seq::new(1), "hello").await;
+        append_text(&store, &effects, ids[0], Seq::new(1), "hello").await;
         let record =
             Workspace::new(effects.new_workspace_id(), "new", effects.new_session_id(), effects.now());
         store.put(record, Precondition::MustNotExist).await.unwrap();
@@ -154,13 +154,13 @@ async fn damaged_session_blocks_only_related_purges() {
     let mut ids = Vec::new();
     for _ in 0..3 {
         let id = session(&store, &effects).await.id;
-        let seen = say(&store, &effects, id, Seq::new(1), "first").await;
-        say(&store, &effects, id, seen, "second").await;
+        let seen = append_text(&store, &effects, id, Seq::new(1), "first").await;
+        append_text(&store, &effects, id, seen, "second").await;
         ids.push(id);
     }
     let fork = store.fork(&effects, ids[0], None).await.unwrap().id;
-    let seen = say(&store, &effects, fork, Seq::new(4), "of the fork").await;
-    say(&store, &effects, fork, seen, "last").await;
+    let seen = append_text(&store, &effects, fork, Seq::new(4), "of the fork").await;
+    append_text(&store, &effects, fork, seen, "last").await;
     // The fork, and a session of nobody, are damaged behind their beginning.
     for id in [fork, ids[1]] {
         let log = folder_of(folder.path(), id).join("events.jsonl");

@@ -171,8 +171,8 @@ async fn events_of_two_commits_do_not_form_a_commit() {
         store.append(&effects, id, Seq::new(1), two).await.unwrap();
         logs.push((id, folder_of(folder.path(), id).join("events.jsonl")));
     }
-    let [mine, theirs] = [0, 1].map(|n| lines(&fs::read(&logs[n].1).unwrap()));
-    fs::write(&logs[0].1, [&mine[0][..], &mine[1], &theirs[2]].concat()).unwrap();
+    let [mine, other] = [0, 1].map(|n| lines(&fs::read(&logs[n].1).unwrap()));
+    fs::write(&logs[0].1, [&mine[0][..], &mine[1], &other[2]].concat()).unwrap();
     let store = hasty(folders[0].path()).await;
     assert_eq!(SessionStore::load(&store, logs[0].0).await.unwrap().head, Seq::new(1));
     for read in [ReadEvents::first(10), ReadEvents::last(10)] {

@@ -30,9 +30,9 @@ async fn wordy(store: &FsStore, effects: &Effects) -> WorkspaceId {
     store.bind(&"sesame".parse().unwrap(), home.id, Precondition::MustNotExist).await.unwrap();
     let session = SessionStoreExt::create(store, effects, NewSession::new(main, home.id)).await.unwrap();
     for _ in 0..40 {
-        let said = vec![NewEvent::user_message("sesame ".repeat(100))];
+        let events = vec![NewEvent::user_message("sesame ".repeat(100))];
         let head = SessionStore::load(store, session.id).await.unwrap().head;
-        store.append(effects, session.id, head, said).await.unwrap();
+        store.append(effects, session.id, head, events).await.unwrap();
     }
     home.id
 }
@@ -171,18 +171,18 @@ async fn commit_names_the_deletion_of_its_tenant() {
         let store = one.for_tenant(&tenant(name));
         let new = || NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
         let session = SessionStoreExt::create(&store, &effects, new()).await.unwrap();
-        let said = || vec![NewEvent::user_message("more")];
-        let head = store.append(&effects, session.id, session.head, said()).await.unwrap().last;
+        let events = || vec![NewEvent::user_message("more")];
+        let head = store.append(&effects, session.id, session.head, events()).await.unwrap().last;
         other.delete_tenant(&tenant(name)).await.unwrap();
-        let error = store.append(&effects, session.id, head, said()).await.unwrap_err();
+        let error = store.append(&effects, session.id, head, events()).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::NotFound, "{error}");
         let text = error.to_string();
         assert!(text.contains(&session.id.to_string()), "{text}");
         assert!(text.contains(&format!("tenant {name} has no data: it was deleted")), "{text}");
 
         let made = SessionStoreExt::create(&store, &effects, new()).await.unwrap();
-        store.append(&effects, made.id, made.head, said()).await.unwrap();
-        let error = store.append(&effects, session.id, head, said()).await.unwrap_err();
+        store.append(&effects, made.id, made.head, events()).await.unwrap();
+        let error = store.append(&effects, session.id, head, events()).await.unwrap_err();
         assert!(!error.to_string().contains("has no data"), "{error}");
     }
 }

@@ -13,11 +13,11 @@ use agent_core::{Backend, ErrorKind, Seq, SessionId, SessionStore, SessionStoreE
 use agent_runtime::WorkspaceManager;
 use agent_storage_fs::FsStore;
 
-use crate::support::{Spy, folder_of, hasty, say, session, watched};
+use crate::support::{Spy, append_text, folder_of, hasty, session, watched};
 
 const LENGTH: u64 = 20_000_000_000;
 /// Most bytes that one look at such a log reads: a little more than the longest commit has.
-const LOOK: usize = 120 << 20;
+const CHECK_BYTES: usize = 120 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Made {
@@ -33,8 +33,8 @@ enum Made {
 async fn made(root: &Path, made: Made) -> (SessionId, SessionId) {
     let (store, effects) = (hasty(root).await, Effects::default());
     let [id, other] = [session(&store, &effects).await.id, session(&store, &effects).await.id];
-    say(&store, &effects, id, Seq::new(1), "hello").await;
-    say(&store, &effects, id, Seq::new(2), &"long ".repeat(2000)).await;
+    append_text(&store, &effects, id, Seq::new(1), "hello").await;
+    append_text(&store, &effects, id, Seq::new(2), &"long ".repeat(2000)).await;
     store.close().await.unwrap();
     let folder = folder_of(root, id);
     let mut log = fs::File::options().write(true).open(folder.join("events.jsonl")).unwrap();
@@ -79,9 +79,9 @@ async fn log_of_20_gb_of_zeros_is_named_in_bounded_reads() {
         let log = folder_of(root, id).join("events.jsonl");
         let (store, spy) = open(root).await;
         let effects = Effects::default();
-        let within = |what: &str, looks: usize| {
+        let within = |what: &str, checks: usize| {
             let (read, written) = moved(&spy);
-            assert!(read <= looks * LOOK, "{kind:?}: {what}: {read} bytes were read");
+            assert!(read <= checks * CHECK_BYTES, "{kind:?}: {what}: {read} bytes were read");
             assert!(written <= 1 << 20, "{kind:?}: {what}: {written} bytes were written");
         };
         let names = |text: String| text.contains(&log.display().to_string()) && text.contains("damaged");
@@ -112,8 +112,8 @@ async fn log_of_20_gb_of_zeros_is_named_in_bounded_reads() {
         assert!(names(error.to_string()), "{kind:?}: {error}");
         // Reading so much takes its time; one of them shows it.
         if kind == Made::Tail {
-            let said = vec![NewEvent::user_message("more")];
-            let error = store.append(&effects, id, Seq::new(3), said).await.unwrap_err();
+            let messages = vec![NewEvent::user_message("more")];
+            let error = store.append(&effects, id, Seq::new(3), messages).await.unwrap_err();
             within("append", 4);
             assert!(*error.kind() == ErrorKind::Corrupt && names(error.to_string()), "{error}");
             let found = verify(&Storage::from(store.clone()), |_| {}).await.unwrap();
@@ -149,7 +149,7 @@ async fn tenant_with_a_log_of_20_gb_is_deleted_in_bounded_reads() {
         let (store, spy) = open(folder.path()).await;
         let removed = store.delete_tenant(&TenantId::default()).await.unwrap();
         let (read, written) = moved(&spy);
-        assert!(read <= 4 * LOOK && written <= 1 << 20, "{kind:?}: {read} read, {written} written");
+        assert!(read <= 4 * CHECK_BYTES && written <= 1 << 20, "{kind:?}: {read} read, {written} written");
         assert_eq!(removed.sessions, 2, "{kind:?}");
         assert_eq!(*SessionStore::load(&store, id).await.unwrap_err().kind(), ErrorKind::NotFound);
     }
@@ -173,7 +173,7 @@ async fn purged_session_with_a_log_of_20_gb_stays_purged() {
     assert_eq!(SessionStore::load(&store, id).await.unwrap().status.state, SessionState::Deleted);
     manager.purge(id).await.unwrap();
     let (read, written) = moved(&spy);
-    assert!(read <= 4 * LOOK && written <= 1 << 20, "{read} read, {written} written");
+    assert!(read <= 4 * CHECK_BYTES && written <= 1 << 20, "{read} read, {written} written");
     assert_eq!(fs::metadata(&log).unwrap().len(), 0);
 }
 
@@ -195,6 +195,6 @@ async fn deleted_session_with_a_log_of_20_gb_is_purged() {
     assert_eq!((again.status.state, again.ended_at), (SessionState::Deleted, deleted.ended_at));
     manager.purge(id).await.unwrap();
     let (read, written) = moved(&spy);
-    assert!(read <= 16 * LOOK && written <= 1 << 20, "{read} read, {written} written");
+    assert!(read <= 16 * CHECK_BYTES && written <= 1 << 20, "{read} read, {written} written");
     assert_eq!(fs::metadata(&log).unwrap().len(), 0);
 }

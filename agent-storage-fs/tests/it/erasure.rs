@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::support::{files, hasty, say};
+use crate::support::{append_text, files, hasty};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::NewEvent;
@@ -26,16 +26,16 @@ async fn wordy(store: &FsStore, effects: &Effects) -> Arc<Session> {
     let main = effects.new_session_id();
     let home = Workspace::new(WorkspaceId::DEFAULT, "home", main, effects.now());
     store.put(home, Precondition::MustNotExist).await.unwrap();
-    let said = Patch::new()
+    let patch = Patch::new()
         .with_title(Title::by_user("my password"))
         .with_label("login", "my password")
         .with_metadata("login", RawJson::of(&"my password").unwrap());
-    let new = NewSession::new(main, WorkspaceId::DEFAULT).with_patch(&said);
+    let new = NewSession::new(main, WorkspaceId::DEFAULT).with_patch(&patch);
     let session = SessionStoreExt::create(store, effects, new).await.unwrap();
     // Enough for a snapshot.
     let mut seen = session.head;
     for _ in 0..40 {
-        seen = say(store, effects, main, seen, &"my password ".repeat(100)).await;
+        seen = append_text(store, effects, main, seen, &"my password ".repeat(100)).await;
     }
     SessionStore::load(store, main).await.unwrap()
 }

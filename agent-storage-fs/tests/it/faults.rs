@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::support::{
-    Call, EACCES, EIO, EMFILE, ENOSPC, EROFS, Spy, files, folder_of, hasty, say, session, texts, watched,
+    Call, EACCES, EIO, EMFILE, ENOSPC, EROFS, Spy, append_text, files, folder_of, hasty, session, texts,
+    watched,
 };
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Precondition};
@@ -27,7 +28,7 @@ enum Step {
 
 /// What the script has been told, by which the store is judged afterwards.
 #[derive(Debug, Default)]
-struct Told {
+struct Outcomes {
     workspace: Option<Step>,
     bound: Option<Step>,
     /// Commit by commit: the texts that it brings, and how it ended.
@@ -52,40 +53,40 @@ impl Script {
     }
 
     /// Creates a workspace, binds a device, creates a session, commits three times, reads.
-    async fn run(&self, store: &FsStore) -> Told {
-        let mut told = Told::default();
+    async fn run(&self, store: &FsStore) -> Outcomes {
+        let mut outcomes = Outcomes::default();
         let step = |result: Result<()>| match result {
             Ok(()) => Step::Done,
             Err(error) => Step::Failed(error),
         };
         let record = Workspace::new(self.workspace, "work", self.session, self.effects.now());
-        told.workspace = Some(step(store.put(record, Precondition::MustNotExist).await.map(drop)));
+        outcomes.workspace = Some(step(store.put(record, Precondition::MustNotExist).await.map(drop)));
         let bound = store.bind(&self.device(), self.workspace, Precondition::MustNotExist).await;
-        told.bound = Some(step(bound.map(drop)));
+        outcomes.bound = Some(step(bound.map(drop)));
         let create = Commit::create(&self.effects, NewSession::new(self.session, self.workspace));
-        told.commits.push((Vec::new(), step(store.commit(create).await.map(drop))));
+        outcomes.commits.push((Vec::new(), step(store.commit(create).await.map(drop))));
         for n in 0..3 {
             let texts: Vec<_> = (0..=n).map(|part| format!("commit {n} part {part}")).collect();
             let commit = Commit::seal(&self.effects, self.session, Seq::new(1))
                 .with_events(texts.iter().map(NewEvent::user_message));
-            told.commits.push((texts, step(store.commit(commit).await.map(drop))));
+            outcomes.commits.push((texts, step(store.commit(commit).await.map(drop))));
         }
         let _ = store.read(self.session, ReadEvents::last(2)).await;
         let _ = SessionStore::list(store, SessionQuery::new()).await;
-        told
+        outcomes
     }
 
     /// What is there afterwards is what was told: everything acknowledged, nothing half, nothing that was said not to
     /// have happened.
-    async fn judge(&self, root: &Path, told: &Told, context: &str) {
+    async fn judge(&self, root: &Path, outcomes: &Outcomes, context: &str) {
         let store = hasty(root).await;
         let there = WorkspaceStore::load(&store, self.workspace).await;
-        judge_step(told.workspace.as_ref(), there.is_ok(), &format!("{context}: workspace"));
+        judge_step(outcomes.workspace.as_ref(), there.is_ok(), &format!("{context}: workspace"));
         if let Err(error) = there {
             assert_eq!(*error.kind(), ErrorKind::NotFound, "{context}: {error:?}");
         }
         let bound = store.resolve(&self.device()).await.unwrap();
-        judge_step(told.bound.as_ref(), bound.is_some(), &format!("{context}: binding"));
+        judge_step(outcomes.bound.as_ref(), bound.is_some(), &format!("{context}: binding"));
         let exists = match SessionStore::load(&store, self.session).await {
             Ok(_) => true,
             Err(error) => {
@@ -95,7 +96,7 @@ impl Script {
         };
         let stored = if exists { texts(&store, self.session).await } else { Vec::new() };
         let mut rest = stored.as_slice();
-        for (n, (texts, step)) in told.commits.iter().enumerate() {
+        for (n, (texts, step)) in outcomes.commits.iter().enumerate() {
             let there = if n == 0 { exists } else { rest.starts_with(texts) };
             judge_step(Some(step), there, &format!("{context}: commit {n}"));
             if there {
@@ -106,7 +107,7 @@ impl Script {
         // And it goes on.
         if exists {
             let seen = SessionStore::load(&store, self.session).await.unwrap().head;
-            say(&store, &self.effects, self.session, seen, "on").await;
+            append_text(&store, &self.effects, self.session, seen, "on").await;
         }
     }
 }
@@ -137,7 +138,7 @@ async fn run_with_fault(persistent: bool, errno: i32) {
         let failing =
             move |index: usize, _: &Call| (index == n || (persistent && index > n)).then_some(errno);
         spy.fail(failing);
-        let told = script.run(&store).await;
+        let outcomes = script.run(&store).await;
         let calls = spy.take();
         drop(store);
         let failed = spy.heal();
@@ -146,7 +147,7 @@ async fn run_with_fault(persistent: bool, errno: i32) {
         }
         fired += 1;
         let context = format!("call {n}, {:?}, fails with {errno}", calls.get(n + 1));
-        script.judge(&root, &told, &context).await;
+        script.judge(&root, &outcomes, &context).await;
     }
     assert!(fired > 50, "only {fired} calls were failed");
 }
@@ -167,7 +168,7 @@ fn on(name: &'static str, file: &'static str, errno: i32) -> impl Fn(usize, &Cal
     move |_, call| (call.name == name && call.file() == file).then_some(errno)
 }
 
-async fn try_say(store: &FsStore, effects: &Effects, id: SessionId, seen: Seq, text: &str) -> Result<()> {
+async fn try_append(store: &FsStore, effects: &Effects, id: SessionId, seen: Seq, text: &str) -> Result<()> {
     let commit = Commit::seal(effects, id, seen).with_event(NewEvent::user_message(text));
     store.commit(commit).await.map(drop)
 }
@@ -179,14 +180,14 @@ async fn failed_sync_is_rolled_back() {
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
     let id = session(&store, &effects).await.id;
-    say(&store, &effects, id, Seq::new(1), "first").await;
+    append_text(&store, &effects, id, Seq::new(1), "first").await;
     spy.take();
     let once = std::sync::atomic::AtomicBool::new(true);
     spy.fail(move |_, call| {
         let hit = call.name == "sync" && once.swap(false, std::sync::atomic::Ordering::Relaxed);
         hit.then_some(EIO)
     });
-    let error = try_say(&store, &effects, id, Seq::new(2), "lost").await.unwrap_err();
+    let error = try_append(&store, &effects, id, Seq::new(2), "lost").await.unwrap_err();
     assert_eq!((error.kind(), error.write_outcome()), (&ErrorKind::Unavailable, WriteOutcome::NotApplied));
     assert_eq!(spy.heal(), 1);
     let names: Vec<_> = spy.take().iter().map(|call| call.name).collect();
@@ -194,7 +195,7 @@ async fn failed_sync_is_rolled_back() {
     let taken_back = ["open", "fstat", "truncate", "sync", "append", "unlock"];
     assert_eq!(names, [tried, taken_back].concat());
     assert_eq!(texts(&store, id).await, ["first"]);
-    say(&store, &effects, id, Seq::new(2), "second").await;
+    append_text(&store, &effects, id, Seq::new(2), "second").await;
     assert_eq!(texts(&FsStore::open(folder.path()).await.unwrap(), id).await, ["first", "second"]);
 }
 
@@ -214,7 +215,7 @@ async fn unrecoverable_sync_failure_poisons_the_session() {
     spy.heal();
     let error = store.commit(commit.clone()).await.unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::Poisoned);
-    say(&store, &effects, other, Seq::new(1), "another session is not concerned").await;
+    append_text(&store, &effects, other, Seq::new(1), "another session is not concerned").await;
     let mark = folder_of(folder.path(), id).join("suspect");
     assert!(mark.exists());
 
@@ -227,7 +228,7 @@ async fn unrecoverable_sync_failure_poisons_the_session() {
     let removed =
         calls.iter().position(|call| call.name == "remove_file" && call.file() == "suspect").unwrap();
     assert!(calls[..removed].iter().any(|call| call.name == "sync" && call.file() == "events.jsonl"));
-    let error = try_say(&store, &effects, id, Seq::new(2), "x").await.unwrap_err();
+    let error = try_append(&store, &effects, id, Seq::new(2), "x").await.unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::Poisoned, "until it is opened again");
 }
 
@@ -240,8 +241,8 @@ async fn unknown_outcome_stays_unknown_after_retries() {
     let (store, spy) = watched(folder.path()).await;
     let id = session(&store, &effects).await.id;
     spy.fail(on("sync", "events.jsonl", EIO));
-    let said = vec![NewEvent::user_message("in doubt")];
-    let error = store.append(&effects, id, Seq::new(1), said).await.unwrap_err();
+    let events = vec![NewEvent::user_message("in doubt")];
+    let error = store.append(&effects, id, Seq::new(1), events).await.unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::Poisoned);
     assert_eq!(error.write_outcome(), WriteOutcome::Unknown, "{error:?}");
 }
@@ -313,7 +314,7 @@ async fn system_errors_name_the_object_and_the_remedy() {
         let before = files(folder.path());
 
         spy.fail(move |_, call| call.writes().then_some(errno));
-        let error = try_say(&store, &effects, id, Seq::new(1), "x").await.unwrap_err();
+        let error = try_append(&store, &effects, id, Seq::new(1), "x").await.unwrap_err();
         assert_eq!(*error.kind(), kind);
         assert!(error.to_string().contains("events.jsonl") && error.to_string().contains(remedy), "{error}");
         let error = store.bind(&device, effects.new_workspace_id(), Precondition::None).await.unwrap_err();
@@ -485,9 +486,9 @@ async fn new_session_of_a_killed_writer_is_synced_first() {
     spy.heal();
     assert!(store.commit(create).await.unwrap().replayed);
     assert!(synced(&spy.take()));
-    say(&store, &effects, id, Seq::new(1), "hello").await;
+    append_text(&store, &effects, id, Seq::new(1), "hello").await;
     let (store, spy) = watched(folder.path()).await;
-    say(&store, &effects, id, Seq::new(2), "hello").await;
+    append_text(&store, &effects, id, Seq::new(2), "hello").await;
     assert!(!synced(&spy.take()));
 }
 

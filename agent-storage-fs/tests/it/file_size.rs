@@ -22,18 +22,18 @@ fn limited() {
     runtime.block_on(async {
         let (store, effects) = (FsStore::open(root).await.unwrap(), Effects::default());
         let mut seen = SessionStore::load(&store, id).await.unwrap().head;
-        let mut said = 0;
+        let mut content = 0;
         let error = loop {
-            let text = format!("{said} {}", "x".repeat(5000));
+            let text = format!("{content} {}", "x".repeat(5000));
             match store.append(&effects, id, seen, vec![NewEvent::user_message(text)]).await {
                 Ok(done) => seen = done.last,
                 Err(error) => break error,
             }
-            said += 1;
+            content += 1;
         };
         assert_eq!(*error.kind(), ErrorKind::Full, "{error}");
         assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{error}");
-        assert!((5..20).contains(&said), "{said}");
+        assert!((5..20).contains(&content), "{content}");
         // What is small still fits, in this session and in others.
         let done = store.append(&effects, id, seen, vec![NewEvent::user_message("small")]).await.unwrap();
         session(&store, &effects).await;

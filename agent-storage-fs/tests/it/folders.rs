@@ -46,7 +46,7 @@ fn on(name: &'static str, path: &Path, errno: i32) -> impl Fn(usize, &Call) -> O
     move |_, call| (call.name == name && call.path == path).then_some(errno)
 }
 
-fn assert_says(error: &Error, kind: &ErrorKind, doing: &str, path: &Path) {
+fn assert_names(error: &Error, kind: &ErrorKind, doing: &str, path: &Path) {
     assert_eq!(error.kind(), kind, "{error}");
     let start = format!("cannot {doing} {}: ", path.display());
     assert!(error.to_string().contains(&start), "{error:?} does not say {start:?}");
@@ -86,7 +86,12 @@ async fn concurrently_created_folder_is_used() {
     let effects = Effects::default();
     let (store, spy) = watched(&root).await;
     spy.fail(on("create_dir", &root, EROFS));
-    assert_says(&create(&store, &effects).await.unwrap_err(), &ErrorKind::Denied, "create the folder", &root);
+    assert_names(
+        &create(&store, &effects).await.unwrap_err(),
+        &ErrorKind::Denied,
+        "create the folder",
+        &root,
+    );
     let first = root.clone();
     spy.fail(move |_, call| {
         (call.name == "create_dir" && call.path == first).then(|| {
@@ -109,12 +114,12 @@ async fn workspace_is_created_only_with_its_areas() {
     let area = home.join("skills");
     spy.fail(on("create_dir", &area, EROFS));
     let error = put(&store, &effects).await.unwrap_err();
-    assert_says(&error, &ErrorKind::Denied, "create the folder", &area);
+    assert_names(&error, &ErrorKind::Denied, "create the folder", &area);
     assert!(!area.exists() && !home.join("workspace.toml").exists());
     spy.heal();
     fs::write(&area, "mine").unwrap();
     let error = put(&store, &effects).await.unwrap_err();
-    assert_says(&error, &ErrorKind::Corrupt, "create the folder", &area);
+    assert_names(&error, &ErrorKind::Corrupt, "create the folder", &area);
     fs::remove_file(&area).unwrap();
     fs::create_dir(&area).unwrap();
     put(&store, &effects).await.unwrap();
@@ -188,7 +193,7 @@ async fn taken_temporary_name_is_skipped() {
             Ok(_) => assert!(taken < 17),
             Err(error) => {
                 assert_eq!(taken, 17, "{error}");
-                assert_says(&error, &ErrorKind::Corrupt, "write", &folder.path().join("bindings.toml"));
+                assert_names(&error, &ErrorKind::Corrupt, "write", &folder.path().join("bindings.toml"));
             }
         }
     }
@@ -284,11 +289,11 @@ async fn concurrently_created_record_is_not_overwritten() {
     let other = tempfile::tempdir().unwrap();
     put(&hasty(other.path()).await, &effects).await.unwrap();
     let record = Path::new("workspaces").join("default").join("workspace.toml");
-    let theirs = fs::read(other.path().join(&record)).unwrap();
+    let foreign = fs::read(other.path().join(&record)).unwrap();
     for errno in [EEXIST, EPERM] {
         let folder = tempfile::tempdir().unwrap();
         let (store, spy) = watched(folder.path()).await;
-        let (path, bytes) = (folder.path().join(&record), theirs.clone());
+        let (path, bytes) = (folder.path().join(&record), foreign.clone());
         let made = path.clone();
         spy.fail(move |_, call| {
             (call.name == "hard_link").then(|| {
@@ -299,7 +304,7 @@ async fn concurrently_created_record_is_not_overwritten() {
         let error = put(&store, &effects).await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Conflict { .. }), "{error}");
         assert_eq!(spy.heal(), 1);
-        assert_eq!(fs::read(&path).unwrap(), theirs);
+        assert_eq!(fs::read(&path).unwrap(), foreign);
     }
 }
 
@@ -320,12 +325,12 @@ async fn rename_error_reports_whether_it_was_applied() {
         set(&store).await;
         spy.fail(on("remove_file", &config, errno));
         let error = store.save_config(WorkspaceId::DEFAULT, None, Precondition::MustExist).await.unwrap_err();
-        assert_says(&error, &kind, "remove", &config);
+        assert_names(&error, &kind, "remove", &config);
         assert_eq!(error.write_outcome(), outcome);
         let bindings = folder.path().join("bindings.toml");
         spy.fail(on("rename", &bindings, errno));
         let error = bind(&store, &effects).await.unwrap_err();
-        assert_says(&error, &kind, "replace", &bindings);
+        assert_names(&error, &kind, "replace", &bindings);
         assert_eq!(error.write_outcome(), outcome);
         spy.heal();
     }
@@ -408,11 +413,11 @@ async fn folder_is_not_mistaken_for_a_file() {
     let deleted = folder.path().join("workspaces").join("default").join("deleted");
     spy.fail(on("stat", &deleted, EIO));
     let error = WorkspaceStore::load(&store, WorkspaceId::DEFAULT).await.unwrap_err();
-    assert_says(&error, &ErrorKind::Unavailable, "look at", &deleted);
+    assert_names(&error, &ErrorKind::Unavailable, "look at", &deleted);
     spy.heal();
     fs::create_dir(&deleted).unwrap();
     let error = WorkspaceStore::load(&store, WorkspaceId::DEFAULT).await.unwrap_err();
-    assert_says(&error, &ErrorKind::Corrupt, "read", &deleted);
+    assert_names(&error, &ErrorKind::Corrupt, "read", &deleted);
     fs::remove_dir(&deleted).unwrap();
     WorkspaceStore::load(&store, WorkspaceId::DEFAULT).await.unwrap();
 }

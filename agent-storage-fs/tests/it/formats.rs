@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::{files, folder_of, framed_for, hasty, say, session};
+use crate::support::{append_text, files, folder_of, framed_for, hasty, session};
 use agent_admin::verify::{FindingKind, verify};
 use agent_core::clock::Effects;
 use agent_core::commit::Trigger;
@@ -45,12 +45,12 @@ fn in_format(lines: &str, id: SessionId, format: u32) -> String {
 
 /// Everything that can be asked of a session, each refused.
 async fn refusals(store: &FsStore, effects: &Effects, id: SessionId) -> Vec<Error> {
-    let said = || vec![NewEvent::user_message("more")];
+    let events = || vec![NewEvent::user_message("more")];
     vec![
         SessionStore::load(store, id).await.unwrap_err(),
         store.read(id, ReadEvents::first(10)).await.unwrap_err(),
         store.read(id, ReadEvents::last(10)).await.unwrap_err(),
-        store.append(effects, id, Seq::new(2), said()).await.unwrap_err(),
+        store.append(effects, id, Seq::new(2), events()).await.unwrap_err(),
         store.trigger(effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap_err(),
         store.delete_damaged(id, effects.now(), Reason::UserDeleted).await.unwrap_err(),
         store.purge(Purge::new(id, Seq::new(2))).await.unwrap_err(),
@@ -59,23 +59,23 @@ async fn refusals(store: &FsStore, effects: &Effects, id: SessionId) -> Vec<Erro
 }
 
 /// The session is refused with `says`; lists and a verification say the same, and nothing in its folder is written.
-async fn is_refused(root: &Path, id: SessionId, says: &str) {
+async fn is_refused(root: &Path, id: SessionId, expected: &str) {
     let folder = folder_of(root, id);
     let (store, effects, before) = (hasty(root).await, Effects::default(), files(&folder));
     for error in refusals(&store, &effects, id).await {
         assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
         let text = error.to_string();
-        assert!(text.contains(says) && text.contains(folder.to_str().unwrap()), "{text}");
+        assert!(text.contains(expected) && text.contains(folder.to_str().unwrap()), "{text}");
         assert!(!text.contains("damage"), "{text}");
     }
     let page = SessionStore::list(&store, SessionQuery::new().with_hidden()).await.unwrap();
     let found = verify(&Storage::from(store.clone()), |_| {}).await.unwrap().findings;
-    assert!(page.damaged.iter().any(|it| it.reason.contains(says)), "{page:?}");
-    assert!(!found.is_empty() && found.iter().all(|it| it.detail.contains(says)), "{found:?}");
+    assert!(page.damaged.iter().any(|it| it.reason.contains(expected)), "{page:?}");
+    assert!(!found.is_empty() && found.iter().all(|it| it.detail.contains(expected)), "{found:?}");
     assert!(found.iter().all(|it| it.kind == FindingKind::Unsupported), "{found:?}");
     assert!(page.damaged.iter().all(|it| it.is_unsupported), "{page:?}");
     let rebuilt = store.rebuild().await.unwrap();
-    assert!(rebuilt.damaged.iter().any(|it| it.reason.contains(says)), "{rebuilt:?}");
+    assert!(rebuilt.damaged.iter().any(|it| it.reason.contains(expected)), "{rebuilt:?}");
     store.close().await.unwrap();
     assert_eq!(files(&folder), before, "something was written");
 }
@@ -87,7 +87,7 @@ async fn a_log_of_another_format_is_refused_by_name() {
     let (root, effects) = (folder.path(), Effects::default());
     let store = hasty(root).await;
     let id = session(&store, &effects).await.id;
-    say(&store, &effects, id, Seq::new(1), "hello").await;
+    append_text(&store, &effects, id, Seq::new(1), "hello").await;
     store.rebuild().await.unwrap();
     drop(store);
     let [log, snapshot] = ["events.jsonl", "session.json"].map(|name| folder_of(root, id).join(name));
@@ -109,16 +109,16 @@ async fn commits_of_another_format_behind_others_are_refused() {
     let (root, effects) = (folder.path(), Effects::default());
     let store = hasty(root).await;
     let id = session(&store, &effects).await.id;
-    say(&store, &effects, id, Seq::new(1), "hello").await;
+    append_text(&store, &effects, id, Seq::new(1), "hello").await;
     let [log, snapshot] = ["events.jsonl", "session.json"].map(|name| folder_of(root, id).join(name));
     let before = fs::metadata(&log).unwrap().len();
     store.rebuild().await.unwrap();
     let (record, open) = (fs::read(&snapshot).unwrap(), hasty(root).await);
-    say(&open, &effects, id, Seq::new(2), "again").await;
+    append_text(&open, &effects, id, Seq::new(2), "again").await;
     drop(store);
     let whole = fs::read_to_string(&log).unwrap();
-    let (ours, theirs) = whole.split_at(usize::try_from(before).unwrap());
-    fs::write(&log, format!("{ours}{}", in_format(theirs, id, 7))).unwrap();
+    let (ours, other) = whole.split_at(usize::try_from(before).unwrap());
+    fs::write(&log, format!("{ours}{}", in_format(other, id, 7))).unwrap();
     for has_snapshot in [true, false] {
         if has_snapshot {
             fs::write(&snapshot, &record).unwrap();
@@ -130,12 +130,12 @@ async fn commits_of_another_format_behind_others_are_refused() {
     // They come while a store has the log open.
     fs::write(&log, ours).unwrap();
     let open = hasty(root).await;
-    say(&open, &effects, id, Seq::new(2), "again").await;
+    append_text(&open, &effects, id, Seq::new(2), "again").await;
     let whole = fs::read_to_string(&log).unwrap();
     let next = whole[ours.len()..].replace("\"seq\":3", "\"seq\":4");
     fs::write(&log, format!("{whole}{}", in_format(&next, id, 7))).unwrap();
-    let said = vec![NewEvent::user_message("more")];
-    let error = open.append(&effects, id, Seq::new(3), said).await.unwrap_err();
+    let events = vec![NewEvent::user_message("more")];
+    let error = open.append(&effects, id, Seq::new(3), events).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(
         !fs::read_dir(folder_of(root, id))

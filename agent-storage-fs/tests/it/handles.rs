@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::support::{Call, EACCES, EIO, fill, folder_of, hasty, say, session, texts, watched};
+use crate::support::{Call, EACCES, EIO, append_text, fill, folder_of, hasty, session, texts, watched};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Precondition, RunEnd, Trigger};
 use agent_core::event::NewEvent;
@@ -53,16 +53,16 @@ async fn tenant_with_a_lease_stays_among_many_names() {
     let used = tenant("used");
     let in_use = session(&used, &effects).await.id;
     let idle = session(&tenant("idle"), &effects).await.id;
-    say(&tenant("idle"), &effects, idle, Seq::new(1), "hello").await;
+    append_text(&tenant("idle"), &effects, idle, Seq::new(1), "hello").await;
     for n in 0..10_000 {
         let _ = tenant(&format!("user-{n}"));
     }
     let other = hasty(folder.path()).await;
     let status = other.for_tenant(&"runs".parse().unwrap()).lease_status(runs, epoch).await.unwrap();
     assert!(!status.holder_proven_dead);
-    say(&used, &effects, in_use, Seq::new(1), "hello").await;
-    say(&tenant("used"), &effects, in_use, Seq::new(2), "hello").await;
-    say(&tenant("idle"), &effects, idle, Seq::new(2), "hello").await;
+    append_text(&used, &effects, in_use, Seq::new(1), "hello").await;
+    append_text(&tenant("used"), &effects, in_use, Seq::new(2), "hello").await;
+    append_text(&tenant("idle"), &effects, idle, Seq::new(2), "hello").await;
     store.close().await.unwrap();
     let status = other.for_tenant(&"runs".parse().unwrap()).lease_status(runs, epoch).await.unwrap();
     assert!(status.holder_proven_dead);
@@ -80,20 +80,20 @@ async fn reopened_session_reads_only_new_events() {
     let id = session(&other, &effects).await.id;
     fill(&other, &effects, id, 300).await;
     let (store, spy) = watched(folder.path()).await;
-    let seen = say(&store, &effects, id, Seq::new(300), "mine").await;
+    let seen = append_text(&store, &effects, id, Seq::new(300), "mine").await;
     spy.take();
     assert_eq!(head(&store, id).await, seen);
     assert_eq!(read(&spy.take()), (0, Vec::new()), "one's own commit is known");
     for _ in 0..2 {
-        let seen = say(&other, &effects, id, Seq::new(300), "theirs").await;
+        let seen = append_text(&other, &effects, id, Seq::new(300), "theirs").await;
         spy.take();
         assert_eq!(head(&store, id).await, seen);
         let calls = spy.take();
         let (bytes, files) = read(&calls);
         assert!(bytes < 1000 && files == ["events.jsonl"], "{calls:?}");
-        let seen = say(&other, &effects, id, Seq::new(300), "theirs").await;
+        let seen = append_text(&other, &effects, id, Seq::new(300), "theirs").await;
         spy.take();
-        say(&store, &effects, id, seen, "mine").await;
+        append_text(&store, &effects, id, seen, "mine").await;
         let calls = spy.take();
         let (bytes, files) = read(&calls);
         assert!(bytes < 1000 && files == [""; 0], "{calls:?}");
@@ -108,9 +108,9 @@ async fn log_restored_to_an_earlier_state_is_used() {
     let effects = Effects::default();
     let (reader, writer) = (hasty(folder.path()).await, hasty(folder.path()).await);
     let id = session(&writer, &effects).await.id;
-    let seen = say(&writer, &effects, id, Seq::new(1), "first").await;
+    let seen = append_text(&writer, &effects, id, Seq::new(1), "first").await;
     let early = fs::read(log_of(folder.path(), id)).unwrap();
-    say(&writer, &effects, id, seen, "second").await;
+    append_text(&writer, &effects, id, seen, "second").await;
     assert_eq!(head(&reader, id).await, Seq::new(3));
     fs::write(log_of(folder.path(), id), &early).unwrap();
     assert_eq!(head(&reader, id).await, Seq::new(2));
@@ -134,14 +134,14 @@ async fn replaced_log_is_read_again() {
             SessionStoreExt::create(&store, &effects, new).await.unwrap();
             fill(&store, &effects, ids[0], 20).await;
         }
-        let theirs = hasty(folders[1].path()).await;
+        let foreign = hasty(folders[1].path()).await;
         let [mine, other] = [0, 1].map(|n| log_of(folders[n].path(), ids[n]));
         let (store, spy) = watched(folders[0].path()).await;
         assert_eq!(head(&store, ids[0]).await, Seq::new(20));
         if between {
             // Both go on; then, when the log is about to be opened, it is replaced.
-            say(&hasty(folders[0].path()).await, &effects, ids[0], Seq::new(20), "more").await;
-            say(&theirs, &effects, ids[1], Seq::new(20), "more").await;
+            append_text(&hasty(folders[0].path()).await, &effects, ids[0], Seq::new(20), "more").await;
+            append_text(&foreign, &effects, ids[1], Seq::new(20), "more").await;
             let (mine, other, once) = (mine.clone(), other.clone(), AtomicBool::new(true));
             spy.fail(move |_, call| {
                 if call.name == "open" && call.path == mine && once.swap(false, Ordering::Relaxed) {
@@ -155,7 +155,7 @@ async fn replaced_log_is_read_again() {
             fs::rename(mine.with_extension("copy"), &mine).unwrap();
         }
         let found = SessionStore::load(&store, ids[0]).await.unwrap();
-        let record = SessionStore::load(&theirs, ids[1]).await.unwrap();
+        let record = SessionStore::load(&foreign, ids[1]).await.unwrap();
         assert_eq!((&found.recent, found.created_at), (&record.recent, record.created_at), "{between}");
     }
 }
@@ -169,10 +169,10 @@ async fn write_rolled_back_between_reads_is_not_seen() {
     let id = session(&other, &effects).await.id;
     let log = log_of(folder.path(), id);
     let early = fs::read(&log).unwrap();
-    say(&other, &effects, id, Seq::new(1), "first").await;
+    append_text(&other, &effects, id, Seq::new(1), "first").await;
     let (store, spy) = watched(folder.path()).await;
     assert_eq!(head(&store, id).await, Seq::new(2));
-    say(&other, &effects, id, Seq::new(2), "second").await;
+    append_text(&other, &effects, id, Seq::new(2), "second").await;
     spy.fail(move |_, call| {
         if call.name == "open" && call.path == log {
             fs::write(&log, &early).unwrap();
@@ -247,9 +247,9 @@ async fn new_session_is_searched_only_once() {
     for _ in 0..2 {
         spy.take();
         session(&store, &effects).await;
-        let looks =
+        let reads =
             spy.take().iter().filter(|call| call.name == "list" && call.file() == "workspaces").count();
-        assert_eq!(looks, 1);
+        assert_eq!(reads, 1);
     }
 }
 
@@ -378,9 +378,9 @@ async fn holder_lock_lasts_as_long_as_the_lease() {
     let (epoch, mut seen) = (done.epoch.unwrap(), done.last);
     let elsewhere = hasty(folder.path()).await;
     for _ in 0..2 {
-        seen = say(&store, &effects, id, seen, "more").await;
+        seen = append_text(&store, &effects, id, seen, "more").await;
         assert!(!elsewhere.lease_status(id, epoch).await.unwrap().holder_proven_dead);
-        seen = say(&elsewhere, &effects, id, seen, "theirs").await;
+        seen = append_text(&elsewhere, &effects, id, seen, "theirs").await;
         assert_eq!(store.rebuild().await.unwrap().sessions, 1);
         assert!(!elsewhere.lease_status(id, epoch).await.unwrap().holder_proven_dead);
     }
@@ -397,13 +397,13 @@ async fn failed_unlock_still_frees_the_lock() {
     let id = session(&store, &effects).await.id;
     let mut seen = Seq::new(1);
     for step in 0..3 {
-        seen = say(&store, &effects, id, seen, "mine").await;
+        seen = append_text(&store, &effects, id, seen, "mine").await;
         // The lock of the session, which is unlocked by its open file.
         spy.fail(move |_, call| {
             (call.name == "unlock" && call.path.parent().unwrap().ends_with("sessions")).then_some(EIO)
         });
         match step {
-            0 => seen = say(&store, &effects, id, seen, "mine").await,
+            0 => seen = append_text(&store, &effects, id, seen, "mine").await,
             1 => {
                 let commit =
                     Commit::seal(&effects, id, seen).with_precondition(Precondition::Matches(Seq::new(1)));
@@ -412,7 +412,7 @@ async fn failed_unlock_still_frees_the_lock() {
             _ => assert!(store.rebuild().await.is_ok()),
         }
         assert!(spy.heal() > 0, "{step}");
-        seen = say(&other, &effects, id, seen, "theirs").await;
+        seen = append_text(&other, &effects, id, seen, "theirs").await;
     }
 }
 
@@ -432,8 +432,8 @@ async fn callers_behind_a_lock_wait_only_once() {
         let begun = tokio::time::Instant::now();
         let mut tasks = tokio::task::JoinSet::new();
         for n in 0..count {
-            let said = NewEvent::user_message(format!("one of {count}: {n}"));
-            let (store, commit) = (store.clone(), Commit::seal(&effects, id, Seq::new(1)).with_event(said));
+            let event = NewEvent::user_message(format!("one of {count}: {n}"));
+            let (store, commit) = (store.clone(), Commit::seal(&effects, id, Seq::new(1)).with_event(event));
             tasks.spawn(async move { store.commit_with_retry(commit).await });
         }
         for done in tasks.join_all().await {
@@ -447,7 +447,7 @@ async fn callers_behind_a_lock_wait_only_once() {
     // Waits one after another, or again and again, take four times as long and more.
     assert!(waits.iter().all(|waited| *waited < wait * 5 / 2), "{waits:?}");
     lock.unlock().unwrap();
-    say(&store, &effects, id, Seq::new(1), "at last").await;
+    append_text(&store, &effects, id, Seq::new(1), "at last").await;
 }
 
 /// A store that was closed has brought its files up to date and given back its lease, at once, and refuses whatever comes
@@ -504,7 +504,7 @@ async fn open_sessions_stay_within_the_limit() {
     let store = FsConfig::new(folder.path()).with_open_sessions(4).open().await.unwrap();
     for _ in 0..20 {
         let id = session(&store, &effects).await.id;
-        say(&store, &effects, id, Seq::new(1), "hello").await;
+        append_text(&store, &effects, id, Seq::new(1), "hello").await;
     }
     let open = || {
         let files =
@@ -546,7 +546,7 @@ async fn closing_writes_no_snapshot_of_a_replaced_log() {
     // Of a short log there is little to fold, and nothing is written.
     let store = hasty(folder.path()).await;
     let id = session(&store, &effects).await.id;
-    say(&store, &effects, id, Seq::new(1), "hello").await;
+    append_text(&store, &effects, id, Seq::new(1), "hello").await;
     drop(store);
     assert!(!folder_of(folder.path(), id).join("session.json").exists());
 }
@@ -619,7 +619,7 @@ async fn change_through_the_same_store_notifies_at_once() {
         // The clock goes on by itself while nothing is done, and stands still while files are worked on.
         tokio::time::sleep(Duration::from_millis(1234)).await;
         let before = tokio::time::Instant::now();
-        say(&store, &effects, id, Seq::new(seen), "hello").await;
+        append_text(&store, &effects, id, Seq::new(seen), "hello").await;
         assert_eq!(waiting.await.unwrap(), Seq::new(seen + 1));
         assert_eq!(before.elapsed(), Duration::ZERO);
     }
@@ -633,17 +633,17 @@ async fn log_truncated_under_a_handle_is_damage() {
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
     let id = session(&store, &effects).await.id;
-    let seen = say(&store, &effects, id, Seq::new(1), "first").await;
-    let seen = say(&store, &effects, id, seen, "second").await;
+    let seen = append_text(&store, &effects, id, Seq::new(1), "first").await;
+    let seen = append_text(&store, &effects, id, seen, "second").await;
     let log = log_of(folder.path(), id);
     let whole = fs::read(&log).unwrap();
     for cut in [1, 10, 100] {
         let left = &whole[..whole.len() - cut];
         fs::write(&log, left).unwrap();
         for _ in 0..2 {
-            let said = vec![NewEvent::user_message("third")];
+            let events = vec![NewEvent::user_message("third")];
             for error in [
-                store.append(&effects, id, seen, said).await.unwrap_err(),
+                store.append(&effects, id, seen, events).await.unwrap_err(),
                 SessionStore::load(&store, id).await.unwrap_err(),
                 store.read(id, ReadEvents::last(10)).await.unwrap_err(),
                 store.changed(id, seen).await.unwrap_err(),
@@ -657,6 +657,6 @@ async fn log_truncated_under_a_handle_is_damage() {
         fs::write(&log, &whole).unwrap();
         assert_eq!(head(&store, id).await, seen);
     }
-    say(&store, &effects, id, seen, "third").await;
+    append_text(&store, &effects, id, seen, "third").await;
     assert_eq!(texts(&store, id).await, ["first", "second", "third"]);
 }

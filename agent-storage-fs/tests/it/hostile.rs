@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::{folder_of, framed, hasty, say, session};
+use crate::support::{append_text, folder_of, framed, hasty, session};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Trigger};
 use agent_core::event::NewEvent;
@@ -18,7 +18,7 @@ fn log_of(root: &Path, id: SessionId) -> PathBuf {
 }
 
 /// A message with any numbers.
-fn said(session: SessionId, seq: u64, n: u32, of: u32) -> String {
+fn message_line(session: SessionId, seq: u64, n: u32, of: u32) -> String {
     let id = "019c60d9-9c43-79b5-81d1-d854bb718009";
     let at = "2026-02-15T10:30:00.000000Z";
     framed(
@@ -72,13 +72,17 @@ async fn any_number_in_a_log_is_read_or_refused() {
             r#""inherited":{{"counts":{{"user":{MOST},"agent":{MOST},"system":{MOST},"tool_calls":{MOST},"runs":{MOST}}},"last_input":0,"inputs_done_through":0,"inputs_open":{MOST},"visible_from":0,"system_prompt":0}}"#
         );
         let log = match case {
-            0 => framed(id, &created) + &said(id, MOST, 1, 1),
+            0 => framed(id, &created) + &message_line(id, MOST, 1, 1),
             1 => forked(MOST - 1),
-            2 => forked(MOST - 1) + &said(id, MOST, 1, 1),
-            3 => framed(id, &created) + &said(id, 2, u32::MAX, u32::MAX) + &said(id, 3, u32::MAX, u32::MAX),
-            4 => framed(id, &with(&inherited)) + &said(id, 2, 1, 1),
-            5 => forked(MOST - 2) + &said(id, MOST, 1, 2),
-            _ => framed(id, &created) + &said(id, 2, 7, 9),
+            2 => forked(MOST - 1) + &message_line(id, MOST, 1, 1),
+            3 => {
+                framed(id, &created)
+                    + &message_line(id, 2, u32::MAX, u32::MAX)
+                    + &message_line(id, 3, u32::MAX, u32::MAX)
+            }
+            4 => framed(id, &with(&inherited)) + &message_line(id, 2, 1, 1),
+            5 => forked(MOST - 2) + &message_line(id, MOST, 1, 2),
+            _ => framed(id, &created) + &message_line(id, 2, 7, 9),
         };
         std::fs::write(folder_of(folder.path(), id).join("events.jsonl"), log).unwrap();
         use_all(&hasty(folder.path()).await, id, &format!("case {case}")).await;
@@ -110,7 +114,7 @@ async fn damaged_before_the_snapshot(root: &Path, id: SessionId, damaged: u64) -
     let (store, effects) = (hasty(root).await, Effects::default());
     let mut seen = SessionStore::load(&store, id).await.unwrap().head;
     for n in seen.get() + 1..=40 {
-        seen = say(&store, &effects, id, seen, &format!("number {n}.{}", "x".repeat(1000))).await;
+        seen = append_text(&store, &effects, id, seen, &format!("number {n}.{}", "x".repeat(1000))).await;
     }
     drop(store);
     let mut bytes = fs::read(log_of(root, id)).unwrap();
@@ -128,7 +132,7 @@ async fn commit_possibly_in_damage_is_not_written_again() {
     let (store, effects) = (hasty(folder.path()).await, Effects::default());
     let made = session(&store, &effects).await;
     let old = Commit::seal(&effects, made.id, made.head).with_event(NewEvent::user_message("number 3."));
-    say(&store, &effects, made.id, made.head, "before").await;
+    append_text(&store, &effects, made.id, made.head, "before").await;
     store.commit(old.clone()).await.unwrap();
     drop(store);
     let store = damaged_before_the_snapshot(folder.path(), made.id, 3).await;

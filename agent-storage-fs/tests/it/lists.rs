@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::support::{EIO, Spy, folder_of, say, session};
+use crate::support::{EIO, Spy, append_text, folder_of, session};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Trigger};
 use agent_core::event::NewEvent;
@@ -49,7 +49,7 @@ async fn a_list_costs_the_same_among_many_sessions() {
         spy.take();
         assert_eq!(listed(&store, SessionQuery::new()).await, first);
         let again = spy.take().len();
-        say(&writer, &effects, newest.id, newest.head, "hello").await;
+        append_text(&writer, &effects, newest.id, newest.head, "hello").await;
         assert_eq!(listed(&store, SessionQuery::new()).await[0].counts.user, 1);
         costs.push((again, spy.take().len()));
     }
@@ -183,7 +183,7 @@ async fn changes_by_another_program_are_seen() {
     // The log of the newest is another one, as of an earlier time.
     let newest = folder_of(folder.path(), made[99]);
     let earlier = fs::read(newest.join("events.jsonl")).unwrap();
-    say(&store, &effects, made[99], agent_core::Seq::new(1), "hello").await;
+    append_text(&store, &effects, made[99], agent_core::Seq::new(1), "hello").await;
     assert_eq!(listed(&store, top.clone()).await[0].counts.user, 1);
     fs::remove_file(newest.join("session.json")).ok();
     fs::write(newest.join("events.jsonl"), earlier).unwrap();
@@ -280,7 +280,7 @@ async fn lists_are_right_without_the_file_of_changes() {
             assert_eq!(listed(store, top.clone()).await[0].id, made.id, "round {round}");
         }
         let used = &sessions[59 - round];
-        let seen = say(&one, &effects, used.id, used.head, "hello").await;
+        let seen = append_text(&one, &effects, used.id, used.head, "hello").await;
         for store in [&two, &one] {
             let first = listed(store, top.clone()).await.remove(0);
             assert_eq!((first.id, first.head), (used.id, seen), "round {round}");
@@ -306,12 +306,12 @@ async fn file_of_changes_stays_small() {
     for round in 0..3 {
         assert_eq!(listed(&two, top.clone()).await[0].head, seen);
         let other = &others[59 - round];
-        say(&one, &effects, other.id, other.head, "named only in the file that is removed").await;
+        append_text(&one, &effects, other.id, other.head, "named only in the file that is removed").await;
         let mut large = fs::OpenOptions::new().append(true).open(&path).unwrap();
         std::io::Write::write_all(&mut large, line.repeat((4 << 20) / line.len() + 1).as_bytes()).unwrap();
         let store = if round % 2 == 0 { &one } else { &two };
         for _ in 0..2 {
-            seen = say(store, &effects, made.id, seen, "hello").await;
+            seen = append_text(store, &effects, made.id, seen, "hello").await;
         }
         assert!(fs::metadata(&path).unwrap().len() < 1000, "round {round}");
         for store in [&two, &one] {
@@ -352,11 +352,11 @@ async fn commit_under_way_is_logged_in_a_new_file() {
     });
     let (writer, written) = (store.clone(), effects.clone());
     let (id, head) = (slow.id, slow.head);
-    let commit = tokio::spawn(async move { say(&writer, &written, id, head, "hello").await });
+    let commit = tokio::spawn(async move { append_text(&writer, &written, id, head, "hello").await });
     tokio::task::spawn_blocking(move || is_reached.recv_timeout(std::time::Duration::from_secs(60)).unwrap())
         .await
         .unwrap();
-    say(&store, &effects, quick.id, quick.head, "makes the file anew").await;
+    append_text(&store, &effects, quick.id, quick.head, "makes the file anew").await;
     assert!(fs::metadata(changes(folder.path())).unwrap().len() < 1000);
     let reader = indexed(folder.path()).await;
     let top = SessionQuery::new().with_limit(2);
@@ -423,27 +423,27 @@ async fn changes_under_way_are_checked_until_present() {
     // What a process leaves that is killed after its write: the line, the write, and nothing else.
     let log = folder_of(folder.path(), made.id).join("events.jsonl");
     let (len, line) = (fs::metadata(&log).unwrap().len(), changes(folder.path()));
-    let tell = |text: String| {
+    let announce = |text: String| {
         let mut file = fs::OpenOptions::new().append(true).open(&line).unwrap();
         std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
     };
-    tell(format!("default {} grows {len}\n", made.id));
+    announce(format!("default {} grows {len}\n", made.id));
     assert_ne!(listed(&two, top.clone()).await[0].id, made.id);
     let copy = tempfile::tempdir().unwrap();
     copy_folder(folder.path(), copy.path());
     let elsewhere = indexed(copy.path()).await;
-    say(&elsewhere, &effects, made.id, made.head, "hello").await;
+    append_text(&elsewhere, &effects, made.id, made.head, "hello").await;
     fs::copy(folder_of(copy.path(), made.id).join("events.jsonl"), &log).unwrap();
     assert_eq!(listed(&two, top.clone()).await[0].id, made.id);
     // The same, seen by a process that begins between the line and the write.
     let len = fs::metadata(&log).unwrap().len();
-    tell(format!("default {} grows {len}\n", made.id));
+    announce(format!("default {} grows {len}\n", made.id));
     for _ in 0..3 {
         session(&one, &effects).await;
     }
     let late = indexed(folder.path()).await;
     assert_ne!(listed(&late, top.clone()).await[0].id, made.id);
-    say(&elsewhere, &effects, made.id, agent_core::Seq::new(2), "again").await;
+    append_text(&elsewhere, &effects, made.id, agent_core::Seq::new(2), "again").await;
     fs::copy(folder_of(copy.path(), made.id).join("events.jsonl"), &log).unwrap();
     for store in [&late, &two] {
         assert_eq!(listed(store, top.clone()).await[0].id, made.id);

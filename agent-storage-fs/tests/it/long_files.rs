@@ -60,8 +60,8 @@ async fn file_of_20_gb_is_named_unread() {
         let file = fs::File::options().write(true).create(true).truncate(true).open(&path).unwrap();
         file.set_len(LENGTH).unwrap();
         let (store, spy) = watched(folder.path()).await;
-        let mut said = Vec::new();
-        let mut note = |error: Option<Error>| said.extend(error.map(|error| error.to_string()));
+        let mut messages = Vec::new();
+        let mut note = |error: Option<Error>| messages.extend(error.map(|error| error.to_string()));
         note(store.resolve(&laptop).await.err());
         note(BindingStore::list(&store, BindingQuery::new()).await.err());
         note(store.bind(&"phone".parse().unwrap(), WorkspaceId::DEFAULT, Precondition::None).await.err());
@@ -83,7 +83,7 @@ async fn file_of_20_gb_is_named_unread() {
             .sum();
         assert!(read <= MOST, "{name}: {read} bytes were read");
         let is_bounded =
-            |said: &String| said.contains(&path.display().to_string()) && said.contains("at most ");
-        assert_eq!(!said.is_empty() && said.iter().all(is_bounded), is_named, "{name}: {said:?}");
+            |messages: &String| messages.contains(&path.display().to_string()) && messages.contains("at most ");
+        assert_eq!(!messages.is_empty() && messages.iter().all(is_bounded), is_named, "{name}: {messages:?}");
     }
 }

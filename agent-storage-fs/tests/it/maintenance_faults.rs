@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::support::{EIO, ENOSPC, Spy, files, fill, folder_of, hasty, say, session, texts};
+use crate::support::{EIO, ENOSPC, Spy, append_text, files, fill, folder_of, hasty, session, texts};
 use agent_core::clock::Effects;
 use agent_core::commit::{Precondition, Trigger};
 use agent_core::model::Workspace;
@@ -59,9 +59,9 @@ impl Life {
         let default = WorkspaceId::DEFAULT;
         match step {
             0 => {
-                let said = vec![agent_core::event::NewEvent::user_message("on")];
+                let events = vec![agent_core::event::NewEvent::user_message("on")];
                 let commit = agent_core::commit::Commit::seal(&self.effects, self.torn, Seq::new(3));
-                store.commit(commit.with_events(said)).await.map(drop)
+                store.commit(commit.with_events(events)).await.map(drop)
             }
             1 => store
                 .purge(Purge::new(self.deleted, self.head).with_keep_through(Seq::new(1)))
@@ -141,9 +141,9 @@ async fn run(persistent: bool, errno: i32) {
         let store = FsConfig::new(root).with_io(Arc::new(spy.clone())).open().await.unwrap();
         spy.take();
         spy.fail(move |index, _| (index == n || (persistent && index > n)).then_some(errno));
-        let mut told = Vec::new();
+        let mut outcome = Vec::new();
         for step in 0..STEPS {
-            told.push(life.step(&store, step).await);
+            outcome.push(life.step(&store, step).await);
         }
         let calls = spy.take();
         drop(store);
@@ -152,10 +152,10 @@ async fn run(persistent: bool, errno: i32) {
         }
         fired += 1;
         let store = hasty(root).await;
-        for (step, told) in told.iter().enumerate() {
-            let context = format!("step {step}, {told:?}; call {n}, {:?}, failed with {errno}", calls.get(n));
+        for (step, outcome) in outcome.iter().enumerate() {
+            let context = format!("step {step}, {outcome:?}; call {n}, {:?}, failed with {errno}", calls.get(n));
             let happened = life.happened(root, &store, step, &context).await;
-            match told {
+            match outcome {
                 Ok(()) => assert!(happened, "{context}: acknowledged"),
                 Err(error) if error.write_outcome() == WriteOutcome::NotApplied => {
                     assert!(!happened, "{context}: said not to have happened");
@@ -168,7 +168,7 @@ async fn run(persistent: bool, errno: i32) {
             }
             assert!(life.happened(root, &store, step, &context).await, "{context}: then");
         }
-        say(&store, &life.effects, life.torn, Seq::new(4), "on and on").await;
+        append_text(&store, &life.effects, life.torn, Seq::new(4), "on and on").await;
     }
     assert!(fired > 60, "only {fired} calls were failed");
 }

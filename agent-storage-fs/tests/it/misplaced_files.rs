@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::support::{folder_of, hasty, say, session, texts};
+use crate::support::{append_text, folder_of, hasty, session, texts};
 use agent_admin::verify::Verification;
 use agent_core::clock::Effects;
 use agent_core::commit::Precondition;
@@ -41,7 +41,7 @@ async fn verified(store: &FsStore) -> Verification {
 /// A session in which one thing was said.
 async fn talk(store: &FsStore, effects: &Effects, text: &str) -> Arc<Session> {
     let new = session(store, effects).await;
-    say(store, effects, new.id, new.head, text).await;
+    append_text(store, effects, new.id, new.head, text).await;
     SessionStore::load(store, new.id).await.unwrap()
 }
 
@@ -54,8 +54,8 @@ async fn is_named(root: &Path, ids: &[SessionId], seen: Seq) {
         errors.push(SessionStore::load(&store, *id).await.unwrap_err());
         errors.push(store.read(*id, ReadEvents::first(10)).await.unwrap_err());
         errors.push(store.read(*id, ReadEvents::last(10)).await.unwrap_err());
-        let said = vec![NewEvent::user_message("more")];
-        errors.push(store.append(&effects, *id, seen, said).await.unwrap_err());
+        let events = vec![NewEvent::user_message("more")];
+        errors.push(store.append(&effects, *id, seen, events).await.unwrap_err());
         let new = NewSession::new(*id, WorkspaceId::DEFAULT);
         errors.push(SessionStoreExt::create(&store, &effects, new).await.unwrap_err());
         for error in errors {
@@ -137,8 +137,8 @@ async fn a_log_written_over_another_is_damage() {
     let other = talk(&store, &effects, &"other".repeat(100)).await;
     let foreign = fs::read(log_of(root, other.id)).unwrap();
     fs::write(log_of(root, one.id), &foreign).unwrap();
-    let said = vec![NewEvent::user_message("more")];
-    let error = store.append(&effects, one.id, one.head, said).await.unwrap_err();
+    let events = vec![NewEvent::user_message("more")];
+    let error = store.append(&effects, one.id, one.head, events).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
     let error = SessionStore::load(&store, one.id).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
@@ -215,6 +215,6 @@ async fn swapped_records_are_damage() {
         swap(&home, &with);
     }
     let store = hasty(root).await;
-    let (all, theirs) = (verified(&store).await, verified(&store.for_tenant(&acme)).await);
-    assert!(all.is_sound() && theirs.is_sound(), "{all:?} {theirs:?}");
+    let (all, others) = (verified(&store).await, verified(&store.for_tenant(&acme)).await);
+    assert!(all.is_sound() && others.is_sound(), "{all:?} {others:?}");
 }

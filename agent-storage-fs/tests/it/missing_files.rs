@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Spy, folder_of, hasty, say, session, texts};
+use crate::support::{Spy, append_text, folder_of, hasty, session, texts};
 use agent_admin::verify::{FindingKind, Verification};
 use agent_core::clock::Effects;
 use agent_core::commit::{Precondition, Trigger};
@@ -33,7 +33,7 @@ async fn talk(store: &FsStore, effects: &Effects) -> Arc<Session> {
     store.put(record, Precondition::MustNotExist).await.unwrap();
     let new = NewSession::new(id, WorkspaceId::DEFAULT);
     let new = SessionStoreExt::create(store, effects, new).await.unwrap();
-    say(store, effects, id, new.head, "hello").await;
+    append_text(store, effects, id, new.head, "hello").await;
     SessionStore::load(store, id).await.unwrap()
 }
 
@@ -44,16 +44,16 @@ async fn is_named(root: &Path, session: &Session) {
     let mut errors: Vec<Error> = Vec::new();
     let new = NewSession::new(id, WorkspaceId::DEFAULT);
     errors.push(SessionStoreExt::create(&store, &effects, new).await.unwrap_err());
-    let said = vec![NewEvent::user_message("more")];
-    errors.push(store.append(&effects, id, session.head, said).await.unwrap_err());
+    let events = vec![NewEvent::user_message("more")];
+    errors.push(store.append(&effects, id, session.head, events).await.unwrap_err());
     errors.push(SessionStore::load(&store, id).await.unwrap_err());
     errors.push(store.read(id, ReadEvents::last(10)).await.unwrap_err());
     errors.push(store.lease_status(id, Epoch::new(1)).await.unwrap_err());
     errors.push(store.fork(&effects, id, None).await.unwrap_err());
     for error in errors {
         assert_eq!(*error.kind(), ErrorKind::Corrupt, "{error}");
-        for said in [id.to_string().as_str(), "moved or removed", "put it back"] {
-            assert!(error.to_string().contains(said), "{error}");
+        for wording in [id.to_string().as_str(), "moved or removed", "put it back"] {
+            assert!(error.to_string().contains(wording), "{error}");
         }
     }
     // Whatever reads all, as a copy does.
@@ -138,9 +138,9 @@ async fn two_sessions_of_one_id_are_named() {
     drop(store);
     fs::rename(&aside, &own).unwrap();
     let found = verified(&hasty(&root).await).await;
-    let says = "has the id of another session, in the folder of workspace";
+    let message = "has the id of another session, in the folder of workspace";
     let is_named =
-        found.findings.iter().any(|it| it.detail.contains(says) && it.kind == FindingKind::Damaged);
+        found.findings.iter().any(|it| it.detail.contains(message) && it.kind == FindingKind::Damaged);
     assert!(is_named, "{found:?}");
 }
 
@@ -198,7 +198,7 @@ async fn purge_keeps_what_a_missing_fork_may_read() {
     let effects = Effects::default();
     let store = hasty(&root).await;
     let parent = session(&store, &effects).await;
-    let seen = say(&store, &effects, parent.id, parent.head, "shared").await;
+    let seen = append_text(&store, &effects, parent.id, parent.head, "shared").await;
     let fork = store.fork(&effects, parent.id, None).await.unwrap();
     let aside = folder.path().join("aside");
     fs::rename(folder_of(&root, fork.id), &aside).unwrap();
@@ -290,10 +290,10 @@ async fn concurrently_created_workspace_is_not_missing() {
         for is_put in [true, false] {
             let id = effects.new_workspace_id();
             let record = Workspace::new(id, "home", effects.new_session_id(), effects.now());
-            let theirs = (other.clone(), record.clone());
+            let foreign = (other.clone(), record.clone());
             spy.fail(move |number, _| {
                 if number == at {
-                    let (other, record) = theirs.clone();
+                    let (other, record) = foreign.clone();
                     let made = std::thread::spawn(move || {
                         let runtime =
                             tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

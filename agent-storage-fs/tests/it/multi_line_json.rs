@@ -1,6 +1,6 @@
 //! One event is one line, however its JSON was written.
 
-use crate::support::{hasty, say, session};
+use crate::support::{append_text, hasty, session};
 use agent_core::clock::Effects;
 use agent_core::event::{Event, NewEvent};
 use agent_core::json::RawJson;
@@ -34,7 +34,7 @@ async fn multi_line_payloads_are_kept() {
     let seen = store.append(&effects, id, Seq::new(1), vec![spread_event()]).await.unwrap().last;
     drop(store);
     let store = hasty(folder.path()).await;
-    let seen = say(&store, &effects, id, seen, "after it").await;
+    let seen = append_text(&store, &effects, id, seen, "after it").await;
     drop(store);
     let store = hasty(folder.path()).await;
     assert_eq!(SessionStore::load(&store, id).await.unwrap().head, seen);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::support::{fill, folder_of, hasty, say, session, watched};
+use crate::support::{append_text, fill, folder_of, hasty, session, watched};
 use agent_core::clock::Effects;
 use agent_core::commit::{Precondition, Trigger};
 use agent_core::event::NewEvent;
@@ -47,7 +47,7 @@ async fn furnished(root: &Path, effects: &Effects) -> [Arc<Session>; 4] {
     store.bind(&"laptop".parse().unwrap(), WorkspaceId::DEFAULT, Precondition::MustNotExist).await.unwrap();
     let new = NewSession::new(id, WorkspaceId::DEFAULT);
     let main = SessionStoreExt::create(&store, effects, new).await.unwrap();
-    say(&store, effects, id, main.head, "hello").await;
+    append_text(&store, effects, id, main.head, "hello").await;
     let long = session(&store, effects).await;
     fill(&store, effects, long.id, 300).await;
     let fork = store.fork(effects, long.id, None).await.unwrap();
@@ -66,7 +66,7 @@ fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
 }
 
 /// All that can be looked at, by `verify` and by itself.
-async fn look(store: &FsStore, ids: &[SessionId]) -> bool {
+async fn read_all(store: &FsStore, ids: &[SessionId]) -> bool {
     let sound = verify(&Storage::from(store.clone()), |_| {}).await.unwrap().is_sound();
     let _ = WorkspaceStore::load(store, WorkspaceId::DEFAULT).await;
     let _ = store.resolve(&"laptop".parse().unwrap()).await;
@@ -135,7 +135,7 @@ async fn reading_and_verifying_write_nothing() {
         let before = tree(root);
         let (store, spy) = watched(root).await;
         let ids = sessions.each_ref().map(|session| session.id);
-        assert_eq!(look(&store, &ids).await, sound, "{what}");
+        assert_eq!(read_all(&store, &ids).await, sound, "{what}");
         store.close().await.unwrap();
         drop(store);
         let written: Vec<_> = spy.take().into_iter().filter(crate::support::Call::writes).collect();

@@ -122,7 +122,7 @@ async fn lock_error_differs_from_missing_lock_support() {
     const ENOSYS: i32 = if cfg!(target_os = "linux") { 38 } else { 78 };
     let folder = tempfile::tempdir().unwrap();
     let effects = Effects::default();
-    for (errno, kind, said) in [
+    for (errno, kind, texts) in [
         (EIO, ErrorKind::Unavailable, "try again"),
         (ENOSYS, ErrorKind::Unsupported, "no working file locks"),
     ] {
@@ -130,7 +130,7 @@ async fn lock_error_differs_from_missing_lock_support() {
         spy.fail(on("lock", "", errno));
         let error = store.bind(&laptop(), effects.new_workspace_id(), Precondition::None).await.unwrap_err();
         assert_eq!(*error.kind(), kind, "{error}");
-        assert!(error.to_string().contains(said), "{error}");
+        assert!(error.to_string().contains(texts), "{error}");
     }
 }
 
@@ -191,8 +191,8 @@ async fn rendered(root: &Path, effects: &Effects) -> (Arc<Session>, String) {
     let id = effects.new_session_id();
     store.put(Workspace::new(HOME, "home", id, effects.now()), Precondition::MustNotExist).await.unwrap();
     let session = SessionStoreExt::create(&store, effects, NewSession::new(id, HOME)).await.unwrap();
-    let said = vec![NewEvent::user_message("hello"), NewEvent::agent_message("hi")];
-    let session = store.append(effects, id, session.head, said).await.unwrap().session;
+    let events = vec![NewEvent::user_message("hello"), NewEvent::agent_message("hi")];
+    let session = store.append(effects, id, session.head, events).await.unwrap().session;
     store.transcript_edits(HOME).await.unwrap();
     drop(store);
     (session, fs::read_to_string(home(root).join("session.md")).unwrap())
@@ -320,14 +320,14 @@ async fn later_messages_are_added_to_the_transcript() {
     WorkspaceStore::load(&store, HOME).await.unwrap();
     let mut head = session.head;
     for n in 0..3 {
-        let said = format!("message {n}");
-        let event = vec![NewEvent::user_message(said.as_str())];
+        let message = format!("message {n}");
+        let event = vec![NewEvent::user_message(message.as_str())];
         head = store.append(&effects, session.id, head, event).await.unwrap().last;
         let mut tries = 0;
-        while !fs::read_to_string(home(folder.path()).join("session.md")).unwrap().contains(&said) {
+        while !fs::read_to_string(home(folder.path()).join("session.md")).unwrap().contains(&message) {
             tokio::time::sleep(Duration::from_millis(20)).await;
             tries += 1;
-            assert!(tries < 1000, "{said} never came");
+            assert!(tries < 1000, "{message} never came");
         }
     }
 }
@@ -455,8 +455,8 @@ async fn transcript_from_before_a_clear_is_rewritten() {
     let path = home(folder.path()).join("session.md");
     let quiet = FsConfig::new(folder.path()).with_transcripts(false).open().await.unwrap();
     let cleared = quiet.clear(&effects, session.id).await.unwrap().session;
-    let said = vec![NewEvent::user_message("after")];
-    quiet.append(&effects, session.id, cleared.head, said).await.unwrap();
+    let events = vec![NewEvent::user_message("after")];
+    quiet.append(&effects, session.id, cleared.head, events).await.unwrap();
     drop(quiet);
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
     hasty(folder.path()).await.transcript_edits(HOME).await.unwrap();
@@ -475,8 +475,8 @@ async fn long_transcript_is_continued() {
     for n in 0..3 {
         let store = hasty(folder.path()).await;
         WorkspaceStore::load(&store, HOME).await.unwrap();
-        let said = vec![NewEvent::user_message(format!("{n}{}", "long ".repeat(40_000)))];
-        head = store.append(&effects, session.id, head, said).await.unwrap().last;
+        let events = vec![NewEvent::user_message(format!("{n}{}", "long ".repeat(40_000)))];
+        head = store.append(&effects, session.id, head, events).await.unwrap().last;
         store.transcript_edits(HOME).await.unwrap();
         assert_eq!(kept(folder.path()), [""; 0], "{n}");
     }

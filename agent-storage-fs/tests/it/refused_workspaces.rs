@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::support::{EACCES, EIO, EMFILE, Spy, say};
+use crate::support::{EACCES, EIO, EMFILE, Spy, append_text};
 use agent_admin::copy::StoreCopy;
 use agent_admin::verify::verify;
 use agent_core::clock::Effects;
@@ -99,7 +99,7 @@ async fn two(store: &FsStore, effects: &Effects) -> ([WorkspaceId; 2], [SessionI
         let record = Workspace::new(workspace, "home", session, effects.now());
         store.put(record, Precondition::MustNotExist).await.unwrap();
         SessionStoreExt::create(store, effects, NewSession::new(session, workspace)).await.unwrap();
-        say(store, effects, session, Seq::new(1), "hello").await;
+        append_text(store, effects, session, Seq::new(1), "hello").await;
     }
     (workspaces, sessions)
 }
@@ -148,7 +148,7 @@ async fn refused_workspace_is_damage_there() {
         assert_eq!(*error.kind(), ErrorKind::NotFound, "{refusal:?}: {error}");
         let main = NewSession::new(new.main_session, new.id);
         let main = SessionStoreExt::create(&store, &effects, main).await.unwrap();
-        say(&store, &effects, main.id, main.head, "begun").await;
+        append_text(&store, &effects, main.id, main.head, "begun").await;
         assert_eq!(Backend::tenants(&store, None).await.unwrap().items.len(), 1, "{refusal:?}");
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::support::{folder_of, hasty, say, session, texts};
+use crate::support::{append_text, folder_of, hasty, session, texts};
 use agent_core::clock::Effects;
 use agent_core::commit::Commit;
 use agent_core::event::NewEvent;
@@ -36,7 +36,7 @@ async fn three(store: &FsStore, effects: &Effects) -> Arc<Session> {
     let new = session(store, effects).await;
     let mut head = new.head;
     for text in ["first", "second", "third"] {
-        head = say(store, effects, new.id, head, text).await;
+        head = append_text(store, effects, new.id, head, text).await;
     }
     SessionStore::load(store, new.id).await.unwrap()
 }
@@ -56,8 +56,8 @@ async fn every_handle_sees_the_deletion() {
     let deleted = manager(&store, &effects).delete_session(now.id).await.unwrap();
     assert_eq!((deleted.status.state, deleted.head), (SessionState::Deleted, now.head));
     assert_eq!(SessionStore::load(&old, now.id).await.unwrap(), deleted);
-    let said = Commit::seal(&effects, now.id, now.head).with_event(NewEvent::user_message("on"));
-    assert_eq!(*old.commit(said).await.unwrap_err().kind(), ErrorKind::Deleted);
+    let append = Commit::seal(&effects, now.id, now.head).with_event(NewEvent::user_message("on"));
+    assert_eq!(*old.commit(append).await.unwrap_err().kind(), ErrorKind::Deleted);
     assert_eq!(fs::read(log_of(folder.path(), now.id)).unwrap(), bytes, "the damaged bytes are kept");
 }
 
@@ -83,7 +83,7 @@ async fn fork_of_a_damaged_session_keeps_its_history() {
     let fork = store.fork(&effects, now.id, Some(Seq::new(3))).await.unwrap();
     // Behind what the fork reads.
     let log = log_of(folder.path(), now.id);
-    let head = say(&store, &effects, now.id, now.head, "fourth").await;
+    let head = append_text(&store, &effects, now.id, now.head, "fourth").await;
     let text = fs::read_to_string(&log).unwrap().replacen("third", "thjrd", 1);
     fs::write(&log, text).unwrap();
     let store = hasty(folder.path()).await;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::{ENOSPC, Spy, folder_of, hasty, say, session, texts, watched};
+use crate::support::{ENOSPC, Spy, append_text, folder_of, hasty, session, texts, watched};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, Precondition, Trigger};
 use agent_core::event::NewEvent;
@@ -54,16 +54,22 @@ fn places(root: &Path, id: SessionId) -> [PathBuf; 6] {
 }
 
 /// Tries to say something, and holds what comes of it against what a new store sees.
-async fn say_and_look(store: &FsStore, effects: &Effects, root: &Path, id: SessionId, text: &str) -> bool {
+async fn append_and_reload(
+    store: &FsStore,
+    effects: &Effects,
+    root: &Path,
+    id: SessionId,
+    text: &str,
+) -> bool {
     let head = SessionStore::load(store, id).await.map_or(Seq::new(1), |session| session.head);
-    let said = store.append(effects, id, head, vec![NewEvent::user_message(text)]).await;
-    let anew = FsStore::open(root).await.unwrap();
-    let there = match SessionStore::load(&anew, id).await {
-        Ok(_) => texts(&anew, id).await,
+    let events = store.append(effects, id, head, vec![NewEvent::user_message(text)]).await;
+    let reopened = FsStore::open(root).await.unwrap();
+    let there = match SessionStore::load(&reopened, id).await {
+        Ok(_) => texts(&reopened, id).await,
         Err(_) => Vec::new(),
     };
     let count = there.iter().filter(|there| *there == text).count();
-    match said {
+    match events {
         Ok(_) => assert_eq!(count, 1, "{text:?} was acknowledged"),
         Err(error) => {
             assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{error}");
@@ -82,19 +88,19 @@ async fn commits_follow_a_restored_backup() {
         let root = folder.path().join("store");
         let (store, effects) = (hasty(&root).await, Effects::default());
         let id = session(&store, &effects).await.id;
-        let seen = say(&store, &effects, id, Seq::new(1), "before").await;
+        let seen = append_text(&store, &effects, id, Seq::new(1), "before").await;
         let path = &places(&root, id)[place];
         copy(path, &beside(path, "backup"));
-        say(&store, &effects, id, seen, "lost with the old one").await;
+        append_text(&store, &effects, id, seen, "lost with the old one").await;
         fs::rename(path, beside(path, "old")).unwrap();
         fs::rename(beside(path, "backup"), path).unwrap();
         // By the head that the store saw last, too.
         let stale = store.append(&effects, id, Seq::new(3), vec![NewEvent::user_message("stale")]).await;
-        let anew = FsStore::open(&root).await.unwrap();
-        let there = texts(&anew, id).await;
+        let reopened = FsStore::open(&root).await.unwrap();
+        let there = texts(&reopened, id).await;
         assert_eq!(there.contains(&"stale".to_owned()), stale.is_ok(), "{}: {there:?}", path.display());
-        assert!(say_and_look(&store, &effects, &root, id, "after").await, "{}", path.display());
-        let there = texts(&anew, id).await;
+        assert!(append_and_reload(&store, &effects, &root, id, "after").await, "{}", path.display());
+        let there = texts(&reopened, id).await;
         assert_eq!((there.first().unwrap().as_str(), there.last().unwrap().as_str()), ("before", "after"));
         assert!(!there.contains(&"lost with the old one".to_owned()));
     }
@@ -110,11 +116,11 @@ async fn moved_files_are_reported_and_not_recreated() {
         let id = session(&store, &effects).await.id;
         let device = "laptop".parse().unwrap();
         store.bind(&device, HOME, Precondition::MustNotExist).await.unwrap();
-        let seen = say(&store, &effects, id, Seq::new(1), "before").await;
+        let seen = append_text(&store, &effects, id, Seq::new(1), "before").await;
         let path = &places(&root, id)[place];
         fs::rename(path, beside(path, "old")).unwrap();
-        let said = store.append(&effects, id, seen, vec![NewEvent::user_message("nowhere")]).await;
-        let error = said.map(drop).unwrap_err();
+        let events = store.append(&effects, id, seen, vec![NewEvent::user_message("nowhere")]).await;
+        let error = events.map(drop).unwrap_err();
         assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{error}");
         if place < 2 {
             assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error}");
@@ -133,7 +139,7 @@ async fn moved_files_are_reported_and_not_recreated() {
         }
         assert!(!path.exists(), "{}", path.display());
         fs::rename(beside(path, "old"), path).unwrap();
-        assert!(say_and_look(&store, &effects, &root, id, "after").await);
+        assert!(append_and_reload(&store, &effects, &root, id, "after").await);
         assert_eq!(texts(&store, id).await, ["before", "after"]);
     }
 }
@@ -148,7 +154,7 @@ async fn a_log_replaced_in_mid_commit_gets_the_commit() {
             let effects = Effects::default();
             let (store, spy) = watched(&root).await;
             let id = session(&store, &effects).await.id;
-            say(&store, &effects, id, Seq::new(1), "before").await;
+            append_text(&store, &effects, id, Seq::new(1), "before").await;
             let path = places(&root, id)[place].clone();
             copy(&path, &beside(&path, "backup"));
             let once = std::sync::atomic::AtomicBool::new(true);
@@ -159,7 +165,7 @@ async fn a_log_replaced_in_mid_commit_gets_the_commit() {
                 }
                 None
             });
-            assert!(say_and_look(&store, &effects, &root, id, "at that moment").await, "{place} {step}");
+            assert!(append_and_reload(&store, &effects, &root, id, "at that moment").await, "{place} {step}");
             assert_eq!(texts(&store, id).await, ["before", "at that moment"]);
         }
     }
@@ -172,7 +178,7 @@ async fn rollback_spares_a_restored_log() {
     let effects = Effects::default();
     let (store, spy) = watched(folder.path()).await;
     let id = session(&store, &effects).await.id;
-    let seen = say(&store, &effects, id, Seq::new(1), "first").await;
+    let seen = append_text(&store, &effects, id, Seq::new(1), "first").await;
     let log = folder_of(folder.path(), id).join("events.jsonl");
     // A longer log takes its place while a write to it fails.
     let long = [fs::read(&log).unwrap(), b"and more".to_vec()].concat();
@@ -190,13 +196,13 @@ async fn rollback_spares_a_restored_log() {
     assert_eq!((error.kind(), error.write_outcome()), (&ErrorKind::Full, WriteOutcome::NotApplied));
     spy.heal();
     assert!(fs::read(&log).unwrap() == long);
-    assert!(say_and_look(&store, &effects, folder.path(), id, "fourth").await);
+    assert!(append_and_reload(&store, &effects, folder.path(), id, "fourth").await);
     assert_eq!(texts(&store, id).await, ["first", "fourth"]);
 }
 
 /// How many calls a change makes up to its last look at where the names lead. What is replaced after that was written
 /// before.
-fn calls_to_last_look(spy: &Spy) -> usize {
+fn calls_to_last_check(spy: &Spy) -> usize {
     let calls = spy.take();
     1 + calls.iter().rposition(|call| call.name == "stat" && call.file() != "changes").unwrap()
 }
@@ -214,7 +220,7 @@ fn swap_at(spy: &Spy, n: usize, path: &Path, backup: &Path, old: &Path) {
 }
 
 /// What came of a change, and whether what it was to change shows it.
-fn assert_told<T: std::fmt::Debug>(done: &Result<T>, there: bool, context: &str) {
+fn assert_reported<T: std::fmt::Debug>(done: &Result<T>, there: bool, context: &str) {
     match done {
         Ok(_) => assert!(there, "{context}: {done:?}"),
         Err(error) if error.write_outcome() == WriteOutcome::NotApplied => {
@@ -234,7 +240,7 @@ async fn a_purge_follows_a_restored_backup() {
         let effects = Effects::default();
         let (store, spy) = watched(folder.path()).await;
         let id = session(&store, &effects).await.id;
-        say(&store, &effects, id, Seq::new(1), "a secret").await;
+        append_text(&store, &effects, id, Seq::new(1), "a secret").await;
         let deleted = store.trigger(&effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap();
         let path = folder_of(folder.path(), id);
         let backup = beside(&path, "backup");
@@ -246,13 +252,13 @@ async fn a_purge_follows_a_restored_backup() {
         let done = store.purge(Purge::new(id, deleted.last)).await;
         spy.heal();
         if n == 0 {
-            most = calls_to_last_look(&spy);
+            most = calls_to_last_check(&spy);
             assert!(most > 20, "{most}");
             n += 1;
             continue;
         }
         let left = fs::read_to_string(path.join("events.jsonl")).unwrap();
-        assert_told(&done, !left.contains("a secret"), &format!("replaced at call {n}"));
+        assert_reported(&done, !left.contains("a secret"), &format!("replaced at call {n}"));
         store.purge(Purge::new(id, deleted.last)).await.unwrap();
         assert!(!fs::read_to_string(path.join("events.jsonl")).unwrap().contains("a secret"));
         n += 1;
@@ -283,13 +289,13 @@ where
         let done = change(store.clone(), effects.clone()).await;
         spy.heal();
         if n == 0 {
-            most = calls_to_last_look(&spy);
+            most = calls_to_last_check(&spy);
             assert!(done.is_ok() && most > 5, "{most}: {done:?}");
             n += 1;
             continue;
         }
         let there = shown(&FsStore::open(&root).await.unwrap()).await;
-        assert_told(&done, there, &format!("replaced at call {n}"));
+        assert_reported(&done, there, &format!("replaced at call {n}"));
         change(store.clone(), effects).await.unwrap();
         assert!(shown(&FsStore::open(&root).await.unwrap()).await, "again, after call {n}");
         n += 1;

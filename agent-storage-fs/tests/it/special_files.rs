@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::support::{folder_of, hasty, say};
+use crate::support::{append_text, folder_of, hasty};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
@@ -95,8 +95,8 @@ async fn made(root: &Path) -> Made {
     store.touch(HOME, effects.now()).await.unwrap();
     for id in [main, other] {
         SessionStoreExt::create(&store, &effects, NewSession::new(id, HOME)).await.unwrap();
-        let seen = say(&store, &effects, id, Seq::new(1), "hello").await;
-        say(&store, &effects, id, seen, &"long ".repeat(2000)).await;
+        let seen = append_text(&store, &effects, id, Seq::new(1), "hello").await;
+        append_text(&store, &effects, id, seen, &"long ".repeat(2000)).await;
     }
     store.transcript_edits(HOME).await.unwrap();
     store.close().await.unwrap();
@@ -191,7 +191,7 @@ async fn use_all(store: &FsStore, effects: &Effects, made: &Made, context: &str,
     judge(context, path, store.put(record, Precondition::MustExist).await);
     let new = NewSession::new(effects.new_session_id(), HOME);
     judge(context, path, SessionStoreExt::create(store, effects, new).await);
-    say(store, effects, made.other, Seq::new(3), "on").await;
+    append_text(store, effects, made.other, Seq::new(3), "on").await;
 }
 
 /// A lease that is no file is named at once, by whoever reads or writes it and by a check, and is not taken for a holder that
@@ -310,7 +310,7 @@ async fn folders_may_be_symlinks() {
     fs::rename(real.join("workspaces/default"), &elsewhere).unwrap();
     std::os::unix::fs::symlink(&elsewhere, real.join("workspaces/default")).unwrap();
     let (store, effects) = (hasty(&link).await, Effects::default());
-    say(&store, &effects, made.main, Seq::new(3), "through links").await;
+    append_text(&store, &effects, made.main, Seq::new(3), "through links").await;
     assert_eq!(SessionStore::load(&hasty(&real).await, made.main).await.unwrap().head.get(), 4);
     assert_eq!(WorkspaceStore::list(&store, WorkspaceQuery::new()).await.unwrap().items.len(), 1);
 }

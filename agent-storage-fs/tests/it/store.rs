@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::{hasty, say, session, texts, watched};
+use crate::support::{append_text, hasty, session, texts, watched};
 use agent_core::clock::Effects;
 use agent_core::commit::{Commit, LeaseRequest, Precondition, Trigger};
 use agent_core::event::NewEvent;
@@ -22,14 +22,14 @@ async fn text_that_resembles_log_lines_is_kept() {
     let effects = Effects::default();
     let store = hasty(folder.path()).await;
     let id = session(&store, &effects).await.id;
-    let said = ["\"crc\":\"00000000\"}\n{\"seq\":1,", "after it"];
+    let content = ["\"crc\":\"00000000\"}\n{\"seq\":1,", "after it"];
     let mut seen = Seq::new(1);
-    for text in said {
-        seen = say(&store, &effects, id, seen, text).await;
+    for text in content {
+        seen = append_text(&store, &effects, id, seen, text).await;
     }
-    assert_eq!(texts(&store, id).await, said);
+    assert_eq!(texts(&store, id).await, content);
     drop(store);
-    assert_eq!(texts(&hasty(folder.path()).await, id).await, said);
+    assert_eq!(texts(&hasty(folder.path()).await, id).await, content);
 }
 
 /// What is private is private, whatever the umask.
@@ -146,7 +146,7 @@ async fn tenants_with_equal_ids_do_not_see_each_other() {
         let tenant = store.for_tenant(&name.parse().unwrap());
         let new = NewSession::new(id, WorkspaceId::DEFAULT);
         SessionStoreExt::create(&tenant, &effects, new).await.unwrap();
-        say(&tenant, &effects, id, Seq::new(1), name).await;
+        append_text(&tenant, &effects, id, Seq::new(1), name).await;
     }
     for name in ["alice", "default", "bob"] {
         assert_eq!(texts(&store.for_tenant(&name.parse().unwrap()), id).await, [name]);
@@ -230,7 +230,7 @@ async fn sessions_beyond_the_open_limit_keep_their_leases() {
     }
     for round in 0..5 {
         for id in &ids {
-            say(&store, &effects, *id, Seq::new(1 + round), "hello").await;
+            append_text(&store, &effects, *id, Seq::new(1 + round), "hello").await;
         }
     }
     for id in &ids {
@@ -252,9 +252,9 @@ async fn a_change_through_another_handle_is_noticed() {
         async move { store.changed(id, Seq::new(1)).await.unwrap() }
     });
     let other = FsStore::open(folder.path()).await.unwrap();
-    say(&other, &effects, id, Seq::new(1), "hello").await;
-    let told = tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("it is told").unwrap();
-    assert_eq!(told, Seq::new(2));
+    append_text(&other, &effects, id, Seq::new(1), "hello").await;
+    let outcome = tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("it is told").unwrap();
+    assert_eq!(outcome, Seq::new(2));
     assert_eq!(SessionStore::load(&store, id).await.unwrap().head, Seq::new(2));
     spy.take();
     let waiting = tokio::time::timeout(Duration::from_millis(400), store.changed(id, Seq::new(2)));
@@ -290,8 +290,8 @@ async fn no_file_is_touched_on_the_callers_thread() {
     elsewhere("opening, and a new workspace");
     let session = session(&store, &effects).await;
     elsewhere("a new session");
-    let say = Commit::seal(&effects, session.id, session.head).with_event(NewEvent::user_message("on"));
-    let head = store.commit(say).await.unwrap().session.head;
+    let commit = Commit::seal(&effects, session.id, session.head).with_event(NewEvent::user_message("on"));
+    let head = store.commit(commit).await.unwrap().session.head;
     elsewhere("a commit");
     SessionStore::load(&store, session.id).await.unwrap();
     elsewhere("a record");
@@ -305,7 +305,7 @@ async fn no_file_is_touched_on_the_callers_thread() {
     elsewhere("the look for a sign of life");
     tokio::select! {
         _ = store.changed(session.id, head) => panic!("nobody changed it"),
-        () = spy.looked() => {}
+        () = spy.checked() => {}
     }
     elsewhere("the wait for a change");
     WorkspaceStore::load(&store, workspace).await.unwrap();

@@ -8,7 +8,7 @@ use agent_core::clock::Effects;
 use agent_core::store::{SessionQuery, WorkspaceQuery};
 use agent_core::{Backend, Seq, SessionStore, TenantId, WorkspaceStore};
 
-use crate::support::{folder_of, hasty, say, session};
+use crate::support::{append_text, folder_of, hasty, session};
 
 fn folder(path: &Path) {
     fs::create_dir_all(path).unwrap();
@@ -49,14 +49,14 @@ async fn folder_without_an_id_is_a_finding() {
     folder(&sessions.join(format!("{id}.damaged-0123456789abcdef")));
 
     let store = hasty(root).await;
-    let said = found(&store, &TenantId::default()).await;
-    assert_eq!(said.len(), strange.len(), "{said:?}");
+    let messages = found(&store, &TenantId::default()).await;
+    assert_eq!(messages.len(), strange.len(), "{messages:?}");
     for path in &strange {
         let is_named = |text: &&String| text.contains(&path.display().to_string());
-        let text = said.iter().find(is_named).unwrap_or_else(|| panic!("{}: {said:?}", path.display()));
+        let text = messages.iter().find(is_named).unwrap_or_else(|| panic!("{}: {messages:?}", path.display()));
         assert!(text.contains("no call reads it") && text.contains("move it out of the store"), "{text}");
     }
-    say(&store, &effects, id, Seq::new(1), "more").await;
+    append_text(&store, &effects, id, Seq::new(1), "more").await;
     assert_eq!(SessionStore::list(&store, SessionQuery::new()).await.unwrap().items.len(), 1);
     assert!(SessionStore::list(&store, SessionQuery::new()).await.unwrap().damaged.is_empty());
     assert!(WorkspaceStore::list(&store, WorkspaceQuery::new()).await.unwrap().damaged.is_empty());

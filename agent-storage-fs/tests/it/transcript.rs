@@ -63,7 +63,7 @@ async fn turn(store: &FsStore, effects: &Effects, session: &Session, text: &str)
     store.append(effects, session.id, session.head, events).await.unwrap().session
 }
 
-fn said(texts: &[&str]) -> Vec<(Speaker, String)> {
+fn by_user(texts: &[&str]) -> Vec<(Speaker, String)> {
     let both = |text: &&str| [(Speaker::User, (*text).to_owned()), (Speaker::Assistant, text.to_uppercase())];
     texts.iter().flat_map(both).collect()
 }
@@ -135,11 +135,11 @@ async fn transcript_follows_the_log() {
         tries += 1;
         assert!(tries < 1000, "session.md was never written");
     }
-    assert_eq!(messages(&text(root)), said(&[hard]));
+    assert_eq!(messages(&text(root)), by_user(&[hard]));
 
     let mut session = turn(&store, &effects, &session, "and more").await;
     settle(&store).await;
-    assert_eq!(messages(&text(root)), said(&[hard, "and more"]));
+    assert_eq!(messages(&text(root)), by_user(&[hard, "and more"]));
     for n in 0..5 {
         session = turn(&store, &effects, &session, &format!("turn {n}")).await;
         settle(&store).await;
@@ -162,13 +162,13 @@ async fn closing_brings_the_transcript_up_to_date() {
     let mut session = home(&store, &effects).await;
     drop(store);
     let texts: Vec<_> = (0..6).map(|n| format!("turn {n}")).collect();
-    for (n, said_now) in texts.iter().enumerate() {
+    for (n, text_now) in texts.iter().enumerate() {
         let store = hasty(root).await;
         WorkspaceStore::load(&store, HOME).await.unwrap();
-        session = turn(&store, &effects, &session, said_now).await;
+        session = turn(&store, &effects, &session, text_now).await;
         drop(store);
         let so_far: Vec<_> = texts[..=n].iter().map(String::as_str).collect();
-        assert_eq!(messages(&text(root)), said(&so_far));
+        assert_eq!(messages(&text(root)), by_user(&so_far));
     }
     assert_eq!(kept(root, "session.").len(), 2, "nothing was set aside");
 }
@@ -451,7 +451,7 @@ async fn transcript_drops_cleared_and_purged_text() {
     assert_eq!(messages(&text(root)), []);
     let session = turn(&store, &effects, &cleared, "after").await;
     settle(&store).await;
-    assert_eq!(messages(&text(root)), said(&["after"]));
+    assert_eq!(messages(&text(root)), by_user(&["after"]));
     let deleted =
         store.trigger(&effects, session.id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session;
     store.purge(Purge::new(session.id, deleted.head)).await.unwrap();
@@ -476,5 +476,5 @@ async fn transcript_of_a_fork_shows_shared_history() {
     store.put(record, Precondition::MustNotExist).await.unwrap();
     settle(&store).await;
     let texts: Vec<_> = texts.iter().map(String::as_str).collect();
-    assert_eq!(messages(&text(root)), said(&texts));
+    assert_eq!(messages(&text(root)), by_user(&texts));
 }

@@ -62,9 +62,9 @@ impl Kind {
     /// # Errors
     ///
     /// `Unavailable` names what is missing.
-    pub fn look(self) -> Result<(), Unavailable> {
-        let looked = Command::new(SCRIPT).args([self.name(), "look"]).stdin(Stdio::null()).output();
-        match looked {
+    pub fn check(self) -> Result<(), Unavailable> {
+        let checked = Command::new(SCRIPT).args([self.name(), "look"]).stdin(Stdio::null()).output();
+        match checked {
             Ok(done) if done.status.success() => Ok(()),
             Ok(done) => Err(Unavailable::new(self, String::from_utf8_lossy(&done.stdout).trim())),
             Err(error) => Err(Unavailable::new(self, &error.to_string())),

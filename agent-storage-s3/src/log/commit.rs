@@ -56,20 +56,20 @@ impl<'a> Attempts<'a> {
         let mut attempts =
             Self { slots, id, until, known: slots.heads.get(id), confirmed: false, lost: 0, commit };
         if attempts.known.is_none() && attempts.commit.precondition != Precondition::MustNotExist {
-            attempts.look_anew().await?;
+            attempts.reload().await?;
         }
         Ok(attempts)
     }
 
     /// Checks whether the known commit is still the newest.
-    async fn look(&mut self) -> Result<()> {
+    async fn refresh(&mut self) -> Result<()> {
         self.known = self.slots.newest(self.id, self.until).await?;
         self.confirmed = true;
         Ok(())
     }
 
     /// Finds the newest commit without using what is known.
-    async fn look_anew(&mut self) -> Result<()> {
+    async fn reload(&mut self) -> Result<()> {
         self.known = self.slots.newest_cold(self.id, self.until).await?;
         self.confirmed = true;
         Ok(())
@@ -88,7 +88,7 @@ impl<'a> Attempts<'a> {
                 }
                 return planned.map(|plan| Some(plan.committed()));
             }
-            self.look().await?;
+            self.refresh().await?;
             return Ok(None);
         };
         let slot = self.known.as_deref().map_or(Slot::FIRST, Entry::next);
@@ -96,7 +96,7 @@ impl<'a> Attempts<'a> {
             let is_refusal = matches!(error.kind(), ErrorKind::BlobMissing { .. } | ErrorKind::InvalidInput);
             if is_refusal && !self.confirmed {
                 // The commit may have been applied, and its blobs removed with the session since.
-                self.look().await?;
+                self.refresh().await?;
                 return Ok(None);
             }
             if is_refusal && slot == Slot::FIRST && self.is_void().await? {
@@ -113,11 +113,11 @@ impl<'a> Attempts<'a> {
         if let (None, Some(parent)) = (&self.known, after.origin.parent()) {
             if !self.confirmed {
                 // The session may exist already, and its parent may have been deleted since.
-                self.look().await?;
+                self.refresh().await?;
                 return Ok(None);
             }
             match announce(self.slots, parent, self.id, self.until).await? {
-                Announced::Noted => {}
+                Announced::Recorded => {}
                 Announced::Refused => return Err(parent_deleted(parent)),
                 Announced::Late => {
                     self.close_orphan(parent).await?;
@@ -141,8 +141,8 @@ impl<'a> Attempts<'a> {
             }
             // Whoever has the slot may name the same keys. An emptied slot does not say.
             None => {
-                let says = |known: &Arc<Entry>| known.head.slot >= slot && known.head.kind != Kind::Stub;
-                if let Some(known) = self.known.clone().filter(says) {
+                let covers = |known: &Arc<Entry>| known.head.slot >= slot && known.head.kind != Kind::Stub;
+                if let Some(known) = self.known.clone().filter(covers) {
                     let mine = keys.into_iter().filter(|key| key.slot == slot).collect();
                     self.supersede(mine, &known.head.keys);
                 }
@@ -258,7 +258,7 @@ impl<'a> Attempts<'a> {
             // A caller that loses twice may be far behind, so it searches the head instead of trying slot by slot.
             _ => {
                 self.slots.heads.forget(self.id);
-                self.look_anew().await?;
+                self.reload().await?;
                 if self.known.is_none() {
                     // The slot is taken, but the session does not exist: its tenant was deleted.
                     return Err(voided(self.id));

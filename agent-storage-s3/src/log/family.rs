@@ -14,7 +14,7 @@ use crate::medium::object::Condition;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Announced {
     /// The parent is not deleted, and whoever deletes it finds the note.
-    Noted,
+    Recorded,
     /// The parent is deleted. There is a note: an attempt to create the session may be under way that has seen the parent
     /// alive.
     Late,
@@ -36,11 +36,11 @@ pub(crate) async fn announce(
     let not_applied = |error: Error| error.with_outcome(WriteOutcome::NotApplied);
     if is_gone(slots, parent, until).await.map_err(not_applied)? {
         // A note that is needed was put before the parent was deleted, so that this look finds it. Without one the id is free.
-        let noted = slots.bucket.get(&note, until).await.map_err(not_applied)?;
-        return Ok(if noted.is_some() { Announced::Late } else { Announced::Refused });
+        let found_note = slots.bucket.get(&note, until).await.map_err(not_applied)?;
+        return Ok(if found_note.is_some() { Announced::Late } else { Announced::Refused });
     }
     slots.bucket.put(&note, &Bytes::new(), &Condition::Any, until).await.map_err(not_applied)?;
-    Ok(if is_gone(slots, parent, until).await? { Announced::Late } else { Announced::Noted })
+    Ok(if is_gone(slots, parent, until).await? { Announced::Late } else { Announced::Recorded })
 }
 
 async fn is_gone(slots: &Slots, parent: SessionId, until: Instant) -> Result<bool> {

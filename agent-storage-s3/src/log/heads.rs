@@ -19,7 +19,7 @@ pub(crate) struct Heads {
     kept: Mutex<CachedHeads>,
     windows: Mutex<Windows>,
     /// Counter of recorded heads; callers that wait for a head check again when it changes.
-    noted: tokio::sync::watch::Sender<u64>,
+    changed: tokio::sync::watch::Sender<u64>,
 }
 
 /// Head of a session, and the object that closed the window before it if that was seen.
@@ -119,7 +119,7 @@ impl Heads {
             kept.bytes = kept.bytes.saturating_sub(cost(&gone));
         }
         drop(kept);
-        self.noted.send_modify(|count| *count += 1);
+        self.changed.send_modify(|count| *count += 1);
     }
 
     /// Removes a session from the cache.
@@ -180,7 +180,7 @@ impl Heads {
     }
 
     pub(crate) fn watch(&self) -> tokio::sync::watch::Receiver<u64> {
-        self.noted.subscribe()
+        self.changed.subscribe()
     }
 }
 

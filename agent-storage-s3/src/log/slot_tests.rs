@@ -62,7 +62,7 @@ impl Log {
         self.events.extend(events);
     }
 
-    fn say(&mut self, texts: impl IntoIterator<Item = usize>) {
+    fn append(&mut self, texts: impl IntoIterator<Item = usize>) {
         let events = texts.into_iter().map(|size| NewEvent::user_message("x".repeat(size)));
         let commit = self.seal().with_events(events);
         self.commit(&commit);
@@ -115,7 +115,7 @@ fn golden_objects() {
         .with_event(NewEvent::agent_message("long ".repeat(2000)))
         .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
     log.commit(&end);
-    log.say([3]);
+    log.append([3]);
     let deleted = log.seal().with_trigger(Trigger::Delete(Reason::UserDeleted));
     log.commit(&deleted);
     for (slot, bytes) in &log.slots {
@@ -151,7 +151,7 @@ fn windows_cover_the_whole_log() {
             let pick = |most: u64| usize::try_from(log.effects.random_u64() % most).unwrap();
             let count = if pick(8) == 0 { 100 } else { 1 + pick(6) };
             let texts: Vec<_> = (0..count).map(|_| sizes[pick(8)]).collect();
-            log.say(texts);
+            log.append(texts);
             let head = log.head.as_ref().unwrap();
             let own: u64 = head.window.iter().rev().take(count).map(Line::size).sum();
             assert!(
@@ -174,7 +174,7 @@ fn last_50_events_are_in_two_objects() {
         let mut log = Log::new(seed);
         for _ in 0..300 {
             let count = 1 + usize::try_from(log.effects.random_u64()).unwrap_or_default() % most;
-            log.say(vec![1000; count]);
+            log.append(vec![1000; count]);
             let head = log.head.as_ref().unwrap();
             let before = head.head.previous.map_or(head.head.window, |slot| log.slot(slot).head.window);
             let due = (head.head.last.get() + 1).saturating_sub(51).max(1);
@@ -188,7 +188,7 @@ fn last_50_events_are_in_two_objects() {
 #[test]
 fn flipped_byte_never_yields_other_contents() {
     let mut log = Log::new(3);
-    log.say([5, 6]);
+    log.append([5, 6]);
     let slot = log.head.as_ref().unwrap().head.slot;
     let bytes = log.slots[&slot].clone();
     let good = log.head.clone().unwrap();
@@ -239,7 +239,7 @@ fn older_formats_are_refused_by_name() {
     }
 }
 
-fn is_refused(format: u32, says: &str) {
+fn is_refused(format: u32, expected: &str) {
     let id = Log::new(1).id;
     let mut bytes = Vec::new();
     push(&mut bytes, Tag::Head, &format!(r#"{{"format":{format},"kind":"something"}}"#));
@@ -250,7 +250,7 @@ fn is_refused(format: u32, says: &str) {
     ] {
         assert_eq!(*error.kind(), ErrorKind::Unsupported);
         let text = error.to_string();
-        assert!(text.contains(&format!("has format {format}, ")) && text.contains(says), "{text}");
+        assert!(text.contains(&format!("has format {format}, ")) && text.contains(expected), "{text}");
         assert!(text.contains(&id.to_string()) && !text.contains("damage"), "{text}");
     }
 }
@@ -280,7 +280,7 @@ fn a_commit_without_its_base_loses_no_event() {
     let mut log = Log::new(5);
     for turn in 0..100 {
         log.is_without_base = turn % 3 == 1;
-        log.say([20]);
+        log.append([20]);
     }
     assert_eq!(log.read(), log.events);
 }
@@ -289,7 +289,7 @@ fn a_commit_without_its_base_loses_no_event() {
 #[test]
 fn contradictory_headers_are_refused() {
     let mut log = Log::new(4);
-    log.say([1, 2]);
+    log.append([1, 2]);
     let head = log.head.as_ref().unwrap();
     let (slot, sound) = (head.head.slot, &head.head);
     let parsed = |head: &Head| {
@@ -314,7 +314,7 @@ fn contradictory_headers_are_refused() {
 fn kept_windows_are_bounded() {
     let (mut log, heads, mut slots) = (Log::new(1), Heads::default(), Vec::new());
     for _ in 0..40 {
-        log.say([1 << 20]);
+        log.append([1 << 20]);
         let entry = Arc::new(log.head.clone().unwrap());
         slots.push(entry.head.slot);
         heads.keep_window(log.id, &entry);

@@ -95,7 +95,7 @@ impl Slots {
                 head.ok_or_else(|| corrupt(&format!("session {id}"), "lists a slot that does not exist"))?;
             // An empty slot was the newest when it was listed, and is not any more.
             if head.head.kind != Kind::Stub {
-                return Ok(self.noted(id, head));
+                return Ok(self.recorded(id, head));
             }
             if emptied.replace(slot) == Some(slot) {
                 return Ok(Some(head));
@@ -114,21 +114,21 @@ impl Slots {
         if is_deleted(known) {
             // No commit follows it, but a purge replaces it.
             let head = self.get(id, known.head.slot, until).await?;
-            return Ok(head.and_then(|head| self.noted(id, head)));
+            return Ok(head.and_then(|head| self.recorded(id, head)));
         }
         let Some(next) = self.get(id, known.next(), until).await? else { return Ok(Some(known.clone())) };
         // There may be newer slots.
         match self.newest_slot(id, until).await? {
             Some(slot) if slot != next.head.slot => match self.get(id, slot, until).await? {
-                Some(head) if head.head.kind != Kind::Stub => Ok(self.noted(id, head)),
+                Some(head) if head.head.kind != Kind::Stub => Ok(self.recorded(id, head)),
                 _ => self.newest_cold(id, until).await,
             },
-            _ => Ok(self.noted(id, next)),
+            _ => Ok(self.recorded(id, next)),
         }
     }
 
     /// Records a head; returns `None` for a slot that was taken so that no session can be created.
-    fn noted(&self, id: SessionId, head: Arc<Entry>) -> Option<Arc<Entry>> {
+    fn recorded(&self, id: SessionId, head: Arc<Entry>) -> Option<Arc<Entry>> {
         if head.head.kind == Kind::Void {
             return None;
         }

@@ -451,7 +451,7 @@ impl Bucket {
             if wrong {
                 return Err(failed.error.with_outcome(outcome(doubt)));
             }
-            if self.look_after(failed.fate, condition) {
+            if self.has_taken_effect(failed.fate, condition) {
                 let now = self.get(key, until).await.map_err(|error| {
                     // The current object may be that of an earlier attempt.
                     error.with_outcome(WriteOutcome::Unknown)
@@ -474,7 +474,7 @@ impl Bucket {
     }
 
     /// Returns whether the object that exists now shows the effect of the attempt.
-    fn look_after(&self, fate: Fate, condition: &Condition) -> bool {
+    fn has_taken_effect(&self, fate: Fate, condition: &Condition) -> bool {
         match fate {
             Fate::Refused | Fate::Collided | Fate::Absent => !matches!(condition, Condition::Any),
             _ => false,

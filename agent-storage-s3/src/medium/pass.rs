@@ -382,7 +382,7 @@ impl<'a, L: Listable> Pass<'a, L> {
 
     /// Lists again what lies before the last request, until nothing new is there: an object may have moved there while
     /// the other requests were made.
-    async fn last_look(&mut self, sources: &[Source], last: usize, end: Option<&str>) -> Result<()> {
+    async fn last_check(&mut self, sources: &[Source], last: usize, end: Option<&str>) -> Result<()> {
         loop {
             let mut new = Vec::new();
             for (n, source) in sources.iter().enumerate() {
@@ -472,7 +472,7 @@ pub(crate) async fn page<L: Listable>(listed: &L, request: Request) -> Result<Pa
     };
     let end = end.filter(|_| is_more);
     if requests > 1 {
-        pass.last_look(&sources, last_listed, end.as_deref()).await?;
+        pass.last_check(&sources, last_listed, end.as_deref()).await?;
     }
     pass.clean().await?;
     let Found { shown, count, mut damaged, .. } = pass.found;
@@ -511,7 +511,7 @@ pub(crate) async fn all<L: Listable>(
         }
     }
     if requests > 1 {
-        pass.last_look(&sources, last, None).await?;
+        pass.last_check(&sources, last, None).await?;
     }
     pass.clean().await?;
     Ok(pass.found)

@@ -88,12 +88,12 @@ fn golden_replaced_objects() {
 fn other_formats_of_objects_are_refused() {
     for (name, key, _) in objects() {
         let kind = name.split('-').next().unwrap();
-        for (format, says) in [(1, "never released"), (5, "never released"), (7, "update the library")] {
+        for (format, expected) in [(1, "never released"), (5, "never released"), (7, "update the library")] {
             let bytes = encode_as(Header { format, ..header(kind, key, 1) });
             let error = readable(name, key, bytes).unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::Unsupported, "{name}");
             let text = error.to_string();
-            assert!(text.contains(&format!("has format {format}, ")) && text.contains(says), "{text}");
+            assert!(text.contains(&format!("has format {format}, ")) && text.contains(expected), "{text}");
             assert!(text.contains(key) && !text.contains("damage"), "{text}");
         }
     }

@@ -12,7 +12,7 @@ use rusqlite::{Connection, params};
 use crate::blobs::chunks::{StoredBlob, find, if_sound, is_complete, row_checksum};
 use crate::blobs::removal::{DELETED_BYTES, Deleted, delete, names, sweep};
 use crate::error::Step;
-use crate::log::commit::look;
+use crate::log::commit::load_known;
 use crate::medium::known::Known;
 use crate::medium::rows::{execute, first_number, int};
 
@@ -88,7 +88,7 @@ impl BlobStep {
             Self::Sweep(request, now) => {
                 if let Some(id) = request.session {
                     // Rebuilds a damaged record, and fails if the log does not end where it did.
-                    look(conn, known, tenant, id)?;
+                    load_known(conn, known, tenant, id)?;
                 }
                 return Ok(BlobAnswer::Swept(sweep(conn, tenant, *request, *now)?));
             }
@@ -113,7 +113,7 @@ fn refuse_deleted(
     id: SessionId,
     name: BlobName,
 ) -> Step<()> {
-    look(conn, known, tenant, id)?;
+    load_known(conn, known, tenant, id)?;
     let now = known.get(&(tenant.clone(), id));
     let is_deleted = now.is_some_and(|now| now.session.status.state == SessionState::Deleted);
     if is_deleted && !names(conn, tenant, id, name)? {

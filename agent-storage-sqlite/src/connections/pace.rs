@@ -128,7 +128,7 @@ mod tests {
         let begin = BlobStep::Begin(session(), BlobInfo::of(b""), Timestamp::from_micros(0));
         assert!(pace.divert(task(begin)).is_some());
         assert_eq!(pace.wait(end), Some(Duration::ZERO), "nobody else writes");
-        assert!(pace.divert(asked(Request::Look)).is_some());
+        assert!(pace.divert(asked(Request::RebuildIndexes)).is_some());
         assert_eq!(pace.wait(end), Some(millis(30)));
         assert!(pace.take(end + millis(29), false).is_empty());
         let last = pace.take(end + millis(30), false);

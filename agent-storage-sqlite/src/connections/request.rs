@@ -54,7 +54,7 @@ pub(crate) enum Request {
     /// Removes the mark, when nothing else is left of the tenant.
     EndDeletion,
     /// Does only what the writer does before each write: rebuilds indexes that another program has dropped.
-    Look,
+    RebuildIndexes,
 }
 
 /// Result of a request.
@@ -146,7 +146,7 @@ impl Request {
                 tenants::end(conn, tenant)?;
                 return Ok(Answer::Done);
             }
-            Self::Rebuild { all: true } | Self::Rewrite | Self::EmptyLog | Self::Look => {}
+            Self::Rebuild { all: true } | Self::Rewrite | Self::EmptyLog | Self::RebuildIndexes => {}
             _ => tenants::check(conn, tenant)?,
         }
         self.change(conn, known, holder, tenant)
@@ -205,7 +205,9 @@ impl Request {
             Self::Unbind(device) => Answer::Was(bindings::unbind(conn, tenant, device)?),
             // The writer does the rest outside of the transaction.
             Self::Rewrite | Self::EmptyLog => Answer::Was(false),
-            Self::Look | Self::BeginDeletion | Self::RemoveTenant | Self::EndDeletion => Answer::Done,
+            Self::RebuildIndexes | Self::BeginDeletion | Self::RemoveTenant | Self::EndDeletion => {
+                Answer::Done
+            }
             Self::UnbindWorkspace(id) => Answer::Count(bindings::unbind_workspace(conn, tenant, *id)?),
         })
     }

@@ -39,7 +39,7 @@ impl Room {
         let Request::Blob(BlobStep::Chunk { bytes, .. }) = request else { return Ok(()) };
         let left = match &mut self.0 {
             Some(left) => left,
-            None => self.0.insert(look(conn, path, log)?),
+            None => self.0.insert(measure(conn, path, log)?),
         };
         // Once for the log, and once for the database.
         let bytes = 2 * bytes.len() as u64;
@@ -59,7 +59,7 @@ impl Room {
     }
 }
 
-fn look(conn: &Connection, path: &Path, log: &Path) -> Step<Left> {
+fn measure(conn: &Connection, path: &Path, log: &Path) -> Step<Left> {
     let number = |sql| {
         let found = first_number(conn, sql, []).map_err(Fault::Sql)?;
         Ok::<_, Fault>(found.and_then(|found| u64::try_from(found).ok()).unwrap_or(0))

@@ -40,10 +40,10 @@ impl Heads {
     }
 
     /// Notifies the receivers of a session's new head, and removes the session if there are none.
-    pub(crate) fn tell(&self, tenant: &Arc<str>, id: SessionId, head: Seq) {
+    pub(crate) fn notify(&self, tenant: &Arc<str>, id: SessionId, head: Seq) {
         let mut heads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (tenant.clone(), id);
-        if heads.sessions.get(&key).is_some_and(|told| told.send(head).is_err()) {
+        if heads.sessions.get(&key).is_some_and(|sender| sender.send(head).is_err()) {
             heads.sessions.remove(&key);
         }
     }
@@ -74,7 +74,7 @@ mod tests {
         let count = heads.0.lock().unwrap().sessions.len();
         assert!(count < 1000, "{count} sessions are remembered for 100 that somebody waits for");
         for (id, mut head) in waiting {
-            heads.tell(&tenant, id, Seq::new(7));
+            heads.notify(&tenant, id, Seq::new(7));
             assert_eq!(*head.borrow_and_update(), Seq::new(7));
         }
     }

@@ -39,7 +39,7 @@ const COMPANY: Duration = Duration::from_millis(2);
 /// Number of records that are cached.
 const KNOWN: usize = 256;
 /// Number of transactions between looks at the size of the write-ahead log.
-const LOG_LOOK: u32 = 32;
+const LOG_CHECK: u32 = 32;
 /// Number of times that closing checks whether the log was removed, over about 20 ms. The log stays while other
 /// processes have the file open. The count is the same if this thread has to wait for its turn.
 const CLOSING: usize = 8;
@@ -104,12 +104,12 @@ impl Sender {
     /// meanwhile.
     pub(crate) async fn ask(&self, tenant: Arc<str>, request: Request) -> Result<Answer> {
         self.open.check()?;
-        let answer = self.tell(tenant, request).ok_or_else(|| self.gone())?;
+        let answer = self.enqueue(tenant, request).ok_or_else(|| self.gone())?;
         answer.await.map_err(|_| self.gone())?
     }
 
     /// Sends a request to the writer. Returns the channel for its answer; `None` if the writer has ended.
-    pub(crate) fn tell(
+    pub(crate) fn enqueue(
         &self,
         tenant: Arc<str>,
         request: Request,
@@ -295,7 +295,7 @@ impl Writer {
 
     fn answer(&mut self, task: Task, answer: Result<Answer>) {
         if let Ok(Answer::Committed(done)) = &answer {
-            self.heads.tell(&task.tenant, done.session.id, done.session.head);
+            self.heads.notify(&task.tenant, done.session.id, done.session.head);
         }
         if let (Request::Blob(BlobStep::Discard(blob)), Err(_)) = (&task.request, &answer) {
             let (request, (reply, _)) = (Request::Blob(BlobStep::Discard(*blob)), oneshot::channel());
@@ -445,7 +445,7 @@ impl Writer {
     /// Keeps the write-ahead log from growing without limit if there are always readers.
     fn shorten_log(&mut self) {
         self.transactions = self.transactions.wrapping_add(1);
-        if self.transactions.is_multiple_of(LOG_LOOK)
+        if self.transactions.is_multiple_of(LOG_CHECK)
             && std::fs::metadata(self.files.log()).is_ok_and(|log| log.len() > LOG_BYTES)
         {
             self.checkpoint("TRUNCATE");

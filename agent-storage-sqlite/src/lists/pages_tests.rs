@@ -48,7 +48,7 @@ fn assert_walks(sql: &str, plan: &[String]) {
 fn statements_are_prepared_only_once() {
     let folder = tempfile::tempdir().unwrap();
     let conn = schema::open(&mut SqliteConfig::new(folder.path().join("a.db"))).unwrap().0;
-    let prepared_anew = |sql: &str| {
+    let prepared_again = |sql: &str| {
         let mut statement = conn.prepare(sql).unwrap();
         for round in 0..3 {
             for n in 1..=statement.parameter_count() {
@@ -79,7 +79,7 @@ fn statements_are_prepared_only_once() {
         crate::log::recent::COUNT,
     ];
     for sql in lists.iter().map(String::as_str).chain(others) {
-        assert_eq!(prepared_anew(sql), 0, "{sql}");
+        assert_eq!(prepared_again(sql), 0, "{sql}");
     }
 }
 

@@ -24,7 +24,7 @@ use crate::places::tenants;
 
 /// Ensures that the cache holds the current record of a session, if the session ever existed. A damaged or missing
 /// record is rebuilt from the log.
-pub(crate) fn look(conn: &Connection, known: &mut Known, tenant: &Arc<str>, id: SessionId) -> Step<()> {
+pub(crate) fn load_known(conn: &Connection, known: &mut Known, tenant: &Arc<str>, id: SessionId) -> Step<()> {
     let key = (tenant.clone(), id);
     if known.contains_key(&key) {
         return Ok(());
@@ -58,7 +58,7 @@ pub(crate) fn commit(
     tenant: &Arc<str>,
     commit: &Commit,
 ) -> Step<Committed> {
-    look(conn, known, tenant, commit.session)?;
+    load_known(conn, known, tenant, commit.session)?;
     let key = (tenant.clone(), commit.session);
     let now = known.get(&key);
     let planned = match plan(now.map(|now| &*now.session), commit) {
@@ -101,7 +101,7 @@ fn create(conn: &Connection, tenant: &str, session: &Session, holder: Option<&st
 /// Fails if the session that a new one is created from is deleted.
 fn check_parent(conn: &Connection, known: &mut Known, tenant: &Arc<str>, new: &Session) -> Step<()> {
     let Some(parent) = new.origin.parent() else { return Ok(()) };
-    look(conn, known, tenant, parent)?;
+    load_known(conn, known, tenant, parent)?;
     let stored = known.get(&(tenant.clone(), parent)).ok_or_else(|| no_session(parent))?;
     if stored.session.status.state == SessionState::Deleted {
         return Err(Fault::Refused(Error::new(
@@ -115,7 +115,7 @@ fn check_parent(conn: &Connection, known: &mut Known, tenant: &Arc<str>, new: &S
 /// Removes a deleted session's events after `keep`. The record stays as a tombstone that needs no log.
 pub(crate) fn purge(conn: &Connection, known: &mut Known, tenant: &Arc<str>, purge: &Purge) -> Step<Purged> {
     let id = purge.session;
-    look(conn, known, tenant, id)?;
+    load_known(conn, known, tenant, id)?;
     let key = (tenant.clone(), id);
     let StoredSession { log, session, .. } = known.get(&key).ok_or_else(|| no_session(id))?;
     purge.check(session)?;

@@ -260,8 +260,8 @@ mod tests {
         wait();
         for (files, folder, name) in opened {
             files.check().unwrap();
-            let noted = files.folder.as_ref().expect("temporary files on a common file system");
-            assert!(noted.is_unchanged(), "{}", folder.display());
+            let remembered = files.folder.as_ref().expect("temporary files on a common file system");
+            assert!(remembered.is_unchanged(), "{}", folder.display());
             files.check().unwrap();
 
             let (file, away) = (folder.join(name), folder.with_extension("away"));

@@ -28,13 +28,13 @@ pub(crate) fn id_of(_: &Metadata) -> FileId {
 }
 
 /// Time for which a folder must have been in one state before it is noted. Changes within the resolution of a file system
-/// leave the same time; the coarsest of those in [`TELL`] is a second.
+/// leave the same time; the coarsest of those in [`RELIABLE`] is a second.
 const SETTLED: Duration = Duration::from_secs(3);
 
 /// File systems of which it is known that a change of a name sets the folder's time: ext2 to ext4, XFS, Btrfs, F2FS, tmpfs,
 /// and overlayfs, which returns the time of the layer that is written to. Others, as those of networks and of FUSE, may return
 /// a former time for a while, or have none.
-const TELL: [u32; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994, 0x794c_7630];
+const RELIABLE: [u32; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994, 0x794c_7630];
 
 /// Returns the time of the last change, in seconds since 1970 and nanoseconds.
 #[cfg(unix)]
@@ -57,7 +57,7 @@ pub(crate) struct State {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Noted {
+enum Known {
     Nothing,
     /// The folder was in this state at that moment.
     Seen(State, Instant),
@@ -69,58 +69,58 @@ enum Noted {
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
-    noted: Mutex<Noted>,
+    known: Mutex<Known>,
 }
 
 impl Folder {
     /// Returns the folder that the path of a file names; `None` if its file system may not tell when a name changes.
     pub(crate) fn of(file: &Path) -> Option<Self> {
         let path = above(file);
-        let tells = file_system(path).is_some_and(|kind| TELL.contains(&kind));
-        tells.then(|| Self { path: path.to_owned(), noted: Mutex::new(Noted::Nothing) })
+        let is_reliable = file_system(path).is_some_and(|kind| RELIABLE.contains(&kind));
+        is_reliable.then(|| Self { path: path.to_owned(), known: Mutex::new(Known::Nothing) })
     }
 
     /// Returns whether the folder is in the state that was [noted](Self::note). Costs one system call, and none if there
     /// is no such state.
     pub(crate) fn is_unchanged(&self) -> bool {
-        let Noted::Settled(noted) = self.noted() else { return false };
-        let found = self.look();
-        if found != Some(noted) {
-            self.set(found.map_or(Noted::Nothing, |state| Noted::Seen(state, now())));
+        let Known::Settled(known) = self.known() else { return false };
+        let found = self.stat();
+        if found != Some(known) {
+            self.set(found.map_or(Known::Nothing, |state| Known::Seen(state, now())));
         }
-        found == Some(noted)
+        found == Some(known)
     }
 
     /// Returns the state of the folder if it may be noted: if it was the same for some seconds. Looks at the folder once in
     /// that time.
     pub(crate) fn settled(&self) -> Option<State> {
-        let noted = self.noted();
-        if matches!(noted, Noted::Seen(_, since) if since.elapsed() < SETTLED) {
+        let known = self.known();
+        if matches!(known, Known::Seen(_, since) if since.elapsed() < SETTLED) {
             return None;
         }
-        let found = self.look()?;
-        if matches!(noted, Noted::Seen(state, _) if state == found) {
+        let found = self.stat()?;
+        if matches!(known, Known::Seen(state, _) if state == found) {
             return Some(found);
         }
-        self.set(Noted::Seen(found, now()));
+        self.set(Known::Seen(found, now()));
         None
     }
 
     /// Notes a [settled](Self::settled) state if each file was looked at after that and is in the folder. If one is not,
     /// that is looked at again some seconds later.
     pub(crate) fn note(&self, state: State, has_all: bool) {
-        self.set(if has_all { Noted::Settled(state) } else { Noted::Seen(state, now()) });
+        self.set(if has_all { Known::Settled(state) } else { Known::Seen(state, now()) });
     }
 
-    fn noted(&self) -> Noted {
-        *self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> Known {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, noted: Noted) {
-        *self.noted.lock().unwrap_or_else(PoisonError::into_inner) = noted;
+    fn set(&self, known: Known) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = known;
     }
 
-    fn look(&self) -> Option<State> {
+    fn stat(&self) -> Option<State> {
         let meta = fs::metadata(&self.path).ok()?;
         Some(State { id: id_of(&meta), changed: changed(&meta) })
     }
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!((found.settled(), found.settled()), (None, None), "in another state");
         sleep(SETTLED);
         let state = found.settled();
-        assert_eq!(state, found.look());
+        assert_eq!(state, found.stat());
         found.note(state.unwrap(), true);
         assert!(found.is_unchanged());
         found.note(state.unwrap(), false);
@@ -187,7 +187,7 @@ mod tests {
         for (what, change) in changes {
             // Longer than the unit in which the system keeps times, 10 ms at most.
             sleep(Duration::from_millis(30));
-            found.note(found.look().unwrap(), true);
+            found.note(found.stat().unwrap(), true);
             assert!(found.is_unchanged(), "before a file is {what}");
             fs::write(&other, what).unwrap();
             assert!(found.is_unchanged(), "no name changed before a file is {what}");

@@ -35,7 +35,7 @@ fn key(id: WorkspaceId) -> String {
 }
 
 /// Returns the result of `read` for a workspace's row.
-fn look<T>(
+fn read_row<T>(
     conn: &Connection,
     tenant: &str,
     id: WorkspaceId,
@@ -73,7 +73,7 @@ fn config(row: &Row<'_>, tenant: &str, id: WorkspaceId) -> Step<Option<String>> 
 }
 
 pub(crate) fn load(conn: &Connection, tenant: &str, id: WorkspaceId) -> Step<Workspace> {
-    look(conn, tenant, id, |row| record(row, 1, tenant, id))
+    read_row(conn, tenant, id, |row| record(row, 1, tenant, id))
 }
 
 pub(crate) fn put(
@@ -137,7 +137,7 @@ pub(crate) fn delete(conn: &Connection, tenant: &str, id: WorkspaceId) -> Step<(
 }
 
 pub(crate) fn load_config(conn: &Connection, tenant: &str, id: WorkspaceId) -> Step<Option<String>> {
-    look(conn, tenant, id, |row| config(row, tenant, id))
+    read_row(conn, tenant, id, |row| config(row, tenant, id))
 }
 
 pub(crate) fn save_config(

@@ -43,8 +43,8 @@ fn open_to_read(config: &mut SqliteConfig, why: &str) -> Result<(Connection, Fil
     if log.is_some() && index.is_some() {
         config.access = Access::Read;
         let before = files::id(&path)?;
-        match attach(config).and_then(|conn| Ok((look(&conn, &path, why)?, conn))) {
-            Ok((looked, conn)) => return looked.and_then(|()| Ok((conn, Files::note(&path, before)?))),
+        match attach(config).and_then(|conn| Ok((verify(&conn, &path, why)?, conn))) {
+            Ok((checked, conn)) => return checked.and_then(|()| Ok((conn, Files::note(&path, before)?))),
             Err(error) if log != Some(0) => return Err(behind_log(&path).with_source(error)),
             Err(_) => {}
         }
@@ -54,15 +54,15 @@ fn open_to_read(config: &mut SqliteConfig, why: &str) -> Result<(Connection, Fil
     }
     config.access = Access::Still;
     let files = Files::note_still(&path)?;
-    let opened = attach(config).and_then(|conn| Ok((look(&conn, &path, why)?, conn)));
-    let (looked, conn) = opened.map_err(|error| failed(&format!("open {}", path.display()), error))?;
-    looked?;
+    let opened = attach(config).and_then(|conn| Ok((verify(&conn, &path, why)?, conn)));
+    let (checked, conn) = opened.map_err(|error| failed(&format!("open {}", path.display()), error))?;
+    checked?;
     files.check()?;
     Ok((conn, files))
 }
 
 /// Checks that the file can be read as it is, since anything missing in it cannot be created.
-fn look(conn: &Connection, path: &Path, why: &str) -> rusqlite::Result<Result<()>> {
+fn verify(conn: &Connection, path: &Path, why: &str) -> rusqlite::Result<Result<()>> {
     if let Err(error) = check_sqlite(rusqlite::version()) {
         return Ok(Err(error));
     }
@@ -107,7 +107,7 @@ fn open_to_write(config: &SqliteConfig) -> Result<(Connection, Files)> {
                 match Files::note(&config.path, before) {
                     // Replaced while it was opened: the next attempt opens the current file.
                     Err(_) if wait.pause() => {}
-                    noted => return noted.map(|files| (conn, files)),
+                    files => return files.map(|files| (conn, files)),
                 }
             }
             Err(error) if is_busy(&error) && wait.pause() => {}

@@ -388,7 +388,7 @@ impl SqliteStore {
         let again = work.clone();
         match self.shared.readers.read(doing, move |conn| work(conn)).await {
             Err(error) if is_refused_statement(&error) => {
-                self.ask(Request::Look).await?;
+                self.ask(Request::RebuildIndexes).await?;
                 self.shared.readers.read(doing, move |conn| again(conn)).await
             }
             done => done,

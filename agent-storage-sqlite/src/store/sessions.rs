@@ -30,21 +30,21 @@ use crate::log::read::{self, Found};
 use crate::store::{SqliteStore, observed};
 
 /// Interval at which a session is checked for changes by other processes while a caller waits for one.
-const LOOK: Duration = Duration::from_millis(25);
-const LOOK_MAX: Duration = Duration::from_millis(250);
+const POLL: Duration = Duration::from_millis(25);
+const POLL_MAX: Duration = Duration::from_millis(250);
 
 #[async_trait]
 impl SessionStore for SqliteStore {
     async fn commit(&self, commit: Commit) -> Result<Committed> {
         let id = commit.session;
         let span = info_span!("store.commit", store = "sqlite", session = %id, events = Empty, bytes = Empty, outcome = Empty);
-        let noted = span.clone();
+        let recorded = span.clone();
         let work = async {
             let request = Request::Commit(Box::new(commit));
-            noted.record("bytes", request.size_bytes());
+            recorded.record("bytes", request.size_bytes());
             let Answer::Committed(done) = self.ask(request).await? else { return Err(gone()) };
             self.shared.readers.warm(self.session(id));
-            noted.record("events", (done.last.get() + 1).saturating_sub(done.first.get()));
+            recorded.record("events", (done.last.get() + 1).saturating_sub(done.first.get()));
             Ok(*done)
         };
         observed(span, work).await
@@ -64,7 +64,7 @@ impl SessionStore for SqliteStore {
 
     async fn read(&self, id: SessionId, read: ReadEvents) -> Result<EventPage> {
         let span = info_span!("store.read", store = "sqlite", session = %id, events = Empty, bytes = Empty, outcome = Empty);
-        let noted = span.clone();
+        let recorded = span.clone();
         let work = async {
             let mut mended = false;
             let page = loop {
@@ -77,8 +77,8 @@ impl SessionStore for SqliteStore {
                     }
                 }
             };
-            noted.record("events", page.events.len());
-            noted.record("bytes", page.events.iter().map(Event::size_bytes).sum::<usize>());
+            recorded.record("events", page.events.len());
+            recorded.record("bytes", page.events.iter().map(Event::size_bytes).sum::<usize>());
             Ok(page)
         };
         observed(span, work).await
@@ -284,15 +284,15 @@ impl SessionStore for SqliteStore {
         let span = info_span!("store.changed", store = "sqlite", session = %id, outcome = Empty);
         let work = async {
             // Writes of this store are notified at once; those of other processes are found by checking.
-            let mut told = self.shared.heads.watch(&self.tenant, id);
-            let mut pause = LOOK;
+            let mut changed = self.shared.heads.watch(&self.tenant, id);
+            let mut pause = POLL;
             loop {
                 let head = self.head(id).await?;
                 if head > seen {
                     return Ok(head);
                 }
-                let _ = tokio::time::timeout(pause, told.wait_for(|head| *head > seen)).await;
-                pause = (pause * 3 / 2).min(LOOK_MAX);
+                let _ = tokio::time::timeout(pause, changed.wait_for(|head| *head > seen)).await;
+                pause = (pause * 3 / 2).min(POLL_MAX);
             }
         };
         observed(span, work).await
@@ -370,7 +370,7 @@ impl Drop for Putting<'_> {
     fn drop(&mut self) {
         let Some(blob) = self.blob.take() else { return };
         for step in [BlobStep::Discard(blob), BlobStep::Delete] {
-            self.store.shared.writer.tell(self.store.tenant.clone(), Request::Blob(step));
+            self.store.shared.writer.enqueue(self.store.tenant.clone(), Request::Blob(step));
         }
     }
 }

@@ -118,7 +118,7 @@ async fn killed_copy_leaves_a_recognizable_part_file() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
-    site.say(&store, &session, "x".repeat(3 << 20)).await;
+    site.append_text(&store, &session, "x".repeat(3 << 20)).await;
     let folder = site.folder.path().join("copies");
     fs::create_dir(&folder).unwrap();
     let path = site.path().to_str().unwrap().to_owned();

@@ -109,7 +109,7 @@ async fn damaged_blob_is_never_read_and_is_healed_by_a_put() {
             assert_eq!(read_blob(&store, session.id, other.name).await.unwrap(), others, "{case}");
             let page = store.read(session.id, ReadEvents::first(9)).await.unwrap();
             assert_eq!((page.events.len(), page.damaged.len()), (3, 0), "{case}");
-            let session = site.say(&store, &session, "on").await;
+            let session = site.append_text(&store, &session, "on").await;
             let swept = store.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap();
             assert_eq!(swept, SweptBlobs::default(), "{case}");
             let listed = store.list_blobs(BlobQuery::new(session.id)).await.unwrap();
@@ -203,8 +203,8 @@ async fn named_column_is_checked_and_rebuilt() {
         assert_eq!(store.check().await.unwrap(), [], "{change}");
         site.raw().execute_batch(change).unwrap();
         let found = store.check().await.unwrap();
-        let says = |what: &str| found.iter().any(|it| it.reason.contains(what));
-        assert_eq!(says("is not named by the event") && says("rebuild"), is_named, "{change}: {found:?}");
+        let message = |what: &str| found.iter().any(|it| it.reason.contains(what));
+        assert_eq!(message("is not named by the event") && message("rebuild"), is_named, "{change}: {found:?}");
         if change.contains("DELETE") {
             drop(store);
             site.open().await;

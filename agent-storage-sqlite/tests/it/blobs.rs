@@ -162,8 +162,8 @@ async fn others_write_between_the_chunks_of_a_blob() {
     let (other, own, within) = (store.clone(), session.clone(), site.clone());
     let (request, _) = with(session.id, 1, async move {
         let more = within.session(&other).await;
-        within.say(&other, &more, "meanwhile").await;
-        within.say(&other, &own, "meanwhile").await;
+        within.append_text(&other, &more, "meanwhile").await;
+        within.append_text(&other, &own, "meanwhile").await;
         within.show(&other, &more, content(3, 2 * CHUNK)).await;
         let swept = other.sweep_blobs(SweepBlobs::of(own.id)).await.unwrap();
         assert_eq!(swept, SweptBlobs::default().with_unfinished(CHUNK as u64));

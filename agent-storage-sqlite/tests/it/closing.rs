@@ -29,9 +29,10 @@ fn names(site: &Site) -> Vec<String> {
 /// Writes, reads on several threads, and takes a lease, so that everything that a store can hold is held.
 async fn use_it(site: &Site, store: &SqliteStore) {
     let session = site.session(store).await;
-    let session = site.say(store, &session, "hello").await;
+    let session = site.append_text(store, &session, "hello").await;
     let run = site.effects.new_run_id();
-    let begin = site.said(&session, "go").with_trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
+    let begin =
+        site.text_commit(&session, "go").with_trigger(Trigger::BeginRun(LeaseRequest::new("test", run)));
     store.commit(begin).await.unwrap();
     let reads = (0..8).map(|_| store.check());
     for found in join_all(reads).await {
@@ -77,7 +78,7 @@ async fn a_closed_store_refuses_everything() {
     });
     Storage::from(store.clone()).close().await.unwrap();
     store.close().await.unwrap();
-    let late = clone.commit(site.said(&session, "late")).await.unwrap_err();
+    let late = clone.commit(site.text_commit(&session, "late")).await.unwrap_err();
     assert_eq!(late.write_outcome(), WriteOutcome::NotApplied);
     let errors = [
         late,
@@ -112,7 +113,7 @@ async fn writes_during_close_are_applied_or_refused() {
                 tokio::spawn(async move {
                     let mut now = site.session(&store).await;
                     for text in 0..200 {
-                        match store.commit(site.said(&now, format!("{n}: {text}"))).await {
+                        match store.commit(site.text_commit(&now, format!("{n}: {text}"))).await {
                             Ok(done) => now = done.session,
                             Err(error) => return (now, error),
                         }
@@ -149,7 +150,7 @@ async fn close_does_not_wait_for_idle_callers() {
     // On a busy machine some are done at the first look.
     let waiting = reads.iter_mut().filter_map(|read| read.now_or_never().is_none().then_some(())).count();
     assert!(waiting > 0);
-    let mut write = Box::pin(store.commit(site.said(&session, "said")));
+    let mut write = Box::pin(store.commit(site.text_commit(&session, "said")));
     let written = (&mut write).now_or_never();
     {
         let mut close = Box::pin(store.close());

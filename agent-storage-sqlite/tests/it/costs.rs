@@ -52,14 +52,14 @@ async fn commit_in_a_recent_session_writes_to_no_list() {
     assert_eq!(lists, ["sessions_by_id", "sessions_recent"], "{found:?}");
 
     // The first input makes the session wait for a run.
-    let session = site.say(&store, &session, "first").await;
-    let (session, found) = written(&site, site.say(&store, &session, "short")).await;
+    let session = site.append_text(&store, &session, "first").await;
+    let (session, found) = written(&site, site.append_text(&store, &session, "short")).await;
     assert_eq!(names(&found), EVENTS);
     assert!(found.values().all(|count| *count == 1), "{found:?}");
 
     let run = effects.new_run_id();
     let begin = Trigger::BeginRun(LeaseRequest::new("test", run));
-    let begin = site.said(&session, "go").with_trigger(begin);
+    let begin = site.text_commit(&session, "go").with_trigger(begin);
     let (begun, found) = written(&site, store.commit(begin)).await;
     // It is not due any more; a child is due again when it ends, to report to its parent.
     let with_state =
@@ -74,10 +74,10 @@ async fn commit_in_a_recent_session_writes_to_no_list() {
     assert_eq!(names(&found), with_state);
 
     // 30 messages of 1 KiB: a new page for each three of them, with the first page of the file and the inner one of the table.
-    let mut session = site.say(&store, &ended.unwrap().session, "again").await;
+    let mut session = site.append_text(&store, &ended.unwrap().session, "again").await;
     let (mut sum, count) = (0, 30);
     for _ in 0..count {
-        let (next, found) = written(&site, site.say(&store, &session, "x".repeat(1024))).await;
+        let (next, found) = written(&site, site.append_text(&store, &session, "x".repeat(1024))).await;
         session = next;
         sum += found.values().sum::<usize>();
         assert!(
@@ -105,11 +105,11 @@ async fn oldest_recent_sessions_are_moved_together() {
     }
     assert_eq!(moves, 9);
     assert!(most < 40, "{most} pages in one commit");
-    let (first, found) = written(&site, site.say(&store, &first, "again")).await;
+    let (first, found) = written(&site, site.append_text(&store, &first, "again")).await;
     for list in ["sessions_recent", "sessions_by_workspace", "sessions_by_state", "sessions_by_creator"] {
         assert_eq!(found.get(list), Some(&1), "{found:?}");
     }
-    let (_, found) = written(&site, site.say(&store, &first, "and again")).await;
+    let (_, found) = written(&site, site.append_text(&store, &first, "and again")).await;
     assert_eq!(names(&found), EVENTS);
 }
 
@@ -120,7 +120,7 @@ async fn use_of_a_workspace_rides_on_a_commit() {
     let site = Site::new();
     let (store, effects) = (site.open().await, &site.effects);
     let session = site.session(&store).await;
-    let session = site.say(&store, &session, "first").await;
+    let session = site.append_text(&store, &session, "first").await;
     let place = Workspace::new(WorkspaceId::DEFAULT, "place", session.id, effects.now());
     store.put(place, Precondition::MustNotExist).await.unwrap();
     let (done, found) = written(&site, store.touch(WorkspaceId::DEFAULT, effects.now())).await;
@@ -128,7 +128,7 @@ async fn use_of_a_workspace_rides_on_a_commit() {
     assert_eq!(found.values().sum::<usize>(), 2, "{found:?}");
     let at = effects.now();
     let both = async {
-        tokio::join!(store.touch(WorkspaceId::DEFAULT, at), store.commit(site.said(&session, "hi")))
+        tokio::join!(store.touch(WorkspaceId::DEFAULT, at), store.commit(site.text_commit(&session, "hi")))
     };
     let ((touched, stored), found) = written(&site, both).await;
     touched.unwrap();

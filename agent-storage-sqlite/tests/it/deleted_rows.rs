@@ -50,7 +50,7 @@ impl Stocked {
             let new = NewSession::new(effects.new_session_id(), id)
                 .with_patch(&Patch::new().with_label("text", text));
             let new = SessionStoreExt::create(&store, effects, new).await.unwrap();
-            let new = site.say(&store, &new, text).await;
+            let new = site.append_text(&store, &new, text).await;
             made.push(site.show(&store, &new, text.into()).await.0);
         }
         let [first, purged, last] = made.try_into().unwrap();
@@ -85,11 +85,11 @@ impl Stocked {
             let new = NewSession::new(self.site.effects.new_session_id(), other.workspace);
             let new = SessionStoreExt::create(store, &self.site.effects, new).await;
             let new = new.unwrap_or_else(|error| panic!("{case}: no session can be made: {error}"));
-            self.site.say(store, &new, "new").await;
+            self.site.append_text(store, &new, "new").await;
         }
         assert_eq!(SessionStore::load(store, other.id).await.unwrap().as_ref(), other, "{case}");
-        let said = vec![NewEvent::user_message("more")];
-        let more = store.append(&self.site.effects, other.id, other.head, said).await.unwrap();
+        let events = vec![NewEvent::user_message("more")];
+        let more = store.append(&self.site.effects, other.id, other.head, events).await.unwrap();
         more.session
     }
 }
@@ -165,7 +165,7 @@ async fn log_numbers_are_never_reused() {
     let new = NewSession::new(last.id, last.workspace);
     let taken = SessionStoreExt::create(&store, &stocked.site.effects, new).await.unwrap_err();
     assert!(matches!(taken.kind(), ErrorKind::Conflict { .. }), "{taken}");
-    let last = stocked.site.say(&store, last, "still here").await;
+    let last = stocked.site.append_text(&store, last, "still here").await;
     let sql = "DELETE FROM logs WHERE session = ?";
     assert_eq!(stocked.site.raw().execute(sql, [last.id.to_string()]).unwrap(), 1);
     let other = stocked.site.open().await;

@@ -41,8 +41,8 @@ async fn stock(site: &Site, store: &SqliteStore, sizes: &[usize]) -> WorkspaceId
     for size in sizes {
         let new = NewSession::new(effects.new_session_id(), id)
             .with_patch(&Patch::new().with_label("sesame", "sesame"));
-        let said = (0..*size).map(|n| NewEvent::user_message(format!("sesame {n} {}", "x".repeat(2000))));
-        for commit in [Commit::create(effects, new).with_events(said)] {
+        let events = (0..*size).map(|n| NewEvent::user_message(format!("sesame {n} {}", "x".repeat(2000))));
+        for commit in [Commit::create(effects, new).with_events(events)] {
             store.commit(commit).await.unwrap();
         }
     }
@@ -94,8 +94,8 @@ async fn mix(site: &Site, store: &SqliteStore) {
                 NewSession::new(site.effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&labels);
             let id = SessionStoreExt::create(store, &site.effects, new).await.unwrap().id;
             for m in 0..10 {
-                let said = vec![NewEvent::user_message(word.repeat((n * 7 + m * 13) % 200))];
-                store.append(&site.effects, id, Seq::ZERO, said).await.unwrap();
+                let events = vec![NewEvent::user_message(word.repeat((n * 7 + m * 13) % 200))];
+                store.append(&site.effects, id, Seq::ZERO, events).await.unwrap();
             }
         }
     }
@@ -244,7 +244,7 @@ async fn others_write_while_a_reader_holds_up_a_deletion() {
     while writes < 50 {
         let work = async {
             let store = store.for_tenant(&tenant("other"));
-            session = site.say(&store, &session, "meanwhile").await;
+            session = site.append_text(&store, &session, "meanwhile").await;
             // The deletion has its turns.
             tokio::time::sleep(Duration::from_millis(2)).await;
         };
@@ -287,8 +287,8 @@ async fn a_deletion_that_was_cut_off_is_seen_by_nobody() {
         assert_eq!(WorkspaceStore::list(&reader, WorkspaceQuery::new()).await.unwrap().items.len(), 0);
         let new = NewSession::new(site.effects.new_session_id(), id);
         let error = SessionStoreExt::create(&reader, &site.effects, new).await.unwrap_err();
-        let told = (error.kind(), error.write_outcome());
-        assert_eq!(told, (&ErrorKind::Unavailable, WriteOutcome::NotApplied), "{error}");
+        let outcome = (error.kind(), error.write_outcome());
+        assert_eq!(outcome, (&ErrorKind::Unavailable, WriteOutcome::NotApplied), "{error}");
         assert!(error.to_string().contains("tenant acme is being deleted"), "{error}");
     }
     assert!(Backend::tenants(&store, None).await.unwrap().items.is_empty());
@@ -334,17 +334,17 @@ async fn commit_names_the_deletion_of_its_tenant() {
         let (one, other) = (site.open().await, site.open().await);
         let store = one.for_tenant(&tenant(name));
         let session = site.session(&store).await;
-        let session = site.say(&store, &session, "hello").await;
+        let session = site.append_text(&store, &session, "hello").await;
         other.delete_tenant(&tenant(name)).await.unwrap();
-        let error = store.commit(site.said(&session, "more")).await.unwrap_err();
+        let error = store.commit(site.text_commit(&session, "more")).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::NotFound, "{error}");
         let text = error.to_string();
         assert!(text.contains(&session.id.to_string()), "{text}");
         assert!(text.contains(&format!("tenant {name} has no data: it was deleted")), "{text}");
 
         let made = site.session(&store).await;
-        site.say(&store, &made, "hello").await;
-        let error = store.commit(site.said(&session, "more")).await.unwrap_err();
+        site.append_text(&store, &made, "hello").await;
+        let error = store.commit(site.text_commit(&session, "more")).await.unwrap_err();
         assert!(!error.to_string().contains("has no data"), "{error}");
     }
 }

@@ -25,8 +25,8 @@ async fn deleted(store: &SqliteStore, effects: &Effects) -> Arc<Session> {
         .with_patch(&Patch::new().with_label("secret", SECRET));
     let id = SessionStoreExt::create(store, effects, new).await.unwrap().id;
     for n in 1..60 {
-        let said = vec![NewEvent::user_message(SECRET.repeat(n * 20))];
-        store.append(effects, id, Seq::ZERO, said).await.unwrap();
+        let events = vec![NewEvent::user_message(SECRET.repeat(n * 20))];
+        store.append(effects, id, Seq::ZERO, events).await.unwrap();
     }
     store.trigger(effects, id, Trigger::Delete(Reason::UserDeleted)).await.unwrap().session
 }
@@ -55,10 +55,10 @@ async fn rewrite_keeps_everything_else() {
         let new = NewSession::new(effects.new_session_id(), id)
             .with_patch(&Patch::new().with_label("n", format!("{n}")));
         let new = SessionStoreExt::create(&other, effects, new).await.unwrap();
-        sessions.push(site.say(&store, &new, "hello").await);
+        sessions.push(site.append_text(&store, &new, "hello").await);
     }
     let gone = deleted(&store, effects).await;
-    let look = async |store: &SqliteStore| {
+    let rows_of = async |store: &SqliteStore| {
         let mut seen = String::new();
         for session in &sessions {
             seen += &format!("{:?}", SessionStore::load(store, session.id).await.unwrap());
@@ -69,16 +69,16 @@ async fn rewrite_keeps_everything_else() {
         seen += &format!("{:?}", store.resolve(&"laptop".parse().unwrap()).await.unwrap());
         seen + &format!("{:?}", WorkspaceStore::load(store, id).await.unwrap())
     };
-    let before = look(&store).await;
+    let before = rows_of(&store).await;
     let purge = Purge::new(gone.id, gone.head).with_rewrite();
     assert_eq!(store.purge(purge.clone()).await.unwrap(), Purged::new(gone.head.get()));
     assert!(fs::metadata(store.path()).unwrap().len() < 300_000, "of the half megabyte nothing is left");
     assert!(!holds_secret(&store));
     assert_eq!(store.purge(purge).await.unwrap(), Purged::new(0));
-    assert_eq!(look(&store).await, before);
-    assert_eq!(look(&other).await, before);
+    assert_eq!(rows_of(&store).await, before);
+    assert_eq!(rows_of(&other).await, before);
     for (store, session) in [(&other, &sessions[0]), (&store, &sessions[1])] {
-        let more = site.say(store, session, "more").await;
+        let more = site.append_text(store, session, "more").await;
         assert_eq!(SessionStore::load(&other, session.id).await.unwrap(), more);
     }
     store.close().await.unwrap();
@@ -96,7 +96,7 @@ async fn rewrite_leaves_no_byte_of_a_blob() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
-    let mut now = site.say(&store, &session, "hello").await;
+    let mut now = site.append_text(&store, &session, "hello").await;
     let other = site.session(&store).await;
     let (other, kept) = site.show(&store, &other, content(1, 300_000)).await;
     for n in 1..60 {

@@ -182,7 +182,7 @@ async fn flipped_byte_is_reported_as_corrupt() {
     let store = site.open().await;
     let mut session = site.session(&store).await;
     for n in 0..9 {
-        session = site.say(&store, &session, format!("message {n}")).await;
+        session = site.append_text(&store, &session, format!("message {n}")).await;
     }
     let whole = store.read(session.id, ReadEvents::first(100)).await.unwrap();
     let at = Seq::new(5);
@@ -220,7 +220,7 @@ async fn derived_rows_are_rebuilt_from_the_log() {
         .await
         .unwrap()
         .session;
-    let session = site.say(&store, &session, "hello").await;
+    let session = site.append_text(&store, &session, "hello").await;
     let query = || SessionQuery::new().with_label("project", "apollo").with_total();
     let list = store.list(query()).await.unwrap();
     assert_eq!(list.items.len(), 1);
@@ -265,16 +265,16 @@ async fn backup_during_writes_is_consistent() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
-    let (told, mut acknowledged) = tokio::sync::watch::channel(session.head);
+    let (reported, mut acknowledged) = tokio::sync::watch::channel(session.head);
     let (writing, effects, id) = (store.clone(), site.effects.clone(), session.id);
     let writer = tokio::spawn(async move {
         use agent_core::SessionStoreExt;
 
-        let mut seen = *told.borrow();
-        while !told.is_closed() {
+        let mut seen = *reported.borrow();
+        while !reported.is_closed() {
             let turn = vec![NewEvent::user_message("question"), NewEvent::agent_message("x".repeat(2000))];
             seen = writing.append(&effects, id, seen, turn).await.unwrap().last;
-            let _ = told.send(seen);
+            let _ = reported.send(seen);
         }
     });
     for n in 0..5 {
@@ -303,7 +303,7 @@ async fn a_purge_removes_every_byte() {
     let store = site.open().await;
     let session = site.session(&store).await;
     let secret = "abracadabra".repeat(1000);
-    let session = site.say(&store, &session, secret).await;
+    let session = site.append_text(&store, &session, secret).await;
     let found = || {
         let files = fs::read_dir(site.folder.path()).unwrap();
         files
@@ -333,13 +333,13 @@ async fn purge_leaves_no_text_of_the_record() {
     let store = site.open().await;
     let creator = agent_core::model::Actor::named(agent_core::model::Role::User, "xyzzyplugh").unwrap();
     let long = |word: &str| agent_core::json::RawJson::of(&word.repeat(1000)).unwrap();
-    let said = Patch::new()
+    let patch = Patch::new()
         .with_title(agent_core::model::Title::by_user("xyzzyplugh"))
         .with_label("xyzzyplugh", "xyzzyplugh")
         .with_metadata("cart", long("xyzzyplugh"));
     let new =
         agent_core::session::NewSession::new(site.effects.new_session_id(), agent_core::WorkspaceId::DEFAULT);
-    let create = Commit::create(&site.effects, new.with_patch(&said)).with_actor(creator.clone());
+    let create = Commit::create(&site.effects, new.with_patch(&patch)).with_actor(creator.clone());
     let session = store.commit(create).await.unwrap().session;
     // What it was before leaves its pages.
     let other =
@@ -384,7 +384,7 @@ async fn due_sessions_are_found_in_order() {
         timers.push(store.commit(commit).await.unwrap().session.id);
     }
     let waits = site.session(&store).await;
-    let waits = site.say(&store, &waits, "an input").await;
+    let waits = site.append_text(&store, &waits, "an input").await;
     let fails = site.session(&store).await;
     let run = site.effects.new_run_id();
     let begin = Commit::seal(&site.effects, fails.id, fails.head)
@@ -458,12 +458,12 @@ async fn sql_views_show_the_text_beside_parts() {
     let session = site.session(&store).await;
     let cat = Part::Image(Media::inline("image/png", vec![7; 2000]).with_name("cat.png"));
     let native = Native::new("anthropic.messages", RawJson::constant(r#"{"text":"A tabby.","n":1.0}"#));
-    let said = vec![
+    let event = vec![
         NewEvent::from(Message::new("What is this?").with_part(cat)),
         NewEvent::of(&EventPayload::AgentMessage(Message::new("A tabby.").with_native(native))),
     ];
-    let said = Commit::seal(&site.effects, session.id, session.head).with_events(said);
-    store.commit(said).await.unwrap();
+    let append = Commit::seal(&site.effects, session.id, session.head).with_events(event);
+    store.commit(append).await.unwrap();
     let conn = site.raw();
     let texts = column(&conn, "SELECT text FROM v_messages ORDER BY seq", 0, []);
     assert_eq!(texts, ["What is this?", "A tabby."]);
@@ -477,9 +477,9 @@ async fn bad_payload_breaks_no_view() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
-    let said = vec![NewEvent::user_message("one"), NewEvent::user_message("two")];
-    let said = Commit::seal(&site.effects, session.id, session.head).with_events(said);
-    store.commit(said).await.unwrap();
+    let events = vec![NewEvent::user_message("one"), NewEvent::user_message("two")];
+    let append = Commit::seal(&site.effects, session.id, session.head).with_events(events);
+    store.commit(append).await.unwrap();
     let conn = site.raw();
     let deep = "[".repeat(5000) + &"]".repeat(5000);
     for json in [deep.as_str(), "{\"data\":"] {

@@ -63,9 +63,9 @@ impl Disk {
         assert!(log <= LOG_MIB << 20, "the log has {log} bytes");
     }
 
-    async fn say_much(&self, store: &SqliteStore, session: &mut Arc<Session>) {
+    async fn append_much(&self, store: &SqliteStore, session: &mut Arc<Session>) {
         for _ in 0..100 {
-            *session = self.site.say(store, session, "x".repeat(4000)).await;
+            *session = self.site.append_text(store, session, "x".repeat(4000)).await;
         }
     }
 
@@ -142,19 +142,19 @@ async fn fill_with_blobs(disk: &Disk) {
     }
     disk.assert_has_blobs_of(mib);
 
-    disk.say_much(&store, &mut session).await;
+    disk.append_much(&store, &mut session).await;
     let swept = store.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap();
     assert_eq!((swept.blobs, swept.unfinished), (whole, 0));
     disk.assert_has_blobs_of(1);
     let smaller = put(&store, session.id, content(3, 6 * MIB)).await;
     assert_eq!(read_blob(&store, session.id, smaller.name).await.unwrap(), content(3, 6 * MIB));
-    disk.say_much(&store, &mut session).await;
+    disk.append_much(&store, &mut session).await;
     store.close().await.unwrap();
 
     other_process(&disk.path, &format!("sweep {}", session.id));
     let store = disk.open().await;
     assert_eq!(read_blob(&store, session.id, named.name).await.unwrap(), content(1, MIB));
-    disk.say_much(&store, &mut session).await;
+    disk.append_much(&store, &mut session).await;
     disk.assert_has_blobs_of(1);
     assert_eq!(store.check().await.unwrap(), []);
 }
@@ -165,7 +165,7 @@ async fn filled_by_others(disk: &Disk) {
     // The database cannot grow by what is in the log, so that not even a removal is stored.
     assert_full(&disk.put_while_it_fills(&store, &session, 16).await);
     assert_eq!(disk.chunks(), 16, "they cannot be deleted: the disk is full");
-    assert_full(&store.commit(disk.site.said(&session, "no".repeat(MIB))).await.unwrap_err());
+    assert_full(&store.commit(disk.site.text_commit(&session, "no".repeat(MIB))).await.unwrap_err());
     disk.make_room();
     let swept = store.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap();
     assert_eq!(swept.unfinished, 0, "a put that has failed is not waited for");
@@ -175,7 +175,7 @@ async fn filled_by_others(disk: &Disk) {
     put(&store, session.id, content(4, 14 * MIB)).await;
     store.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap();
     assert_full(&disk.put_while_it_fills(&store, &session, 40).await);
-    disk.say_much(&store, &mut session).await;
+    disk.append_much(&store, &mut session).await;
     store.sweep_blobs(SweepBlobs::of(session.id)).await.unwrap();
     disk.assert_has_blobs_of(0);
     disk.make_room();

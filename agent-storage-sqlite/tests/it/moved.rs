@@ -104,7 +104,7 @@ async fn opened(wait: Duration) -> Vec<Opened> {
         let (path, store) = store_in_a_folder(&site).await;
         let session = site.session(&store).await;
         store.backup(site.folder.path().join("backup.db")).await.unwrap();
-        let session = site.say(&store, &session, "acknowledged").await;
+        let session = site.append_text(&store, &session, "acknowledged").await;
         opened.push(Opened { what, site, path, store, session });
     }
     tokio::time::sleep(wait).await;
@@ -126,7 +126,7 @@ async fn store_in_a_folder(site: &Site) -> (PathBuf, SqliteStore) {
 async fn moved_file_refuses_writes() {
     for wait in WAITS {
         for Opened { what, site, path, store, session } in opened(wait).await {
-            let session = site.say(&store, &session, "also acknowledged").await;
+            let session = site.append_text(&store, &session, "also acknowledged").await;
             let now = strike(&site, &path, what);
 
             let device = "laptop".parse().unwrap();
@@ -139,7 +139,9 @@ async fn moved_file_refuses_writes() {
                     assert!(text.contains(path.to_str().unwrap()), "{case}: {text}");
                     assert!(text.contains("open it again"), "{case}: {text}");
                 };
-                refused(store.commit(site.said(&session, "into nowhere")).await.expect_err("a commit"));
+                refused(
+                    store.commit(site.text_commit(&session, "into nowhere")).await.expect_err("a commit"),
+                );
                 refused(store.heartbeat(session.id, session.epoch).await.expect_err("a heartbeat"));
                 refused(store.purge(Purge::new(session.id, session.head)).await.expect_err("a purge"));
                 let bound =
@@ -206,7 +208,7 @@ async fn restored_file_is_used_again() {
     let session = site.session(&store).await;
     let away = site.folder.path().join("away.db");
     fs::rename(site.path(), &away).unwrap();
-    let commit = site.said(&session, "patience");
+    let commit = site.text_commit(&session, "patience");
     store.commit(commit.clone()).await.unwrap_err();
     fs::rename(&away, site.path()).unwrap();
     assert!(!store.commit(commit).await.unwrap().replayed);
@@ -223,9 +225,9 @@ async fn removed_wal_loses_nothing_acknowledged() {
         let site = Site::new();
         let (path, store) = store_in_a_folder(&site).await;
         let session = site.session(&store).await;
-        let session = site.say(&store, &session, "acknowledged").await;
+        let session = site.append_text(&store, &session, "acknowledged").await;
         let now = strike(&site, &path, what).unwrap();
-        store.commit(site.said(&session, "into nowhere")).await.unwrap_err();
+        store.commit(site.text_commit(&session, "into nowhere")).await.unwrap_err();
         // As it would be found after a kill: the database file without what lay beside it.
         let elsewhere = Site::new();
         fs::copy(&now, elsewhere.path()).unwrap();
@@ -249,14 +251,14 @@ async fn symlink_to_the_file_is_followed() {
     std::os::unix::fs::symlink(&real, site.path()).unwrap();
     let store = site.open().await;
     let session = site.session(&store).await;
-    let session = site.say(&store, &session, "through a link").await;
+    let session = site.append_text(&store, &session, "through a link").await;
     assert_eq!(SessionStore::load(&store, session.id).await.unwrap(), session);
     // The link leads elsewhere.
     let other = folder.join("other.db");
     drop(SqliteStore::open(&other).await.unwrap());
     fs::remove_file(site.path()).unwrap();
     std::os::unix::fs::symlink(&other, site.path()).unwrap();
-    let error = store.commit(site.said(&session, "into nowhere")).await.unwrap_err();
+    let error = store.commit(site.text_commit(&session, "into nowhere")).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Unavailable, "{error}");
     store.close().await.unwrap();
     let store = SqliteStore::open(&real).await.unwrap();
@@ -278,7 +280,7 @@ async fn file_with_two_hard_links_is_refused() {
         let text = refused.to_string();
         assert!(text.contains(&name.display().to_string()) && text.contains("hard link"), "{text}");
     }
-    site.say(&store, &session, "still here").await;
+    site.append_text(&store, &session, "still here").await;
     store.close().await.unwrap();
     fs::remove_file(&other).unwrap();
     let store = site.open().await;

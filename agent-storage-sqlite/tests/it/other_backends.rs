@@ -92,8 +92,8 @@ async fn write(storage: &Storage, effects: &Effects) -> Script {
     }
     let fork = NewSession::fork(effects.new_session_id(), &session);
     let fork = send(storage, &mut script, Commit::create(effects, fork)).await;
-    let said = Commit::seal(effects, fork.id, fork.head).with_event(NewEvent::user_message("another way"));
-    send(storage, &mut script, said).await;
+    let append = Commit::seal(effects, fork.id, fork.head).with_event(NewEvent::user_message("another way"));
+    send(storage, &mut script, append).await;
     script
 }
 
@@ -123,7 +123,7 @@ async fn send_again(storage: &Storage, script: &Script) -> Result<()> {
     Ok(())
 }
 
-async fn look(storage: &Storage) -> Seen {
+async fn read_all(storage: &Storage) -> Seen {
     let page = storage.sessions.list(SessionQuery::new().with_hidden().with_total()).await.unwrap();
     assert!(page.damaged.is_empty());
     let mut sessions = Vec::new();
@@ -148,14 +148,14 @@ async fn files_copied_to_sqlite_and_back_are_equal() {
     let folders = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let first: Storage = FsStore::open(folders.0.path()).await.unwrap().into();
     let script = write(&first, &site.effects).await;
-    let before = look(&first).await;
+    let before = read_all(&first).await;
     assert_eq!((before.sessions.len(), before.workspaces.len(), before.bindings.len()), (2, 3, 3));
     let sqlite: Storage = site.open().await.into();
     let back: Storage = FsStore::open(folders.1.path()).await.unwrap().into();
     let memory: Storage = MemoryStore::new().into();
     for (name, storage) in [("SQLite", &sqlite), ("files again", &back), ("memory", &memory)] {
         send_again(storage, &script).await.unwrap();
-        assert_eq!(look(storage).await, before, "{name}");
+        assert_eq!(read_all(storage).await, before, "{name}");
     }
 }
 
@@ -172,7 +172,7 @@ async fn a_mixed_store_behaves_like_one() {
     let other = Site::new();
     let single: Storage = other.open().await.into();
     send_again(&single, &script).await.unwrap();
-    assert_eq!(look(&mixed).await, look(&single).await);
+    assert_eq!(read_all(&mixed).await, read_all(&single).await);
 }
 
 /// What two tenants name alike is kept apart, also where names could run into each other.

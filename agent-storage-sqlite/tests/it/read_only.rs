@@ -34,7 +34,7 @@ async fn read_only_file_allows_reads_and_denies_writes() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
-    let session = site.say(&store, &session, "hello").await;
+    let session = site.append_text(&store, &session, "hello").await;
     store.close().await.unwrap();
     set_mode(&site, 0o444);
     let bytes = fs::read(site.path()).unwrap();
@@ -52,7 +52,7 @@ async fn read_only_file_allows_reads_and_denies_writes() {
     assert_eq!((found.sessions, found.events), (1, 2), "{found:?}");
     let device = "laptop".parse().unwrap();
     for refused in [
-        store.commit(site.said(&session, "no")).await.map(drop).unwrap_err(),
+        store.commit(site.text_commit(&session, "no")).await.map(drop).unwrap_err(),
         store.bind(&device, WorkspaceId::DEFAULT, Precondition::MustNotExist).await.map(drop).unwrap_err(),
         store.rebuild().await.map(drop).unwrap_err(),
         store.fork(&site.effects, session.id, None).await.map(drop).unwrap_err(),
@@ -72,7 +72,7 @@ async fn read_only_file_allows_reads_and_denies_writes() {
 
     set_mode(&site, 0o600);
     let store = site.open().await;
-    site.say(&store, &session, "yes").await;
+    site.append_text(&store, &session, "yes").await;
 }
 
 /// One that is written to by somebody who may is not shown as it was: the reader is told to open it again.
@@ -87,7 +87,7 @@ async fn change_under_a_read_only_handle_is_reported() {
     assert_eq!(SessionStore::load(&reader, session.id).await.unwrap(), session);
     set_mode(&site, 0o600);
     let writer = site.open().await;
-    let session = site.say(&writer, &session, "changed").await;
+    let session = site.append_text(&writer, &session, "changed").await;
     let stale = SessionStore::load(&reader, session.id).await.unwrap_err();
     assert_eq!(*stale.kind(), ErrorKind::Unavailable, "{stale}");
     assert!(stale.to_string().contains("open it again"), "{stale}");
@@ -96,7 +96,7 @@ async fn change_under_a_read_only_handle_is_reported() {
     let again = site.open().await;
     assert_eq!(SessionStore::load(&again, session.id).await.unwrap(), session);
     set_mode(&site, 0o600);
-    let session = site.say(&writer, &session, "once more").await;
+    let session = site.append_text(&writer, &session, "once more").await;
     assert_eq!(SessionStore::load(&again, session.id).await.unwrap(), session);
 }
 
@@ -148,8 +148,8 @@ async fn reader() {
         let id = listed.items[0].id;
         let page = store.read(id, ReadEvents::first(10)).await?;
         let session = SessionStore::load(&store, id).await?;
-        let said = vec![NewEvent::user_message("no")];
-        let refused = store.append(&Effects::default(), id, session.head, said).await.unwrap_err();
+        let messages = vec![NewEvent::user_message("no")];
+        let refused = store.append(&Effects::default(), id, session.head, messages).await.unwrap_err();
         Ok::<_, agent_core::Error>(format!("{} events, {}", page.events.len(), refused.kind().name()))
     };
     println!("{MARK}{}", seen.await.unwrap_or_else(|error| format!("{error}")));
@@ -167,7 +167,7 @@ async fn other_user_reads_what_the_owner_writes() {
     fs::set_permissions(place, Permissions::from_mode(0o755)).unwrap();
     let store = site.open().await;
     let session = site.session(&store).await;
-    site.say(&store, &session, "hello").await;
+    site.append_text(&store, &session, "hello").await;
     for name in files(&site) {
         fs::set_permissions(place.join(name), Permissions::from_mode(0o644)).unwrap();
     }

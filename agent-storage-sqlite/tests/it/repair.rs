@@ -20,7 +20,7 @@ fn manager(site: &Site, store: &SqliteStore) -> WorkspaceManager {
 async fn damaged(site: &Site, store: &SqliteStore) -> Arc<Session> {
     let mut now = site.session(store).await;
     for text in ["first", "second", "third"] {
-        now = site.say(store, &now, text).await;
+        now = site.append_text(store, &now, text).await;
     }
     let raw = site.raw();
     raw.execute("UPDATE events SET json = replace(json, 'second', 'secend')", []).unwrap();
@@ -41,8 +41,8 @@ async fn every_handle_sees_the_deletion() {
     let deleted = manager.delete_session(now.id).await.unwrap();
     assert_eq!((deleted.status.state, deleted.head), (SessionState::Deleted, now.head));
     assert_eq!(manager.delete_session(now.id).await.unwrap(), deleted);
-    let said = Commit::seal(&site.effects, now.id, now.head).with_event(NewEvent::user_message("on"));
-    assert_eq!(*old.commit(said).await.unwrap_err().kind(), ErrorKind::Deleted);
+    let append = Commit::seal(&site.effects, now.id, now.head).with_event(NewEvent::user_message("on"));
+    assert_eq!(*old.commit(append).await.unwrap_err().kind(), ErrorKind::Deleted);
     let bytes: i64 = site.raw().query_row("SELECT count(*) FROM events", [], |row| row.get(0)).unwrap();
     assert_eq!(bytes as u64, now.head.get(), "the damaged bytes are kept");
 
@@ -102,11 +102,11 @@ async fn fork_of_a_damaged_session_keeps_its_history() {
     let site = Site::new();
     let store = site.open().await;
     let first = site.session(&store).await;
-    let first = site.say(&store, &first, "shared").await;
+    let first = site.append_text(&store, &first, "shared").await;
     let fork = store.fork(&site.effects, first.id, None).await.unwrap();
     let mut now = first.clone();
     for text in ["second", "third"] {
-        now = site.say(&store, &now, text).await;
+        now = site.append_text(&store, &now, text).await;
     }
     let raw = site.raw();
     raw.execute("UPDATE events SET json = replace(json, 'second', 'secend')", []).unwrap();

@@ -45,7 +45,7 @@ fn count(site: &Site, table: &str) -> i64 {
 /// it is when it is opened, and not written to; when it is as it was, the store goes on.
 #[tokio::test]
 async fn file_of_a_newer_version_refuses_writes() {
-    for (change, kind, says, back) in [
+    for (change, kind, expected, back) in [
         ("PRAGMA user_version = 7", ErrorKind::Unsupported, "has schema 7", "PRAGMA user_version = 6"),
         ("PRAGMA user_version = 1", ErrorKind::Unsupported, "has schema 1", "PRAGMA user_version = 6"),
         ("PRAGMA user_version = 0", ErrorKind::Unsupported, "has schema 0", "PRAGMA user_version = 6"),
@@ -64,7 +64,7 @@ async fn file_of_a_newer_version_refuses_writes() {
         let device = "laptop".parse().unwrap();
         for _ in 0..2 {
             let errors = [
-                store.commit(site.said(&session, "too late")).await.expect_err("a commit"),
+                store.commit(site.text_commit(&session, "too late")).await.expect_err("a commit"),
                 store.heartbeat(session.id, session.epoch).await.expect_err("a heartbeat"),
                 store.unbind(&device).await.expect_err("an unbinding"),
                 store.put(place.clone(), Precondition::MustNotExist).await.expect_err("a workspace"),
@@ -75,12 +75,12 @@ async fn file_of_a_newer_version_refuses_writes() {
                 assert_eq!(*error.kind(), kind, "{change}: {error}");
                 assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{change}: {error}");
                 let text = error.to_string();
-                assert!(text.contains(says) && text.contains(site.path().to_str().unwrap()), "{text}");
+                assert!(text.contains(expected) && text.contains(site.path().to_str().unwrap()), "{text}");
             }
         }
         assert_eq!((count(&site, "events"), count(&site, "workspaces"), count(&site, "bindings")), (1, 0, 0));
         site.raw().execute_batch(back).unwrap();
-        let session = site.say(&store, &session, "in time").await;
+        let session = site.append_text(&store, &session, "in time").await;
         assert_eq!(SessionStore::load(&store, session.id).await.unwrap(), session);
     }
 }
@@ -114,7 +114,7 @@ async fn dropped_index_is_recreated() {
     let site = Site::new();
     let store = site.open().await;
     let session = site.session(&store).await;
-    let mut session = site.say(&store, &session, "hello").await;
+    let mut session = site.append_text(&store, &session, "hello").await;
     // One that somebody else made takes the place of none.
     site.raw().execute_batch("CREATE INDEX others ON sessions (title)").unwrap();
     let (all, found) = (derived(&site), lists(&store, session.workspace).await.unwrap());
@@ -123,7 +123,7 @@ async fn dropped_index_is_recreated() {
         let drop = format!("DROP {} {name}", if VIEWS.contains(&name) { "VIEW" } else { "INDEX" });
         site.raw().execute_batch(&drop).unwrap();
         assert_eq!(lists(&store, session.workspace).await.unwrap(), found, "{drop}");
-        session = site.say(&store, &session, "on").await;
+        session = site.append_text(&store, &session, "on").await;
         assert_eq!(derived(&site), all, "{drop}");
         // The same, found when the file is opened.
         site.raw().execute_batch(&drop).unwrap();
@@ -160,7 +160,7 @@ async fn dropped_table_is_reported_as_damage() {
         let store = site.open().await;
         let session = site.session(&store).await;
         site.raw().execute_batch(&format!("DROP TABLE {table}")).unwrap();
-        let error = store.commit(site.said(&session, "too late")).await.unwrap_err();
+        let error = store.commit(site.text_commit(&session, "too late")).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Corrupt, "{table}: {error}");
         assert!(error.to_string().contains(&format!("table {table}")), "{error}");
         drop(store);
@@ -189,7 +189,7 @@ async fn foreign_schema_objects_are_named_and_harmless() {
         site.raw().execute_batch(sql).unwrap();
         for store in [store, site.open().await] {
             let now = SessionStore::load(&store, session.id).await.unwrap();
-            let now = site.say(&store, &now, "kept").await;
+            let now = site.append_text(&store, &now, "kept").await;
             let page = store.read(now.id, ReadEvents::first(10)).await.unwrap();
             assert_eq!(page.events.len() as u64, now.head.get(), "{sql}: acknowledged and not there");
             site.session(&store).await;
@@ -219,9 +219,9 @@ async fn user_version_zero_is_refused_by_name() {
     for create in [true, false] {
         let error = site.config().with_create(create).open().await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
-        let said = format!("{error} {:?}", std::error::Error::source(&error));
-        assert!(said.contains(site.path().to_str().unwrap()), "{said}");
-        assert!(said.contains("user_version = 6") && !said.contains("CREATE TABLE"), "{said}");
+        let message = format!("{error} {:?}", std::error::Error::source(&error));
+        assert!(message.contains(site.path().to_str().unwrap()), "{message}");
+        assert!(message.contains("user_version = 6") && !message.contains("CREATE TABLE"), "{message}");
     }
     site.raw().execute_batch("PRAGMA user_version = 6").unwrap();
     assert_eq!(SessionStore::load(&site.open().await, session.id).await.unwrap(), session);

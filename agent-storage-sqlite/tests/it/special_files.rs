@@ -58,8 +58,8 @@ fn in_time<F: Future<Output = ()>>(what: &str, work: impl FnOnce() -> F + Send +
 fn assert_names(error: &Error, kind: &str, path: &Path) {
     let text = error.to_string();
     assert_eq!(*error.kind(), ErrorKind::Corrupt, "{kind}: {text}");
-    for said in [kind.trim_start_matches("dangling "), &path.display().to_string(), "move it away"] {
-        assert!(text.contains(said), "{kind}: {text}");
+    for wording in [kind.trim_start_matches("dangling "), &path.display().to_string(), "move it away"] {
+        assert!(text.contains(wording), "{kind}: {text}");
     }
 }
 
@@ -132,7 +132,7 @@ fn special_file_that_comes_later_blocks_no_call() {
             assert_names(&error, kind, &path);
             let error = store.backup(site.folder.path().join("copy.db")).await.unwrap_err();
             assert_names(&error, kind, &path);
-            let session = site.say(&store, &session, "goes on").await;
+            let session = site.append_text(&store, &session, "goes on").await;
             fs::rename(&path, site.folder.path().join("away")).unwrap();
             assert_eq!(store.list(SessionQuery::new()).await.unwrap().items.len(), 1);
             assert_eq!(store.read(session.id, ReadEvents::last(1)).await.unwrap().events.len(), 1);
@@ -152,7 +152,7 @@ fn special_file_with_the_name_of_a_holder_is_left() {
             let path = beside(&site, "-holder-00ff");
             put(kind, &path);
             let lease = LeaseRequest::new("runner", site.effects.new_run_id());
-            let run = site.said(&session, "run").with_trigger(Trigger::BeginRun(lease));
+            let run = site.text_commit(&session, "run").with_trigger(Trigger::BeginRun(lease));
             store.commit(run).await.unwrap();
             store.close().await.unwrap();
             assert!(fs::symlink_metadata(&path).is_ok(), "{kind}: it was removed");

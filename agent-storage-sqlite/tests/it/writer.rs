@@ -38,7 +38,7 @@ async fn one_callers_conflict_fails_no_other_caller() {
             } else {
                 (&raced, Precondition::Matches(raced.head))
             };
-            site.said(session, format!("message {n}")).with_precondition(expect)
+            site.text_commit(session, format!("message {n}")).with_precondition(expect)
         })
         .collect();
     let mut waiting: Vec<_> = commits.into_iter().map(|commit| Box::pin(store.commit(commit))).collect();
@@ -75,7 +75,7 @@ async fn full_disk_applies_nothing_and_is_recoverable() {
     let site = Site::new();
     let store = site.config().with_max_pages(500).open().await.unwrap();
     let (victim, session) = (site.session(&store).await, site.session(&store).await);
-    let ballast = site.say(&store, &victim, "x".repeat(300_000)).await;
+    let ballast = site.append_text(&store, &victim, "x".repeat(300_000)).await;
     let delete = Commit::seal(&site.effects, ballast.id, ballast.head)
         .with_trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = store.commit(delete).await.unwrap().session;
@@ -84,7 +84,7 @@ async fn full_disk_applies_nothing_and_is_recoverable() {
     let other = site.raw();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let sizes = (0..12).map(|n| if n == 6 { 4_000_000 } else { 100 });
-    let commits: Vec<_> = sizes.map(|size| site.said(&session, "x".repeat(size))).collect();
+    let commits: Vec<_> = sizes.map(|size| site.text_commit(&session, "x".repeat(size))).collect();
     let mut waiting: Vec<_> = commits.iter().map(|commit| Box::pin(store.commit(commit.clone()))).collect();
     assert!(waiting.iter_mut().all(|commit| !is_ready(commit.as_mut())));
     other.execute_batch("ROLLBACK").unwrap();
@@ -99,7 +99,7 @@ async fn full_disk_applies_nothing_and_is_recoverable() {
     let mut head = store.load(session.id).await.unwrap();
     for size in [100_000, 4_000] {
         loop {
-            match store.commit(site.said(&head, "x".repeat(size))).await {
+            match store.commit(site.text_commit(&head, "x".repeat(size))).await {
                 Ok(done) => head = done.session,
                 Err(error) => {
                     assert_eq!(*error.kind(), ErrorKind::Full, "{error}");
@@ -109,7 +109,7 @@ async fn full_disk_applies_nothing_and_is_recoverable() {
         }
     }
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let commits: Vec<_> = (0..8).map(|_| site.said(&head, "x".repeat(40_000))).collect();
+    let commits: Vec<_> = (0..8).map(|_| site.text_commit(&head, "x".repeat(40_000))).collect();
     let mut waiting: Vec<_> = commits.iter().map(|commit| Box::pin(store.commit(commit.clone()))).collect();
     assert!(waiting.iter_mut().all(|commit| !is_ready(commit.as_mut())));
     other.execute_batch("ROLLBACK").unwrap();
@@ -138,7 +138,7 @@ fn commit_survives_the_end_of_the_hosts_runtime() {
         let store = site.open().await;
         let session = site.session(&store).await;
         store.load(session.id).await.unwrap();
-        let commit = site.said(&session, "in flight");
+        let commit = site.text_commit(&session, "in flight");
         (store, session, commit)
     });
     let other = site.raw();
@@ -167,7 +167,7 @@ async fn queued_writes_finish_after_the_last_handle_drops() {
     let session = site.session(&store).await;
     {
         let mut waiting: Vec<_> =
-            (0..12).map(|n| Box::pin(store.commit(site.said(&session, format!("{n}"))))).collect();
+            (0..12).map(|n| Box::pin(store.commit(site.text_commit(&session, format!("{n}"))))).collect();
         assert!(waiting.iter_mut().all(|commit| !is_ready(commit.as_mut())));
     }
     drop(store);
@@ -186,7 +186,7 @@ async fn lock_held_too_long_is_unavailable() {
     let session = site.session(&store).await;
     let other = site.raw();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let commit = site.said(&session, "patience");
+    let commit = site.text_commit(&session, "patience");
     let error = store.commit(commit.clone()).await.unwrap_err();
     assert!(error.is_retryable(), "{error:?}");
     assert_eq!(error.write_outcome(), WriteOutcome::NotApplied);
@@ -211,7 +211,7 @@ async fn callers_behind_a_lock_wait_only_once() {
         let begun = tokio::time::Instant::now();
         let mut tasks = tokio::task::JoinSet::new();
         for n in 0..count {
-            let (store, commit) = (store.clone(), site.said(&session, format!("one of {count}: {n}")));
+            let (store, commit) = (store.clone(), site.text_commit(&session, format!("one of {count}: {n}")));
             tasks.spawn(async move { store.commit_with_retry(commit).await });
         }
         for done in tasks.join_all().await {
@@ -237,14 +237,14 @@ async fn long_reader_blocks_no_writer() {
     let reader = site.raw();
     reader.execute_batch("BEGIN; SELECT count(*) FROM events").unwrap();
     for _ in 0..40 {
-        session = site.say(&store, &session, "x".repeat(1 << 20)).await;
+        session = site.append_text(&store, &session, "x".repeat(1 << 20)).await;
     }
     let log = site.folder.path().join("agent.db-wal");
     let length = || std::fs::metadata(&log).unwrap().len();
     assert!(length() > 32 << 20, "the reader keeps the log: {}", length());
     reader.execute_batch("ROLLBACK").unwrap();
     for n in 0..64 {
-        session = site.say(&store, &session, format!("{n}")).await;
+        session = site.append_text(&store, &session, format!("{n}")).await;
     }
     assert!(length() < 16 << 20, "the log is short again: {}", length());
     assert_eq!(store.read(session.id, ReadEvents::last(3)).await.unwrap().events.len(), 3);
@@ -276,14 +276,14 @@ async fn cache_is_not_used_after_another_handle_writes() {
     let site = Site::new();
     let (here, there) = (site.open().await, site.open().await);
     let session = site.session(&here).await;
-    let session = site.say(&here, &session, "kept here").await;
-    let other = site.say(&there, &session, "written there").await;
-    let late = site.said(&session, "late").with_precondition(Precondition::Matches(session.head));
+    let session = site.append_text(&here, &session, "kept here").await;
+    let other = site.append_text(&there, &session, "written there").await;
+    let late = site.text_commit(&session, "late").with_precondition(Precondition::Matches(session.head));
     let error = here.commit(late).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Conflict { head: Some(other.head) });
-    let session = site.say(&here, &other, "kept here again").await;
-    site.say(&there, &session, "written there again").await;
-    let any = site.said(&session, "after both").with_precondition(Precondition::MustExist);
+    let session = site.append_text(&here, &other, "kept here again").await;
+    site.append_text(&there, &session, "written there again").await;
+    let any = site.text_commit(&session, "after both").with_precondition(Precondition::MustExist);
     let session = here.commit(any).await.unwrap().session;
     assert_eq!(session.head.get(), 6);
     let page = there.read(session.id, ReadEvents::first(10)).await.unwrap();
@@ -295,7 +295,7 @@ async fn cache_is_not_used_after_another_handle_writes() {
     there.purge(Purge::new(deleted.id, deleted.head)).await.unwrap();
     // The place of the next event is free, and still nothing is written there.
     let error = here
-        .commit(site.said(&session, "too late").with_precondition(Precondition::MustExist))
+        .commit(site.text_commit(&session, "too late").with_precondition(Precondition::MustExist))
         .await
         .unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Deleted);
@@ -344,16 +344,16 @@ async fn callers_thread_reads_only_small_cached_data() {
     let store = site.open().await;
     let (mut many, mut large) = (site.session(&store).await, site.session(&store).await);
     for n in 0..100 {
-        many = site.say(&store, &many, format!("message {n}")).await;
-        large = site.say(&store, &large, "x".repeat(8 << 10)).await;
+        many = site.append_text(&store, &many, format!("message {n}")).await;
+        large = site.append_text(&store, &large, "x".repeat(8 << 10)).await;
     }
-    let mut first_looks = 0..100;
+    let mut first_reads = 0..100;
     let store = loop {
         let store = site.open().await;
         if !is_ready(pin!(store.load(many.id))) {
             break store;
         }
-        first_looks.next().expect("what is not in memory yet is read on the caller's thread");
+        first_reads.next().expect("what is not in memory yet is read on the caller's thread");
     };
     for id in [many.id, large.id] {
         store.load(id).await.unwrap();
@@ -384,8 +384,8 @@ async fn concurrent_writes_wait_and_are_not_refused() {
         tasks.push(tokio::spawn(async move {
             for n in 0..150 {
                 let commit = Commit::seal(&effects, session.id, session.head);
-                let said = commit.with_event(NewEvent::user_message(format!("message {n}")));
-                session = store.commit(said).await.unwrap().session;
+                let event = commit.with_event(NewEvent::user_message(format!("message {n}")));
+                session = store.commit(event).await.unwrap().session;
             }
         }));
     }

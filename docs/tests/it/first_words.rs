@@ -12,8 +12,28 @@ const REFUSED: [&str; 20] = [
 
 /// Words of a first sentence for which the field has a better one: `if`, `report`, `check`, `read`, `again`.
 const RETIRED: [&str; 22] = [
-    "anew", "heard", "look", "looked", "looks", "noted", "said", "say", "says", "tell", "tells", "theirs", "told",
-    "wants", "whatever", "where", "wherever", "whoever", "anybody", "for ever", "set aside", "is gone",
+    "anew",
+    "heard",
+    "look",
+    "looked",
+    "looks",
+    "noted",
+    "said",
+    "say",
+    "says",
+    "tell",
+    "tells",
+    "theirs",
+    "told",
+    "wants",
+    "whatever",
+    "where",
+    "wherever",
+    "whoever",
+    "anybody",
+    "for ever",
+    "set aside",
+    "is gone",
 ];
 
 /// Words in a first sentence, at most.
@@ -153,7 +173,10 @@ fn decisions_begin_with_a_plain_sentence() {
 
 #[test]
 fn retired_words_and_long_sentences_are_found() {
-    assert_eq!(header("//! Rows\n//! of blobs.\n//!\n//! More.\n\nuse x;").as_deref(), Some("Rows of blobs."));
+    assert_eq!(
+        header("//! Rows\n//! of blobs.\n//!\n//! More.\n\nuse x;").as_deref(),
+        Some("Rows of blobs.")
+    );
     assert_eq!(decision("# 7. Ids\n\n## Context\n\nOne.\nTwo.\n\nMore."), ["Ids", "One. Two."]);
     assert_eq!(refused("Rows of blobs. What they hold, a list says."), None);
     assert!(refused("What a row holds.").unwrap().contains("pronoun"));

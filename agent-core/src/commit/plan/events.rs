@@ -357,8 +357,8 @@ impl Planner<'_> {
     pub(super) fn replace(&mut self, messages: &[NewEvent]) -> Result<()> {
         self.clear(&NewEvent::history_cleared())?;
         for message in messages {
-            let said = [EventType::USER_MESSAGE, EventType::AGENT_MESSAGE, EventType::SYSTEM_MESSAGE];
-            if !said.contains(&message.kind) {
+            let kinds = [EventType::USER_MESSAGE, EventType::AGENT_MESSAGE, EventType::SYSTEM_MESSAGE];
+            if !kinds.contains(&message.kind) {
                 return Err(Error::invalid(format!(
                     "a history is replaced by messages, not by events of type {}; leave that event out",
                     message.kind

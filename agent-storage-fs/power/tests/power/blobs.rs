@@ -16,7 +16,7 @@ use agent_storage_fs::{FsStore, Sync};
 
 use crate::fault::{Call, EIO, EMFILE, ENOSPC, Fault, Tally};
 use crate::model::Disk;
-use crate::script::{Possible, SESSIONS, Script, Step, Thing, Told, Value, Wrong, require, texts};
+use crate::script::{Outcome, Possible, SESSIONS, Script, Step, Thing, Value, Wrong, require, texts};
 use crate::{cut, each_call_fails, judge, seeds};
 
 /// Blobs by number; the last one has two chunks, and so a file with checksums.
@@ -52,8 +52,8 @@ pub(crate) fn things() -> impl Iterator<Item = Thing> {
 /// The blobs that a session names, as its texts tell.
 fn named(value: &Value) -> BTreeSet<usize> {
     let Value::Session { texts, .. } = value else { return BTreeSet::new() };
-    let said = texts.iter().filter_map(|text| text.split_once(" names "));
-    said.flat_map(|(_, blobs)| blobs.split(' ').map(|blob| blob.parse().unwrap())).collect()
+    let content = texts.iter().filter_map(|text| text.split_once(" names "));
+    content.flat_map(|(_, blobs)| blobs.split(' ').map(|blob| blob.parse().unwrap())).collect()
 }
 
 fn name_blobs(n: usize, session: usize, blobs: &[usize], create: bool) -> Step {
@@ -109,7 +109,7 @@ async fn value(store: &FsStore, session: SessionId, blob: usize) -> Result<Value
 }
 
 /// Which blobs are there; those that events name are.
-pub(crate) async fn look(
+pub(crate) async fn read_back(
     script: &Script,
     store: &FsStore,
     seen: &mut BTreeMap<Thing, Value>,
@@ -216,7 +216,7 @@ fn small() -> Script {
         Step::Delete { session: 1 },
         Step::Purge { session: 1 },
         Step::Sweep { session: Some(0) },
-        Step::Say { session: 0, texts: texts(4, &[300]) },
+        Step::Append { session: 0, texts: texts(4, &[300]) },
     ];
     Script::of(2, steps)
 }
@@ -256,7 +256,7 @@ fn random(seed: u64, length: usize) -> Script {
             11 => Step::Create { session },
             12 => Step::Delete { session: 1 },
             13 => Step::Purge { session: 1 },
-            14 => Step::Say { session, texts: texts(n, &[1 + roll(900)]) },
+            14 => Step::Append { session, texts: texts(n, &[1 + roll(900)]) },
             _ => Step::Switch,
         };
         steps.push(step);
@@ -269,10 +269,14 @@ fn random(seed: u64, length: usize) -> Script {
 async fn blobs_survive_power_loss_at_any_moment() {
     for (script, most) in [(small(), 10), (large(), 6)] {
         let disk = Disk::new();
-        let told = script.run(&disk, Sync::Full).await;
-        assert!(told.iter().all(|told| matches!(told, Told::Done)), "{}", script.story(&told));
+        let outcomes = script.run(&disk, Sync::Full).await;
+        assert!(
+            outcomes.iter().all(|outcomes| matches!(outcomes, Outcome::Done)),
+            "{}",
+            script.story(&outcomes)
+        );
         let trace = disk.trace();
-        let images = cut(&script, &told, &trace, &trace.moments(), most, &[]).await;
+        let images = cut(&script, &outcomes, &trace, &trace.moments(), most, &[]).await;
         println!("proof: {images} disks with blobs after the loss of power");
         assert!(images > 500, "only {images} disks");
     }
@@ -283,11 +287,11 @@ async fn blobs_survive_power_loss_at_any_moment() {
 async fn blobs_survive_a_kill_at_any_moment() {
     for script in [small(), large()] {
         let disk = Disk::new();
-        let told = script.run(&disk, Sync::Full).await;
+        let outcomes = script.run(&disk, Sync::Full).await;
         let trace = disk.trace();
         for moment in trace.moments() {
             let context = format!("killed after event {}", moment.events);
-            judge(&script, &told, moment.mark, &trace.killed(moment), &context).await;
+            judge(&script, &outcomes, moment.mark, &trace.killed(moment), &context).await;
         }
     }
 }
@@ -335,16 +339,16 @@ async fn random_steps_and_faults_lose_no_blob() {
                 _ => Fault::Fails(EIO),
             })
         });
-        let told = script.run(&disk, Sync::Full).await;
+        let outcomes = script.run(&disk, Sync::Full).await;
         let fired = disk.heal();
         tally.add(&fired);
         let mut faults: Vec<_> = fired.iter().map(ToString::to_string).collect();
         faults.push(format!("seed {seed}"));
         let trace = disk.trace();
         let some: Vec<_> = trace.moments().iter().rev().step_by(7).copied().collect();
-        images += cut(&script, &told, &trace, &some, 6, &faults).await;
+        images += cut(&script, &outcomes, &trace, &some, 6, &faults).await;
     }
-    tally.say_of("files with blobs");
+    tally.print_counts("files with blobs");
     println!("proof: {images} disks with blobs after the loss of power, with faults before it");
     assert!(images > 0);
 }

@@ -19,7 +19,7 @@ use agent_storage_fs::Sync;
 use cut::{is_thorough, subsets};
 use fault::{Call, EIO, EMFILE, ENOSPC, Fault, Tally};
 use model::{Disk, Moment, Trace};
-use script::{Script, Step, Thing, Told, Value, Wrong, texts};
+use script::{Outcome, Script, Step, Thing, Value, Wrong, texts};
 
 /// How many subsets of what is not safe are tried at one moment, at most.
 const SUBSETS: usize = 64;
@@ -27,9 +27,9 @@ const SUBSETS: usize = 64;
 const FEW: usize = 6;
 
 /// Opens what is left of a script's disk, and holds it against what was told.
-async fn check(script: &Script, told: &[Told], done: usize, disk: &Disk) -> Result<(), Wrong> {
-    let seen = script.look(disk).await?;
-    for (thing, possible) in script.possible(told, done) {
+async fn check(script: &Script, outcomes: &[Outcome], done: usize, disk: &Disk) -> Result<(), Wrong> {
+    let seen = script.read_back(disk).await?;
+    for (thing, possible) in script.possible(outcomes, done) {
         let value = &seen[&thing];
         if matches!(thing, Thing::Config(_)) && *value == Value::Deleted {
             // It went with its workspace, which has a line of its own.
@@ -42,16 +42,16 @@ async fn check(script: &Script, told: &[Told], done: usize, disk: &Disk) -> Resu
     Ok(())
 }
 
-pub(crate) async fn judge(script: &Script, told: &[Told], done: usize, disk: &Disk, context: &str) {
-    if let Err(Wrong(wrong)) = check(script, told, done, disk).await {
-        panic!("{context}, {done} steps behind: {wrong}\n{}", script.story(told));
+pub(crate) async fn judge(script: &Script, outcomes: &[Outcome], done: usize, disk: &Disk, context: &str) {
+    if let Err(Wrong(wrong)) = check(script, outcomes, done, disk).await {
+        panic!("{context}, {done} steps behind: {wrong}\n{}", script.story(outcomes));
     }
 }
 
 /// Cuts a trace at moments, with subsets of what was not safe. Returns how many disks were looked at.
 pub(crate) async fn cut(
     script: &Script,
-    told: &[Told],
+    outcomes: &[Outcome],
     trace: &Trace,
     moments: &[Moment],
     most: usize,
@@ -61,7 +61,7 @@ pub(crate) async fn cut(
     for moment in moments {
         for kept in subsets(trace, *moment, most) {
             let context = format!("{after:?}, power lost after event {}, kept {kept:?}", moment.events);
-            judge(script, told, moment.mark, &trace.image(*moment, &kept), &context).await;
+            judge(script, outcomes, moment.mark, &trace.image(*moment, &kept), &context).await;
             images += 1;
         }
     }
@@ -74,11 +74,11 @@ pub(crate) async fn cut(
 async fn power_loss_at_any_moment_loses_nothing() {
     let script = Script::usual();
     let disk = Disk::new();
-    let told = script.run(&disk, Sync::Full).await;
-    assert!(told.iter().all(|told| matches!(told, Told::Done)), "{told:?}");
+    let outcomes = script.run(&disk, Sync::Full).await;
+    assert!(outcomes.iter().all(|outcomes| matches!(outcomes, Outcome::Done)), "{outcomes:?}");
     let trace = disk.trace();
     let moments = trace.moments();
-    let images = cut(&script, &told, &trace, &moments, SUBSETS, &[]).await;
+    let images = cut(&script, &outcomes, &trace, &moments, SUBSETS, &[]).await;
     println!("proof: {images} disks after the loss of power");
     assert!(images > 1000, "only {images} disks");
 }
@@ -88,11 +88,11 @@ async fn power_loss_at_any_moment_loses_nothing() {
 async fn kill_at_any_moment_loses_nothing() {
     let script = Script::usual();
     let disk = Disk::new();
-    let told = script.run(&disk, Sync::Full).await;
+    let outcomes = script.run(&disk, Sync::Full).await;
     let trace = disk.trace();
     for moment in trace.moments() {
         let context = format!("killed after event {}", moment.events);
-        judge(&script, &told, moment.mark, &trace.killed(moment), &context).await;
+        judge(&script, &outcomes, moment.mark, &trace.killed(moment), &context).await;
     }
 }
 
@@ -101,14 +101,14 @@ async fn kill_at_any_moment_loses_nothing() {
 async fn without_syncs_only_power_loss_loses_commits() {
     let script = Script::usual();
     let disk = Disk::new();
-    let told = script.run(&disk, Sync::Off).await;
+    let outcomes = script.run(&disk, Sync::Off).await;
     let trace = disk.trace();
     let mut lost = 0;
     for moment in trace.moments() {
         let context = format!("killed after event {}", moment.events);
-        judge(&script, &told, moment.mark, &trace.killed(moment), &context).await;
+        judge(&script, &outcomes, moment.mark, &trace.killed(moment), &context).await;
         let image = trace.image(moment, &BTreeSet::new());
-        lost += usize::from(check(&script, &told, moment.mark, &image).await.is_err());
+        lost += usize::from(check(&script, &outcomes, moment.mark, &image).await.is_err());
     }
     assert!(lost > 100, "only {lost} losses were seen");
 }
@@ -122,17 +122,17 @@ async fn call_fails(
 ) -> Option<usize> {
     let disk = Disk::new();
     disk.fail(move |number, _: &Call| fails(number));
-    let told = script.run(&disk, Sync::Full).await;
+    let outcomes = script.run(&disk, Sync::Full).await;
     let fired = disk.heal();
     let first = fired.first()?.to_string();
     tally.add(&fired);
     let trace = disk.trace();
     let moments = trace.moments();
     let last = *moments.last().unwrap();
-    judge(script, &told, last.mark, &trace.killed(last), &format!("{first}; killed")).await;
+    judge(script, &outcomes, last.mark, &trace.killed(last), &format!("{first}; killed")).await;
     // The power goes at the end, and at some moments on the way there.
     let some: Vec<_> = moments.iter().rev().step_by(step()).copied().collect();
-    Some(cut(script, &told, &trace, &some, most, &[first]).await)
+    Some(cut(script, &outcomes, &trace, &some, most, &[first]).await)
 }
 
 pub(crate) async fn each_call_fails(script: &Script, most: usize, fault: Fault, persistent: bool) {
@@ -143,7 +143,7 @@ pub(crate) async fn each_call_fails(script: &Script, most: usize, fault: Fault, 
         failed += 1;
         images += more;
     }
-    tally.say_of("files");
+    tally.print_counts("files");
     println!("proof: {images} disks after the loss of power, with faults before it");
     assert!(failed > 40, "only {failed} calls failed");
 }
@@ -194,7 +194,7 @@ async fn two_failed_calls_lose_nothing() {
             pairs += 1;
         }
     }
-    tally.say_of("files");
+    tally.print_counts("files");
     println!("proof: {pairs} pairs of calls that fail");
     println!("proof: {images} disks after the loss of power, with faults before it");
     assert!(pairs > 1000, "only {pairs} pairs");
@@ -212,16 +212,16 @@ async fn short_and_interrupted_io_is_not_a_failure() {
             turn += u32::from(matches!(call.name, "read" | "write"));
             (!turn.is_multiple_of(3)).then_some(fault)
         });
-        let told = script.run(&disk, Sync::Full).await;
-        assert!(told.iter().all(|told| matches!(told, Told::Done)), "{fault:?}: {told:?}");
+        let outcomes = script.run(&disk, Sync::Full).await;
+        assert!(outcomes.iter().all(|outcomes| matches!(outcomes, Outcome::Done)), "{fault:?}: {outcomes:?}");
         let fired = disk.heal();
         assert!(fired.len() > 10, "{fault:?}");
         let mut tally = Tally::default();
         tally.add(&fired);
-        tally.say_of("files");
+        tally.print_counts("files");
         let trace = disk.trace();
         let last = *trace.moments().last().unwrap();
-        cut(&script, &told, &trace, &[last], SUBSETS, &[]).await;
+        cut(&script, &outcomes, &trace, &[last], SUBSETS, &[]).await;
     }
 }
 
@@ -229,21 +229,21 @@ async fn short_and_interrupted_io_is_not_a_failure() {
 /// that the disk may never have got. What that one acknowledges is there after the loss of power.
 #[tokio::test]
 async fn a_write_that_is_neither_synced_nor_taken_back_harms_no_later_one() {
-    let say = |n: usize, size: usize| Step::Say { session: 0, texts: texts(n, &[size]) };
+    let append = |n: usize, size: usize| Step::Append { session: 0, texts: texts(n, &[size]) };
     let bind = |device, workspace| Step::Bind { device, workspace };
     let steps = vec![
         bind(0, 0),
         bind(1, 0),
         Step::Create { session: 0 },
-        say(0, 900),
-        say(1, 1200),
+        append(0, 900),
+        append(1, 1200),
         bind(0, 1),
         Step::Switch,
-        say(2, 20),
+        append(2, 20),
         bind(1, 1),
-        say(3, 2000),
+        append(3, 2000),
         Step::Switch,
-        say(4, 10),
+        append(4, 10),
         bind(0, 0),
     ];
     let (script, mut images, mut courses) = (Script::of(3, steps), 0, 0);
@@ -259,7 +259,7 @@ async fn a_write_that_is_neither_synced_nor_taken_back_harms_no_later_one() {
                 let second = struck.map(|first| first + later);
                 (struck == Some(number) || second == Some(number)).then_some(Fault::Fails(EIO))
             });
-            let told = script.run(&disk, Sync::Full).await;
+            let outcomes = script.run(&disk, Sync::Full).await;
             let fired = disk.heal();
             if fired.len() < 2 {
                 continue;
@@ -268,7 +268,7 @@ async fn a_write_that_is_neither_synced_nor_taken_back_harms_no_later_one() {
             let faults: Vec<_> = fired.iter().map(ToString::to_string).collect();
             let trace = disk.trace();
             let moments: Vec<_> = trace.moments().into_iter().rev().step_by(4).collect();
-            images += cut(&script, &told, &trace, &moments, 2, &faults).await;
+            images += cut(&script, &outcomes, &trace, &moments, 2, &faults).await;
         }
     }
     println!("proof: {images} disks after a sync and a taking back that failed, {courses} courses");
@@ -308,7 +308,7 @@ async fn random_steps_and_faults_lose_nothing() {
                 _ => Fault::Fails(EIO),
             })
         });
-        let told = script.run(&disk, Sync::Full).await;
+        let outcomes = script.run(&disk, Sync::Full).await;
         let fired = disk.heal();
         tally.add(&fired);
         scripts += 1;
@@ -317,9 +317,9 @@ async fn random_steps_and_faults_lose_nothing() {
         let trace = disk.trace();
         let moments = trace.moments();
         let some: Vec<_> = moments.iter().rev().step_by(5).copied().collect();
-        images += cut(&script, &told, &trace, &some, 8, &faults).await;
+        images += cut(&script, &outcomes, &trace, &some, 8, &faults).await;
     }
-    tally.say_of("files");
+    tally.print_counts("files");
     println!("proof: {scripts} random scripts on a disk that fails");
     println!("proof: {images} disks after the loss of power, with faults before it");
     assert!(images > 0);

@@ -44,7 +44,7 @@ pub(crate) enum Step {
     Create {
         session: usize,
     },
-    Say {
+    Append {
         session: usize,
         texts: Vec<String>,
     },
@@ -121,12 +121,12 @@ pub(crate) type Possible = BTreeMap<Thing, BTreeSet<Value>>;
 
 /// How a step ended.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum Outcome {
     Done,
     Failed(Error),
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Done => f.write_str("done"),
@@ -172,20 +172,20 @@ impl Script {
 
     /// Eight commits, and all else that a store is asked for in its life.
     pub(crate) fn usual() -> Self {
-        let say = |session, sizes: &[usize]| Step::Say { session, texts: texts(session, sizes) };
+        let append = |session, sizes: &[usize]| Step::Append { session, texts: texts(session, sizes) };
         let put = |workspace, name: &str| Step::Put { workspace, name: name.to_owned() };
         let config = |text: &str| Step::Config { workspace: 0, text: text.to_owned() };
         let steps = vec![
             put(0, "first"),
             Step::Bind { device: 0, workspace: 0 },
             Step::Create { session: 0 },
-            say(0, &[20]),
-            say(0, &[700, 30]),
+            append(0, &[20]),
+            append(0, &[700, 30]),
             config("model = 1"),
             Step::Create { session: 1 },
-            say(1, &[1200]),
+            append(1, &[1200]),
             Step::Bind { device: 0, workspace: 1 },
-            say(0, &[2, 2, 2]),
+            append(0, &[2, 2, 2]),
             put(0, "renamed"),
             config("model = 2"),
             Step::Delete { session: 1 },
@@ -193,7 +193,7 @@ impl Script {
             Step::Unbind { device: 0 },
             put(1, "second"),
             Step::Leave { workspace: 1 },
-            say(0, &[300]),
+            append(0, &[300]),
         ];
         Self::of(1, steps)
     }
@@ -213,7 +213,7 @@ impl Script {
                 5 => Step::Delete { session: 1 },
                 6 => Step::Purge { session: 1 },
                 7 | 8 => Step::Switch,
-                9 => Step::Say { session: 0, texts: texts(n, &[6000 + roll(12000)]) },
+                9 => Step::Append { session: 0, texts: texts(n, &[6000 + roll(12000)]) },
                 10 => Step::Leave { workspace: 1 },
                 // The other process does the same once more.
                 11 | 12 => {
@@ -223,7 +223,7 @@ impl Script {
                 }
                 _ => {
                     let sizes: Vec<_> = (0..=roll(3)).map(|_| 1 + roll(900)).collect();
-                    Step::Say { session: roll(SESSIONS), texts: texts(n, &sizes) }
+                    Step::Append { session: roll(SESSIONS), texts: texts(n, &sizes) }
                 }
             };
             steps.push(step);
@@ -232,7 +232,7 @@ impl Script {
     }
 
     /// The steps and how they ended, for a person.
-    pub(crate) fn story(&self, told: &[Told]) -> String {
+    pub(crate) fn story(&self, outcomes: &[Outcome]) -> String {
         let line = |(n, step): (usize, &Step)| {
             let what = step.thing().map_or(format!("{step:?}"), |thing| {
                 format!(
@@ -240,16 +240,16 @@ impl Script {
                     step.after(&Value::Session { deleted: false, texts: Vec::new() })
                 )
             });
-            format!("{n:3} {what}: {}", told.get(n).map_or(String::new(), Told::to_string))
+            format!("{n:3} {what}: {}", outcomes.get(n).map_or(String::new(), Outcome::to_string))
         };
         self.steps.iter().enumerate().map(line).collect::<Vec<_>>().join("\n")
     }
 
     /// Runs all steps on a disk, and says how each ended. The disk is told how many are behind.
-    pub(crate) async fn run(&self, disk: &Disk, sync: Sync) -> Vec<Told> {
+    pub(crate) async fn run(&self, disk: &Disk, sync: Sync) -> Vec<Outcome> {
         let effects = Effects::seeded(self.seed ^ 0xeffec7, Timestamp::UNIX_EPOCH);
         let mut stores = [None, None];
-        let (mut told, mut current) = (Vec::new(), 0);
+        let (mut outcomes, mut current) = (Vec::new(), 0);
         for (n, step) in self.steps.iter().enumerate() {
             if matches!(step, Step::Switch) {
                 current = 1 - current;
@@ -258,10 +258,10 @@ impl Script {
                 Ok(store) => self.step(store, &effects, step).await,
                 Err(error) => Err(error.with_outcome(WriteOutcome::NotApplied)),
             };
-            told.push(done.map_or_else(Told::Failed, |()| Told::Done));
+            outcomes.push(done.map_or_else(Outcome::Failed, |()| Outcome::Done));
             disk.mark(n + 1);
         }
-        told
+        outcomes
     }
 
     pub(crate) async fn step(&self, store: &FsStore, effects: &Effects, step: &Step) -> Result<()> {
@@ -299,9 +299,9 @@ impl Script {
                 let new = NewSession::new(self.sessions[*session], self.workspaces[0]);
                 store.commit(Commit::create(effects, new)).await.map(drop)
             }
-            Step::Say { session, texts } => {
-                let said = texts.iter().map(NewEvent::user_message);
-                store.commit(commit(*session, Seq::new(1)).with_events(said)).await.map(drop)
+            Step::Append { session, texts } => {
+                let event = texts.iter().map(NewEvent::user_message);
+                store.commit(commit(*session, Seq::new(1)).with_events(event)).await.map(drop)
             }
             Step::Delete { session } => {
                 let delete = Trigger::Delete(Reason::UserDeleted);
@@ -322,8 +322,8 @@ impl Script {
                     }
                     false => commit(*session, Seq::new(1)),
                 };
-                let said = [NewEvent::user_message(text), blobs::naming(blobs)];
-                store.commit(commit.with_events(said)).await.map(drop)
+                let events = [NewEvent::user_message(text), blobs::naming(blobs)];
+                store.commit(commit.with_events(events)).await.map(drop)
             }
             Step::Sweep { session } => {
                 let of = session.map(|session| self.sessions[session]);
@@ -339,7 +339,7 @@ impl Script {
     }
 
     /// What may be there when `done` steps are behind and the next one was perhaps begun.
-    pub(crate) fn possible(&self, told: &[Told], done: usize) -> Possible {
+    pub(crate) fn possible(&self, outcomes: &[Outcome], done: usize) -> Possible {
         let things = (0..WORKSPACES)
             .flat_map(|n| [Thing::Workspace(n), Thing::Config(n)])
             .chain((0..DEVICES).map(Thing::Device))
@@ -347,13 +347,14 @@ impl Script {
             .chain(self.has_blobs().then(blobs::things).into_iter().flatten());
         let mut possible: Possible = things.map(|thing| (thing, BTreeSet::from([Value::Nothing]))).collect();
         for (n, step) in self.steps.iter().enumerate().take(done + 1) {
-            let certain = match told.get(n) {
+            let certain = match outcomes.get(n) {
                 _ if n == done => false,
-                Some(Told::Done) => true,
-                Some(Told::Failed(error)) if error.write_outcome() == WriteOutcome::NotApplied => continue,
+                Some(Outcome::Done) => true,
+                Some(Outcome::Failed(error)) if error.write_outcome() == WriteOutcome::NotApplied => continue,
                 _ => false,
             };
-            let failed_before = told[..n.min(told.len())].iter().any(|told| matches!(told, Told::Failed(_)));
+            let failed_before =
+                outcomes[..n.min(outcomes.len())].iter().any(|outcome| matches!(outcome, Outcome::Failed(_)));
             blobs::change(&mut possible, step, certain, failed_before);
             let Some(thing) = step.thing() else { continue };
             let values = possible.entry(thing).or_default();
@@ -368,7 +369,7 @@ impl Script {
     }
 
     /// What is there, thing by thing; and that it can be written on.
-    pub(crate) async fn look(&self, disk: &Disk) -> Result<BTreeMap<Thing, Value>, Wrong> {
+    pub(crate) async fn read_back(&self, disk: &Disk) -> Result<BTreeMap<Thing, Value>, Wrong> {
         // Hours later, so that what was left half made is cleared away.
         let effects = Effects::seeded(self.seed ^ 0x1a7e4, Timestamp::from_micros(10_000_000_000));
         let store = open(disk, &effects, Sync::Full).await?;
@@ -394,7 +395,7 @@ impl Script {
         let list = SessionStore::list(&store, SessionQuery::new()).await?;
         require((list.items.len(), list.damaged.len()) == (live, 0), "the list does not show what is there")?;
         if self.has_blobs() {
-            blobs::look(self, &store, &mut seen).await?;
+            blobs::read_back(self, &store, &mut seen).await?;
         }
         self.go_on(&store, &effects, &seen).await?;
         if self.has_blobs() {
@@ -436,8 +437,8 @@ impl Script {
     ) -> Result<(), Wrong> {
         for n in 0..SESSIONS {
             if let Some(Value::Session { deleted: false, texts }) = seen.get(&Thing::Session(n)) {
-                let say = Step::Say { session: n, texts: vec!["on".to_owned()] };
-                self.step(store, effects, &say).await?;
+                let append = Step::Append { session: n, texts: vec!["on".to_owned()] };
+                self.step(store, effects, &append).await?;
                 let mut texts = texts.clone();
                 texts.push("on".to_owned());
                 let now = self.session(store, n).await?;
@@ -456,7 +457,7 @@ impl Script {
 impl Step {
     /// Whether doing it twice is doing it once.
     fn repeats(&self) -> bool {
-        !matches!(self, Self::Say { .. } | Self::Create { .. } | Self::Name { .. })
+        !matches!(self, Self::Append { .. } | Self::Create { .. } | Self::Name { .. })
     }
 
     fn thing(&self) -> Option<Thing> {
@@ -465,7 +466,7 @@ impl Step {
             Self::Config { workspace, .. } => Thing::Config(*workspace),
             Self::Bind { device, .. } | Self::Unbind { device } => Thing::Device(*device),
             Self::Create { session }
-            | Self::Say { session, .. }
+            | Self::Append { session, .. }
             | Self::Delete { session }
             | Self::Purge { session }
             | Self::Name { session, .. } => Thing::Session(*session),
@@ -483,7 +484,7 @@ impl Step {
             (Self::Bind { workspace, .. }, _) => Value::Bound(*workspace),
             (Self::Unbind { .. }, _) => Value::Nothing,
             (Self::Create { .. }, Value::Nothing) => Value::Session { deleted: false, texts: Vec::new() },
-            (Self::Say { texts: new, .. }, Value::Session { deleted: false, texts }) => {
+            (Self::Append { texts: new, .. }, Value::Session { deleted: false, texts }) => {
                 Value::Session { deleted: false, texts: [texts.as_slice(), new].concat() }
             }
             (Self::Name { text, create: true, .. }, Value::Nothing) => {

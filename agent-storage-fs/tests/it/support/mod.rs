@@ -79,7 +79,7 @@ impl Spy {
     }
 
     /// Waits until there is a call, for at most a minute.
-    pub async fn looked(&self) {
+    pub async fn checked(&self) {
         for _ in 0..12_000 {
             if !self.state.lock().unwrap().calls.is_empty() {
                 return;
@@ -252,7 +252,7 @@ pub async fn session(store: &FsStore, effects: &Effects) -> Arc<Session> {
 }
 
 /// Appends one message, and returns the head after it.
-pub async fn say(store: &FsStore, effects: &Effects, id: SessionId, seen: Seq, text: &str) -> Seq {
+pub async fn append_text(store: &FsStore, effects: &Effects, id: SessionId, seen: Seq, text: &str) -> Seq {
     store.append(effects, id, seen, vec![NewEvent::user_message(text)]).await.unwrap().last
 }
 

@@ -18,16 +18,16 @@ use s3_servers::{Kind, Server};
 struct Dates(Arc<Mutex<Vec<Option<String>>>>);
 
 #[derive(Debug)]
-struct Noted(HttpClient, Dates);
+struct Recording(HttpClient, Dates);
 
 impl HttpConnector for Dates {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(Noted(ReqwestConnector::default().connect(options)?, self.clone())))
+        Ok(HttpClient::new(Recording(ReqwestConnector::default().connect(options)?, self.clone())))
     }
 }
 
 #[async_trait]
-impl HttpService for Noted {
+impl HttpService for Recording {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let response = self.0.execute(request).await?;
         let date = response.headers().get("date").map(|date| date.to_str().unwrap().to_owned());

@@ -40,8 +40,8 @@ async fn acknowledged_commits_outlive_gateway_kills() {
         writers.push(tokio::spawn(async move {
             let (mut stored, mut refused) = (BTreeSet::<CommitId>::new(), BTreeSet::new());
             while !stop.load(Ordering::Relaxed) {
-                let said = NewEvent::user_message(format!("writer {n}, message {}", stored.len()));
-                let commit = Commit::seal(&effects, id, seen).with_event(said);
+                let message = NewEvent::user_message(format!("writer {n}, message {}", stored.len()));
+                let commit = Commit::seal(&effects, id, seen).with_event(message);
                 loop {
                     match store.commit(commit.clone()).await {
                         Ok(done) => {
@@ -80,10 +80,10 @@ async fn acknowledged_commits_outlive_gateway_kills() {
         log.extend(page.events);
         read = page.next;
     }
-    let said: Vec<_> = log.iter().skip(session.head.get() as usize).map(|event| event.commit).collect();
-    let once: BTreeSet<_> = said.iter().copied().collect();
+    let messages: Vec<_> = log.iter().skip(session.head.get() as usize).map(|event| event.commit).collect();
+    let once: BTreeSet<_> = messages.iter().copied().collect();
     println!("{} commits stored, {} refused, {KILLS} kills", stored.len(), refused.len());
-    assert_eq!(said.len(), once.len(), "a commit is there twice");
+    assert_eq!(messages.len(), once.len(), "a commit is there twice");
     assert_eq!(once, stored, "acknowledged is not what is stored");
     assert!(refused.is_disjoint(&once));
     assert!(stored.len() > KILLS, "hardly any load: {}", stored.len());

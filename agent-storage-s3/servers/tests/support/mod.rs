@@ -63,7 +63,7 @@ impl Factory for OnServer {
 }
 
 pub(crate) fn main(kind: Kind) -> ExitCode {
-    if let Err(missing) = kind.look() {
+    if let Err(missing) = kind.check() {
         return if missing.may_be_passed_over() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     if std::env::var_os(ROUNDS).is_none() {

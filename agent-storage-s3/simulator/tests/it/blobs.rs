@@ -52,9 +52,9 @@ impl World {
         Commit::seal(&self.effects, session.id, session.head).with_event(naming(blob))
     }
 
-    async fn say(&self, store: &S3Store, session: &Session, events: u64) -> Arc<Session> {
-        let said = (0..events).map(|n| NewEvent::user_message(format!("message {n}")));
-        let commit = Commit::seal(&self.effects, session.id, session.head).with_events(said);
+    async fn append_events(&self, store: &S3Store, session: &Session, events: u64) -> Arc<Session> {
+        let messages = (0..events).map(|n| NewEvent::user_message(format!("message {n}")));
+        let commit = Commit::seal(&self.effects, session.id, session.head).with_events(messages);
         store.commit(commit).await.unwrap().session
     }
 
@@ -116,7 +116,7 @@ async fn sweep_spares_the_blob_of_a_commit_under_way() {
     let session = world.session(&store).await;
     // The farthest commit that may name it.
     let blob = put(&store, session.id, b"content").await.unwrap();
-    let session = world.say(&store, &session, REACH - 1).await;
+    let session = world.append_events(&store, &session, REACH - 1).await;
     let from = world.simulator.requests();
     world.simulator.next(Op::Create, Fault::TimeoutBefore);
     let commit = world.naming(&session, blob.name);
@@ -127,8 +127,8 @@ async fn sweep_spares_the_blob_of_a_commit_under_way() {
     committing.await.unwrap().unwrap();
     assert_eq!(read(&sweeper, session.id, blob.name).await.unwrap(), b"content");
     let entries = &world.simulator.entries()[from..];
-    let looks = entries.iter().filter(|entry| &*entry.client == "writer" && entry.op == Op::List);
-    assert_eq!(looks.count(), 1, "the commit is sent again without another look");
+    let listings = entries.iter().filter(|entry| &*entry.client == "writer" && entry.op == Op::List);
+    assert_eq!(listings.count(), 1, "the commit is sent again without another look");
 }
 
 /// A commit within reach of the head that its blob was put for names it; one beyond does not, although the blob is
@@ -140,7 +140,7 @@ async fn reach_ends_for_commits_where_it_begins_for_sweeps() {
         let store = world.open("writer").await;
         let session = world.session(&store).await;
         let blob = put(&store, session.id, b"content").await.unwrap();
-        let session = world.say(&store, &session, more).await;
+        let session = world.append_events(&store, &session, more).await;
         let commit = world.naming(&session, blob.name);
         let dry = store.sweep_blobs(SweepBlobs::of(session.id).with_dry_run()).await.unwrap();
         assert_eq!((dry.blobs, dry.unfinished), if is_within { (0, blob.bytes) } else { (1, 0) });
@@ -455,8 +455,8 @@ async fn write(store: S3Store, effects: Effects, id: SessionId, mut seeded: Seed
         }
         tokio::time::sleep(seeded.between(Duration::ZERO, Duration::from_secs(4))).await;
         let Ok(now) = SessionStore::load(&store, id).await else { continue };
-        let said = (0..seeded.below(300)).map(|n| NewEvent::user_message(format!("message {n}")));
-        let commit = Commit::seal(&effects, id, now.head).with_events(said).with_event(naming(blob.name));
+        let events = (0..seeded.below(300)).map(|n| NewEvent::user_message(format!("message {n}")));
+        let commit = Commit::seal(&effects, id, now.head).with_events(events).with_event(naming(blob.name));
         let mut doubt = false;
         loop {
             match store.commit(commit.clone()).await {

@@ -45,9 +45,9 @@ impl Shop {
         (done, self.simulator.counts_since(before))
     }
 
-    fn said(&self, session: &Session, texts: usize) -> Commit {
-        let said = (0..texts).map(|n| NewEvent::user_message(format!("message {n}")));
-        Commit::seal(&self.effects, session.id, session.head).with_events(said)
+    fn text_commit(&self, session: &Session, texts: usize) -> Commit {
+        let events = (0..texts).map(|n| NewEvent::user_message(format!("message {n}")));
+        Commit::seal(&self.effects, session.id, session.head).with_events(events)
     }
 
     /// Number of the folders into which the sessions are spread.
@@ -137,7 +137,7 @@ fn compare(counted: &Counted) {
             };
             // Each measure lies in the range, and each end of it was met.
             let measures = &counted.0[operation];
-            let said = measures.iter().map(|(n, counts)| {
+            let messages = measures.iter().map(|(n, counts)| {
                 let count = match kind {
                     "GET" => counts.get,
                     "HEAD" => counts.head,
@@ -147,12 +147,12 @@ fn compare(counted: &Counted) {
                 };
                 (of(n, |term| term.least), count, of(n, |term| term.most))
             });
-            let said: BTreeSet<_> = said.collect();
+            let messages: BTreeSet<_> = messages.collect();
             assert!(
-                said.iter().all(|(least, count, most)| (least..=most).contains(&count))
-                    && said.iter().any(|(least, count, _)| least == count)
-                    && said.iter().any(|(_, count, most)| most == count),
-                "{operation}: the table's least, what was counted, and the table's most {kind}: {said:?}"
+                messages.iter().all(|(least, count, most)| (least..=most).contains(&count))
+                    && messages.iter().any(|(least, count, _)| least == count)
+                    && messages.iter().any(|(_, count, most)| most == count),
+                "{operation}: the table's least, what was counted, and the table's most {kind}: {messages:?}"
             );
         }
     }
@@ -192,24 +192,24 @@ async fn sessions(counted: &mut Counted) {
     let (made, counts) = shop.cost(store.commit(Commit::create(&shop.effects, new))).await;
     counted.note("create a session", &[], counts);
     let id = made.session.id;
-    let (said, counts) = shop.cost(store.commit(shop.said(&made.session, 1))).await;
+    let (done, counts) = shop.cost(store.commit(shop.text_commit(&made.session, 1))).await;
     counted.note("commit after which the session is due or runs, and was at rest before", &[], counts);
-    let (said, counts) = shop.cost(store.commit(shop.said(&said.session, 1))).await;
+    let (done, counts) = shop.cost(store.commit(shop.text_commit(&done.session, 1))).await;
     counted.note("commit, head known", &[], counts);
     let cold = shop.open().await;
-    let (said, counts) = shop.cost(cold.commit(shop.said(&said.session, 1))).await;
+    let (done, counts) = shop.cost(cold.commit(shop.text_commit(&done.session, 1))).await;
     counted.note("commit, cold", &[], counts);
     // The first handle does not know of that yet.
-    let (said, counts) = shop.cost(store.commit(shop.said(&said.session, 1))).await;
+    let (done, counts) = shop.cost(store.commit(shop.text_commit(&done.session, 1))).await;
     counted.note("commit, race lost once", &[], counts);
-    let mut ahead = said.session;
+    let mut ahead = done.session;
     for _ in 0..2 {
-        ahead = store.commit(shop.said(&ahead, 1)).await.unwrap().session;
+        ahead = store.commit(shop.text_commit(&ahead, 1)).await.unwrap().session;
     }
     // The other handle is two commits behind by now, and one more.
-    let (said, counts) = shop.cost(cold.commit(shop.said(&ahead, 1))).await;
+    let (done, counts) = shop.cost(cold.commit(shop.text_commit(&ahead, 1))).await;
     counted.note("commit, race lost twice", &[], counts);
-    let late = shop.said(&made.session, 1).with_precondition(Precondition::Matches(made.session.head));
+    let late = shop.text_commit(&made.session, 1).with_precondition(Precondition::Matches(made.session.head));
     let before = shop.simulator.requests();
     cold.commit(late).await.unwrap_err();
     counted.note("refuse a commit, head known", &[], shop.simulator.counts_since(before));
@@ -219,7 +219,7 @@ async fn sessions(counted: &mut Counted) {
     let (_, counts) = shop.cost(SessionStore::load(&other, id)).await;
     counted.note("load, cold", &[], counts);
     let lease = LeaseRequest::new("holder", shop.effects.new_run_id());
-    let begin = shop.said(&said.session, 1).with_trigger(Trigger::BeginRun(lease));
+    let begin = shop.text_commit(&done.session, 1).with_trigger(Trigger::BeginRun(lease));
     let running = other.commit(begin).await.unwrap().session;
     let (_, counts) = shop.cost(other.heartbeat(id, running.epoch)).await;
     counted.note("first heartbeat that a store sends for a lease, head known", &[], counts);
@@ -230,26 +230,26 @@ async fn sessions(counted: &mut Counted) {
     let (_, counts) = shop.cost(other.lease_status(id, running.epoch)).await;
     counted.note("lease status, head known", &[], counts);
     let held = running.lease.as_ref().unwrap();
-    let end = shop.said(&running, 0).with_fence(held.run, held.epoch);
+    let end = shop.text_commit(&running, 0).with_fence(held.run, held.epoch);
     let end = end.with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
     let (ended, counts) = shop.cost(other.commit(end)).await;
     counted.note("commit, head known", &[], counts);
-    let mut later = shop.said(&ended.session, 1);
+    let mut later = shop.text_commit(&ended.session, 1);
     later.at = later.at.plus_micros(15 * 60_000_000);
     let (later, counts) = shop.cost(other.commit(later)).await;
     counted.note("commit of an input, the first after 15 minutes at rest", &[], counts);
-    let fail = shop.said(&later.session, 0).with_trigger(Trigger::Suspend(Reason::UserPaused));
+    let fail = shop.text_commit(&later.session, 0).with_trigger(Trigger::Suspend(Reason::UserPaused));
     let (suspended, counts) = shop.cost(other.commit(fail)).await;
     counted.note("suspend or terminate a session", &[], counts);
-    let archive = shop.said(&suspended.session, 0).with_trigger(Trigger::Archive);
+    let archive = shop.text_commit(&suspended.session, 0).with_trigger(Trigger::Archive);
     let (_, counts) = shop.cost(other.commit(archive)).await;
     counted.note("archive, restore or delete a session", &[], counts);
     let mut ahead = shop.session(&store).await;
     while ahead.head.get() < 19 {
-        ahead = store.commit(shop.said(&ahead, 1)).await.unwrap().session;
+        ahead = store.commit(shop.text_commit(&ahead, 1)).await.unwrap().session;
     }
     SessionStore::load(&other, ahead.id).await.unwrap();
-    let (_, counts) = shop.cost(other.commit(shop.said(&ahead, 1))).await;
+    let (_, counts) = shop.cost(other.commit(shop.text_commit(&ahead, 1))).await;
     counted.note("commit that closes a small window which others have begun, head known", &[], counts);
 }
 
@@ -259,7 +259,7 @@ async fn events(counted: &mut Counted) {
     let store = shop.open().await;
     let mut session = shop.session(&store).await;
     while session.head.get() < 500 {
-        session = store.commit(shop.said(&session, 1)).await.unwrap().session;
+        session = store.commit(shop.text_commit(&session, 1)).await.unwrap().session;
         let (_, counts) = shop.cost(store.read(session.id, ReadEvents::last(50))).await;
         if session.head.get() > 130 {
             counted.note("last 50, head known", &[], counts);
@@ -278,12 +278,12 @@ async fn events(counted: &mut Counted) {
         cold.read(session.id, ReadEvents::last(50)).await.unwrap();
         let counts = shop.simulator.counts_since(before);
         counted.note("load and last 50, cold, at any length", &[], counts);
-        session = store.commit(shop.said(&session, 1)).await.unwrap().session;
+        session = store.commit(shop.text_commit(&session, 1)).await.unwrap().session;
     }
     let long = Commit::seal(&shop.effects, session.id, session.head)
         .with_event(NewEvent::user_message("long ".repeat(2000)));
     let long = store.commit(long).await.unwrap();
-    let after = store.commit(shop.said(&long.session, 1)).await.unwrap();
+    let after = store.commit(shop.text_commit(&long.session, 1)).await.unwrap();
     let read = ReadEvents::last(1).with_before(after.last);
     let (page, counts) = shop.cost(store.read(session.id, read)).await;
     assert_eq!(page.events[0].seq, long.last);
@@ -296,7 +296,7 @@ async fn families(counted: &mut Counted) {
     let store = shop.open().await;
     let mut parent = shop.session(&store).await;
     for _ in 0..4 {
-        parent = store.commit(shop.said(&parent, 1)).await.unwrap().session;
+        parent = store.commit(shop.text_commit(&parent, 1)).await.unwrap().session;
     }
     for _ in 0..3 {
         let (_, counts) = shop.cost(SessionStoreExt::fork(&store, &shop.effects, parent.id, None)).await;
@@ -333,7 +333,7 @@ async fn families(counted: &mut Counted) {
     assert_eq!(page.items.len(), 3);
     let three = [("children", 3), ("child", 3)];
     counted.note("list sessions by a parent that lives, the heads known", &three, counts);
-    let delete = shop.said(&parent, 0).with_trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = shop.text_commit(&parent, 0).with_trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = store.commit(delete).await.unwrap().session;
     let (page, counts) = shop.cost(children()).await;
     assert_eq!(page.items.len(), 3);
@@ -345,9 +345,9 @@ async fn families(counted: &mut Counted) {
     let helper = NewSession::child(shop.effects.new_session_id(), &parent);
     store.commit(Commit::create(&shop.effects, helper)).await.unwrap();
     for _ in 0..4 {
-        parent = store.commit(shop.said(&parent, 1)).await.unwrap().session;
+        parent = store.commit(shop.text_commit(&parent, 1)).await.unwrap().session;
     }
-    let delete = shop.said(&parent, 0).with_trigger(Trigger::Delete(Reason::UserDeleted));
+    let delete = shop.text_commit(&parent, 0).with_trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = store.commit(delete).await.unwrap().session;
     let (purged, counts) = shop.cost(store.purge(Purge::new(parent.id, deleted.head))).await;
     assert_eq!(purged.events, 6);
@@ -411,7 +411,7 @@ async fn blobs(counted: &mut Counted) {
     let of = [("removed blob", 1)];
     let removed = async |id| {
         let now = SessionStore::load(&store, id).await.unwrap();
-        let delete = shop.said(&now, 0).with_trigger(Trigger::Delete(Reason::UserDeleted));
+        let delete = shop.text_commit(&now, 0).with_trigger(Trigger::Delete(Reason::UserDeleted));
         store.commit(delete).await.unwrap();
         let (swept, counts) = shop.cost(store.sweep_blobs(SweepBlobs::of(id))).await;
         assert_eq!(swept.blobs, 1);
@@ -422,7 +422,7 @@ async fn blobs(counted: &mut Counted) {
     let mut other = shop.session(&store).await;
     store.put_blob(PutBlob::of_bytes(other.id, "unnamed")).await.unwrap();
     while other.head.get() < 45 {
-        other = store.commit(shop.said(&other, 1)).await.unwrap().session;
+        other = store.commit(shop.text_commit(&other, 1)).await.unwrap().session;
     }
     counted.note(sweep, &of, removed(other.id).await);
 
@@ -558,7 +558,7 @@ async fn deletion(counted: &mut Counted) {
         {
             for _ in 1..commits {
                 let session = SessionStore::load(&store, id).await.unwrap();
-                store.commit(shop.said(&session, 1)).await.unwrap();
+                store.commit(shop.text_commit(&session, 1)).await.unwrap();
             }
         }
         let (done, counts) = shop.cost(store.delete_tenant(&TenantId::default())).await;
@@ -591,7 +591,7 @@ async fn maintenance(counted: &mut Counted) {
         for _ in 0..sessions {
             let mut session = shop.session(&store).await;
             for _ in 1..commits {
-                session = store.commit(shop.said(&session, 1)).await.unwrap().session;
+                session = store.commit(shop.text_commit(&session, 1)).await.unwrap().session;
             }
         }
         tokio::time::sleep(std::time::Duration::from_secs(600)).await;
@@ -622,13 +622,13 @@ async fn costs_do_not_grow_with_the_session() {
         let store = shop.open().await;
         let mut session = shop.session(&store).await;
         while session.head.get() < length {
-            session = store.commit(shop.said(&session, batch)).await.unwrap().session;
+            session = store.commit(shop.text_commit(&session, batch)).await.unwrap().session;
         }
         // The last ones as in a chat.
         for _ in 0..70 {
-            session = store.commit(shop.said(&session, 1)).await.unwrap().session;
+            session = store.commit(shop.text_commit(&session, 1)).await.unwrap().session;
         }
-        let (_, cost) = shop.cost(store.commit(shop.said(&session, 1))).await;
+        let (_, cost) = shop.cost(store.commit(shop.text_commit(&session, 1))).await;
         assert_eq!((cost.put, cost.total()), (1, 1), "{cost} at {length}");
         let cold = shop.open().await;
         let before = shop.simulator.requests();
@@ -650,8 +650,8 @@ async fn a_commit_of_a_long_chat_writes_15_kb() {
     let mut session = shop.session(&store).await;
     let (mut written, mut seen) = (0, BTreeSet::new());
     for _ in 0..2 * TURNS {
-        let said = NewEvent::user_message("x".repeat(1024));
-        let commit = Commit::seal(&shop.effects, session.id, session.head).with_event(said);
+        let event = NewEvent::user_message("x".repeat(1024));
+        let commit = Commit::seal(&shop.effects, session.id, session.head).with_event(event);
         session = store.commit(commit).await.unwrap().session;
         if session.head.get() % 1000 == 0 {
             written += forget(&shop.simulator, &mut seen);
@@ -687,9 +687,9 @@ async fn a_long_event_is_read_alone() {
     let store = shop.open().await;
     let session = shop.session(&store).await;
     let long = (0..6).map(|_| NewEvent::user_message("x".repeat(LONG)));
-    let said = Commit::seal(&shop.effects, session.id, session.head).with_events(long);
-    let session = store.commit(said).await.unwrap().session;
-    let head = store.commit(shop.said(&session, 1)).await.unwrap().session.head;
+    let append = Commit::seal(&shop.effects, session.id, session.head).with_events(long);
+    let session = store.commit(append).await.unwrap().session;
+    let head = store.commit(shop.text_commit(&session, 1)).await.unwrap().session.head;
     let cold = shop.open().await;
     SessionStore::load(&cold, session.id).await.unwrap();
     let before = shop.simulator.requests();
@@ -728,10 +728,10 @@ async fn short_checks_delete_the_keys_of_ended_turns() {
     assert_eq!((busy.len(), counts.list, counts.total()), (0, 1, 1), "{counts}");
     let session = shop.session(&store).await;
     let lease = LeaseRequest::new("holder", shop.effects.new_run_id());
-    let begin = shop.said(&session, 1).with_trigger(Trigger::BeginRun(lease));
+    let begin = shop.text_commit(&session, 1).with_trigger(Trigger::BeginRun(lease));
     let running = store.commit(begin).await.unwrap().session;
     let held = running.lease.as_ref().unwrap();
-    let end = shop.said(&running, 0).with_fence(held.run, held.epoch);
+    let end = shop.text_commit(&running, 0).with_fence(held.run, held.epoch);
     store.commit(end.with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)))).await.unwrap();
     store.close().await.unwrap();
     // What FORMAT.md says of a round over a tenant whose turn has ended.

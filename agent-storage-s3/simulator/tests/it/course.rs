@@ -164,7 +164,7 @@ impl Scene {
         commit: Commit,
     ) -> agent_core::Result<agent_core::commit::Committed> {
         let done = self.history.commit(client, store, commit).await;
-        self.say(client, &done.as_ref().map(|done| (done.first, done.last, done.session.head)));
+        self.log_answer(client, &done.as_ref().map(|done| (done.first, done.last, done.session.head)));
         done
     }
 
@@ -175,21 +175,21 @@ impl Scene {
         id: SessionId,
     ) -> agent_core::Result<Arc<Session>> {
         let done = self.history.load(client, store, id).await;
-        self.say(client, &done.as_ref().map(|done| done.head));
+        self.log_answer(client, &done.as_ref().map(|done| done.head));
         done
     }
 
     async fn read(&self, client: &'static str, store: &S3Store, id: SessionId) -> agent_core::Result<()> {
         let done = self.history.read(client, store, id).await;
-        self.say(client, &done.as_ref().map(|page| page.events.last().map(|event| event.seq)));
+        self.log_answer(client, &done.as_ref().map(|page| page.events.last().map(|event| event.seq)));
         done.map(drop)
     }
 
     /// Where one course is replayed: what a client is told, on the time of the trace.
-    fn say(&self, client: &str, told: &dyn std::fmt::Debug) {
+    fn log_answer(&self, client: &str, answer: &dyn std::fmt::Debug) {
         if std::env::var(REPLAY).is_ok() {
             let at = self.made.elapsed().as_secs_f64();
-            println!("{at:>9.3} {client} told {told:?}");
+            println!("{at:>9.3} {client} told {answer:?}");
         }
     }
 
@@ -317,13 +317,13 @@ impl Writer {
         }
         let which = usize::from(self.seeded.chance(350));
         if self.seeded.chance(150) {
-            self.look(which).await;
+            self.refresh(which).await;
         }
         let commit = self.make(which).await;
         self.send(commit).await;
     }
 
-    async fn look(&mut self, which: usize) -> Option<Arc<Session>> {
+    async fn refresh(&mut self, which: usize) -> Option<Arc<Session>> {
         let id = self.scene.sessions[which];
         let found = self.scene.load(self.client, &self.store, id).await.ok()?;
         self.heads[which] = found.head;
@@ -356,7 +356,7 @@ impl Writer {
             }
             (6, _) => {
                 // Another's run is taken over.
-                let held = self.look(which).await.and_then(|now| now.lease.clone());
+                let held = self.refresh(which).await.and_then(|now| now.lease.clone());
                 let commit = Commit::seal(&self.effects, id, self.heads[which]);
                 match held {
                     Some(lease) => commit
@@ -401,7 +401,7 @@ impl Writer {
             return Err(format!("{} stays in doubt of commit {}", self.client, commit.id));
         }
         let id = self.scene.sessions[0];
-        let now = self.look(0).await.ok_or("the record cannot be loaded at last")?;
+        let now = self.refresh(0).await.ok_or("the record cannot be loaded at last")?;
         if matches!(now.status.state, SessionState::Deleted) {
             return Err("the living session is deleted".to_owned());
         }

@@ -22,8 +22,8 @@ fn alone(test: &str, variables: &[(&str, &str)]) -> bool {
         .env(ALONE, "1")
         .envs(variables.iter().copied());
     let done = child.output().unwrap();
-    let told = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success() && told.contains("1 passed"), "{told}");
+    let outcome = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && outcome.contains("1 passed"), "{outcome}");
     false
 }
 
@@ -64,7 +64,7 @@ async fn wrong_endpoints_are_named_at_once() {
         return;
     }
     let (keys, azure) = ("access_key_id=a&secret_access_key=b", "account_name=mine&access_key=YQ==");
-    for (address, says) in [
+    for (address, expected) in [
         (format!("s3://bucket/agents?{keys}&endpoint=localhost:9000"), "has no scheme"),
         (format!("s3://bucket/agents?{keys}&endpoint=127.0.0.1:1&allow_http=true"), "has no scheme"),
         (format!("s3://bucket/agents?{keys}&endpoint=http://localhost:9000"), "AWS_ALLOW_HTTP=true"),
@@ -75,7 +75,7 @@ async fn wrong_endpoints_are_named_at_once() {
         let begun = tokio::time::Instant::now();
         let (kind, text, requests) = refusal(&address).await;
         assert_eq!((kind, requests), (ErrorKind::InvalidInput, 0), "{address}: {text}");
-        assert!(text.contains(says), "{text}");
+        assert!(text.contains(expected), "{text}");
         assert_eq!(begun.elapsed(), Duration::ZERO, "{address}");
     }
     // Each spelling that the client takes for true is taken.

@@ -112,7 +112,7 @@ fn create<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>>
     Box::pin(world.create(store, || new))
 }
 
-fn say<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
+fn append_text<'a>(world: &'a World, store: &'a S3Store) -> BoxFuture<'a, Result<()>> {
     Box::pin(world.send(store, 0, |commit| commit.with_event(NewEvent::user_message("hello"))))
 }
 
@@ -328,9 +328,9 @@ fn open<'a>(world: &'a World, _: &'a S3Store) -> BoxFuture<'a, Result<()>> {
 /// Each operation that sends more than one request.
 pub(crate) const CASES: &[Case] = &[
     Case { name: "create", setup: &[], step: create },
-    Case { name: "fork", setup: &[create, say], step: fork },
-    Case { name: "commit an input", setup: &[create], step: say },
-    Case { name: "commit after a rest", setup: &[create, rest], step: say },
+    Case { name: "fork", setup: &[create, append_text], step: fork },
+    Case { name: "commit an input", setup: &[create], step: append_text },
+    Case { name: "commit after a rest", setup: &[create, rest], step: append_text },
     Case { name: "begin a run", setup: &[create], step: begin },
     Case { name: "end a run", setup: &[create, begin], step: end },
     Case { name: "first heartbeat", setup: &[create, begin], step: heartbeat },
@@ -340,9 +340,9 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "restore", setup: &[create, archive], step: restore },
     Case { name: "suspend", setup: &[create], step: suspend },
     Case { name: "terminate", setup: &[create], step: terminate },
-    Case { name: "delete", setup: &[create, say], step: delete },
-    Case { name: "purge", setup: &[create, say, put_blob, name_blob, delete], step: purge },
-    Case { name: "purge with a fork", setup: &[create, say, fork, say, delete], step: purge },
+    Case { name: "delete", setup: &[create, append_text], step: delete },
+    Case { name: "purge", setup: &[create, append_text, put_blob, name_blob, delete], step: purge },
+    Case { name: "purge with a fork", setup: &[create, append_text, fork, append_text, delete], step: purge },
     Case { name: "bind", setup: &[], step: bind },
     Case { name: "bind to another", setup: &[bind], step: rebind },
     Case { name: "unbind", setup: &[bind], step: unbind },
@@ -365,10 +365,10 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case {
         name: "delete a tenant",
-        setup: &[create, say, bind, bind_others, put_workspace, put_blob, put_others],
+        setup: &[create, append_text, bind, bind_others, put_workspace, put_blob, put_others],
         step: delete_tenant,
     },
-    Case { name: "change the watch", setup: &[create, say], step: change_watch },
+    Case { name: "change the watch", setup: &[create, append_text], step: change_watch },
     Case { name: "open for the first time", setup: &[forget_settings], step: open },
     Case { name: "open with a probe", setup: &[create], step: open },
 ];

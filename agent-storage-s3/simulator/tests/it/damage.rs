@@ -200,8 +200,8 @@ async fn forks_of_unreadable_sessions_keep_their_history() {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let mut parent = store.create(&effects, new).await.unwrap();
     for n in 0..3 {
-        let said = vec![NewEvent::user_message(format!("message {n}"))];
-        parent = store.append(&effects, parent.id, parent.head, said).await.unwrap().session;
+        let messages = vec![NewEvent::user_message(format!("message {n}"))];
+        parent = store.append(&effects, parent.id, parent.head, messages).await.unwrap().session;
     }
     let middle = SessionStoreExt::fork(&store, &effects, parent.id, None).await.unwrap();
     let living = SessionStoreExt::fork(&store, &effects, middle.id, None).await.unwrap();

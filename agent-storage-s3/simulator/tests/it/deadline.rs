@@ -60,9 +60,9 @@ async fn a_closed_store_sends_nothing_more() {
     store.close().await.unwrap();
     store.close().await.unwrap();
     let before = simulator.requests();
-    let said = Commit::seal(&effects, session.id, session.head).with_event(NewEvent::user_message("late"));
+    let append = Commit::seal(&effects, session.id, session.head).with_event(NewEvent::user_message("late"));
     let errors = [
-        store.commit(said).await.unwrap_err(),
+        store.commit(append).await.unwrap_err(),
         SessionStore::load(&store.for_tenant(&"other".parse().unwrap()), session.id).await.unwrap_err(),
         waiting.await.unwrap().unwrap_err(),
     ];

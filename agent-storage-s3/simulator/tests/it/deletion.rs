@@ -78,8 +78,8 @@ async fn write(world: &World, store: &S3Store, session: SessionId, deleted: &Ato
         }
         let Ok(now) = SessionStore::load(store, session).await else { continue };
         assert!(!is_late, "a session of the deleted tenant");
-        let said = Commit::seal(effects, session, now.head).with_event(NewEvent::user_message("sesame"));
-        let _ = store.commit(said).await;
+        let append = Commit::seal(effects, session, now.head).with_event(NewEvent::user_message("sesame"));
+        let _ = store.commit(append).await;
         let place = Workspace::new(effects.new_workspace_id(), "sesame", session, effects.now());
         let _ = store.bind(&format!("sesame {n}").parse().unwrap(), place.id, Precondition::MustExist).await;
         let _ = store.put(place, Precondition::MustNotExist).await;
@@ -97,9 +97,9 @@ async fn course(seed: u64, plan: FaultPlan) -> usize {
     let (id, create) = world.new_session(WorkspaceId::DEFAULT);
     let mut session = store.commit(create).await.unwrap().session;
     for _ in 0..5 {
-        let said =
+        let append =
             Commit::seal(&world.effects, id, session.head).with_event(NewEvent::user_message("sesame"));
-        session = store.commit(said).await.unwrap().session;
+        session = store.commit(append).await.unwrap().session;
     }
     world.simulator.set_plan(plan);
     let deleted = Arc::new(AtomicBool::new(false));

@@ -150,8 +150,8 @@ async fn false_server_replies_cause_no_wrong_answer() {
         let id = writer.commit(Commit::create(&effects, new)).await.unwrap().session.id;
         let texts = ["one".to_owned(), "x".repeat(300 << 10), "three".to_owned()];
         for text in &texts {
-            let said = vec![NewEvent::user_message(text.clone())];
-            writer.append(&effects, id, Seq::ZERO, said).await.unwrap();
+            let new_events = vec![NewEvent::user_message(text.clone())];
+            writer.append(&effects, id, Seq::ZERO, new_events).await.unwrap();
         }
         let now = SessionStore::load(&writer, id).await.unwrap();
         let events: Vec<_> = writer.events(id, Seq::ZERO).try_collect().await.unwrap();
@@ -169,8 +169,8 @@ async fn false_server_replies_cause_no_wrong_answer() {
         if let Ok(page) = listed {
             assert!(page.items.iter().all(|summary| summary.head == now.head), "{lie:?}: {:?}", page.items);
         }
-        let said = vec![NewEvent::user_message("four")];
-        let appended = timeout(stuck, store.append(&effects, id, Seq::ZERO, said)).await.expect("it hangs");
+        let new_events = vec![NewEvent::user_message("four")];
+        let appended = timeout(stuck, store.append(&effects, id, Seq::ZERO, new_events)).await.expect("it hangs");
         *liar.lie.lock().unwrap() = None;
         let truth: Vec<_> = writer.events(id, Seq::ZERO).try_collect().await.unwrap();
         if appended.is_ok() {

@@ -95,17 +95,17 @@ async fn another_format_is_refused_by_name() {
         }
         assert_eq!(changed, 4, "two commits, a workspace, a binding");
         let (store, before) = (config(&simulator, "b").open().await.unwrap(), objects(&simulator));
-        let says = format!("has format {format}, ");
+        let message = format!("has format {format}, ");
         for error in refusals(&store, &effects, id).await {
             assert_eq!(*error.kind(), ErrorKind::Unsupported, "{error}");
             assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{error}");
             let text = error.to_string();
-            assert!(text.contains(&says) && text.contains(remedy) && !text.contains("damage"), "{text}");
+            assert!(text.contains(&message) && text.contains(remedy) && !text.contains("damage"), "{text}");
         }
         let mut reasons = SessionStore::list(&store, SessionQuery::new()).await.unwrap().damaged;
         reasons.extend(WorkspaceStore::list(&store, WorkspaceQuery::new()).await.unwrap().damaged);
         reasons.extend(BindingStore::list(&store, BindingQuery::new()).await.unwrap().damaged);
-        assert!(reasons.len() == 3 && reasons.iter().all(|it| it.reason.contains(&says)), "{reasons:?}");
+        assert!(reasons.len() == 3 && reasons.iter().all(|it| it.reason.contains(&message)), "{reasons:?}");
         assert!(reasons.iter().all(|it| it.is_unsupported), "{reasons:?}");
         assert!(objects(&simulator) == before, "something was written");
     }

@@ -88,7 +88,7 @@ async fn lists_agree_with_loads_after_any_cut() {
     for requests in 0..12 {
         let world = World::new(None);
         let (store, creation) = (world.open().await, world.creation());
-        let said = creation.clone().with_event(NewEvent::user_message("hello"));
+        let event = creation.clone().with_event(NewEvent::user_message("hello"));
         world.simulator.set_plan(FaultPlan::healthy());
         let before = world.simulator.requests();
         let stop = async {
@@ -99,7 +99,7 @@ async fn lists_agree_with_loads_after_any_cut() {
         tokio::select! {
             biased;
             () = stop => cut += 1,
-            done = store.commit(said) => drop(done.unwrap()),
+            done = store.commit(event) => drop(done.unwrap()),
         }
         world.simulator.set_plan(FaultPlan::quiet());
         let fresh = world.open().await;

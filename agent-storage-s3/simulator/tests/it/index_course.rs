@@ -220,10 +220,10 @@ impl Scene {
     }
 
     /// Where one course is replayed: what a client is told, on the time of the trace.
-    fn say(&self, client: &str, told: &dyn std::fmt::Debug) {
+    fn log_answer(&self, client: &str, answer: &dyn std::fmt::Debug) {
         if std::env::var(REPLAY).is_ok() {
             let (at, moment) = (self.made.elapsed().as_secs_f64(), self.shared.tape.moment());
-            println!("{at:>9.3} {client} at {moment} told {told:?}");
+            println!("{at:>9.3} {client} at {moment} told {answer:?}");
         }
     }
 
@@ -478,7 +478,7 @@ impl Handle {
         if let Ok(found) = &found {
             self.scene.shared.tape.sign(found);
         }
-        self.scene.say(self.client, &found.as_ref().map(|found| (id, found.head, found.status.state)));
+        self.scene.log_answer(self.client, &found.as_ref().map(|found| (id, found.head, found.status.state)));
         found
     }
 
@@ -492,7 +492,7 @@ impl Handle {
             shared.tape.sign(&done.session);
         }
         let state = |done: &Committed| (id, done.session.head, done.session.status.state);
-        self.scene.say(self.client, &done.as_ref().map(state));
+        self.scene.log_answer(self.client, &done.as_ref().map(state));
         done
     }
 
@@ -619,10 +619,10 @@ impl Handle {
             if !page.damaged.is_empty() {
                 return Err(format!("{}: {:?}", self.client, page.damaged));
             }
-            let told = shared.tape.moment();
+            let answer = shared.tape.moment();
             let items = || page.items.iter().map(|item| (item.id, item.head)).collect::<Vec<_>>();
-            self.scene.say(self.client, &(asked, told, &query, items()));
-            walk.pages.push(Shown { asked, told, items: page.items, total: page.total });
+            self.scene.log_answer(self.client, &(asked, answer, &query, items()));
+            walk.pages.push(Shown { asked, answered, items: page.items, total: page.total });
             cursor = page.next;
             if cursor.is_none() {
                 walk.is_whole = true;

@@ -23,7 +23,7 @@ type Moment = u64;
 #[derive(Debug)]
 pub(crate) struct Shown {
     pub(crate) asked: Moment,
-    pub(crate) told: Moment,
+    pub(crate) answered: Moment,
     pub(crate) items: Vec<SessionSummary>,
     pub(crate) total: Option<u64>,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Walk {
 #[derive(Debug)]
 struct Idle {
     asked: Moment,
-    told: Moment,
+    answered: Moment,
     until: Timestamp,
 }
 
@@ -79,8 +79,8 @@ impl Tape {
     }
 
     pub(crate) fn found_no_work(&self, asked: Moment, until: Timestamp) {
-        let told = self.moment();
-        self.idle.borrow_mut().push(Idle { asked, told, until });
+        let answered = self.moment();
+        self.idle.borrow_mut().push(Idle { asked, answered, until });
     }
 
     /// Number of pages, and of the items on them.
@@ -108,26 +108,28 @@ impl Tape {
             for item in &page.items {
                 let states = sessions.get_mut(&item.id);
                 let states = states.ok_or_else(|| format!("{} is listed and not there", item.id))?;
-                states.note_summary(item, page.told)?;
+                states.note_summary(item, page.answered)?;
             }
         }
         sessions.values_mut().for_each(States::close);
         let mut judged = Judged::default();
         for walk in walks.iter() {
             walk.judge(&sessions, &mut judged).map_err(|what| {
-                let pages: Vec<_> = walk.pages.iter().map(|page| (page.asked, page.told)).collect();
+                let pages: Vec<_> = walk.pages.iter().map(|page| (page.asked, page.answered)).collect();
                 format!("{what}; pages at {pages:?} of {:?}", walk.query)
             })?;
         }
-        for Idle { asked, told, until } in self.idle.borrow().iter() {
+        for Idle { asked, answered, until } in self.idle.borrow().iter() {
             let has_work = |state: &State| {
                 let is_due = state.summary.next_due_at.is_some_and(|at| at <= *until);
                 is_due || state.summary.status.state.may_hold_lease()
             };
             if let Some((id, _)) =
-                sessions.iter().find(|(_, states)| states.all(*asked, *told, &has_work) == Some(true))
+                sessions.iter().find(|(_, states)| states.all(*asked, *answered, &has_work) == Some(true))
             {
-                return Err(format!("session {id} had work from {asked} to {told}, and its tenant had none"));
+                return Err(format!(
+                    "session {id} had work from {asked} to {answered}, and its tenant had none"
+                ));
             }
         }
         Ok(judged)
@@ -151,7 +153,7 @@ struct State {
     /// Moment at which its commit was first asked for, or a later one.
     asked: Moment,
     /// Moment of the first sign of it.
-    told: Moment,
+    answered: Moment,
 }
 
 impl State {
@@ -181,7 +183,7 @@ impl States {
                 Ok(Plan::Write { events: planned, after, .. }) if planned == events => {
                     let asked = states.last().map_or(*asked, |last| last.asked.max(*asked));
                     let summary = SessionSummary::from(&*after);
-                    states.push(State { summary, record: after, asked, told: Moment::MAX });
+                    states.push(State { summary, record: after, asked, answered: Moment::MAX });
                 }
                 other => return Err(format!("commit {id} has no business there: {other:?}")),
             }
@@ -189,7 +191,7 @@ impl States {
         Ok(Self(states))
     }
 
-    fn note(&mut self, record: &Session, told: Moment) -> Result<(), String> {
+    fn note(&mut self, record: &Session, answered: Moment) -> Result<(), String> {
         let found = self.0.iter_mut().find(|state| state.summary.head == record.head);
         let state =
             found.ok_or_else(|| format!("{} at event {} is no commit's end", record.id, record.head))?;
@@ -197,39 +199,39 @@ impl States {
         if *state.record != *record && !state.is_deleted() {
             return Err(format!("{} is another one at event {} than its log gives", record.id, record.head));
         }
-        state.told = state.told.min(told);
+        state.answered = state.answered.min(answered);
         Ok(())
     }
 
-    fn note_summary(&mut self, item: &SessionSummary, told: Moment) -> Result<(), String> {
+    fn note_summary(&mut self, item: &SessionSummary, answered: Moment) -> Result<(), String> {
         let found = self.0.iter_mut().find(|state| state.is(item));
         let state = found.ok_or_else(|| format!("{} is listed as it never was: {item:?}", item.id))?;
-        state.told = state.told.min(told);
+        state.answered = state.answered.min(answered);
         Ok(())
     }
 
     /// A sign of a later state is one that the earlier ones are over, or were there.
     fn close(&mut self) {
-        let mut told = Moment::MAX;
+        let mut answered = Moment::MAX;
         for state in self.0.iter_mut().rev() {
-            told = told.min(state.told);
-            state.told = told;
+            answered = answered.min(state.answered);
+            state.answered = answered;
         }
     }
 
     /// Returns the states that may have been the newest one at some moment of a call, and whether there may have been no session.
-    fn possible(&self, asked: Moment, told: Moment) -> (impl Iterator<Item = &State>, bool) {
-        let next = self.0.iter().skip(1).map(|state| state.told).chain([Moment::MAX]);
+    fn possible(&self, asked: Moment, answered: Moment) -> (impl Iterator<Item = &State>, bool) {
+        let next = self.0.iter().skip(1).map(|state| state.answered).chain([Moment::MAX]);
         let all = self.0.iter().zip(next);
         let possible =
-            all.filter(move |(state, over)| state.asked < told && *over > asked).map(|(state, _)| state);
-        (possible, self.0.first().is_none_or(|first| first.told > asked))
+            all.filter(move |(state, over)| state.asked < answered && *over > asked).map(|(state, _)| state);
+        (possible, self.0.first().is_none_or(|first| first.answered > asked))
     }
 
     /// Returns whether a condition holds for all states that may have been the newest one; `None` if there may have been no
     /// session.
-    fn all(&self, asked: Moment, told: Moment, holds: &dyn Fn(&State) -> bool) -> Option<bool> {
-        let (mut possible, may_be_absent) = self.possible(asked, told);
+    fn all(&self, asked: Moment, answered: Moment, holds: &dyn Fn(&State) -> bool) -> Option<bool> {
+        let (mut possible, may_be_absent) = self.possible(asked, answered);
         (!may_be_absent).then(|| possible.all(holds))
     }
 }
@@ -252,7 +254,7 @@ impl Walk {
                 if !self.query.matches(item) {
                     return Err(format!("{} does not match", item.id));
                 }
-                let mut possible = sessions[&item.id].possible(page.asked, page.told).0;
+                let mut possible = sessions[&item.id].possible(page.asked, page.answered).0;
                 if !possible.any(|state| state.is(item)) {
                     return Err(format!(
                         "{} is listed at event {}, which it was at before, or later",
@@ -262,7 +264,7 @@ impl Walk {
                 seen.entry(item.id).or_default().push(item);
             }
             for states in sessions.values() {
-                let (possible, _) = states.possible(page.asked, page.told);
+                let (possible, _) = states.possible(page.asked, page.answered);
                 let (count, fit) =
                     possible.fold((0, 0), |(all, fit), state| (all + 1, fit + u64::from(matches(state))));
                 judged.changing += u64::from(count > 1 && fit > 0);
@@ -273,7 +275,7 @@ impl Walk {
             let is_again = |pair: &[&SessionSummary]| pair[0].next_due_at == pair[1].next_due_at;
             // One that gets or loses a time of its own moves between two lists; a purge takes it, too.
             let (first, last) = (&self.pages[0], &self.pages[self.pages.len() - 1]);
-            let possible: Vec<_> = sessions[id].possible(first.asked, last.told).0.collect();
+            let possible: Vec<_> = sessions[id].possible(first.asked, last.answered).0.collect();
             let is_same = possible.len() == 1 && !possible[0].is_deleted();
             let may_move = self.query.inactive_since.is_some() && !is_same;
             let is_wrong = self.query.due.is_none() || items.windows(2).any(is_again);
@@ -287,7 +289,7 @@ impl Walk {
         }
         let (mut least, mut most) = (0, 0);
         for (id, states) in sessions {
-            let (possible, may_be_absent) = states.possible(first.asked, last.told);
+            let (possible, may_be_absent) = states.possible(first.asked, last.answered);
             let possible: Vec<_> = possible.collect();
             let fits = possible.iter().filter(|state| matches(state)).count();
             most += u64::from(fits > 0);

@@ -18,8 +18,8 @@ async fn filled(store: &S3Store, effects: &Effects) -> SessionId {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let mut session = store.commit(Commit::create(effects, new)).await.unwrap().session;
     while session.head.get() < EVENTS {
-        let said = NewEvent::user_message(format!("message {}", session.head));
-        let commit = Commit::seal(effects, session.id, session.head).with_event(said);
+        let event = NewEvent::user_message(format!("message {}", session.head));
+        let commit = Commit::seal(effects, session.id, session.head).with_event(event);
         session = store.commit(commit).await.unwrap().session;
     }
     session.id
@@ -53,14 +53,14 @@ async fn known_history_is_read_once() {
         let counts = simulator.counts_since(before);
         assert!(if turn == 0 { counts.get <= 6 } else { counts.total() == 0 }, "{turn}: {counts}");
     }
-    let said = Commit::seal(&effects, id, head).with_event(NewEvent::user_message("more"));
-    let head = store.commit(said).await.unwrap().session.head;
+    let append = Commit::seal(&effects, id, head).with_event(NewEvent::user_message("more"));
+    let head = store.commit(append).await.unwrap().session.head;
     let before = simulator.requests();
     assert_eq!(read_back(&store, id, head).await.unwrap()[1..], expected);
     assert!(simulator.counts_since(before).total() <= 1);
     // A head that this store has not seen is looked for.
-    let said = Commit::seal(&effects, id, head).with_event(NewEvent::user_message("of another"));
-    let head = writer.commit(said).await.unwrap().session.head;
+    let append = Commit::seal(&effects, id, head).with_event(NewEvent::user_message("of another"));
+    let head = writer.commit(append).await.unwrap().session.head;
     assert_eq!(read_back(&store, id, head).await.unwrap()[0].seq, head);
 }
 

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::backend::config;
 
 /// The text of an error and of its causes, as the program shows it.
-fn told(error: &Error) -> String {
+fn full_text(error: &Error) -> String {
     let (mut text, mut cause) = (error.to_string(), std::error::Error::source(error));
     while let Some(error) = cause {
         text = format!("{text}: {error}");
@@ -33,11 +33,11 @@ async fn refusals(store: &S3Store, effects: &Effects, session: &Session) -> Vec<
     let (id, device) = (session.id, "laptop".parse().unwrap());
     let other = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let place = Workspace::new(effects.new_workspace_id(), "place", id, effects.now());
-    let said = Commit::seal(effects, id, session.head).with_event(NewEvent::user_message("more"));
+    let append = Commit::seal(effects, id, session.head).with_event(NewEvent::user_message("more"));
     vec![
         SessionStore::load(store, id).await.unwrap_err(),
         store.read(id, ReadEvents::last(10)).await.unwrap_err(),
-        store.commit(said).await.unwrap_err(),
+        store.commit(append).await.unwrap_err(),
         SessionStoreExt::create(store, effects, other).await.unwrap_err(),
         SessionStore::list(store, SessionQuery::new()).await.unwrap_err(),
         store.put_blob(PutBlob::of_bytes(id, "file")).await.unwrap_err(),
@@ -64,7 +64,7 @@ async fn opened(simulator: &Simulator, effects: &Effects) -> (S3Store, std::sync
 /// Temporary credentials that have ended are refused like others, soon, and the text says what to do.
 #[tokio::test(start_paused = true)]
 async fn ended_credentials_are_denied_at_once() {
-    for (status, code, says) in [
+    for (status, code, expected) in [
         (400, "ExpiredToken", "have ended; get new ones (AWS_ACCESS_KEY_ID"),
         (403, "ExpiredToken", "have ended; get new ones (AWS_ACCESS_KEY_ID"),
         (400, "ExpiredTokenException", "have ended; get new ones (AWS_ACCESS_KEY_ID"),
@@ -75,10 +75,10 @@ async fn ended_credentials_are_denied_at_once() {
         simulator.refuse_all(Some((status, code)));
         let begun = Instant::now();
         for error in refusals(&store, &effects, &session).await {
-            let text = told(&error);
+            let text = full_text(&error);
             assert_eq!(*error.kind(), ErrorKind::Denied, "{text}");
             assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{text}");
-            assert!(text.contains(says), "{text}");
+            assert!(text.contains(expected), "{text}");
             assert!(!text.contains('<') && text.matches("simulated").count() == 1, "{text}");
         }
         assert!(begun.elapsed() < Duration::from_secs(5), "{status} {code}: {:?}", begun.elapsed());
@@ -96,7 +96,7 @@ async fn wrong_regions_are_named_at_once() {
     simulator.refuse_all(Some((400, "AuthorizationHeaderMalformed")));
     let begun = Instant::now();
     for error in refusals(&store, &effects, &session).await {
-        let text = told(&error);
+        let text = full_text(&error);
         assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{text}");
         assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{text}");
         assert!(text.contains("in another region; name it (AWS_REGION"), "{text}");
@@ -114,7 +114,7 @@ async fn vanished_buckets_are_not_absent_objects() {
         simulator.refuse_all(Some((404, code)));
         let begun = Instant::now();
         for error in refusals(&store, &effects, &session).await {
-            let text = told(&error);
+            let text = full_text(&error);
             assert_eq!(*error.kind(), ErrorKind::Unavailable, "{text}");
             assert_eq!(error.write_outcome(), WriteOutcome::NotApplied, "{text}");
             assert!(

@@ -111,8 +111,8 @@ async fn counted(sessions: usize) -> Vec<(&'static str, Counts)> {
     let session = SessionStore::load(&cold, id).await.unwrap();
     note("load a session, cold", before);
     let before = simulator.requests();
-    let said = Commit::seal(&effects, id, session.head).with_event(NewEvent::user_message("hello"));
-    cold.commit(said).await.unwrap();
+    let append = Commit::seal(&effects, id, session.head).with_event(NewEvent::user_message("hello"));
+    cold.commit(append).await.unwrap();
     note("commit an input to it", before);
     all
 }

@@ -170,7 +170,7 @@ struct Writer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Told {
+enum Reply {
     Done,
     /// Refused, as by a conflict or since its blob is missing.
     Refused,
@@ -189,9 +189,9 @@ enum Late {
 enum Fork {
     None,
     /// `idx/child` has it.
-    Noted,
+    Recorded,
     /// The parent lived; the fork is to share the events up to this one.
-    Looked(u8),
+    HasRead(u8),
     Created(u8),
     /// Its first slot was taken, or it was given up.
     Void,
@@ -214,7 +214,7 @@ pub(crate) struct State {
     delayed: u8,
     delayed_deletes: u8,
     kills: u8,
-    told: Vec<(usize, usize, Told)>,
+    replies: Vec<(usize, usize, Reply)>,
 }
 
 impl State {
@@ -264,7 +264,7 @@ pub(crate) enum Action {
     /// Tells the caller that the outcome is unknown; the caller sends the same commit again.
     Unknown(usize),
     /// Looks whose a taken slot is.
-    Look(usize),
+    Read(usize),
     /// The writer dies, and another begins with its next operation.
     Kill(usize),
     /// The PUT that was given up lands.
@@ -277,7 +277,7 @@ pub(crate) enum Action {
     Void,
     NoteFork,
     /// The fork's creator sees that the parent lives, and shares its first commits, so many.
-    LookAtParent(u8),
+    ReadParent(u8),
     CreateFork,
     /// The purge lists the forks, and settles those that have not come.
     ListForks,
@@ -320,10 +320,10 @@ impl Blobs {
         purged || (0..state.slots.len()).any(read)
     }
 
-    fn finish(&self, state: &mut State, w: usize, told: Told) {
+    fn finish(&self, state: &mut State, w: usize, replies: Reply) {
         let writer = &mut state.writers[w];
-        state.told.push((w, writer.at, told));
-        state.told.sort();
+        state.replies.push((w, writer.at, replies));
+        state.replies.sort();
         writer.at += 1;
         writer.round = 0;
         writer.confirmed = false;
@@ -331,16 +331,16 @@ impl Blobs {
     }
 
     /// What the writer would do on the head that it knows: `Err` is what its caller is told.
-    fn plan(&self, state: &State, w: usize) -> Option<Result<Attempt, Told>> {
+    fn plan(&self, state: &State, w: usize) -> Option<Result<Attempt, Reply>> {
         let writer = &state.writers[w];
         let (op, slot) = (self.course.wanted(w)[writer.at], writer.head?);
         let known = &state.slots[..usize::from(slot)];
         if known.iter().any(|commit| (commit.writer, commit.op) == (w, op)) {
-            return Some(Err(Told::Done));
+            return Some(Err(Reply::Done));
         }
         let creates = matches!(op, Op::Create | Op::CreateAttached);
         if creates != known.is_empty() || known.last().is_some_and(Commit::dead) {
-            return Some(Err(Told::Refused));
+            return Some(Err(Reply::Refused));
         }
         let first = known.last().map_or(0, |commit| commit.last) + 1;
         let last = if op == Op::Long { first + 1 } else { first };
@@ -361,7 +361,7 @@ impl Blobs {
     fn missing(&self, state: &mut State, w: usize) {
         let writer = &mut state.writers[w];
         if writer.round + 1 == ROUNDS || self.fault == Fault::MissingBeforeHead {
-            return self.finish(state, w, Told::Refused);
+            return self.finish(state, w, Reply::Refused);
         }
         writer.round += 1;
         writer.confirmed = false;
@@ -397,7 +397,7 @@ impl Blobs {
                 // A refusal needs a head that was read for it; a missing blob is one.
                 let planned = self.plan(state, w);
                 let unsure = match planned {
-                    Some(Err(Told::Refused)) => !writer.confirmed,
+                    Some(Err(Reply::Refused)) => !writer.confirmed,
                     Some(Ok(put)) if op.names() => !writer.confirmed && !self.there(state, put.commit.first),
                     _ => false,
                 };
@@ -420,7 +420,7 @@ impl Blobs {
                 }
             }
             Phase::InDoubt(_) => actions.extend([Action::Again(w), Action::Unknown(w)]),
-            Phase::Taken(_) => actions.push(Action::Look(w)),
+            Phase::Taken(_) => actions.push(Action::Read(w)),
         }
     }
 
@@ -431,9 +431,9 @@ impl Blobs {
         let dead = state.newest().is_some_and(Commit::dead);
         match state.fork {
             Fork::None => actions.push(Action::NoteFork),
-            Fork::Noted if dead => {}
-            Fork::Noted => actions.extend((1..=state.count()).map(Action::LookAtParent)),
-            Fork::Looked(_) => actions.push(Action::CreateFork),
+            Fork::Recorded if dead => {}
+            Fork::Recorded => actions.extend((1..=state.count()).map(Action::ReadParent)),
+            Fork::HasRead(_) => actions.push(Action::CreateFork),
             Fork::Created(_) | Fork::Void => {}
         }
         if dead && state.kept.is_none() {
@@ -488,7 +488,7 @@ impl Model for Blobs {
             delayed_deletes: 1,
             // Else one of two creations always comes.
             kills: if self.course == Course::Creation { 2 } else { 1 },
-            told: Vec::new(),
+            replies: Vec::new(),
         }]
     }
 
@@ -538,7 +538,7 @@ impl Model for Blobs {
                     state.writers[w].phase = Phase::Checking(put);
                 }
                 Ok(put) => state.writers[w].phase = Phase::Sending(put),
-                Err(told) => self.finish(&mut state, w, told),
+                Err(replies) => self.finish(&mut state, w, replies),
             },
             Action::Check(w) => {
                 let put = attempt(w)?;
@@ -555,7 +555,7 @@ impl Model for Blobs {
                 let put = attempt(w)?;
                 if Self::store(&mut state, put) {
                     state.writers[w].head = Some(put.slot + 1);
-                    self.finish(&mut state, w, Told::Done);
+                    self.finish(&mut state, w, Reply::Done);
                 } else {
                     state.writers[w].phase = Phase::Taken(put);
                 }
@@ -584,20 +584,20 @@ impl Model for Blobs {
                 state.writers[w].confirmed = false;
                 state.writers[w].phase = Phase::Ready;
             }
-            Action::Look(w) => {
+            Action::Read(w) => {
                 let put = attempt(w)?;
                 let taken = &last.slots[usize::from(put.slot)];
                 state.writers[w].head = Some(put.slot + 1);
                 state.writers[w].confirmed = true;
                 state.writers[w].phase = Phase::Ready;
                 if (taken.writer, taken.op) == (w, put.commit.op) {
-                    self.finish(&mut state, w, Told::Done);
+                    self.finish(&mut state, w, Reply::Done);
                 }
             }
             Action::Kill(w) => {
                 state.kills -= 1;
                 state.writers[w].head = None;
-                self.finish(&mut state, w, Told::Killed);
+                self.finish(&mut state, w, Reply::Killed);
             }
             Action::Late => match state.late.take()? {
                 Late::Blob(key) => {
@@ -622,13 +622,13 @@ impl Model for Blobs {
                 let commit = Commit { op: Op::Void, writer: 2, first: 1, last: 1 };
                 Self::store(&mut state, Attempt { slot: 0, commit });
             }
-            Action::NoteFork => state.fork = Fork::Noted,
-            Action::LookAtParent(commits) => {
+            Action::NoteFork => state.fork = Fork::Recorded,
+            Action::ReadParent(commits) => {
                 let end = last.slots[usize::from(commits) - 1].last;
-                state.fork = Fork::Looked(end);
+                state.fork = Fork::HasRead(end);
             }
             Action::CreateFork => {
-                let Fork::Looked(end) = last.fork else { return None };
+                let Fork::HasRead(end) = last.fork else { return None };
                 // It has put the bytes into its own folder; what protects them there is the course `Creation`.
                 state.fork_blob = self.fault != Fault::ParentsNamed;
                 state.fork = Fork::Created(end);
@@ -638,7 +638,7 @@ impl Model for Blobs {
                 match last.fork {
                     Fork::Created(end) => kept = end,
                     _ if self.fault == Fault::ForksUnsettled => {}
-                    Fork::Noted | Fork::Looked(_) => state.fork = Fork::Void,
+                    Fork::Recorded | Fork::HasRead(_) => state.fork = Fork::Void,
                     // Whoever notes it from now on sees that the parent is deleted.
                     Fork::None | Fork::Void => {}
                 }
@@ -670,13 +670,13 @@ impl Model for Blobs {
                 !actions.is_empty() || state.named(state.end()) || state.blobs.iter().all(awaited)
             }),
             Property::always(OUTCOME, |model, state: &State| {
-                state.told.iter().all(|(w, at, told)| {
+                state.replies.iter().all(|(w, at, replies)| {
                     let op = model.course.wanted(*w)[*at];
                     let landed = state.slots.iter().any(|commit| (commit.writer, commit.op) == (*w, op));
-                    match told {
-                        Told::Done => landed,
-                        Told::Refused => !landed,
-                        Told::Killed => true,
+                    match replies {
+                        Reply::Done => landed,
+                        Reply::Refused => !landed,
+                        Reply::Killed => true,
                     }
                 })
             }),

@@ -20,9 +20,9 @@ pub(crate) enum Fault {
     /// The header names the keys that its commit put, and not those that stay.
     KeptForgotten,
     /// A list of several requests does not look at its front again.
-    NoLastLook,
+    NoLastCheck,
     /// A list of several requests looks only at its first piece again.
-    ShortLastLook,
+    ShortLastCheck,
     /// A session whose head names another key than the one that was listed is skipped.
     MovedSkipped,
     /// A key is deleted without waiting for the lists that are under way.
@@ -51,9 +51,9 @@ impl Fault {
         (Self::PendingKeyDeleted, Course::Creation, IN_FORCE),
         (Self::KeptOverClass, Course::Lists, NOT_MISSING),
         (Self::KeptForgotten, Course::Lists, NOT_MISSING),
-        (Self::NoLastLook, Course::Lists, NOT_MISSING),
-        (Self::NoLastLook, Course::Work, NOT_MISSING),
-        (Self::ShortLastLook, Course::Lists, NOT_MISSING),
+        (Self::NoLastCheck, Course::Lists, NOT_MISSING),
+        (Self::NoLastCheck, Course::Work, NOT_MISSING),
+        (Self::ShortLastCheck, Course::Lists, NOT_MISSING),
         (Self::MovedSkipped, Course::Lists, NOT_MISSING),
         (Self::DeletedAtOnce, Course::Lists, NOT_MISSING),
         (Self::DeletedAtOnce, Course::Work, NOT_MISSING),
@@ -299,7 +299,7 @@ struct Writer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Told {
+enum Reply {
     Done,
     /// Refused, or not applied since its keys could not be put.
     Refused,
@@ -355,7 +355,7 @@ pub(crate) struct State {
     delayed: u8,
     delayed_deletes: u8,
     kills: u8,
-    told: Vec<(usize, Op, Told)>,
+    replies: Vec<(usize, Op, Reply)>,
     /// What the list that is over did wrong: missed the session, showed it as it was not, showed it twice.
     missed: bool,
     stale: bool,
@@ -395,7 +395,7 @@ pub(crate) enum Action {
     /// Sends the same commit again.
     Again(usize),
     /// Looks whose a taken slot is.
-    Look(usize),
+    Read(usize),
     /// The writer dies, and another begins with its next operation.
     Kill(usize),
     /// A PUT that was given up lands.
@@ -480,25 +480,25 @@ impl Index {
         }
     }
 
-    fn finish(&self, state: &mut State, w: usize, told: Told) {
+    fn finish(&self, state: &mut State, w: usize, replies: Reply) {
         let writer = &mut state.writers[w];
-        state.told.push((w, self.course.wanted(w)[writer.at], told));
-        state.told.sort();
+        state.replies.push((w, self.course.wanted(w)[writer.at], replies));
+        state.replies.sort();
         writer.at += 1;
         writer.confirmed = false;
         writer.phase = Phase::Idle;
     }
 
     /// What the writer would do on the head that it knows: `Err` is what its caller is told.
-    fn plan(&self, state: &State, w: usize) -> Option<Result<Attempt, Told>> {
+    fn plan(&self, state: &State, w: usize) -> Option<Result<Attempt, Reply>> {
         let writer = &state.writers[w];
         let (op, slot) = (self.course.wanted(w)[writer.at], writer.head?);
         let known = &state.slots[..usize::from(slot)];
         if known.iter().any(|commit| (commit.writer, commit.op) == (w, op)) {
-            return Some(Err(Told::Done));
+            return Some(Err(Reply::Done));
         }
         let Some(commit) = Commit::next(known.last(), op, w, slot, self.course, self.fault) else {
-            return Some(Err(Told::Refused));
+            return Some(Err(Reply::Refused));
         };
         let before = known.last().map_or(&[][..], |commit| &commit.keys);
         let keys = commit.keys.iter().filter(|key| !before.contains(key)).copied().collect();
@@ -519,7 +519,7 @@ impl Index {
         if self.fault == Fault::KeyAfterCommit && !attempt.keys.is_empty() {
             state.writers[w].phase = Phase::Trailing(attempt);
         } else {
-            self.finish(state, w, Told::Done);
+            self.finish(state, w, Reply::Done);
         }
     }
 
@@ -588,7 +588,7 @@ impl Index {
             Phase::Idle => {
                 // A refusal needs a head that was read for it.
                 let planned = self.plan(state, w);
-                let unsure = planned == Some(Err(Told::Refused)) && !writer.confirmed;
+                let unsure = planned == Some(Err(Reply::Refused)) && !writer.confirmed;
                 if writer.head != Some(state.count()) || unsure {
                     actions.push(Action::List(w));
                 }
@@ -617,7 +617,7 @@ impl Index {
                 }
             }
             Phase::InDoubt(_) => actions.push(Action::Again(w)),
-            Phase::Taken(_) => actions.push(Action::Look(w)),
+            Phase::Taken(_) => actions.push(Action::Read(w)),
             Phase::Trailing(attempt) => {
                 actions.extend(attempt.keys.iter().map(|key| Action::PutKey(w, *key)));
             }
@@ -698,7 +698,7 @@ impl Model for Index {
             delayed: self.budget.delayed,
             delayed_deletes: self.budget.deletes,
             kills: self.budget.kills,
-            told: Vec::new(),
+            replies: Vec::new(),
             missed: false,
             stale: false,
             twice: false,
@@ -732,7 +732,7 @@ impl Model for Index {
                     state.writers[w].confirmed = false;
                     state.writers[w].phase = Phase::Putting(attempt);
                 }
-                Err(told) => self.finish(&mut state, w, told),
+                Err(replies) => self.finish(&mut state, w, replies),
             },
             Action::PutKey(w, key) => {
                 let mut attempt = attempt(w)?;
@@ -740,7 +740,7 @@ impl Model for Index {
                 state.keys.insert(key);
                 let trailing = matches!(last.writers[w].phase, Phase::Trailing(_));
                 if trailing && attempt.keys.is_empty() {
-                    self.finish(&mut state, w, Told::Done);
+                    self.finish(&mut state, w, Reply::Done);
                 } else if trailing {
                     state.writers[w].phase = Phase::Trailing(attempt);
                 } else {
@@ -749,7 +749,7 @@ impl Model for Index {
             }
             Action::FailKey(w) => {
                 state.lost -= 1;
-                self.finish(&mut state, w, Told::Refused);
+                self.finish(&mut state, w, Reply::Refused);
             }
             Action::GiveUpKey(_, key) => {
                 state.delayed -= 1;
@@ -783,7 +783,7 @@ impl Model for Index {
                 // Its keys were put before, and are pending or in force.
                 state.writers[w].phase = Phase::Putting(attempt(w)?);
             }
-            Action::Look(w) => {
+            Action::Read(w) => {
                 let attempt = attempt(w)?;
                 let taken = &last.slots[usize::from(attempt.slot)];
                 state.writers[w].head = Some(attempt.slot + 1);
@@ -796,7 +796,7 @@ impl Model for Index {
             Action::Kill(w) => {
                 state.kills -= 1;
                 state.writers[w].head = None;
-                self.finish(&mut state, w, Told::Killed);
+                self.finish(&mut state, w, Reply::Killed);
             }
             Action::Late(n) => match state.late.remove(n) {
                 Late::Key(key) => {
@@ -836,13 +836,13 @@ impl Model for Index {
                 }
                 Stage::Pieces(_, one) => {
                     self.piece(&mut state, 2);
-                    let done = one || self.fault == Fault::NoLastLook;
+                    let done = one || self.fault == Fault::NoLastCheck;
                     state.lister.stage = if done { Stage::Listed } else { Stage::Again(0) };
                 }
                 Stage::Again(0) => {
                     self.begin_request(&mut state);
                     self.piece(&mut state, 0);
-                    let done = self.fault == Fault::ShortLastLook;
+                    let done = self.fault == Fault::ShortLastCheck;
                     state.lister.stage = if done { Stage::Listed } else { Stage::Again(1) };
                 }
                 Stage::Again(_) => {
@@ -883,10 +883,10 @@ impl Model for Index {
             }),
             Property::always(OUTCOME, |_, state: &State| {
                 let landed = |w, op| state.slots.iter().any(|commit| (commit.writer, commit.op) == (w, op));
-                state.told.iter().all(|(w, op, told)| match told {
-                    Told::Done => landed(*w, *op),
-                    Told::Refused => !landed(*w, *op),
-                    Told::Killed => true,
+                state.replies.iter().all(|(w, op, replies)| match replies {
+                    Reply::Done => landed(*w, *op),
+                    Reply::Refused => !landed(*w, *op),
+                    Reply::Killed => true,
                 })
             }),
             Property::always(FINISHED, |model, state: &State| {

@@ -247,7 +247,7 @@ struct Writer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Told {
+enum Reply {
     Done,
     Refused,
     /// The caller was told that nobody knows.
@@ -259,7 +259,7 @@ pub(crate) struct State {
     store: BTreeMap<Slot, Object>,
     flights: Vec<Flight>,
     writers: [Writer; 2],
-    told: BTreeMap<Op, Told>,
+    replies: BTreeMap<Op, Reply>,
     lost: u8,
     delayed: u8,
     /// What landed, in order. No part of the system: what the properties speak of.
@@ -297,7 +297,7 @@ pub(crate) enum Action {
     /// Tells the caller that the outcome is unknown; the caller goes on with something else.
     Abandon(usize),
     /// Looks whose a taken slot is.
-    Look(usize),
+    Read(usize),
     /// Empties a slot that is no longer needed: of a closed window, or of a deleted session.
     Empty(Slot),
 }
@@ -358,9 +358,9 @@ impl Protocol {
         }
     }
 
-    fn finish(&self, state: &mut State, w: usize, told: Told) {
+    fn finish(&self, state: &mut State, w: usize, replies: Reply) {
         let writer = &mut state.writers[w];
-        state.told.insert(WANTED[w][writer.at], told);
+        state.replies.insert(WANTED[w][writer.at], replies);
         writer.at += 1;
         writer.attempt = 0;
         writer.confirmed = false;
@@ -370,7 +370,7 @@ impl Protocol {
 
     fn refuse(&self, state: &mut State, w: usize) {
         state.wronged |= !state.writers[w].refusable;
-        self.finish(state, w, Told::Refused);
+        self.finish(state, w, Reply::Refused);
     }
 
     fn send(&self, state: &mut State, w: usize) {
@@ -379,7 +379,7 @@ impl Protocol {
         let Some(head) = &writer.head else { return };
         match self.plan(head, op, writer.attempt) {
             Planned::Write(put) => self.fly(state, w, put),
-            Planned::Replay => self.finish(state, w, Told::Done),
+            Planned::Replay => self.finish(state, w, Reply::Done),
             Planned::Refused => self.refuse(state, w),
         }
     }
@@ -400,7 +400,7 @@ impl Protocol {
         true
     }
 
-    fn look(&self, state: &mut State, w: usize, put: Object) {
+    fn read(&self, state: &mut State, w: usize, put: Object) {
         if self.fault == Fault::ExistsIsConflict {
             return self.refuse(state, w);
         }
@@ -413,7 +413,7 @@ impl Protocol {
                 writer.head = None;
                 writer.phase = Phase::Idle;
                 if mine {
-                    self.finish(state, w, Told::Done);
+                    self.finish(state, w, Reply::Done);
                 }
             }
             Some(object) => {
@@ -422,7 +422,7 @@ impl Protocol {
                 writer.confirmed = true;
                 writer.phase = Phase::Idle;
                 if mine {
-                    self.finish(state, w, Told::Done);
+                    self.finish(state, w, Reply::Done);
                 }
             }
         }
@@ -451,7 +451,7 @@ impl Model for Protocol {
             store: BTreeMap::from([(0, create.clone())]),
             flights: Vec::new(),
             writers: [writer.clone(), writer],
-            told: BTreeMap::new(),
+            replies: BTreeMap::new(),
             lost: LOST,
             delayed: DELAYED,
             won: vec![create],
@@ -481,7 +481,7 @@ impl Model for Protocol {
                 Phase::InDoubt(_) => {
                     actions.extend([Action::Again(w), Action::Unknown(w), Action::Abandon(w)]);
                 }
-                Phase::Taken(_) => actions.push(Action::Look(w)),
+                Phase::Taken(_) => actions.push(Action::Read(w)),
             }
         }
         for (n, flight) in state.flights.iter().enumerate() {
@@ -517,7 +517,7 @@ impl Model for Protocol {
                 let stored = Self::store(&mut state, &flight.put);
                 if flight.awaited && stored {
                     state.writers[flight.writer].head = Some(flight.put);
-                    self.finish(&mut state, flight.writer, Told::Done);
+                    self.finish(&mut state, flight.writer, Reply::Done);
                 } else if flight.awaited {
                     state.writers[flight.writer].phase = Phase::Taken(flight.put);
                 }
@@ -560,7 +560,7 @@ impl Model for Protocol {
                 self.fly(&mut state, w, put);
             }
             Action::Unknown(w) => {
-                state.told.insert(WANTED[w][last.writers[w].at], Told::Unknown);
+                state.replies.insert(WANTED[w][last.writers[w].at], Reply::Unknown);
                 state.writers[w].phase = Phase::Idle;
                 state.writers[w].confirmed = false;
             }
@@ -569,11 +569,11 @@ impl Model for Protocol {
                 if self.fault == Fault::UnknownIsLanded {
                     state.writers[w].head = Some(put);
                 }
-                self.finish(&mut state, w, Told::Unknown);
+                self.finish(&mut state, w, Reply::Unknown);
             }
-            Action::Look(w) => {
+            Action::Read(w) => {
                 let Phase::Taken(put) = state.writers[w].phase.clone() else { return None };
-                self.look(&mut state, w, put);
+                self.read(&mut state, w, put);
             }
             Action::Empty(slot) => {
                 let deletes = match self.fault {
@@ -602,13 +602,13 @@ impl Model for Protocol {
             Property::always(NOT_LOST, |_, state: &State| {
                 // The newest slot's record stands for the log: it is the fold of what it was planned on, and so on.
                 let known = |op: &Op| state.newest().known.iter().any(|(known, _)| known == op);
-                state.told.iter().all(|(op, told)| *told != Told::Done || known(op))
+                state.replies.iter().all(|(op, replies)| *replies != Reply::Done || known(op))
             }),
             Property::always(NO_DOUBLE, |_, state: &State| {
                 state.won.iter().enumerate().all(|(n, a)| state.won[..n].iter().all(|b| a.op != b.op))
             }),
             Property::always(NO_GHOST, |_, state: &State| {
-                state.won.iter().all(|object| state.told.get(&object.op) != Some(&Told::Refused))
+                state.won.iter().all(|object| state.replies.get(&object.op) != Some(&Reply::Refused))
             }),
             Property::always(REFUSED_RIGHTLY, |_, state: &State| !state.wronged),
             Property::always(FENCED, |_, state: &State| {
@@ -647,10 +647,10 @@ impl Model for Protocol {
                 },
             ),
             Property::sometimes("a commit in doubt had landed, and is found", |_, state: &State| {
-                state.told.get(&Op::Answer) == Some(&Told::Done) && state.lost == 0 && state.delayed == 0
+                state.replies.get(&Op::Answer) == Some(&Reply::Done) && state.lost == 0 && state.delayed == 0
             }),
             Property::sometimes("a late writer is fenced", |_, state: &State| {
-                state.told.get(&Op::End) == Some(&Told::Refused) && state.newest().epoch == 2
+                state.replies.get(&Op::End) == Some(&Reply::Refused) && state.newest().epoch == 2
             }),
             Property::sometimes("all slots but the last are emptied", |_, state: &State| {
                 state.store.len() > 4 && state.store.values().filter(|object| !object.emptied).count() == 1

@@ -51,15 +51,15 @@ async fn advice_costs_no_sync_of_its_own() {
         .with_event(NewEvent::user_message("go"))
         .with_trigger(begin);
     let begun = store.commit(create).await.unwrap().session;
-    let said = |head| Commit::seal(&effects, id, head).with_event(NewEvent::user_message("more"));
+    let append = |head| Commit::seal(&effects, id, head).with_event(NewEvent::user_message("more"));
     let syncs = |calls: Calls| (calls.get("sync").copied().unwrap_or(0), calls["write"] > 0);
 
     let touch = async || store.touch(WorkspaceId::DEFAULT, effects.now()).await.unwrap();
     assert_eq!(syncs(counted(&disk, touch()).await), (0, true));
     assert_eq!(syncs(counted(&disk, store.heartbeat(id, begun.epoch)).await), (0, true));
-    let calls = counted(&disk, store.commit(said(begun.head))).await;
+    let calls = counted(&disk, store.commit(append(begun.head))).await;
     assert_eq!(syncs(calls), (1, true), "a commit after these");
-    let both = async { tokio::join!(touch(), store.commit(said(begun.head.next()))).1.unwrap() };
+    let both = async { tokio::join!(touch(), store.commit(append(begun.head.next()))).1.unwrap() };
     assert_eq!(syncs(counted(&disk, both).await), (1, true));
     store.close().await.unwrap();
 }
@@ -69,8 +69,8 @@ async fn make(path: &Path, blobs: u32) -> SessionId {
     let effects = Effects::seeded(1, START);
     let store = open(path, Sync::Off).await.unwrap();
     let id = effects.new_session_id();
-    let said = (0..60).map(|n| NewEvent::user_message(format!("message {n}")));
-    let create = Commit::create(&effects, NewSession::new(id, WorkspaceId::DEFAULT)).with_events(said);
+    let events = (0..60).map(|n| NewEvent::user_message(format!("message {n}")));
+    let create = Commit::create(&effects, NewSession::new(id, WorkspaceId::DEFAULT)).with_events(events);
     store.commit(create).await.unwrap();
     store.close().await.unwrap();
     let sql = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?2) \
@@ -107,9 +107,9 @@ async fn blobs_cost_plain_sessions_no_page() {
                     }
                     _ => {
                         let effects = Effects::seeded(2, START);
-                        let said = Commit::seal(&effects, id, agent_core::Seq::new(61))
+                        let append = Commit::seal(&effects, id, agent_core::Seq::new(61))
                             .with_event(NewEvent::user_message("plain"));
-                        store.commit(said).await.unwrap();
+                        store.commit(append).await.unwrap();
                     }
                 }
             });
@@ -127,9 +127,9 @@ async fn blobs_cost_plain_sessions_no_page() {
 async fn stock(path: &Path, tenant: &TenantId, sessions: usize) {
     let (store, effects) = (open(path, Sync::Off).await.unwrap(), Effects::default());
     for _ in 0..sessions {
-        let said = || NewEvent::user_message("x".repeat(100 << 10));
+        let event = || NewEvent::user_message("x".repeat(100 << 10));
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-        let create = Commit::create(&effects, new).with_event(said()).with_event(said());
+        let create = Commit::create(&effects, new).with_event(event()).with_event(event());
         store.for_tenant(tenant).commit(create).await.unwrap();
     }
     store.close().await.unwrap();

@@ -26,7 +26,7 @@ pub(crate) fn in_sqlite<T>(call: impl FnOnce() -> T) -> T {
 }
 
 /// The file that is open under this number, where it is noted.
-fn noted(fd: c_int) -> Option<(Disk, Box<dyn IoFile>)> {
+fn recorded(fd: c_int) -> Option<(Disk, Box<dyn IoFile>)> {
     if IN_SQLITE.get() {
         return None;
     }
@@ -53,7 +53,7 @@ fn fail(error: &io::Error) {
 unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, count: usize) -> isize {
     // SAFETY: The arguments are handed on as they came.
     let real = || unsafe { libc::syscall(libc::SYS_write, fd, bytes, count) as isize };
-    let Some((disk, file)) = noted(fd) else { return real() };
+    let Some((disk, file)) = recorded(fd) else { return real() };
     // SAFETY: The file is open; nothing is moved.
     let at = unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) };
     // SAFETY: The caller hands over `count` bytes.
@@ -72,7 +72,7 @@ unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, count: usize) -> isi
 
 #[unsafe(no_mangle)]
 extern "C" fn fsync(fd: c_int) -> c_int {
-    let Some((_, file)) = noted(fd) else {
+    let Some((_, file)) = recorded(fd) else {
         // SAFETY: The argument is handed on as it came.
         return unsafe { libc::syscall(libc::SYS_fsync, fd) as c_int };
     };

@@ -18,7 +18,7 @@ use crate::script::{START, open};
 use crate::{most, vfs, write};
 
 /// What was asked for, and how it ended: done, or with this outcome.
-type Told = Vec<(String, Result<(), WriteOutcome>)>;
+type Outcomes = Vec<(String, Result<(), WriteOutcome>)>;
 
 pub(crate) async fn texts(store: &SqliteStore, id: SessionId) -> agent_core::Result<Vec<String>> {
     let page = store.read(id, ReadEvents::first(100)).await?;
@@ -33,9 +33,9 @@ pub(crate) async fn texts(store: &SqliteStore, id: SessionId) -> agent_core::Res
 }
 
 /// Whether what is there fits what was told when `done` steps were behind.
-fn fits(told: &Told, done: usize, texts: &[String]) -> Result<(), String> {
+fn fits(outcomes: &Outcomes, done: usize, texts: &[String]) -> Result<(), String> {
     let mut rest = texts.iter().peekable();
-    for (n, (text, outcome)) in told.iter().enumerate() {
+    for (n, (text, outcome)) in outcomes.iter().enumerate() {
         let there = rest.next_if(|next| *next == text).is_some();
         let wrong = match outcome {
             _ if n > done => there,
@@ -56,7 +56,7 @@ async fn work(
     path: &Path,
     disk: &Disk,
     mut fails: impl FnMut(usize) -> Option<Fault> + Send + 'static,
-) -> (SessionId, Told, Vec<Fired>) {
+) -> (SessionId, Outcomes, Vec<Fired>) {
     let effects = Effects::seeded(1, START);
     let store = open(path, Sync::Full).await.unwrap();
     let [id, gone] = [(); 2].map(|()| effects.new_session_id());
@@ -72,38 +72,38 @@ async fn work(
         number += usize::from(counts);
         if counts { fails(number - 1) } else { None }
     });
-    let say = async |text: &String| {
+    let send = async |text: &String| {
         let commit = Commit::seal(&effects, id, Seq::new(1)).with_event(NewEvent::user_message(text));
         store.commit(commit).await.map(drop).map_err(|error| error.write_outcome())
     };
-    let mut told = Told::new();
+    let mut outcomes = Outcomes::new();
     for n in 0..6 {
         if n == 3 {
             // The log is moved into the database, and emptied.
             let _ = store.purge(Purge::new(gone, deleted.head)).await;
         }
         let text = format!("text {n} {}", "x".repeat(n * 700));
-        told.push((text.clone(), say(&text).await));
-        disk.mark(told.len());
+        outcomes.push((text.clone(), send(&text).await));
+        disk.mark(outcomes.len());
     }
     let fired = disk.heal();
     // It goes on as soon as calls fail no more.
     let text = "text 6".to_owned();
-    told.push((text.clone(), say(&text).await));
-    assert_eq!(told[6].1, Ok(()), "{fired:?}");
-    disk.mark(told.len());
+    outcomes.push((text.clone(), send(&text).await));
+    assert_eq!(outcomes[6].1, Ok(()), "{fired:?}");
+    disk.mark(outcomes.len());
     let there = texts(&store, id).await.unwrap();
-    fits(&told, told.len(), &there).unwrap_or_else(|wrong| panic!("{}: {wrong}", fired[0]));
-    (id, told, fired)
+    fits(&outcomes, outcomes.len(), &there).unwrap_or_else(|wrong| panic!("{}: {wrong}", fired[0]));
+    (id, outcomes, fired)
 }
 
 /// Opens what is left of a disk, and holds it against what was told.
-async fn judge(disk: &Disk, id: SessionId, told: &Told, done: usize, context: &str) {
+async fn judge(disk: &Disk, id: SessionId, outcomes: &Outcomes, done: usize, context: &str) {
     let folder = tempfile::tempdir().unwrap();
     write(disk, folder.path());
     let store = open(&folder.path().join("agent.db"), Sync::Off).await.unwrap();
     let there = texts(&store, id).await.unwrap();
-    fits(told, done, &there).unwrap_or_else(|wrong| panic!("{context}, {done} steps behind: {wrong}"));
+    fits(outcomes, done, &there).unwrap_or_else(|wrong| panic!("{context}, {done} steps behind: {wrong}"));
     assert_eq!(store.check().await.unwrap(), [], "{context}");
 }
 
@@ -124,25 +124,25 @@ async fn failed_sqlite_call_loses_nothing() {
             let (folder, disk) = (tempfile::tempdir().unwrap(), Disk::new());
             vfs::note(folder.path(), &disk);
             let fails = move |number| (number == n || (persistent && number > n)).then_some(fault);
-            let (id, told, fired) = work(&folder.path().join("agent.db"), &disk, fails).await;
+            let (id, outcomes, fired) = work(&folder.path().join("agent.db"), &disk, fails).await;
             let Some(first) = fired.first() else { break };
             tally.add(&fired);
             let trace = disk.trace();
             let created = trace.moments().iter().rposition(|moment| moment.mark == 0).unwrap();
             let later = trace.moments().split_off(created + 1);
             let last = *later.last().unwrap();
-            judge(&trace.killed(last), id, &told, last.mark, &format!("{first}; killed")).await;
+            judge(&trace.killed(last), id, &outcomes, last.mark, &format!("{first}; killed")).await;
             disks += 1;
             for moment in later.iter().rev().step_by(100) {
                 for kept in subsets(&trace, *moment, most() / 2) {
                     let context = format!("{first}; power lost after call {}, kept {kept:?}", moment.events);
-                    judge(&trace.image(*moment, &kept), id, &told, moment.mark, &context).await;
+                    judge(&trace.image(*moment, &kept), id, &outcomes, moment.mark, &context).await;
                     disks += 1;
                 }
             }
         }
     }
-    tally.say_of("SQLite");
+    tally.print_counts("SQLite");
     println!("proof: {disks} SQLite files after a call that failed");
     assert!(disks > 80, "only {disks} disks");
 }

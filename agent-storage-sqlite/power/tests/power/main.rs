@@ -28,7 +28,7 @@ use std::path::Path;
 use agent_storage_fs::io::{Io, OpenMode};
 use agent_storage_sqlite::Sync;
 use model::{Disk, Moment, Trace};
-use script::{Seen, live, look};
+use script::{Seen, live, read_back};
 
 /// How many subsets of what was not synced are tried after each call, at most: `AGENT_STORAGE_POWER_SUBSETS=64`.
 pub(crate) fn most() -> usize {
@@ -72,7 +72,7 @@ async fn steps_on(life: &Life, disk: &Disk, moment: Moment, kept: &BTreeSet<(usi
     let folder = tempfile::tempdir().unwrap();
     write(disk, folder.path());
     let context = || format!("power lost after call {}, kept {kept:?}", moment.events);
-    let seen = look(&folder.path().join("agent.db")).await;
+    let seen = read_back(&folder.path().join("agent.db")).await;
     let seen = seen.unwrap_or_else(|wrong| panic!("{}: {wrong}", context()));
     // The step after the last acknowledged one may be there. Some states are seen twice: a sweep leads back to one.
     let asked = &life.states[..life.states.len().min(moment.mark + 2)];

@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use crate::cut::{is_thorough, subsets};
 use crate::fault::{Call, EIO, ENOSPC, Fault, Tally};
 use crate::model::Disk;
-use crate::script::{Seen, live, look, open, see};
+use crate::script::{Seen, live, open, read_back, see};
 use crate::{most, vfs, write};
 
 /// What lies there before the file is opened.
@@ -120,7 +120,7 @@ async fn cut(disk: &Disk, began: usize, (step, kept): (usize, usize), seen: &See
 async fn judge(disk: &Disk, seen: &Seen, context: &str) {
     let folder = tempfile::tempdir().unwrap();
     write(disk, folder.path());
-    let there = look(&folder.path().join("agent.db")).await;
+    let there = read_back(&folder.path().join("agent.db")).await;
     assert_eq!(there.as_ref(), Ok(seen), "{context}");
 }
 
@@ -134,7 +134,7 @@ async fn any_call_fails(before: Before) {
             calls += 1;
         }
     }
-    tally.say_of("SQLite");
+    tally.print_counts("SQLite");
     println!("proof: {disks} SQLite files after a call that failed");
     assert!(calls > 20, "only {calls} calls failed");
 }
@@ -206,11 +206,11 @@ async fn failed_call_leaves_a_whole_copy_or_none() {
             if done.is_err() {
                 again(&store, &copy, &context).await;
             }
-            assert_eq!(look(&copy).await.as_ref(), Ok(&seen), "{context}");
+            assert_eq!(read_back(&copy).await.as_ref(), Ok(&seen), "{context}");
             assert_eq!(see(&store).await.unwrap(), seen, "{context}");
         }
     }
-    tally.say_of("SQLite");
+    tally.print_counts("SQLite");
     assert!(calls > 20, "only {calls} calls failed");
 }
 

@@ -51,21 +51,21 @@ pub(crate) async fn live(path: &Path, sync: Sync, disk: &Disk) -> Vec<Seen> {
     store.bind(&device, place.id, Precondition::MustNotExist).await.unwrap();
     life.acknowledged(&store).await;
     life.create(&store, first).await;
-    life.say(&store, first, &[20]).await;
-    life.say(&store, first, &[900, 40, 9000]).await;
+    life.append_text(&store, first, &[20]).await;
+    life.append_text(&store, first, &[900, 40, 9000]).await;
     life.create(&store, second).await;
     // Another program moves what is in the log into the database; the log starts again from its beginning.
     let moved = Connection::open(path).unwrap();
     moved.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
     drop(moved);
-    life.say(&store, second, &[300]).await;
+    life.append_text(&store, second, &[300]).await;
     store.save_config(place.id, Some("model = 1".to_owned()), Precondition::MustNotExist).await.unwrap();
     life.acknowledged(&store).await;
 
     // Another handle writes, and this one again.
     let other = open(path, sync).await.unwrap();
-    life.say(&other, first, &[5, 5]).await;
-    life.say(&store, first, &[2000]).await;
+    life.append_text(&other, first, &[5, 5]).await;
+    life.append_text(&store, first, &[2000]).await;
     drop(other);
 
     // Blobs: one of two chunks, which a purge removes; an early one of a session; and some that no event names.
@@ -88,7 +88,7 @@ pub(crate) async fn live(path: &Path, sync: Sync, disk: &Disk) -> Vec<Seen> {
     // The log is emptied behind a purge.
     store.purge(Purge::new(second, deleted.head)).await.unwrap();
     life.acknowledged(&store).await;
-    life.say(&store, first, &[700]).await;
+    life.append_text(&store, first, &[700]).await;
 
     // Moves the log into the file, and removes the log.
     store.close().await.unwrap();
@@ -97,7 +97,7 @@ pub(crate) async fn live(path: &Path, sync: Sync, disk: &Disk) -> Vec<Seen> {
     log.push("-wal");
     assert!(!Path::new(&log).exists());
     let store = open(path, sync).await.unwrap();
-    life.say(&store, first, &[60]).await;
+    life.append_text(&store, first, &[60]).await;
     store.unbind(&device).await.unwrap();
     life.acknowledged(&store).await;
     life.states
@@ -138,7 +138,7 @@ impl Alive<'_> {
         self.acknowledged(store).await;
     }
 
-    async fn say(&mut self, store: &SqliteStore, id: SessionId, sizes: &[usize]) {
+    async fn append_text(&mut self, store: &SqliteStore, id: SessionId, sizes: &[usize]) {
         let texts = sizes.iter().map(|size| NewEvent::user_message("x".repeat(*size)));
         self.commit(store, id, |commit| commit.with_events(texts)).await;
     }
@@ -205,7 +205,7 @@ pub(crate) async fn sweep_all(store: &SqliteStore) -> Result<(), String> {
 }
 
 /// Opens what the loss of power left, and looks at all of it; then it must be sound, and go on.
-pub(crate) async fn look(path: &Path) -> Result<Seen, String> {
+pub(crate) async fn read_back(path: &Path) -> Result<Seen, String> {
     let wrong = |error: Error| format!("{error:?}");
     let store = open(path, Sync::Off).await.map_err(wrong)?;
     let seen = see(&store).await.map_err(wrong)?;
@@ -223,8 +223,8 @@ pub(crate) async fn look(path: &Path) -> Result<Seen, String> {
     }
     let id = done.session.id;
     store.put_blob(PutBlob::of_bytes(id, "on")).await.map_err(wrong)?;
-    let said = Commit::seal(&effects, id, done.last).with_event(showing(b"on"));
-    store.commit(said).await.map_err(wrong)?;
+    let append = Commit::seal(&effects, id, done.last).with_event(showing(b"on"));
+    store.commit(append).await.map_err(wrong)?;
     sweep_all(&store).await?;
     Ok(seen)
 }

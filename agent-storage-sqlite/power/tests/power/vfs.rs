@@ -20,7 +20,7 @@ use crate::model::Disk;
 /// The folders of which calls are noted, and where.
 static FOLDERS: Mutex<Vec<(PathBuf, Disk)>> = Mutex::new(Vec::new());
 /// What is open there, by the address of SQLite's own record of the file.
-static FILES: Mutex<Option<HashMap<usize, Noted>>> = Mutex::new(None);
+static FILES: Mutex<Option<HashMap<usize, Recorded>>> = Mutex::new(None);
 /// The methods that files are given, by the address of those that they had. There are few, and they live for ever.
 static METHODS: Mutex<Vec<(usize, &Methods)>> = Mutex::new(Vec::new());
 
@@ -31,7 +31,7 @@ struct Methods {
     real: sqlite3_io_methods,
 }
 
-struct Noted {
+struct Recorded {
     file: Box<dyn IoFile>,
     disk: Disk,
     /// The first sync of a journal or log makes its name durable, too: SQLite syncs the folder then.
@@ -129,7 +129,7 @@ unsafe extern "C" fn open(
         &*(*file).pMethods
     };
     if let Some((disk, path)) = place_of(name) {
-        let Ok(noted) = disk.open(&path, OpenMode::Create) else {
+        let Ok(recorded) = disk.open(&path, OpenMode::Create) else {
             // SAFETY: The file is open. SQLite takes one without methods for one that is not.
             unsafe {
                 real.xClose.unwrap()(file);
@@ -139,8 +139,8 @@ unsafe extern "C" fn open(
         };
         let journals = ffi::SQLITE_OPEN_MAIN_JOURNAL | ffi::SQLITE_OPEN_SUPER_JOURNAL | ffi::SQLITE_OPEN_WAL;
         let sync_folder = flags & ffi::SQLITE_OPEN_CREATE != 0 && flags & journals != 0;
-        let noted = Noted { file: noted, disk, sync_folder };
-        FILES.lock().unwrap().get_or_insert_default().insert(file as usize, noted);
+        let recorded = Recorded { file: recorded, disk, sync_folder };
+        FILES.lock().unwrap().get_or_insert_default().insert(file as usize, recorded);
     }
     // SAFETY: SQLite hands over a file; its methods start with those that it looks for.
     unsafe { (*file).pMethods = std::ptr::from_ref(methods(real)).cast() };
@@ -183,16 +183,16 @@ pub(crate) fn is_done(disk: &Disk) -> bool {
 
 /// Notes a call on an open file, where the folder is one of those, and says whether the disk has it fail. Only of a write
 /// SQLite's own file system says that there is no space.
-fn noted(
+fn recorded(
     file: *mut sqlite3_file,
     failed: c_int,
-    call: impl FnOnce(&mut Noted) -> io::Result<()>,
+    call: impl FnOnce(&mut Recorded) -> io::Result<()>,
 ) -> Option<Failed> {
     let mut files = FILES.lock().unwrap();
-    let noted = files.get_or_insert_default().get_mut(&(file as usize))?;
-    let error = call(noted).err()?;
+    let recorded = files.get_or_insert_default().get_mut(&(file as usize))?;
+    let error = call(recorded).err()?;
     let full = failed == ffi::SQLITE_IOERR_WRITE && error.kind() == io::ErrorKind::StorageFull;
-    Some(Failed { code: if full { ffi::SQLITE_FULL } else { failed }, done: is_done(&noted.disk) })
+    Some(Failed { code: if full { ffi::SQLITE_FULL } else { failed }, done: is_done(&recorded.disk) })
 }
 
 unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
@@ -203,7 +203,7 @@ unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
 
 unsafe extern "C" fn read(file: *mut sqlite3_file, bytes: *mut c_void, count: c_int, offset: i64) -> c_int {
     if let Some(failed) =
-        noted(file, ffi::SQLITE_IOERR_READ, |noted| noted.file.read_at(&mut [], 0).map(drop))
+        recorded(file, ffi::SQLITE_IOERR_READ, |recorded| recorded.file.read_at(&mut [], 0).map(drop))
     {
         return failed.code;
     }
@@ -212,7 +212,7 @@ unsafe extern "C" fn read(file: *mut sqlite3_file, bytes: *mut c_void, count: c_
 }
 
 unsafe extern "C" fn file_size(file: *mut sqlite3_file, len: *mut i64) -> c_int {
-    if let Some(failed) = noted(file, ffi::SQLITE_IOERR_FSTAT, |noted| noted.file.stat().map(drop)) {
+    if let Some(failed) = recorded(file, ffi::SQLITE_IOERR_FSTAT, |recorded| recorded.file.stat().map(drop)) {
         return failed.code;
     }
     // SAFETY: The file is open; the arguments are handed on as they came.
@@ -227,8 +227,8 @@ unsafe extern "C" fn write(
 ) -> c_int {
     // SAFETY: SQLite hands over `count` bytes.
     let taken = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), usize::try_from(count).unwrap()) };
-    let failed = noted(file, ffi::SQLITE_IOERR_WRITE, |noted| {
-        let count = noted.file.write_at(taken, u64::try_from(offset).unwrap())?;
+    let failed = recorded(file, ffi::SQLITE_IOERR_WRITE, |recorded| {
+        let count = recorded.file.write_at(taken, u64::try_from(offset).unwrap())?;
         assert_eq!(count, taken.len());
         Ok(())
     });
@@ -240,8 +240,9 @@ unsafe extern "C" fn write(
 }
 
 unsafe extern "C" fn truncate(file: *mut sqlite3_file, len: i64) -> c_int {
-    let failed =
-        noted(file, ffi::SQLITE_IOERR_TRUNCATE, |noted| noted.file.truncate(u64::try_from(len).unwrap()));
+    let failed = recorded(file, ffi::SQLITE_IOERR_TRUNCATE, |recorded| {
+        recorded.file.truncate(u64::try_from(len).unwrap())
+    });
     if let Some(Failed { code, done: false }) = failed {
         return code;
     }
@@ -251,10 +252,10 @@ unsafe extern "C" fn truncate(file: *mut sqlite3_file, len: i64) -> c_int {
 }
 
 unsafe extern "C" fn sync(file: *mut sqlite3_file, _: c_int) -> c_int {
-    let failed = noted(file, ffi::SQLITE_IOERR_FSYNC, |noted| {
-        noted.file.sync()?;
-        if std::mem::take(&mut noted.sync_folder) {
-            noted.disk.sync_dir(Path::new("/"))?;
+    let failed = recorded(file, ffi::SQLITE_IOERR_FSYNC, |recorded| {
+        recorded.file.sync()?;
+        if std::mem::take(&mut recorded.sync_folder) {
+            recorded.disk.sync_dir(Path::new("/"))?;
         }
         Ok(())
     });

@@ -170,7 +170,7 @@ fn with(before: &Value, device: &str, workspace: &str) -> Value {
 }
 
 /// How each write ended that was asked for.
-pub(crate) type Told = Vec<(Write, Result<(), WriteOutcome>)>;
+pub(crate) type Outcomes = Vec<(Write, Result<(), WriteOutcome>)>;
 
 /// What a store holds before, by which the writes are asked for.
 #[derive(Debug)]
@@ -207,8 +207,8 @@ async fn commits_elsewhere(effects: &Effects) -> (SessionId, [Commit; 2]) {
     let id = effects.new_session_id();
     store.commit(Commit::create(effects, NewSession::new(id, WorkspaceId::DEFAULT))).await.unwrap();
     let head = SessionStore::load(&store, id).await.unwrap().head;
-    let said = Commit::seal(effects, id, head).with_event(NewEvent::user_message("restored"));
-    store.commit(said).await.unwrap();
+    let append = Commit::seal(effects, id, head).with_event(NewEvent::user_message("restored"));
+    store.commit(append).await.unwrap();
     let events = store.read(id, ReadEvents::first(100)).await.unwrap().events;
     let (first, second): (Vec<Event>, Vec<Event>) = events.into_iter().partition(|event| event.seq <= head);
     (id, [first, second].map(|events| Commit::restore(id, events).unwrap()))
@@ -318,7 +318,7 @@ impl Cast {
         writes: &[Write],
         store: &SqliteStore,
         disk: &Disk,
-        told: &mut Told,
+        outcomes: &mut Outcomes,
     ) {
         for what in writes.iter().copied() {
             let done = self.ask(store, what).await;
@@ -331,8 +331,8 @@ impl Cast {
                     || (what == Write::ShowBlob && matches!(error.kind(), ErrorKind::BlobMissing { .. }));
                 assert!(fits, "{what:?}: {error:?}");
             }
-            told.push((what, done.map_err(|error| error.write_outcome())));
-            disk.mark(told.len());
+            outcomes.push((what, done.map_err(|error| error.write_outcome())));
+            disk.mark(outcomes.len());
         }
     }
 
@@ -385,16 +385,16 @@ impl Cast {
 
 /// What of what is seen fits none of what may be there, when `done` writes are behind and the next was perhaps begun. If the
 /// power was lost, advice may be, unless a later write was acknowledged, whose sync it shares.
-fn misfit(before: &Seen, told: &Told, done: usize, seen: &Seen, power_lost: bool) -> Option<String> {
+fn misfit(before: &Seen, outcomes: &Outcomes, done: usize, seen: &Seen, power_lost: bool) -> Option<String> {
     let is_synced = |(what, ended): &(Write, _)| !what.is_advice() && *ended == Ok(());
     let mut possible: BTreeMap<_, BTreeSet<Value>> =
         before.iter().map(|(thing, value)| (*thing, BTreeSet::from([value.clone()]))).collect();
-    for (n, (what, ended)) in told.iter().enumerate().take(done + 1) {
+    for (n, (what, ended)) in outcomes.iter().enumerate().take(done + 1) {
         let values = possible.entry(what.thing()).or_default();
         let after: BTreeSet<_> = values.iter().filter_map(|value| what.after(value)).collect();
         match ended {
             _ if n == done => values.extend(after),
-            Ok(()) if power_lost && what.is_advice() && !told[n + 1..done].iter().any(is_synced) => {
+            Ok(()) if power_lost && what.is_advice() && !outcomes[n + 1..done].iter().any(is_synced) => {
                 values.extend(after);
             }
             Ok(()) => *values = after,
@@ -403,14 +403,14 @@ fn misfit(before: &Seen, told: &Told, done: usize, seen: &Seen, power_lost: bool
         }
     }
     let wrong = seen.iter().find(|(thing, value)| !possible[*thing].contains(*value))?;
-    Some(format!("{wrong:?} could be {:?}; {told:?}", possible[wrong.0]))
+    Some(format!("{wrong:?} could be {:?}; {outcomes:?}", possible[wrong.0]))
 }
 
 /// A store at work while calls fail, then once more when none does.
 struct Worked {
     cast: Cast,
     before: Seen,
-    told: Told,
+    outcomes: Outcomes,
     fired: Vec<Fired>,
     /// How many events of the disk were behind when the first write was asked for.
     began: usize,
@@ -425,7 +425,7 @@ async fn work(
     let cast = Cast::enter(path).await;
     // Another handle, which has read nothing yet.
     let store = open(path, Sync::Full).await.unwrap();
-    let (mut number, mut row, mut told) = (0, 0, Told::new());
+    let (mut number, mut row, mut outcomes) = (0, 0, Outcomes::new());
     let before = {
         let seer = open(path, Sync::Full).await.unwrap();
         let before = cast.see(&seer).await.unwrap();
@@ -442,20 +442,20 @@ async fn work(
         number += usize::from(counts);
         if counts { fails(number - 1) } else { None }
     });
-    cast.ask_for_all(writes, &store, disk, &mut told).await;
+    cast.ask_for_all(writes, &store, disk, &mut outcomes).await;
     let fired = disk.heal();
     if !fired.is_empty() {
         let seen = cast.see(&store).await.unwrap();
-        let wrong = misfit(&before, &told, told.len(), &seen, false);
+        let wrong = misfit(&before, &outcomes, outcomes.len(), &seen, false);
         assert_eq!(wrong, None, "{}", fired[0]);
-        cast.ask_for_all(writes, &store, disk, &mut told).await;
-        let again = &told[writes.len()..];
+        cast.ask_for_all(writes, &store, disk, &mut outcomes).await;
+        let again = &outcomes[writes.len()..];
         // What was made cannot be made again, and a configuration that was removed is not replaced.
         let once = |what: Write| matches!(what, Write::Make | Write::SaveConfig | Write::DropConfig);
         let failed = again.iter().filter(|(what, done)| !once(*what) && done.is_err());
         assert_eq!(failed.count(), 0, "{}: {again:?}", fired[0]);
     }
-    Worked { cast, before, told, fired, began }
+    Worked { cast, before, outcomes, fired, began }
 }
 
 impl Worked {
@@ -465,7 +465,7 @@ impl Worked {
         write(disk, folder.path());
         let store = open(&folder.path().join("agent.db"), Sync::Off).await.unwrap();
         let seen = self.cast.see(&store).await.unwrap_or_else(|error| panic!("{context}: {error:?}"));
-        let wrong = misfit(&self.before, &self.told, done, &seen, power_lost);
+        let wrong = misfit(&self.before, &self.outcomes, done, &seen, power_lost);
         assert_eq!(wrong, None, "{context}, {done} writes behind");
         assert_eq!(store.check().await.unwrap(), [], "{context}");
         sweep_all(&store).await.unwrap_or_else(|wrong| panic!("{context}, {done} writes behind: {wrong}"));
@@ -480,9 +480,10 @@ impl Worked {
         let last = *later.last().unwrap();
         self.judge(&trace.killed(last), last.mark, false, &format!("{context}; killed")).await;
         let mut disks = 1;
-        if let Some(failed) = self.told.iter().position(|(_, done)| done.is_err()) {
-            let told = later.iter().find(|moment| moment.mark == failed + 1).unwrap();
-            self.judge(&trace.killed(*told), told.mark, false, &format!("{context}; killed then")).await;
+        if let Some(failed) = self.outcomes.iter().position(|(_, done)| done.is_err()) {
+            let outcomes = later.iter().find(|moment| moment.mark == failed + 1).unwrap();
+            self.judge(&trace.killed(*outcomes), outcomes.mark, false, &format!("{context}; killed then"))
+                .await;
             disks += 1;
         }
         for moment in thinned(later).iter().rev().step_by(step) {
@@ -517,7 +518,7 @@ async fn every_write_survives_power_loss() {
         let (folder, disk) = (tempfile::tempdir().unwrap(), Disk::new());
         vfs::note(folder.path(), &disk);
         let worked = work(writes, &folder.path().join("agent.db"), &disk, |_| None).await;
-        assert!(worked.told.iter().all(|(_, done)| done.is_ok()), "{:?}", worked.told);
+        assert!(worked.outcomes.iter().all(|(_, done)| done.is_ok()), "{:?}", worked.outcomes);
         let disks = worked.cut(&disk, 3, "nothing failed").await;
         println!("proof: {disks} SQLite files after the loss of power, sync=full");
         assert!(disks > 25, "only {disks} disks");
@@ -542,7 +543,7 @@ async fn strain_all(writes: &[Write], step: usize) -> usize {
             calls += 1;
         }
     }
-    tally.say_of("SQLite");
+    tally.print_counts("SQLite");
     println!("proof: {disks} SQLite files after a call that failed");
     calls
 }
@@ -580,7 +581,7 @@ async fn two_failed_calls_in_other_writes_lose_nothing() {
             pairs += 1;
         }
     }
-    tally.say_of("SQLite");
+    tally.print_counts("SQLite");
     println!("proof: {pairs} pairs of calls that fail under SQLite");
     println!("proof: {disks} SQLite files after a call that failed");
     assert!(pairs > 100, "only {pairs} pairs");

@@ -56,17 +56,17 @@ impl Site {
         SessionStoreExt::create(store, &self.effects, new).await.unwrap()
     }
 
-    pub(crate) fn said(&self, session: &Session, text: impl Into<String>) -> Commit {
+    pub(crate) fn text_commit(&self, session: &Session, text: impl Into<String>) -> Commit {
         Commit::seal(&self.effects, session.id, session.head).with_event(NewEvent::user_message(text.into()))
     }
 
-    pub(crate) async fn say(
+    pub(crate) async fn append_text(
         &self,
         store: &SqliteStore,
         session: &Session,
         text: impl Into<String>,
     ) -> Arc<Session> {
-        store.commit(self.said(session, text)).await.unwrap().session
+        store.commit(self.text_commit(session, text)).await.unwrap().session
     }
 
     /// Puts a blob and names it in an event.

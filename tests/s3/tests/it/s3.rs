@@ -47,7 +47,7 @@ async fn found(server: &Server) -> Found {
 }
 
 async fn share_one_conversation(kind: Kind) {
-    let server = match kind.look().and_then(|()| Server::start(kind)) {
+    let server = match kind.check().and_then(|()| Server::start(kind)) {
         Ok(server) => server,
         Err(missing) if missing.may_be_passed_over() => return,
         Err(missing) => panic!("{missing}"),
@@ -79,7 +79,7 @@ async fn share_one_conversation(kind: Kind) {
 /// The program goes on with the conversation that was used last, also if several were used within a minute.
 #[test]
 fn a_start_continues_the_conversation_that_was_used_last() {
-    let server = match Kind::Ministack.look().and_then(|()| Server::start(Kind::Ministack)) {
+    let server = match Kind::Ministack.check().and_then(|()| Server::start(Kind::Ministack)) {
         Ok(server) => server,
         Err(missing) if missing.may_be_passed_over() => return,
         Err(missing) => panic!("{missing}"),

@@ -145,7 +145,7 @@ async fn until(store: &Brief, state: SessionState, least: usize) {
 }
 
 async fn two_schedulers(kind: Kind) {
-    let server = match kind.look().and_then(|()| Server::start(kind)) {
+    let server = match kind.check().and_then(|()| Server::start(kind)) {
         Ok(server) => server,
         Err(missing) if missing.may_be_passed_over() => return,
         Err(missing) => panic!("{missing}"),

@@ -146,7 +146,7 @@ async fn conversations_are_opened_at_the_requests_of_the_page() {
 
 /// The same, counted between the program and a server.
 async fn counted(kind: Kind) {
-    let server = match kind.look().and_then(|()| Server::start(kind)) {
+    let server = match kind.check().and_then(|()| Server::start(kind)) {
         Ok(server) => server,
         Err(missing) if missing.may_be_passed_over() => return,
         Err(missing) => panic!("{missing}"),
@@ -228,7 +228,7 @@ fn command(endpoint: &str, arguments: &[&str]) -> (i32, String, String) {
 /// A copy of a bucket into itself is a wrong command line.
 #[tokio::test]
 async fn commands_on_a_bucket_read_what_they_show() {
-    let server = match Kind::Ministack.look().and_then(|()| Server::start(Kind::Ministack)) {
+    let server = match Kind::Ministack.check().and_then(|()| Server::start(Kind::Ministack)) {
         Ok(server) => server,
         Err(missing) if missing.may_be_passed_over() => return,
         Err(missing) => panic!("{missing}"),

@@ -66,7 +66,7 @@ fn newest(prefix: &str, id: SessionId) -> String {
 
 #[tokio::test]
 async fn upgrade_of_a_bucket_names_objects_of_other_formats() {
-    let server = match Kind::Ministack.look().and_then(|()| Server::start(Kind::Ministack)) {
+    let server = match Kind::Ministack.check().and_then(|()| Server::start(Kind::Ministack)) {
         Ok(server) => server,
         Err(missing) if missing.may_be_passed_over() => return,
         Err(missing) => panic!("{missing}"),

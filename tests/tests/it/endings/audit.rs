@@ -50,19 +50,19 @@ fn ended(notes: &[AuditEntry]) -> String {
     let mut text = String::new();
     for pair in notes.chunks(2) {
         let [begun, ended] = pair else { panic!("{pair:?}") };
-        assert_eq!((begun.noted.outcome, begun.noted.begun), (None, None), "{begun:?}");
-        assert_eq!(ended.noted.begun, Some(begun.seq), "{ended:?}");
+        assert_eq!((begun.audited.outcome, begun.audited.begun), (None, None), "{begun:?}");
+        assert_eq!(ended.audited.begun, Some(begun.seq), "{ended:?}");
         assert!(begun.at < ended.at && begun.by == ended.by);
-        let (noted, outcome) = (&ended.noted, ended.noted.outcome.unwrap());
+        let (audited, outcome) = (&ended.audited, ended.audited.outcome.unwrap());
         assert_eq!(
-            (noted.operation, noted.workspace, noted.session, &noted.device),
-            (begun.noted.operation, begun.noted.workspace, begun.noted.session, &begun.noted.device),
+            (audited.operation, audited.workspace, audited.session, &audited.device),
+            (begun.audited.operation, begun.audited.workspace, begun.audited.session, &begun.audited.device),
         );
         writeln!(
             text,
             "{} {outcome}{}",
-            noted.operation,
-            noted.error.as_ref().map_or(String::new(), |e| format!(" {e}"))
+            audited.operation,
+            audited.error.as_ref().map_or(String::new(), |e| format!(" {e}"))
         )
         .unwrap();
     }
@@ -120,7 +120,7 @@ async fn audit_records_actor_action_time_and_object(site: Site) {
         workspace.create failed conflict\ndevice.bind done\nworkspace.create done\n";
     assert_eq!(ended(&notes), expected, "{}", site.name);
     assert!(notes.iter().all(|note| note.by == alice() && note.at > before), "{}", site.name);
-    let of = |n: usize| &notes[n].noted;
+    let of = |n: usize| &notes[n].audited;
     assert!((0..4).all(|n| of(n).workspace == Some(id)), "{}", site.name);
     assert_eq!((of(5).workspace, &of(5).device), (Some(id), &Some(device("phone"))), "{}", site.name);
     assert_eq!((of(17).workspace, &of(17).device), (Some(laptop.id), &Some(device("laptop"))));
@@ -142,10 +142,10 @@ async fn gc_and_sweep_are_recorded_and_keep_the_audit(site: Site) {
     clock.forward(400 * DAY);
     let sweep =
         SweepPolicy::new().with_delete_terminated(DAY).with_delete_archived(DAY).with_purge_deleted(DAY);
-    let noted = notes(&plain).await.len();
+    let audited = notes(&plain).await.len();
     manager.gc(GcPolicy::days(90).with_dry_run()).await.unwrap();
     manager.sweep(&sweep.clone().with_dry_run()).await.unwrap();
-    assert_eq!(notes(&plain).await.len(), noted, "{}: a dry run does nothing", site.name);
+    assert_eq!(notes(&plain).await.len(), audited, "{}: a dry run does nothing", site.name);
 
     manager.gc(GcPolicy::days(90)).await.unwrap();
     manager.sweep(&sweep).await.unwrap();
@@ -155,23 +155,28 @@ async fn gc_and_sweep_are_recorded_and_keep_the_audit(site: Site) {
     let notes = notes(&plain).await;
     assert!(notes.iter().all(|note| note.by == alice()), "{}", site.name);
     let done = |what: &str, of: &dyn Fn(&AuditEntry) -> bool| {
-        let done = |note: &&AuditEntry| note.noted.outcome == Some(OperationOutcome::Done);
-        let found = notes[noted..].iter().filter(done);
-        found.filter(|note| note.noted.operation.as_str() == what && of(note)).count()
+        let done = |note: &&AuditEntry| note.audited.outcome == Some(OperationOutcome::Done);
+        let found = notes[audited..].iter().filter(done);
+        found.filter(|note| note.audited.operation.as_str() == what && of(note)).count()
     };
     for what in ["workspace.begin_deletion", "workspace.unbind", "workspace.delete"] {
         assert_eq!(
-            done(what, &|note| note.noted.workspace == Some(old.workspace)),
+            done(what, &|note| note.audited.workspace == Some(old.workspace)),
             1,
             "{}: {what}",
             site.name
         );
     }
     for id in old.sessions.iter().chain([&ended]) {
-        assert!(done("session.purge", &|note| note.noted.session == Some(*id)) >= 1, "{}: {id}", site.name);
+        assert!(done("session.purge", &|note| note.audited.session == Some(*id)) >= 1, "{}: {id}", site.name);
         // The last of the world was deleted before.
         let deleted = usize::from(Some(id) != old.sessions.last());
-        assert_eq!(done("session.delete", &|note| note.noted.session == Some(*id)), deleted, "{}", site.name);
+        assert_eq!(
+            done("session.delete", &|note| note.audited.session == Some(*id)),
+            deleted,
+            "{}",
+            site.name
+        );
     }
 }
 
@@ -212,10 +217,10 @@ async fn nothing_is_done_before_it_is_recorded(site: Site) {
                 storage.workspaces.save_config(world.workspace, config, Precondition::MustNotExist).await;
             let deleted = manager.delete(world.workspace).await;
             let when = format!("{}, {cut:?} at {at}: {saved:?}, {deleted:?}", site.name);
-            let noted = notes(&plain).await;
-            let has = |what: &str| noted.iter().any(|note| note.noted.operation.as_str() == what);
-            let configure = |note: &&AuditEntry| note.noted.operation.as_str() == "workspace.configure";
-            if cut == Cut::Fails && noted.iter().filter(configure).count() == 1 {
+            let audited = notes(&plain).await;
+            let has = |what: &str| audited.iter().any(|note| note.audited.operation.as_str() == what);
+            let configure = |note: &&AuditEntry| note.audited.operation.as_str() == "workspace.configure";
+            if cut == Cut::Fails && audited.iter().filter(configure).count() == 1 {
                 assert!(saved.is_ok(), "what came of it could not be noted, and it keeps its result: {when}");
                 unsaid += 1;
             }
