@@ -37,26 +37,26 @@ async fn kill_during_streaming_keeps_the_message() {
     for folder in homes() {
         let long = (0..200).map(|n| format!("word{n}")).collect::<Vec<_>>().join(" ");
         let mut chat = Chat::start(folder.path(), &["--echo-delay-ms", "20"]);
-        chat.say(&long);
+        chat.send(&long);
         chat.out.wait_for("word5 ");
         chat.kill();
         assert!(!chat.out.text().contains("word199"), "it was killed while it streamed");
 
         let left = found(folder.path()).await;
-        assert_eq!(left.said(), [long.as_str()]);
+        assert_eq!(left.prompts(), [long.as_str()]);
         assert_eq!(left.answered(), [""; 0]);
         assert_eq!(left.session.status.state, SessionState::Running, "nobody has cleaned up yet");
 
         let mut chat = Chat::start(folder.path(), &[]);
         chat.err.wait_for("The last answer was interrupted");
         assert_eq!(found(folder.path()).await.events, left.events, "opening it starts and writes nothing");
-        chat.say("and now?");
+        chat.send("and now?");
         assert_eq!(chat.finish(), 0);
         assert_eq!(String::from_utf8(chat.out.all()).unwrap(), "and now?\n");
 
         let after = found(folder.path()).await;
         assert_eq!(after.events[..left.events.len()], left.events, "what was there is there");
-        assert_eq!(after.said(), [long.as_str(), "and now?"]);
+        assert_eq!(after.prompts(), [long.as_str(), "and now?"]);
         assert_eq!(after.answered(), ["and now?"]);
         assert_eq!(after.take_overs().len(), 1, "the broken run is closed once");
         assert_eq!(after.triggers(TriggerKind::BeginRun).len(), 2);
@@ -70,18 +70,18 @@ async fn kill_during_streaming_keeps_the_message() {
 async fn kill_during_a_tool_leaves_one_unknown_result() {
     for folder in homes() {
         let mut chat = Chat::start(folder.path(), &[]);
-        chat.say("!sleep 600");
+        chat.send("!sleep 600");
         chat.err.wait_for("[sleep");
         chat.kill();
         assert_eq!(found(folder.path()).await.outcomes(), []);
 
         let mut chat = Chat::start(folder.path(), &[]);
-        chat.say("!time");
+        chat.send("!time");
         assert_eq!(chat.finish(), 0);
 
         let after = found(folder.path()).await;
         assert_eq!(after.outcomes(), [ToolOutcome::Interrupted, ToolOutcome::Ok]);
-        assert_eq!(after.said(), ["!sleep 600", "!time"]);
+        assert_eq!(after.prompts(), ["!sleep 600", "!time"]);
         assert_eq!(after.session.status.reason, Reason::EndTurn);
     }
 }
@@ -121,7 +121,7 @@ async fn the_readme_shows_what_a_kill_leaves() {
 
     let mut chat = start();
     for line in typed(before) {
-        chat.say(&line);
+        chat.send(&line);
     }
     chat.err.wait_for("}]\n");
     chat.kill();
@@ -131,7 +131,7 @@ async fn the_readme_shows_what_a_kill_leaves() {
 
     let mut chat = start();
     for line in typed(after) {
-        chat.say(&line);
+        chat.send(&line);
     }
     // Events that the run closed are shown while the input is open, as in a terminal.
     chat.err.wait_for("  [-> ");
@@ -154,17 +154,17 @@ fn without_ids(line: &str) -> String {
 async fn run_command_answers_an_interrupted_prompt() {
     for folder in homes() {
         let mut chat = Chat::start(folder.path(), &["--echo-delay-ms", "1000"]);
-        chat.say("one two three");
+        chat.send("one two three");
         chat.out.wait_for("one");
         chat.kill();
 
         let mut chat = Chat::start(folder.path(), &[]);
-        chat.say("/run");
-        chat.say("/run");
+        chat.send("/run");
+        chat.send("/run");
         assert_eq!(chat.finish(), 0);
         let after = found(folder.path()).await;
         assert_eq!(
-            (after.said(), after.answered()),
+            (after.prompts(), after.answered()),
             (vec!["one two three".into()], vec!["one two three".into()])
         );
     }
@@ -175,7 +175,7 @@ async fn run_command_answers_an_interrupted_prompt() {
 async fn terminating_signal_closes_the_run_first() {
     for folder in homes() {
         let mut chat = Chat::start(folder.path(), &[]);
-        chat.say("!sleep 600");
+        chat.send("!sleep 600");
         chat.err.wait_for("[sleep");
         chat.signal(Signal::TERM);
         assert_eq!(chat.wait(), 143);
@@ -202,8 +202,8 @@ async fn chats_killed_at_random_lose_no_answer() {
             let lines: Vec<_> =
                 (0..4).map(|n| format!("round{round} message{n} and some more words")).collect();
             for line in &lines {
-                chat.say(line);
-                chat.say("!sleep 0.005");
+                chat.send(line);
+                chat.send("!sleep 0.005");
             }
             sleep(Duration::from_millis(dice.below(250))).await;
             chat.kill();
@@ -212,15 +212,15 @@ async fn chats_killed_at_random_lose_no_answer() {
             sent.extend(lines);
         }
         let mut chat = Chat::start(folder.path(), &[]);
-        chat.say("the last");
+        chat.send("the last");
         assert_eq!(chat.finish(), 0);
 
         let after = found(folder.path()).await;
-        let said: Vec<_> = after.said().into_iter().filter(|text| text.starts_with("round")).collect();
-        let in_order: Vec<_> = sent.iter().filter(|text| said.contains(text)).cloned().collect();
-        assert_eq!(said, in_order, "in order, and nothing twice");
+        let messages: Vec<_> = after.prompts().into_iter().filter(|text| text.starts_with("round")).collect();
+        let in_order: Vec<_> = sent.iter().filter(|text| messages.contains(text)).cloned().collect();
+        assert_eq!(messages, in_order, "in order, and nothing twice");
         for text in &answered {
-            assert!(said.contains(text), "{text} was answered, and is not there");
+            assert!(messages.contains(text), "{text} was answered, and is not there");
         }
         assert_eq!(after.session.inputs_open, 0);
     }
@@ -309,9 +309,9 @@ async fn holder() {
     let mut now = sessions.commit(begin).await.unwrap().session;
     println!("runs {run}");
     for n in 0u64.. {
-        let said = NewEvent::agent_message(n.to_string());
-        let said = Commit::seal(&effects, session, now.head).with_fence(run, now.epoch).with_event(said);
-        match sessions.commit(said).await {
+        let event = NewEvent::agent_message(n.to_string());
+        let append = Commit::seal(&effects, session, now.head).with_fence(run, now.epoch).with_event(event);
+        match sessions.commit(append).await {
             Ok(done) => now = done.session,
             Err(error) => {
                 assert!(matches!(error.kind(), ErrorKind::Fenced { .. }), "{error}");
@@ -380,12 +380,15 @@ async fn twenty_paused_writers_are_fenced() {
             let run: RunId = after("runs ").next().unwrap().parse().unwrap();
             let acknowledged: Vec<_> = after("acknowledged ").map(str::to_owned).collect();
             let events: Vec<_> = sessions.events(id, Seq::ZERO).try_collect().await.unwrap();
-            let said: Vec<_> = events
+            let messages: Vec<_> = events
                 .iter()
                 .filter(|event| event.run == Some(run) && event.kind.as_str() == "agent.message")
                 .collect();
-            assert_eq!(said.iter().map(|event| text(event)).collect::<Vec<_>>(), acknowledged);
-            assert!(said.iter().all(|event| event.seq < taken.first), "nothing comes after the take-over");
+            assert_eq!(messages.iter().map(|event| text(event)).collect::<Vec<_>>(), acknowledged);
+            assert!(
+                messages.iter().all(|event| event.seq < taken.first),
+                "nothing comes after the take-over"
+            );
             let end = Commit::seal(&effects, id, taken.last)
                 .with_fence(second, taken.session.epoch)
                 .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));

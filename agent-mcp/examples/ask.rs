@@ -40,9 +40,9 @@ impl LlmProvider for Clerk {
 
     async fn generate(&self, request: ModelRequest) -> agent_core::Result<ModelStream> {
         let event = match request.messages.last() {
-            Some(ModelMessage::User(said)) => {
-                let said = said.text().into_owned();
-                let (tool, arguments) = said.split_once(' ').unwrap_or((&said, "{}"));
+            Some(ModelMessage::User(texts)) => {
+                let texts = texts.text().into_owned();
+                let (tool, arguments) = texts.split_once(' ').unwrap_or((&texts, "{}"));
                 match request.tools.iter().any(|offered| offered.name == tool) {
                     true => ModelEvent::call("", tool, RawJson::parse(arguments)?),
                     false => {

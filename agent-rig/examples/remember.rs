@@ -43,13 +43,13 @@ async fn main() -> ExitCode {
     let answered = async {
         let backend = FsConfig::new(folder).open().await?;
         let storage = backend.tenant(&TenantId::default());
-        let said = answer(registry::connect(&**model, secret)?, storage.clone(), key, text).await?;
+        let messages = answer(registry::connect(&**model, secret)?, storage.clone(), key, text).await?;
         storage.close().await?;
-        Ok::<_, Box<dyn Error + Send + Sync>>(said)
+        Ok::<_, Box<dyn Error + Send + Sync>>(messages)
     };
     match answered.await {
-        Ok(said) => {
-            println!("{said}");
+        Ok(messages) => {
+            println!("{messages}");
             ExitCode::SUCCESS
         }
         Err(error) => {

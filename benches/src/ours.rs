@@ -111,8 +111,8 @@ impl Ours {
         let mut session = new_session(store.as_ref(), &effects).await?;
         while session.head.get() < events {
             let left = (events - session.head.get()).min(10);
-            let said = (0..left).map(|_| NewEvent::agent_message(text()));
-            let commit = Commit::seal(&effects, session.id, session.head).with_events(said);
+            let messages = (0..left).map(|_| NewEvent::agent_message(text()));
+            let commit = Commit::seal(&effects, session.id, session.head).with_events(messages);
             session = store.commit(commit).await?.session;
         }
         drop(store);
@@ -130,12 +130,12 @@ impl Ours {
     }
 
     /// So many messages of one KiB in one commit: two are a turn.
-    pub(crate) async fn say(&mut self, messages: u32) -> Outcome {
-        let said = (0..messages).map(|n| match n % 2 {
+    pub(crate) async fn append(&mut self, messages: u32) -> Outcome {
+        let events = (0..messages).map(|n| match n % 2 {
             0 => NewEvent::user_message(text()),
             _ => NewEvent::agent_message(text()),
         });
-        self.commit(self.seal().with_events(said)).await
+        self.commit(self.seal().with_events(events)).await
     }
 
     /// All events of the session.

@@ -14,13 +14,13 @@ fn run(args: &[&str]) -> (i32, String, String) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut looks = 0;
+    let mut reads = 0;
     while child.try_wait().unwrap().is_none() {
-        if looks == 3000 {
+        if reads == 3000 {
             child.kill().unwrap();
             panic!("{args:?}: it measures");
         }
-        looks += 1;
+        reads += 1;
         std::thread::sleep(Duration::from_millis(20));
     }
     let output = child.wait_with_output().unwrap();
@@ -33,8 +33,8 @@ fn help_measures_nothing() {
     for flag in ["--help", "-h"] {
         let (code, out, err) = run(&[flag]);
         assert_eq!((code, err.as_str()), (0, ""), "{out}");
-        for said in ["--quick", "--json", "--store", "sqlite", "list"] {
-            assert!(out.contains(said), "{said}: {out}");
+        for wording in ["--quick", "--json", "--store", "sqlite", "list"] {
+            assert!(out.contains(wording), "{wording}: {out}");
         }
     }
 }

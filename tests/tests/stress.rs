@@ -53,8 +53,8 @@ async fn runtime_dropped_mid_commit_affects_no_other(site: Site) {
             other.spawn(async move {
                 for n in 0.. {
                     let text = format!("{round}-{task}-{n}");
-                    let said = vec![NewEvent::user_message(text.clone())];
-                    if storage.sessions.append(&effects, id, Seq::ZERO, said).await.is_ok() {
+                    let messages = vec![NewEvent::user_message(text.clone())];
+                    if storage.sessions.append(&effects, id, Seq::ZERO, messages).await.is_ok() {
                         acked.lock().unwrap().push(text);
                     }
                     // A store in memory never waits, and a task that never waits cannot be stopped.
@@ -65,13 +65,13 @@ async fn runtime_dropped_mid_commit_affects_no_other(site: Site) {
         sleep(Duration::from_millis(5 + round)).await;
         other.shutdown_background();
     }
-    let look = async {
-        let said = vec![NewEvent::user_message("at last")];
-        storage.sessions.append(&effects, id, Seq::ZERO, said).await.unwrap();
+    let inspect = async {
+        let messages = vec![NewEvent::user_message("at last")];
+        storage.sessions.append(&effects, id, Seq::ZERO, messages).await.unwrap();
         let events: Vec<_> = storage.sessions.events(id, Seq::ZERO).try_collect().await.unwrap();
         events
     };
-    let events = timeout(STUCK, look).await.expect("the store hangs");
+    let events = timeout(STUCK, inspect).await.expect("the store hangs");
     let mut found = HashMap::<String, u64>::new();
     for event in &events {
         if let Ok(EventPayload::UserMessage(message)) = event.decode() {
@@ -110,8 +110,8 @@ async fn child_process_inherits_no_locks_or_files(site: Site) {
     drop(storage);
     // Nobody holds the lease any more, though the program runs on.
     let again = site.open().await;
-    let said = vec![NewEvent::user_message("after")];
-    let written = timeout(STUCK, again.sessions.append(&effects, id, Seq::ZERO, said)).await;
+    let events = vec![NewEvent::user_message("after")];
+    let written = timeout(STUCK, again.sessions.append(&effects, id, Seq::ZERO, events)).await;
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(inherited, 0, "{kind}: {names:?}");
@@ -144,8 +144,8 @@ async fn ten_thousand_sessions_are_in_use_at_once(site: Site) {
     sleep(Duration::from_millis(50)).await;
     let open_now = descriptors();
     for id in &ids[..1_000] {
-        let said = vec![NewEvent::user_message("hello")];
-        storage.sessions.append(&effects, *id, Seq::ZERO, said).await.unwrap();
+        let events = vec![NewEvent::user_message("hello")];
+        storage.sessions.append(&effects, *id, Seq::ZERO, events).await.unwrap();
     }
     for waiter in waiting {
         let seen = timeout(STUCK, waiter).await.expect("a waiter is not told").unwrap().unwrap();

@@ -237,7 +237,7 @@ pub(crate) fn empty() -> RawJson {
 /// What a client shows: one line for each message, by its id, and one for each state of a call.
 pub(crate) fn shown(updates: &[SessionUpdate]) -> Vec<String> {
     let mut lines: Vec<(String, String)> = Vec::new();
-    let mut say = |who: &str, chunk: &ContentChunk| {
+    let mut append = |who: &str, chunk: &ContentChunk| {
         let id = format!("{who} {}", chunk.message_id.as_ref().expect("messages have ids"));
         let piece = match &chunk.content {
             ContentBlock::Text(text) => text.text.clone(),
@@ -253,9 +253,9 @@ pub(crate) fn shown(updates: &[SessionUpdate]) -> Vec<String> {
     let mut calls = Vec::new();
     for update in updates {
         match update {
-            SessionUpdate::UserMessageChunk(chunk) => say("user", chunk),
-            SessionUpdate::AgentMessageChunk(chunk) => say("agent", chunk),
-            SessionUpdate::AgentThoughtChunk(chunk) => say("thought", chunk),
+            SessionUpdate::UserMessageChunk(chunk) => append("user", chunk),
+            SessionUpdate::AgentMessageChunk(chunk) => append("agent", chunk),
+            SessionUpdate::AgentThoughtChunk(chunk) => append("thought", chunk),
             SessionUpdate::ToolCall(call) => {
                 calls.push(format!("{} {} {:?}", call.tool_call_id, call.title, call.status));
             }

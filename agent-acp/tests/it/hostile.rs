@@ -98,7 +98,7 @@ async fn a_slow_reader_gets_the_whole_answer() {
     };
     timeout(STUCK, ends).await.expect("the turn ends without its reader");
 
-    let (mut said, mut streamed) = (String::new(), 0);
+    let (mut texts, mut streamed) = (String::new(), 0);
     loop {
         let line = timeout(STUCK, raw.lines.next_line()).await.expect("a line").unwrap().expect("a line");
         let message: Value = serde_json::from_str(&line).unwrap();
@@ -110,13 +110,13 @@ async fn a_slow_reader_gets_the_whole_answer() {
         // Notices say that older messages are left out for the model.
         let is_notice = update["_meta"]["agent"]["notice"] == true;
         if update["sessionUpdate"] == "agent_message_chunk" && !is_notice {
-            said.push_str(update["content"]["text"].as_str().unwrap());
+            texts.push_str(update["content"]["text"].as_str().unwrap());
             streamed += usize::from(update["_meta"]["agent"]["streamed"] == true);
         }
     }
     // Some of it was streamed, and some comes from the log.
     assert!(streamed > 0 && streamed < pieces.len(), "{streamed}");
-    assert!(said == pieces.concat(), "{} bytes of {}", said.len(), pieces.concat().len());
+    assert!(texts == pieces.concat(), "{} bytes of {}", texts.len(), pieces.concat().len());
     drop(raw);
     timeout(STUCK, served).await.expect("the service ends").unwrap().unwrap();
     agent.close().await.unwrap();
@@ -255,10 +255,10 @@ async fn half_characters_are_read_and_answered_with_their_id() {
     }
     let chat = agent.conversation_by_id(session.parse().unwrap()).await.unwrap();
     let events = chat.history(ReadEvents::first(1000)).await.unwrap().events;
-    let said = events.iter().filter(|event| event.kind == EventType::USER_MESSAGE);
-    let said: Vec<_> = said.map(|event| event.text().unwrap().into_owned()).collect();
+    let content = events.iter().filter(|event| event.kind == EventType::USER_MESSAGE);
+    let content: Vec<_> = content.map(|event| event.text().unwrap().into_owned()).collect();
     let fives = "\u{fffd}".repeat(4);
-    assert_eq!(said, ["a\u{fffd}", "\u{fffd}\u{1f600} \\ud83d", "b\u{fffd}", &format!("{fives}.")]);
+    assert_eq!(content, ["a\u{fffd}", "\u{fffd}\u{1f600} \\ud83d", "b\u{fffd}", &format!("{fives}.")]);
     drop(raw);
     timeout(STUCK, served).await.expect("the service ends").unwrap().unwrap();
 }

@@ -62,11 +62,11 @@ async fn a_permission_outlives_its_client(site: Site) {
     client(AcpAgent::new(agent.clone()), Some("allow"), async |connection, seen| {
         connection.send_request(load(&session)).block_task().await.unwrap();
         seen.until(|update| has_status(update, ToolCallStatus::Completed)).await;
-        let said = |update: &schema::SessionUpdate| {
+        let messages = |update: &schema::SessionUpdate| {
             matches!(update, schema::SessionUpdate::AgentMessageChunk(chunk)
                 if matches!(&chunk.content, schema::ContentBlock::Text(text) if text.text == "Paid."))
         };
-        seen.until(said).await;
+        seen.until(messages).await;
         let lines = shown(&seen.take());
         let calls: Vec<_> = lines.iter().filter(|line| line.starts_with("p1")).collect();
         assert_eq!(calls, ["p1 pay Pending", "p1 Pending", "p1 InProgress", "p1 Completed"]);

@@ -164,7 +164,8 @@ async fn what_the_list_hides_is_not_found() {
     .await;
     let absent = schema::SessionId::new(agent.effects().new_session_id().to_string());
     let hidden = async |acp: AcpAgent, session: schema::SessionId| {
-        let told = |error: agent_client_protocol::Error| (i32::from(error.code), error.message, error.data);
+        let outcome =
+            |error: agent_client_protocol::Error| (i32::from(error.code), error.message, error.data);
         client(acp, None, async |connection, _| {
             let list =
                 connection.send_request(schema::ListSessionsRequest::new()).block_task().await.unwrap();
@@ -173,10 +174,10 @@ async fn what_the_list_hides_is_not_found() {
             let fork = schema::ForkSessionRequest::new(session.clone(), "/work");
             let close = schema::CloseSessionRequest::new(session.clone());
             let answers = [
-                told(connection.send_request(load(&session)).block_task().await.unwrap_err()),
-                told(connection.send_request(resume).block_task().await.unwrap_err()),
-                told(connection.send_request(fork).block_task().await.unwrap_err()),
-                told(connection.send_request(close).block_task().await.unwrap_err()),
+                outcome(connection.send_request(load(&session)).block_task().await.unwrap_err()),
+                outcome(connection.send_request(resume).block_task().await.unwrap_err()),
+                outcome(connection.send_request(fork).block_task().await.unwrap_err()),
+                outcome(connection.send_request(close).block_task().await.unwrap_err()),
             ];
             let prompted = connection.send_request(prompt(&session, "Hello")).block_task().await;
             assert_eq!(i32::from(prompted.unwrap_err().code), -32002);

@@ -21,7 +21,7 @@ each_store!(a_loaded_session_is_shown_as_it_was_streamed);
 each_store!(a_cancelled_turn_stores_its_text);
 each_store!(a_client_that_vanishes_ends_its_turn);
 
-fn looks() -> ScriptedProvider {
+fn tool_model() -> ScriptedProvider {
     let answer = Turn::new().event(ModelEvent::thinking("A question.")).text("Let me ").text("look.").call(
         "c1",
         "look",
@@ -32,7 +32,7 @@ fn looks() -> ScriptedProvider {
 
 async fn a_loaded_session_is_shown_as_it_was_streamed(site: Site) {
     let tool = Arc::new(Counter::default());
-    let agent = site.agent(looks(), &tool).await;
+    let agent = site.agent(tool_model(), &tool).await;
     let (session, live) = client(AcpAgent::new(agent.clone()), None, async |connection, seen| {
         let session = created(&connection).await;
         let answer = connection.send_request(prompt(&session, "Where?")).block_task().await.unwrap();
@@ -71,7 +71,7 @@ async fn a_loaded_session_is_shown_as_it_was_streamed(site: Site) {
     site.end(agent).await;
 }
 
-fn is_said(update: &SessionUpdate) -> bool {
+fn is_text(update: &SessionUpdate) -> bool {
     matches!(update, SessionUpdate::AgentMessageChunk(_))
 }
 
@@ -84,19 +84,19 @@ async fn a_cancelled_turn_stores_its_text(site: Site) {
     let agent = site.agent(model, &Arc::default()).await;
     let session = client(AcpAgent::new(agent.clone()), None, async |connection, seen| {
         let session = created(&connection).await;
-        let told = connection.send_request(prompt(&session, "Tell me a story."));
-        seen.until(is_said).await;
+        let outcome = connection.send_request(prompt(&session, "Tell me a story."));
+        seen.until(is_text).await;
         connection.send_notification(schema::CancelNotification::new(session.clone())).unwrap();
-        assert_eq!(told.block_task().await.unwrap().stop_reason, StopReason::Cancelled);
+        assert_eq!(outcome.block_task().await.unwrap().stop_reason, StopReason::Cancelled);
         assert_eq!(
             agent.conversation_by_id(id(&session)).await.unwrap().record().status.state,
             SessionState::Idle
         );
 
         // A cancellation before anything was read of the prompt, too.
-        let told = connection.send_request(prompt(&session, "Again."));
+        let outcome = connection.send_request(prompt(&session, "Again."));
         connection.send_notification(schema::CancelNotification::new(session.clone())).unwrap();
-        let stop = told.block_task().await.unwrap().stop_reason;
+        let stop = outcome.block_task().await.unwrap().stop_reason;
         assert!(matches!(stop, StopReason::Cancelled | StopReason::EndTurn));
         session
     })
@@ -113,7 +113,7 @@ async fn a_client_that_vanishes_ends_its_turn(site: Site) {
     let session = client(AcpAgent::new(agent.clone()), None, async |connection, seen| {
         let session = created(&connection).await;
         connection.send_request(prompt(&session, "Tell me a story.")).detach();
-        seen.until(is_said).await;
+        seen.until(is_text).await;
         session
     })
     .await;

@@ -43,17 +43,17 @@ async fn tools_of_servers_are_used_after_consent() {
         let settings = TempDir::new().unwrap();
         let file = configuration(&settings, &server);
         let mut chat = Chat::start(home.path(), &["--config", &file]);
-        chat.say("/mcp");
+        chat.send("/mcp");
         chat.out.wait_for("every: ");
         chat.out.wait_for("every__echo");
-        chat.say("/allow");
+        chat.send("/allow");
         chat.err.wait_for("no question waits");
-        chat.say(r#"!every__echo {"message":"first"}"#);
+        chat.send(r#"!every__echo {"message":"first"}"#);
         chat.err.wait_for("(the session waits for /allow, /always or /deny)");
         assert!(!chat.out.text().contains("Echo: first"), "{}", chat.out.text());
-        chat.say("/allow");
+        chat.send("/allow");
         chat.out.wait_for("Echo: first");
-        chat.say(r#"!every__echo {"message":"second"}"#);
+        chat.send(r#"!every__echo {"message":"second"}"#);
         chat.err.wait_for_times("the session waits", 2);
         // A question outlives the program, and a message meanwhile does not answer it.
         chat.kill();
@@ -61,40 +61,40 @@ async fn tools_of_servers_are_used_after_consent() {
         let mut chat = Chat::start(home.path(), &["--config", &file]);
         chat.err.wait_for("the session waits for /allow, /always or /deny)");
         // What is typed meanwhile is stored, and says what to do first.
-        chat.say("/run");
+        chat.send("/run");
         chat.err.wait_for_times("the session waits for /allow", 2);
-        chat.say("/allow");
+        chat.send("/allow");
         chat.out.wait_for("Echo: second");
-        chat.say(r#"!every__echo {"message":"third"}"#);
+        chat.send(r#"!every__echo {"message":"third"}"#);
         chat.err.wait_for_times("/always or /deny", 3);
         chat.kill();
         // A new process knows what the person is asked about.
         let mut chat = Chat::start(home.path(), &["--config", &file]);
-        chat.say("/always");
+        chat.send("/always");
         chat.out.wait_for("Echo: third");
-        chat.say(r#"!every__get-sum {"a":2,"b":40}"#);
+        chat.send(r#"!every__get-sum {"a":2,"b":40}"#);
         chat.err.wait_for_times("/always or /deny", 2);
-        chat.say("/deny");
+        chat.send("/deny");
         chat.err.wait_for("denied");
         chat.kill();
 
         // The command is another one: what waits is not called.
         let mut chat = Chat::start(home.path(), &["--config", &file]);
-        chat.say(r#"!every__get-sum {"a":3,"b":4}"#);
+        chat.send(r#"!every__get-sum {"a":3,"b":4}"#);
         chat.err.wait_for("/always or /deny");
         chat.kill();
         let text = std::fs::read_to_string(&file).unwrap();
         std::fs::write(&file, text.replace("index.js'", "index.js', 'stdio'")).unwrap();
         let mut chat = Chat::start(home.path(), &["--config", &file]);
-        chat.say("/always");
+        chat.send("/always");
         chat.err.wait_for("no MCP server offers every__get-sum as it was");
-        chat.say("/allow");
+        chat.send("/allow");
         chat.err.wait_for("changed");
         chat.kill();
         std::fs::write(&file, text).unwrap();
 
         let mut chat = Chat::start(home.path(), &["--config", &file]);
-        chat.say(r#"!every__echo {"message":"fourth"}"#);
+        chat.send(r#"!every__echo {"message":"fourth"}"#);
         chat.out.wait_for("Echo: fourth");
         assert_eq!(chat.finish(), 0);
         use ToolOutcome::{Denied, Error, Ok};
@@ -110,19 +110,19 @@ fn nobody_allows_what_was_not_shown() {
     let home = TempDir::new().unwrap();
     let file = configuration(&home, &server);
     let mut first = Chat::start(home.path(), &["--config", &file]);
-    first.say(r#"!every__echo {"message":"harmless"}"#);
+    first.send(r#"!every__echo {"message":"harmless"}"#);
     first.err.wait_for("or /deny");
     let mut second = Chat::start(home.path(), &["--config", &file]);
     second.err.wait_for("or /deny");
-    first.say("/deny");
+    first.send("/deny");
     first.err.wait_for("denied");
-    first.say(r#"!every__echo {"message":"dangerous"}"#);
+    first.send(r#"!every__echo {"message":"dangerous"}"#);
     first.err.wait_for_times("or /deny", 2);
-    second.say("/allow");
+    second.send("/allow");
     second.err.wait_for("there is a new one");
     second.err.wait_for_times("or /deny", 2);
     assert!(!second.out.text().contains("Echo"), "{}", second.out.text());
-    second.say("/allow");
+    second.send("/allow");
     second.out.wait_for("Echo: dangerous");
 }
 
@@ -136,9 +136,9 @@ fn what_is_wrong_with_a_server_is_named() {
         Chat::start(home.path(), &["--config", file.to_str().unwrap()])
     };
     let mut chat = start("[mcp.gone]\ncommand = 'no-such-program'\nenv = { TOKEN = 'hunter22' }");
-    chat.say("Hello");
+    chat.send("Hello");
     chat.out.wait_for("Hello");
-    chat.say("/mcp");
+    chat.send("/mcp");
     chat.out.wait_for("gone: ");
     chat.out.wait_for("its program was not found");
     assert_eq!(chat.finish(), 0);
@@ -149,16 +149,16 @@ fn what_is_wrong_with_a_server_is_named() {
         "[mcp.ends]\ncommand = 'sh'\nargs = ['-c', '{script}']\nenv = {{ KEY = 'hunter22-hunter22' }}"
     );
     let mut chat = start(&text);
-    chat.say("Hello");
+    chat.send("Hello");
     chat.err.wait_for("MCP server ends cannot be used");
     chat.err.wait_for("no entry for key (value of KEY)");
-    chat.say("/mcp");
+    chat.send("/mcp");
     chat.out.wait_for("exit status: 7");
     chat.out.wait_for("no entry for key (value of KEY)");
-    chat.say("/history");
+    chat.send("/history");
     assert_eq!(chat.finish(), 0);
-    let said = chat.out.text() + &chat.err.text();
-    assert!(!said.contains("hunter22"), "{said}");
+    let output = chat.out.text() + &chat.err.text();
+    assert!(!output.contains("hunter22"), "{output}");
     for (text, why) in [
         ("[mcpServers.a]\ncommand = 'x'", "write [mcp.NAME] instead of [mcpServers.NAME]"),
         (
@@ -176,8 +176,8 @@ fn what_is_wrong_with_a_server_is_named() {
     ] {
         let mut chat = start(text);
         assert_eq!(chat.wait(), 1);
-        let said = chat.err.text();
-        assert!(said.contains(why) && !said.contains("hunter22"), "{said}");
+        let output = chat.err.text();
+        assert!(output.contains(why) && !output.contains("hunter22"), "{output}");
     }
 }
 
@@ -204,14 +204,14 @@ fn changed_names_of_arguments_are_shown() {
     std::fs::write(&script, ODD).unwrap();
     std::fs::write(&file, format!("[mcp.odd]\ncommand = 'sh'\nargs = ['{}']\n", script.display())).unwrap();
     let mut chat = Chat::start(home.path(), &["--config", file.to_str().unwrap()]);
-    chat.say("/mcp");
+    chat.send("/mcp");
     chat.out.wait_for("(tool \"bad\" is left out: its input is no object)");
     let start = "(tool \"find\": the model is given argument \"$.xgafv\" as ";
     let shown = chat.out.text();
     let name = shown.split_once(start).unwrap_or_else(|| panic!("{shown}")).1.split_once(')').unwrap().0;
-    chat.say(&format!(r#"!odd__find {{"{name}":"1"}}"#));
+    chat.send(&format!(r#"!odd__find {{"{name}":"1"}}"#));
     chat.err.wait_for("/always or /deny");
-    chat.say("/allow");
+    chat.send("/allow");
     chat.out.wait_for("found it");
     assert_eq!(chat.finish(), 0);
 }

@@ -174,7 +174,7 @@ async fn a_conversation_goes_on_with_another_model() {
             ("openai:gpt-5.5", "OPENAI_BASE_URL", Some("OPENAI_API_KEY"), "I am GPT."),
         ];
         let endpoint = format!("{}/v1#local", server.url);
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         let starts = models
             .iter()
             .map(|(model, place, key, answer)| (*model, Some(*place), *key, *answer))
@@ -193,23 +193,23 @@ async fn a_conversation_goes_on_with_another_model() {
             variables.extend(key.map(|key| (key, SECRET)));
             let mut chat = chat(folder.path(), model, &variables);
             let question = format!("question {turn}");
-            chat.say(&question);
+            chat.send(&question);
             chat.out.wait_for(answer);
             let request = server.next();
             assert_eq!(chat.finish(), 0, "{}", chat.err.text());
             let (sent, output) = (request.body.to_string(), chat.out.text() + &chat.err.text());
             assert!(sent.contains(&question), "{sent}");
-            for earlier in &said {
+            for earlier in &messages {
                 assert!(sent.contains(earlier), "{model} was not sent {earlier:?}: {sent}");
             }
-            said.extend([question, answer.to_owned()]);
+            messages.extend([question, answer.to_owned()]);
             let whole = format!("{}{}{sent}", request.path, request.head);
             assert_eq!(whole.contains(SECRET), key.is_some(), "{model}: {whole}");
             assert!(!whole.contains("OTHER-KEY") && !output.contains("-KEY-"), "{model}: {output}");
         }
         assert!(!holds(folder.path(), "SECRET-KEY"), "a key was stored");
         let found = found(folder.path()).await;
-        assert_eq!((found.said().len(), found.answered().len()), (6, 6));
+        assert_eq!((found.prompts().len(), found.answered().len()), (6, 6));
         assert_eq!(found.answered()[5], "I am Claude.");
     }
 }
@@ -227,12 +227,12 @@ async fn what_is_wrong_with_a_model_is_named() {
         ("openai:gpt-5.5", "OPENAI_API_KEY"),
         ("google:gemini", "GEMINI_API_KEY or GOOGLE_API_KEY"),
     ] {
-        let (code, said) = refused(model, &[]);
-        assert!(code == 1 && said.contains(&format!("set {key}, as in")), "{code} {said}");
+        let (code, texts) = refused(model, &[]);
+        assert!(code == 1 && texts.contains(&format!("set {key}, as in")), "{code} {texts}");
     }
     for wrong in ["claude", "azure:x", "http://127.0.0.1/v1", "anthropic:"] {
-        let (code, said) = refused(wrong, &[]);
-        assert!(code == 2 && said.contains("#") && said.contains("model"), "{code} {said}");
+        let (code, texts) = refused(wrong, &[]);
+        assert!(code == 2 && texts.contains("#") && texts.contains("model"), "{code} {texts}");
     }
 
     // Nobody listens there any more.
@@ -243,15 +243,15 @@ async fn what_is_wrong_with_a_model_is_named() {
     let denied = Server::start(|_| {
         (401, json!({"error": {"type": "authentication_error", "message": "bad"}}).to_string())
     });
-    for (address, says) in [
+    for (address, expected) in [
         (format!("http://{away}"), format!("check that http://{away} can be reached")),
         (unknown.url.clone(), format!("check that there is a model claude-x at {}", unknown.url)),
         (denied.url.clone(), "check ANTHROPIC_API_KEY".to_owned()),
     ] {
         let variables = [("ANTHROPIC_API_KEY", SECRET), ("ANTHROPIC_BASE_URL", address.as_str())];
         let mut chat = chat(folder.path(), "anthropic:claude-x", &variables);
-        chat.say("Hello");
-        chat.err.wait_for(&says);
+        chat.send("Hello");
+        chat.err.wait_for(&expected);
         chat.kill();
         assert!(!chat.err.text().contains("SECRET"), "{}", chat.err.text());
     }
@@ -259,28 +259,28 @@ async fn what_is_wrong_with_a_model_is_named() {
     let server = Server::start(answers);
     let variables = [("ANTHROPIC_API_KEY", SECRET), ("ANTHROPIC_BASE_URL", server.url.as_str())];
     let mut chat = chat(folder.path(), "anthropic:claude", &variables);
-    chat.say("Are you there?");
+    chat.send("Are you there?");
     chat.out.wait_for("I am Claude.");
     assert_eq!(chat.finish(), 0);
-    assert_eq!(found(folder.path()).await.said().last().unwrap(), "Are you there?");
+    assert_eq!(found(folder.path()).await.prompts().last().unwrap(), "Are you there?");
 }
 
 /// Returns the answer of a model of Anthropic with this text, which may be empty, and this reason for its end.
 fn claude(text: &str, stop: &str) -> (u16, String) {
-    let mut said = vec![json!({"type": "message_start", "message": {"id": "msg_1", "type": "message",
+    let mut messages = vec![json!({"type": "message_start", "message": {"id": "msg_1", "type": "message",
         "role": "assistant", "content": [], "model": "claude", "usage": {"input_tokens": 10, "output_tokens": 2}}})];
     if !text.is_empty() {
-        said.extend([
+        messages.extend([
             json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
             json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}),
             json!({"type": "content_block_stop", "index": 0}),
         ]);
     }
-    said.extend([
+    messages.extend([
         json!({"type": "message_delta", "delta": {"stop_reason": stop}, "usage": {"output_tokens": 2}}),
         json!({"type": "message_stop"}),
     ]);
-    (200, events(&said))
+    (200, events(&messages))
 }
 
 /// Returns an answer that is cut behind a call of a tool that the program has.
@@ -320,7 +320,7 @@ async fn a_person_learns_why_an_answer_is_not_whole() {
         let [folder, _] = homes();
         let server = Server::start(answers);
         let mut chat = chat(folder.path(), "anthropic:claude", &anthropic(&server));
-        chat.say("Tell me a story.");
+        chat.send("Tell me a story.");
         chat.err.wait_for(why);
         assert_eq!(chat.finish(), 0, "{}", chat.err.text());
         assert_eq!(chat.err.text().matches("\n(").count(), 1, "{}", chat.err.text());
@@ -333,7 +333,7 @@ async fn a_person_sees_which_call_was_not_made() {
     let [folder, _] = homes();
     let server = Server::start(|_| cut_call());
     let mut chat = chat(folder.path(), "anthropic:claude", &anthropic(&server));
-    chat.say("What time is it?");
+    chat.send("What time is it?");
     chat.err.wait_for("[clock]\n  [-> denied: \"not called: the answer was cut\"]");
     chat.err.wait_for("(the answer reached the model's limit of tokens and was cut)");
     assert_eq!(chat.finish(), 0, "{}", chat.err.text());
@@ -349,17 +349,17 @@ async fn the_hosted_model_summarises_its_conversation() {
     for folder in homes() {
         let server = Server::start(answers);
         let mut chat = chat(folder.path(), "anthropic:claude", &anthropic(&server));
-        chat.say("/compact");
+        chat.send("/compact");
         chat.err.wait_for("there are no messages to summarise");
-        chat.say("My name is Ada.");
+        chat.send("My name is Ada.");
         server.next();
         chat.out.wait_for("They talk about Ada.");
-        chat.say("/compact");
+        chat.send("/compact");
         let asked = server.next().body;
         let (system, asked) = (asked["system"].to_string(), asked["messages"].to_string());
         assert!(system.contains("summarise") && asked.contains("My name is Ada."), "{system} {asked}");
         chat.err.wait_for("They talk about Ada.\n(this stands for the messages so far; the log keeps them)");
-        chat.say("What is my name?");
+        chat.send("What is my name?");
         let next = server.next().body["messages"].to_string();
         assert!(next.contains("They talk about Ada.") && !next.contains("My name is Ada."), "{next}");
         chat.out.wait_for_times("They talk about Ada.", 2);
@@ -370,7 +370,7 @@ async fn the_hosted_model_summarises_its_conversation() {
         let mut command = program(folder.path(), "anthropic:claude", &anthropic(&server));
         command.args(["--context-messages", "2"]);
         let mut chat = Chat::spawn(command);
-        chat.say("And what is hers?");
+        chat.send("And what is hers?");
         chat.err.wait_for("it is given a summary of them");
         chat.out.wait_for("They talk about Ada.");
         assert_eq!(chat.finish(), 0, "{}", chat.err.text());
@@ -393,7 +393,7 @@ async fn the_log_quotes_no_messages_and_no_keys() {
             command.env("RUST_LOG", level);
             command
         });
-        chat.say("PAYLOAD-PROMPT");
+        chat.send("PAYLOAD-PROMPT");
         chat.out.wait_for("PAYLOAD-ANSWER");
         assert_eq!(chat.finish(), 0, "{}", chat.err.text());
         let log = chat.err.text();

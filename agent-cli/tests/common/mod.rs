@@ -181,7 +181,7 @@ impl Chat {
     }
 
     /// Types a line.
-    pub(crate) fn say(&mut self, line: &str) {
+    pub(crate) fn send(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("the input is open");
         // A write to a killed process fails; the output shows that.
         let _ = stdin.write_all(line.as_bytes()).and_then(|()| stdin.write_all(b"\n"));
@@ -321,7 +321,7 @@ pub(crate) fn check(session: &Session, events: &[Event]) {
 
 impl Found {
     /// Returns the user messages, in order.
-    pub(crate) fn said(&self) -> Vec<String> {
+    pub(crate) fn prompts(&self) -> Vec<String> {
         self.texts(|body| match body {
             EventPayload::UserMessage(message) => Some(message.text),
             _ => None,

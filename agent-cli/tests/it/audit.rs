@@ -10,7 +10,7 @@ use crate::site::{KINDS, NOBODY, Site};
 fn audit_lists_writes_and_failures_but_no_reads() {
     for kind in KINDS {
         let site = Site::new(kind);
-        let (main, _) = site.say("hello, xyzzy");
+        let (main, _) = site.send("hello, xyzzy");
         let none = json!({"items": [], "next": null, "tenant": "default", "other_tenants": 0});
         assert_eq!(site.json(&["audit"]), none);
         site.ok(&["session", "delete", &main, "--purge"]);

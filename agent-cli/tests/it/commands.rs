@@ -10,7 +10,7 @@ use crate::common::{Chat, found};
 fn printed(folder: &Path, lines: &[&str]) -> (String, String) {
     let mut chat = Chat::start(folder, &[]);
     for line in lines {
-        chat.say(line);
+        chat.send(line);
     }
     assert_eq!(chat.finish(), 0, "{}", chat.err.text());
     (chat.out.text(), chat.err.text())
@@ -68,7 +68,7 @@ async fn clear_starts_a_new_history_and_keeps_the_log() {
     assert_eq!(out, "before\n(no messages yet)\nafter\nlaptop: after\nagent: after\n");
     let (_, err) = printed(folder.path(), &[]);
     assert!(err.contains("2 messages"), "{err}");
-    assert_eq!(found(folder.path()).await.said(), ["before", "after"], "nothing is removed from the log");
+    assert_eq!(found(folder.path()).await.prompts(), ["before", "after"], "nothing is removed from the log");
 }
 
 /// Attached files are sent with the next message, and with no other; what cannot be attached is named.
@@ -92,7 +92,7 @@ fn attached_files_go_with_the_next_message() {
     assert!(err.contains("1 file detached"), "{err}");
 
     let mut chat = Chat::start(data.path(), &[]);
-    chat.say("/attach /nowhere/cat.png");
+    chat.send("/attach /nowhere/cat.png");
     assert_eq!(chat.finish(), 1);
     assert!(chat.err.text().contains("cannot attach /nowhere/cat.png: No such file"), "{}", chat.err.text());
 }
@@ -109,22 +109,22 @@ fn a_changed_file_must_be_attached_again() {
         let cat = folder.path().join(format!("cat{number}.png"));
         let picture = |byte: u8, size: usize| [&[0xff, 0xd8, 0xff][..], &vec![byte; size - 3]].concat();
         std::fs::write(&cat, picture(1, before)).unwrap();
-        chat.say(&format!("/attach {}", cat.display()));
+        chat.send(&format!("/attach {}", cat.display()));
         chat.err.wait_for(&format!("[image cat{number}.png, image/png"));
         std::fs::write(&cat, picture(2, after)).unwrap();
-        chat.say("what is it?");
+        chat.send("what is it?");
         let again = format!("attach it again: /attach {}", cat.display());
         chat.err.wait_for(&format!("file {} was changed after it was first read; {again}", cat.display()));
-        chat.say(&format!("/attach {}", cat.display()));
-        chat.say(&format!("and number {number}?"));
+        chat.send(&format!("/attach {}", cat.display()));
+        chat.send(&format!("and number {number}?"));
         chat.out.wait_for(&format!("and number {number}?\n[image cat{number}.png"));
     }
     let gone = folder.path().join("gone.png");
     std::fs::write(&gone, [1; 4]).unwrap();
-    chat.say(&format!("/attach {}", gone.display()));
+    chat.send(&format!("/attach {}", gone.display()));
     chat.err.wait_for("[image gone.png");
     std::fs::remove_file(&gone).unwrap();
-    chat.say("and this?");
+    chat.send("and this?");
     chat.err.wait_for("gone.png; check");
     assert_eq!(chat.finish(), 1);
     let err = chat.err.text();
@@ -138,13 +138,13 @@ async fn unknown_slash_command_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &[]);
     for line in ["/nope", "/switch 99", "//etc/passwd", "   ", ""] {
-        chat.say(line);
+        chat.send(line);
     }
     assert_eq!(chat.finish(), 1);
     let err = chat.err.text();
     assert!(err.contains("unknown command /nope") && err.contains("no session 99"), "{err}");
     assert_eq!(chat.out.text(), "/etc/passwd\n");
-    assert_eq!(found(folder.path()).await.said(), ["/etc/passwd"]);
+    assert_eq!(found(folder.path()).await.prompts(), ["/etc/passwd"]);
 }
 
 /// Each device has its own workspace.
@@ -155,7 +155,7 @@ fn devices_have_workspaces_of_their_own() {
     let mut phone = Command::new(env!("CARGO_BIN_EXE_chat"));
     phone.arg("--data-dir").arg(folder.path()).args(["--device", "phone, ../../etc 안녕"]);
     let mut phone = Chat::spawn(phone);
-    phone.say("/history");
+    phone.send("/history");
     assert_eq!(phone.finish(), 0, "{}", phone.err.text());
     assert_eq!(phone.out.text(), "(no messages yet)\n");
 }

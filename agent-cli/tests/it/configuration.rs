@@ -11,7 +11,7 @@ use crate::site::{NOBODY, Site};
 fn config_merges_layers_and_shows_no_secret() {
     let site = Site::new("files");
     assert_eq!(site.ok(&["config", "show"]), "");
-    let (_, workspace) = site.say("hello");
+    let (_, workspace) = site.send("hello");
     let data = site.path().join("data");
     let global = "provider = 'claude'\n[providers.claude]\nmodel = 'opus'\napi_key = 'sk-file'\n";
     fs::write(data.join("config.toml"), global).unwrap();
@@ -83,7 +83,7 @@ fn values_for_mcp_servers_are_not_shown() {
 #[test]
 fn keys_that_mean_nothing_are_named() {
     let site = Site::new("files");
-    let (_, workspace) = site.say("hello");
+    let (_, workspace) = site.send("hello");
     let own = site.path().join(format!("data/workspaces/{workspace}/config.toml"));
     let file = site.path().join("servers.toml");
     let named = ["config", "show", "--config", file.to_str().unwrap()];

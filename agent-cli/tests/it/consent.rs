@@ -66,10 +66,10 @@ const READY: &str = "\u{1b}[?2004h";
 struct Typist(Chat, usize);
 
 impl Typist {
-    fn say(&mut self, line: &str) {
+    fn send(&mut self, line: &str) {
         self.1 += 1;
         self.0.out.wait_for_times(READY, self.1);
-        self.0.say(line);
+        self.0.send(line);
     }
 }
 
@@ -88,7 +88,7 @@ async fn a_pipe_gets_the_whole_call() {
             assert!(shown.contains(piece), "{piece}: {shown}");
         }
         assert!(!shown.contains("left out"), "{shown}");
-        chat.say("/deny");
+        chat.send("/deny");
         chat.err.wait_for("denied");
         assert_eq!(chat.finish(), 0);
         assert_eq!(found(folder.path()).await.outcomes(), [ToolOutcome::Denied]);
@@ -107,23 +107,23 @@ async fn a_terminal_shows_a_call_page_by_page() {
         let pages: usize = pages.split(';').next().unwrap().parse().unwrap();
         assert!(pages > 5, "{pages}");
         assert!(!text.contains("<U+200B>"), "the middle is on a later page: {text}");
-        chat.say("/allow");
+        chat.send("/allow");
         chat.0.out.wait_for("the call was not shown to its end");
         for page in 2..pages {
-            chat.say("");
+            chat.send("");
             chat.0.out.wait_for(&format!("(page {page} of {pages};"));
             assert!(!chat.0.out.text().contains("(the session waits"), "{}", chat.0.out.text());
         }
-        chat.say("/allow");
+        chat.send("/allow");
         chat.0.out.wait_for_times("the call was not shown to its end", 2);
-        chat.say("");
+        chat.send("");
         chat.0.out.wait_for("(the session waits for /allow or /deny)");
         assert!(chat.0.out.text().contains("<U+200B>"), "{}", chat.0.out.text());
         // There are no more pages, and an empty line says nothing.
-        chat.say("");
-        chat.say("/allow");
+        chat.send("");
+        chat.send("/allow");
         chat.0.out.wait_for("[-> error");
-        chat.say("/quit");
+        chat.send("/quit");
         assert_eq!(chat.0.wait(), 1, "something was refused: {}", chat.0.out.text());
         // The program has no tool with this name; what was allowed was tried.
         assert_eq!(found(folder.path()).await.outcomes(), [ToolOutcome::Error]);
@@ -137,9 +137,9 @@ async fn a_call_is_denied_after_its_first_page() {
     asks(folder.path(), &long()).await;
     let mut chat = Typist(Chat::on_terminal(folder.path(), &[]), 0);
     chat.0.out.wait_for("(page 1 of ");
-    chat.say("/deny");
+    chat.send("/deny");
     chat.0.out.wait_for("denied");
-    chat.say("/quit");
+    chat.send("/quit");
     assert_eq!(chat.0.wait(), 0);
     assert_eq!(found(folder.path()).await.outcomes(), [ToolOutcome::Denied]);
 }
@@ -149,7 +149,7 @@ async fn a_call_is_denied_after_its_first_page() {
 async fn an_answer_does_not_steer_a_terminal() {
     let [folder, _] = homes();
     let mut chat = Chat::with_terminal_output(folder.path(), &[]);
-    chat.say("clear \u{1b}[2J\u{9b}31m\u{202e}all");
+    chat.send("clear \u{1b}[2J\u{9b}31m\u{202e}all");
     chat.out.wait_for("all");
     assert_eq!(chat.finish(), 0);
     let shown = chat.out.text();
@@ -162,15 +162,15 @@ async fn an_answer_does_not_steer_a_terminal() {
 async fn a_recalled_message_does_not_steer_a_terminal() {
     let [folder, _] = homes();
     let mut other = Chat::start(folder.path(), &[]);
-    other.say("plain line");
-    other.say("odd \u{1b}[2J\u{202e}line");
+    other.send("plain line");
+    other.send("odd \u{1b}[2J\u{202e}line");
     assert_eq!(other.finish(), 0);
     let mut chat = Typist(Chat::on_terminal(folder.path(), &[]), 0);
     chat.0.out.wait_for(READY);
     chat.0.type_in("\u{1b}[A");
-    chat.say("");
+    chat.send("");
     chat.0.out.wait_for("plain line");
-    chat.say("/quit");
+    chat.send("/quit");
     assert_eq!(chat.0.wait(), 0, "{}", chat.0.out.text());
     let shown = chat.0.out.text();
     assert!(!shown.contains("\u{1b}[2J") && !shown.contains('\u{202e}'), "{shown:?}");

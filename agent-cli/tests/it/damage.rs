@@ -37,7 +37,7 @@ fn log(site: &Site, workspace: &str, session: &str) -> PathBuf {
 fn a_damaged_main_session_is_replaced() {
     for kind in KINDS {
         let site = Site::new(kind);
-        let (main, workspace) = site.say("first\nsecond\nthird");
+        let (main, workspace) = site.send("first\nsecond\nthird");
         damage(&site, kind, &workspace, &main);
         let locked = site.typed(&[], "hello\n");
         assert_eq!(locked.code, 1, "{kind}: {locked:?}");
@@ -50,8 +50,8 @@ fn a_damaged_main_session_is_replaced() {
         assert_eq!(saved["main"], json!(true), "{kind}: {saved}");
         let shown = site.json(&["workspace", "show", &workspace]);
         assert_eq!(shown["main_session"], json!(new), "{kind}");
-        let said = site.typed(&[], "fourth\n");
-        assert_eq!(said.code, 0, "{kind}: {said:?}");
+        let output = site.typed(&[], "fourth\n");
+        assert_eq!(output.code, 0, "{kind}: {output:?}");
         let export = site.ok(&["session", "export", new]);
         for text in ["first", "third", "fourth", "could not be read"] {
             assert!(export.contains(text), "{kind}: {text}: {export}");
@@ -79,7 +79,7 @@ fn a_damaged_main_session_is_replaced() {
 fn another_session_becomes_the_main_one() {
     for kind in KINDS {
         let site = Site::new(kind);
-        let (main, workspace) = site.say("first\nsecond\nthird");
+        let (main, workspace) = site.send("first\nsecond\nthird");
         let fork = site.ok(&["session", "fork", &main]);
         let set = site.json(&["workspace", "set-main", &workspace, fork.trim()]);
         assert_eq!((&set["id"], &set["main_session"]), (&json!(workspace), &json!(fork.trim())), "{kind}");
@@ -94,7 +94,7 @@ fn another_session_becomes_the_main_one() {
 #[test]
 fn damaged_bytes_stay_until_they_are_purged() {
     let site = Site::new("files");
-    let (main, workspace) = site.say("first\nsecond\nthird");
+    let (main, workspace) = site.send("first\nsecond\nthird");
     damage(&site, "files", &workspace, &main);
     let log = log(&site, &workspace, &main);
     let before = fs::read(&log).unwrap();
@@ -106,7 +106,7 @@ fn damaged_bytes_stay_until_they_are_purged() {
 
     // A session of which only the folder is left can be deleted, too.
     let other = Site::new("files");
-    let (main, workspace) = other.say("first\nsecond\nthird");
+    let (main, workspace) = other.send("first\nsecond\nthird");
     fs::remove_file(self::log(&other, &workspace, &main)).unwrap();
     other.fails(&["session", "show", &main], 5, "is missing");
     other.ok(&["session", "delete", &main, "--purge"]);
@@ -119,7 +119,7 @@ fn damaged_bytes_stay_until_they_are_purged() {
 fn rebuild_names_skipped_sessions_and_fails() {
     for kind in KINDS {
         let site = Site::new(kind);
-        let (main, workspace) = site.say("first\nsecond\nthird");
+        let (main, workspace) = site.send("first\nsecond\nthird");
         damage(&site, kind, &workspace, &main);
         site.ok(&["workspace", "create", "--name", "other"]);
         let ran = site.run(&["rebuild", "--json"]);

@@ -40,8 +40,8 @@ pub(crate) async fn stock(storage: &Storage, id: SessionId) {
     cat.name = Some(HOSTILE.to_owned());
     let message = Message::new("Look").with_part(Part::Image(cat)).with_part(Part::Video(film));
     let head = sessions.load(id).await.unwrap().head;
-    let said = NewEvent::of(&EventPayload::UserMessage(message));
-    let head = sessions.append(&effects, id, head, vec![said]).await.unwrap().last;
+    let event = NewEvent::of(&EventPayload::UserMessage(message));
+    let head = sessions.append(&effects, id, head, vec![event]).await.unwrap().last;
     let run = effects.new_run_id();
     let begin = Trigger::BeginRun(LeaseRequest::new("test", run));
     let begun = sessions.commit(Commit::seal(&effects, id, head).with_trigger(begin)).await.unwrap();
@@ -62,7 +62,7 @@ pub(crate) async fn stock(storage: &Storage, id: SessionId) {
 async fn files_of_a_session_are_listed_and_saved() {
     for kind in KINDS {
         let site = Site::new(kind);
-        let (id, _) = site.say("hello");
+        let (id, _) = site.send("hello");
         let storage = site.open().await;
         stock(&storage, id.parse().unwrap()).await;
         storage.close().await.unwrap();
@@ -83,14 +83,14 @@ async fn files_of_a_session_are_listed_and_saved() {
 
         let text = site.ok(&["session", "save", &id, number(2)]);
         assert_eq!(text, "the whole output".repeat(10_000));
-        let said = site.ok(&["session", "save", &id, number(1), "--output", "film.mp4"]);
-        assert!(said.contains("film.mp4") && said.contains("700000 bytes"), "{said}");
+        let output = site.ok(&["session", "save", &id, number(1), "--output", "film.mp4"]);
+        assert!(output.contains("film.mp4") && output.contains("700000 bytes"), "{output}");
         assert_eq!(fs::read(site.path().join("film.mp4")).unwrap(), large());
         let mode = fs::metadata(site.path().join("film.mp4")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
 
         let several = number(0).split('.').next().unwrap();
-        for (number, code, says) in [
+        for (number, code, expected) in [
             (several, 3, format!("{several}.1 to {several}.2")),
             ("1", 3, "has no file 1".to_owned()),
             ("999", 3, "has no file 999".to_owned()),
@@ -98,7 +98,7 @@ async fn files_of_a_session_are_listed_and_saved() {
             ("../x", 1, "no number of a file".to_owned()),
             (&format!("{several}.3"), 3, "has no file".to_owned()),
         ] {
-            site.fails(&["session", "save", &id, number, "--output", "none"], code, &says);
+            site.fails(&["session", "save", &id, number, "--output", "none"], code, &expected);
         }
         assert!(!site.path().join("none").exists());
     }
@@ -108,7 +108,7 @@ async fn files_of_a_session_are_listed_and_saved() {
 #[tokio::test]
 async fn names_of_files_are_never_paths() {
     let site = Site::new("files");
-    let (id, _) = site.say("hello");
+    let (id, _) = site.send("hello");
     stock(&site.open().await, id.parse().unwrap()).await;
     let number = site.json(&["session", "files", &id])["items"][0]["file"].as_str().unwrap().to_owned();
     let target = site.path().join("cat.png");
@@ -150,7 +150,7 @@ fn names(folder: &Path) -> Vec<String> {
 #[tokio::test]
 async fn saving_replaces_nothing_unasked() {
     let site = Site::new("sqlite");
-    let (id, _) = site.say("hello");
+    let (id, _) = site.send("hello");
     let storage = site.open().await;
     stock(&storage, id.parse().unwrap()).await;
     drop(storage);
@@ -181,7 +181,7 @@ async fn saving_replaces_nothing_unasked() {
 #[tokio::test]
 async fn leftovers_of_killed_saves_are_removed() {
     let site = Site::new("files");
-    let (id, _) = site.say("hello");
+    let (id, _) = site.send("hello");
     stock(&site.open().await, id.parse().unwrap()).await;
     let number = site.json(&["session", "files", &id])["items"][1]["file"].as_str().unwrap().to_owned();
     for args in [
@@ -218,7 +218,7 @@ fn large_files_show_progress_on_a_terminal_only() {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     use std::io::Read;
     let site = Site::new("files");
-    let (_, workspace) = site.say("hello");
+    let (_, workspace) = site.send("hello");
     fs::write(site.path().join("large"), vec![7; 20 << 20]).unwrap();
     let put = ["area", "put", &workspace, "memory", "large", "large"];
     let ran = site.run(&put);

@@ -17,7 +17,7 @@ use crate::site::{KINDS, NOBODY, Ran, Site};
 #[test]
 fn copy_is_repeatable_and_names_differences() {
     let (here, there) = (Site::new("files"), Site::new("sqlite"));
-    let (main, workspace) = here.say("hello");
+    let (main, workspace) = here.send("hello");
     let (from, to) = (here.address(), there.address());
     let first = here.ok(&["copy", &from, &to]);
     assert!(
@@ -31,8 +31,8 @@ fn copy_is_repeatable_and_names_differences() {
     assert_eq!(again["present"], json!({"workspaces": 1, "sessions": 1, "bindings": 1}));
     assert_eq!(there.ok(&["session", "export", &main]), here.ok(&["session", "export", &main]));
 
-    here.say("mine");
-    there.say("theirs");
+    here.send("mine");
+    there.send("theirs");
     let ran = here.run(&["copy", &from, &to, "--progress", "lines"]);
     assert_eq!(ran.code, 5, "{ran:?}");
     assert!(
@@ -42,14 +42,14 @@ fn copy_is_repeatable_and_names_differences() {
     assert!(ran.err.contains("sessions 1 of 1\n"), "{ran:?}");
     here.fails(&["copy", &from, &to], 5, "1 object not copied");
 
-    for (args, says) in [
+    for (args, expected) in [
         // Which kinds there are depends on the features of the whole build.
         (["copy", "tape:x", to.as_str()], "unknown kind of store \"tape\"; supported: "),
         (["copy", "sqlite:x?fast=1", &to], "busy_timeout_ms"),
         (["copy", "s3://bucket?regoin=x", &to], if cfg!(feature = "s3") { "region" } else { "without S3" }),
         (["copy", "nothing", &to], "begins with its kind"),
     ] {
-        here.fails(&args, 2, says);
+        here.fails(&args, 2, expected);
     }
     here.fails(&["copy", &from], 2, "<TO>");
     fs::write(here.path().join("file"), "precious").unwrap();
@@ -74,9 +74,9 @@ async fn all_tenants_are_copied_into_one_archive() {
         let workspace = manager.create(NewWorkspace::new(name)).await.unwrap();
         manager.bind(&"laptop".parse().unwrap(), workspace.id).await.unwrap();
         let main = manager.main_session(&workspace).await.unwrap();
-        let said = vec![NewEvent::user_message(format!("I am {name}"))];
+        let events = vec![NewEvent::user_message(format!("I am {name}"))];
         let sessions = storage(&store, name).sessions;
-        made.push(sessions.append(&effects, main.id, main.head, said).await.unwrap().session);
+        made.push(sessions.append(&effects, main.id, main.head, events).await.unwrap().session);
     }
     let three = json!({"workspaces": 3, "sessions": 3, "bindings": 3});
     for (from, to) in [(&here, &archive), (&archive, &there)] {
@@ -124,7 +124,7 @@ fn s3_address_without_the_feature_is_refused() {
 #[test]
 fn verify_reads_everything_and_names_damage() {
     let site = Site::new("files");
-    let (main, workspace) = site.say("hello");
+    let (main, workspace) = site.send("hello");
     let whole = site.json(&["verify"]);
     let seen = json!({
         "workspaces": 1, "sessions": 1, "events": 4, "bindings": 1, "findings": [],
@@ -148,7 +148,7 @@ fn verify_reads_everything_and_names_damage() {
 #[test]
 fn salvage_and_rebuild_recover_readable_data() {
     let site = Site::new("files");
-    let (main, workspace) = site.say("first\nsecond\nthird");
+    let (main, workspace) = site.send("first\nsecond\nthird");
     let folder = site.path().join(format!("data/workspaces/{workspace}/sessions/{main}"));
     let log = folder.join("events.jsonl");
     let whole = site.json(&["session", "salvage", &main]);
@@ -162,8 +162,8 @@ fn salvage_and_rebuild_recover_readable_data() {
     assert_eq!(ran.code, 5, "{ran:?}");
     assert!(ran.err.contains("lost: event") && ran.err.contains("salvaged "), "{ran:?}");
     let text = site.ok(&["session", "show", ran.out.trim()]);
-    for (said, is_there) in [("laptop: first", true), ("laptop: second", false), ("laptop: third", true)] {
-        assert_eq!(text.contains(said), is_there, "{said}: {text}");
+    for (texts, is_there) in [("laptop: first", true), ("laptop: second", false), ("laptop: third", true)] {
+        assert_eq!(text.contains(texts), is_there, "{texts}: {text}");
     }
     assert!(text.contains(&format!("workspace    {}", other.trim())), "{text}");
     assert_eq!(fs::read_to_string(&log).unwrap(), damaged, "it stays as it is");
@@ -173,7 +173,7 @@ fn salvage_and_rebuild_recover_readable_data() {
 
     for kind in KINDS {
         let site = Site::new(kind);
-        let (main, _) = site.say("hello");
+        let (main, _) = site.send("hello");
         let before = site.ok(&["session", "show", &main, "--json"]);
         let made = json!({"sessions": 1, "damaged": [], "tenant": "default", "other_tenants": 0});
         assert_eq!(site.json(&["rebuild"]), made);
@@ -192,8 +192,8 @@ fn help_and_completions_name_commands_and_exit_codes() {
     }
     site.fails(&["completions", "tsh"], 2, "bash");
     let help = site.ok(&["--help"]);
-    for told in ["Exit codes:", "  3  ", "  5  ", "workspace", "/workspace", "completions"] {
-        assert!(help.contains(told), "{told}: {help}");
+    for reported in ["Exit codes:", "  3  ", "  5  ", "workspace", "/workspace", "completions"] {
+        assert!(help.contains(reported), "{reported}: {help}");
     }
     site.fails(&["workspce", "list"], 2, "workspace");
     site.fails(&["workspace"], 2, "create");

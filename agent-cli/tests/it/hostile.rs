@@ -52,10 +52,10 @@ async fn every_text_is_byte_equal_after_a_restart() {
         assert!(report.text == text, "{text:.40?} is answered as it is");
     }
     let found = found(folder.path()).await;
-    for (said, text) in found.said().iter().zip(texts()) {
-        assert!(*said == text, "{text:.40?} came back as {said:.40?}");
+    for (messages, text) in found.prompts().iter().zip(texts()) {
+        assert!(*messages == text, "{text:.40?} came back as {messages:.40?}");
     }
-    assert_eq!(found.said().len(), texts().len());
+    assert_eq!(found.prompts().len(), texts().len());
     assert!(found.answered() == texts());
 }
 
@@ -68,16 +68,16 @@ async fn every_line_round_trips_through_the_program() {
     let lines: Vec<_> = texts().into_iter().filter(in_a_line).collect();
     let mut chat = Chat::start(folder.path(), &[]);
     for line in &lines {
-        chat.say(line);
+        chat.send(line);
     }
     assert_eq!(chat.finish(), 0);
     let printed: String = lines.iter().map(|line| format!("{line}\n")).collect();
     assert!(chat.out.all() == printed.as_bytes(), "what is printed is what was said");
     let found = found(folder.path()).await;
-    assert!(found.said() == lines && found.answered() == lines, "what is stored is what was said");
+    assert!(found.prompts() == lines && found.answered() == lines, "what is stored is what was said");
 
     let mut chat = Chat::start(folder.path(), &[]);
-    chat.say("/history");
+    chat.send("/history");
     assert_eq!(chat.finish(), 0);
     let history: String = lines.iter().map(|line| format!("laptop: {line}\nagent: {line}\n")).collect();
     assert!(chat.out.all() == history.as_bytes(), "and so after a restart");
@@ -88,10 +88,10 @@ async fn every_line_round_trips_through_the_program() {
 async fn a_line_of_ten_mebibytes_is_stored_whole() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &[]);
-    chat.say(&large());
+    chat.send(&large());
     assert_eq!(chat.finish(), 0, "{}", chat.err.text());
     let found = found(folder.path()).await;
-    assert!(found.said() == [large()]);
+    assert!(found.prompts() == [large()]);
     assert!(found.answered()[0].starts_with("한한") && found.answered()[0].len() < large().len());
 }
 
@@ -100,12 +100,12 @@ async fn a_line_of_ten_mebibytes_is_stored_whole() {
 async fn a_text_over_the_limit_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &[]);
-    chat.say(&"x".repeat(17 << 20));
-    chat.say("small");
+    chat.send(&"x".repeat(17 << 20));
+    chat.send("small");
     assert_eq!(chat.finish(), 1);
     assert!(chat.err.text().contains("the maximum is 16777216 bytes"), "{}", chat.err.text());
     assert_eq!(chat.out.text(), "small\n");
-    assert_eq!(found(folder.path()).await.said(), ["small"]);
+    assert_eq!(found(folder.path()).await.prompts(), ["small"]);
 }
 
 /// A line of any length is refused without being held in memory.
@@ -116,8 +116,8 @@ fn endless_line_is_refused_in_bounded_memory() {
     for _ in 0..20 {
         chat.type_in(&"x".repeat(16 << 20));
     }
-    chat.say("");
-    chat.say("small");
+    chat.send("");
+    chat.send("small");
     chat.out.wait_for("small\n");
     let status = std::fs::read_to_string(format!("/proc/{}/status", chat.id())).unwrap();
     let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -135,7 +135,7 @@ fn longest_device_name_is_accepted() {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_chat"));
     command.arg("--data-dir").arg(folder.path()).args(["--device", &name]);
     let mut chat = Chat::spawn(command);
-    chat.say("hello");
+    chat.send("hello");
     assert_eq!(chat.finish(), 0, "{}", chat.err.text());
     assert_eq!(chat.out.text(), "hello\n");
 }

@@ -39,7 +39,7 @@ impl SessionStoreWrapper for Interrupted {
 async fn interrupted_import_takes_no_messages() {
     for kind in KINDS {
         let (here, there) = (Site::new("files"), Site::new(kind));
-        let (main, _) = here.say("first\nsecond\nthird");
+        let (main, _) = here.send("first\nsecond\nthird");
         let file = here.path().join("session.json").to_str().unwrap().to_owned();
         here.ok(&["session", "export", &main, "--output", &file]);
         let interrupt = async |after: u32| {
@@ -60,8 +60,8 @@ async fn interrupted_import_takes_no_messages() {
         let shown = there.ok(&["session", "show", &main]);
         assert!(shown.contains("import unfinished"), "{kind}: {shown}");
         there.fails(&["session", "export", &main], 4, "run the import again");
-        let said = there.typed(&["--session", &main], "mine\n");
-        assert!(said.code != 0, "{kind}: {said:?}");
+        let output = there.typed(&["--session", &main], "mine\n");
+        assert!(output.code != 0, "{kind}: {output:?}");
         let storage = there.open().await;
         let (id, effects) = (main.parse().unwrap(), Effects::default());
         let half = storage.sessions.load(id).await.unwrap();
@@ -75,12 +75,12 @@ async fn interrupted_import_takes_no_messages() {
         assert!(ran.code == 0 && ran.err.contains("an incomplete session was completed"), "{kind}: {ran:?}");
         there.ok(&["verify"]);
         assert_eq!(there.ok(&["session", "export", &main]), fs::read_to_string(&file).unwrap(), "{kind}");
-        let said = there.typed(&["--session", &main], "mine\n");
-        assert!(said.code == 0, "{kind}: {said:?}");
+        let output = there.typed(&["--session", &main], "mine\n");
+        assert!(output.code == 0, "{kind}: {output:?}");
     }
     for kind in KINDS {
         let (here, there) = (Site::new("files"), Site::new(kind));
-        let (main, _) = here.say("first\nsecond");
+        let (main, _) = here.send("first\nsecond");
         let document = Manifest::parse(&here.ok(&["session", "export", &main])).unwrap();
         let storage = there.open().await;
         let store = Interrupted { store: storage.sessions.clone(), left: AtomicU32::new(3) };

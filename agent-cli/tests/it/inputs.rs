@@ -22,7 +22,7 @@ fn limited(site: &Site, args: &[&str], stdin: &str) -> Ran {
 #[test]
 fn oversized_input_is_refused_in_bounded_memory() {
     let site = Site::new("sqlite");
-    let (_, workspace) = site.say("hello");
+    let (_, workspace) = site.send("hello");
     let huge = site.path().join("huge");
     File::create(&huge).unwrap().set_len(3 << 30).unwrap();
     let huge = huge.to_str().unwrap();
@@ -43,9 +43,9 @@ fn oversized_input_is_refused_in_bounded_memory() {
             // A conversation reads its lines from standard input.
             let stdin = if file == "-" { "/dev/zero" } else { "/dev/null" };
             let ran = limited(&site, &args, stdin);
-            let says = if file == "/dev/zero" { "not a regular file" } else { "the maximum is" };
+            let message = if file == "/dev/zero" { "not a regular file" } else { "the maximum is" };
             let names = if file == "-" { "standard input" } else { file };
-            if ran.code != 1 || !ran.err.contains(says) || !ran.err.contains(names) {
+            if ran.code != 1 || !ran.err.contains(message) || !ran.err.contains(names) {
                 bad.push(format!("{args:?}: {ran:?}"));
             }
         }
@@ -91,7 +91,7 @@ fn an_archive_with_a_huge_document_is_refused() {
 #[test]
 fn pipe_is_read_like_a_file() {
     let site = Site::new("files");
-    let (main, workspace) = site.say("hello");
+    let (main, workspace) = site.send("hello");
     let (other, program) = (Site::new("files"), env!("CARGO_BIN_EXE_chat"));
     let script = format!(
         "{program} session export {main} --store '{here}' | {program} session import /dev/stdin --store '{there}' && \

@@ -15,7 +15,7 @@ use crate::site::{KINDS, NOBODY, Ran, Site};
 fn hidden_session_cannot_be_main_or_be_deleted() {
     for kind in KINDS {
         let site = Site::new(kind);
-        let (main, workspace) = site.say("hello");
+        let (main, workspace) = site.send("hello");
         let file = site.path().join("note");
         fs::write(&file, "a note").unwrap();
         let put = ["area", "put", &workspace, "memory", "a", file.to_str().unwrap()];
@@ -37,7 +37,7 @@ fn hidden_session_cannot_be_main_or_be_deleted() {
 
 /// Says something, and exports the session; returns its id, its workspace and the file.
 fn exported(site: &Site) -> (String, String, String) {
-    let (main, workspace) = site.say("hello");
+    let (main, workspace) = site.send("hello");
     let file = site.path().join("session.json").to_str().unwrap().to_owned();
     site.ok(&["session", "export", &main, "--output", &file]);
     (main, workspace, file)
@@ -99,21 +99,21 @@ fn a_compressed_archive_is_named() {
 fn interrupted_import_can_be_finished() {
     for kind in KINDS {
         let (here, there) = (Site::new("files"), Site::new(kind));
-        let (main, _) = here.say("first");
+        let (main, _) = here.send("first");
         let export = |id: &str, name: &str| {
             let file = here.path().join(name);
             here.ok(&["session", "export", id, "--output", file.to_str().unwrap()]);
             file.to_str().unwrap().to_owned()
         };
         let beginning = export(&main, "beginning.json");
-        here.say("second");
+        here.send("second");
         let fork = here.ok(&["session", "fork", &main]).trim().to_owned();
         let whole = export(&fork, "fork.json");
         // The state after an import of the fork was interrupted while it stored the fork's parent.
         there.ok(&["session", "import", &beginning]);
         there.fails(&["session", "import", &whole], 4, "--with-ancestors");
-        let said = there.run(&["session", "import", &whole]).err;
-        assert!(!said.contains("import_with_ancestors"), "{said}");
+        let output = there.run(&["session", "import", &whole]).err;
+        assert!(!output.contains("import_with_ancestors"), "{output}");
         let ran = there.run(&["session", "import", &whole, "--with-ancestors"]);
         assert_eq!((ran.code, ran.out.trim()), (0, fork.as_str()), "{kind}: {ran:?}");
         assert_eq!(there.ok(&["session", "export", &fork]), fs::read_to_string(&whole).unwrap(), "{kind}");
@@ -125,7 +125,7 @@ fn interrupted_import_can_be_finished() {
 #[test]
 fn a_store_is_not_copied_into_itself() {
     let site = Site::new("files");
-    site.say("hello");
+    site.send("hello");
     let data = site.path().join("data");
     std::os::unix::fs::symlink(&data, site.path().join("link")).unwrap();
     let at = |kind: &str, path: &str| format!("{kind}:{}/{path}", site.path().display());
@@ -156,7 +156,7 @@ async fn control_characters_in_names_are_escaped() {
     let odd = "a\u{202e}b\u{2066}c\u{200f}d\u{61c}";
     for kind in KINDS {
         let site = Site::new(kind);
-        let (main, workspace) = site.say("hello");
+        let (main, workspace) = site.send("hello");
         let store = site.open().await;
         let effects = agent_core::clock::Effects::default();
         let manager = WorkspaceManager::new(store.clone(), effects.clone());
@@ -202,8 +202,8 @@ async fn control_characters_in_names_are_escaped() {
                 clean(&format!("{kind}: {args:?}"), &ran, json);
             }
         }
-        let told = "/sessions\n/workspace\n/history\n/switch x\u{202e}\u{1b}[31m\n/\u{202e}\u{1b}[31m\n/new \u{202e}title\n/sessions\n";
-        clean(&format!("{kind}: the conversation"), &site.typed(&[], told), false);
+        let outcome = "/sessions\n/workspace\n/history\n/switch x\u{202e}\u{1b}[31m\n/\u{202e}\u{1b}[31m\n/new \u{202e}title\n/sessions\n";
+        clean(&format!("{kind}: the conversation"), &site.typed(&[], outcome), false);
     }
 }
 
@@ -221,7 +221,7 @@ fn clean(what: &str, ran: &Ran, json: bool) {
 fn exit_codes_match_the_help() {
     let site = Site::new("sqlite");
     let nothing = Site::new("sqlite");
-    let (main, workspace) = site.say("hello");
+    let (main, workspace) = site.send("hello");
     let file = site.path().join("there");
     fs::write(&file, "x").unwrap();
     let file = file.to_str().unwrap();
@@ -293,18 +293,18 @@ fn exit_codes_match_the_help() {
 fn deletion_reports_what_it_did() {
     for kind in KINDS {
         let site = Site::new(kind);
-        let (main, _) = site.say("hello");
-        let said = site.ok(&["session", "delete", &main]);
+        let (main, _) = site.send("hello");
+        let output = site.ok(&["session", "delete", &main]);
         let keeps = format!(
             "deleted session {main}; to remove its events, run `chat session delete {main} --purge`\n"
         );
-        assert_eq!(said, keeps, "{kind}");
+        assert_eq!(output, keeps, "{kind}");
         assert_eq!(site.ok(&["session", "delete", &main]), keeps, "{kind}");
-        let said = site.ok(&["session", "delete", &main, "--purge"]);
-        assert!(said.starts_with(&format!("deleted session {main} and removed ")), "{kind}: {said}");
-        let said = site.ok(&["session", "delete", &main, "--purge"]);
-        assert_eq!(said, format!("deleted session {main}; no events were left to remove\n"), "{kind}");
-        let (main, _) = site.say("again");
+        let output = site.ok(&["session", "delete", &main, "--purge"]);
+        assert!(output.starts_with(&format!("deleted session {main} and removed ")), "{kind}: {output}");
+        let output = site.ok(&["session", "delete", &main, "--purge"]);
+        assert_eq!(output, format!("deleted session {main}; no events were left to remove\n"), "{kind}");
+        let (main, _) = site.send("again");
         let whole: Value = site.json(&["session", "delete", &main]);
         assert_eq!(whole, json!({"session": main, "purged_events": 0}), "{kind}");
     }
@@ -314,7 +314,7 @@ fn deletion_reports_what_it_did() {
 #[test]
 fn user_version_zero_is_explained_in_words() {
     let site = Site::new("sqlite");
-    site.say("hello");
+    site.send("hello");
     let raw = rusqlite::Connection::open(site.path().join("data.db")).unwrap();
     raw.execute_batch("PRAGMA user_version = 0").unwrap();
     raw.close().unwrap();
@@ -330,11 +330,11 @@ fn user_version_zero_is_explained_in_words() {
 #[test]
 fn foreign_sql_trigger_is_reported() {
     let site = Site::new("sqlite");
-    let (main, _) = site.say("hello");
+    let (main, _) = site.send("hello");
     let raw = rusqlite::Connection::open(site.path().join("data.db")).unwrap();
     raw.execute_batch("CREATE TRIGGER nosy BEFORE INSERT ON events BEGIN SELECT RAISE(IGNORE); END").unwrap();
     raw.close().unwrap();
-    site.say("kept");
+    site.send("kept");
     let shown = site.ok(&["session", "show", &main]);
     assert!(shown.contains("laptop: kept"), "{shown}");
     site.fails(&["verify"], 5, "DROP TRIGGER nosy");
@@ -344,7 +344,7 @@ fn foreign_sql_trigger_is_reported() {
 #[test]
 fn deleted_row_is_reported_and_rebuilt() {
     let site = Site::new("sqlite");
-    let (main, _) = site.say("hello");
+    let (main, _) = site.send("hello");
     let raw = rusqlite::Connection::open(site.path().join("data.db")).unwrap();
     raw.execute("DELETE FROM logs WHERE session = ?", [&main]).unwrap();
     raw.close().unwrap();

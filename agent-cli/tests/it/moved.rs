@@ -37,7 +37,7 @@ pub(crate) fn tree(root: &Path) -> Vec<(PathBuf, Option<Vec<u8>>, SystemTime)> {
 #[test]
 fn moved_session_is_reported_and_not_recreated() {
     let site = Site::new("files");
-    let (main, workspace) = site.say("first");
+    let (main, workspace) = site.send("first");
     let aside = site.path().join("aside");
     for moved in [sessions(&site, &workspace).join(&main), sessions(&site, &workspace)] {
         fs::rename(&moved, &aside).unwrap();
@@ -45,22 +45,22 @@ fn moved_session_is_reported_and_not_recreated() {
         assert!(site.run(&["verify"]).err.contains(&format!("damaged: session {main} is missing")));
         let listed = site.run(&["session", "list", "--workspace", &workspace]);
         assert!(listed.err.contains(&format!("session {main} is missing")), "{listed:?}");
-        let said = site.typed(&[], "second\n");
-        assert_eq!(said.code, 1, "{said:?}");
-        assert!(said.err.contains(&main) && said.err.contains("put it back"), "{said:?}");
+        let output = site.typed(&[], "second\n");
+        assert_eq!(output.code, 1, "{output:?}");
+        assert!(output.err.contains(&main) && output.err.contains("put it back"), "{output:?}");
         site.fails(&["session", "show", &main], 5, "was moved or removed");
         assert!(!moved.exists());
         fs::rename(&aside, &moved).unwrap();
         site.ok(&["verify"]);
     }
-    site.say("second");
+    site.send("second");
     let export = site.ok(&["session", "export", &main]);
     assert!(export.contains("first") && export.contains("second"), "{export}");
 
     fs::rename(sessions(&site, &workspace), &aside).unwrap();
     site.ok(&["session", "delete", &main, "--purge"]);
     site.ok(&["verify"]);
-    let (new, _) = site.say("third");
+    let (new, _) = site.send("third");
     assert_ne!(new, main);
 }
 
@@ -85,7 +85,7 @@ fn moved_audit_is_reported_and_not_recreated() {
 fn verify_changes_nothing() {
     for kind in KINDS {
         let site = Site::new(kind);
-        let (main, workspace) = site.say("first\nsecond\nthird");
+        let (main, workspace) = site.send("first\nsecond\nthird");
         if kind == "files" {
             // The state after a process was killed before it wrote these files.
             fs::remove_file(site.path().join("data/workspaces").join(&workspace).join("session.md")).unwrap();
@@ -106,7 +106,7 @@ fn verify_changes_nothing() {
 async fn log_truncated_during_chat_is_reported_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &["--lease-ttl-ms", "600000"]);
-    chat.say("first");
+    chat.send("first");
     chat.out.wait_for("first\n");
     let workspaces = fs::read_dir(folder.path().join("workspaces")).unwrap();
     let logs = workspaces.flat_map(|it| fs::read_dir(it.unwrap().path().join("sessions")).unwrap());
@@ -121,7 +121,7 @@ async fn log_truncated_during_chat_is_reported_at_once() {
     assert!(ended());
     let whole = fs::read(&log).unwrap();
     fs::write(&log, &whole[..whole.len() - 10]).unwrap();
-    chat.say("second");
+    chat.send("second");
     chat.err.wait_for("was cut by another program");
     assert_eq!(fs::read(&log).unwrap(), whole[..whole.len() - 10]);
 }
@@ -130,7 +130,7 @@ async fn log_truncated_during_chat_is_reported_at_once() {
 #[test]
 fn unusable_file_is_named_with_a_remedy() {
     let site = Site::new("files");
-    let (main, _) = site.say("first");
+    let (main, _) = site.send("first");
     let path = |name: &str| site.path().join(name).to_str().unwrap().to_owned();
     fs::write(path("there"), "mine").unwrap();
     site.fails(&["session", "export", &main, "--output", &path("there")], 4, "name another file");
@@ -148,7 +148,7 @@ fn unusable_file_is_named_with_a_remedy() {
 #[test]
 fn gc_keeps_the_workspace_of_a_missing_session() {
     let site = Site::new("files");
-    let (main, workspace) = site.say("first");
+    let (main, workspace) = site.send("first");
     site.ok(&["session", "pin", &main, "--why", "keep"]);
     let (own, aside) = (sessions(&site, &workspace).join(&main), site.path().join("aside"));
     fs::rename(&own, &aside).unwrap();
@@ -156,7 +156,7 @@ fn gc_keeps_the_workspace_of_a_missing_session() {
     assert!(done.out.contains("damaged data"), "{done:?}");
     fs::rename(&aside, &own).unwrap();
     site.ok(&["verify"]);
-    let (again, there) = site.say("second");
+    let (again, there) = site.send("second");
     assert_eq!((again, there), (main, workspace));
 }
 
@@ -164,15 +164,15 @@ fn gc_keeps_the_workspace_of_a_missing_session() {
 #[test]
 fn refused_purge_reports_the_completed_deletion() {
     let site = Site::new("files");
-    let (main, workspace) = site.say("first");
+    let (main, workspace) = site.send("first");
     let fork = site.ok(&["session", "fork", &main]);
     let fork = fork.trim();
     let (own, aside) = (sessions(&site, &workspace).join(fork), site.path().join("aside"));
     fs::rename(&own, &aside).unwrap();
     let refused = site.run(&["session", "delete", &main, "--purge"]);
     assert_ne!(refused.code, 0, "{refused:?}");
-    let said = format!("session {main} was deleted, but its events were not removed");
-    assert!(refused.err.contains(&said) && refused.err.contains(fork), "{refused:?}");
+    let message = format!("session {main} was deleted, but its events were not removed");
+    assert!(refused.err.contains(&message) && refused.err.contains(fork), "{refused:?}");
     fs::rename(&aside, &own).unwrap();
     site.ok(&["session", "delete", &main, "--purge"]);
     assert!(site.ok(&["session", "export", fork]).contains("first"));

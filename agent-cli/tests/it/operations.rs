@@ -46,8 +46,8 @@ async fn commands_report_the_tenants_they_skipped() {
         ] {
             let ran = site.run(args);
             assert_eq!(ran.code, 0, "{kind} {args:?}: {ran:?}");
-            let said = "2 other tenants were not processed; add --all-tenants";
-            assert!(ran.err.contains(said), "{kind} {args:?}: {ran:?}");
+            let message = "2 other tenants were not processed; add --all-tenants";
+            assert!(ran.err.contains(message), "{kind} {args:?}: {ran:?}");
             assert_eq!(site.json(args)["other_tenants"], json!(2), "{kind} {args:?}");
             let of_bob = site.json(&[args, &["--tenant", "bob"]].concat());
             assert_eq!((&of_bob["tenant"], &of_bob["other_tenants"]), (&json!("bob"), &json!(1)), "{args:?}");
@@ -68,8 +68,8 @@ async fn commands_report_the_tenants_they_skipped() {
         assert_eq!(site.json(&["workspace", "list", "--tenant", "bob"])["total"], json!(1), "{kind}");
         site.fails(&["verify", "--tenant", "bbo"], 3, "alice, bob");
         site.fails(&["verify", "--tenant", "../x"], 2, "tenant id");
-        let said = site.typed(&["--tenant", "carol"], "second\n");
-        assert_eq!(said.code, 0, "{said:?}");
+        let output = site.typed(&["--tenant", "carol"], "second\n");
+        assert_eq!(output.code, 0, "{output:?}");
         let list = site.json(&["session", "list", "--tenant", "carol"]);
         assert_eq!((&list["total"], &list["other_tenants"]), (&json!(1), &json!(2)), "{kind}");
 
@@ -346,7 +346,7 @@ fn mistyped_path_is_an_error_not_an_empty_store() {
 #[test]
 fn exports_are_readable_by_their_owner_only() {
     let site = Site::new("files");
-    let (main, _) = site.say("hello");
+    let (main, _) = site.send("hello");
     let file = site.path().join("session.json");
     site.ok(&["session", "export", &main, "--output", file.to_str().unwrap()]);
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
@@ -357,7 +357,7 @@ fn exports_are_readable_by_their_owner_only() {
 fn bulk_removal_requires_confirmation() {
     for kind in KINDS {
         let site = Site::new(kind);
-        let (main, workspace) = site.say("hello");
+        let (main, workspace) = site.send("hello");
         for args in [
             &["workspace", "delete", &workspace][..],
             &["workspace", "gc", "--max-age", "0"],
@@ -382,7 +382,7 @@ fn bulk_removal_requires_confirmation() {
 fn sweep_removes_old_sessions_but_not_pinned_ones() {
     for kind in KINDS {
         let site = Site::new(kind);
-        let (main, workspace) = site.say("hello");
+        let (main, workspace) = site.send("hello");
         let fork = site.ok(&["session", "fork", &main]);
         let fork = fork.trim();
         site.fails(&["sweep"], 2, "--purge-deleted");
@@ -428,7 +428,7 @@ fn sweep_removes_old_sessions_but_not_pinned_ones() {
 async fn backup_copies_an_open_database_whole() {
     let site = Site::new("sqlite");
     tenants(&site, &["alice", "default"]).await;
-    let (main, _) = site.say("hello");
+    let (main, _) = site.send("hello");
     let to = site.path().join("backup.db");
     let name = to.to_str().unwrap();
     let report = site.json(&["backup", name]);
@@ -457,7 +457,7 @@ async fn backup_copies_an_open_database_whole() {
     Site::new("sqlite").fails(&["backup", name], 3, "holds no store");
 
     let files = Site::new("files");
-    files.say("hello");
+    files.send("hello");
     files.fails(&["backup", files.path().join("copy").to_str().unwrap()], 1, "chat copy");
     assert!(!files.path().join("copy").exists());
 }
@@ -467,7 +467,7 @@ async fn backup_copies_an_open_database_whole() {
 fn message_resumes_a_suspended_session() {
     for kind in KINDS {
         let site = Site::new(kind);
-        let (session, _) = site.say("before");
+        let (session, _) = site.send("before");
         site.ok(&["sweep", "--inactive", "0"]);
         assert_eq!(site.json(&["session", "show", &session])["status"]["state"], "suspended", "{kind}");
         let ran = site.typed(&["--session", &session], "after\n");

@@ -74,7 +74,7 @@ impl Stocked {
         fs::write(folder.join("areas/memory/c.md"), "kept").unwrap();
         // Stored as a blob.
         fs::write(folder.join("large.md"), "kept".repeat(1000)).unwrap();
-        let (id, workspace) = site.say("/attach areas/memory/c.md\n/attach large.md\nhello\nagain");
+        let (id, workspace) = site.send("/attach areas/memory/c.md\n/attach large.md\nhello\nagain");
         let fork = site.ok(&["session", "fork", &id]).trim().to_owned();
         fs::write(folder.join("host.toml"), "provider = 'claude'").unwrap();
         site.ok(&["area", "put", &workspace, "memory", "notes/a.md", "areas/memory/c.md"]);
@@ -207,11 +207,11 @@ fn closed_output_pipe_is_not_an_error() {
 #[test]
 fn chat_fails_if_its_output_is_cut_off() {
     let site = Site::new("sqlite");
-    site.say("first");
+    site.send("first");
     fs::write(site.path().join("said"), "second\nthird\n").unwrap();
     let talk = |out: Stdio| -> Ran {
-        let said = fs::File::open(site.path().join("said")).unwrap();
-        site.command(&[]).stdin(said).stdout(out).stderr(Stdio::piped()).output().unwrap().into()
+        let messages = fs::File::open(site.path().join("said")).unwrap();
+        site.command(&[]).stdin(messages).stdout(out).stderr(Stdio::piped()).output().unwrap().into()
     };
     let ran = talk(full());
     assert_eq!(ran.code, 1, "{ran:?}");

@@ -46,7 +46,7 @@ fn as_nobody(site: &Site, args: &[&str], stdin: &str) -> Ran {
 fn reads_work_on_a_read_only_store() {
     for kind in KINDS {
         let site = Site::new(kind);
-        let (main, workspace) = site.say("hello");
+        let (main, workspace) = site.send("hello");
         let copy = Command::new("cp").arg(env!("CARGO_BIN_EXE_chat")).arg(site.path().join("chat")).status();
         assert!(copy.unwrap().success());
         let note = site.path().join("note");
@@ -84,10 +84,10 @@ fn reads_work_on_a_read_only_store() {
             ] {
                 let ran = as_nobody(&site, &args, "hello\n");
                 assert_eq!(ran.code, 1, "{kind} {files:o}: {args:?}: {ran:?}");
-                let said = ran.err.to_lowercase();
-                assert!(said.contains("data"), "{kind} {files:o}: {args:?}: {ran:?}");
-                let says = if kind == "sqlite" { "read-only" } else { "permission" };
-                assert!(said.contains(says), "{kind} {files:o}: {args:?}: {ran:?}");
+                let output = ran.err.to_lowercase();
+                assert!(output.contains("data"), "{kind} {files:o}: {args:?}: {ran:?}");
+                let message = if kind == "sqlite" { "read-only" } else { "permission" };
+                assert!(output.contains(message), "{kind} {files:o}: {args:?}: {ran:?}");
             }
             let names = fs::read_dir(site.path()).unwrap().map(|it| it.unwrap().file_name());
             let names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
@@ -101,7 +101,7 @@ fn reads_work_on_a_read_only_store() {
 #[test]
 fn unreadable_index_creates_no_new_session() {
     let site = Site::new("files");
-    let (main, workspace) = site.say("hello");
+    let (main, workspace) = site.send("hello");
     let copy = Command::new("cp").arg(env!("CARGO_BIN_EXE_chat")).arg(site.path().join("chat")).status();
     assert!(copy.unwrap().success());
     mode(site.path(), 0o755);
@@ -123,10 +123,10 @@ fn unreadable_index_creates_no_new_session() {
     let index = site.path().join("data/index");
     for closed in [index.join("sessions"), index] {
         mode(&closed, 0o000);
-        let said = as_nobody(&site, &[], "again\n");
+        let output = as_nobody(&site, &[], "again\n");
         let seen = as_nobody(&site, &["verify"], "");
         mode(&closed, 0o700);
-        assert_eq!(said.code, 1, "{}: {said:?}", closed.display());
+        assert_eq!(output.code, 1, "{}: {output:?}", closed.display());
         assert_eq!(seen.code, 5, "{}: {seen:?}", closed.display());
         assert!(!here.join("sessions").join(&main).exists(), "{}", closed.display());
     }

@@ -31,15 +31,15 @@ fn copy_program(to: &Path) {
 /// Checks the error of a chat that cannot start, and returns it.
 #[track_caller]
 fn refused(chat: &mut Chat, names: &Path) -> String {
-    chat.say("hello");
+    chat.send("hello");
     assert_eq!(chat.finish(), 1, "{}", chat.err.text());
-    let said = chat.err.text();
+    let output = chat.err.text();
     assert_eq!(chat.out.text(), "", "nothing was answered");
-    assert!(said.contains(names.to_str().unwrap()), "it names {}: {said}", names.display());
+    assert!(output.contains(names.to_str().unwrap()), "it names {}: {output}", names.display());
     for rust in ["panicked", "Error {", "Os {", "kind:", "Some(", "RUST_BACKTRACE"] {
-        assert!(!said.contains(rust), "it is for a person: {said}");
+        assert!(!output.contains(rust), "it is for a person: {output}");
     }
-    said
+    output
 }
 
 /// A read-only folder.
@@ -51,8 +51,8 @@ fn read_only_folder_is_reported() {
     fs::create_dir(&data).unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&data, Permissions::from_mode(0o555)).unwrap();
-    let said = refused(&mut as_nobody(&program, &data), &data);
-    assert!(said.to_lowercase().contains("permission"), "{said}");
+    let output = refused(&mut as_nobody(&program, &data), &data);
+    assert!(output.to_lowercase().contains("permission"), "{output}");
     assert_eq!(fs::read_dir(&data).unwrap().count(), 0, "nothing was written");
 }
 
@@ -63,13 +63,13 @@ fn unreadable_folder_is_reported() {
     let (program, data) = (folder.path().join("chat"), folder.path().join("data"));
     copy_program(&program);
     let mut chat = Chat::start(&data, &[]);
-    chat.say("mine");
+    chat.send("mine");
     assert_eq!(chat.finish(), 0, "{}", chat.err.text());
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&data, Permissions::from_mode(0o000)).unwrap();
-    let said = refused(&mut as_nobody(&program, &data), &data);
+    let output = refused(&mut as_nobody(&program, &data), &data);
     fs::set_permissions(&data, Permissions::from_mode(0o700)).unwrap();
-    assert!(said.to_lowercase().contains("permission"), "{said}");
+    assert!(output.to_lowercase().contains("permission"), "{output}");
 }
 
 /// A file in place of the data folder, or of one of its subfolders.
@@ -93,7 +93,7 @@ fn file_in_place_of_a_folder_is_reported() {
 fn damaged_bindings_are_reported_and_kept() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &[]);
-    chat.say("hello");
+    chat.send("hello");
     assert_eq!(chat.finish(), 0);
     let file = folder.path().join("bindings.toml");
     let whole = fs::read_to_string(&file).unwrap();
@@ -101,7 +101,7 @@ fn damaged_bindings_are_reported_and_kept() {
     fs::write(&file, cut).unwrap();
     refused(&mut Chat::start(folder.path(), &[]), &file);
     let mut other = Chat::start(folder.path(), &["--device", "phone"]);
-    other.say("hello");
+    other.send("hello");
     other.finish();
     assert_eq!(fs::read_to_string(&file).unwrap(), cut, "the damaged file is as it was");
 }
@@ -112,7 +112,7 @@ async fn damage_in_a_log_is_reported_and_kept() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &[]);
     for line in ["first", "second", "third"] {
-        chat.say(line);
+        chat.send(line);
     }
     assert_eq!(chat.finish(), 0);
     let log = find(folder.path(), "events.jsonl");
@@ -121,8 +121,8 @@ async fn damage_in_a_log_is_reported_and_kept() {
     bytes[at] ^= 0x20;
     fs::write(&log, &bytes).unwrap();
 
-    let said = refused(&mut Chat::start(folder.path(), &[]), &log);
-    assert!(said.contains("damaged at event"), "{said}");
+    let output = refused(&mut Chat::start(folder.path(), &[]), &log);
+    assert!(output.contains("damaged at event"), "{output}");
     assert!(fs::read(&log).unwrap() == bytes, "the damaged bytes are as they were");
 
     let id = log.parent().and_then(Path::file_name).and_then(|name| name.to_str()).unwrap();
@@ -176,8 +176,8 @@ fn unreadable_input_ends_the_program() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(said.matches("cannot read standard input").count(), 1, "{said}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(printed.matches("cannot read standard input").count(), 1, "{printed}");
 }
 
 /// `/history` refuses an argument that is not a positive number.
@@ -186,7 +186,7 @@ fn history_with_a_bad_number_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &[]);
     for line in ["hello", "/history 0", "/history all", "/history 1"] {
-        chat.say(line);
+        chat.send(line);
     }
     assert_eq!(chat.finish(), 1);
     assert_eq!(chat.err.text().matches("unknown command").count(), 2, "{}", chat.err.text());
@@ -200,7 +200,7 @@ fn damaged_last_commit_is_kept_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(folder.path(), &["--lease-ttl-ms", "500"]);
     for line in ["one", "three"] {
-        chat.say(line);
+        chat.send(line);
     }
     assert_eq!(chat.finish(), 0, "{}", chat.err.text());
     let sessions = only(&only(&folder.path().join("workspaces")).join("sessions"));
@@ -211,10 +211,10 @@ fn damaged_last_commit_is_kept_and_reported() {
     fs::write(&log, &bytes).unwrap();
 
     let mut chat = Chat::start(folder.path(), &[]);
-    chat.say("hi");
+    chat.send("hi");
     assert_eq!(chat.finish(), 0, "{}", chat.err.text());
-    let told = chat.err.text();
-    assert!(told.contains("events.tail-"), "it names where the bytes are kept: {told}");
+    let outcome = chat.err.text();
+    assert!(outcome.contains("events.tail-"), "it names where the bytes are kept: {outcome}");
     let kept =
         fs::read_dir(&sessions).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert_eq!(kept.filter(|name| name.starts_with("events.tail-")).count(), 1);

@@ -73,7 +73,7 @@ async fn broken_files_are_named_and_restored() {
     {
         let what = format!("{kind}, {how:?}");
         let site = Site::new(kind);
-        let (id, workspace) = site.say("hello");
+        let (id, workspace) = site.send("hello");
         let storage = site.open().await;
         stock(&storage, id.parse().unwrap()).await;
         storage.close().await.unwrap();
@@ -96,11 +96,11 @@ async fn broken_files_are_named_and_restored() {
         let ran = site.run(&["session", "files", &id, "--json"]);
         let list: Value = serde_json::from_str(&ran.out).unwrap();
         assert_eq!(states(&list), ["stored", state, "stored"], "{what}");
-        let said = site.typed(&[], "/files\n");
+        let output = site.typed(&[], "/files\n");
         if how != Damage::Hidden {
             names_the_command(&what, &id, &site.run(&["session", "files", &id]), 5);
-            names_the_command(&what, &id, &said, 0);
-            assert!(said.out.contains(&format!("] ({state})\n")), "{what}: {said:?}");
+            names_the_command(&what, &id, &output, 0);
+            assert!(output.out.contains(&format!("] ({state})\n")), "{what}: {output:?}");
         }
         let save = ["session", "save", &id, &number, "--output", "saved"];
         names_the_command(&what, &id, &site.run(&save), 5);
@@ -133,7 +133,7 @@ async fn broken_files_are_named_and_restored() {
 async fn a_file_is_restored_through_a_fork() {
     for kind in KINDS {
         let site = Site::new(kind);
-        let (id, workspace) = site.say("hello");
+        let (id, workspace) = site.send("hello");
         let storage = site.open().await;
         stock(&storage, id.parse().unwrap()).await;
         drop(storage);
@@ -166,7 +166,7 @@ async fn a_file_is_restored_through_a_fork() {
 #[tokio::test]
 async fn only_a_rewrite_shrinks_a_database() {
     let site = Site::new("sqlite");
-    let (id, _) = site.say("hello");
+    let (id, _) = site.send("hello");
     let storage = site.open().await;
     stock(&storage, id.parse().unwrap()).await;
     storage.close().await.unwrap();

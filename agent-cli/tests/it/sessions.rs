@@ -19,7 +19,7 @@ use crate::site::{KINDS, NOBODY, Ran, Site};
 fn sessions_are_listed_filtered_shown_and_deleted() {
     for kind in KINDS {
         let site = Site::new(kind);
-        let (main, workspace) = site.say("안녕 \u{1b}[31m");
+        let (main, workspace) = site.send("안녕 \u{1b}[31m");
         let fork = site.ok(&["session", "fork", &main]);
         let fork = fork.trim();
         let list = site.json(&["session", "list", "--workspace", &workspace, "--limit", "1"]);
@@ -67,7 +67,7 @@ fn holds(folder: &Path, text: &str) -> bool {
 fn sessions_are_erased_after_a_question() {
     for kind in KINDS {
         let site = Site::new(kind);
-        let (main, _) = site.say("my address is xyzzy-4711");
+        let (main, _) = site.send("my address is xyzzy-4711");
         let fork = site.ok(&["session", "fork", &main]);
         let fork = fork.trim();
         site.fails(&["session", "erase", &main], 2, "add --yes");
@@ -89,7 +89,7 @@ fn sessions_are_erased_after_a_question() {
         assert_eq!((&left["status"]["state"], left.get("attributes")), (&json!("deleted"), None));
         let table = site.ok(&["audit"]);
         assert!(table.contains(&main) && table.contains("purge"), "{table}");
-        let next = site.say("hello again").0;
+        let next = site.send("hello again").0;
         assert_ne!(next, main, "the workspace has a new main session");
     }
 }
@@ -98,7 +98,7 @@ fn sessions_are_erased_after_a_question() {
 #[test]
 fn a_session_that_is_run_is_not_erased() {
     let site = Site::new("files");
-    let (main, _) = site.say("hello");
+    let (main, _) = site.send("hello");
     let mut chat = site.command(&["--lease-ttl-ms", "3000"]);
     let mut chat = chat.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut input = chat.stdin.take().unwrap();
@@ -118,7 +118,7 @@ fn a_session_that_is_run_is_not_erased() {
 #[test]
 fn export_and_import_round_trip_a_session() {
     let (here, there) = (Site::new("files"), Site::new("sqlite"));
-    let (main, _) = here.say("hello");
+    let (main, _) = here.send("hello");
     let file = here.path().join("session.json");
     let name = file.to_str().unwrap();
     assert!(here.ok(&["session", "export", &main, "--output", name]).contains(name));
@@ -177,7 +177,7 @@ async fn unusual_json_is_shown_as_stored() {
     let odd = [("half", "\"\\ud800\"".to_owned()), ("large", "1e999999999".to_owned()), ("deep", deep)];
     for kind in KINDS {
         let site = Site::new(kind);
-        let (main, workspace) = site.say("hello");
+        let (main, workspace) = site.send("hello");
         let store = site.open().await;
         let (id, effects) = (main.parse().unwrap(), Effects::default());
         let mut now = store.sessions.load(id).await.unwrap();
@@ -215,7 +215,7 @@ async fn unusual_json_is_shown_as_stored() {
 async fn media_are_shown_as_one_line() {
     for kind in KINDS {
         let site = Site::new(kind);
-        let (main, _) = site.say("hello");
+        let (main, _) = site.send("hello");
         let store = site.open().await;
         let (id, effects) = (main.parse().unwrap(), Effects::default());
         let head = store.sessions.load(id).await.unwrap().head;

@@ -98,10 +98,10 @@ impl Site {
 
     /// Checks that a command fails with this code and message, as text and as JSON.
     #[track_caller]
-    pub(crate) fn fails(&self, args: &[&str], code: i32, says: &str) {
+    pub(crate) fn fails(&self, args: &[&str], code: i32, expected: &str) {
         let ran = self.run(args);
         assert_eq!(ran.code, code, "{args:?}: {ran:?}");
-        assert!(ran.err.contains(says), "{args:?}: {ran:?}");
+        assert!(ran.err.contains(expected), "{args:?}: {ran:?}");
         for rust in ["panicked", "Error {", "kind:", "Some("] {
             assert!(!ran.err.contains(rust), "it is for a person: {ran:?}");
         }
@@ -126,7 +126,7 @@ impl Site {
     }
 
     /// Sends messages in the device's conversation; returns the ids of its session and workspace.
-    pub(crate) fn say(&self, text: &str) -> (String, String) {
+    pub(crate) fn send(&self, text: &str) -> (String, String) {
         let ran = self.typed(&[], &format!("{text}\n"));
         assert_eq!(ran.code, 0, "{ran:?}");
         let list = self.json(&["session", "list", "--limit", "1"]);

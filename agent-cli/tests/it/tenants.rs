@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::site::{KINDS, Site};
 
 /// Says something as a tenant; returns its session.
-fn say(site: &Site, tenant: &str, text: &str) -> String {
+fn send(site: &Site, tenant: &str, text: &str) -> String {
     let ran = site.typed(&["--tenant", tenant], &format!("{text}\n"));
     assert_eq!(ran.code, 0, "{ran:?}");
     let list = site.json(&["session", "list", "--tenant", tenant]);
@@ -25,8 +25,8 @@ fn say(site: &Site, tenant: &str, text: &str) -> String {
 fn a_tenant_is_exported_and_imported_elsewhere() {
     for kind in KINDS {
         let (here, there) = (Site::new(kind), Site::new("sqlite"));
-        let id = say(&here, "acme", "hello");
-        say(&here, "other", "secret");
+        let id = send(&here, "acme", "hello");
+        send(&here, "other", "secret");
         let ran = here.run(&["tenant", "export", "acme", "exported"]);
         assert_eq!(ran.code, 0, "{ran:?}");
         assert!(ran.out.starts_with("copied 1 workspace, 1 session, 1 device binding, 4 events"), "{ran:?}");
@@ -48,8 +48,8 @@ fn a_tenant_is_exported_and_imported_elsewhere() {
 fn a_tenant_is_deleted_after_confirmation() {
     for kind in KINDS {
         let site = Site::new(kind);
-        say(&site, "acme", "hello");
-        let kept = say(&site, "other", "kept");
+        send(&site, "acme", "hello");
+        let kept = send(&site, "other", "kept");
         assert_eq!(site.json(&["tenant", "list"])["items"], json!(["acme", "other"]), "{kind}");
         let dry = site.json(&["tenant", "delete", "acme", "--dry-run"]);
         let counts = |report: &serde_json::Value| {
@@ -68,7 +68,7 @@ fn a_tenant_is_deleted_after_confirmation() {
         site.fails(&["tenant", "export", "acme", "exported"], 3, "tenant acme has no data in this store");
         assert!(!site.path().join("exported").exists());
         assert!(site.ok(&["session", "export", &kept, "--tenant", "other"]).contains("kept"), "{kind}");
-        say(&site, "acme", "again");
+        send(&site, "acme", "again");
         assert_eq!(site.json(&["session", "list", "--tenant", "acme"])["total"], json!(1), "{kind}");
         site.fails(&["tenant", "delete", "../x"], 2, "tenant id");
         site.fails(&["tenant", "list", "--tenant", "acme"], 2, "pass the tenant as an argument");
@@ -80,7 +80,7 @@ fn a_tenant_is_deleted_after_confirmation() {
 async fn a_tenant_at_work_is_not_deleted() {
     for kind in KINDS {
         let site = Site::new(kind);
-        say(&site, "acme", "hello");
+        send(&site, "acme", "hello");
         let tenant: TenantId = "acme".parse().unwrap();
         let storage: Storage = match kind {
             "files" => FsStore::open(site.path().join("data")).await.unwrap().for_tenant(&tenant).into(),
@@ -104,9 +104,12 @@ async fn a_tenant_at_work_is_not_deleted() {
             () = beats => unreachable!("it does not end"),
             output = deletion => output.unwrap(),
         };
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(4), "{kind}: {said}");
-        assert!(said.contains(&format!("session {} is run by the-holder", session.id)), "{kind}: {said}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(4), "{kind}: {printed}");
+        assert!(
+            printed.contains(&format!("session {} is run by the-holder", session.id)),
+            "{kind}: {printed}"
+        );
         assert_eq!(storage.sessions.load(session.id).await.unwrap(), running, "{kind}");
         storage.close().await.unwrap();
         // Its holder is gone by now, which needs no wait.

@@ -16,19 +16,19 @@ async fn both_chats_see_each_others_messages() {
         let (mut one, mut two) = (Chat::start(folder.path(), &[]), Chat::start(folder.path(), &[]));
         one.err.wait_for("data in ");
         two.err.wait_for("data in ");
-        one.say("from one");
+        one.send("from one");
         one.out.wait_for("from one\n");
         two.err.wait_for("laptop: from one\n");
         two.err.wait_for("agent: from one\n");
-        two.say("from two");
+        two.send("from two");
         two.out.wait_for("from two\n");
         one.err.wait_for("laptop: from two\n");
         one.err.wait_for("agent: from two\n");
-        two.say("/history");
+        two.send("/history");
         two.out.wait_for("laptop: from one\nagent: from one\nlaptop: from two\nagent: from two\n");
         assert_eq!((one.finish(), two.finish()), (0, 0));
         assert!(!one.err.text().contains("laptop: from one"), "one's own is not shown twice");
-        assert_eq!(found(folder.path()).await.said(), ["from one", "from two"]);
+        assert_eq!(found(folder.path()).await.prompts(), ["from one", "from two"]);
     }
 }
 
@@ -38,13 +38,13 @@ async fn concurrent_first_starts_share_one_session() {
     for folder in homes() {
         let mut chats: Vec<_> = (0..8).map(|_| Chat::start(folder.path(), &[])).collect();
         for (n, chat) in chats.iter_mut().enumerate() {
-            chat.say(&format!("hello {n}"));
+            chat.send(&format!("hello {n}"));
         }
         let codes: Vec<_> = chats.iter_mut().map(Chat::finish).collect();
         assert_eq!(codes, [0; 8], "{}", chats.iter().map(|chat| chat.err.text()).collect::<String>());
-        let mut said = found(folder.path()).await.said();
-        said.sort();
-        assert_eq!(said, (0..8).map(|n| format!("hello {n}")).collect::<Vec<_>>());
+        let mut messages = found(folder.path()).await.prompts();
+        messages.sort();
+        assert_eq!(messages, (0..8).map(|n| format!("hello {n}")).collect::<Vec<_>>());
         let workspaces = storage(folder.path())
             .await
             .workspaces
@@ -62,15 +62,15 @@ async fn queued_prompt_takes_over_from_a_killed_holder() {
     for folder in homes() {
         let ten_minutes = ["--lease-ttl-ms", "600000"];
         let mut one = Chat::start(folder.path(), &ten_minutes);
-        one.say("!sleep 600");
+        one.send("!sleep 600");
         one.err.wait_for("[sleep");
         let mut two = Chat::start(folder.path(), &ten_minutes);
-        two.say("from two");
+        two.send("from two");
         two.err.wait_for("this message is answered next");
         assert!(two.err.text().contains(&format!("process {} is answering", one.id())), "{}", two.err.text());
 
         let meanwhile = found(folder.path()).await;
-        assert_eq!(meanwhile.said(), ["!sleep 600", "from two"]);
+        assert_eq!(meanwhile.prompts(), ["!sleep 600", "from two"]);
         assert_eq!(
             (meanwhile.session.status.state, meanwhile.session.inputs_open),
             (SessionState::Running, 2)
@@ -92,9 +92,9 @@ async fn queued_prompt_takes_over_from_a_killed_holder() {
 async fn queued_prompt_is_answered_after_the_first() {
     for folder in homes() {
         let (mut one, mut two) = (Chat::start(folder.path(), &[]), Chat::start(folder.path(), &[]));
-        one.say("!sleep 1");
+        one.send("!sleep 1");
         one.err.wait_for("[sleep");
-        two.say("from two");
+        two.send("from two");
         two.err.wait_for("this message is answered next");
         assert_eq!(two.finish(), 0);
         assert_eq!(one.finish(), 0);
@@ -111,14 +111,14 @@ async fn queued_prompt_is_answered_after_the_first() {
 async fn hung_holder_is_replaced_and_fenced() {
     for folder in homes() {
         let mut one = Chat::start(folder.path(), &["--lease-ttl-ms", "1000"]);
-        one.say("!sleep 0.5");
+        one.send("!sleep 0.5");
         one.err.wait_for("[sleep");
         one.signal(Signal::STOP);
         let before = found(folder.path()).await;
         let lease = before.session.lease.clone().expect("it holds the lease");
 
         let mut two = Chat::start(folder.path(), &[]);
-        two.say("from two");
+        two.send("from two");
         two.err.wait_for("this message is answered next");
         two.out.wait_for("from two\n");
 
@@ -131,7 +131,7 @@ async fn hung_holder_is_replaced_and_fenced() {
         let refused = sessions.commit(late).await.unwrap_err();
         assert!(matches!(refused.kind(), ErrorKind::Fenced { .. }), "{refused:?}");
 
-        one.say("again");
+        one.send("again");
         one.out.wait_for("again\n");
         assert_eq!(two.finish(), 0);
         assert_eq!(one.finish(), 1, "it says that something failed");
@@ -149,11 +149,11 @@ async fn hung_holder_is_replaced_and_fenced() {
 async fn ctrl_c_ends_the_answer_and_not_the_program() {
     for folder in homes() {
         let mut chat = Chat::start(folder.path(), &["--echo-delay-ms", "100"]);
-        chat.say(&"word ".repeat(600));
+        chat.send(&"word ".repeat(600));
         chat.out.wait_for("word word");
         chat.signal(Signal::INT);
         chat.err.wait_for("(interrupted)");
-        chat.say("next");
+        chat.send("next");
         chat.out.wait_for("next");
         assert_eq!(chat.finish(), 0);
         let after = found(folder.path()).await;
@@ -168,17 +168,17 @@ async fn ctrl_c_ends_the_answer_and_not_the_program() {
 async fn own_prompt_is_not_shown_again_after_takeover() {
     for folder in homes() {
         let mut one = Chat::start(folder.path(), &[]);
-        one.say("first");
+        one.send("first");
         one.out.wait_for("first\n");
         let mut two = Chat::start(folder.path(), &[]);
         two.err.wait_for("data in ");
-        one.say("!sleep 600");
+        one.send("!sleep 600");
         two.err.wait_for("laptop: !sleep 600\n");
         one.kill();
-        two.say("mine");
+        two.send("mine");
         two.out.wait_for("mine\n");
         let mut three = Chat::start(folder.path(), &[]);
-        three.say("from three");
+        three.send("from three");
         assert_eq!(three.finish(), 0);
         two.err.wait_for("laptop: from three\n");
         assert!(!two.err.text().contains("laptop: mine"), "{}", two.err.text());

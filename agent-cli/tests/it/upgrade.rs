@@ -35,7 +35,7 @@ fn upgrade_shows_the_present_numbers() {
         ("sqlite", json!({"user_version": 6})),
     ] {
         let site = Site::new(kind);
-        site.say("hello");
+        site.send("hello");
         site.typed(&["--tenant", "acme"], "hello\n");
         let (ran, json) = upgrade(&site);
         assert_eq!(ran.code, 0, "{kind}: {ran:?}");
@@ -51,19 +51,19 @@ fn upgrade_shows_the_present_numbers() {
 
 #[test]
 fn upgrade_refuses_other_schemas_by_number() {
-    for (version, says) in [
+    for (version, expected) in [
         (4, ["has schema 4, which was never released", "with the version that wrote it"]),
         (7, ["has schema 7, this version knows 6", "use a newer chat"]),
     ] {
         let site = Site::new("sqlite");
-        site.say("hello");
+        site.send("hello");
         let file = site.path().join("data.db");
         Connection::open(&file).unwrap().pragma_update(None, "user_version", version).unwrap();
         let (ran, json) = upgrade(&site);
         assert_eq!(ran.code, 1, "{ran:?}");
         assert_eq!(json["error"]["kind"], "unsupported", "{json}");
-        for says in says.into_iter().chain([file.to_str().unwrap(), "Nothing was changed"]) {
-            assert!(ran.err.contains(says), "{says}: {ran:?}");
+        for expected in expected.into_iter().chain([file.to_str().unwrap(), "Nothing was changed"]) {
+            assert!(ran.err.contains(expected), "{expected}: {ran:?}");
         }
     }
 }
@@ -87,11 +87,11 @@ fn forge(log: &Path, session: &str, format: u32) {
 #[test]
 fn upgrade_names_logs_of_other_formats() {
     let site = Site::new("files");
-    let (main, workspace) = site.say("hello");
+    let (main, workspace) = site.send("hello");
     let fork = site.ok(&["session", "fork", &main]).trim().to_owned();
     let fork_log = log(&site, &workspace, &fork);
     let whole = fs::read(&fork_log).unwrap();
-    for (format, says) in [
+    for (format, expected) in [
         (
             4,
             "has format 4, which was never released; this version reads format 5: use the version that wrote it",
@@ -102,7 +102,7 @@ fn upgrade_names_logs_of_other_formats() {
         forge(&fork_log, &fork, format);
         let (ran, json) = upgrade(&site);
         assert_eq!(ran.code, 1, "{ran:?}");
-        assert!(ran.err.contains(says) && ran.err.contains(&fork), "{ran:?}");
+        assert!(ran.err.contains(expected) && ran.err.contains(&fork), "{ran:?}");
         assert!(
             ran.err.contains("1 object of another format") && ran.err.contains("Nothing was changed"),
             "{ran:?}"
@@ -111,7 +111,7 @@ fn upgrade_names_logs_of_other_formats() {
         let before = tree(site.path());
         let deleted = site.run(&["workspace", "delete", &workspace, "--yes"]);
         assert_eq!(deleted.code, 1, "{deleted:?}");
-        assert!(deleted.err.contains(says) && deleted.err.contains("nothing was changed"), "{deleted:?}");
+        assert!(deleted.err.contains(expected) && deleted.err.contains("nothing was changed"), "{deleted:?}");
         assert!(tree(site.path()) == before, "something was changed");
         // No command calls it damaged, or tells to salvage it.
         let copy = site.path().join(format!("copy-{format}")).display().to_string();
@@ -124,10 +124,10 @@ fn upgrade_names_logs_of_other_formats() {
             &["copy", &source, &to],
         ] {
             let ran = site.run(args);
-            let said = format!("{}{}", ran.out, ran.err);
+            let output = format!("{}{}", ran.out, ran.err);
             assert_eq!(ran.code, 5, "{args:?}: {ran:?}");
-            assert!(said.contains(says) && said.contains("another format"), "{args:?}: {said}");
-            assert!(!said.contains("damage") && !said.contains("salvage"), "{args:?}: {said}");
+            assert!(output.contains(expected) && output.contains("another format"), "{args:?}: {output}");
+            assert!(!output.contains("damage") && !output.contains("salvage"), "{args:?}: {output}");
         }
         assert_eq!(json["unsupported"].as_array().map(Vec::len), Some(1), "{json}");
         assert_eq!(json["sessions"], 1, "the other one is read");
@@ -137,7 +137,7 @@ fn upgrade_names_logs_of_other_formats() {
 #[test]
 fn upgrade_names_newer_records_and_bindings() {
     let site = Site::new("files");
-    let (_, workspace) = site.say("hello");
+    let (_, workspace) = site.send("hello");
     let data = site.path().join("data");
     for file in [data.join("workspaces").join(&workspace).join("workspace.toml"), data.join("bindings.toml")]
     {
@@ -145,8 +145,8 @@ fn upgrade_names_newer_records_and_bindings() {
         fs::write(&file, whole.replace("format = 1\n", "format = 2\n")).unwrap();
         let (ran, json) = upgrade(&site);
         assert_eq!(ran.code, 1, "{ran:?}");
-        let says = format!("{} has format 2", file.display());
-        assert!(ran.err.contains(&says) && ran.err.contains("use a newer chat"), "{ran:?}");
+        let message = format!("{} has format 2", file.display());
+        assert!(ran.err.contains(&message) && ran.err.contains("use a newer chat"), "{ran:?}");
         assert_eq!(json["unsupported"].as_array().map(Vec::len), Some(1), "{json}");
         fs::write(&file, whole).unwrap();
     }
@@ -157,7 +157,7 @@ fn upgrade_names_newer_records_and_bindings() {
 fn upgrade_reports_damage_as_such() {
     for kind in KINDS {
         let site = Site::new(kind);
-        let (main, workspace) = site.say("first\nsecond\nthird");
+        let (main, workspace) = site.send("first\nsecond\nthird");
         if kind == "files" {
             let log = log(&site, &workspace, &main);
             fs::write(&log, "{}\n").unwrap();

@@ -71,7 +71,7 @@ fn workspace_create_refuses_unknown_providers() {
 fn gc_collects_only_unused_workspaces() {
     for kind in KINDS {
         let site = Site::new(kind);
-        site.say("hello");
+        site.send("hello");
         let id = site.ok(&["workspace", "create", "--name", "old"]);
         let id = id.trim();
         let none = site.run(&["workspace", "gc", "--yes"]);

@@ -409,7 +409,10 @@ fn patch_changes_only_the_named_fields() {
     let change = Patch::new().with_label("b", "3").without_label("a").with_title(Title::generated("Yours"));
     driver.event(NewEvent::updated(change)).unwrap();
     let messages = &driver.now().attributes;
-    assert_eq!(messages.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect::<Vec<_>>(), [("b", "3")]);
+    assert_eq!(
+        messages.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect::<Vec<_>>(),
+        [("b", "3")]
+    );
     assert_eq!(messages.title.as_ref().unwrap().text, "Mine");
     assert_eq!(messages.metadata.get("n").unwrap().get(), "123456789012345678901234567890.5");
     assert_eq!((messages.references["thread.coder"].as_str(), messages.resources.len()), ("t-1", 1));

@@ -148,21 +148,21 @@ async fn providers_take_the_tools_of_every_server() {
                 }
             };
             let tools: Vec<_> = tools.iter().map(of).collect();
-            let said = json!([{"role": "user", "content": "Hello"}]);
+            let messages = json!([{"role": "user", "content": "Hello"}]);
             let (path, body) = match wire {
                 Wire::Anthropic => {
-                    ("/v1/messages", json!({"max_tokens": 9, "tools": tools, "messages": said}))
+                    ("/v1/messages", json!({"max_tokens": 9, "tools": tools, "messages": messages}))
                 }
-                Wire::Responses => ("/responses", json!({"tools": tools, "input": said})),
+                Wire::Responses => ("/responses", json!({"tools": tools, "input": messages})),
                 Wire::Gemini => {
-                    let said = json!([{"role": "user", "parts": [{"text": "Hello"}]}]);
+                    let messages = json!([{"role": "user", "parts": [{"text": "Hello"}]}]);
                     let tools = json!([{"functionDeclarations": tools}]);
                     (
                         "/v1beta/models/gemini-3:streamGenerateContent",
-                        json!({"tools": tools, "contents": said}),
+                        json!({"tools": tools, "contents": messages}),
                     )
                 }
-                _ => ("/chat/completions", json!({"tools": tools, "messages": said})),
+                _ => ("/chat/completions", json!({"tools": tools, "messages": messages})),
             };
             let checked = Provider::new(wire).check(&Request::new(path, &body));
             assert!(checked.is_ok(), "{mode}: {checked:?}");

@@ -28,16 +28,16 @@ async fn the_command_line_asks_and_remembers() {
     let folder = tempfile::tempdir().unwrap();
     let config = format!("[mcp.srv]\ncommand = '{}'\nargs = ['good']\n", program().display());
     std::fs::write(folder.path().join("mcp.toml"), config).unwrap();
-    let said = ask(folder.path(), "hello\nsrv__echo {\"text\":\"one\"}\nyes\n").await;
-    assert!(said.contains("There are:") && said.contains("srv__pid"), "{said}");
-    assert!(said.contains("yes, no or always?") && said.ends_with("one\n"), "{said}");
+    let messages = ask(folder.path(), "hello\nsrv__echo {\"text\":\"one\"}\nyes\n").await;
+    assert!(messages.contains("There are:") && messages.contains("srv__pid"), "{messages}");
+    assert!(messages.contains("yes, no or always?") && messages.ends_with("one\n"), "{messages}");
     // The question outlives the process that asked it.
-    let said = ask(folder.path(), "srv__echo {\"text\":\"two\"}\n").await;
-    assert!(said.ends_with("yes, no or always?\n"), "{said}");
-    let said = ask(folder.path(), "no\nsrv__echo {\"text\":\"three\"}\nalways\n").await;
-    assert_eq!((said.matches("always?").count(), said.contains("two\n")), (2, false), "{said}");
-    assert!(said.ends_with("three\n"), "{said}");
+    let messages = ask(folder.path(), "srv__echo {\"text\":\"two\"}\n").await;
+    assert!(messages.ends_with("yes, no or always?\n"), "{messages}");
+    let messages = ask(folder.path(), "no\nsrv__echo {\"text\":\"three\"}\nalways\n").await;
+    assert_eq!((messages.matches("always?").count(), messages.contains("two\n")), (2, false), "{messages}");
+    assert!(messages.ends_with("three\n"), "{messages}");
     // In every later process, nobody is asked about this tool, and about the others as before.
-    let said = ask(folder.path(), "srv__echo {\"text\":\"four\"}\nsrv__pid\nno\n").await;
-    assert!(said.starts_with("four\n") && said.matches("always?").count() == 1, "{said}");
+    let messages = ask(folder.path(), "srv__echo {\"text\":\"four\"}\nsrv__pid\nno\n").await;
+    assert!(messages.starts_with("four\n") && messages.matches("always?").count() == 1, "{messages}");
 }

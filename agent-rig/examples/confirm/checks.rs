@@ -31,8 +31,8 @@ struct Look {
 }
 
 fn agent(model: RigProvider) -> Result<AgentRuntime> {
-    let look = tool("look", "Tells what lies on a shelf.", async |look: Look, _: ToolContext| {
-        Ok::<_, String>(format!("On shelf {} lie seven red apples.", look.shelf))
+    let inspect = tool("look", "Tells what lies on a shelf.", async |inspect: Look, _: ToolContext| {
+        Ok::<_, String>(format!("On shelf {} lie seven red apples.", inspect.shelf))
     });
     // Long enough for the caches of the providers.
     let system = format!("You keep a list of shelves. {}", "Answer in one short sentence. ".repeat(400));
@@ -46,7 +46,7 @@ fn agent(model: RigProvider) -> Result<AgentRuntime> {
         .with_llm(model)
         .with_storage(MemoryStore::new())
         .with_config(config)
-        .with_tool(look)
+        .with_tool(inspect)
         .build()
 }
 
@@ -69,7 +69,7 @@ async fn counts(chat: &Conversation) -> Result<(usize, usize, usize)> {
                     calls += 1;
                     signed += usize::from(call.native.is_some());
                 }
-                EventPayload::AgentThinking(said) => signed += usize::from(said.native.is_some()),
+                EventPayload::AgentThinking(thinking) => signed += usize::from(thinking.native.is_some()),
                 EventPayload::AgentResponse(response) => refused += usize::from(response.replay.is_some()),
                 _ => {}
             }

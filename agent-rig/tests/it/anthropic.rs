@@ -7,7 +7,7 @@ use agent_rig::rig_core::providers::anthropic::wire::AnthropicConfig;
 use agent_runtime::{LlmProvider, Usage};
 use serde_json::{Value, json};
 
-pub(crate) use model_servers::anthropic::{answer, events, says};
+pub(crate) use model_servers::anthropic::{answer, events, text_answer};
 
 use crate::recorded::{Recording, answers, anthropic_answers, anthropic_blocks, streams};
 use crate::server::{Answer, Server};
@@ -33,7 +33,8 @@ pub(crate) fn blocks() -> Vec<Value> {
 #[tokio::test]
 async fn items_go_back_as_they_came_and_in_order() {
     for name in ["claude-opus-5-5", "claude-sonnet-4-5", "claude-of-tomorrow"] {
-        let server = Server::start([answer(&blocks(), "tool_use"), says("Done."), says("Yes.")]).await;
+        let server =
+            Server::start([answer(&blocks(), "tool_use"), text_answer("Done."), text_answer("Yes.")]).await;
         let model = model(&server, name);
         let talk = talk(model, &server, &["look"], 3).await;
         let bodies = talk.bodies("messages");
@@ -57,7 +58,7 @@ async fn items_go_back_as_they_came_and_in_order() {
 
 #[tokio::test]
 async fn answers_are_stored_with_items_usage_and_origin() {
-    let server = Server::start([answer(&blocks(), "tool_use"), says("Done.")]).await;
+    let server = Server::start([answer(&blocks(), "tool_use"), text_answer("Done.")]).await;
     let talk = talk(model(&server, "claude-opus-5-5").with_account("team-a"), &server, &["look"], 2).await;
     let usage = Usage::new(115, 30).with_cache(100, 5).with_reasoning(20);
     assert_eq!(talk.reports[0].usage, usage.plus(usage));
@@ -115,7 +116,7 @@ async fn markers_of_another_model_go_back() {
     let marker =
         json!({"type": "fallback", "from": {"model": "claude-fable-5"}, "to": {"model": "claude-opus-4-8"}});
     let blocks = [marker, json!({"type": "text", "text": "Yes."})];
-    let server = Server::start([answer(&blocks, "end_turn"), says("Done.")]).await;
+    let server = Server::start([answer(&blocks, "end_turn"), text_answer("Done.")]).await;
     let talk = talk(model(&server, "claude-fable-5"), &server, &[], 2).await;
     let sent = talk.requests[1].body();
     assert_eq!(items(&sent["messages"][1]["content"]), items(&blocks.to_vec().into()));
@@ -131,7 +132,8 @@ async fn answers_that_are_whole_at_their_start_are_read() {
         "model": "claude", "content": [call], "stop_reason": "tool_use", "stop_sequence": null,
         "usage": {"input_tokens": 0, "output_tokens": 0}}});
     let whole = [start.to_string(), json!({"type": "message_stop"}).to_string()];
-    let server = Server::start([Answer::events(whole.iter().map(String::as_str)), says("Done.")]).await;
+    let server =
+        Server::start([Answer::events(whole.iter().map(String::as_str)), text_answer("Done.")]).await;
     let talk = talk(model(&server, "claude-sonnet-4-5"), &server, &["look"], 2).await;
     assert_eq!(items(&talk.requests[1].body()["messages"][1]["content"]), [call.to_string()]);
 }
@@ -177,7 +179,7 @@ async fn recorded_answers_go_back_as_they_came() {
         };
         let given: Vec<Vec<Value>> = answers.iter().map(of).collect();
         let script = answers.iter().map(|events| Answer::events(events.iter().map(String::as_str)));
-        let server = Server::start(script.chain([says("Done.")])).await;
+        let server = Server::start(script.chain([text_answer("Done.")])).await;
         let talk =
             talk(model(&server, "claude-sonnet-4-5"), &server, &called(&given.concat()), answers.len() + 1)
                 .await;

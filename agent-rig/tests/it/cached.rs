@@ -45,13 +45,13 @@ async fn requests_begin_with_all_of_the_one_before() {
         let mut number = 0;
         let server = Server::checking(Provider::new(wire), move |provider, request, _| {
             number += 1;
-            let said = match number % 2 {
+            let messages = match number % 2 {
                 1 => {
                     Item::Call { name: "look".to_owned(), arguments: json!({"z": number, "a": [1.5, "é"]}) }
                 }
                 _ => Item::Text(format!("There are {number} apples.")),
             };
-            provider.answer(request, &[Item::Reasoning(format!("Thought {number}.")), said])
+            provider.answer(request, &[Item::Reasoning(format!("Thought {number}.")), messages])
         })
         .await;
         let storage: Storage = MemoryStore::new().into();

@@ -5,7 +5,7 @@ use agent_rig::rig_core::providers::ollama::OllamaConfig;
 use agent_rig::rig_core::providers::openai::wire::{DEEPSEEK, Dialect, GROQ, MISTRAL, OPENAI, OpenAIConfig};
 use serde_json::{Value, json};
 
-pub(crate) use model_servers::chat::{answer, says};
+pub(crate) use model_servers::chat::{answer, text_answer};
 
 use crate::recorded::{chat_message, streams};
 use crate::server::{Answer, Server};
@@ -47,7 +47,7 @@ fn sent_call(arguments: &str) -> Value {
 #[ignore = "rig 0.44 writes the arguments of chat calls anew"]
 async fn arguments_go_back_as_they_were_written() {
     let server =
-        Server::start([answer(&[json!({"tool_calls": [call()]})], "tool_calls"), says("Done.")]).await;
+        Server::start([answer(&[json!({"tool_calls": [call()]})], "tool_calls"), text_answer("Done.")]).await;
     let talk = talk(model(&server, &OPENAI, "gpt-4o"), &server, &["look"], 2).await;
     let sent = &sent(&talk.bodies("messages")[1])[0];
     assert_eq!(sent["tool_calls"], json!([sent_call(r#"{"b": 1.50, "a":2}"#)]));
@@ -56,7 +56,8 @@ async fn arguments_go_back_as_they_were_written() {
 #[tokio::test]
 async fn messages_go_back_with_text_and_calls() {
     let deltas = [json!({"role": "assistant", "content": "I look."}), json!({"tool_calls": [call()]})];
-    let server = Server::start([answer(&deltas, "tool_calls"), says("Done."), says("Yes.")]).await;
+    let server =
+        Server::start([answer(&deltas, "tool_calls"), text_answer("Done."), text_answer("Yes.")]).await;
     let talk = talk(model(&server, &OPENAI, "gpt-4o"), &server, &["look"], 3).await;
     let bodies = talk.bodies("messages");
     let message = &sent(&bodies[2])[0];
@@ -73,7 +74,7 @@ async fn reasoning_goes_back_in_its_field() {
         [(&DEEPSEEK, "deepseek-reasoner", "reasoning_content"), (&GROQ, "qwen/qwen3-32b", "reasoning")]
     {
         let deltas = [json!({"role": "assistant", field: "They ask."}), json!({"tool_calls": [call()]})];
-        let server = Server::start([answer(&deltas, "tool_calls"), says("Done.")]).await;
+        let server = Server::start([answer(&deltas, "tool_calls"), text_answer("Done.")]).await;
         let talk = talk(model(&server, dialect, name), &server, &["look"], 2).await;
         assert_eq!(sent(&talk.bodies("messages")[1])[0][field], "They ask.", "{name}");
     }
@@ -98,8 +99,11 @@ async fn recorded_answers_go_back_as_they_came() {
         let calls = given["tool_calls"].as_array().into_iter().flatten();
         let tools: Vec<_> =
             calls.filter_map(|call| call["function"]["name"].as_str()).chain(["other"]).collect();
-        let script =
-            [Answer::events(recording.events.iter().map(String::as_str)), says("Done."), says("Done.")];
+        let script = [
+            Answer::events(recording.events.iter().map(String::as_str)),
+            text_answer("Done."),
+            text_answer("Done."),
+        ];
         let server = Server::start(script).await;
         let talk = talk(model(&server, dialect, name), &server, &tools, 2).await;
         let mut sent = sent(&talk.bodies("messages")[1]).remove(0);

@@ -45,7 +45,7 @@ async fn what_a_person_with_a_key_confirms_holds_on_servers_that_check() {
 /// A model that calls nothing, and a server that is away, are seen.
 #[tokio::test]
 async fn failed_checks_are_reported() {
-    let server = Server::answering(|_| chat::says("No.")).await;
+    let server = Server::answering(|_| chat::text_answer("No.")).await;
     let model = chat::model(&server, &agent_rig::rig_core::providers::openai::wire::OPENAI, "gpt-4o");
     let failed = soon(confirm(model)).await.into_iter().filter(|(_, held)| held.is_err());
     assert_eq!(

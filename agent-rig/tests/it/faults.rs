@@ -7,7 +7,7 @@ use agent_runtime::{FaultKind, LlmProvider, ModelEvent, ProviderFault};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
-use crate::anthropic::{answer, model, says};
+use crate::anthropic::{answer, model, text_answer};
 use crate::server::{Answer, Server, soon};
 use crate::transport::{self, request};
 
@@ -77,7 +77,7 @@ async fn unreachable_servers_are_network_faults() {
 }
 
 /// Events of a stream until its end, and the error that ends it.
-async fn heard(server: &Server) -> (Vec<ModelEvent>, Option<ProviderFault>) {
+async fn collect(server: &Server) -> (Vec<ModelEvent>, Option<ProviderFault>) {
     let mut stream = soon(model(server, "claude-opus-5-5").generate(request())).await.unwrap();
     let mut events = Vec::new();
     while let Some(event) = soon(stream.next()).await {
@@ -114,7 +114,7 @@ async fn broken_answers_keep_their_parts_and_end_in_a_fault() {
         json!({"type": "error", "error": {"type": "overloaded_error", "message": "SECRET-PROMPT"}});
     for (end, kind) in [(None, FaultKind::Network), (Some(overloaded), FaultKind::Overloaded)] {
         let server = Server::start([cut(end)]).await;
-        let (events, fault) = heard(&server).await;
+        let (events, fault) = collect(&server).await;
         let fault = fault.unwrap();
         assert_eq!(fault.kind, kind);
         assert!(!fault.text.contains("SECRET"), "{fault}");
@@ -133,7 +133,7 @@ async fn broken_answers_keep_their_parts_and_end_in_a_fault() {
 /// Events of an answer, and the fault that ends it, also before its first event.
 async fn ended(answer: Answer) -> (Vec<ModelEvent>, Option<ProviderFault>) {
     let server = Server::start([answer]).await;
-    transport::heard(&model(&server, "claude-opus-5-5")).await
+    transport::collect(&model(&server, "claude-opus-5-5")).await
 }
 
 fn is_done(event: &ModelEvent) -> bool {
@@ -221,7 +221,7 @@ async fn parts_are_numbered_without_gaps_and_stream_in_pieces() {
         json!({"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"at": "sea"}}),
     ];
     let server = Server::start([answer(&blocks, "tool_use")]).await;
-    let (events, fault) = heard(&server).await;
+    let (events, fault) = collect(&server).await;
     assert_eq!(fault, None);
     let shape: Vec<_> = events
         .iter()
@@ -246,7 +246,7 @@ async fn refused_and_cut_answers_are_reported() {
     use agent_runtime::StopReason::{MaxTokens, Refusal};
     for (stop, expected) in [("max_tokens", MaxTokens), ("refusal", Refusal)] {
         let server = Server::start([answer(&[json!({"type": "text", "text": "I"})], stop)]).await;
-        let (events, fault) = heard(&server).await;
+        let (events, fault) = collect(&server).await;
         assert_eq!(fault, None);
         assert!(
             matches!(events.last(), Some(ModelEvent::Done { stop, .. }) if *stop == expected),
@@ -263,8 +263,8 @@ async fn refused_and_cut_answers_are_reported() {
 
 #[tokio::test]
 async fn key_goes_into_its_header_only() {
-    let server = Server::start([says("Hi.")]).await;
-    let (_, fault) = heard(&server).await;
+    let server = Server::start([text_answer("Hi.")]).await;
+    let (_, fault) = collect(&server).await;
     assert_eq!(fault, None);
     let request = &server.requests()[0];
     assert!(request.head.contains("x-api-key: SECRET-KEY"), "{}", request.head);

@@ -7,7 +7,7 @@ use agent_rig::RigProvider;
 use agent_rig::rig_core::providers::gemini::GeminiConfig;
 use serde_json::{Value, json};
 
-pub(crate) use model_servers::gemini::{answer, says};
+pub(crate) use model_servers::gemini::{answer, text_answer};
 
 use crate::recorded::{Recording, answers, gemini_parts, streams};
 use crate::server::{Answer, Server};
@@ -35,7 +35,7 @@ fn sent(body: &Value) -> Vec<Value> {
 
 #[tokio::test]
 async fn items_go_back_as_they_came_and_in_order() {
-    let server = Server::start([answer(&parts()), says("Done."), says("Yes.")]).await;
+    let server = Server::start([answer(&parts()), text_answer("Done."), text_answer("Yes.")]).await;
     let talk = talk(model(&server, "gemini-3-pro-preview"), &server, &["look"], 3).await;
     let bodies = talk.bodies("contents");
     assert_eq!(items(&sent(&bodies[1]).into()), items(&parts().into()));
@@ -47,7 +47,7 @@ async fn items_go_back_as_they_came_and_in_order() {
 /// Proxies and servers log addresses.
 #[tokio::test]
 async fn key_goes_into_its_header_only() {
-    let server = Server::start([says("Done.")]).await;
+    let server = Server::start([text_answer("Done.")]).await;
     talk(model(&server, "gemini-3-pro-preview"), &server, &[], 1).await;
     let request = &server.requests()[0];
     assert!(request.path.ends_with(":streamGenerateContent?alt=sse"), "{}", request.path);
@@ -62,7 +62,7 @@ async fn calls_without_ids_go_back_as_they_came() {
         json!({"functionCall": {"id": "fc-2", "name": "look", "args": {}}}),
         json!({"functionCall": {"name": "look", "args": {}}}),
     ];
-    let server = Server::start([answer(&calls), says("Done."), says("Yes.")]).await;
+    let server = Server::start([answer(&calls), text_answer("Done."), text_answer("Yes.")]).await;
     let talk = talk(model(&server, "gemini-3-pro-preview"), &server, &["look"], 3).await;
     for body in &talk.bodies("contents")[1..] {
         assert_eq!(items(&sent(body)[..3].to_vec().into()), items(&calls.to_vec().into()));
@@ -76,7 +76,7 @@ async fn calls_without_ids_go_back_as_they_came() {
 async fn images_that_the_model_made_are_stored_and_go_back() {
     let image =
         json!({"inlineData": {"mimeType": "image/png", "data": "iVBORw=="}, "thoughtSignature": "EpEi"});
-    let server = Server::start([answer(std::slice::from_ref(&image)), says("Yes.")]).await;
+    let server = Server::start([answer(std::slice::from_ref(&image)), text_answer("Yes.")]).await;
     let talk = talk(model(&server, "gemini-3-pro-image-preview"), &server, &[], 2).await;
     assert_eq!(items(&sent(&talk.bodies("contents")[1]).into()), [image.to_string()]);
     let found = talk.payloads().into_iter().find_map(|payload| match payload {
@@ -92,7 +92,7 @@ async fn images_that_the_model_made_are_stored_and_go_back() {
 #[tokio::test]
 async fn signed_texts_stay_parts_of_their_own() {
     let parts = [json!({"text": "One.", "thoughtSignature": "EpEi"}), json!({"text": " Two."})];
-    let server = Server::start([answer(&parts), says("Yes.")]).await;
+    let server = Server::start([answer(&parts), text_answer("Yes.")]).await;
     let talk = talk(model(&server, "gemini-3-pro-preview"), &server, &[], 2).await;
     assert_eq!(items(&sent(&talk.bodies("contents")[1]).into()), items(&parts.to_vec().into()));
 }
@@ -114,7 +114,8 @@ async fn recorded_answers_go_back_as_they_came() {
         let given = gemini_parts(&values);
         let calls = given.iter().filter_map(|part| part["functionCall"]["name"].as_str());
         let tools: Vec<_> = calls.chain(["other"]).collect::<BTreeSet<_>>().into_iter().collect();
-        let script = [Answer::events(events.iter().map(String::as_str)), says("Done."), says("Done.")];
+        let script =
+            [Answer::events(events.iter().map(String::as_str)), text_answer("Done."), text_answer("Done.")];
         let server = Server::start(script).await;
         let talk = talk(model(&server, "gemini-3-pro-preview"), &server, &tools, 2).await;
         let sent = sent(&talk.bodies("contents")[1]);

@@ -235,7 +235,7 @@ impl Life {
             .with_resume_on_prompt(true)
             .with_model_retries(0);
         let stalls = self.stalls.clone();
-        let look = tool("look", "A tool.", move |_: Look, _: ToolContext| {
+        let inspect = tool("look", "A tool.", move |_: Look, _: ToolContext| {
             let stalls = stalls.clone();
             async move {
                 if stalls.load(Ordering::SeqCst) {
@@ -245,7 +245,7 @@ impl Life {
             }
         });
         let builder = AgentBuilder::new().with_llm(self.model(wire)).with_storage(self.storage.clone());
-        builder.with_config(config).with_tool(look).build().unwrap()
+        builder.with_config(config).with_tool(inspect).build().unwrap()
     }
 
     async fn conversation(&mut self, agent: &AgentRuntime) -> Conversation {
@@ -278,16 +278,16 @@ impl Life {
     /// Checks what a run has sent: nothing was refused, and no reasoning is lost.
     fn check(&self, wire: Wire) {
         let server = &self.servers[&wire].0;
-        let tell = || {
+        let report = || {
             let repeated = std::env::var_os("AGENT_HISTORY").map(|_| server.requests());
             format!("seed {}: {:?} {repeated:#?}", self.seed, self.story)
         };
-        assert_eq!(server.refusals(), [], "{}", tell());
+        assert_eq!(server.refusals(), [], "{}", report());
         let seen = self.seen(wire);
-        assert_eq!(seen.stale, [""; 0], "{}", tell());
+        assert_eq!(seen.stale, [""; 0], "{}", report());
         if let (Some(first), Some(kept)) = (&seen.first, self.kept.get(&wire)) {
             let lost: Vec<_> = kept.difference(first).collect();
-            assert!(lost.is_empty(), "{wire:?} did not get back {lost:?}, {}", tell());
+            assert!(lost.is_empty(), "{wire:?} did not get back {lost:?}, {}", report());
         }
     }
 

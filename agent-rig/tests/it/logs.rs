@@ -130,16 +130,16 @@ impl Subscriber for All {
 async fn refusals_that_quote_the_prompt_are_in_no_log() {
     use crate::server::{Answer, Server};
 
-    let said = serde_json::json!({"error": {"message": "SECRET-PROMPT with SECRET-KEY", "code": "SECRET-KEY", "type": "SECRET"}});
-    let refused = Answer::status(400, &said.to_string());
-    let broken = Answer::events([&*said.to_string()]);
+    let messages = serde_json::json!({"error": {"message": "SECRET-PROMPT with SECRET-KEY", "code": "SECRET-KEY", "type": "SECRET"}});
+    let refused = Answer::status(400, &messages.to_string());
+    let broken = Answer::events([&*messages.to_string()]);
     let all = All::default();
     let _guard = tracing::dispatcher::set_default(&tracing::Dispatch::new(all.clone()));
     tracing::info!("this is heard");
     for answer in [refused, broken] {
         let server = Server::answering(move |_| answer.clone()).await;
         for model in crate::transport::models(&server) {
-            assert!(crate::transport::heard(&model).await.1.is_some());
+            assert!(crate::transport::collect(&model).await.1.is_some());
         }
     }
     let all = all.0.lock().unwrap();

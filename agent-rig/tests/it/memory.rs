@@ -62,17 +62,17 @@ async fn keeps_conversations(open: impl AsyncFn() -> Storage) {
     let memory = RigMemory::new(storage.clone());
     assert!(soon(memory.load(&one)).await.unwrap().is_empty());
     soon(memory.clear(&one)).await.unwrap();
-    let said = conversation();
-    soon(memory.append(&one, said[..3].to_vec())).await.unwrap();
-    soon(memory.append(&one, said[3..].to_vec())).await.unwrap();
+    let messages = conversation();
+    soon(memory.append(&one, messages[..3].to_vec())).await.unwrap();
+    soon(memory.append(&one, messages[3..].to_vec())).await.unwrap();
     soon(memory.append(&two, vec![Message::user("Another")])).await.unwrap();
     storage.close().await.unwrap();
 
     let storage = open().await;
     let memory = RigMemory::new(storage.clone());
     let found = soon(memory.load(&one)).await.unwrap();
-    assert_eq!(found, said);
-    assert_eq!(json_of(&found), json_of(&said));
+    assert_eq!(found, messages);
+    assert_eq!(json_of(&found), json_of(&messages));
     assert_eq!(soon(memory.load(&two)).await.unwrap(), [Message::user("Another")]);
     // Nothing waits for a run of this library.
     let sessions = storage.sessions.list(SessionQuery::new()).await.unwrap().items;
@@ -90,9 +90,9 @@ async fn memory_keeps_conversations() {
     let backend = MemoryStore::new();
     // Closing would end the data with the store.
     let memory = RigMemory::new(Storage::from(backend.clone()));
-    let said = conversation();
-    soon(memory.append(&"a".into(), said.clone())).await.unwrap();
-    assert_eq!(soon(RigMemory::new(backend).load(&"a".into())).await.unwrap(), said);
+    let messages = conversation();
+    soon(memory.append(&"a".into(), messages.clone())).await.unwrap();
+    assert_eq!(soon(RigMemory::new(backend).load(&"a".into())).await.unwrap(), messages);
 }
 
 #[tokio::test]
@@ -147,8 +147,9 @@ async fn appends_at_once_lose_nothing() {
     let backend = SqliteConfig::new(folder.path().join("store.db")).open().await.unwrap();
     let memory = RigMemory::new(backend.tenant(&TenantId::default()));
     let append = async |n: usize| {
-        let said = vec![Message::user(format!("question {n}")), Message::assistant(format!("answer {n}"))];
-        soon(memory.append(&"a".into(), said)).await.unwrap();
+        let messages =
+            vec![Message::user(format!("question {n}")), Message::assistant(format!("answer {n}"))];
+        soon(memory.append(&"a".into(), messages)).await.unwrap();
     };
     futures::future::join_all((0..16).map(append)).await;
     let found = json_of(&soon(memory.load(&"a".into())).await.unwrap());
@@ -236,8 +237,8 @@ async fn the_example_remembers() {
         let storage = backend.tenant(&TenantId::default());
         let config = AnthropicConfig::new("key").with_base_url(&server.url);
         let model = config.client().completion("claude-sonnet-4-5").erase();
-        let said = soon(remember::answer(model, storage.clone(), "support/4711", text)).await.unwrap();
-        assert_eq!(said, wanted);
+        let messages = soon(remember::answer(model, storage.clone(), "support/4711", text)).await.unwrap();
+        assert_eq!(messages, wanted);
         storage.close().await.unwrap();
     }
     assert_eq!(server.requests()[1].body()["messages"].as_array().unwrap().len(), 3);

@@ -10,7 +10,7 @@ use agent_runtime::{
 use futures::StreamExt;
 use serde_json::{Value, json};
 
-use crate::anthropic::{answer, model, says};
+use crate::anthropic::{answer, model, text_answer};
 use crate::server::{Answer, Server, soon};
 use crate::{items, talk};
 
@@ -22,7 +22,7 @@ fn request(messages: Vec<ModelMessage>) -> ModelRequest {
 
 /// Body of the request that is sent.
 async fn sent(name: &str, request: ModelRequest) -> Value {
-    let server = Server::start([says("Hi.")]).await;
+    let server = Server::start([text_answer("Hi.")]).await;
     let mut stream = soon(model(&server, name).generate(request)).await.unwrap();
     while let Some(event) = soon(stream.next()).await {
         event.unwrap();
@@ -46,7 +46,7 @@ async fn anthropic_is_asked_to_cache_the_prompt() {
     let hello = || request(vec![ModelMessage::user(vec![Part::text("Hello")])]);
     let asked = sent("claude-opus-5-5", hello()).await;
     assert_eq!(asked["cache_control"], json!({"type": "ephemeral"}));
-    let server = Server::start([says("Hi.")]).await;
+    let server = Server::start([text_answer("Hi.")]).await;
     let model = model(&server, "claude-opus-5-5").with_prompt_cache(false);
     let mut stream = soon(model.generate(hello())).await.unwrap();
     while let Some(event) = soon(stream.next()).await {
@@ -162,7 +162,7 @@ fn answered(native: Native) -> ModelRequest {
 async fn items_that_rig_would_change_are_refused_before_sending() {
     let native = |item: &str| Native::new("anthropic.messages", RawJson::parse(item).unwrap());
     for changed in [r#"{"type":"thinking","n":1e5}"#, r#"{"type":"thinking","n":12345678901234567890123}"#] {
-        let server = Server::start([says("Hi.")]).await;
+        let server = Server::start([text_answer("Hi.")]).await;
         let Err(error) = soon(model(&server, "claude-opus-5-5").generate(answered(native(changed)))).await
         else {
             panic!("{changed} is sent")
@@ -237,7 +237,7 @@ async fn refused_items_cost_the_reasoning_and_not_the_session() {
     ];
     let refusal = r#"{"type":"error","error":{"type":"invalid_request_error",
         "message":"messages.1.content.0: Invalid `signature` in `thinking` block"}}"#;
-    let script = [answer(&signed, "end_turn"), Answer::status(400, refusal), says("Still here.")];
+    let script = [answer(&signed, "end_turn"), Answer::status(400, refusal), text_answer("Still here.")];
     let server = Server::start(script).await;
     let talk = talk(model(&server, "claude-opus-5-5"), &server, &[], 3).await;
     assert_eq!(talk.reports[1].text, "Still here.");

@@ -5,7 +5,7 @@ use agent_rig::rig_core::providers::openai::wire::OpenAIConfig;
 use agent_runtime::LlmProvider;
 use serde_json::{Value, json};
 
-pub(crate) use model_servers::responses::{answer, events, says};
+pub(crate) use model_servers::responses::{answer, events, text_answer};
 
 use crate::recorded::{Recording, answers, responses_items, streams};
 use crate::server::{Answer, Server};
@@ -42,7 +42,7 @@ fn sent(body: &Value) -> Vec<String> {
 
 #[tokio::test]
 async fn items_go_back_as_they_came_and_in_order() {
-    let server = Server::start([answer(&output()), says("Done."), says("Yes.")]).await;
+    let server = Server::start([answer(&output()), text_answer("Done."), text_answer("Yes.")]).await;
     let talk = talk(model(&server), &server, &["look"], 3).await;
     let bodies = talk.bodies("input");
     assert_eq!(bodies[0]["store"], false);
@@ -77,7 +77,8 @@ async fn hosted_calls_that_overlap_keep_their_order() {
         json!({"type": "response.completed", "response": {"id": "resp_1", "status": "completed", "output": output}}),
     ];
     let events: Vec<_> = events.iter().map(Value::to_string).collect();
-    let server = Server::start([Answer::events(events.iter().map(String::as_str)), says("Yes.")]).await;
+    let server =
+        Server::start([Answer::events(events.iter().map(String::as_str)), text_answer("Yes.")]).await;
     let talk = talk(model(&server), &server, &[], 2).await;
     assert_eq!(sent(&talk.bodies("input")[1]), items(&output.to_vec().into()));
 }
@@ -94,7 +95,7 @@ async fn calls_of_a_shell_go_back_with_their_outputs() {
         json!({"id": "msg_1", "type": "message", "status": "completed", "role": "assistant",
             "content": [{"type": "output_text", "annotations": [], "logprobs": [], "text": "Linux."}]}),
     ];
-    let server = Server::start([answer(&output), says("Yes.")]).await;
+    let server = Server::start([answer(&output), text_answer("Yes.")]).await;
     let talk = talk(model(&server), &server, &[], 2).await;
     assert_eq!(sent(&talk.bodies("input")[1]), items(&output.to_vec().into()));
 }
@@ -140,8 +141,11 @@ async fn recorded_answers_go_back_as_they_came() {
                 left_out += 1;
                 continue;
             }
-            let script =
-                [Answer::events(recording.events.iter().map(String::as_str)), says("Done."), says("Done.")];
+            let script = [
+                Answer::events(recording.events.iter().map(String::as_str)),
+                text_answer("Done."),
+                text_answer("Done."),
+            ];
             let server = Server::start(script).await;
             let talk = talk(model(&server), &server, &called(&given), 2).await;
             let is_left_out =

@@ -18,12 +18,15 @@ async fn prompt(storage: &Storage, model: RigProvider) -> String {
 async fn models_of_several_apis_share_a_conversation() {
     let claude = Server::start([
         anthropic::answer(&anthropic::blocks(), "tool_use"),
-        anthropic::says("Claude is done."),
-        anthropic::says("Claude again."),
+        anthropic::text_answer("Claude is done."),
+        anthropic::text_answer("Claude again."),
     ])
     .await;
-    let gpt = Server::start([responses::answer(&responses::output()), responses::says("GPT is done.")]).await;
-    let gemini = Server::start([gemini::answer(&gemini::parts()), gemini::says("Gemini is done.")]).await;
+    let gpt =
+        Server::start([responses::answer(&responses::output()), responses::text_answer("GPT is done.")])
+            .await;
+    let gemini =
+        Server::start([gemini::answer(&gemini::parts()), gemini::text_answer("Gemini is done.")]).await;
     let storage = Storage::from(MemoryStore::new());
     let model = || anthropic::model(&claude, "claude-opus-5-5");
     assert_eq!(prompt(&storage, model()).await, "Claude is done.");

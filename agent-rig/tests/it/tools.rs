@@ -153,7 +153,7 @@ async fn arguments_as_objects_are_read_strictly() {
             r#"{{"candidates":[{{"content":{{"role":"model","parts":[{{"functionCall":{{"name":"look","args":{arguments}}},"thoughtSignature":"c2ln"}}]}},"finishReason":"STOP"}}]}}"#
         );
         let server = Server::start([Answer::events([&*call])]).await;
-        let (_, fault) = crate::transport::heard(&model_of(Wire::Gemini, &server)).await;
+        let (_, fault) = crate::transport::collect(&model_of(Wire::Gemini, &server)).await;
         assert!(fault.as_ref().is_some_and(|fault| fault.text.contains(why)), "{fault:?}");
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn request() -> ModelRequest {
 }
 
 /// Events of an answer, and the fault that ends it.
-pub(crate) async fn heard(model: &RigProvider) -> (Vec<ModelEvent>, Option<ProviderFault>) {
+pub(crate) async fn collect(model: &RigProvider) -> (Vec<ModelEvent>, Option<ProviderFault>) {
     let mut events = Vec::new();
     let mut stream = match soon(model.generate(request())).await {
         Ok(stream) => stream,
@@ -51,7 +51,7 @@ async fn redirects_are_not_followed() {
         let server =
             Server::answering(move |_| Answer::status(status, "").with_header("location", &place)).await;
         for model in models(&server) {
-            let (_, fault) = heard(&model).await;
+            let (_, fault) = collect(&model).await;
             let fault = fault.unwrap();
             assert!(fault.text.contains(&format!("HTTP status {status}, which sends to another")), "{fault}");
             assert!(!fault.kind.is_retryable(), "{fault:?}");
@@ -70,13 +70,13 @@ async fn answers_that_are_no_stream_are_not_asked_for_again() {
         200,
         r#"{"id":"1","choices":[{"index":0,"message":{"role":"assistant","content":"Hi"}}]}"#,
     );
-    for (answer, said) in [(page, None), (error, Some("no such project")), (whole, None)] {
+    for (answer, texts) in [(page, None), (error, Some("no such project")), (whole, None)] {
         let server = Server::answering(move |_| answer.clone()).await;
         for model in models(&server) {
-            let (_, fault) = heard(&model).await;
+            let (_, fault) = collect(&model).await;
             let fault = fault.unwrap();
             assert!(!fault.kind.is_retryable() && fault.text.contains("no stream of events"), "{fault:?}");
-            assert_eq!(fault.said(), said);
+            assert_eq!(fault.said(), texts);
         }
     }
 }
@@ -88,7 +88,7 @@ async fn words_of_a_refusal_are_apart_from_its_text() {
         json!({"error": {"message": "model `SECRET` is not there", "code": "SECRET-KEY", "type": "SECRET"}});
     let server = Server::answering(move |_| Answer::status(404, &body.to_string())).await;
     for model in models(&server) {
-        let (_, fault) = heard(&model).await;
+        let (_, fault) = collect(&model).await;
         let fault = fault.unwrap();
         assert_eq!(fault.said(), Some("model `SECRET` is not there"));
         assert!(!format!("{fault} {fault:?}").contains("SECRET"), "{fault:?}");
@@ -109,7 +109,7 @@ async fn an_account_without_credit_is_not_asked_again() {
         let body = json!({"error": {"message": message, "type": code, "code": code}}).to_string();
         let server = Server::answering(move |_| Answer::status(status, &body)).await;
         for model in models(&server) {
-            assert_eq!(heard(&model).await.1.unwrap().kind, FaultKind::Quota, "{status} {code}");
+            assert_eq!(collect(&model).await.1.unwrap().kind, FaultKind::Quota, "{status} {code}");
         }
     }
 }
@@ -131,7 +131,7 @@ async fn requests_that_are_too_long_are_understood() {
         let body = json!({"error": {"message": message, "type": "invalid_request_error"}}).to_string();
         let server = Server::answering(move |_| Answer::status(400, &body)).await;
         for model in models(&server) {
-            assert_eq!(heard(&model).await.1.unwrap().kind, FaultKind::ContextTooLong, "{message}");
+            assert_eq!(collect(&model).await.1.unwrap().kind, FaultKind::ContextTooLong, "{message}");
         }
     }
 }
@@ -178,7 +178,7 @@ async fn numbers_of_parts_are_bounded() {
         (3, Answer::events([&*chunk.to_string()])),
     ] {
         let server = Server::answering(move |_| answer.clone()).await;
-        let (_, fault) = heard(&models(&server)[at]).await;
+        let (_, fault) = collect(&models(&server)[at]).await;
         let fault = fault.unwrap();
         assert!(fault.text.contains("numbers a part above 4096"), "{at}: {fault}");
         assert!(!fault.kind.is_retryable());
@@ -188,7 +188,7 @@ async fn numbers_of_parts_are_bounded() {
 /// Counts of tokens that no answer has are left out, and the answer counts.
 #[tokio::test]
 async fn counts_of_tokens_are_believed_where_they_can_be() {
-    let said = [
+    let messages = [
         json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
         json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hi."}}),
         json!({"type": "content_block_stop", "index": 0}),
@@ -198,8 +198,8 @@ async fn counts_of_tokens_are_believed_where_they_can_be() {
         r#"{"output_tokens":18446744073709551615,"input_tokens":18446744073709551615}"#,
         r#"{"output_tokens":-5}"#,
     ] {
-        let server = Server::start([with(&said, usage)]).await;
-        let (events, fault) = heard(&models(&server)[0]).await;
+        let server = Server::start([with(&messages, usage)]).await;
+        let (events, fault) = collect(&models(&server)[0]).await;
         assert_eq!(fault, None, "{usage}");
         let Some(ModelEvent::Done { usage: counted, .. }) = events.last() else { panic!("{events:?}") };
         assert!(counted.output_tokens < 10 && counted.input_tokens < 10, "{usage}: {counted:?}");
@@ -228,7 +228,7 @@ async fn nesting_is_bounded_while_it_is_read() {
         (3, Answer::events(chat.iter().map(String::as_str))),
     ] {
         let server = Server::answering(move |_| answer.clone()).await;
-        let (_, fault) = heard(&models(&server)[at]).await;
+        let (_, fault) = collect(&models(&server)[at]).await;
         assert!(
             fault.as_ref().is_some_and(|fault| fault.text.contains("more than 100 levels")),
             "{at}: {fault:?}"
@@ -239,20 +239,20 @@ async fn nesting_is_bounded_while_it_is_read() {
 /// Halves of surrogate pairs, and bytes that are no UTF-8, do not end an answer.
 #[tokio::test]
 async fn broken_characters_are_replaced() {
-    let said = |text: &str| {
+    let messages = |text: &str| {
         format!(r#"{{"choices":[{{"index":0,"delta":{{"role":"assistant","content":"{text}"}}}}]}}"#)
     };
     let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}).to_string();
-    let script = [said(r"a\ud83d"), said(r"\ude00b\ud83d\ude00"), said(r"\\ud83d"), end];
+    let script = [messages(r"a\ud83d"), messages(r"\ude00b\ud83d\ude00"), messages(r"\\ud83d"), end];
     let server =
         Server::start([Answer::events(script.iter().map(String::as_str)).with_event("[DONE]")]).await;
-    let (events, fault) = heard(&models(&server)[3]).await;
+    let (events, fault) = collect(&models(&server)[3]).await;
     assert_eq!(fault, None);
     assert_eq!(text(&events), "a\u{fffd}\u{fffd}b😀\\ud83d");
-    let bytes = said("a?b").into_bytes().into_iter().map(|byte| if byte == b'?' { 0xff } else { byte });
+    let bytes = messages("a?b").into_bytes().into_iter().map(|byte| if byte == b'?' { 0xff } else { byte });
     let server =
         Server::start([Answer::events([&*json!({"choices": []}).to_string()]).with_bytes(bytes)]).await;
-    assert_eq!(text(&heard(&models(&server)[3]).await.0), "a\u{fffd}b");
+    assert_eq!(text(&collect(&models(&server)[3]).await.0), "a\u{fffd}b");
 }
 
 fn text(events: &[ModelEvent]) -> String {
@@ -271,7 +271,7 @@ async fn a_long_line_costs_its_length() {
         r#"{{"candidates":[{{"content":{{"role":"model","parts":[{{"inlineData":{{"mimeType":"image/png","data":"{image}"}}}}]}},"finishReason":"STOP"}}]}}"#
     );
     let server = Server::start([Answer::events([&*event])]).await;
-    let (events, fault) = heard(&models(&server)[2]).await;
+    let (events, fault) = collect(&models(&server)[2]).await;
     assert_eq!(fault, None);
     let media = events.iter().find_map(|event| match event {
         ModelEvent::PartDone { part, .. } => match &part.content {
@@ -286,7 +286,7 @@ async fn a_long_line_costs_its_length() {
 /// An answer of Anthropic's wire with this body.
 async fn raw(body: String) -> Option<ProviderFault> {
     let server = Server::start([Answer::status(200, &body).with_type("text/event-stream")]).await;
-    heard(&models(&server)[0]).await.1
+    collect(&models(&server)[0]).await.1
 }
 
 /// What rig reads is what is checked: numbers that are texts, what stands behind a mark of the byte order, and texts that are
@@ -326,11 +326,11 @@ async fn sound_answers_in_odd_clothes_are_read() {
     let end = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
     let server =
         Server::start([Answer::events(vec![piece; 20_000].into_iter().chain([end, "[DONE]"]))]).await;
-    let (events, fault) = heard(&models(&server)[3]).await;
+    let (events, fault) = collect(&models(&server)[3]).await;
     assert_eq!((fault, text(&events).len()), (None, 20_000));
     let line =
         r#"{"model":"q","message":{"role":"assistant","content":"Hi."},"done":true,"done_reason":"stop"}"#;
     let server = Server::start([Answer::lines([line]).with_type("text/event-stream")]).await;
-    let (events, fault) = heard(&chat::ollama_model(&server)).await;
+    let (events, fault) = collect(&chat::ollama_model(&server)).await;
     assert_eq!((fault, &*text(&events)), (None, "Hi."));
 }

@@ -216,13 +216,13 @@ fn endless_answers_take_bounded_memory() {
         let child =
             child.args(["--exact", "unbounded::asks_for_an_endless_answer", "--nocapture"]).env(KIND, kind);
         let output = child.output().unwrap();
-        let (said, wrong) =
+        let (texts, wrong) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{kind}: {said} {wrong}");
-        let took = said
+        assert!(output.status.success(), "{kind}: {texts} {wrong}");
+        let took = texts
             .lines()
             .find_map(|line| line.split_once("took ")?.1.strip_suffix(" KiB")?.parse::<u64>().ok());
-        let took = took.unwrap_or_else(|| panic!("{kind}: {said}"));
+        let took = took.unwrap_or_else(|| panic!("{kind}: {texts}"));
         println!("{kind}: {took} KiB");
         most = most.max(took);
     }

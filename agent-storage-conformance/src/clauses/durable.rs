@@ -156,7 +156,8 @@ async fn suspended_session_resumes_where_it_stopped(stage: &Stage) -> Checked {
     let appended = stage.append(&storage, &closed, "while closed").await?.session;
     same("the state", &appended.status.state, &SessionState::Suspended)?;
     storage = stage.reopen(storage).await?;
-    let restored = storage.sessions.commit(stage.seal(&appended).with_trigger(Trigger::Resume)).await?.session;
+    let restored =
+        storage.sessions.commit(stage.seal(&appended).with_trigger(Trigger::Resume)).await?.session;
     same("the state after restoring", &restored.status.state, &SessionState::Queued)?;
     same("what is handled", &restored.inputs_done_through, &running.last_input)?;
     same("what waits", &(restored.inputs_open, restored.last_input), &(1, appended.last_input))?;

@@ -364,7 +364,8 @@ async fn only_the_matching_answer_resumes_and_only_once(stage: &Stage) -> Checke
     same("the session", &storage.sessions.load(waiting.id).await?, &now)?;
     let appended = stage.append(&storage, &now, "a message is no answer").await?.session;
     same("the state", &appended.status.state, &SessionState::RequiresAction)?;
-    let resumed = storage.sessions.commit(stage.seal(&appended).with_event(answer("question")?)).await?.session;
+    let resumed =
+        storage.sessions.commit(stage.seal(&appended).with_event(answer("question")?)).await?.session;
     same("the state", &resumed.status.to_string().as_str(), &"queued (action_resolved)")?;
     same("the question", &resumed.action, &None)?;
     let again = storage.sessions.commit(stage.seal(&resumed).with_event(answer("question")?)).await;

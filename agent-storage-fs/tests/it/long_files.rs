@@ -82,8 +82,9 @@ async fn file_of_20_gb_is_named_unread() {
             .map(|call| call.bytes)
             .sum();
         assert!(read <= MOST, "{name}: {read} bytes were read");
-        let is_bounded =
-            |messages: &String| messages.contains(&path.display().to_string()) && messages.contains("at most ");
+        let is_bounded = |messages: &String| {
+            messages.contains(&path.display().to_string()) && messages.contains("at most ")
+        };
         assert_eq!(!messages.is_empty() && messages.iter().all(is_bounded), is_named, "{name}: {messages:?}");
     }
 }

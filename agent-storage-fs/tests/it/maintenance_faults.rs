@@ -153,7 +153,8 @@ async fn run(persistent: bool, errno: i32) {
         fired += 1;
         let store = hasty(root).await;
         for (step, outcome) in outcome.iter().enumerate() {
-            let context = format!("step {step}, {outcome:?}; call {n}, {:?}, failed with {errno}", calls.get(n));
+            let context =
+                format!("step {step}, {outcome:?}; call {n}, {:?}, failed with {errno}", calls.get(n));
             let happened = life.happened(root, &store, step, &context).await;
             match outcome {
                 Ok(()) => assert!(happened, "{context}: acknowledged"),

@@ -53,7 +53,8 @@ async fn folder_without_an_id_is_a_finding() {
     assert_eq!(messages.len(), strange.len(), "{messages:?}");
     for path in &strange {
         let is_named = |text: &&String| text.contains(&path.display().to_string());
-        let text = messages.iter().find(is_named).unwrap_or_else(|| panic!("{}: {messages:?}", path.display()));
+        let text =
+            messages.iter().find(is_named).unwrap_or_else(|| panic!("{}: {messages:?}", path.display()));
         assert!(text.contains("no call reads it") && text.contains("move it out of the store"), "{text}");
     }
     append_text(&store, &effects, id, Seq::new(1), "more").await;

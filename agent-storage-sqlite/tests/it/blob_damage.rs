@@ -204,7 +204,11 @@ async fn named_column_is_checked_and_rebuilt() {
         site.raw().execute_batch(change).unwrap();
         let found = store.check().await.unwrap();
         let message = |what: &str| found.iter().any(|it| it.reason.contains(what));
-        assert_eq!(message("is not named by the event") && message("rebuild"), is_named, "{change}: {found:?}");
+        assert_eq!(
+            message("is not named by the event") && message("rebuild"),
+            is_named,
+            "{change}: {found:?}"
+        );
         if change.contains("DELETE") {
             drop(store);
             site.open().await;

@@ -78,7 +78,7 @@ impl Side {
             }
             for _ in 0..times {
                 match task {
-                    Task::Turn(_) => ours.say(2).await?,
+                    Task::Turn(_) => ours.append(2).await?,
                     Task::Last(_) => {
                         let page = ours.store.read(ours.session.id, ReadEvents::last(50)).await?;
                         assert_eq!(page.events.len(), 50);

@@ -91,11 +91,11 @@ fn count(name: &str, times: u64) -> Outcome<u64> {
         .map_err(|error| {
             format!("valgrind cannot be run ({error}); install it, for example by `apt-get install valgrind`")
         })?;
-    let said = String::from_utf8_lossy(&done.stderr);
-    let collected = said.lines().find_map(|line| line.split("Collected :").nth(1)?.trim().parse().ok());
+    let printed = String::from_utf8_lossy(&done.stderr);
+    let collected = printed.lines().find_map(|line| line.split("Collected :").nth(1)?.trim().parse().ok());
     match (done.status.success(), collected) {
         (true, Some(count)) => Ok(count),
-        _ => Err(format!("valgrind counted nothing for {name}: {said}").into()),
+        _ => Err(format!("valgrind counted nothing for {name}: {printed}").into()),
     }
 }
 
@@ -161,8 +161,8 @@ fn session(effects: &Effects) -> Outcome<(Vec<Event>, Session)> {
         if log.len() >= EVENTS {
             return Ok((log, Session::clone(&after)));
         }
-        let said = (0..5).flat_map(|_| [NewEvent::user_message(text()), NewEvent::agent_message(text())]);
-        commit = Commit::seal(effects, id, after.head).with_events(said);
+        let event = (0..5).flat_map(|_| [NewEvent::user_message(text()), NewEvent::agent_message(text())]);
+        commit = Commit::seal(effects, id, after.head).with_events(event);
         now = Some(Session::clone(&after));
     }
 }
@@ -194,8 +194,10 @@ fn folds(times: u64) -> Outcome {
 fn message() -> Outcome<Event> {
     let effects = Effects::seeded(1, START);
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
-    let said = Commit::create(&effects, new).with_event(NewEvent::agent_message(text()));
-    let Plan::Write { events, .. } = plan(None, &said)? else { return Err("a commit wrote nothing".into()) };
+    let commit = Commit::create(&effects, new).with_event(NewEvent::agent_message(text()));
+    let Plan::Write { events, .. } = plan(None, &commit)? else {
+        return Err("a commit wrote nothing".into());
+    };
     Ok(events.into_iter().last().ok_or("a commit wrote nothing")?)
 }
 

@@ -30,8 +30,8 @@ pub(super) async fn beside(place: &Place) -> Outcome<Figure> {
     let sessions = filling.tenant(&other).sessions;
     for _ in 0..mib / 10 {
         let session = new_session(&*sessions, &effects).await?;
-        let said = (0..40).map(|_| NewEvent::agent_message("x".repeat(256 << 10)));
-        sessions.commit(Commit::seal(&effects, session.id, session.head).with_events(said)).await?;
+        let events = (0..40).map(|_| NewEvent::agent_message("x".repeat(256 << 10)));
+        sessions.commit(Commit::seal(&effects, session.id, session.head).with_events(events)).await?;
     }
     filling.close().await?;
 
@@ -43,8 +43,8 @@ pub(super) async fn beside(place: &Place) -> Outcome<Figure> {
     for n in 0..2 * DELETIONS {
         let sessions = store.tenant(&acme).sessions;
         let session = new_session(&*sessions, &effects).await?;
-        let said = [NewEvent::user_message(text()), NewEvent::agent_message(text())];
-        sessions.commit(Commit::seal(&effects, session.id, session.head).with_events(said)).await?;
+        let events = [NewEvent::user_message(text()), NewEvent::agent_message(text())];
+        sessions.commit(Commit::seal(&effects, session.id, session.head).with_events(events)).await?;
         if n < DELETIONS {
             // Alone, so that all that is written is the deletion's.
             let before = place.meter.read();
@@ -89,9 +89,9 @@ async fn longest(store: &Arc<dyn SessionStore>, stopped: &AtomicBool) -> Outcome
     let least = if stopped.load(Ordering::Relaxed) { COMMITS * DELETIONS } else { COMMITS };
     while count < least || !stopped.load(Ordering::Relaxed) {
         let begun = Instant::now();
-        let said =
+        let append =
             Commit::seal(&effects, session.id, session.head).with_event(NewEvent::user_message(text()));
-        session = store.commit(said).await?.session;
+        session = store.commit(append).await?.session;
         longest = longest.max(begun.elapsed());
         count += 1;
     }

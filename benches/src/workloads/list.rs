@@ -82,8 +82,8 @@ pub(crate) async fn filled(backend: Backend, path: PathBuf, count: u32) -> Outco
     for _ in 0..count.div_ceil(100) {
         let some = (0..100).map(|_| async {
             let session = crate::ours::new_session(filling.as_ref(), &ours.effects).await?;
-            let said = vec![agent_core::event::NewEvent::user_message("What did we decide?")];
-            filling.append(&ours.effects, session.id, session.head, said).await?;
+            let events = vec![agent_core::event::NewEvent::user_message("What did we decide?")];
+            filling.append(&ours.effects, session.id, session.head, events).await?;
             Outcome::Ok(())
         });
         futures::future::join_all(some).await.into_iter().collect::<Outcome<Vec<_>>>()?;

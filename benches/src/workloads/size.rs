@@ -17,7 +17,7 @@ pub(super) async fn size(place: &Place) -> Outcome<Figure> {
     let before = weight(place.backend, &path)?;
     let mut ours = Ours::new(place.backend, path.clone()).await?;
     for _ in 0..MESSAGES {
-        ours.say(1).await?;
+        ours.append(1).await?;
     }
     drop(ours);
     let each = (weight(place.backend, &path)? - before) as f64 / f64::from(MESSAGES);

@@ -38,7 +38,7 @@ pub(super) async fn turn(place: &Place) -> Outcome<Figure> {
 async fn commits(place: &Place, messages: u32) -> Outcome<(crate::rounds::Side, crate::rounds::Side)> {
     let (mut ours, mut floor) = (place.new_store().await?, place.floor()?);
     for _ in 0..BEFORE {
-        ours.say(messages).await?;
+        ours.append(messages).await?;
         floor.write(messages)?;
     }
     compare(
@@ -46,7 +46,7 @@ async fn commits(place: &Place, messages: u32) -> Outcome<(crate::rounds::Side, 
         BATCH,
         async |times| {
             for _ in 0..times {
-                ours.say(messages).await?;
+                ours.append(messages).await?;
             }
             Ok(Vec::new())
         },
@@ -141,13 +141,13 @@ pub(super) async fn growth(place: &Place) -> Outcome<Figure> {
         BATCH,
         async |times| {
             for _ in 0..times {
-                long.say(1).await?;
+                long.append(1).await?;
             }
             Ok(Vec::new())
         },
         async |times| {
             for _ in 0..times {
-                short.say(1).await?;
+                short.append(1).await?;
             }
             Ok(Vec::new())
         },

@@ -35,7 +35,7 @@ const CRATES: [&str; 13] = [
 /// Futures and streams of a source file whose types do not say that they are `Send`, as a list has them.
 ///
 /// An `async fn` of a trait is `Send` by `#[async_trait]`; without the attribute, or with `?Send`, it is returned.
-fn unsaid(text: &str) -> Vec<String> {
+fn undeclared(text: &str) -> Vec<String> {
     let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let (mut found, mut at, mut is_trait, mut attribute) = (Vec::new(), String::new(), false, "");
     let lines: Vec<_> = product.lines().collect();
@@ -104,7 +104,7 @@ fn read(folder: &Path, found: &mut Vec<String>) {
         if path.is_dir() {
             read(&path, found);
         } else if path.extension().is_some_and(|it| it == "rs") {
-            found.extend(unsaid(&fs::read_to_string(&path).unwrap()));
+            found.extend(undeclared(&fs::read_to_string(&path).unwrap()));
         }
     }
 }
@@ -162,5 +162,5 @@ pub trait Near {
 }
 ";
     let found = ["free(", "of::<Run", "Export::read(", "Wait::short(", "Near::load("];
-    assert_eq!(unsaid(text), found);
+    assert_eq!(undeclared(text), found);
 }

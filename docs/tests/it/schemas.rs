@@ -28,12 +28,12 @@ async fn family(store: &MemoryStore) -> Vec<Arc<Session>> {
     let effects = Effects::default();
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let root = SessionStoreExt::create(store, &effects, new).await.unwrap();
-    let said = vec![
+    let patch = vec![
         NewEvent::user_message("hello").with_actor("user:alice".parse().unwrap()),
         NewEvent::updated(Patch::new().with_title(Title::generated("a title")).with_label("a", "b")),
         NewEvent::new("x.app.note".parse().unwrap(), agent_core::json::RawJson::parse("[1e400]").unwrap()),
     ];
-    let root = store.append(&effects, root.id, root.head, said).await.unwrap().session;
+    let root = store.append(&effects, root.id, root.head, patch).await.unwrap().session;
     let fork = store.fork(&effects, root.id, None).await.unwrap();
     let child = store.create_child(&effects, fork.id, Patch::new()).await.unwrap();
     vec![root, fork, child]

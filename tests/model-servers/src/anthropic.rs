@@ -15,7 +15,7 @@ pub fn answer(blocks: &[Value], stop: &str) -> Answer {
 }
 
 /// Returns an answer with one text.
-pub fn says(text: &str) -> Answer {
+pub fn text_answer(text: &str) -> Answer {
     answer(&[json!({"type": "text", "text": text})], "end_turn")
 }
 

@@ -25,7 +25,7 @@ pub fn answer(deltas: &[Value], finish: &str) -> Answer {
 }
 
 /// Returns an answer with one text.
-pub fn says(text: &str) -> Answer {
+pub fn text_answer(text: &str) -> Answer {
     answer(&[json!({"role": "assistant", "content": text})], "stop")
 }
 

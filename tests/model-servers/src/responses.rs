@@ -15,7 +15,7 @@ pub fn answer(output: &[Value]) -> Answer {
 }
 
 /// Returns an answer with one text.
-pub fn says(text: &str) -> Answer {
+pub fn text_answer(text: &str) -> Answer {
     answer(&[message("msg_done", text)])
 }
 

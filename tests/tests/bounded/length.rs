@@ -95,14 +95,14 @@ async fn costs(site: &Site, id: SessionId) -> Vec<(&'static str, Cost)> {
     costs.end("open and last 50");
     assert_eq!((page.events.len(), page.events[49].seq), (50, record.head));
 
-    let say = async |seen: Seq| {
-        let said = vec![NewEvent::agent_message("the same")];
-        sessions.append(&effects, id, seen, said).await.unwrap().last
+    let add = async |seen: Seq| {
+        let new_events = vec![NewEvent::agent_message("the same")];
+        sessions.append(&effects, id, seen, new_events).await.unwrap().last
     };
     // The first opens the session for writing.
-    let mut seen = say(record.head).await;
+    let mut seen = add(record.head).await;
     costs.end("first append");
-    seen = say(seen).await;
+    seen = add(seen).await;
     costs.end("append");
 
     sessions.fork(&effects, id, None).await.unwrap();

@@ -170,7 +170,8 @@ async fn false_server_replies_cause_no_wrong_answer() {
             assert!(page.items.iter().all(|summary| summary.head == now.head), "{lie:?}: {:?}", page.items);
         }
         let new_events = vec![NewEvent::user_message("four")];
-        let appended = timeout(stuck, store.append(&effects, id, Seq::ZERO, new_events)).await.expect("it hangs");
+        let appended =
+            timeout(stuck, store.append(&effects, id, Seq::ZERO, new_events)).await.expect("it hangs");
         *liar.lie.lock().unwrap() = None;
         let truth: Vec<_> = writer.events(id, Seq::ZERO).try_collect().await.unwrap();
         if appended.is_ok() {

@@ -619,9 +619,9 @@ impl Handle {
             if !page.damaged.is_empty() {
                 return Err(format!("{}: {:?}", self.client, page.damaged));
             }
-            let answer = shared.tape.moment();
+            let answered = shared.tape.moment();
             let items = || page.items.iter().map(|item| (item.id, item.head)).collect::<Vec<_>>();
-            self.scene.log_answer(self.client, &(asked, answer, &query, items()));
+            self.scene.log_answer(self.client, &(asked, answered, &query, items()));
             walk.pages.push(Shown { asked, answered, items: page.items, total: page.total });
             cursor = page.next;
             if cursor.is_none() {

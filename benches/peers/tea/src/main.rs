@@ -75,7 +75,7 @@ impl Session {
     }
 
     /// Appends messages in one transaction: two are a turn.
-    async fn say(&mut self, store: &SqliteSessionStore, messages: u32) -> Outcome {
+    async fn append(&mut self, store: &SqliteSessionStore, messages: u32) -> Outcome {
         let mut records = Vec::new();
         for n in self.head + 1..=self.head + messages {
             let (message, content) = (id::<MessageId>(2, self.number, n)?, vec![ContentBlock::text(text())?]);
@@ -121,7 +121,7 @@ impl Contender for Tea {
             for number in 0..new {
                 let mut session = Session::new(&store, number).await?;
                 while session.head < messages {
-                    session.say(&store, (messages - session.head).min(1000)).await?;
+                    session.append(&store, (messages - session.head).min(1000)).await?;
                 }
                 sessions.push(session);
             }
@@ -144,7 +144,7 @@ impl Contender for Tea {
         for _ in 0..times {
             self.runtime.block_on(async {
                 match self.task {
-                    Task::Turn(_) => session.say(&self.store, 2).await?,
+                    Task::Turn(_) => session.append(&self.store, 2).await?,
                     Task::Last(_) => {
                         let snapshot = self.store.load(id(0, 0, 0)?).await?;
                         assert_eq!(snapshot.records().iter().rev().take(50).count(), 50);
@@ -173,7 +173,7 @@ async fn at_once(
             let mut latencies = Vec::new();
             for _ in 0..turns {
                 let start = Instant::now();
-                session.say(&store, 2).await?;
+                session.append(&store, 2).await?;
                 latencies.push(start.elapsed());
             }
             Outcome::Ok((session, latencies))

@@ -13,7 +13,7 @@ fn call() -> Item {
     Item::Call { name: "look".to_owned(), arguments: json!({"at": 1}) }
 }
 
-fn said() -> Vec<Item> {
+fn items() -> Vec<Item> {
     vec![
         Item::Reasoning("They ask.".to_owned()),
         Item::Text("I look.".to_owned()),
@@ -67,7 +67,7 @@ impl Talk {
         };
         let request = Request::new(path, &body);
         assert_eq!(provider.check(&request).unwrap(), model_servers::Checked::default());
-        let events = events(&provider.answer(&request, &said()));
+        let events = events(&provider.answer(&request, &items()));
         match wire {
             Wire::Anthropic => {
                 let mut blocks: Vec<Value> = Vec::new();

@@ -14,14 +14,14 @@ const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/model-sd
 
 async fn serve(wire: Wire) -> Server {
     let call = |at: u32| Item::Call { name: "look".to_owned(), arguments: json!({ "at": at }) };
-    let looks = vec![
+    let reads = vec![
         Item::Reasoning("They ask.".to_owned()),
         Item::Text("I look. 한🙂".to_owned()),
         Item::Reasoning("So.".to_owned()),
         call(1),
         call(2),
     ];
-    let mut answers = [looks, vec![Item::Text("Done.".to_owned())]].into_iter();
+    let mut answers = [reads, vec![Item::Text("Done.".to_owned())]].into_iter();
     Server::checking(Provider::new(wire), move |provider, request, _| {
         provider.answer(request, &answers.next().unwrap_or_default())
     })
@@ -55,9 +55,9 @@ async fn the_providers_own_clients_are_understood_and_refused() {
     python.stdin(Stdio::null()).kill_on_drop(true);
     let ended = tokio::time::timeout(Duration::from_secs(120), python.output()).await;
     let output = ended.expect("the clients end before their deadline").unwrap();
-    let (said, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}\n{wrong}");
-    assert_eq!(said.lines().count(), wires.len(), "{said}");
+    let (texts, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{texts}\n{wrong}");
+    assert_eq!(texts.lines().count(), wires.len(), "{texts}");
     for (server, (wire, rule)) in servers.iter().zip(wires) {
         let refused: Vec<_> = server.refusals().iter().map(|refusal| refusal.rule).collect();
         assert_eq!(refused, [rule], "{wire:?}");

@@ -72,9 +72,10 @@ pub(crate) fn made_up(effects: &Effects, from: &[Vec<u8>]) -> Vec<u8> {
 async fn arbitrary_file_contents_never_panic() {
     count_panics();
     let (seed, effects) = seeded();
-    let told = std::env::var("AGENT_STORAGE_DAMAGES").ok().and_then(|told| told.parse::<usize>().ok());
+    let outcome =
+        std::env::var("AGENT_STORAGE_DAMAGES").ok().and_then(|outcome| outcome.parse::<usize>().ok());
     // Each is looked at more closely than a damaged byte, in every file.
-    let contents = told.map_or(CONTENTS, |told| CONTENTS.max(told / 50));
+    let contents = outcome.map_or(CONTENTS, |outcome| CONTENTS.max(outcome / 50));
     for kind in [Kind::Transcripts, Kind::Sqlite] {
         let site = crate::site();
         let fixture = Fixture::make(kind, &site.path().join("sound")).await;
@@ -92,12 +93,12 @@ async fn arbitrary_file_contents_never_panic() {
                 let folder = site.path().join("any");
                 copy(&fixture.folder, &folder);
                 fs::write(folder.join(name), &bytes).unwrap();
-                let look = async {
+                let inspect = async {
                     let Ok(storage) = kind.open(&folder).await else { return false };
                     drop(Answers::of(&storage, &fixture.names).await);
                     verify(&storage, |_| ()).await.is_ok_and(|seen| seen.is_sound())
                 };
-                let ended = tokio::time::timeout(LONG, look).await;
+                let ended = tokio::time::timeout(LONG, inspect).await;
                 let what = format!(
                     "AGENT_STORAGE_SEED={seed}, {}: {:?}",
                     name.display(),

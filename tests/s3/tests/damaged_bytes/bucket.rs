@@ -69,8 +69,8 @@ impl Sound {
             for n in 0..commits {
                 // Of the two of one shape no event is the other's.
                 let text = format!("{} {n:2} {}", now.id, "x".repeat(size));
-                let said = vec![NewEvent::user_message(text)];
-                now = storage.sessions.append(effects, now.id, now.head, said).await.unwrap().session;
+                let events = vec![NewEvent::user_message(text)];
+                now = storage.sessions.append(effects, now.id, now.head, events).await.unwrap().session;
             }
         }
         let objects = bucket.keys().into_iter().map(|key| {
@@ -152,7 +152,7 @@ async fn damaged_bucket_objects_give_no_wrong_answer() {
     let (seed, effects) = seeded();
     let sound = Sound::make(&effects).await;
     let all = sound.bodies();
-    let tries = std::env::var("AGENT_STORAGE_DAMAGES").ok().and_then(|told| told.parse().ok());
+    let tries = std::env::var("AGENT_STORAGE_DAMAGES").ok().and_then(|reported| reported.parse().ok());
     let (mut same, mut named) = (0, 0);
     for n in 0..tries.unwrap_or(TRIES) {
         let key = sound.any_key(&effects);
@@ -202,8 +202,8 @@ async fn session_with_a_damaged_head_is_salvaged() {
         let new = NewSession::new(effects.new_session_id(), place.id);
         let mut now = storage.sessions.create(&effects, new).await.unwrap();
         for n in 0..120 {
-            let said = vec![NewEvent::user_message(format!("message {n}"))];
-            now = storage.sessions.append(&effects, now.id, now.head, said).await.unwrap().session;
+            let messages = vec![NewEvent::user_message(format!("message {n}"))];
+            now = storage.sessions.append(&effects, now.id, now.head, messages).await.unwrap().session;
         }
         let is_slot = |key: &String| key.contains("/c/") && key.contains(&now.id.to_string());
         // The newest is listed first.
@@ -298,7 +298,7 @@ async fn forged_bucket_objects_are_read_or_refused() {
     let (seed, effects) = seeded();
     let sound = Sound::make(&effects).await;
     let all = sound.bodies();
-    let tries = std::env::var("AGENT_STORAGE_DAMAGES").ok().and_then(|told| told.parse().ok());
+    let tries = std::env::var("AGENT_STORAGE_DAMAGES").ok().and_then(|reported| reported.parse().ok());
     let mut changed = 0;
     for _ in 0..tries.unwrap_or(TRIES) {
         let key = sound.any_key(&effects);
@@ -306,7 +306,7 @@ async fn forged_bucket_objects_are_read_or_refused() {
         let context = format!("AGENT_STORAGE_SEED={seed}, {key}: {:?}", String::from_utf8_lossy(&bytes));
         sound.bucket.put_object(key, bytes);
         let storage = open(&sound.bucket).await;
-        let done = tokio::time::timeout(LONG, look_and_write(&storage, &sound.names, &effects)).await;
+        let done = tokio::time::timeout(LONG, read_and_write(&storage, &sound.names, &effects)).await;
         let answers = done.unwrap_or_else(|_| panic!("it goes on and on: {context}"));
         changed += usize::from(!matches!(answers.judge(&sound.answers), Verdict::Same));
         assert_eq!(PANICS.load(Ordering::SeqCst), 0, "{context}");
@@ -316,7 +316,7 @@ async fn forged_bucket_objects_are_read_or_refused() {
 }
 
 /// Asks everything, then writes to everything, whatever comes of it.
-async fn look_and_write(storage: &Storage, names: &Names, effects: &Effects) -> Answers {
+async fn read_and_write(storage: &Storage, names: &Names, effects: &Effects) -> Answers {
     let answers = Answers::of(storage, names).await;
     for id in &names.sessions {
         if let Ok(now) = storage.sessions.load(*id).await {

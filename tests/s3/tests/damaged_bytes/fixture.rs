@@ -150,11 +150,11 @@ pub(crate) async fn fill(storage: &Storage, effects: &Effects) -> Names {
     let long = new(storage, effects, home).await;
     let mut now = long;
     for n in 0..6 {
-        let said = vec![
+        let event = vec![
             NewEvent::user_message(format!("question {n}")),
             NewEvent::agent_message("안녕 ".repeat(40)),
         ];
-        now = storage.sessions.append(effects, now.id, now.head, said).await.unwrap().session;
+        now = storage.sessions.append(effects, now.id, now.head, event).await.unwrap().session;
     }
     let patch = Patch::new().with_title(Title::by_user("Küche")).with_label("project", "x");
     now = storage.sessions.update(effects, now.id, now.head, patch).await.unwrap().session;

@@ -79,11 +79,11 @@ impl Damage {
             1 => Self::Zero { at, bytes: [1, 16, 512][random(3)] },
             _ => Self::Flip { at, bit: random(8) as u8 },
         };
-        let told = std::env::var("AGENT_STORAGE_DAMAGES").unwrap_or_default();
-        if told == "all" {
+        let outcome = std::env::var("AGENT_STORAGE_DAMAGES").unwrap_or_default();
+        if outcome == "all" {
             return (0..len).flat_map(|at| [of(at, 0), of(at, 1), of(at, 2)]).collect();
         }
-        let tries = told.parse().unwrap_or(TRIES);
+        let tries = outcome.parse().unwrap_or(TRIES);
         (0..tries.min(len * 3)).map(|_| of(random(len), random(6))).collect()
     }
 }

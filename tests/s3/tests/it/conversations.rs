@@ -104,16 +104,16 @@ async fn one_winner_among_machines() {
 }
 
 async fn fill(chat: &Conversation) {
-    let said = Patch::new()
+    let patch = Patch::new()
         .with_title(Title::by_user(SECRET))
         .with_label(SECRET, SECRET)
         .with_metadata(SECRET, RawJson::of(&SECRET).unwrap());
-    chat.update(said).await.unwrap();
+    chat.update(patch).await.unwrap();
     // Enough commits for more than one window of slots.
     for n in 0..40 {
         let sessions = &chat.runtime().storage().sessions;
-        let said = vec![NewEvent::user_message(format!("{SECRET} ").repeat(1 + n * 10))];
-        sessions.append(chat.runtime().effects(), chat.id(), Seq::ZERO, said).await.unwrap();
+        let events = vec![NewEvent::user_message(format!("{SECRET} ").repeat(1 + n * 10))];
+        sessions.append(chat.runtime().effects(), chat.id(), Seq::ZERO, events).await.unwrap();
     }
 }
 

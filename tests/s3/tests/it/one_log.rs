@@ -66,8 +66,8 @@ async fn write(storage: &Storage, effects: &Effects) -> Script {
         heads.push(session);
     }
     let fork = send(storage, &mut script, Commit::create(effects, NewSession::fork(ids[2], &heads[1]))).await;
-    let said = Commit::seal(effects, fork.id, fork.head).with_event(NewEvent::user_message("another way"));
-    send(storage, &mut script, said).await;
+    let commit = Commit::seal(effects, fork.id, fork.head).with_event(NewEvent::user_message("another way"));
+    send(storage, &mut script, commit).await;
     let delete =
         Commit::seal(effects, ids[1], heads[1].head).with_trigger(Trigger::Delete(Reason::UserDeleted));
     let deleted = send(storage, &mut script, delete).await;
@@ -96,7 +96,10 @@ async fn send_again(storage: &Storage, script: &Script) {
 }
 
 /// What there is to see from outside: records, all events, read from both ends, lists, the workspace, the binding.
-async fn look(storage: &Storage, script: &Script) -> (Vec<(Arc<Session>, Vec<Event>, Vec<Event>)>, String) {
+async fn read_all(
+    storage: &Storage,
+    script: &Script,
+) -> (Vec<(Arc<Session>, Vec<Event>, Vec<Event>)>, String) {
     let mut sessions = Vec::new();
     for id in &script.sessions {
         let mut ways = Vec::new();
@@ -128,7 +131,7 @@ async fn the_same_commits_read_back_equal_from_every_store() {
     let effects = Effects::seeded(41, "2026-02-15T10:30:00Z".parse().unwrap());
     let memory: Storage = MemoryStore::new().into();
     let script = write(&memory, &effects).await;
-    let before = look(&memory, &script).await;
+    let before = read_all(&memory, &script).await;
     assert!(before.0[0].1.len() > 150 && before.0[1].1.len() == 161, "long enough to fill windows");
 
     let (files, file) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -145,9 +148,9 @@ async fn the_same_commits_read_back_equal_from_every_store() {
     ];
     for (name, storage) in &stores {
         send_again(storage, &script).await;
-        assert!(look(storage, &script).await == before, "{name} shows something else");
+        assert!(read_all(storage, &script).await == before, "{name} shows something else");
     }
     // Another machine, which knows no heads.
     let cold: Storage = s3("reader").open().await.unwrap().into();
-    assert!(look(&cold, &script).await == before, "the bucket shows something else to another handle");
+    assert!(read_all(&cold, &script).await == before, "the bucket shows something else to another handle");
 }

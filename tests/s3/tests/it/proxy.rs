@@ -18,7 +18,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let requests: Arc<Mutex<Vec<String>>> = Arc::default();
-        let noted = requests.clone();
+        let recorded = requests.clone();
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let Ok(server) = TcpStream::connect(&server) else { continue };
@@ -27,8 +27,8 @@ impl Proxy {
                     let _ = std::io::copy(&mut answers, &mut back);
                     let _ = back.shutdown(Shutdown::Both);
                 });
-                let noted = noted.clone();
-                thread::spawn(move || forward(client, server, &noted));
+                let recorded = recorded.clone();
+                thread::spawn(move || forward(client, server, &recorded));
             }
         });
         Self { endpoint, requests }
@@ -51,7 +51,7 @@ impl Proxy {
 }
 
 /// Forwards what the client sends, and notes where a request begins.
-fn forward(mut client: TcpStream, mut server: TcpStream, noted: &Mutex<Vec<String>>) {
+fn forward(mut client: TcpStream, mut server: TcpStream, recorded: &Mutex<Vec<String>>) {
     let (mut head, mut body, mut buffer) = (Vec::new(), 0_usize, [0; 1 << 16]);
     loop {
         let read = client.read(&mut buffer).unwrap_or(0);
@@ -70,7 +70,7 @@ fn forward(mut client: TcpStream, mut server: TcpStream, noted: &Mutex<Vec<Strin
                 let mut words = line.split(' ');
                 let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
                 let method = if target.contains("list-type=") { "LIST" } else { method };
-                noted.lock().unwrap().push(format!("{method} {target}"));
+                recorded.lock().unwrap().push(format!("{method} {target}"));
                 let length = text.lines().find_map(|line| {
                     let (name, value) = line.split_once(':')?;
                     name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().unwrap())

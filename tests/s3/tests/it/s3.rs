@@ -55,23 +55,23 @@ async fn share_one_conversation(kind: Kind) {
     let (mut one, mut two) = (start(kind, &server), start(kind, &server));
     one.err.wait_for("data in ");
     two.err.wait_for("data in ");
-    one.say("from one");
+    one.send("from one");
     one.out.wait_for("from one\n");
     two.err.wait_for("laptop: from one\n");
     two.err.wait_for("agent: from one\n");
-    two.say("from two");
+    two.send("from two");
     two.out.wait_for("from two\n");
     one.err.wait_for("laptop: from two\n");
     one.err.wait_for("agent: from two\n");
-    two.say("/history");
+    two.send("/history");
     two.out.wait_for("laptop: from one\nagent: from one\nlaptop: from two\nagent: from two\n");
     assert_eq!((one.finish(), two.finish()), (0, 0), "{}{}", one.err.text(), two.err.text());
     let after = found(&server).await;
-    assert_eq!(after.said(), ["from one", "from two"]);
+    assert_eq!(after.prompts(), ["from one", "from two"]);
     assert_eq!(after.answered(), ["from one", "from two"]);
     // A third, later, finds it all.
     let mut three = start(kind, &server);
-    three.say("/history");
+    three.send("/history");
     three.out.wait_for("laptop: from two\nagent: from two\n");
     assert_eq!(three.finish(), 0, "{}", three.err.text());
 }
@@ -87,13 +87,13 @@ fn a_start_continues_the_conversation_that_was_used_last() {
     let mut first = start(Kind::Ministack, &server);
     first.err.wait_for("data in ");
     for name in ["A", "B", "C"] {
-        first.say(&format!("/new {name}"));
-        first.say(&format!("from {name}"));
+        first.send(&format!("/new {name}"));
+        first.send(&format!("from {name}"));
         first.out.wait_for(&format!("from {name}\n"));
     }
     assert_eq!(first.finish(), 0, "{}", first.err.text());
     let mut second = start(Kind::Ministack, &server);
-    second.say("/history");
+    second.send("/history");
     second.out.wait_for("laptop: from C\nagent: from C\n");
     assert_eq!(second.finish(), 0, "{}", second.err.text());
 }

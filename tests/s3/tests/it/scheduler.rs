@@ -21,7 +21,7 @@ async fn open(simulator: &Simulator) -> S3Store {
 }
 
 /// What a look costs over so many tenants with a session each, of which three run.
-async fn cost_of_a_look(tenants: usize) -> Counts {
+async fn cost_of_a_check(tenants: usize) -> Counts {
     let (simulator, effects) = (Simulator::new(1), Effects::default());
     let store = open(&simulator).await;
     let mut last = Vec::new();
@@ -56,7 +56,7 @@ async fn cost_of_a_look(tenants: usize) -> Counts {
 /// A look over a thousand tenants costs one list request, and what those with work would cost alone.
 #[tokio::test]
 async fn a_check_costs_what_the_busy_tenants_cost() {
-    let (few, many) = (cost_of_a_look(3).await, cost_of_a_look(1000).await);
+    let (few, many) = (cost_of_a_check(3).await, cost_of_a_check(1000).await);
     let of = |counts: &Counts| (counts.get, counts.put, counts.list, counts.delete);
     assert_eq!(of(&few), of(&many), "{few} and {many}");
 }

@@ -118,11 +118,11 @@ async fn conversations_are_opened_at_the_requests_of_the_page() {
     let simulator = Simulator::new(1);
     let (agent, other) = (runtime(&simulator).await, runtime(&simulator).await);
     let page = include_str!("../../../../agent-storage-s3/FORMAT.md");
-    let mut said = BTreeMap::new();
+    let mut messages = BTreeMap::new();
     let rows = page.split("| Of the runtime | Requests |").nth(1).unwrap().lines().skip(2);
     for row in rows.take_while(|row| row.starts_with("| ")) {
         let (what, requests) = row[2..].trim_end_matches(" |").split_once(" | ").unwrap();
-        said.insert(what, requests);
+        messages.insert(what, requests);
     }
     let mut counted = BTreeMap::new();
     for (what, agent, key) in [
@@ -141,7 +141,7 @@ async fn conversations_are_opened_at_the_requests_of_the_page() {
         counted.insert("a new session of a workspace", simulator.counts_since(before).to_string());
     }
     let counted: BTreeMap<_, _> = counted.iter().map(|(what, counts)| (*what, counts.as_str())).collect();
-    assert_eq!(counted, said);
+    assert_eq!(counted, messages);
 }
 
 /// The same, counted between the program and a server.
@@ -188,7 +188,7 @@ async fn counted(kind: Kind) {
         proxy.forget();
         for turn in 0..6 {
             let (question, since) = (format!("question {process} {turn}"), Instant::now());
-            chat.say(&question);
+            chat.send(&question);
             chat.out.wait_for(&format!("{question}\n"));
             // What follows the answer.
             tokio::time::sleep(Duration::from_millis(200)).await;

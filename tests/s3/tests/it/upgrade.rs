@@ -76,28 +76,31 @@ async fn upgrade_of_a_bucket_names_objects_of_other_formats() {
     // The first look at this address probes the server.
     upgrade(proxy.endpoint(), "one");
     proxy.forget();
-    let (code, said) = upgrade(proxy.endpoint(), "one");
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("objects  6\n") && said.contains("2 sessions"), "{said}");
+    let (code, texts) = upgrade(proxy.endpoint(), "one");
+    assert_eq!(code, 0, "{texts}");
+    assert!(texts.contains("objects  6\n") && texts.contains("2 sessions"), "{texts}");
     let requests = proxy.requests();
     proxy.forget();
     let is_read = |request: &String| request.starts_with("GET ") || request.starts_with("LIST ");
     assert!(!requests.is_empty() && requests.iter().all(is_read), "it changes nothing: {requests:#?}");
-    for (format, says) in [(5, "has format 5, which was never released"), (7, "use a newer chat")] {
+    for (format, expected) in [(5, "has format 5, which was never released"), (7, "use a newer chat")] {
         put(&server, &newest("one", forged), &header("commit", format));
-        let (code, said) = upgrade(proxy.endpoint(), "one");
-        assert_eq!(code, 1, "{said}");
-        assert!(said.contains(says) && said.contains(&forged.to_string()), "{said}");
-        assert!(said.contains("1 object of another format") && !said.contains(&kept.to_string()), "{said}");
+        let (code, texts) = upgrade(proxy.endpoint(), "one");
+        assert_eq!(code, 1, "{texts}");
+        assert!(texts.contains(expected) && texts.contains(&forged.to_string()), "{texts}");
+        assert!(
+            texts.contains("1 object of another format") && !texts.contains(&kept.to_string()),
+            "{texts}"
+        );
         assert!(proxy.forget().iter().all(is_read), "it changes nothing");
     }
     with_sessions(&server, "two").await;
-    for (format, says) in [(5, "has format 5, which was never released"), (7, "use a newer chat")] {
+    for (format, expected) in [(5, "has format 5, which was never released"), (7, "use a newer chat")] {
         put(&server, "two/settings", &header("settings", format));
-        let (code, said) = upgrade(proxy.endpoint(), "two");
-        assert_eq!(code, 1, "{said}");
-        assert!(said.contains(says) && said.contains("Nothing was changed"), "{said}");
+        let (code, texts) = upgrade(proxy.endpoint(), "two");
+        assert_eq!(code, 1, "{texts}");
+        assert!(texts.contains(expected) && texts.contains("Nothing was changed"), "{texts}");
     }
-    let (code, said) = upgrade(proxy.endpoint(), "missing");
-    assert_eq!(code, 3, "{said}");
+    let (code, texts) = upgrade(proxy.endpoint(), "missing");
+    assert_eq!(code, 3, "{texts}");
 }

@@ -15,7 +15,7 @@ use agent_runtime::retention::GcPolicy;
 use agent_tests::{Site, each_store};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::blobs::{Fault, Faulty, blobs, bytes_of, content, look, picture, showing, two};
+use super::blobs::{Fault, Faulty, blobs, bytes_of, content, message_with, picture, showing, two};
 
 /// The archive of a session, in the pieces in which it is written.
 async fn archive(store: &dyn SessionStore, session: &Session) -> Vec<u8> {
@@ -43,7 +43,7 @@ async fn archives_bring_sessions_with_blobs(site: Site) {
     let session = showing(&*here.sessions, &effects, &contents).await;
     let fork = here.sessions.fork(&effects, session.id, None).await.unwrap();
     let put = PutBlob::of_bytes(fork.id, contents[0].clone());
-    let again = look("And this?", picture("same.png", put.blob));
+    let again = message_with("And this?", picture("same.png", put.blob));
     here.sessions.put_blob(put).await.unwrap();
     let fork = here.sessions.append(&effects, fork.id, fork.head, vec![again]).await.unwrap().session;
 
@@ -201,9 +201,15 @@ async fn lost_blobs_are_named_and_salvaged_around() {
         assert!(lost.first.get() == 4 && lost.reason.contains(&name.to_string()), "{lost}");
         assert_eq!(blobs(&*here.sessions, saved.session.id).await.len(), 1, "{fault:?}");
         let page = here.sessions.history(saved.session.id, ReadEvents::first(100)).await.unwrap();
-        let said: Vec<_> = page.events.iter().filter_map(agent_core::event::Event::text_view).collect();
-        assert!(said.iter().any(|said| said.contains("[image cat0.png, image/png, 10 bytes]")), "{said:?}");
-        assert!(said.iter().any(|said| said.contains("What is this?\n[Lost: image cat1.png")), "{said:?}");
+        let messages: Vec<_> = page.events.iter().filter_map(agent_core::event::Event::text_view).collect();
+        assert!(
+            messages.iter().any(|messages| messages.contains("[image cat0.png, image/png, 10 bytes]")),
+            "{messages:?}"
+        );
+        assert!(
+            messages.iter().any(|messages| messages.contains("What is this?\n[Lost: image cat1.png")),
+            "{messages:?}"
+        );
         here.sessions
             .trigger(
                 &effects,

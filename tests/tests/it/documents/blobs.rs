@@ -35,7 +35,7 @@ pub(crate) fn picture(name: &str, blob: BlobInfo) -> Part {
     Part::Image(Media::blob("image/png", blob.name, blob.bytes).with_name(name))
 }
 
-pub(crate) fn look(text: &str, part: Part) -> NewEvent {
+pub(crate) fn message_with(text: &str, part: Part) -> NewEvent {
     NewEvent::of(&EventPayload::UserMessage(Message::new(text).with_part(part)))
 }
 
@@ -51,7 +51,7 @@ pub(crate) async fn showing(
     session = store.append(effects, session.id, session.head, hello).await.unwrap().session;
     for (n, content) in contents.iter().enumerate() {
         let put = PutBlob::of_bytes(session.id, content.clone());
-        let event = look("What is this?", picture(&format!("cat{n}.png"), put.blob));
+        let event = message_with("What is this?", picture(&format!("cat{n}.png"), put.blob));
         store.put_blob(put).await.unwrap();
         session = store.append(effects, session.id, session.head, vec![event]).await.unwrap().session;
     }
@@ -166,7 +166,7 @@ async fn copy_brings_blobs(site: Site) {
     let session = showing(&*here.sessions, &effects, &contents).await;
     let fork = here.sessions.fork(&effects, session.id, None).await.unwrap();
     let put = PutBlob::of_bytes(fork.id, contents[0].clone());
-    let again = look("And this?", picture("same.png", put.blob));
+    let again = message_with("And this?", picture("same.png", put.blob));
     here.sessions.put_blob(put).await.unwrap();
     // Nobody names it.
     here.sessions.put_blob(PutBlob::of_bytes(session.id, "left over")).await.unwrap();
@@ -213,7 +213,7 @@ async fn copy_with_blobs_is_resumed(site: Site) {
     assert_eq!(there.sessions.load(session.id).await.unwrap(), session);
     // A blob that was put, and whose commit did not follow, is not sent again.
     let more = PutBlob::of_bytes(session.id, "more");
-    let event = look("More", picture("more.png", more.blob));
+    let event = message_with("More", picture("more.png", more.blob));
     here.sessions.put_blob(more).await.unwrap();
     here.sessions.append(&effects, session.id, session.head, vec![event]).await.unwrap();
     there.sessions.put_blob(PutBlob::of_bytes(session.id, "more")).await.unwrap();
@@ -255,7 +255,7 @@ async fn target_without_blobs_gets_no_part_of_a_session() {
     let (here, effects) = (Storage::from(MemoryStore::new()), Effects::default());
     let session = showing(&*here.sessions, &effects, &[content(1, 10), content(2, 5000)]).await;
     let plain = showing(&*here.sessions, &effects, &[]).await;
-    for (most, says) in [
+    for (most, expected) in [
         (0, "its events name 2 blobs, and the target keeps none; copy it to a store that keeps blobs"),
         (
             4999,
@@ -268,7 +268,7 @@ async fn target_without_blobs_gets_no_part_of_a_session() {
         let report = copied(&here, &with_sessions(&there, target)).await;
         let [refused] = &report.refused[..] else { panic!("{report:?}") };
         assert_eq!(refused.object, format!("session {}", session.id));
-        assert!(refused.reason.contains(says), "{refused}");
+        assert!(refused.reason.contains(expected), "{refused}");
         assert_eq!(*there.sessions.load(session.id).await.unwrap_err().kind(), ErrorKind::NotFound);
         assert_eq!(blobs(&*there.sessions, session.id).await, []);
         assert_eq!(there.sessions.load(plain.id).await.unwrap(), plain);

@@ -210,43 +210,43 @@ proptest! {
 /// puts anything into it.
 #[test]
 fn value_origins_are_named_in_toml_syntax() {
-    let told = |global: &str, workspace: &str| -> Vec<(String, ConfigLayer)> {
+    let outcome = |global: &str, workspace: &str| -> Vec<(String, ConfigLayer)> {
         let layers = ConfigLayers::new().with_global(global).unwrap().with_workspace(workspace).unwrap();
         let merged = layers.merge(|_| None).unwrap();
         merged.entries().map(|entry| (entry.key, entry.layer)).collect()
     };
-    let names = told("\"a b\" = 1\n\"\" = 2\na_b-9 = 3\n\"é\" = 4\n\"a.b\".c = 5", "");
+    let names = outcome("\"a b\" = 1\n\"\" = 2\na_b-9 = 3\n\"é\" = 4\n\"a.b\".c = 5", "");
     let names: Vec<_> = names.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["\"\"", "\"a b\"", "\"a.b\".c", "a_b-9", "\"é\""]);
-    assert_eq!(told("", ""), []);
+    assert_eq!(outcome("", ""), []);
     let of = |name: &str, layer| vec![(name.to_owned(), layer)];
-    assert_eq!(told("[x]", ""), of("x", ConfigLayer::Global));
-    assert_eq!(told("[x]", "[x]"), of("x", ConfigLayer::Workspace));
-    assert_eq!(told("[x]", "[x]\na = 1"), of("x.a", ConfigLayer::Workspace));
-    assert_eq!(told("[x]\na = 1", "[x]"), of("x.a", ConfigLayer::Global));
+    assert_eq!(outcome("[x]", ""), of("x", ConfigLayer::Global));
+    assert_eq!(outcome("[x]", "[x]"), of("x", ConfigLayer::Workspace));
+    assert_eq!(outcome("[x]", "[x]\na = 1"), of("x.a", ConfigLayer::Workspace));
+    assert_eq!(outcome("[x]\na = 1", "[x]"), of("x.a", ConfigLayer::Global));
 }
 
 /// An error names the source of the configuration, the line or the key, and what is wrong.
 #[test]
 fn errors_name_the_source_and_the_line() {
     let global = |text: &str| ConfigLayers::new().with_global_from("/etc/chat.toml", text);
-    for (text, says) in [
+    for (text, expected) in [
         ("a = ", "/etc/chat.toml, line 1: invalid TOML: string values must be quoted"),
         ("a = 1\nb c", "/etc/chat.toml, line 2: invalid TOML: key with no value, expected `=`"),
         ("a = 1\n\na = 2", "/etc/chat.toml, line 3: invalid TOML: duplicate key"),
     ] {
         let error = global(text).unwrap_err().to_string();
-        assert!(error.starts_with(says), "{error}");
+        assert!(error.starts_with(expected), "{error}");
     }
     let host = || global("[a]\nb = 1").unwrap().with_protected("a.b").unwrap();
-    for (text, says) in [
+    for (text, expected) in [
         ("a.b = 2", "own.toml: `a.b` may be set only in the host's configuration; remove it"),
         ("a = 2", "own.toml: `a` would replace a table in which only the host may set values; remove it"),
         ("a.c = 2", ""),
     ] {
         match host().with_workspace_from("own.toml", text).unwrap().merge(|_| None) {
-            Err(error) => assert_eq!(error.to_string(), says),
-            Ok(_) => assert_eq!(says, "", "{text}"),
+            Err(error) => assert_eq!(error.to_string(), expected),
+            Ok(_) => assert_eq!(expected, "", "{text}"),
         }
     }
     let layers = global("[a]\nb = 1").unwrap().with_variable("B", "a.b").unwrap();

@@ -63,7 +63,7 @@ impl Site {
     }
 
     /// One commit, of the run where there is one.
-    async fn say(&self, events: impl IntoIterator<Item = NewEvent>) {
+    async fn append(&self, events: impl IntoIterator<Item = NewEvent>) {
         let now = self.now().await;
         let commit = Commit::seal(&self.effects, now.id, now.head).with_events(events);
         if commit.steps.is_empty() {
@@ -127,11 +127,11 @@ fn user(text: &str) -> ModelMessage {
 #[tokio::test]
 async fn summary_comes_first_and_whole() {
     let site = Site::new().await;
-    site.say(messages(3, "old")).await;
+    site.append(messages(3, "old")).await;
     let plain = site.context(ContextLimits::default()).await.unwrap();
     assert_eq!((plain.summary(), plain.messages().len()), (None, 3));
     site.compact(&site.effects, site.id, None, "z".repeat(200)).await.unwrap();
-    site.say(messages(1, "new")).await;
+    site.append(messages(1, "new")).await;
     let whole = site.context(ContextLimits::default()).await.unwrap();
     assert_eq!(whole.summary(), Some("z".repeat(200).as_str()));
     assert_eq!(whole.messages(), [ModelMessage::Summary("z".repeat(200)), ModelMessage::agent("new")]);
@@ -144,7 +144,7 @@ async fn summary_comes_first_and_whole() {
 #[tokio::test]
 async fn newest_messages_that_fit_are_included() {
     let site = Site::new().await;
-    site.say(messages(12, &"m".repeat(100))).await;
+    site.append(messages(12, &"m".repeat(100))).await;
     for (bytes, count) in [(1000, 10), (999, 9), (1001, 10), (50, 1)] {
         let context = site.context(ContextLimits::new(100, bytes)).await.unwrap();
         assert_eq!(context.messages().len(), count, "of 100 bytes each in {bytes}");
@@ -168,7 +168,7 @@ async fn newest_messages_that_fit_are_included() {
     assert_eq!(one, last, "the answer alone would begin with the agent");
     // Where nothing is left out the agent may have spoken first.
     let site = Site::new().await;
-    site.say(messages(1, "welcome")).await;
+    site.append(messages(1, "welcome")).await;
     site.ask("question").await;
     site.answer("answer").await;
     assert_eq!(site.context(ContextLimits::new(3, 1 << 20)).await.unwrap().messages().len(), 3);
@@ -179,17 +179,17 @@ async fn newest_messages_that_fit_are_included() {
 async fn an_open_call_keeps_its_result_and_its_id() {
     let site = Site::new().await;
     for _ in 0..6 {
-        site.say([use_("c")]).await;
-        site.say([NewEvent::agent_message("meanwhile")]).await;
-        site.say([result("c", "ok")]).await;
+        site.append([use_("c")]).await;
+        site.append([NewEvent::agent_message("meanwhile")]).await;
+        site.append([result("c", "ok")]).await;
     }
     let messages = site.context(ContextLimits::default()).await.unwrap().messages();
     let mut ids = Vec::new();
     for three in messages.chunks(3) {
-        let [ModelMessage::Agent(answer), ModelMessage::ToolResults(results), said] = three else {
+        let [ModelMessage::Agent(answer), ModelMessage::ToolResults(results), texts] = three else {
             panic!("{three:?}")
         };
-        assert_eq!((results[0].output.as_str(), said), ("ok", &ModelMessage::agent("meanwhile")));
+        assert_eq!((results[0].output.as_str(), texts), ("ok", &ModelMessage::agent("meanwhile")));
         let call = answer.calls().next().unwrap();
         assert_eq!(results[0].call, call.call);
         ids.push(call.call.as_str());
@@ -206,7 +206,7 @@ async fn long_answer_keeps_its_question() {
         .append(&site.effects, site.id, site.now().await.head, vec![NewEvent::user_message("second")])
         .await
         .unwrap();
-    site.say(messages(100, "working")).await;
+    site.append(messages(100, "working")).await;
     for most in [10, 64] {
         let context = site.context(ContextLimits::new(most, 1 << 20)).await.unwrap();
         let messages = context.messages();
@@ -221,9 +221,9 @@ async fn long_answer_keeps_its_question() {
 async fn fork_within_a_run_includes_its_question() {
     for (before, behind, reads) in [(0, 100, 1), (100, 20, 0)] {
         let site = Site::new().await;
-        site.say(messages(before, "old")).await;
+        site.append(messages(before, "old")).await;
         site.ask("why?").await;
-        site.say(messages(behind, "working")).await;
+        site.append(messages(behind, "working")).await;
         let mut fork = SessionStoreExt::fork(&site, &site.effects, site.id, None).await.unwrap();
         let limits = ContextLimits::new(30, 1 << 20);
         *site.reads.lock().unwrap() = 0;
@@ -245,7 +245,7 @@ async fn fork_within_a_run_includes_its_question() {
 async fn damage_in_older_history_is_reported() {
     let mut site = Site::new().await;
     for _ in 0..25 {
-        site.say(messages(4, "said")).await;
+        site.append(messages(4, "said")).await;
     }
     let head = site.now().await.head;
     let limits = ContextLimits::default();
@@ -275,11 +275,11 @@ async fn a_question_behind_a_summary_is_read_alone() {
     site.ask("why?").await;
     let asked = site.now().await.last_input;
     for _ in 0..3 {
-        site.say(messages(1000, "because")).await;
+        site.append(messages(1000, "because")).await;
     }
     let until = site.now().await.head;
     let compaction = Compaction::new(until, "They thought.").with_inputs([asked], asked);
-    site.say([NewEvent::of(&EventPayload::SessionCompacted(compaction))]).await;
+    site.append([NewEvent::of(&EventPayload::SessionCompacted(compaction))]).await;
     site.answer("so").await;
     site.ask("and then?").await;
     let behind = [ModelMessage::agent("so"), user("and then?")];
@@ -300,14 +300,14 @@ async fn a_question_behind_a_summary_is_read_alone() {
 /// A message of which only the end can be read is left out, and its results; one that begins with its call is whole.
 #[tokio::test]
 async fn partial_message_is_left_out() {
-    for (said, whole) in
+    for (texts, whole) in
         [(vec![NewEvent::agent_message("I look"), use_("a"), use_("b")], false), (vec![use_("b")], true)]
     {
         let mut site = Site::new().await;
-        site.say(messages(10, "old")).await;
-        site.say(said).await;
+        site.append(messages(10, "old")).await;
+        site.append(texts).await;
         // With the last call they fill a page.
-        site.say([result("b", "found")].into_iter().chain(messages(62, "said"))).await;
+        site.append([result("b", "found")].into_iter().chain(messages(62, "said"))).await;
         site.fails = Some((site.now().await.head, ErrorKind::Corrupt));
         let context = site.context(ContextLimits::default()).await.unwrap();
         assert_eq!(context.damaged().len(), 1);
@@ -319,11 +319,11 @@ async fn partial_message_is_left_out() {
 #[tokio::test]
 async fn search_for_a_distant_call_is_bounded() {
     let site = Site::new().await;
-    site.say([use_("far")]).await;
+    site.append([use_("far")]).await;
     for _ in 0..3 {
-        site.say(messages(1000, &"m".repeat(100))).await;
+        site.append(messages(1000, &"m".repeat(100))).await;
     }
-    site.say([result("far", "ok")]).await;
+    site.append([result("far", "ok")]).await;
     for limits in
         [ContextLimits::new(1, 1 << 20), ContextLimits::new(100_000, 4000).with_tool_output_bytes(10)]
     {

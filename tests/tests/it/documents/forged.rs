@@ -34,8 +34,8 @@ async fn family(store: &MemoryStore, effects: &Effects) -> (Arc<Session>, Arc<Se
         session = store.commit(answer).await.unwrap().session;
     }
     let fork = store.fork(effects, session.id, None).await.unwrap();
-    let said = vec![NewEvent::agent_message("in the fork")];
-    let fork = store.append(effects, fork.id, fork.head, said).await.unwrap().session;
+    let events = vec![NewEvent::agent_message("in the fork")];
+    let fork = store.append(effects, fork.id, fork.head, events).await.unwrap().session;
     (session, fork)
 }
 

@@ -171,13 +171,13 @@ async fn calm(store: &MemoryStore, effects: &Effects) -> Arc<Session> {
 #[tokio::test]
 async fn document_of_a_fork_is_self_contained() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
-    let say = async |id: SessionId, head: Seq, text: &str| {
+    let add = async |id: SessionId, head: Seq, text: &str| {
         let note = |text: &str| NewEvent::new("x.app.note".parse().unwrap(), RawJson::of(&text).unwrap());
         here.append(&effects, id, head, vec![note(text), note("and")]).await.unwrap().session
     };
     let root = calm(&here, &effects).await;
     let fork = here.fork(&effects, root.id, None).await.unwrap();
-    let fork = say(fork.id, fork.head, "own").await;
+    let fork = add(fork.id, fork.head, "own").await;
     let inside = Some(Seq::new(fork.head.get() - 1));
     let refused = here.fork(&effects, fork.id, inside).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::InvalidInput);
@@ -185,8 +185,8 @@ async fn document_of_a_fork_is_self_contained() {
     let named = format!("inside a commit; fork at {before} or {after}");
     assert!(refused.to_string().contains(&named), "{refused}");
     let deep = here.fork(&effects, fork.id, Some(fork.head)).await.unwrap();
-    let deep = say(deep.id, deep.head, "deeper").await;
-    say(fork.id, fork.head, "after the fork").await;
+    let deep = add(deep.id, deep.head, "deeper").await;
+    add(fork.id, fork.head, "after the fork").await;
     // At a point before its parent was: the parent shares nothing.
     let early = here.fork(&effects, deep.id, Some(Seq::new(1))).await.unwrap();
     let child = here.create_child(&effects, early.id, Patch::new()).await.unwrap();
@@ -251,8 +251,8 @@ async fn exported_fork_includes_its_deleted_parent() {
 async fn exported_state_ends_with_the_last_message() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let session = calm(&here, &effects).await;
-    let said = vec![NewEvent::user_message("and?"), NewEvent::agent_message("no more")];
-    let session = here.append(&effects, session.id, session.head, said).await.unwrap().session;
+    let events = vec![NewEvent::user_message("and?"), NewEvent::agent_message("no more")];
+    let session = here.append(&effects, session.id, session.head, events).await.unwrap().session;
     let state = StatePayload::export(&here, session.id).await.unwrap();
     assert_eq!((state.history.len(), state.history.last().unwrap().text.as_str()), (8, "no more"));
 }
@@ -262,8 +262,8 @@ async fn exported_state_ends_with_the_last_message() {
 async fn half_a_commit_of_a_deleted_parent_is_not_exported() {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let root = calm(&here, &effects).await;
-    let said = vec![NewEvent::agent_message("one"), NewEvent::agent_message("two")];
-    let root = here.append(&effects, root.id, root.head, said).await.unwrap().session;
+    let messages = vec![NewEvent::agent_message("one"), NewEvent::agent_message("two")];
+    let root = here.append(&effects, root.id, root.head, messages).await.unwrap().session;
     let within = Seq::new(root.head.get() - 1);
     // As a host that keeps records of its own could make it.
     let events: Vec<_> = here.events(root.id, Seq::ZERO).try_collect().await.unwrap();
@@ -436,15 +436,15 @@ async fn an_older_document_is_refused_by_name() {
 async fn are_refused(cases: &[(&str, &str, &str)]) {
     let (effects, here) = (Effects::default(), MemoryStore::new());
     let document = Manifest::export(&here, rich(&here, &effects).await.id).await.unwrap().to_json().unwrap();
-    for (from, to, says) in cases {
+    for (from, to, expected) in cases {
         let text = document.replacen(from, to, 1);
         assert_ne!(text, document);
         let (body, _) = text.rsplit_once(",\"crc32c\"").unwrap();
         for text in [sealed(body), text.clone()] {
             let error = Manifest::parse(&text).unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::Unsupported);
-            let told = error.to_string();
-            assert!(told.contains(says) && !told.contains("damage"), "{told}");
+            let outcome = error.to_string();
+            assert!(outcome.contains(expected) && !outcome.contains("damage"), "{outcome}");
         }
     }
 }

@@ -36,11 +36,11 @@ async fn pieces_of_a_document_have_a_bounded_size() {
     let (effects, store) = (Effects::default(), MemoryStore::new());
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
-    let said = (0..1_000).map(|n| NewEvent::agent_message(format!("{n:>1000}"))).collect();
-    store.append(&effects, session.id, session.head, said).await.unwrap();
-    let mut told = Vec::new();
-    let export = SessionExport::read(&store, session.id, |events| told.push(events)).await.unwrap();
-    assert_eq!(told, [1_000]);
+    let messages = (0..1_000).map(|n| NewEvent::agent_message(format!("{n:>1000}"))).collect();
+    store.append(&effects, session.id, session.head, messages).await.unwrap();
+    let mut outcome = Vec::new();
+    let export = SessionExport::read(&store, session.id, |events| outcome.push(events)).await.unwrap();
+    assert_eq!(outcome, [1_000]);
     let pieces: Vec<_> = export.to_json().unwrap().try_collect().await.unwrap();
     assert!(pieces.len() > 10, "{}", pieces.len());
     assert!(pieces.iter().all(|piece| piece.len() < 68 << 10));
@@ -52,8 +52,8 @@ async fn session_purged_during_its_export_is_refused() {
     let (effects, store) = (Effects::default(), MemoryStore::new());
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
-    let said = (0..1_000).map(|n| NewEvent::agent_message(format!("{n:>1000}"))).collect();
-    store.append(&effects, session.id, session.head, said).await.unwrap();
+    let events = (0..1_000).map(|n| NewEvent::agent_message(format!("{n:>1000}"))).collect();
+    store.append(&effects, session.id, session.head, events).await.unwrap();
     let export = SessionExport::read(&store, session.id, |_| {}).await.unwrap();
     let mut begun = export.to_json().unwrap();
     begun.try_next().await.unwrap().unwrap();
@@ -107,9 +107,13 @@ async fn a_session_purged_while_it_is_read_is_not_damaged(site: Site) {
             let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
             let mut session = storage.sessions.create(&effects, new).await.unwrap();
             for _ in 0..2 {
-                let said = (0..1_000).map(|n| NewEvent::agent_message(format!("{n:>1000}"))).collect();
-                session =
-                    storage.sessions.append(&effects, session.id, session.head, said).await.unwrap().session;
+                let events = (0..1_000).map(|n| NewEvent::agent_message(format!("{n:>1000}"))).collect();
+                session = storage
+                    .sessions
+                    .append(&effects, session.id, session.head, events)
+                    .await
+                    .unwrap()
+                    .session;
             }
             let left = AtomicUsize::new(pages);
             let store = PurgedBehind { inner: storage.clone(), effects: effects.clone(), left };

@@ -66,10 +66,13 @@ fn wrong_address_lists_the_known_schemes() {
         ("SECRET", "begins with its kind and a colon; supported: files:PATH"),
         ("", "begins with its kind"),
     ];
-    for (url, says) in wrong {
+    for (url, expected) in wrong {
         let error = registry.parse(url).unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{url}");
-        assert!(error.to_string().contains(says) && !error.to_string().contains("SECRET"), "{url}: {error}");
+        assert!(
+            error.to_string().contains(expected) && !error.to_string().contains("SECRET"),
+            "{url}: {error}"
+        );
     }
     assert_eq!(registry.syntaxes().collect::<Vec<_>>(), ["files:PATH", "memory:", "sqlite:PATH"]);
 }

@@ -205,7 +205,7 @@ each_store!(audit_is_append_only and files and mixed);
 /// Whichever call fails or is the last before the process dies, nothing was done that is not noted before; what
 /// was noted and has no outcome is the last; and an error of the audit is none about the workspace.
 async fn nothing_is_done_before_it_is_recorded(site: Site) {
-    let mut unsaid = 0;
+    let mut unrecorded = 0;
     for cut in Cut::ALL {
         for at in 1.. {
             let (plain, clock) = (site.fresh(at * 3 + cut as usize), Hands::new());
@@ -222,7 +222,7 @@ async fn nothing_is_done_before_it_is_recorded(site: Site) {
             let configure = |note: &&AuditEntry| note.audited.operation.as_str() == "workspace.configure";
             if cut == Cut::Fails && audited.iter().filter(configure).count() == 1 {
                 assert!(saved.is_ok(), "what came of it could not be noted, and it keeps its result: {when}");
-                unsaid += 1;
+                unrecorded += 1;
             }
             match plain.workspaces.load(world.workspace).await {
                 Ok(record) => {
@@ -254,7 +254,7 @@ async fn nothing_is_done_before_it_is_recorded(site: Site) {
             }
         }
     }
-    assert!(unsaid > 0, "{}", site.name);
+    assert!(unrecorded > 0, "{}", site.name);
 }
 
 each_store!(nothing_is_done_before_it_is_recorded and files and mixed);
@@ -271,7 +271,7 @@ async fn nothing_is_done_without_the_audit(site: Site) {
         .unwrap();
     for round in 0..2 {
         let (_, manager) = audited(&plain, &clock);
-        let before = crate::endings::site::look(&plain, &world).await;
+        let before = crate::endings::site::read_all(&plain, &world).await;
         for error in [
             manager.rename(world.workspace, "Drafts").await.unwrap_err(),
             manager.unbind(&world.devices[0]).await.unwrap_err(),
@@ -280,7 +280,7 @@ async fn nothing_is_done_without_the_audit(site: Site) {
             assert_eq!(*error.kind(), ErrorKind::Denied, "{}, {round}: {error}", site.name);
             assert!(error.to_string().contains("audit"), "{error}");
         }
-        assert_eq!(crate::endings::site::look(&plain, &world).await, before, "{}", site.name);
+        assert_eq!(crate::endings::site::read_all(&plain, &world).await, before, "{}", site.name);
         plain
             .sessions
             .trigger(&fx, HiddenSession::Audit.id(), Trigger::Delete(Reason::UserDeleted))

@@ -25,7 +25,7 @@ struct Life<'a> {
     effects: Effects,
     now: Arc<Session>,
     run: Option<(RunId, Epoch)>,
-    said: u32,
+    count: u32,
     /// What a model was given last, and the window that it was given it in.
     given: Option<((Seq, Seq), Vec<ModelMessage>)>,
     /// How often what was given was longer than what was given before.
@@ -38,8 +38,8 @@ impl Life<'_> {
     }
 
     fn text(&mut self) -> String {
-        self.said += 1;
-        format!("text {} {}", self.said, "한🙂".repeat(usize::try_from(self.pick(12)).unwrap()))
+        self.count += 1;
+        format!("text {} {}", self.count, "한🙂".repeat(usize::try_from(self.pick(12)).unwrap()))
     }
 
     fn seal(&self) -> Commit {
@@ -94,8 +94,8 @@ impl Life<'_> {
                 0 => self.commit(self.outside().with_event(NewEvent::history_cleared())).await,
                 1 => self.commit(self.outside().with_trigger(Trigger::Suspend(Reason::Inactivity))).await,
                 2 => {
-                    let said = NewEvent::user_message(self.text());
-                    self.commit(self.outside().with_event(said)).await;
+                    let event = NewEvent::user_message(self.text());
+                    self.commit(self.outside().with_event(event)).await;
                 }
                 3..6 if state == SessionState::Queued => self.begin(false).await,
                 _ => self.begin(true).await,
@@ -145,13 +145,13 @@ impl Life<'_> {
                     .await;
             }
             5..8 => {
-                let said = NewEvent::agent_message(self.text());
-                self.commit(self.seal().with_event(said)).await;
+                let event = NewEvent::agent_message(self.text());
+                self.commit(self.seal().with_event(event)).await;
             }
             8 => self.commit(self.seal().with_trigger(Trigger::ClaimInputs)).await,
             9 | 10 => {
-                let said = NewEvent::user_message(self.text());
-                self.commit(self.outside().with_event(said)).await;
+                let event = NewEvent::user_message(self.text());
+                self.commit(self.outside().with_event(event)).await;
             }
             // The process dies, and somebody finds out.
             11 => {
@@ -174,8 +174,8 @@ impl Life<'_> {
             _ => {
                 let end =
                     [RunEnd::Completed(Reason::EndTurn), RunEnd::Interrupted][self.pick(2) as usize].clone();
-                let said = NewEvent::agent_message(self.text());
-                self.commit(self.seal().with_event(said).with_trigger(Trigger::EndRun(end))).await;
+                let event = NewEvent::agent_message(self.text());
+                self.commit(self.seal().with_event(event).with_trigger(Trigger::EndRun(end))).await;
             }
         }
     }
@@ -294,7 +294,7 @@ async fn live(storage: &Storage, seed: u64, steps: usize) -> usize {
         new = new.with_patch(&Patch::new().with_tool_payloads(ToolPayloads::Omit));
     }
     let now = storage.sessions.create(&effects, new).await.unwrap();
-    let mut life = Life { storage, effects, now, run: None, said: 0, given: None, grown: 0 };
+    let mut life = Life { storage, effects, now, run: None, count: 0, given: None, grown: 0 };
     for _ in 0..steps {
         life.step().await;
         life.check().await;
@@ -334,7 +334,7 @@ async fn summary_covers_only_closed_calls(site: Site) {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let now = storage.sessions.create(&effects, new).await.unwrap();
     let mut life =
-        Life { storage: &storage, effects: effects.clone(), now, run: None, said: 0, given: None, grown: 0 };
+        Life { storage: &storage, effects: effects.clone(), now, run: None, count: 0, given: None, grown: 0 };
     life.begin(true).await;
     let asked = life.now.head;
     let call: CallId = "call_1".parse().unwrap();

@@ -14,8 +14,8 @@ use futures::TryStreamExt;
 
 use crate::endings::cut::{Cut, Cutting};
 use crate::endings::site::{
-    DAY, Hands, SECRET, Site, World, check_gone, device, effects, history, look, manager, say, small_world,
-    world,
+    DAY, Hands, SECRET, Site, World, append_text, check_gone, device, effects, history, manager, read_all,
+    small_world, world,
 };
 
 /// Whether any file under a folder holds the text.
@@ -69,7 +69,7 @@ async fn check_not_half_alive(storage: &Storage, clock: &Hands, world: &World, b
     let id = world.workspace;
     match storage.workspaces.load(id).await {
         Ok(workspace) if workspace.status == WorkspaceStatus::Active => {
-            assert_eq!(look(storage, world).await, before, "{when}: nothing has happened yet");
+            assert_eq!(read_all(storage, world).await, before, "{when}: nothing has happened yet");
             return;
         }
         Ok(workspace) => assert_eq!(workspace.status, WorkspaceStatus::Deleting, "{when}"),
@@ -102,7 +102,7 @@ async fn interrupted_deletion_is_finished_later(site: Site) {
             let storage = site.fresh(round);
             let gone = world(&storage, &clock, "gone").await;
             let stays = small_world(&storage, &clock, "stays").await;
-            let (before, stays_before) = (look(&storage, &gone).await, look(&storage, &stays).await);
+            let (before, stays_before) = (read_all(&storage, &gone).await, read_all(&storage, &stays).await);
             let cutting = Cutting::new(&storage, at, cut);
             let result = manager(&cutting.storage(), &clock).delete(gone.workspace).await;
             let was_cut = cutting.calls() >= at;
@@ -118,7 +118,7 @@ async fn interrupted_deletion_is_finished_later(site: Site) {
                 manager.delete(gone.workspace).await.unwrap();
             }
             check_gone(&storage, &clock, &gone, &when).await;
-            assert_eq!(look(&storage, &stays).await, stays_before, "{when}");
+            assert_eq!(read_all(&storage, &stays).await, stays_before, "{when}");
             if !was_cut {
                 assert!(at > 20, "{when}: the deletion took no more calls");
                 break;
@@ -206,7 +206,7 @@ async fn purge_keeps_history_that_forks_read(site: Site) {
     let [main, fork, grandchild, child, ..] = world.sessions[..] else { panic!() };
     let refused = manager.purge(main).await.unwrap_err();
     assert_eq!(*refused.kind(), ErrorKind::InvalidInput, "{}: it lives", site.name);
-    say(&storage, &clock, main, "after the fork").await.unwrap();
+    append_text(&storage, &clock, main, "after the fork").await.unwrap();
     let (of_fork, of_grandchild) = (history(&storage, fork).await, history(&storage, grandchild).await);
     let at = sessions.load(fork).await.unwrap().lineage.base();
     let delete = |id| {
@@ -262,7 +262,7 @@ async fn family(storage: &Storage, clock: &Hands, random: &agent_core::clock::Ef
     for _ in 0..8 {
         let from = living[pick(living.len())];
         for n in 0..pick(4) {
-            say(storage, clock, from, &format!("{n}")).await.unwrap();
+            append_text(storage, clock, from, &format!("{n}")).await.unwrap();
         }
         let head = storage.sessions.load(from).await.unwrap().head.get();
         let at = agent_core::Seq::new(1 + pick(usize::try_from(head).unwrap()) as u64);
@@ -388,11 +388,11 @@ async fn follower_of_purged_events_is_notified(site: Site) {
     manager(&storage, &clock).purge(main).await.unwrap();
     for seen in [agent_core::Seq::ZERO, head] {
         let mut follow = storage.sessions.follow(main, seen);
-        let told = tokio::time::timeout(std::time::Duration::from_secs(20), async {
+        let outcome = tokio::time::timeout(std::time::Duration::from_secs(20), async {
             while follow.try_next().await?.is_some() {}
             Ok::<_, agent_core::Error>(())
         });
-        let error = told.await.expect("an end").unwrap_err();
+        let error = outcome.await.expect("an end").unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Deleted, "{}: {error}", site.name);
     }
 }

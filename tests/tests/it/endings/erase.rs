@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::endings::cut::{Cut, Cutting};
 use crate::endings::delete::holds;
-use crate::endings::site::{Hands, SECRET, Site, effects, history, manager, say, small_world};
+use crate::endings::site::{Hands, SECRET, Site, append_text, effects, history, manager, small_world};
 
 /// What other sessions say, and must stay.
 const OTHERS: &str = "what-others-said";
@@ -34,7 +34,7 @@ fn agent(storage: &Storage, clock: &Hands, model: impl LlmProvider) -> AgentRunt
 async fn fill(storage: &Storage, clock: &Hands, id: SessionId) -> Arc<Session> {
     let effects = effects(clock);
     let now = storage.sessions.load(id).await.unwrap();
-    let said = Patch::new()
+    let patch = Patch::new()
         .with_title(Title::by_user(SECRET))
         .with_label(SECRET, SECRET)
         .with_metadata(SECRET, RawJson::of(&SECRET).unwrap())
@@ -47,7 +47,7 @@ async fn fill(storage: &Storage, clock: &Hands, id: SessionId) -> Arc<Session> {
     let author = Actor::named(Role::User, SECRET).unwrap();
     let run = effects.new_run_id();
     let begin = Commit::seal(&effects, id, now.head)
-        .with_event(NewEvent::updated(said))
+        .with_event(NewEvent::updated(patch))
         .with_event(NewEvent::user_message(SECRET).with_actor(author))
         .with_event(NewEvent::timer_scheduled(timer))
         .with_event(NewEvent::document_written(document))
@@ -60,8 +60,8 @@ async fn fill(storage: &Storage, clock: &Hands, id: SessionId) -> Arc<Session> {
     let mut head = storage.sessions.commit(end).await.unwrap().last;
     for size in [1, 50, 3000, 70_000, 20, 9000, 1, 300_000] {
         let text = format!("{SECRET} ").repeat(size / 16 + 1);
-        let said = vec![NewEvent::user_message(text.clone()), NewEvent::agent_message(text)];
-        head = storage.sessions.append(&effects, id, head, said).await.unwrap().last;
+        let events = vec![NewEvent::user_message(text.clone()), NewEvent::agent_message(text)];
+        head = storage.sessions.append(&effects, id, head, events).await.unwrap().last;
     }
     storage.sessions.load(id).await.unwrap()
 }
@@ -70,8 +70,8 @@ async fn fill(storage: &Storage, clock: &Hands, id: SessionId) -> Arc<Session> {
 async fn between(storage: &Storage, clock: &Hands, others: &[SessionId]) {
     for id in others {
         let text = format!("{OTHERS} ").repeat(100);
-        let said = vec![NewEvent::user_message(text.clone()), NewEvent::agent_message(text)];
-        storage.sessions.append(&effects(clock), *id, Seq::ZERO, said).await.unwrap();
+        let events = vec![NewEvent::user_message(text.clone()), NewEvent::agent_message(text)];
+        storage.sessions.append(&effects(clock), *id, Seq::ZERO, events).await.unwrap();
     }
 }
 
@@ -171,7 +171,7 @@ async fn what_forks_read_stays_until_they_go(site: Site) {
     let fork = chat.fork(None).await.unwrap();
     let nested = fork.fork(None).await.unwrap();
     let of_nested = history(&storage, nested.id()).await;
-    say(&storage, &clock, chat.id(), "after the fork").await.unwrap();
+    append_text(&storage, &clock, chat.id(), "after the fork").await.unwrap();
     let shared = fork.record().lineage.base().get();
     let was = chat.refresh().await.unwrap();
 
@@ -215,7 +215,7 @@ async fn one_that_is_cut_at_any_step_is_finished(site: Site) {
             let storage = site.fresh(round);
             let whole = agent(&storage, &clock, ScriptedProvider::new([]));
             let chat = whole.conversation("key").await.unwrap();
-            say(&storage, &clock, chat.id(), "hello").await.unwrap();
+            append_text(&storage, &clock, chat.id(), "hello").await.unwrap();
             assert!(chat.fork(None).await.unwrap().erase().now().await.unwrap().events > 0);
             let was = chat.refresh().await.unwrap();
             let cutting = Cutting::new(&storage, at, cut);
@@ -415,8 +415,8 @@ async fn no_byte_is_left_among_others(site: Site) {
         }
         for _ in 0..20 * living.len() {
             let (chat, secret) = &living[pick(16)];
-            let said = vec![NewEvent::user_message(secret.repeat(1 + pick(30)))];
-            storage.sessions.append(here.effects(), chat.id(), Seq::ZERO, said).await.unwrap();
+            let events = vec![NewEvent::user_message(secret.repeat(1 + pick(30)))];
+            storage.sessions.append(here.effects(), chat.id(), Seq::ZERO, events).await.unwrap();
         }
         while !living.is_empty() {
             let (chat, secret) = living.swap_remove(pick(living.len()));

@@ -20,7 +20,7 @@ use futures::FutureExt;
 
 use crate::endings::cut::{Cut, Cutting};
 use crate::endings::site::{
-    DAY, Hands, Site, World, check_gone, device, effects, look, manager, say, small_world, world,
+    DAY, Hands, Site, World, append_text, check_gone, device, effects, manager, read_all, small_world, world,
 };
 
 /// Exactly those that nobody used for longer than the limit go, whatever the limit; `default` and what was used in
@@ -38,7 +38,7 @@ async fn gc_removes_exactly_those_over_the_age_limit(site: Site) {
             let next = [9, 5, 2, 1, 0].into_iter().find(|next| *next < age).unwrap();
             clock.forward(DAY * u32::try_from(age - next).unwrap());
             if age == 9 {
-                say(&storage, &clock, worlds[0].1.main, "still here").await.unwrap();
+                append_text(&storage, &clock, worlds[0].1.main, "still here").await.unwrap();
                 worlds[0].0 = 5;
             }
             if age == 5 {
@@ -52,13 +52,13 @@ async fn gc_removes_exactly_those_over_the_age_limit(site: Site) {
         let policy = GcPolicy::days(days);
         let mut before = Vec::new();
         for (_, world) in &worlds {
-            before.push(look(&storage, world).await);
+            before.push(read_all(&storage, world).await);
         }
         let when = format!("{}, {days} days", site.name);
         let dry = manager.gc(policy.with_dry_run()).await.unwrap();
         assert_eq!(dry.collected.iter().copied().collect::<BTreeSet<_>>(), expected, "{when}");
         for ((_, world), before) in worlds.iter().zip(&before) {
-            assert_eq!(look(&storage, world).await, *before, "{when}: the dry run touches nothing");
+            assert_eq!(read_all(&storage, world).await, *before, "{when}: the dry run touches nothing");
         }
         let mut done = manager.gc(policy).await.unwrap();
         // A dry run cannot know this.
@@ -68,7 +68,7 @@ async fn gc_removes_exactly_those_over_the_age_limit(site: Site) {
             if expected.contains(&world.workspace) {
                 check_gone(&storage, &clock, world, &when).await;
             } else {
-                assert_eq!(look(&storage, world).await, *before, "{when}");
+                assert_eq!(read_all(&storage, world).await, *before, "{when}");
             }
         }
         assert_eq!(manager.load(WorkspaceId::DEFAULT).await.unwrap().status, WorkspaceStatus::Active);
@@ -259,7 +259,7 @@ async fn interrupted_gc_is_finished_later(site: Site) {
             let old = world(&storage, &clock, "old").await;
             clock.forward(DAY * 100);
             let young = small_world(&storage, &clock, "young").await;
-            let before = look(&storage, &young).await;
+            let before = read_all(&storage, &young).await;
             let cutting = Cutting::new(&storage, at, cut);
             let result = manager(&cutting.storage(), &clock).gc(GcPolicy::days(30)).await;
             let was_cut = cutting.calls() >= at;
@@ -274,7 +274,7 @@ async fn interrupted_gc_is_finished_later(site: Site) {
             }
             manager(&storage, &clock).gc(GcPolicy::days(30)).await.unwrap();
             check_gone(&storage, &clock, &old, &when).await;
-            let now = look(&storage, &young).await;
+            let now = read_all(&storage, &young).await;
             let (_, sessions) = before.split_once("revision").unwrap();
             assert!(now.ends_with(sessions), "{when}");
             if !was_cut {
@@ -287,7 +287,7 @@ async fn interrupted_gc_is_finished_later(site: Site) {
 each_store!(interrupted_gc_is_finished_later and mixed);
 
 /// Where somebody said something while gc was at work, if that was acknowledged.
-type Heard = Arc<Mutex<Option<SessionId>>>;
+type Received = Arc<Mutex<Option<SessionId>>>;
 
 /// Somebody who comes in between, and says something in the main session or in a new one.
 fn visitor(
@@ -295,9 +295,9 @@ fn visitor(
     clock: &Hands,
     old: &World,
     new: bool,
-) -> (Heard, impl FnOnce() -> futures::future::BoxFuture<'static, ()> + Send + 'static) {
-    let heard = Heard::default();
-    let (storage, clock, old, slot) = (storage.clone(), clock.clone(), old.clone(), heard.clone());
+) -> (Received, impl FnOnce() -> futures::future::BoxFuture<'static, ()> + Send + 'static) {
+    let received = Received::default();
+    let (storage, clock, old, slot) = (storage.clone(), clock.clone(), old.clone(), received.clone());
     let visit = move || {
         async move {
             let manager = manager(&storage, &clock);
@@ -310,19 +310,19 @@ fn visitor(
                 }
             };
             let Ok(session) = session else { return };
-            if say(&storage, &clock, session.id, "am I heard").await.is_ok() {
+            if append_text(&storage, &clock, session.id, "am I heard").await.is_ok() {
                 *slot.lock().unwrap() = Some(session.id);
             }
         }
         .boxed()
     };
-    (heard, visit)
+    (received, visit)
 }
 
 /// A person who comes back at any step of gc is heard, and what was said stays, or is told so; also where gc
 /// dies at any later step and another gc goes on.
 async fn a_message_that_races_with_gc_is_never_lost(site: Site) {
-    let (mut round, mut heard_late) = (0, 0);
+    let (mut round, mut received_late) = (0, 0);
     for (at, new) in (1..).flat_map(|at| [(at, false), (at, true)]) {
         // Each death after the visit in memory; elsewhere the first few, since the steps are the same.
         let deaths = if site.name == "memory" { usize::MAX } else { 3 };
@@ -332,14 +332,14 @@ async fn a_message_that_races_with_gc_is_never_lost(site: Site) {
             let (storage, clock) = (site.fresh(round), Hands::new());
             let old = small_world(&storage, &clock, "old").await;
             clock.forward(DAY * 100);
-            let (heard, visit) = visitor(&storage, &clock, &old, new);
+            let (received, visit) = visitor(&storage, &clock, &old, new);
             let cutting = Cutting::visited(&storage, at, visit, Some((death, Cut::DiesBefore)));
             let result = manager(&cutting.storage(), &clock).gc(GcPolicy::days(30)).await;
             assert_eq!(result.is_err(), cutting.calls() >= death);
             calls = cutting.calls();
             manager(&storage, &clock).gc(GcPolicy::days(30)).await.unwrap();
-            let heard = *heard.lock().unwrap();
-            if let Some(id) = heard {
+            let received = *received.lock().unwrap();
+            if let Some(id) = received {
                 let when = format!("{}, a visitor at call {at}, new: {new}, death at {death}", site.name);
                 let session = storage.sessions.load(id).await.unwrap();
                 assert_ne!(session.status.state, SessionState::Deleted, "{when}");
@@ -349,7 +349,7 @@ async fn a_message_that_races_with_gc_is_never_lost(site: Site) {
                 assert!(events.iter().any(|event| event.payload.get().contains("am I heard")), "{when}");
                 let main = storage.sessions.load(old.main).await.unwrap().status.state;
                 let late = main == SessionState::Deleted && session.workspace == old.workspace;
-                heard_late += usize::from(late);
+                received_late += usize::from(late);
             }
             if death != usize::MAX && result.is_ok() || death == usize::MAX && calls < at {
                 break;
@@ -359,7 +359,7 @@ async fn a_message_that_races_with_gc_is_never_lost(site: Site) {
             break;
         }
     }
-    assert!(heard_late > 0, "{}: nobody came so late that gc had to give way", site.name);
+    assert!(received_late > 0, "{}: nobody came so late that gc had to give way", site.name);
 }
 
 each_store!(a_message_that_races_with_gc_is_never_lost and files and mixed);
@@ -371,7 +371,7 @@ async fn gc_removes_orphans_of_deleted_workspaces(site: Site) {
     let manager = manager(&storage, &clock);
     let world = world(&storage, &clock, "gone").await;
     let stays = small_world(&storage, &clock, "stays").await;
-    let before = look(&storage, &stays).await;
+    let before = read_all(&storage, &stays).await;
     storage.workspaces.delete(world.workspace).await.unwrap();
     let alone = agent_core::session::NewSession::new(effects(&clock).new_session_id(), WorkspaceId::DEFAULT);
     let alone = storage.sessions.create(&effects(&clock), alone).await.unwrap();
@@ -387,7 +387,7 @@ async fn gc_removes_orphans_of_deleted_workspaces(site: Site) {
         manager.purge(*id).await.unwrap();
     }
     check_gone(&storage, &clock, &world, site.name).await;
-    assert_eq!(look(&storage, &stays).await, before, "{}", site.name);
+    assert_eq!(read_all(&storage, &stays).await, before, "{}", site.name);
     assert_eq!(storage.sessions.load(alone.id).await.unwrap(), alone, "{}", site.name);
 }
 
@@ -534,7 +534,7 @@ async fn a_report_lists_recent_workspaces_on_request(site: Site) {
     let old = small_world(&storage, &clock, "old").await;
     let spoken = small_world(&storage, &clock, "spoken").await;
     clock.forward(DAY * 40);
-    say(&storage, &clock, spoken.main, "still here").await.unwrap();
+    append_text(&storage, &clock, spoken.main, "still here").await.unwrap();
     let last_used = storage.sessions.load(spoken.main).await.unwrap().last_active_at;
     let young = small_world(&storage, &clock, "young").await;
     let policy = GcPolicy::days(30).with_dry_run();

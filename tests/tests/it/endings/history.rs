@@ -16,14 +16,14 @@ use agent_runtime::{AgentBuilder, AgentRuntime, Conversation, EchoProvider};
 use agent_tests::each_store;
 
 use crate::endings::cut::{Cut, Cutting};
-use crate::endings::site::{Hands, SECRET, Site, device, history, manager, say, small_world};
+use crate::endings::site::{Hands, SECRET, Site, append_text, device, history, manager, small_world};
 
 fn agent(storage: &Storage) -> AgentRuntime {
     let builder = AgentBuilder::new().with_llm(EchoProvider::new());
     builder.with_storage(storage.clone()).build().unwrap()
 }
 
-async fn tell(chat: &Conversation, text: &str) -> String {
+async fn prompt(chat: &Conversation, text: &str) -> String {
     chat.prompt(text).await.unwrap().finish().await.unwrap().text
 }
 
@@ -47,7 +47,7 @@ async fn reset_starts_empty_and_archives_on_request(site: Site) {
             let storage = site.fresh(round);
             let agent = agent(&storage);
             let chat = agent.open(&device("laptop")).await.unwrap();
-            tell(&chat, SECRET).await;
+            prompt(&chat, SECRET).await;
             chat.update(Patch::new().with_label("memory", "important")).await.unwrap();
             let note = DocumentWrite::new("memory", "blue", agent_core::model::Actor::USER);
             chat.documents().put(note).await.unwrap();
@@ -76,7 +76,7 @@ async fn reset_starts_empty_and_archives_on_request(site: Site) {
             assert_eq!(new.documents().list().await.unwrap(), [], "{}", site.name);
             assert_eq!((now.attributes.clone(), now.status.state), (Default::default(), SessionState::Idle));
             assert_eq!(agent.open(&device("laptop")).await.unwrap().id(), new.id(), "{}", site.name);
-            assert_eq!(tell(&new, "hello").await, "hello", "{}", site.name);
+            assert_eq!(prompt(&new, "hello").await, "hello", "{}", site.name);
             let old = chat.refresh().await.unwrap();
             match former {
                 OldSessionAction::Archive => {
@@ -146,7 +146,7 @@ async fn full_write_needs_the_current_head(site: Site) {
     let due = effects.now();
     let timer = NewEvent::timer_scheduled(Timer::new("due", due));
     let old = sessions.append(&effects, world.main, Seq::ZERO, vec![timer]).await.unwrap().session;
-    let now = say(&storage, &clock, world.main, "newer").await.unwrap();
+    let now = append_text(&storage, &clock, world.main, "newer").await.unwrap();
     let messages = || {
         let [a, b] = ["q1", "q2"].map(NewEvent::user_message);
         let [x, y] = ["a1", "a2"].map(NewEvent::agent_message);
@@ -178,7 +178,7 @@ async fn archived_session_is_hidden_and_restorable(site: Site) {
     let storage = site.fresh(0);
     let agent = agent(&storage);
     let chat = agent.open(&device("laptop")).await.unwrap();
-    tell(&chat, "hello").await;
+    prompt(&chat, "hello").await;
     chat.send("still open").await.unwrap();
     let before = chat.refresh().await.unwrap();
     chat.archive().await.unwrap();
@@ -222,7 +222,7 @@ async fn switched_session_equals_a_freshly_loaded_one(site: Site) {
                 3 => chat.update(Patch::new().with_label("of", name.to_string())).await.unwrap(),
                 4 => drop(agent.workspaces().set_main_session(workspace, name).await.unwrap()),
                 5 => drop(chat.compact(None, &format!("summary of {name}")).await),
-                _ => drop(tell(&chat, &format!("{n} in {name}")).await),
+                _ => drop(prompt(&chat, &format!("{n} in {name}")).await),
             }
             let main = agent.workspaces().load(workspace).await.unwrap().main_session;
             assert_eq!(agent.open(&device("laptop")).await.unwrap().id(), main, "{}, seed {seed}", site.name);

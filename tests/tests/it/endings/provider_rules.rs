@@ -31,10 +31,10 @@ fn turns(messages: &[ModelMessage]) -> Vec<(&'static str, Vec<Part>)> {
             ModelMessage::Summary(_) | ModelMessage::User(_) => {
                 ("user", vec![Part::Text(message.text().into_owned())])
             }
-            ModelMessage::Agent(said) => {
-                let text = said.text().into_owned();
+            ModelMessage::Agent(texts) => {
+                let text = texts.text().into_owned();
                 let text = (!text.is_empty()).then_some(Part::Text(text));
-                let calls = said.calls().map(|call| Part::Call(call.call.to_string()));
+                let calls = texts.calls().map(|call| Part::Call(call.call.to_string()));
                 ("model", text.into_iter().chain(calls).collect())
             }
             ModelMessage::ToolResults(results) => {
@@ -44,7 +44,7 @@ fn turns(messages: &[ModelMessage]) -> Vec<(&'static str, Vec<Part>)> {
         };
         match turns.last_mut() {
             // A model that says something after its calls does so in a turn of its own.
-            Some((last, said)) if *last == role => said.extend(parts),
+            Some((last, texts)) if *last == role => texts.extend(parts),
             _ => turns.push((role, parts)),
         }
     }
@@ -117,11 +117,11 @@ pub(crate) fn openai(messages: &[ModelMessage]) -> Checked {
             _ if !open.is_empty() => {
                 return Err(format!("message {at} comes before the answers of {open:?}"));
             }
-            ModelMessage::Agent(said) => {
-                if said.text().is_empty() && said.calls().next().is_none() {
+            ModelMessage::Agent(texts) => {
+                if texts.text().is_empty() && texts.calls().next().is_none() {
                     return Err(format!("message {at} has neither text nor calls"));
                 }
-                for call in said.calls() {
+                for call in texts.calls() {
                     if call.call.as_str().len() > 40 || !open.insert(call.call.to_string()) {
                         return Err(format!("message {at}: {} is too long, or there twice", call.call));
                     }

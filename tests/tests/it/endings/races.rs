@@ -11,7 +11,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::endings::cut::Cutting;
-use crate::endings::site::{Hands, Site, World, effects, history, manager, say, small_world};
+use crate::endings::site::{Hands, Site, World, append_text, effects, history, manager, small_world};
 
 /// Makes a session that reads the events of the main one.
 #[derive(Clone)]
@@ -49,9 +49,9 @@ async fn end(storage: &Storage, clock: &Hands, id: SessionId) {
 async fn check(storage: &Storage, made: &Result<Arc<Session>>, when: &str) {
     let Ok(made) = made else { return };
     let texts: Vec<_> = history(storage, made.id).await;
-    let said =
+    let message =
         texts.iter().filter(|event| matches!(event.decode(), Ok(EventPayload::UserMessage(_)))).count();
-    assert_eq!(said, 2, "{when}: the fork lacks what it shares");
+    assert_eq!(message, 2, "{when}: the fork lacks what it shares");
 }
 
 /// At whatever step of a deletion and a purge a fork is made or imported, it has its whole history or is
@@ -64,7 +64,7 @@ async fn a_fork_that_races_with_a_purge_is_whole_or_refused(site: Site) {
                 round += 1;
                 let (storage, clock) = (site.fresh(round), Hands::new());
                 let world = small_world(&storage, &clock, "old").await;
-                say(&storage, &clock, world.main, "once more").await.unwrap();
+                append_text(&storage, &clock, world.main, "once more").await.unwrap();
                 let maker = makers(&storage, &clock, &world).await[kind].clone();
                 let when = format!("{}, deletes first: {deletes_first}, {kind}, call {at}", site.name);
                 let made = Arc::new(Mutex::new(None));

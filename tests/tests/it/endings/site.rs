@@ -94,15 +94,15 @@ pub(crate) fn device(name: &str) -> DeviceId {
 }
 
 /// Says something in a session, as it is now.
-pub(crate) async fn say(
+pub(crate) async fn append_text(
     storage: &Storage,
     clock: &Hands,
     id: SessionId,
     text: &str,
 ) -> agent_core::Result<Arc<Session>> {
-    let said = vec![NewEvent::user_message(format!("{text} {SECRET}"))];
+    let events = vec![NewEvent::user_message(format!("{text} {SECRET}"))];
     let seen = storage.sessions.load(id).await?.head;
-    Ok(storage.sessions.append(&effects(clock), id, seen, said).await?.session)
+    Ok(storage.sessions.append(&effects(clock), id, seen, events).await?.session)
 }
 
 /// The own events of a session, from the first that is there.
@@ -126,7 +126,7 @@ pub(crate) async fn small_world(storage: &Storage, clock: &Hands, name: &str) ->
     let laptop = device(&format!("{name} laptop"));
     let workspace = manager.resolve(&laptop).await.unwrap().workspace;
     let main = manager.main_session(&workspace).await.unwrap().id;
-    say(storage, clock, main, "hello").await.unwrap();
+    append_text(storage, clock, main, "hello").await.unwrap();
     World { workspace: workspace.id, main, sessions: vec![main], devices: [laptop.clone(), laptop] }
 }
 
@@ -141,16 +141,16 @@ pub(crate) async fn world(storage: &Storage, clock: &Hands, name: &str) -> World
     storage.workspaces.save_config(workspace.id, Some(config), Precondition::MustNotExist).await.unwrap();
     let main = manager.main_session(&workspace).await.unwrap().id;
     for n in 0..3 {
-        say(storage, clock, main, &format!("message {n}")).await.unwrap();
+        append_text(storage, clock, main, &format!("message {n}")).await.unwrap();
     }
     let fork = storage.sessions.fork(&effects, main, Fork::new().with_open_inputs()).await.unwrap().id;
-    say(storage, clock, fork, "in the fork").await.unwrap();
+    append_text(storage, clock, fork, "in the fork").await.unwrap();
     let grandchild = storage.sessions.fork(&effects, fork, Fork::new().with_open_inputs()).await.unwrap().id;
     let child = storage.sessions.create_child(&effects, main, Patch::new()).await.unwrap().id;
     let archived = manager.new_session(workspace.id, &Patch::new()).await.unwrap().id;
     storage.sessions.trigger(&effects, archived, agent_core::commit::Trigger::Archive).await.unwrap();
     let deleted = manager.new_session(workspace.id, &Patch::new()).await.unwrap().id;
-    say(storage, clock, deleted, "deleted").await.unwrap();
+    append_text(storage, clock, deleted, "deleted").await.unwrap();
     let delete = agent_core::commit::Trigger::Delete(agent_core::state::Reason::UserDeleted);
     storage.sessions.trigger(&effects, deleted, delete).await.unwrap();
     World {
@@ -162,7 +162,7 @@ pub(crate) async fn world(storage: &Storage, clock: &Hands, name: &str) -> World
 }
 
 /// Everything that there is to see of a world.
-pub(crate) async fn look(storage: &Storage, world: &World) -> String {
+pub(crate) async fn read_all(storage: &Storage, world: &World) -> String {
     let mut seen = format!("{:?}", storage.workspaces.load(world.workspace).await.unwrap());
     let bound = BindingQuery::new().with_workspace(world.workspace);
     seen += &format!("{:?}", storage.bindings.list(bound).await.unwrap().items);

@@ -17,7 +17,7 @@ use agent_tests::each_store;
 use futures::FutureExt;
 
 use crate::endings::cut::{Cut, Cutting};
-use crate::endings::site::{DAY, Hands, Site, effects, history, manager, say, small_world, world};
+use crate::endings::site::{DAY, Hands, Site, append_text, effects, history, manager, small_world, world};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -43,7 +43,7 @@ async fn sweep_applies_each_sessions_inactivity_limit(site: Site) {
         let hasty = at_rest(&storage, &clock, Patch::new().with_inactive_after(HOUR / 2)).await.id;
         let pinned = at_rest(&storage, &clock, Patch::new().pin("demo")).await.id;
         let queued = at_rest(&storage, &clock, Patch::new()).await.id;
-        say(&storage, &clock, queued, "answer me").await.unwrap();
+        append_text(&storage, &clock, queued, "answer me").await.unwrap();
         let planned = at_rest(&storage, &clock, Patch::new()).await.id;
         let at = fx.now().plus_micros(30 * 24 * 3600 * 1_000_000);
         let timer = NewEvent::timer_scheduled(Timer::new("monthly", at));
@@ -146,7 +146,7 @@ async fn suspended_session_resumes_where_it_stopped(site: Site) {
     assert!(!rested.has_open_work(), "{}: what was answered is not answered again", site.name);
     clock.forward(DAY);
     manager.sweep(&SweepPolicy::new().with_inactive(HOUR, InactivityPolicy::Suspend)).await.unwrap();
-    say(&storage, &clock, idle, "are you there").await.unwrap();
+    append_text(&storage, &clock, idle, "are you there").await.unwrap();
     assert_eq!(status(&storage, idle).await.state, SessionState::Suspended, "{}: kept", site.name);
     storage.sessions.trigger(&fx, idle, Trigger::Resume).await.unwrap();
     let now = storage.sessions.load(idle).await.unwrap();
@@ -298,12 +298,12 @@ async fn message_racing_with_a_sweep_is_kept_or_refused(site: Site) {
             let (storage, clock) = (site.fresh(round), Hands::new());
             let id = at_rest(&storage, &clock, Patch::new()).await.id;
             clock.forward(DAY);
-            let heard = std::sync::Arc::new(std::sync::Mutex::new(None));
-            let (visitor, slot) = ((storage.clone(), clock.clone()), heard.clone());
+            let received = std::sync::Arc::new(std::sync::Mutex::new(None));
+            let (visitor, slot) = ((storage.clone(), clock.clone()), received.clone());
             let visit = move || {
                 async move {
-                    let said = say(&visitor.0, &visitor.1, id, "am I heard").await;
-                    *slot.lock().unwrap() = Some(said.is_ok());
+                    let messages = append_text(&visitor.0, &visitor.1, id, "am I heard").await;
+                    *slot.lock().unwrap() = Some(messages.is_ok());
                 }
                 .boxed()
             };
@@ -312,14 +312,14 @@ async fn message_racing_with_a_sweep_is_kept_or_refused(site: Site) {
             manager(&cutting.storage(), &clock).sweep(&policy).await.unwrap();
             let when = format!("{}, {then:?}, a message at call {at}", site.name);
             let stored = history(&storage, id).await.iter().any(|e| e.payload.get().contains("am I heard"));
-            let heard = *heard.lock().unwrap();
-            assert_eq!(stored, heard.unwrap_or(false), "{when}");
+            let received = *received.lock().unwrap();
+            assert_eq!(stored, received.unwrap_or(false), "{when}");
             let now = storage.sessions.load(id).await.unwrap();
             if stored {
                 let open = [SessionState::Queued, SessionState::Suspended];
                 assert!(open.contains(&now.status.state) && now.inputs_open == 1, "{when}: {}", now.status);
             }
-            if heard.is_none() {
+            if received.is_none() {
                 assert!(at > 3, "{when}: the sweep made no calls");
                 break;
             }
@@ -389,8 +389,8 @@ async fn a_report_lists_recent_sessions_on_request(site: Site) {
     assert_eq!((entry.state, entry.last_used), (SessionState::Idle, old.last_active_at), "{}", site.name);
     let [kept] = &report.retained[..] else { panic!("{}: {report:?}", site.name) };
     assert_eq!(kept.id, young.id, "{}", site.name);
-    let said = format!("used recently, at {}", young.last_active_at);
-    assert_eq!(kept.reason.to_string(), said, "{}", site.name);
+    let message = format!("used recently, at {}", young.last_active_at);
+    assert_eq!(kept.reason.to_string(), message, "{}", site.name);
 }
 
 each_store!(a_report_lists_recent_sessions_on_request and mixed);

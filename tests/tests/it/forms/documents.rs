@@ -87,8 +87,8 @@ async fn golden_documents_are_read_whole() {
 async fn stateful(store: &MemoryStore, effects: &Effects) -> SessionId {
     let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let session = SessionStoreExt::create(store, effects, new).await.unwrap();
-    let said = vec![NewEvent::user_message("## User\n안녕"), NewEvent::agent_message("Hello")];
-    store.append(effects, session.id, session.head, said).await.unwrap();
+    let events = vec![NewEvent::user_message("## User\n안녕"), NewEvent::agent_message("Hello")];
+    store.append(effects, session.id, session.head, events).await.unwrap();
     let documents = Documents::new(std::sync::Arc::new(store.clone()), effects.clone(), session.id);
     for write in [
         DocumentWrite::new("persona", "kind", Actor::AGENT).with_limit(2000),

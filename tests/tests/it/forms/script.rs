@@ -138,7 +138,7 @@ impl Writer<'_> {
         self.send(end).await
     }
 
-    async fn told(&self, session: &Session, events: impl IntoIterator<Item = NewEvent>) -> Arc<Session> {
+    async fn append(&self, session: &Session, events: impl IntoIterator<Item = NewEvent>) -> Arc<Session> {
         self.send(self.seal(session).with_events(events)).await
     }
 }
@@ -153,15 +153,15 @@ async fn write_sessions(writer: &Writer<'_>, main: SessionId, other: WorkspaceId
     let document = DocumentWritten::after(None, "state", Some("Begun.".to_owned()));
     let note = NewEvent::new("x.app.note".parse().unwrap(), RawJson::parse("[0.10]").unwrap());
     let session =
-        writer.told(&session, [NewEvent::updated(patch), NewEvent::document_written(document), note]).await;
-    let mut session = writer.told(&session, [NewEvent::user_message("long ".repeat(2000))]).await;
+        writer.append(&session, [NewEvent::updated(patch), NewEvent::document_written(document), note]).await;
+    let mut session = writer.append(&session, [NewEvent::user_message("long ".repeat(2000))]).await;
     // So many commits that a bucket begins another window.
     for n in 0..12 {
-        session = writer.told(&session, [NewEvent::user_message(format!("{n}"))]).await;
+        session = writer.append(&session, [NewEvent::user_message(format!("{n}"))]).await;
     }
     // A fork, which says something else.
     let fork = writer.create(NewSession::fork(effects.new_session_id(), &session)).await;
-    writer.told(&fork, [NewEvent::user_message("another way")]).await;
+    writer.append(&fork, [NewEvent::user_message("another way")]).await;
     // Blobs of one chunk and of two.
     let new = NewSession::new(effects.new_session_id(), other);
     let session = writer.create(new).await;
@@ -171,7 +171,7 @@ async fn write_sessions(writer: &Writer<'_>, main: SessionId, other: WorkspaceId
         sessions.put_blob(PutBlob::of_bytes(session.id, bytes)).await.unwrap();
         message = message.with_part(Part::Image(Media::blob("image/png", blob.name, blob.bytes)));
     }
-    writer.told(&session, [NewEvent::from(message)]).await;
+    writer.append(&session, [NewEvent::from(message)]).await;
     // One that waits for an answer, one with a timer, one that was suspended, one in the archive.
     let new = || NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
     let question = PendingAction::new("q1".parse().unwrap(), ActionKind::Approval, "Really?");
@@ -179,7 +179,7 @@ async fn write_sessions(writer: &Writer<'_>, main: SessionId, other: WorkspaceId
     writer.turn(&session, "ask", RunEnd::Await(question)).await;
     let session = writer.create(new()).await;
     let due = effects.now().plus_micros(3_600_000_000);
-    writer.told(&session, [NewEvent::timer_scheduled(Timer::new("daily", due))]).await;
+    writer.append(&session, [NewEvent::timer_scheduled(Timer::new("daily", due))]).await;
     for trigger in [Trigger::Suspend(Reason::UserPaused), Trigger::Archive] {
         let session = writer.create(new()).await;
         writer.send(writer.seal(&session).with_trigger(trigger)).await;
@@ -199,7 +199,7 @@ async fn write_sessions(writer: &Writer<'_>, main: SessionId, other: WorkspaceId
 }
 
 /// Describes everything that can be read: lists, records, configurations, devices, events and blobs of each tenant.
-pub(crate) async fn look(backend: &dyn Backend, written: &Written) -> String {
+pub(crate) async fn read_all(backend: &dyn Backend, written: &Written) -> String {
     let mut seen = String::new();
     for tenant in ["acme", "default"] {
         let tenant = tenant.parse().unwrap();
@@ -231,17 +231,17 @@ pub(crate) async fn look(backend: &dyn Backend, written: &Written) -> String {
             let page = storage.sessions.read(summary.id, ReadEvents::first(1000)).await.unwrap();
             assert!(page.damaged.is_empty() && page.next.is_none(), "{:?}", page.damaged);
             page.events.iter().for_each(|event| writeln!(seen, "{}", event.to_json()).unwrap());
-            look_at_blobs(&storage, summary.id, &mut seen).await;
+            read_blobs(&storage, summary.id, &mut seen).await;
         }
     }
     let storage = backend.tenant(&TenantId::default());
-    look_at_blobs(&storage, written.early, &mut seen).await;
+    read_blobs(&storage, written.early, &mut seen).await;
     let deleted = storage.workspaces.load(written.deleted).await.unwrap_err();
     writeln!(seen, "{}", deleted.kind().name()).unwrap();
     seen
 }
 
-async fn look_at_blobs(storage: &Storage, id: SessionId, seen: &mut String) {
+async fn read_blobs(storage: &Storage, id: SessionId, seen: &mut String) {
     let mut blobs = storage.sessions.list_blobs(BlobQuery::new(id)).await.unwrap().items;
     blobs.sort_by_key(|blob| blob.bytes);
     for blob in blobs {
@@ -279,10 +279,10 @@ pub(crate) async fn go_on(backend: &dyn Backend, cursors: &str) {
             let other = cursor.replacen("c2.", &format!("c{format}."), 1);
             let error = other.parse::<Cursor>().unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::InvalidInput, "{error}");
-            let says = format!(
+            let message = format!(
                 "is a cursor of format {format}, and this version reads format 2; list from the start"
             );
-            assert!(error.to_string().ends_with(&says), "{error}");
+            assert!(error.to_string().ends_with(&message), "{error}");
         }
         let (mut all, mut rest) = (ids(&storage, kind, None).await, ids(&storage, kind, Some(cursor)).await);
         // On S3 the order within a quarter of an hour is not exact.
@@ -315,15 +315,15 @@ async fn ids(storage: &Storage, kind: &str, cursor: Option<&str>) -> Vec<String>
 pub(crate) async fn check(backend: &dyn Backend) {
     let memory = agent_core::MemoryStore::new();
     let written = write(&memory).await;
-    let (expected, seen) = (look(&memory, &written).await, look(backend, &written).await);
+    let (expected, seen) = (read_all(&memory, &written).await, read_all(backend, &written).await);
     let other = seen.lines().zip(expected.lines()).find(|(seen, expected)| seen != expected);
     assert!(seen == expected, "the golden files hold something else: {other:#?}");
     assert!(seen.lines().count() > 60, "the script writes something of each kind: {seen}");
     let (storage, effects) = (backend.tenant(&TenantId::default()), Effects::default());
     let query = SessionQuery::new().with_states([SessionState::Idle, SessionState::Queued]);
     for idle in storage.sessions.list(query).await.unwrap().items {
-        let said = vec![NewEvent::user_message("on")];
-        let after = storage.sessions.append(&effects, idle.id, idle.head, said).await.unwrap();
+        let events = vec![NewEvent::user_message("on")];
+        let after = storage.sessions.append(&effects, idle.id, idle.head, events).await.unwrap();
         assert_eq!(*storage.sessions.load(idle.id).await.unwrap(), *after.session);
     }
 }

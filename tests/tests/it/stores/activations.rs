@@ -29,7 +29,7 @@ impl Desk {
         self.storage.sessions.commit(commit).await.unwrap().session
     }
 
-    async fn say(&self, text: &str) {
+    async fn prompt(&self, text: &str) {
         self.commit(|commit| commit.with_event(NewEvent::user_message(text))).await;
     }
 
@@ -63,13 +63,13 @@ async fn activations_record_the_outcome_of_each_claim(site: Site) {
     let id = new_session(&storage, &effects).await.id;
     let desk = Desk { storage, effects, id };
     let mut expected = Vec::new();
-    desk.say("one").await;
+    desk.prompt("one").await;
     desk.run(RunEnd::Completed(Reason::EndTurn)).await;
     expected.push(Acked);
-    desk.say("two").await;
+    desk.prompt("two").await;
     desk.run(RunEnd::Interrupted).await;
     expected.push(Acked);
-    desk.say("three").await;
+    desk.prompt("three").await;
     let action: ActionId = "a".parse().unwrap();
     desk.run(RunEnd::Await(PendingAction::new(action.clone(), ActionKind::Approval, "may I"))).await;
     expected.push(Blocked);
@@ -92,10 +92,10 @@ async fn activations_record_the_outcome_of_each_claim(site: Site) {
     desk.commit(|commit| commit.with_event(NewEvent::interrupt())).await;
     desk.trigger(Trigger::LeaseExpired(begun.epoch)).await;
     expected.push(Acked);
-    desk.say("four").await;
+    desk.prompt("four").await;
     desk.run(RunEnd::Failed(Failure::new(Reason::RunError, "broken"))).await;
     expected.push(Abandoned);
-    desk.say("five").await;
+    desk.prompt("five").await;
     desk.begin().await;
     desk.trigger(Trigger::Suspend(Reason::UserPaused)).await;
     let asked = desk.storage.sessions.load(id).await.unwrap();

@@ -52,9 +52,9 @@ async fn put_and_read(storage: &Storage, id: SessionId, count: u64) {
     let blob = BlobInfo::of_stream(pieces(count)).await.unwrap();
     storage.sessions.put_blob(PutBlob::new(id, blob, pieces(count))).await.unwrap();
     let film = Part::Video(Media::blob("video/mp4", blob.name, blob.bytes));
-    let said = vec![NewEvent::from(Message::new("Look").with_part(film))];
+    let events = vec![NewEvent::from(Message::new("Look").with_part(film))];
     let head = storage.sessions.load(id).await.unwrap().head;
-    storage.sessions.append(&effects, id, head, said).await.unwrap();
+    storage.sessions.append(&effects, id, head, events).await.unwrap();
     let mut read = storage.sessions.read_blob(ReadBlob::new(id, blob.name)).await.unwrap();
     let (mut hash, mut bytes) = (Sha256::new(), 0);
     while let Some(piece) = read.content.try_next().await.unwrap() {
@@ -101,10 +101,13 @@ async fn large_blobs_stream_in_bounded_memory(site: Site) {
         .spawn()
         .unwrap();
     let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
-    let (told, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{told}{failed}");
-    let line =
-        told.lines().find_map(|line| line.split_once("memory ").map(|(_, grown)| grown.to_owned())).unwrap();
+    let (reported, failed) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{reported}{failed}");
+    let line = reported
+        .lines()
+        .find_map(|line| line.split_once("memory ").map(|(_, grown)| grown.to_owned()))
+        .unwrap();
     println!("{}: {} MiB, memory grown by KiB: {line}", site.name, mebibytes());
     if line == "None" {
         println!("LEFT OUT: this system does not tell how much memory a process takes");
@@ -133,9 +136,9 @@ async fn others_commit_while_a_blob_is_put(site: Site) {
     let mut head = other.head;
     for n in 0..count {
         more.send(n).unwrap();
-        let said = vec![NewEvent::user_message(format!("{n}"))];
+        let events = vec![NewEvent::user_message(format!("{n}"))];
         let committed =
-            timeout(STUCK, storage.sessions.append(&effects, other.id, head, said)).await.unwrap();
+            timeout(STUCK, storage.sessions.append(&effects, other.id, head, events)).await.unwrap();
         head = committed.unwrap().last;
         let error = storage.sessions.read_blob(ReadBlob::new(id, blob.name)).await.unwrap_err();
         assert_eq!(*error.kind(), agent_core::ErrorKind::NotFound, "{error}");

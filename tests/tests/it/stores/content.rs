@@ -33,7 +33,7 @@ async fn conversation(storage: &Storage, effects: &Effects) -> std::sync::Arc<Se
     let result = ToolResult::new(call("c"), ToolOutcome::Ok, RawJson::sure(&"done")).with_part(cat());
     let cited =
         Message::new("A tabby.").with_citation(Citation::new("https://cats.example").with_title("Cats"));
-    let said = [
+    let event = [
         EventPayload::UserMessage(Message::new("What is this?").with_part(cat())),
         EventPayload::AgentThinking(Message::new("A cat …").with_native(signed())),
         EventPayload::AgentToolUse(ToolUse::new(call("c"), "zoom", RawJson::empty_object())),
@@ -43,8 +43,8 @@ async fn conversation(storage: &Storage, effects: &Effects) -> std::sync::Arc<Se
         EventPayload::AgentMessage(cited),
         EventPayload::AgentResponse(AgentResponse::new(session.head).with_stop("end_turn")),
     ];
-    let said = said.iter().map(NewEvent::of).collect();
-    storage.sessions.append(effects, session.id, session.head, said).await.unwrap().session
+    let event = event.iter().map(NewEvent::of).collect();
+    storage.sessions.append(effects, session.id, session.head, event).await.unwrap().session
 }
 
 /// A text is read without knowing of parts; a text view has a line for each medium and each cited source.
@@ -107,8 +107,8 @@ async fn salvage_keeps_parts(site: Site) {
     let session = conversation(&storage, &effects).await;
     let saved = salvage(&storage, &effects, session.id, None).await.unwrap();
     let payloads = |events: Vec<Event>| -> Vec<_> {
-        let said = events.into_iter().filter(|event| !event.kind.is_of("session"));
-        said.map(|event| (event.kind, event.payload)).collect()
+        let messages = events.into_iter().filter(|event| !event.kind.is_of("session"));
+        messages.map(|event| (event.kind, event.payload)).collect()
     };
     let mut before = payloads(log(&storage, session.id).await);
     assert_eq!(before.pop().unwrap().0, EventType::AGENT_RESPONSE);
@@ -128,7 +128,7 @@ async fn redacted_messages_stay_valid(site: Site) {
     let text = format!("It is {value}");
     let long = text.len() as u64;
     let cited = || Citation::new("https://a.example").with_range(30, long);
-    let said = [
+    let message = [
         EventPayload::AgentMessage(
             Message::new(&*text).with_citation(cited()).with_native(signed()).with_shown(long),
         ),
@@ -143,8 +143,8 @@ async fn redacted_messages_stay_valid(site: Site) {
         ),
         EventPayload::AgentMessage(Message::new(" ".repeat(60)).with_citation(cited()).with_native(signed())),
     ];
-    let said = said.iter().map(NewEvent::of).collect();
-    storage.sessions.append(&effects, session.id, session.head, said).await.unwrap();
+    let message = message.iter().map(NewEvent::of).collect();
+    storage.sessions.append(&effects, session.id, session.head, message).await.unwrap();
     let stored = log(&site.open().await, session.id).await;
     let stored: Vec<_> = stored[1..].iter().map(|event| event.payload.get()).collect();
     assert_eq!(stored[0], r#"{"text":"It is (secret key)","shown":18}"#);

@@ -102,7 +102,7 @@ async fn chat(runtime: &AgentRuntime) -> Conversation {
     runtime.open(&"laptop".parse().unwrap()).await.unwrap()
 }
 
-async fn say(chat: &Conversation, text: &str) -> RunReport {
+async fn prompt(chat: &Conversation, text: &str) -> RunReport {
     match chat.prompt(text).await.unwrap().finish().await {
         Ok(report) => report,
         Err(RunError::Failed(report)) => *report,
@@ -114,14 +114,14 @@ async fn say(chat: &Conversation, text: &str) -> RunReport {
 async fn usage_is_stored_only_on_request(site: Site) {
     let storage = site.open().await;
     let quiet = chat(&priced(&storage, false)).await;
-    assert_eq!(say(&quiet, "hello").await.usage, Usage::new(10, 2), "the host is told all the same");
+    assert_eq!(prompt(&quiet, "hello").await.usage, Usage::new(10, 2), "the host is told all the same");
     let text: String = log(&storage, quiet.id()).await.iter().map(Event::to_json).collect();
     assert!(!text.contains("tokens") && !text.contains("usage"), "{}: {text}", site.name);
     assert_eq!(check_record(&storage, quiet.id()).await.usage, UsageTotals::default());
     assert_eq!(quiet.view().runs(10, None).await.unwrap().runs[0].usage, None, "{}", site.name);
 
     let kept = chat(&priced(&storage, true)).await;
-    let run = say(&kept, "hello").await.run.unwrap();
+    let run = prompt(&kept, "hello").await.run.unwrap();
     let entry = kept.view().run(run).await.unwrap();
     assert_eq!(entry.usage.unwrap().usage, Usage::new(10, 2), "{}", site.name);
 }
@@ -137,7 +137,7 @@ async fn usage_totals_match_the_runs_at_any_time(site: Site) {
         let runtime = priced(&storage, true);
         let chat = chat(&runtime).await;
         id = Some(chat.id());
-        sum = sum.plus(say(&chat, text).await.usage);
+        sum = sum.plus(prompt(&chat, text).await.usage);
         let now = check_record(&storage, chat.id()).await;
         assert_eq!(now.usage.usage, sum, "{} after {text}", site.name);
         let cost = now.usage.cost.get("USD").copied().unwrap_or_default();
@@ -187,7 +187,7 @@ async fn ledger_lists_every_run_however_it_ended(site: Site) {
     let id = chat.id();
     let mut runs = Vec::new();
     for text in ["one", "fail", "tool", "ask"] {
-        runs.push(say(&chat, text).await.run.unwrap());
+        runs.push(prompt(&chat, text).await.run.unwrap());
     }
     let action = chat.refresh().await.unwrap().action.clone().unwrap().id;
     chat.answer(ToolConfirmation::new(action, Decision::Deny)).await.unwrap();
@@ -275,8 +275,8 @@ async fn degraded_turn_is_marked(site: Site) {
     let turns = [agent_runtime::Turn::new().text(large), agent_runtime::Turn::new().text("short")];
     let agent = agent(&storage, ScriptedProvider::new(turns), config).with_secrets(secrets);
     let chat = chat(&agent).await;
-    let degraded = say(&chat, "one").await;
-    let whole = say(&chat, "two").await;
+    let degraded = prompt(&chat, "one").await;
+    let whole = prompt(&chat, "two").await;
     assert_eq!((degraded.stored, whole.stored), (false, true), "{}", site.name);
     let runs = chat.view().runs(10, None).await.unwrap().runs;
     assert_eq!([runs[1].degraded, runs[0].degraded], [true, false], "{}", site.name);
@@ -290,8 +290,8 @@ async fn snapshot_around_and_trace_are_one_call_each(site: Site) {
     let (storage, effects) = (site.open().await, Effects::default());
     let runtime = priced(&storage, true);
     let original = chat(&runtime).await;
-    say(&original, "one").await;
-    say(&original, "tool").await;
+    prompt(&original, "one").await;
+    prompt(&original, "tool").await;
     let fork = original.fork(None).await.unwrap();
     let run = {
         let run = fork.prompt("tool").await.unwrap();
@@ -349,8 +349,8 @@ async fn session_lists_its_runs_and_their_artifacts(site: Site) {
     let other = runtime.new_session(workspace, &Patch::new()).await.unwrap();
     let (mut runs, began) = (Vec::new(), effects.now());
     for text in ["tool", "one", "tool"] {
-        runs.push(say(&chat, text).await.run.unwrap());
-        say(&other, "tool").await;
+        runs.push(prompt(&chat, text).await.run.unwrap());
+        prompt(&other, "tool").await;
     }
     for n in 0..20 {
         chat.register_artifact(Artifact::new(format!("by hand {n}")).with_media("text/plain")).await.unwrap();
@@ -424,11 +424,11 @@ async fn topic_is_returned_in_one_call(site: Site) {
     assert_eq!((empty.asked.is_none(), empty.said.is_none(), empty.runs.len()), (true, true, 0));
     before.set_title("The report").await.unwrap();
     before.define_outcome("a report").await.unwrap();
-    say(&before, "write it").await;
-    say(&before, "tool").await;
+    prompt(&before, "write it").await;
+    prompt(&before, "tool").await;
     let note = agent_runtime::documents::DocumentWrite::new("state", "nearly done", Actor::AGENT);
     before.documents().put(note).await.unwrap();
-    say(&before, "ask").await;
+    prompt(&before, "ask").await;
     before.send("and more").await.unwrap();
     let id = before.id();
     drop((before, storage));
@@ -466,9 +466,9 @@ async fn open_work_is_listed_with_its_stage(site: Site) {
     let runtime = priced(&storage, false);
     let asks = chat(&runtime).await;
     let workspace = asks.record().workspace;
-    say(&asks, "ask").await;
+    prompt(&asks, "ask").await;
     let at_rest = runtime.new_session(workspace, &Patch::new()).await.unwrap();
-    say(&at_rest, "hello").await;
+    prompt(&at_rest, "hello").await;
     let waits = runtime.new_session(workspace, &Patch::new()).await.unwrap();
     waits.send("later").await.unwrap();
     let runs = runtime.new_session(workspace, &Patch::new().with_label("user", "alice")).await.unwrap();
@@ -511,13 +511,13 @@ each_store!(open_work_is_listed_with_its_stage);
 async fn branches_list_their_parent_and_siblings(site: Site) {
     let storage = site.open().await;
     let chat = chat(&priced(&storage, false)).await;
-    say(&chat, "first").await;
+    prompt(&chat, "first").await;
     let point = chat.refresh().await.unwrap().head;
-    say(&chat, "second").await;
+    prompt(&chat, "second").await;
     let mut forks = Vec::new();
     for text in ["second, otherwise", "second, a third way"] {
         let fork = chat.fork(Some(point)).await.unwrap();
-        say(&fork, text).await;
+        prompt(&fork, text).await;
         forks.push(fork);
     }
     let silent = chat.fork(Some(point)).await.unwrap();

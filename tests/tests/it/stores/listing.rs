@@ -12,11 +12,11 @@ use agent_runtime::views::find_sessions;
 use agent_tests::{Site, each_store};
 
 async fn named(storage: &Storage, effects: &Effects, title: &str, ticket: &str, user: &str) -> SessionId {
-    let said = Patch::new()
+    let patch = Patch::new()
         .with_title(Title::by_user(title))
         .with_reference("ticket", ticket)
         .with_label("owner", user);
-    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&said);
+    let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT).with_patch(&patch);
     storage.sessions.create(effects, new).await.unwrap().id
 }
 
@@ -37,8 +37,8 @@ async fn lists_details_turns_and_deletion_agree(site: Site) {
 
     let mut head = storage.sessions.load(ids[0]).await.unwrap().head;
     for n in 0..5 {
-        let said = vec![NewEvent::user_message(format!("turn {n}"))];
-        head = storage.sessions.append(&effects, ids[0], head, said).await.unwrap().last;
+        let messages = vec![NewEvent::user_message(format!("turn {n}"))];
+        head = storage.sessions.append(&effects, ids[0], head, messages).await.unwrap().last;
     }
     let (mut read, mut turns) = (Some(ReadEvents::last(2).with_types([EventType::USER_MESSAGE])), Vec::new());
     while let Some(next) = read {

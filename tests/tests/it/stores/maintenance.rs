@@ -73,14 +73,14 @@ async fn verify(storage: &Storage) -> Verification {
 }
 
 /// What was said, by whom, in the part that is shown.
-async fn said(storage: &Storage, session: &Session) -> Vec<String> {
+async fn texts_of(storage: &Storage, session: &Session) -> Vec<String> {
     let events = log(storage, session.id).await;
     let shown = events.iter().filter(|event| event.seq > session.visible_from);
     shown
         .filter_map(|event| match event.decode().unwrap() {
-            EventPayload::UserMessage(said) => Some(format!("user: {}", said.text)),
-            EventPayload::AgentMessage(said) => Some(format!("agent: {}", said.text)),
-            EventPayload::SystemMessage(said) => Some(format!("system: {}", said.text)),
+            EventPayload::UserMessage(texts_of) => Some(format!("user: {}", texts_of.text)),
+            EventPayload::AgentMessage(texts_of) => Some(format!("agent: {}", texts_of.text)),
+            EventPayload::SystemMessage(texts_of) => Some(format!("system: {}", texts_of.text)),
             EventPayload::AgentToolUse(tool) => Some(format!("call: {}", tool.call)),
             EventPayload::AgentToolResult(result) => {
                 Some(format!("result: {} {:?}", result.call, result.outcome))
@@ -118,7 +118,7 @@ async fn salvage_keeps_visible_and_drops_cleared_data(site: Site) {
     assert_eq!(new.workspace, now.workspace);
     assert_eq!(new.attributes.labels.get("salvage.of"), Some(&now.id.to_string()));
     let expected = ["agent: after", "call: open", "user: waits", "result: open Interrupted"];
-    assert_eq!(said(&storage, &new).await, expected, "{}", site.name);
+    assert_eq!(texts_of(&storage, &new).await, expected, "{}", site.name);
     let events = log(&storage, new.id).await;
     assert!(!events.iter().any(|event| event.payload.get().contains("secret")), "{}", site.name);
     let note = events.iter().find(|event| event.kind.as_str() == "x.app.note").unwrap();
@@ -149,7 +149,7 @@ async fn salvage_saves_long_but_no_deleted_sessions() {
     }
     let fork = storage.sessions.fork(&effects, now.id, None).await.unwrap();
     let saved = salvage(&storage, &effects, fork.id, None).await.unwrap();
-    let texts = said(&storage, &saved.session).await;
+    let texts = texts_of(&storage, &saved.session).await;
     let expected: Vec<_> = (0..30).flat_map(|n| (0..100).map(move |m| format!("user: {n} {m}"))).collect();
     assert_eq!(texts, expected);
     assert_eq!(saved.session.inputs_open, 0);
@@ -283,8 +283,8 @@ async fn restore_a_fork(storage: &Storage, effects: &Effects, parent: &Session) 
     let elsewhere = MemoryStore::new();
     let new = NewSession::new(parent.id, parent.workspace);
     let there = SessionStoreExt::create(&elsewhere, effects, new).await.unwrap();
-    let said = (0..100).map(|n| NewEvent::user_message(format!("{n}"))).collect();
-    elsewhere.append(effects, there.id, there.head, said).await.unwrap();
+    let texts_of = (0..100).map(|n| NewEvent::user_message(format!("{n}"))).collect();
+    elsewhere.append(effects, there.id, there.head, texts_of).await.unwrap();
     let fork = elsewhere.fork(effects, there.id, None).await.unwrap();
     let events = elsewhere.read(fork.id, ReadEvents::first(10)).await.unwrap().events;
     storage.sessions.commit(Commit::restore(fork.id, events).unwrap()).await.unwrap();

@@ -43,8 +43,8 @@ async fn commits(storage: &Storage, effects: &Effects, refusals: &mut Refusals) 
     let (run, before) = (effects.new_run_id(), create(new()).await?);
     let begin = || Trigger::BeginRun(LeaseRequest::new("holder", run));
     let seal = |session: &Session| Commit::seal(effects, session.id, session.head);
-    let said = || NewEvent::user_message("x");
-    let running = seal(&before).with_event(said()).with_event(call("open")).with_trigger(begin());
+    let event = || NewEvent::user_message("x");
+    let running = seal(&before).with_event(event()).with_event(call("open")).with_trigger(begin());
     let running = storage.sessions.commit(running).await?.session;
     let deleted = create(new()).await?;
     let delete = Trigger::Delete(Reason::UserDeleted);
@@ -60,24 +60,24 @@ async fn commits(storage: &Storage, effects: &Effects, refusals: &mut Refusals) 
     other.session = idle.id;
     let faults: Vec<(&'static str, Commit)> = vec![
         ("an empty commit", seal(&idle)),
-        ("a commit to nothing", Commit::seal(effects, absent, Seq::ZERO).with_event(said())),
-        ("a commit to a tombstone", seal(&deleted).with_event(said())),
+        ("a commit to nothing", Commit::seal(effects, absent, Seq::ZERO).with_event(event())),
+        ("a commit to a tombstone", seal(&deleted).with_event(event())),
         (
             "a stale commit",
-            seal(&running).with_precondition(Precondition::Matches(Seq::new(1))).with_event(said()),
+            seal(&running).with_precondition(Precondition::Matches(Seq::new(1))).with_event(event()),
         ),
         ("a second creation", Commit::create(effects, NewSession::new(idle.id, WorkspaceId::DEFAULT))),
         ("a creation of another", other),
         ("a creation inside", seal(&idle).with_trigger(Trigger::Create(Box::new(new())))),
-        ("a late run", seal(&running).with_fence(run, Epoch::new(9)).with_event(said())),
+        ("a late run", seal(&running).with_fence(run, Epoch::new(9)).with_event(event())),
         ("another agent", seal(&running).with_event(NewEvent::agent_message("x"))),
-        ("a run of a busy session", seal(&running).with_event(said()).with_trigger(begin())),
+        ("a run of a busy session", seal(&running).with_event(event()).with_trigger(begin())),
         ("a run of nothing", seal(&idle).with_trigger(begin())),
         ("no such transition", seal(&idle).with_trigger(Trigger::Resume)),
         ("a payload that is none", seal(&idle).with_event(raw("user.message", "[]"))),
         ("a reserved type", seal(&idle).with_event(raw("session.created", "{}"))),
         ("an unheard-of type", seal(&idle).with_event(raw("session.unheard_of", "{}"))),
-        ("a field of the header", seal(&idle).with_event(said().with_extra("seq", RawJson::of(&1)?))),
+        ("a field of the header", seal(&idle).with_event(event().with_extra("seq", RawJson::of(&1)?))),
         ("a result without a call", seal(&idle).with_event(result("none"))),
         ("a second call", seal(&idle).with_event(call("same")).with_event(call("same"))),
         ("too many calls", seal(&idle).with_events((0..65).map(|n| call(&format!("call {n}"))))),
@@ -92,7 +92,7 @@ async fn commits(storage: &Storage, effects: &Effects, refusals: &mut Refusals) 
         ),
         ("a timer without a key", seal(&idle).with_event(timer("", 0))),
         ("a timer with a long note", seal(&idle).with_event(timer("key", 600))),
-        ("too many events", seal(&idle).with_events((0..1025).map(|_| said()))),
+        ("too many events", seal(&idle).with_events((0..1025).map(|_| event()))),
         ("a large event", seal(&idle).with_event(NewEvent::user_message("x".repeat(17 << 20)))),
         (
             "an unfenced end",

@@ -20,9 +20,9 @@ use proptest::prelude::*;
 /// A session with something in every part, named after `who`.
 async fn full(storage: &Storage, effects: &Effects, who: &str) -> Arc<Session> {
     let session = new_session(storage, effects).await;
-    let said =
+    let events =
         [NewEvent::user_message(format!("I am {who}")), NewEvent::agent_message(format!("Hello, {who}"))];
-    storage.sessions.append(effects, session.id, session.head, said.into()).await.unwrap();
+    storage.sessions.append(effects, session.id, session.head, events.into()).await.unwrap();
     let documents = Documents::new(storage.sessions.clone(), effects.clone(), session.id);
     let writes = [
         DocumentWrite::new("persona", format!("kind to {who}"), Actor::AGENT).with_limit(2000),
@@ -122,10 +122,10 @@ async fn refused_import_changes_nothing(site: Site) {
         assert_eq!(*refused.kind(), expected, "{}: {refused}", site.name);
     }
     let begin = Trigger::BeginRun(LeaseRequest::new("holder", effects.new_run_id()));
-    let said = Commit::seal(&effects, session.id, session.head)
+    let append = Commit::seal(&effects, session.id, session.head)
         .with_event(NewEvent::user_message("go"))
         .with_trigger(begin);
-    let running = storage.sessions.commit(said).await.unwrap().session;
+    let running = storage.sessions.commit(append).await.unwrap().session;
     let refused =
         StatePayload::new().import(&*storage.sessions, &effects, session.id, Actor::USER).await.unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::InvalidTransition { .. }), "{}: {refused}", site.name);
@@ -138,7 +138,7 @@ each_store!(refused_import_changes_nothing);
 /// parts.
 #[test]
 fn invalid_state_is_refused() {
-    for (text, kind, says) in [
+    for (text, kind, expected) in [
         ("{\"format\":2,\"kind\":\"state\"}", ErrorKind::Unsupported, "format 2"),
         ("{\"format\":0,\"kind\":\"state\"}", ErrorKind::Unsupported, "format 0"),
         ("{\"format\":1,\"kind\":\"session\"}", ErrorKind::Unsupported, "session"),
@@ -162,7 +162,7 @@ fn invalid_state_is_refused() {
     ] {
         let refused = StatePayload::parse(text).unwrap_err();
         assert_eq!(*refused.kind(), kind, "{text}");
-        assert!(refused.to_string().contains(says), "{refused}");
+        assert!(refused.to_string().contains(expected), "{refused}");
     }
 }
 
@@ -177,14 +177,14 @@ proptest! {
     /// Any state comes back as it was; any text is read or refused.
     #[test]
     fn any_state_round_trips(
-        said in prop::collection::vec((0..4usize, any::<String>()), 0..5),
+        messages in prop::collection::vec((0..4usize, any::<String>()), 0..5),
         memory in prop::collection::btree_map("m[a-z\u{0}-\u{ff}]*", texts(), 0..4),
         documents in prop::collection::btree_map("d[a-z\u{0}-\u{ff}]*", texts(), 0..4),
         runtime in any::<Option<(u32, String)>>(),
         noise in any::<String>(),
     ) {
         let mut state = StatePayload::new();
-        state.history = said.into_iter().map(|(who, text)| TranscriptMessage::new(Speaker::ALL[who], text)).collect();
+        state.history = messages.into_iter().map(|(who, text)| TranscriptMessage::new(Speaker::ALL[who], text)).collect();
         state.core_memory = memory;
         state.documents = documents;
         state.runtime = runtime.map(|(version, text)| RuntimeState::new(version, RawJson::of(&text).unwrap()));

@@ -11,7 +11,7 @@ use agent_core::store::ReadEvents;
 use agent_core::{MemoryStore, SessionStoreExt, Storage, WorkspaceId};
 
 use crate::copy::cut::{Cut, Cutting};
-use crate::copy::world::{KINDS, Place, fill, is_deleted, look};
+use crate::copy::world::{KINDS, Place, fill, is_deleted, read_all};
 
 /// From memory, files, SQLite and S3 to each of them: all that there is to see is the same, and a second copy
 /// writes nothing.
@@ -21,7 +21,7 @@ async fn every_store_copies_to_every_other() {
         let (here, effects) = (Place::new(from), Effects::default());
         let source = here.open().await;
         let world = fill(&source, &effects).await;
-        let before = look(&source).await;
+        let before = read_all(&source).await;
         assert_eq!(
             (before.workspaces.len(), before.bindings.len(), before.sessions.len()),
             (3, 2, 14),
@@ -40,7 +40,7 @@ async fn every_store_copies_to_every_other() {
             assert!(report.is_whole(), "{from} to {to}: {report:?}");
             assert_eq!((report.copied.sessions, report.copied.workspaces), (14, 4), "{from} to {to}");
             let target = there.open().await;
-            assert_eq!(look(&target).await, before, "{from} to {to}");
+            assert_eq!(read_all(&target).await, before, "{from} to {to}");
             assert!(is_deleted(&target, world.gone).await, "{from} to {to}");
 
             let again = StoreCopy::new(here.open().await, target.clone()).run().await.unwrap();
@@ -52,7 +52,7 @@ async fn every_store_copies_to_every_other() {
             );
             assert_eq!(again.present, report.copied, "{from} to {to}");
         }
-        assert_eq!(look(&source).await, before, "the source is as it was");
+        assert_eq!(read_all(&source).await, before, "the source is as it was");
     }
 }
 
@@ -100,10 +100,10 @@ async fn multi_line_json_is_copied_whole() {
         let source = here.open().await;
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
         let session = source.sessions.create(&effects, new).await.unwrap();
-        let said = NewEvent::new("x.app.cart".parse().unwrap(), spread("{\n\"a b\": [\n1,\n2.0 ]\r\n}"))
+        let event = NewEvent::new("x.app.cart".parse().unwrap(), spread("{\n\"a b\": [\n1,\n2.0 ]\r\n}"))
             .with_extra("trace", spread("[\n]"));
-        let said = vec![said, NewEvent::user_message("after it")];
-        source.sessions.append(&effects, session.id, session.head, said).await.unwrap();
+        let event = vec![event, NewEvent::user_message("after it")];
+        source.sessions.append(&effects, session.id, session.head, event).await.unwrap();
         drop(source);
         let source = here.open().await;
         let events = source.sessions.read(session.id, ReadEvents::first(10)).await.unwrap().events;
@@ -138,14 +138,14 @@ async fn one_workspace_can_be_copied_alone() {
     assert!(copy.run().await.unwrap().is_whole());
     let report = StoreCopy::new(archive.open().await, there.open().await).run().await.unwrap();
     assert!(report.is_whole() && report.copied.workspaces == 1 && report.copied.bindings == 1, "{report:?}");
-    let mut expected = look(&source).await;
+    let mut expected = read_all(&source).await;
     expected.workspaces.retain(|(workspace, _)| workspace.id == world.workspace);
     expected.bindings.retain(|binding| binding.workspace == world.workspace);
     let all =
         agent_core::store::SessionQuery::new().with_workspace(world.workspace).with_hidden().with_limit(1000);
     let ids: Vec<_> = source.sessions.list(all).await.unwrap().items.iter().map(|item| item.id).collect();
     expected.sessions.retain(|session| ids.contains(&session.id));
-    assert_eq!(look(&there.open().await).await, expected);
+    assert_eq!(read_all(&there.open().await).await, expected);
 }
 
 /// A copy that fails, or whose process dies before or after any call to the target, is finished by the next,
@@ -154,7 +154,7 @@ async fn one_workspace_can_be_copied_alone() {
 async fn interrupted_copy_is_finished_by_the_next() {
     let (source, effects): (Storage, _) = (MemoryStore::new().into(), Effects::default());
     let world = fill(&source, &effects).await;
-    let before = look(&source).await;
+    let before = read_all(&source).await;
     for cut in Cut::ALL {
         for at in 1.. {
             let target: Storage = MemoryStore::new().into();
@@ -169,7 +169,7 @@ async fn interrupted_copy_is_finished_by_the_next() {
             assert!(ended.is_err() || cut == Cut::Fails, "{cut:?} at {at}");
             let report = StoreCopy::new(source.clone(), target.clone()).run().await.unwrap();
             assert!(report.is_whole(), "{cut:?} at {at}: {report:?}");
-            assert_eq!(look(&target).await, before, "{cut:?} at {at}");
+            assert_eq!(read_all(&target).await, before, "{cut:?} at {at}");
             assert!(is_deleted(&target, world.gone).await, "{cut:?} at {at}");
         }
     }

@@ -48,14 +48,14 @@ async fn fill(storage: &Storage, count: u64) {
             let mut session = storage.sessions.create(effects, new).await.unwrap();
             let (turns, size) = if n % 500 == 7 { (20, 200 << 10) } else { (2, 100) };
             for turn in 0..turns {
-                let said = NewEvent::user_message(format!("{turn} {}", "안".repeat(size / 3)));
-                let committed = storage.sessions.append(effects, session.id, session.head, vec![said]).await;
+                let event = NewEvent::user_message(format!("{turn} {}", "안".repeat(size / 3)));
+                let committed = storage.sessions.append(effects, session.id, session.head, vec![event]).await;
                 session = committed.unwrap().session;
             }
             if n % 9 == 0 {
                 let fork = storage.sessions.fork(effects, session.id, None).await.unwrap();
-                let said = vec![NewEvent::user_message("in the fork")];
-                storage.sessions.append(effects, fork.id, fork.head, said).await.unwrap();
+                let events = vec![NewEvent::user_message("in the fork")];
+                storage.sessions.append(effects, fork.id, fork.head, events).await.unwrap();
             }
         }
     });
@@ -65,7 +65,7 @@ async fn fill(storage: &Storage, count: u64) {
 /// A copy in a process of its own.
 struct Copying {
     child: Child,
-    told: Lines<BufReader<ChildStderr>>,
+    progress: Lines<BufReader<ChildStderr>>,
 }
 
 impl Copying {
@@ -77,14 +77,14 @@ impl Copying {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let told = BufReader::new(child.stderr.take().unwrap()).lines();
-        Self { child, told }
+        let progress = BufReader::new(child.stderr.take().unwrap()).lines();
+        Self { child, progress }
     }
 
     /// `kill -9`, when it has done with the `n`-th session.
     fn kill_at(mut self, n: u64) {
         let line = format!("sessions {n} of");
-        let found = self.told.any(|told| told.unwrap().starts_with(&line));
+        let found = self.progress.any(|text| text.unwrap().starts_with(&line));
         assert!(found, "it tells of session {n}");
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -93,7 +93,7 @@ impl Copying {
     /// Waits until it has done all; returns the report and the most memory that it took, in KiB.
     fn finish(self) -> (serde_json::Value, u64) {
         let (mut most, mut last) = (0, String::new());
-        for (n, line) in self.told.enumerate() {
+        for (n, line) in self.progress.enumerate() {
             last = line.unwrap();
             // It only grows; and while it tells, the process is there.
             if n % 20 == 0 || last.starts_with("bindings") {
@@ -116,10 +116,10 @@ fn peak_kib(process: u32) -> Option<u64> {
 /// Copies in this process, and drops the copy when it has done with the `n`-th session.
 async fn drop_at(from: &Storage, to: &Storage, n: u64) {
     let reached = Arc::new(Notify::new());
-    let tell = reached.clone();
+    let report = reached.clone();
     let copy = StoreCopy::new(from.clone(), to.clone()).with_progress(move |progress| {
         if progress.stage == CopyStage::Sessions && progress.done == n {
-            tell.notify_one();
+            report.notify_one();
         }
     });
     tokio::select! {
@@ -138,9 +138,9 @@ async fn copy_memory_stays_below_a_third_of_the_data() {
         let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
         let mut session = store.sessions.create(&effects, new).await.unwrap();
         for _ in 0..16 {
-            let said = vec![NewEvent::user_message("x".repeat(64 << 10))];
-            let said = store.sessions.append(&effects, session.id, session.head, said).await;
-            session = said.unwrap().session;
+            let events = vec![NewEvent::user_message("x".repeat(64 << 10))];
+            let messages = store.sessions.append(&effects, session.id, session.head, events).await;
+            session = messages.unwrap().session;
         }
     }
     let stores = [

@@ -16,7 +16,7 @@ use agent_core::{
     MemoryStore, Result, SessionId, SessionStore, SessionStoreExt, Storage, WorkspaceStoreExt, async_trait,
 };
 
-use crate::copy::world::{Place, fill, look};
+use crate::copy::world::{Place, fill, read_all};
 
 /// What the target has otherwise is named and stays; all else is copied.
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn differing_target_objects_are_named_and_kept() {
     target.bindings.bind(&world.laptop, other[0].id, Precondition::None).await.unwrap();
     let new = NewSession::new(effects.new_session_id(), world.workspace);
     let new = source.sessions.create(&effects, new).await.unwrap();
-    let before = look(&target).await;
+    let before = read_all(&target).await;
 
     let report = StoreCopy::new(source, target.clone()).run().await.unwrap();
     assert!(!report.is_whole() && report.damaged.is_empty());
@@ -70,7 +70,7 @@ async fn differing_target_objects_are_named_and_kept() {
     }
     assert_eq!(refused.len(), expected.len(), "{refused:?}");
     assert_eq!(report.copied.sessions, 1);
-    let mut after = look(&target).await;
+    let mut after = read_all(&target).await;
     after.sessions.retain(|session| session.id != new.id);
     assert_eq!(after, before, "what was there is as it was");
     assert_eq!(target.sessions.load(new.id).await.unwrap(), new);
@@ -84,7 +84,7 @@ async fn source_damage_is_named_and_the_rest_is_copied() {
     let (here, there) = (Place::new("files"), Place::new("sqlite"));
     let source = here.open().await;
     let world = fill(&source, &effects).await;
-    let all = look(&source).await.sessions.len() as u64;
+    let all = read_all(&source).await.sessions.len() as u64;
     drop(source);
     let folder = here.path().join(format!("workspaces/{}", world.workspace));
     let log = folder.join(format!("sessions/{}/events.jsonl", world.main));
@@ -134,8 +134,8 @@ async fn copied_data_is_read_back_and_compared() {
     let (source, effects): (Storage, _) = (MemoryStore::new().into(), Effects::default());
     let new = NewSession::new(effects.new_session_id(), agent_core::WorkspaceId::DEFAULT);
     let session = source.sessions.create(&effects, new).await.unwrap();
-    let said = vec![NewEvent::user_message("hello")];
-    source.sessions.append(&effects, session.id, session.head, said).await.unwrap();
+    let events = vec![NewEvent::user_message("hello")];
+    source.sessions.append(&effects, session.id, session.head, events).await.unwrap();
     let under: Storage = MemoryStore::new().into();
     let target = Storage::new(
         under.workspaces.clone(),

@@ -90,10 +90,10 @@ async fn commit(storage: &Storage, commit: Commit) -> Arc<Session> {
     storage.sessions.commit(commit).await.unwrap().session
 }
 
-async fn say(storage: &Storage, effects: &Effects, id: SessionId, text: &str) -> Arc<Session> {
+async fn append_text(storage: &Storage, effects: &Effects, id: SessionId, text: &str) -> Arc<Session> {
     let seen = storage.sessions.load(id).await.unwrap().head;
-    let said = vec![NewEvent::user_message(text).with_extra("x", RawJson::parse("1e400").unwrap())];
-    storage.sessions.append(effects, id, seen, said).await.unwrap().session
+    let events = vec![NewEvent::user_message(text).with_extra("x", RawJson::parse("1e400").unwrap())];
+    storage.sessions.append(effects, id, seen, events).await.unwrap().session
 }
 
 async fn delete(storage: &Storage, effects: &Effects, id: SessionId) {
@@ -117,12 +117,12 @@ pub(crate) async fn fill(storage: &Storage, effects: &Effects) -> World {
 
     let main = manager.main_session(&workspace).await.unwrap();
     for n in 0..20 {
-        say(storage, effects, main.id, &format!("## User {n}\u{0}\r\n")).await;
+        append_text(storage, effects, main.id, &format!("## User {n}\u{0}\r\n")).await;
     }
     let fork = storage.sessions.fork(effects, main.id, None).await.unwrap();
-    say(storage, effects, fork.id, "in the fork").await;
+    append_text(storage, effects, fork.id, "in the fork").await;
     let nested = storage.sessions.fork(effects, fork.id, None).await.unwrap();
-    say(storage, effects, nested.id, "in the fork of the fork").await;
+    append_text(storage, effects, nested.id, "in the fork of the fork").await;
     let child =
         storage.sessions.create_child(effects, fork.id, Patch::new().with_label("a", "b")).await.unwrap();
     storage.sessions.trigger(effects, child.id, Trigger::Archive).await.unwrap();
@@ -142,23 +142,23 @@ pub(crate) async fn fill(storage: &Storage, effects: &Effects) -> World {
     // Deleted; deleted with its fork; purged; purged but for what a fork reads.
     let new = async || manager.new_session(workspace.id, &Patch::new()).await.unwrap().id;
     let deleted = new().await;
-    say(storage, effects, deleted, "deleted").await;
+    append_text(storage, effects, deleted, "deleted").await;
     let with_it = storage.sessions.fork(effects, deleted, None).await.unwrap().id;
     for id in [deleted, with_it] {
         delete(storage, effects, id).await;
     }
     let purged = new().await;
-    say(storage, effects, purged, "purged").await;
+    append_text(storage, effects, purged, "purged").await;
     let purged_child = storage.sessions.create_child(effects, purged, Patch::new()).await.unwrap().id;
     for id in [purged_child, purged] {
         delete(storage, effects, id).await;
         manager.purge(id).await.unwrap();
     }
     let needed = new().await;
-    say(storage, effects, needed, "still read").await;
+    append_text(storage, effects, needed, "still read").await;
     let reader = storage.sessions.fork(effects, needed, None).await.unwrap().id;
-    say(storage, effects, needed, "read by nobody").await;
-    say(storage, effects, reader, "reads on").await;
+    append_text(storage, effects, needed, "read by nobody").await;
+    append_text(storage, effects, reader, "reads on").await;
     delete(storage, effects, needed).await;
     manager.purge(needed).await.unwrap();
 
@@ -175,8 +175,8 @@ pub(crate) async fn fill(storage: &Storage, effects: &Effects) -> World {
     going.status = agent_core::model::WorkspaceStatus::Deleting;
     storage.workspaces.put(going, Precondition::MustExist).await.unwrap();
     let gone = manager.create(NewWorkspace::new("gone")).await.unwrap();
-    let said = manager.main_session(&gone).await.unwrap();
-    say(storage, effects, said.id, "gone").await;
+    let messages = manager.main_session(&gone).await.unwrap();
+    append_text(storage, effects, messages.id, "gone").await;
     manager.delete(gone.id).await.unwrap();
 
     let (workspace, gone) = (workspace.id, gone.id);
@@ -211,7 +211,7 @@ pub(crate) struct SeenSession {
     history: Vec<Event>,
 }
 
-pub(crate) async fn look(storage: &Storage) -> Seen {
+pub(crate) async fn read_all(storage: &Storage) -> Seen {
     let mut workspaces = Vec::new();
     let query = WorkspaceQuery::new().with_deleting().with_limit(1000);
     for mut workspace in storage.workspaces.list(query).await.unwrap().items {
