@@ -193,7 +193,7 @@ impl FsStore {
     /// ```
     pub async fn load_global_config(&self) -> Result<Option<String>> {
         let span = info_span!("store.load_global_config", store = "fs", outcome = Empty);
-        observed(span, self.with_tenant(|tenant| tenant.env.read_text(&tenant.layout.config()))).await
+        observed(span, self.run(|tenant| tenant.env.read_text(&tenant.layout.config()))).await
     }
 
     /// Returns the conversations in files beside a workspace's log that have not been imported. Such a file is a
@@ -237,17 +237,15 @@ impl FsStore {
             let main = WorkspaceStore::load(self, workspace).await?.main_session;
             let deadline = tokio::time::Instant::now() + self.shared.env.lock_wait;
             // Includes an edit that a person saved a moment ago.
-            let is_behind =
-                move |tenant: &Tenant, cell: &SharedSession| match commit::load(tenant, cell, main) {
-                    Ok(_) => Ok(transcript::bring_up_to_date(tenant, cell, main)),
-                    Err(error) if error.is_absent() => Ok(false),
-                    Err(error) => Err(error),
-                };
-            while self.with_session(main, is_behind).await? && tokio::time::Instant::now() < deadline {
+            let again = move |tenant: &Tenant, cell: &SharedSession| match commit::load(tenant, cell, main) {
+                Ok(_) => Ok(transcript::bring_up_to_date(tenant, cell, main)),
+                Err(error) if error.is_absent() => Ok(false),
+                Err(error) => Err(error),
+            };
+            while self.run_on(main, again).await? && tokio::time::Instant::now() < deadline {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            self.with_session(main, move |tenant, cell| transcript::pending(tenant, cell, workspace, main))
-                .await
+            self.run_on(main, move |tenant, cell| transcript::pending(tenant, cell, workspace, main)).await
         };
         observed(span, work).await
     }
@@ -299,7 +297,7 @@ impl FsStore {
         let work = async {
             let messages = edit.transcript.messages.clone();
             let (now, same) = self
-                .with_session(id, move |tenant, cell| {
+                .run_on(id, move |tenant, cell| {
                     let now = commit::load(tenant, cell, id)?;
                     let same = now.head == expect && transcript::visible(tenant, &now)? == messages;
                     Ok((now, same))
@@ -312,7 +310,7 @@ impl FsStore {
                 self.replace(&self.shared.env.effects, id, expect, events).await?.session
             };
             let path = edit.path.clone();
-            self.with_tenant(move |tenant| transcript::imported(tenant, &path)).await?;
+            self.run(move |tenant| transcript::imported(tenant, &path)).await?;
             transcript::schedule(&self.tenant, &self.cell(id), &session);
             Ok(session)
         };
@@ -352,7 +350,7 @@ impl FsStore {
     }
 
     /// Runs a read of the core.
-    async fn with_tenant<T: Send + 'static>(
+    async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Tenant) -> Result<T> + Send + 'static,
     ) -> Result<T> {
@@ -367,7 +365,7 @@ impl FsStore {
     }
 
     /// Runs a read of the core that concerns one session.
-    async fn with_session<T: Send + 'static>(
+    async fn run_on<T: Send + 'static>(
         &self,
         id: SessionId,
         work: impl FnOnce(&Tenant, &SharedSession) -> Result<T> + Send + 'static,
@@ -450,7 +448,7 @@ impl SessionStore for FsStore {
 
     async fn load(&self, id: SessionId) -> Result<Arc<Session>> {
         let span = info_span!("store.load", store = "fs", session = %id, outcome = Empty);
-        let session = self.with_session(id, move |tenant, cell| commit::load(tenant, cell, id));
+        let session = self.run_on(id, move |tenant, cell| commit::load(tenant, cell, id));
         observed(span, session).await
     }
 
@@ -458,7 +456,7 @@ impl SessionStore for FsStore {
         let span = info_span!("store.read", store = "fs", session = %id, events = Empty, bytes = Empty, outcome = Empty);
         let recorded = span.clone();
         let work = async {
-            let page = self.with_session(id, move |tenant, cell| read::read(tenant, cell, id, &read)).await?;
+            let page = self.run_on(id, move |tenant, cell| read::read(tenant, cell, id, &read)).await?;
             recorded.record("events", page.events.len());
             recorded
                 .record("bytes", page.events.iter().map(agent_core::event::Event::size_bytes).sum::<usize>());
@@ -469,7 +467,7 @@ impl SessionStore for FsStore {
 
     async fn list(&self, query: SessionQuery) -> Result<Page<SessionSummary>> {
         let span = info_span!("store.list_sessions", store = "fs", outcome = Empty);
-        observed(span, self.with_tenant(move |tenant| lists::sessions(tenant, &query))).await
+        observed(span, self.run(move |tenant| lists::sessions(tenant, &query))).await
     }
 
     async fn purge(&self, purge: Purge) -> Result<Purged> {
@@ -487,17 +485,13 @@ impl SessionStore for FsStore {
 
     async fn heartbeat(&self, id: SessionId, epoch: Epoch) -> Result<()> {
         let span = info_span!("store.heartbeat", store = "fs", session = %id, outcome = Empty);
-        observed(span, self.with_session(id, move |tenant, cell| commit::heartbeat(tenant, cell, id, epoch)))
-            .await
+        observed(span, self.run_on(id, move |tenant, cell| commit::heartbeat(tenant, cell, id, epoch))).await
     }
 
     async fn lease_status(&self, id: SessionId, epoch: Epoch) -> Result<LeaseStatus> {
         let span = info_span!("store.lease_status", store = "fs", session = %id, outcome = Empty);
-        observed(
-            span,
-            self.with_session(id, move |tenant, cell| commit::lease_status(tenant, cell, id, epoch)),
-        )
-        .await
+        observed(span, self.run_on(id, move |tenant, cell| commit::lease_status(tenant, cell, id, epoch)))
+            .await
     }
 
     async fn rebuild(&self) -> Result<Rebuilt> {
@@ -506,7 +500,7 @@ impl SessionStore for FsStore {
             let mut done = Rebuilt::default();
             let all;
             (all, done.damaged) = self
-                .with_tenant(|tenant| {
+                .run(|tenant| {
                     let mut damaged = Vec::new();
                     Ok((folders::all(tenant, &mut damaged)?, damaged))
                 })
@@ -525,24 +519,22 @@ impl SessionStore for FsStore {
                 }
             }
             // Sessions in unreadable folders are covered by the reports on these folders, above.
-            let missing = self.with_tenant(folders::missing).await?.into_iter();
-            let index = self.with_tenant(|tenant| Ok(tenant.layout.index())).await?;
+            let missing = self.run(folders::missing).await?.into_iter();
+            let index = self.run(|tenant| Ok(tenant.layout.index())).await?;
             let is_of_index = |damage: &Damaged| Path::new(&damage.object).starts_with(&index);
             done.damaged.extend(missing.filter(|damage| damage.workspace.is_some() || is_of_index(damage)));
-            for workspace in
-                self.with_tenant(|tenant| Ok(place::workspaces(tenant)?.collect::<Vec<_>>())).await?
-            {
+            for workspace in self.run(|tenant| Ok(place::workspaces(tenant)?.collect::<Vec<_>>())).await? {
                 // Damage of a workspace, or of its main session, is reported elsewhere.
                 let load = move |tenant: &Tenant| {
                     workspaces::load(tenant, workspace).inspect(|_| place::point_workspace(tenant, workspace))
                 };
-                let main = self.with_tenant(load).await;
+                let main = self.run(load).await;
                 let Ok(main) = main.map(|workspace| workspace.main_session) else { continue };
                 let render = move |tenant: &Tenant, cell: &SharedSession| {
                     Ok(commit::load(tenant, cell, main).is_ok()
                         && transcript::bring_up_to_date(tenant, cell, main))
                 };
-                self.with_session(main, render).await?;
+                self.run_on(main, render).await?;
             }
             Ok(done)
         };
@@ -551,7 +543,7 @@ impl SessionStore for FsStore {
 
     async fn check(&self) -> Result<Vec<Damaged>> {
         let span = info_span!("store.check", store = "fs", outcome = Empty);
-        observed(span, self.with_tenant(check::check)).await
+        observed(span, self.run(check::check)).await
     }
 
     async fn pending(&self) -> Result<Vec<Pending>> {
@@ -562,7 +554,7 @@ impl SessionStore for FsStore {
             let pending = || Pending::of_deletion(root.display().to_string(), tenant.layout.tenant());
             Ok(unfinished.then(pending).into_iter().collect())
         };
-        observed(span, self.with_tenant(work)).await
+        observed(span, self.run(work)).await
     }
 
     async fn delete_damaged(&self, id: SessionId, at: Timestamp, reason: Reason) -> Result<Arc<Session>> {
@@ -585,9 +577,8 @@ impl SessionStore for FsStore {
         let span = info_span!("store.read_blob", store = "fs", session = %read.session, outcome = Empty);
         let work = async {
             let asked = read.clone();
-            let opened = self
-                .with_session(read.session, move |tenant, cell| staged::open(tenant, cell, &asked))
-                .await?;
+            let opened =
+                self.run_on(read.session, move |tenant, cell| staged::open(tenant, cell, &asked)).await?;
             Ok(put::content(&read, opened, &self.shared.env.open))
         };
         observed(span, work).await
@@ -595,11 +586,8 @@ impl SessionStore for FsStore {
 
     async fn list_blobs(&self, query: BlobQuery) -> Result<Page<BlobInfo>> {
         let span = info_span!("store.list_blobs", store = "fs", session = %query.session, outcome = Empty);
-        observed(
-            span,
-            self.with_session(query.session, move |tenant, cell| staged::list(tenant, cell, &query)),
-        )
-        .await
+        observed(span, self.run_on(query.session, move |tenant, cell| staged::list(tenant, cell, &query)))
+            .await
     }
 
     async fn sweep_blobs(&self, sweep: SweepBlobs) -> Result<SweptBlobs> {
@@ -608,7 +596,7 @@ impl SessionStore for FsStore {
         let work = async {
             let ids = match sweep.session {
                 Some(id) => vec![id],
-                None => self.with_tenant(sweep::early_ids).await?,
+                None => self.run(sweep::early_ids).await?,
             };
             let sessions = ids.into_iter().map(|id| {
                 let cell = self.cell(id);
@@ -634,8 +622,7 @@ impl SessionStore for FsStore {
             let mut changed = self.cell(id).head.subscribe();
             let mut pause = POLL;
             loop {
-                let newest =
-                    self.with_session(id, move |tenant, cell| commit::head_after(tenant, cell, id, seen));
+                let newest = self.run_on(id, move |tenant, cell| commit::head_after(tenant, cell, id, seen));
                 if let Some(head) = newest.await? {
                     return Ok(head);
                 }
@@ -656,7 +643,7 @@ impl SessionStore for FsStore {
 impl WorkspaceStore for FsStore {
     async fn load(&self, id: WorkspaceId) -> Result<Workspace> {
         let span = info_span!("store.load_workspace", store = "fs", workspace = %id, outcome = Empty);
-        observed(span, self.with_tenant(move |tenant| workspaces::load(tenant, id))).await
+        observed(span, self.run(move |tenant| workspaces::load(tenant, id))).await
     }
 
     async fn put(&self, workspace: Workspace, expect: Precondition<Revision>) -> Result<Workspace> {
@@ -676,7 +663,7 @@ impl WorkspaceStore for FsStore {
 
     async fn list(&self, query: WorkspaceQuery) -> Result<Page<Workspace>> {
         let span = info_span!("store.list_workspaces", store = "fs", outcome = Empty);
-        observed(span, self.with_tenant(move |tenant| workspaces::list(tenant, &query))).await
+        observed(span, self.run(move |tenant| workspaces::list(tenant, &query))).await
     }
 
     async fn delete(&self, id: WorkspaceId) -> Result<()> {
@@ -687,7 +674,7 @@ impl WorkspaceStore for FsStore {
 
     async fn load_config(&self, id: WorkspaceId) -> Result<Option<String>> {
         let span = info_span!("store.load_config", store = "fs", workspace = %id, outcome = Empty);
-        observed(span, self.with_tenant(move |tenant| workspaces::load_config(tenant, id))).await
+        observed(span, self.run(move |tenant| workspaces::load_config(tenant, id))).await
     }
 
     async fn save_config(
@@ -713,7 +700,7 @@ impl BindingStore for FsStore {
     async fn resolve(&self, device: &DeviceId) -> Result<Option<WorkspaceId>> {
         let device = device.clone();
         let span = info_span!("store.resolve", store = "fs", outcome = Empty);
-        observed(span, self.with_tenant(move |tenant| bindings::resolve(tenant, &device))).await
+        observed(span, self.run(move |tenant| bindings::resolve(tenant, &device))).await
     }
 
     async fn bind(
@@ -745,7 +732,7 @@ impl BindingStore for FsStore {
     /// The order is that of the bytes of the device ids.
     async fn list(&self, query: BindingQuery) -> Result<Page<Binding>> {
         let span = info_span!("store.list_bindings", store = "fs", outcome = Empty);
-        observed(span, self.with_tenant(move |tenant| bindings::list(tenant, &query))).await
+        observed(span, self.run(move |tenant| bindings::list(tenant, &query))).await
     }
 
     async fn close(&self) -> Result<()> {
@@ -778,7 +765,7 @@ impl Backend for FsStore {
         let work = async {
             check_no_live_run(&store).await?;
             let bindings = store.binding_writer().with_lock(|tenant, ()| delete_tenant::hide(tenant)).await?;
-            let removed = store.with_tenant(delete_tenant::remove_hidden).await?;
+            let removed = store.run(delete_tenant::remove_hidden).await?;
             Ok(DeletedTenant::new(removed.workspaces, removed.sessions, bindings))
         };
         observed(span, work).await

@@ -1,4 +1,4 @@
-//! One log, wherever it is kept: the same sealed commits, sent to each store, read back equal to the byte.
+//! One log in every store: the same sealed commits, sent to each store, read back equal to the byte.
 
 use std::sync::Arc;
 
