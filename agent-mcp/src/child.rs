@@ -130,7 +130,7 @@ impl ChildProcess {
 
     /// Returns when the process has ended.
     pub(crate) async fn ended(&self) {
-        // An error says that the task is gone, and with it the process.
+        // An error means that the task has ended, and with it the process.
         let _ = self.ended.clone().wait_for(Option::is_some).await;
     }
 

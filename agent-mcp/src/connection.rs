@@ -396,7 +396,7 @@ impl Drop for Pending {
     fn drop(&mut self) {
         // There is no runtime while the thread ends; then the server ends too.
         if let (Some(handle), Ok(runtime)) = (self.0.take(), Handle::try_current()) {
-            // A server that does not read its input would hold up whoever waits for this.
+            // A server that does not read its input would delay every caller that waits for this.
             runtime.spawn(timeout(SENDING, handle.cancel(Some("no answer in time".to_owned()))));
         }
     }

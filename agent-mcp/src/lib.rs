@@ -62,7 +62,7 @@
 //! | `tools_max` | maximum number of its tools | 128 |
 //! | `always` | tools whose calls nobody is asked about, each with its [digest](field@McpTool::digest) | |
 //!
-//! Whoever sets `command` runs programs as the host. So the host decides whether a workspace may: with
+//! The author of `command` runs programs as the host. So the host decides whether a workspace may: with
 //! [`McpServers::protect`], only the host's configuration sets what is started and contacted, and a workspace can disable
 //! servers and set limits.
 //!

@@ -163,7 +163,7 @@ impl Mcp {
         self
     }
 
-    /// Returns the tools of a session, for whoever shows them. Connects to the servers if necessary.
+    /// Returns the tools of a session, to show them. Connects to the servers if necessary.
     ///
     /// # Errors
     ///

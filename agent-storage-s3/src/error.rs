@@ -34,7 +34,7 @@ pub(crate) fn fate(error: &object_store::Error) -> Fate {
         E::NotFound { .. } => Fate::Absent,
         E::Precondition { .. } | E::NotModified { .. } => Fate::Refused,
         // The client distinguishes a 412 from a 409 only by the wrapped error: that of S3 by its kind, those of the
-        // others by their text. Azure answers 409 for an object that exists, and whoever collided looks at it too.
+        // others by their text. Azure answers 409 for an object that exists, and the writer that collided reads it too.
         E::AlreadyExists { source, .. } => match source.downcast_ref::<E>() {
             Some(E::Precondition { .. } | E::NotModified { .. }) => Fate::Refused,
             _ if is_status(error, "412") => Fate::Refused,

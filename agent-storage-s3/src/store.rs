@@ -466,7 +466,7 @@ impl SessionStore for S3Store {
         let span = info_span!("store.changed", store = "s3", session = %id, outcome = Empty);
         let work = async {
             let mut pause = POLL;
-            // Whoever waits has mostly just read up to the head that is known, which was a check.
+            // A waiting caller has mostly just read up to the head that is known, which was a check.
             let mut is_checked = true;
             loop {
                 let tenant = self.current.part(self.bucket.deadline()).await?.tenant;

@@ -36,7 +36,7 @@ pub(super) fn clauses() -> Vec<Clause> {
 async fn watch(storage: Storage, id: agent_core::SessionId, done: Arc<AtomicBool>) -> Checked<usize> {
     let mut reads = 0;
     loop {
-        let last_look = done.load(Ordering::Acquire);
+        let is_last = done.load(Ordering::Acquire);
         let page = storage.sessions.read(id, ReadEvents::last(40)).await?;
         let record = storage.sessions.load(id).await?;
         let Some(last) = page.events.last() else {
@@ -56,7 +56,7 @@ async fn watch(storage: Storage, id: agent_core::SessionId, done: Arc<AtomicBool
         same("the record is at the end of a commit", &recent, &Some(record.head))?;
         holds_for("the record is not older than the log", &(record.head, last.seq), record.head >= last.seq)?;
         reads += 1;
-        if last_look {
+        if is_last {
             return Ok(reads);
         }
         tokio::task::yield_now().await;
@@ -130,12 +130,12 @@ async fn a_clearing_is_seen_whole(stage: &Stage) -> Checked {
     let (reader, id, stop) = (handles[1].clone(), session.id, done.clone());
     let task = tokio::spawn(async move {
         loop {
-            let last_look = stop.load(Ordering::Acquire);
+            let is_last = stop.load(Ordering::Acquire);
             let seen = reader.sessions.load(id).await?;
             // Five messages at a time: the clearing is one event, and nothing else is in the log.
             let expected = if seen.visible_from == seen.head { 0 } else { 5 };
             same("the messages counted", &seen.counts.user, &expected)?;
-            if last_look {
+            if is_last {
                 return Ok::<_, Failure>(());
             }
             tokio::task::yield_now().await;

@@ -151,7 +151,7 @@ async fn unbind_workspace_unbinds_only_its_devices(stage: &Stage) -> Checked {
 /// either order.
 async fn unbinding_a_workspace_never_erases_a_newer_bind(stage: &Stage) -> Checked {
     let handles = stage.handles(2).await?;
-    // One device: whoever unbinds a workspace may have to look at all that ever were.
+    // One device: unbinding a workspace may have to read all that ever were.
     let device = stage.device("device")?;
     for round in 0..stage.settings.rounds {
         let (old, new) = (stage.effects.new_workspace_id(), stage.effects.new_workspace_id());

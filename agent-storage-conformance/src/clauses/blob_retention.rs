@@ -347,7 +347,7 @@ async fn purge_keeps_the_blobs_that_forks_read(stage: &Stage) -> Checked {
         storage.sessions.purge(purge.clone()).await?;
         has_exactly("the blobs of the purged parent", &storage, parent.id, &[before]).await?;
         reads(&storage, fork.id, shown.last, before).await?;
-        // Whoever lost its bytes can put them again, and nothing else.
+        // A caller that lost its bytes can put them again, and nothing else.
         put(&storage, parent.id, &content(1, 300_000)).await?;
         for (seed, size) in [(2, 300_000), (5, 10)] {
             let other = storage.sessions.put_blob(PutBlob::of_bytes(parent.id, content(seed, size))).await;

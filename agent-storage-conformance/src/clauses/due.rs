@@ -90,7 +90,7 @@ async fn one_of_each(stage: &Stage, storage: &Storage) -> Checked<Vec<(i64, Sess
         let end = Trigger::EndRun(RunEnd::Await(action));
         storage.sessions.commit(stage.seal_run(&running, run).with_trigger(end)).await?;
     }
-    // Idle; running; set aside with an input; hidden.
+    // Idle; running; suspended with an input; hidden.
     stage.new_session(storage).await?;
     let runs = stage.new_session(storage).await?;
     stage.begin_run(storage, &runs, "go").await?;

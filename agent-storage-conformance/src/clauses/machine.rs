@@ -166,7 +166,7 @@ async fn every_trigger_follows_the_transition_table(stage: &Stage) -> Checked {
                     let right = match error.kind() {
                         ErrorKind::InvalidTransition { from, .. } => *from == state,
                         ErrorKind::Deleted => state == SessionState::Deleted,
-                        // Whoever wants to run or prepare it is told who does.
+                        // The error to another runner or preparer names the holder.
                         ErrorKind::Busy { .. } => kind == TriggerKind::BeginRun && session.lease.is_some(),
                         _ => false,
                     };

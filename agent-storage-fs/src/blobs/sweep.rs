@@ -185,7 +185,7 @@ pub(crate) fn purge(tenant: &Tenant, session: &Path, owner: Owner) -> Result<()>
             let none = HashSet::new();
             Clearing { env, folder: &early, keep: &none, young: true, dry_run: false }.run(true)?;
         }
-        // What a commit removed there is gone for good, too.
+        // What a commit removed there is removed for good, too.
         sync(env, &all)?;
     }
     Ok(())

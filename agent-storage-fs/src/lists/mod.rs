@@ -24,14 +24,14 @@ use crate::shared::changes::{self, News};
 use crate::shared::list_state::{Change, Folder, Lists};
 use crate::shared::tenant::Tenant;
 
-/// Further sessions and folders that each list looks at, so that what another program does to them is seen in the end.
+/// Further sessions and folders that each list checks, so that what another program does to them is seen in the end.
 const FURTHER: usize = 8;
 /// Creations after which the names in a folder are read again: so many, and as many again for each 64 sessions in it.
 const UNREAD_MAX: usize = 64;
-/// Attempts at a page that did not change while it was looked at.
+/// Attempts at a page that did not change while it was read.
 const ATTEMPTS: usize = 4;
 
-/// Result of a look at a session.
+/// Result of the check of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     /// Its log has this many bytes.

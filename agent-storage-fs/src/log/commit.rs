@@ -159,7 +159,7 @@ fn commit_locked(
             if !appended? {
                 return Ok(None);
             }
-            // Whoever follows the session reads on from here.
+            // Followers of the session read on from here.
             held(&cell.known).remember(position);
         }
         // Another process may have written the commit and ended before it was durable.
@@ -318,7 +318,7 @@ fn make(
         }
         let place = layout::place_of(folder);
         let announced = changes::announce(tenant, place, Change::Begins);
-        // Whoever creates the same session next may find it by that line alone, if this process is killed.
+        // The next creation of the same session may find it by that line alone, if this process is killed.
         changes::confirm(tenant, place, announced);
         let renamed = env.io.rename(&temp, folder);
         if renamed.is_err() {

@@ -119,7 +119,7 @@ pub(crate) fn take_create_lock(tenant: &Tenant, id: SessionId) -> Result<Option<
 /// Returns the folder of a session that is about to be created, if it exists already. `creating` is the lock under which
 /// sessions of such ids are created.
 pub(crate) fn search_to_make(tenant: &Tenant, creating: &HeldLock, id: SessionId) -> Result<Option<PathBuf>> {
-    // Whoever had the lock before has written it, or was killed. Changes that tell of the session may be lost.
+    // The former holder of the lock has written it, or was killed. Changes that name the session may be lost.
     if !matches!(pointer(tenant, id), Ok(None)) {
         return find(tenant, id);
     }

@@ -1,5 +1,5 @@
 //! Device bindings: the synchronous core of `bindings.toml`, which people also edit, and of the changes since it was
-//! written. The files are the only source: they are looked at for every answer, and changed only under the lock of their
+//! written. The files are the only source: they are checked for every answer, and changed only under the lock of their
 //! folder.
 
 use std::path::Path;
@@ -57,8 +57,8 @@ fn parse(tenant: &Tenant, path: &Path, bytes: &[u8]) -> Result<DocumentMut> {
 
 /// Brings the cache up to date with the files.
 ///
-/// Whoever writes `bindings.toml` removes the file of changes afterwards. So if that one still has its name after the other
-/// was read anew, both belong together: changes that `bindings.toml` has already change nothing.
+/// A writer of `bindings.toml` removes the file of changes afterwards. So if that one still has its name after the other
+/// was read again, both belong together: changes that `bindings.toml` has already change nothing.
 fn refresh(tenant: &Tenant, cache: &mut Cache) -> Result<()> {
     let path = tenant.layout.bindings();
     for _ in 0..TRIES {

@@ -47,7 +47,7 @@ pub(crate) fn list(env: &Env, after: Option<&TenantId>) -> Result<Page<TenantId>
             || env.kind(&layout.bindings()).map_or(true, |kind| kind.is_some())
             || env.kind(&layout.pointers()).map_or(true, |kind| kind.is_some())
             || env.list(&layout.workspaces()).map_or(true, |names| !names.is_empty())
-            // What a deletion that was cut off has left is of somebody, and whoever looks after the store is to find it.
+            // What a deletion that was cut off has left belongs to a tenant, and an operator must be able to find it.
             || is_unfinished(env, layout.root()).unwrap_or(true);
         if holds && after.is_none_or(|after| id > *after) {
             found.push(id);

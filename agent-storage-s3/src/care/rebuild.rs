@@ -61,7 +61,7 @@ pub(crate) async fn check(slots: &Slots) -> Result<Vec<Damaged>> {
     let mut keys = all_keys(slots).await?;
     let mut faults = Vec::new();
     for (id, found) in all_sessions(slots, &mut keys).await? {
-        // A damaged session is reported by whoever reads it.
+        // A damaged session is reported by its next reader.
         let Session::Sound { missing, is_deleted, .. } = found else { continue };
         for name in missing {
             let what = format!("its key {name} is missing, so that lists do not show it; run `rebuild`");

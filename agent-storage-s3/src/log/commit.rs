@@ -139,7 +139,7 @@ impl<'a> Attempts<'a> {
                 self.put_later(keys.iter().filter(|key| key.slot == slot));
                 self.supersede(before.map_or_else(Vec::new, |before| before.head.keys.clone()), &keys);
             }
-            // Whoever has the slot may name the same keys. An emptied slot does not say.
+            // The winner of the slot may name the same keys. An emptied slot does not show it.
             None => {
                 let covers = |known: &Arc<Entry>| known.head.slot >= slot && known.head.kind != Kind::Stub;
                 if let Some(known) = self.known.clone().filter(covers) {

@@ -13,7 +13,7 @@ use crate::medium::object::Condition;
 /// Result of announcing a session that is to be created from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Announced {
-    /// The parent is not deleted, and whoever deletes it finds the note.
+    /// The parent is not deleted, and a later deletion finds the note.
     Recorded,
     /// The parent is deleted. There is a note: an attempt to create the session may be under way that has seen the parent
     /// alive.

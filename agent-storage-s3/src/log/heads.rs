@@ -163,7 +163,7 @@ impl Heads {
         Some(entry.clone())
     }
 
-    /// Keeps an object that closed a window. The object in a slot is never changed, but for a purge, which whoever reads
+    /// Keeps an object that closed a window. The object in a slot is never changed, but for a purge, which each reader
     /// finds by the head.
     pub(crate) fn keep_window(&self, session: SessionId, entry: &Arc<Entry>) {
         let mut windows = self.windows();

@@ -101,7 +101,7 @@ async fn read_older(slots: &Slots, id: SessionId, read: &ReadEvents, error: Erro
             };
             if let Some(head) = head.filter(|head| head.record.is_some()) {
                 let page = Reader { slots, id, head: &head, keeps: false, until }.page(read).await?;
-                // Whoever has read so far is told, and does not take the end of what is left for that of the log.
+                // A reader that has come so far gets an error, and does not take the end of what is left for that of the log.
                 if page.events.is_empty() {
                     return Err(error);
                 }

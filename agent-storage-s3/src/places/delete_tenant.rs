@@ -75,7 +75,7 @@ pub(crate) async fn tenants(
             let was_deleted = deleted.contains(&tenant);
             async move {
                 if was_deleted {
-                    // Whoever uses that tenant is told of the damage; it does not hide the others.
+                    // Users of that tenant get an error for the damage; it does not hide the others.
                     let now = match generations.read(&tenant, bucket.deadline()).await {
                         Err(error) if is_damage(&error) => return Ok(Some(tenant)),
                         now => now?,

@@ -2,7 +2,7 @@
 //!
 //! A key is an empty object, `idx/<folder>/<name of the object>.<writes>`. Its name ends with the number of the write
 //! that brings it into force. It is put before that write, and the header of each write names the key in force, which
-//! may be one of a former write. So a key in force always exists. Another one may be deleted by whoever has read the
+//! may be one of a former write. So a key in force always exists. Another one may be deleted by a writer that has read the
 //! object when it was written as often.
 
 use std::collections::{BTreeMap, HashSet};
@@ -283,7 +283,7 @@ where
             number: now.writes,
             keys: Some(self.objects.in_force(&name, &now).into_iter().collect()),
             item: (self.item)(now.content),
-            // Whoever writes it deletes its keys, and nobody looks for these often.
+            // Its writer deletes its keys, and these are rarely searched for.
             is_settled: false,
         }))
     }

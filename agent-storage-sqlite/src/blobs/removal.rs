@@ -224,7 +224,7 @@ fn stored(conn: &Connection, tenant: &str, id: SessionId) -> Step<Vec<StoredName
     Ok(blobs)
 }
 
-/// Stores anew which event names each blob of a session first. Leaves it as it is if the log is damaged.
+/// Stores again which event names each blob of a session first. Leaves it as it is if the log is damaged.
 pub(crate) fn rebuild(conn: &Connection, tenant: &str, id: SessionId) -> Step<()> {
     let blobs = stored(conn, tenant, id)?;
     if blobs.is_empty() {

@@ -208,7 +208,7 @@ async fn flipped_byte_is_reported_as_corrupt() {
     assert_eq!(store.load(session.id).await.unwrap(), session, "the record is not the log");
 }
 
-/// A record, a summary, a label that is damaged or gone is made anew from the log, to the same answers.
+/// A record, a summary, a label that is damaged or gone is rebuilt from the log, to the same answers.
 #[tokio::test]
 async fn derived_rows_are_rebuilt_from_the_log() {
     let site = Site::new();
@@ -296,7 +296,7 @@ async fn backup_during_writes_is_consistent() {
     writer.await.unwrap();
 }
 
-/// After a purge the words are in no file of the store; the tombstone is there, also when it has to be found anew.
+/// After a purge the words are in no file of the store; the tombstone is there, also when it has to be found again.
 #[tokio::test]
 async fn a_purge_removes_every_byte() {
     let site = Site::new();

@@ -143,7 +143,7 @@ impl Media {
 
     /// Returns the SHA-256 of the bytes; for an address, that of the address.
     ///
-    /// Computed anew for bytes in the event itself.
+    /// Computed again for bytes in the event itself.
     ///
     /// ```
     /// use agent_core::BlobName;
