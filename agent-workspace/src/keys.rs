@@ -1,4 +1,4 @@
-//! Sessions by the host's own keys: finds the session of a key, and says what to create if there is none.
+//! Sessions by the host's own keys: lookup, and the session to create if there is none.
 //!
 //! A key has one living session at most. Each session that is created after the deletion of the one before it has the next
 //! *generation*, from which, with the workspace and the key, its id is derived.

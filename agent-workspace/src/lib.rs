@@ -1,5 +1,5 @@
-//! Workspaces of agents on durable storage, without an agent loop: what a program needs to read, manage, share, retain and
-//! erase the conversations that agents keep.
+//! Workspaces of agents on durable storage, without an agent loop: reading, managing, sharing, retaining and erasing
+//! the conversations of agents.
 //!
 //! A *workspace* groups the sessions of a person, a team or a task. A device is bound to one workspace. All types here work
 //! on a [`Storage`](agent_core::Storage) and hold no lease; the crate `agent-runtime` runs agents on the same stores and

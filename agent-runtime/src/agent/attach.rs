@@ -1,4 +1,4 @@
-//! New streams of active runs, for callers that lost theirs.
+//! Attachment of new callers to active runs.
 
 use crate::agent::runtime::AgentRuntime;
 use crate::run::handle::Run;

@@ -1,4 +1,4 @@
-//! What is done to inputs and outputs before they are stored: long ones are shortened, pictures checked, secrets redacted.
+//! Preparation of inputs and outputs for storage: shortening, checks of pictures, redaction.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! When this process has recorded the use of each workspace.
+//! Times at which this process recorded the use of each workspace.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Messages of a conversation, in the form that a model receives: parts in the order in which they were said.
+//! Messages of a conversation in the form that a model receives: parts in their order.
 
 use std::borrow::Cow;
 

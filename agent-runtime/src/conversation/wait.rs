@@ -1,5 +1,4 @@
-//! Waiting for the result of an input or an answer that was queued: by the run of another caller or process, or by an own run if the
-//! session becomes free.
+//! Waiting for the result of a queued input or answer, which the run of another process or an own run gives.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a model is to the runtime: provider, requests, answers, faults, and what its wire demands.
+//! Models as the runtime sees them: providers, requests, answers and faults.
 
 pub(crate) mod event;
 pub(crate) mod fault;

@@ -1,4 +1,4 @@
-//! What a model takes, and what a request asks of it besides messages and tools.
+//! Capabilities of a model, and options of a request besides messages and tools.
 
 use std::collections::BTreeSet;
 

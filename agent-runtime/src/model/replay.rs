@@ -1,5 +1,4 @@
-//! Replay of a provider's own items: what a model is given for a history, and the hash by which a later request knows
-//! that it is given the same.
+//! Replay of a provider's own items, and the hash of the history that they belong to.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,4 @@
-//! Tool by which a model reads the rest of an output, or of a person's message, of which it was given the beginning and the
-//! end.
+//! Tool by which a model reads the rest of a shortened output or message.
 
 use std::ops::Range;
 

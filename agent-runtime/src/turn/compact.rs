@@ -1,5 +1,4 @@
-//! Compaction of a session by its run: a summary that replaces the older part of what a model is given, as an event of
-//! the log.
+//! Compaction of a session by its run: a summary replaces the older part of the context, as an event of the log.
 
 use std::borrow::Cow;
 
