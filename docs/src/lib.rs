@@ -17,6 +17,14 @@ pub mod contributing {}
 #[doc = include_str!("../guarantees.md")]
 pub mod guarantees {}
 
+/// `docs/comparison.md`.
+#[doc = include_str!("../comparison.md")]
+pub mod comparison {}
+
+/// `docs/design.md`.
+#[doc = include_str!("../design.md")]
+pub mod design {}
+
 /// `docs/formats.md`.
 #[doc = include_str!("../formats.md")]
 pub mod formats {}
