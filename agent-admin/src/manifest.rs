@@ -186,7 +186,8 @@ impl Manifest {
     /// # Errors
     ///
     /// `Deleted`, also if an ancestor was deleted and purged in the middle of a commit that the session shares;
-    /// `NotFound`; `Conflict` if the import of the session is incomplete; `Corrupt` if a part of a log cannot be read, because then there is no complete session to export.
+    /// `NotFound`; `Conflict` if the import of the session is incomplete; `Corrupt` if a part of a log cannot be read,
+    /// because then there is no complete session to export.
     pub async fn export<S: SessionStore + ?Sized>(store: &S, id: SessionId) -> Result<Self> {
         match Self::read(store, id).await {
             Err(error) => Err(unless_deleted(store, id, error).await),

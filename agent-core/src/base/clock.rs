@@ -185,13 +185,8 @@ mod ambient {
         #[allow(clippy::disallowed_methods, reason = "the default source that Effects injects")]
         fn now(&self) -> Timestamp {
             let now = std::time::SystemTime::now();
-            let micros = match now.duration_since(std::time::UNIX_EPOCH) {
-                Ok(after) => i64::try_from(after.as_micros()).unwrap_or(i64::MAX),
-                Err(before) => {
-                    i64::try_from(before.duration().as_micros()).map_or(i64::MIN, |micros| -micros)
-                }
-            };
-            Timestamp::from_micros(micros)
+            let beyond = if now < std::time::UNIX_EPOCH { Timestamp::MIN } else { Timestamp::MAX };
+            Timestamp::try_from(now).unwrap_or(beyond)
         }
     }
 

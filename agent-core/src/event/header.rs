@@ -25,7 +25,8 @@ pub const EVENT_MAX_BYTES: usize = 16 << 20;
 ///
 /// The JSON form is one object on one line, with the fields in this order: `seq id commit n of at type actor run
 /// transition blobs data`, then the fields that this version does not know, as they were read, and
-/// [`import_end`](Self::import_end). `run`, `transition`, `blobs` and `import_end` are omitted if there is none. Backends keep that text, or its parts, byte for byte.
+/// [`import_end`](Self::import_end). `run`, `transition`, `blobs` and `import_end` are omitted if there is none. Backends
+/// keep that text, or its parts, byte for byte.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> agent_core::Result<()> {

@@ -64,7 +64,10 @@ pub async fn check_no_live_run(store: &dyn SessionStore) -> Result<()> {
         for (session, mut watch) in watched {
             match read(watch.check(store).await)? {
                 Some(HolderState::Silent) => held.push((session, watch)),
-                Some(HolderState::Alive | HolderState::Replaced) => return Err(busy(&session)),
+                Some(HolderState::Alive | HolderState::Replaced) => {
+                    // Another holder may have begun since.
+                    return Err(busy(&read(store.load(session.id).await)?.unwrap_or(session)));
+                }
                 Some(HolderState::Gone | HolderState::Released) | None => {}
             }
         }

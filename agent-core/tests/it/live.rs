@@ -45,18 +45,19 @@ async fn ended_run_is_not_waited_for() {
 
     // A run that begins meanwhile in one of these sessions is a live one.
     let idle = store.load(running[0].id).await.unwrap();
-    let begin = async |session: &Session| {
+    let begin = async |session: &Session, holder: &str| {
         let events = vec![NewEvent::user_message("go")];
         let session = store.append(&effects, session.id, session.head, events).await.unwrap().session;
-        let lease = LeaseRequest::new("laptop", effects.new_run_id()).with_ttl(ttl);
+        let lease = LeaseRequest::new(holder, effects.new_run_id()).with_ttl(ttl);
         store.trigger(&effects, session.id, Trigger::BeginRun(lease)).await.unwrap().session
     };
-    let first = begin(&idle).await;
+    let first = begin(&idle, "laptop").await;
     let next = async {
         sleep(Duration::from_secs(1)).await;
         let ended = end(&first).await;
-        begin(&ended).await;
+        begin(&ended, "phone").await;
     };
     let (checked, ()) = tokio::join!(check_no_live_run(&store), next);
-    assert!(matches!(checked.unwrap_err().kind(), ErrorKind::Busy { .. }));
+    // The error names the holder that runs it now.
+    assert_eq!(*checked.unwrap_err().kind(), ErrorKind::Busy { holder: "phone".to_owned() });
 }

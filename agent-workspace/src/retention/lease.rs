@@ -60,3 +60,48 @@ async fn check(store: &dyn SessionStore, watch: &mut LeaseWatch) -> Result<Holde
         state => state,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use agent_core::clock::Effects;
+    use agent_core::commit::{Commit, LeaseRequest, RunEnd, Trigger};
+    use agent_core::event::NewEvent;
+    use agent_core::session::NewSession;
+    use agent_core::state::Reason;
+    use agent_core::{MemoryStore, SessionStoreExt, WorkspaceId};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// A run that ends is not waited for to the end of its lease; one without heartbeat is gone after it. The clock is simulated.
+    #[tokio::test(start_paused = true)]
+    async fn an_ended_run_is_not_waited_for_and_a_silent_one_is_gone() {
+        let (store, effects, ttl) = (MemoryStore::new(), Effects::default(), Duration::from_secs(30));
+        let new = NewSession::new(effects.new_session_id(), WorkspaceId::DEFAULT);
+        let session = SessionStoreExt::create(&store, &effects, new).await.unwrap();
+        let input = vec![NewEvent::user_message("go")];
+        let session = store.append(&effects, session.id, session.head, input).await.unwrap().session;
+        let lease = LeaseRequest::new("laptop", effects.new_run_id()).with_ttl(ttl);
+        let session = store.trigger(&effects, session.id, Trigger::BeginRun(lease)).await.unwrap().session;
+
+        let begun = Instant::now();
+        assert!(is_abandoned(&store, &session).await.unwrap());
+        assert!(abandoned(&store, std::slice::from_ref(&session), ttl).await.unwrap().contains(&session.id));
+        assert!(begun.elapsed() >= 2 * ttl, "each watches for a whole ttl: {:?}", begun.elapsed());
+
+        let (leased, begun) = ([session.clone()], Instant::now());
+        let end = async {
+            sleep(Duration::from_secs(1)).await;
+            let run = session.lease.as_ref().unwrap().run;
+            let commit = Commit::seal(&effects, session.id, session.head)
+                .with_fence(run, session.epoch)
+                .with_trigger(Trigger::EndRun(RunEnd::Completed(Reason::EndTurn)));
+            store.commit_with_retry(commit).await.unwrap();
+        };
+        let (gone, ()) = tokio::join!(abandoned(&store, &leased, ttl), end);
+        assert!(gone.unwrap().is_empty());
+        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    }
+}
