@@ -279,7 +279,7 @@ impl Chat {
                 let work = async move {
                     let context = ModelContext::read(&*sessions, &now, ContextLimits::default()).await?;
                     let messages = context.messages();
-                    if matches!(&messages[..], [] | [ModelMessage::Summary(_)]) {
+                    if messages.iter().all(|message| matches!(message, ModelMessage::Summary(_))) {
                         return Err(Error::invalid("there are no messages to summarise"));
                     }
                     summaries.write(None, &messages, SUMMARY_MAX_BYTES).await

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agent_core::{Error, ErrorKind, Result, async_trait};
-use agent_runtime::context::ModelMessage;
+use agent_runtime::context::{Messages, ModelMessage};
 use agent_runtime::{
     LlmProvider, ModelEvent, ModelRequest, PartContent, PartKind, Summarizer, SummaryRequest,
 };
@@ -38,7 +38,7 @@ impl ModelSummaries {
     pub(crate) async fn write(
         &self,
         previous: Option<&str>,
-        messages: &[ModelMessage],
+        messages: &Messages,
         max_bytes: usize,
     ) -> Result<String> {
         let mut text = String::new();
@@ -51,7 +51,7 @@ impl ModelSummaries {
         // A word has about six bytes.
         let words = (max_bytes / 6).min(1_000);
         text.push_str(&format!("Summarise all of this in at most {words} words."));
-        let mut request = ModelRequest::new(vec![ModelMessage::user(text)]);
+        let mut request = ModelRequest::new([ModelMessage::user(text)]);
         request.system = Some(TASK.to_owned());
         let summary = answer(&*self.model, request).await?;
         if summary.trim().is_empty() {

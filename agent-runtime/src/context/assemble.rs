@@ -186,10 +186,8 @@ fn is_blank(text: &str) -> bool {
     text.trim().is_empty()
 }
 
-/// Messages that are kept or dropped together.
-pub(super) type Block = Vec<ModelMessage>;
-
 /// Answer of the agent, to which items and results are added.
+#[derive(Debug)]
 struct OpenMessage {
     commit: CommitId,
     items: Vec<AgentItem>,
@@ -209,35 +207,24 @@ impl OpenMessage {
     }
 }
 
-/// Assembler of pieces, oldest first, into blocks.
-#[derive(Default)]
-struct Assembler {
-    blocks: Vec<Block>,
+/// Assembler of pieces, oldest first, into messages.
+#[derive(Debug, Default)]
+pub(super) struct Assembler {
+    messages: Vec<ModelMessage>,
     /// Inputs that no run has claimed yet.
     waiting: VecDeque<(Seq, Content)>,
     open: Option<OpenMessage>,
     /// Messages that arrived while calls were open; they follow when the calls are closed.
-    deferred: Vec<Block>,
+    deferred: Vec<ModelMessage>,
     /// Call ids that are in use.
     used: HashSet<CallId>,
     /// Commits of answers whose end is recorded. Their items are one message, in the provider's order.
     marked: HashSet<CommitId>,
 }
 
-/// Assembles pieces, oldest first, into blocks; inputs after `taken` are left out.
-pub(super) fn assemble<'a>(pieces: impl IntoIterator<Item = &'a Piece>, taken: Seq) -> Vec<Block> {
-    let pieces: Vec<_> = pieces.into_iter().collect();
-    let ends = pieces.iter().filter_map(|piece| match piece {
-        Piece::Response { commit, .. } => Some(*commit),
-        _ => None,
-    });
-    let mut assembler = Assembler { marked: ends.collect(), ..Assembler::default() };
-    for piece in pieces {
-        assembler.add(piece);
-    }
-    assembler.take(taken);
-    assembler.close();
-    assembler.blocks
+/// Assembles pieces, oldest first, into messages; inputs after `taken` are left out.
+pub(super) fn assemble<'a>(pieces: impl IntoIterator<Item = &'a Piece>, taken: Seq) -> Vec<ModelMessage> {
+    Assembler::default().assemble(pieces, taken).0
 }
 
 /// Puts each answer in front of what others wrote while it was made, as its request was built before that. The pieces
@@ -256,12 +243,34 @@ pub(super) fn in_order(pieces: &mut [(Seq, &Piece)], start: Seq) {
 }
 
 impl Assembler {
+    /// Assembles the next pieces, of whole commits; inputs after `taken` are left out for now. Also returns whether the
+    /// messages stay as they are, whatever pieces follow: no call waits for its result, and each input is where it was claimed.
+    pub(super) fn assemble<'a>(
+        &mut self,
+        pieces: impl IntoIterator<Item = &'a Piece>,
+        taken: Seq,
+    ) -> (Vec<ModelMessage>, bool) {
+        let pieces: Vec<_> = pieces.into_iter().collect();
+        let ends = pieces.iter().filter_map(|piece| match piece {
+            Piece::Response { commit, .. } => Some(*commit),
+            _ => None,
+        });
+        self.marked = ends.collect();
+        for piece in pieces {
+            self.add(piece);
+        }
+        let is_settled = !self.waits() && self.waiting.front().is_none_or(|(seq, _)| *seq > taken);
+        self.take(taken);
+        self.close();
+        (std::mem::take(&mut self.messages), is_settled)
+    }
+
     fn add(&mut self, piece: &Piece) {
         match piece {
             Piece::Input { seq, content } => self.waiting.push_back((*seq, content.clone())),
             Piece::Taken(taken) => self.take(taken.last()),
             Piece::System(text) if is_blank(text) => {}
-            Piece::System(text) => self.emit(vec![ModelMessage::System(text.clone())]),
+            Piece::System(text) => self.emit(ModelMessage::System(text.clone())),
             Piece::Items { commit, items } => items.iter().for_each(|item| self.item(*commit, item)),
             Piece::Response { commit, response } => {
                 if let Some(open) = self.open.as_mut().filter(|open| open.commit == *commit) {
@@ -277,20 +286,20 @@ impl Assembler {
         self.open.as_ref().is_some_and(OpenMessage::waits)
     }
 
-    fn emit(&mut self, block: Block) {
+    fn emit(&mut self, message: ModelMessage) {
         if self.waits() {
-            self.deferred.push(block);
+            self.deferred.push(message);
             return;
         }
         self.close();
-        self.blocks.push(block);
+        self.messages.push(message);
     }
 
     fn take(&mut self, seq: Seq) {
         while let Some((_, content)) = self.waiting.pop_front_if(|(at, _)| *at <= seq) {
             // Blank inputs occur in older stores and in restored logs; a provider needs a text to answer.
             let content = if content.is_blank() { "(no text)".into() } else { content };
-            self.emit(vec![ModelMessage::User(content)]);
+            self.emit(ModelMessage::User(content));
         }
     }
 
@@ -322,7 +331,7 @@ impl Assembler {
             }
             self.push(commit, item);
         } else if self.waits() {
-            self.deferred.push(vec![ModelMessage::Agent(vec![item].into())]);
+            self.deferred.push(ModelMessage::Agent(vec![item].into()));
         } else {
             self.close();
             self.push(commit, item);
@@ -372,13 +381,13 @@ impl Assembler {
             });
             let message = AgentMessage { items: open.items, response: open.response };
             if !message.items.is_empty() {
-                self.blocks.push(vec![ModelMessage::Agent(message)]);
+                self.messages.push(ModelMessage::Agent(message));
             }
-            if let Some(block) = self.blocks.last_mut().filter(|_| !results.is_empty()) {
-                block.push(ModelMessage::ToolResults(results));
+            if !results.is_empty() {
+                self.messages.push(ModelMessage::ToolResults(results));
             }
         }
-        self.blocks.append(&mut self.deferred);
+        self.messages.append(&mut self.deferred);
     }
 }
 

@@ -3,10 +3,11 @@
 //! What a model is given is a function of the log that only grows: for a longer log, the messages of the shorter one are
 //! its first messages, byte for byte, until an event opens a new window (a compaction, or a cleared history).
 
-use crate::context::assemble::{Block, Piece, Taken, assemble};
+use crate::context::assemble::{Piece, Taken, assemble};
 use crate::context::limits::ContextLimits;
 use crate::context::message::ModelMessage;
-use crate::context::window::{Point, Window};
+use crate::context::messages::Messages;
+use crate::context::window::{Assembled, Point, Window};
 use agent_core::event::{Compaction, Event, EventPayload, EventType};
 use agent_core::model::CallId;
 use agent_core::session::Session;
@@ -327,8 +328,8 @@ impl ModelContext {
     }
 
     /// Returns the messages that a summary up to a position replaces.
-    pub(crate) fn replaced(&self, point: &Point) -> Vec<ModelMessage> {
-        self.window.until(point).into_iter().flatten().collect()
+    pub(crate) fn replaced(&self, point: &Point) -> Messages {
+        self.window.until(point).into()
     }
 
     /// Returns whether the context contains a call with this id.
@@ -397,8 +398,8 @@ impl ModelContext {
     /// assert_eq!(context.messages(), [ModelMessage::user("three"), ModelMessage::agent("three")]);
     /// # Ok(()) }
     /// ```
-    pub fn messages(&self) -> Vec<ModelMessage> {
-        if self.needs_compaction() { self.newest() } else { self.all() }
+    pub fn messages(&self) -> Messages {
+        if self.needs_compaction() { self.newest().into() } else { self.all().into() }
     }
 
     /// Returns whether the window was read to its beginning.
@@ -406,44 +407,45 @@ impl ModelContext {
         !self.cut
     }
 
-    /// Returns the conversation for a request of a run, which has made room in it if that was possible.
-    pub(crate) fn request(&self) -> Vec<ModelMessage> {
-        if self.cut { self.newest() } else { self.all() }
-    }
-
-    fn head(&self) -> Option<ModelMessage> {
-        self.summary().map(|summary| ModelMessage::Summary(summary.to_owned()))
+    /// Returns what the conversation has gained for a request of a run, which has made room in it if that was possible. `None` if
+    /// the conversation does not begin with what is assembled.
+    pub(crate) fn further(&self, assembled: &mut Assembled) -> Option<Vec<ModelMessage>> {
+        match self.cut {
+            true => assembled.begin_unsettled().then(|| self.newest()),
+            false => self.window.further(assembled, self.taken),
+        }
     }
 
     fn all(&self) -> Vec<ModelMessage> {
-        let blocks = self.window.assembled(usize::MAX, self.taken);
-        self.head().into_iter().chain(blocks.into_iter().flatten()).collect()
+        self.window.further(&mut Assembled::default(), self.taken).unwrap_or_default()
     }
 
     /// Returns the newest messages that fit the limits, from a message of a person on.
     fn newest(&self) -> Vec<ModelMessage> {
-        let mut blocks = self.window.assembled(usize::MAX, self.taken);
-        let summary = self.head();
+        let mut messages = self.all();
+        let summary = self.summary().map(|_| messages.remove(0));
         let (mut count, mut bytes) = summary.as_ref().map_or((0, 0), |summary| (1, summary.size_bytes()));
-        let mut from = blocks.len();
-        for (at, block) in blocks.iter().enumerate().rev() {
-            count += block.len();
-            bytes += size(block);
+        let mut from = messages.len();
+        while from > 0 {
+            // Results stay with the answer that made their calls.
+            let at = from - 1 - usize::from(matches!(messages[from - 1], ModelMessage::ToolResults(_)));
+            count += from - at;
+            bytes += messages[at..from].iter().map(ModelMessage::size_bytes).sum::<usize>();
             let fits = count <= self.limits.messages && bytes <= self.limits.bytes;
-            if !fits && at + 1 < blocks.len() {
+            if !fits && from < messages.len() {
                 break;
             }
             from = at;
         }
-        let asked = blocks[..from].iter().rev().find(|block| is_input(block)).cloned();
-        let asked =
-            asked.or_else(|| self.asked.as_ref().and_then(|part| assemble([part], Seq::new(u64::MAX)).pop()));
-        blocks.drain(..from);
-        match blocks.iter().position(is_input) {
-            Some(first) => drop(blocks.drain(..first)),
-            None => blocks.splice(..0, asked).for_each(drop),
+        let mut newest = messages.split_off(from);
+        match newest.iter().position(is_input) {
+            Some(first) => drop(newest.drain(..first)),
+            None => {
+                let asked = || assemble(self.asked.as_ref(), Seq::new(u64::MAX)).pop();
+                newest.splice(..0, messages.into_iter().rfind(is_input).or_else(asked));
+            }
         }
-        summary.into_iter().chain(blocks.into_iter().flatten()).collect()
+        summary.into_iter().chain(newest).collect()
     }
 
     /// Returns the system prompt: the session's own, else the given one.
@@ -452,12 +454,8 @@ impl ModelContext {
     }
 }
 
-fn size(block: &Block) -> usize {
-    block.iter().map(ModelMessage::size_bytes).sum()
-}
-
-fn is_input(block: &Block) -> bool {
-    matches!(block.first(), Some(ModelMessage::User(_)))
+fn is_input(message: &ModelMessage) -> bool {
+    matches!(message, ModelMessage::User(_))
 }
 
 fn part_of(event: &Event) -> Result<Option<Piece>> {

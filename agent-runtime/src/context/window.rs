@@ -2,14 +2,16 @@
 //! compaction opens the next one.
 
 use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
 
 use agent_core::Seq;
 use agent_core::event::Compaction;
 use agent_core::model::CallId;
 
-use crate::context::assemble::{Block, Piece, Taken, assemble, in_order};
+use crate::context::assemble::{Assembler, Piece, Taken, assemble, in_order};
 use crate::context::limits::ContextLimits;
-use crate::context::message::ModelToolResult;
+use crate::context::message::{ModelMessage, ModelToolResult};
 
 /// Maximum bytes of the inputs that are repeated behind a summary; the newest is repeated in any case.
 const REPEATED_MAX_BYTES: usize = 256 << 10;
@@ -19,6 +21,25 @@ const REPEATED_MAX_BYTES: usize = 256 << 10;
 struct Placed {
     end: Seq,
     part: Piece,
+}
+
+/// How far the messages of a window are assembled; at first, not at all.
+#[derive(Debug, Default)]
+pub(crate) struct Assembled {
+    /// Window; `None` before its first message, and one that nobody has if its messages may change.
+    window: Option<Arc<()>>,
+    /// Number of its parts.
+    parts: usize,
+    /// Last event of the parts.
+    end: Seq,
+    assembler: Assembler,
+}
+
+impl Assembled {
+    /// Returns whether no message is assembled, and marks that those to come do not stay as they are.
+    pub(super) fn begin_unsettled(&mut self) -> bool {
+        self.window.replace(Arc::default()).is_none()
+    }
 }
 
 /// Window of a history.
@@ -35,6 +56,8 @@ pub(super) struct Window {
     open: Vec<CallId>,
     /// True if the parts begin with the first event of the window.
     is_whole: bool,
+    /// Identity of the window, which no other one has.
+    id: Arc<()>,
 }
 
 /// Position up to which a summary can replace the window.
@@ -229,16 +252,36 @@ impl Window {
     }
 
     /// Returns the messages up to a position, oldest first.
-    pub(super) fn until(&self, point: &Point) -> Vec<Block> {
-        self.assembled(point.parts, Seq::new(u64::MAX))
+    pub(super) fn until(&self, point: &Point) -> Vec<ModelMessage> {
+        assemble(self.ordered(0..point.parts), Seq::new(u64::MAX))
     }
 
-    /// Returns the messages of the first `count` parts; inputs after `taken` are left out.
-    pub(super) fn assembled(&self, count: usize, taken: Seq) -> Vec<Block> {
-        let mut pieces: Vec<_> =
-            self.parts.iter().take(count).map(|placed| (placed.end, &placed.part)).collect();
+    /// Returns the pieces of these parts in the order in which a model is given them.
+    fn ordered(&self, parts: Range<usize>) -> impl Iterator<Item = &Piece> {
+        let mut pieces: Vec<_> = self.parts.range(parts).map(|placed| (placed.end, &placed.part)).collect();
         in_order(&mut pieces, self.start);
-        assemble(pieces.into_iter().map(|(_, piece)| piece), taken)
+        pieces.into_iter().map(|(_, piece)| piece)
+    }
+
+    /// Returns the messages that follow those that are assembled, the summary first; inputs after `taken` are left out. `None`
+    /// if the messages of this window do not begin with those.
+    pub(super) fn further(&self, assembled: &mut Assembled, taken: Seq) -> Option<Vec<ModelMessage>> {
+        let (from, end) = (assembled.parts, assembled.end);
+        // An answer to an older request stands in front of what is assembled.
+        let is_older =
+            |part: &Piece| matches!(part, Piece::Response { response, .. } if response.after < end);
+        let is_other = assembled.window.as_ref().is_some_and(|window| !Arc::ptr_eq(window, &self.id));
+        if is_other || self.parts().skip(from).any(is_older) {
+            return None;
+        }
+        let summary = self.summary.clone().filter(|_| assembled.window.is_none());
+        let mut messages: Vec<_> = summary.map(ModelMessage::Summary).into_iter().collect();
+        let (further, is_settled) = assembled.assembler.assemble(self.ordered(from..self.parts.len()), taken);
+        messages.extend(further);
+        assembled.window = Some(if is_settled { self.id.clone() } else { Arc::default() });
+        assembled.parts = self.parts.len();
+        assembled.end = self.parts.back().map_or(self.start, |last| last.end);
+        Some(messages)
     }
 
     /// Replaces everything up to `compaction.until` by its summary. `read` are the inputs that are repeated behind it, if
@@ -277,4 +320,76 @@ fn newest(mut inputs: Vec<Piece>) -> Vec<Piece> {
         .count();
     inputs.drain(..inputs.len() - count.max(1).min(inputs.len()));
     inputs
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::context::message::AgentItem;
+    use agent_core::Timestamp;
+    use agent_core::clock::Effects;
+    use agent_core::event::{AgentResponse, ToolOutcome, ToolUse};
+    use agent_core::json::RawJson;
+
+    /// Returns the pieces of a random commit. Some answer an older request than the last, and some calls wait.
+    fn pieces(effects: &Effects, end: Seq, asked: Seq) -> Vec<Piece> {
+        let pick = |of| effects.random_u64() % of;
+        let call = || format!("c{}", pick(6)).parse::<CallId>().unwrap();
+        let before = |seq: Seq| Seq::new(pick(seq.get() + 1));
+        let commit = effects.new_commit_id();
+        match pick(8) {
+            0 => vec![Piece::Input { seq: end, content: format!("input {end}").into() }],
+            1 => vec![Piece::Taken(Taken { claimed: before(end), done: Seq::ZERO })],
+            2 => vec![Piece::System(format!("note {end}"))],
+            3 => vec![Piece::Omitted(call())],
+            4 | 5 => vec![Piece::Result(ModelToolResult::new(call(), ToolOutcome::Ok, format!("at {end}")))],
+            kind => {
+                let mut items = vec![AgentItem::text(format!("answer {end}"))];
+                items.extend(
+                    (0..pick(3))
+                        .map(|_| AgentItem::call(ToolUse::new(call(), "look", RawJson::empty_object()))),
+                );
+                let after = if pick(9) == 0 { before(asked) } else { asked };
+                let response = Box::new(AgentResponse::new(after));
+                let mut pieces = vec![Piece::Items { commit, items }];
+                pieces.extend((kind == 7).then_some(Piece::Response { commit, response }));
+                pieces
+            }
+        }
+    }
+
+    #[test]
+    fn messages_in_steps_are_those_of_the_whole_window() {
+        let (mut continued, mut restarted) = (0, 0);
+        for seed in 0..300 {
+            let effects = Effects::seeded(seed, Timestamp::UNIX_EPOCH);
+            let mut window = Window::after(Seq::ZERO);
+            let taken = Seq::new(effects.random_u64() % 20);
+            let (mut assembled, mut messages, mut asked) = (Assembled::default(), Vec::new(), Seq::ZERO);
+            for end in (1..60).map(Seq::new) {
+                for piece in pieces(&effects, end, asked) {
+                    window.push_back(end, piece);
+                }
+                if !effects.random_u64().is_multiple_of(3) {
+                    continue;
+                }
+                if let Some(further) = window.further(&mut assembled, taken) {
+                    continued += 1;
+                    messages.extend(further);
+                } else {
+                    restarted += 1;
+                    assembled = Assembled::default();
+                    messages = window.further(&mut assembled, taken).unwrap();
+                }
+                assert_eq!(
+                    messages,
+                    window.further(&mut Assembled::default(), taken).unwrap(),
+                    "seed {seed}"
+                );
+                asked = end;
+            }
+        }
+        assert!(continued > 1000 && restarted > 100, "{continued} and {restarted}");
+    }
 }

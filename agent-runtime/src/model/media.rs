@@ -13,9 +13,9 @@ use agent_workspace::blobs::media_mut;
 
 /// Maximum number of bytes of one medium of a request, and of all together.
 const MEDIUM_MAX_BYTES: u64 = 32 << 20;
-const MEDIA_MAX_BYTES: u64 = 64 << 20;
+pub(crate) const MEDIA_MAX_BYTES: u64 = 64 << 20;
 
-/// Gives the media of messages their bytes, the earliest first.
+/// Gives the media of messages their bytes, the earliest first, as long as there is room for them in the request.
 ///
 /// A text takes the place of a medium that is too large, for which no room is left, or whose bytes are lost or damaged: a
 /// conversation goes on without them. What stands for a medium depends on it and on what is before it, so that a longer
@@ -24,8 +24,8 @@ pub(crate) async fn load_media(
     store: &dyn SessionStore,
     session: &Session,
     messages: &mut [ModelMessage],
+    room: &mut u64,
 ) -> Result<()> {
-    let mut room = MEDIA_MAX_BYTES;
     for message in messages {
         let mut parts: Vec<&mut Part> = match message {
             ModelMessage::User(content) => content.parts.iter_mut().collect(),
@@ -42,7 +42,7 @@ pub(crate) async fn load_media(
             ModelMessage::Summary(_) | ModelMessage::System(_) => continue,
         };
         for part in &mut parts {
-            load_part(store, session, part, &mut room).await?;
+            load_part(store, session, part, room).await?;
         }
     }
     Ok(())

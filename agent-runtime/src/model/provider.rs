@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 
-use crate::context::ModelMessage;
+use crate::context::Messages;
 use crate::model::event::ModelEvent;
 use crate::model::options::{Effort, ModelCapabilities, ToolChoice};
 use agent_core::Result;
@@ -232,8 +232,9 @@ pub struct ModelRequest {
     pub system: Option<String>,
     /// Conversation; every tool call is directly followed by its result. Consecutive messages may have the same role,
     /// and system text may occur between messages; a provider whose model requires another form joins them. The last
-    /// message is not always the user's: a run that a timer started ends with a system message that names the timer.
-    pub messages: Vec<ModelMessage>,
+    /// message is not always the user's: a run that a timer started ends with a system message that names the timer. The
+    /// requests of a run share their messages.
+    pub messages: Messages,
     /// Tools that the model may call.
     pub tools: Vec<ToolSpec>,
     /// Choice between text and tool calls.
@@ -249,8 +250,8 @@ pub struct ModelRequest {
 
 impl ModelRequest {
     /// Creates a request with this conversation, without a system prompt, tools, an output schema and limits.
-    pub fn new(messages: Vec<ModelMessage>) -> Self {
-        Self { messages, ..Self::default() }
+    pub fn new(messages: impl Into<Messages>) -> Self {
+        Self { messages: messages.into(), ..Self::default() }
     }
 }
 

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use sha2::{Digest, Sha256};
 
 use crate::context::{
-    AgentItem, AgentMessage, Content, ItemContent, ModelContext, ModelMessage, ModelToolResult,
+    AgentItem, AgentMessage, Assembled, Content, ItemContent, Messages, ModelContext, ModelMessage,
+    ModelToolResult,
 };
 use crate::model::hex;
+use crate::model::media::MEDIA_MAX_BYTES;
 use crate::model::options::{MediaKind, ModelCapabilities};
 use crate::model::provider::{LlmProvider, ToolSpec};
 use agent_core::BlobName;
@@ -58,24 +60,24 @@ pub struct ModelTarget {
     pub tools: Vec<ToolSpec>,
 }
 
-/// Messages for a target.
+/// Messages of a conversation as a target is given them. They grow with the conversation, and its requests share them.
 pub(crate) struct Given {
-    pub(crate) messages: Vec<ModelMessage>,
-    /// SHA-256 of all that the model is given, in hexadecimal; `None` for a target without an origin, to which no
-    /// native item ever goes back.
-    pub(crate) hash: Option<String>,
-    /// Media in whose place there is a line of text, because the provider refused them.
-    pub(crate) left_out: BTreeSet<BlobName>,
-    /// Media of the messages that were in no request which the target has answered.
-    pub(crate) new_media: BTreeSet<BlobName>,
-    /// The other media of the messages.
-    pub(crate) old_media: BTreeSet<BlobName>,
+    pub(crate) target: ModelTarget,
+    without: Without,
+    /// How far the messages are made of the conversation.
+    assembled: Assembled,
+    pub(crate) messages: Messages,
+    /// Hash of all that the model is given; none for a target without an origin, to which no native item ever goes back.
+    pub(crate) hash: Encoder,
+    pub(crate) media: SeenMedia,
     /// True if the target has answered a request before.
     pub(crate) has_answered: bool,
+    /// Bytes that are left for further media.
+    pub(crate) room: u64,
 }
 
 /// What a request has in another form than the messages.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Without {
     /// True if all native items are left out.
     pub(crate) native: bool,
@@ -83,13 +85,17 @@ pub(crate) struct Without {
     pub(crate) media: BTreeSet<BlobName>,
 }
 
-/// Media of a request: those that the target has refused, those that it has answered before, and the others.
-#[derive(Default)]
-struct SeenMedia {
+/// Media of a request.
+#[derive(Clone, Default)]
+pub(crate) struct SeenMedia {
+    /// Media that the target has refused in a request of the session.
     refused: BTreeSet<BlobName>,
-    left_out: BTreeSet<BlobName>,
-    answered: BTreeSet<BlobName>,
-    new: BTreeSet<BlobName>,
+    /// Those of them that the messages have, in whose place there is a line of text.
+    pub(crate) left_out: BTreeSet<BlobName>,
+    /// Media that were in a request which the target has answered.
+    pub(crate) answered: BTreeSet<BlobName>,
+    /// The other media.
+    pub(crate) new: BTreeSet<BlobName>,
 }
 
 impl ModelTarget {
@@ -119,64 +125,8 @@ impl ModelTarget {
     /// Returns the messages of a context as the target is given them.
     ///
     /// Takes one pass over the messages.
-    pub fn messages(&self, context: &ModelContext) -> Vec<ModelMessage> {
-        self.given(context.messages(), &Without::default()).messages
-    }
-
-    /// Returns the messages as the target is given them, and their hash.
-    pub(crate) fn given(&self, messages: Vec<ModelMessage>, without: &Without) -> Given {
-        let mut hash = Encoder(self.origin.is_some().then(Sha256::new));
-        hash.text("rendering", &self.rendering);
-        hash.option("system", self.system.as_deref());
-        for tool in &self.tools {
-            hash.text("tool", &tool.name);
-            hash.text("description", &tool.description);
-            hash.text("input", tool.input.get());
-        }
-        let is_marked = |message: &ModelMessage| {
-            matches!(message, ModelMessage::Agent(AgentMessage { response: Some(response), .. })
-                if response.replay.as_deref() == Some(CANONICAL))
-        };
-        // The provider has refused the items before it.
-        let from = messages.iter().rposition(is_marked).unwrap_or(0);
-        let own =
-            |message: &ModelMessage| matches!(message, ModelMessage::Agent(said) if self.answered(said));
-        let answered = messages.iter().rposition(own);
-        let mut media = SeenMedia { refused: without.media.clone(), ..SeenMedia::default() };
-        for message in &messages {
-            if let ModelMessage::Agent(AgentMessage { response: Some(response), .. }) = message
-                && response.origin == self.origin
-            {
-                media.refused.extend(&response.left_out);
-            }
-        }
-        let mut given = Vec::with_capacity(messages.len());
-        for (at, message) in messages.into_iter().enumerate() {
-            let message = match message {
-                ModelMessage::Agent(mut said) => {
-                    let response = said.response.take();
-                    let is_same = !without.native
-                        && at >= from
-                        && response.is_some_and(|response| self.made(&response, &hash));
-                    ModelMessage::Agent(if is_same { said } else { said.canonical() })
-                }
-                message => message,
-            };
-            let message = self.fitted(message, answered.is_some_and(|last| at < last), &mut media);
-            if !matches!(&message, ModelMessage::Agent(said) if said.items.is_empty()) {
-                hash.message(&message);
-                given.push(message);
-            }
-        }
-        let new_media = media.new.difference(&media.answered).copied().collect();
-        Given {
-            messages: given,
-            hash: hash.hex(),
-            left_out: media.left_out,
-            new_media,
-            old_media: media.answered,
-            has_answered: answered.is_some(),
-        }
+    pub fn messages(&self, context: &ModelContext) -> Messages {
+        Given::new(self.clone(), Without::default()).add(context.messages().into()).into()
     }
 
     /// Returns whether this target has made an answer, as far as the log says.
@@ -238,6 +188,101 @@ impl ModelTarget {
     }
 }
 
+impl Given {
+    pub(crate) fn new(target: ModelTarget, without: Without) -> Self {
+        let mut hash = Encoder(target.origin.is_some().then(Sha256::new));
+        hash.text("rendering", &target.rendering);
+        hash.option("system", target.system.as_deref());
+        for tool in &target.tools {
+            hash.text("tool", &tool.name);
+            hash.text("description", &tool.description);
+            hash.text("input", tool.input.get());
+        }
+        let media = SeenMedia { refused: without.media.clone(), ..SeenMedia::default() };
+        let (assembled, messages, room) = (Assembled::default(), Messages::default(), MEDIA_MAX_BYTES);
+        Self { target, without, assembled, messages, hash, media, has_answered: false, room }
+    }
+
+    /// Returns what a target is given of a conversation, and further messages that the caller adds to it after it has loaded
+    /// their media. It continues what was given before, if that is given as it was.
+    pub(crate) fn of(
+        target: ModelTarget,
+        without: &Without,
+        context: &ModelContext,
+        before: Option<Self>,
+    ) -> (Self, Vec<ModelMessage>) {
+        let before = before.filter(|before| before.target == target && before.without == *without);
+        let continued = before.and_then(|mut before| {
+            let further = context.further(&mut before.assembled)?;
+            before.stays(&further).then_some((before, further))
+        });
+        let (mut given, further) = continued.unwrap_or_else(|| {
+            let mut given = Self::new(target, without.clone());
+            let all = context.further(&mut given.assembled).unwrap_or_default();
+            (given, all)
+        });
+        let further = given.add(further);
+        (given, further)
+    }
+
+    /// Returns whether no further answer says that the provider has refused a part of the messages before it.
+    fn stays(&self, further: &[ModelMessage]) -> bool {
+        let is_known = |name| self.media.refused.contains(name);
+        further.iter().filter_map(response_of).all(|response| {
+            (self.without.native || !is_canonical(response))
+                && (response.origin != self.target.origin || response.left_out.iter().all(is_known))
+        })
+    }
+
+    /// Returns further messages of the conversation as the target is given them.
+    fn add(&mut self, further: Vec<ModelMessage>) -> Vec<ModelMessage> {
+        let Self { target, without, hash, media, .. } = self;
+        // The provider has refused the items before it.
+        let from = further.iter().rposition(|message| response_of(message).is_some_and(is_canonical));
+        for response in further.iter().filter_map(response_of) {
+            if response.origin == target.origin {
+                media.refused.extend(&response.left_out);
+            }
+        }
+        let own =
+            |message: &ModelMessage| matches!(message, ModelMessage::Agent(said) if target.answered(said));
+        let answered = further.iter().rposition(own);
+        if answered.is_some() {
+            self.has_answered = true;
+            media.answered.append(&mut media.new);
+        }
+        let mut given = Vec::with_capacity(further.len());
+        for (at, message) in further.into_iter().enumerate() {
+            let message = match message {
+                ModelMessage::Agent(mut said) => {
+                    let response = said.response.take();
+                    let is_same = !without.native
+                        && from.is_none_or(|from| at >= from)
+                        && response.is_some_and(|response| target.made(&response, hash));
+                    ModelMessage::Agent(if is_same { said } else { said.canonical() })
+                }
+                message => message,
+            };
+            let message = target.fitted(message, answered.is_some_and(|last| at < last), media);
+            if !matches!(&message, ModelMessage::Agent(said) if said.items.is_empty()) {
+                hash.message(&message);
+                given.push(message);
+            }
+        }
+        given
+    }
+}
+
+/// Returns what the log says of an answer.
+fn response_of(message: &ModelMessage) -> Option<&AgentResponse> {
+    if let ModelMessage::Agent(said) = message { said.response.as_deref() } else { None }
+}
+
+/// Returns whether an answer was made without native items, because the provider had refused some.
+fn is_canonical(response: &AgentResponse) -> bool {
+    response.replay.as_deref() == Some(CANONICAL)
+}
+
 impl SeenMedia {
     /// Notes a medium, and replaces one that is left out by a text.
     fn see(&mut self, part: &mut Part, is_answered: bool) {
@@ -246,9 +291,10 @@ impl SeenMedia {
             let line = part.text_view("").unwrap_or_default();
             *part = Part::text(format!("{line} (left out: the provider refused it)"));
             self.left_out.insert(name);
-        } else {
-            let seen = if is_answered { &mut self.answered } else { &mut self.new };
-            seen.insert(name);
+        } else if is_answered {
+            self.answered.insert(name);
+        } else if !self.answered.contains(&name) {
+            self.new.insert(name);
         }
     }
 }
@@ -256,7 +302,7 @@ impl SeenMedia {
 /// Canonical encoding of what a model is given, hashed while it grows: each value after its tag and its length. Without
 /// a hash, it encodes nothing.
 #[derive(Clone)]
-struct Encoder(Option<Sha256>);
+pub(crate) struct Encoder(Option<Sha256>);
 
 impl Encoder {
     fn bytes(&mut self, tag: &str, bytes: &[u8]) {
@@ -353,7 +399,8 @@ impl Encoder {
         }
     }
 
-    fn hex(&self) -> Option<String> {
+    /// Returns the SHA-256, in hexadecimal.
+    pub(crate) fn hex(&self) -> Option<String> {
         self.0.clone().map(|hash| hex(&hash.finalize()))
     }
 }
@@ -375,38 +422,83 @@ mod tests {
         ModelMessage::Agent(said)
     }
 
-    /// Logs keep these hashes: another encoding would cost the reasoning of all sessions.
-    #[test]
-    fn hash_of_a_request_is_stable() {
-        let target = ModelTarget {
+    fn target() -> ModelTarget {
+        ModelTarget {
             origin: Some(ModelOrigin::new("x", "x", "x-1")),
             rendering: "provider/1".to_owned(),
             capabilities: ModelCapabilities::all(),
             system: Some("Be brief.".to_owned()),
             tools: vec![ToolSpec::new("look", "looks")],
-        };
-        let cat = Part::Image(Media::inline("image/png", *b"cat").with_name("cat.png"));
-        let asked = vec![
+        }
+    }
+
+    fn cat() -> Part {
+        Part::Image(Media::inline("image/png", *b"cat").with_name("cat.png"))
+    }
+
+    fn asked() -> Vec<ModelMessage> {
+        vec![
             ModelMessage::Summary("They met.".to_owned()),
             ModelMessage::System("It rains.".to_owned()),
-            ModelMessage::user(vec![Part::text("What is this?"), cat.clone()]),
-        ];
-        let before = target.given(asked.clone(), &Without::default()).hash.unwrap();
-        assert_eq!(before, "5ae0541712cd7115bc619ebbdd512d7bf0898cf4651526578c265c44951853a9");
+            ModelMessage::user(vec![Part::text("What is this?"), cat()]),
+        ]
+    }
+
+    fn results() -> ModelMessage {
         let mut result = ModelToolResult::new("c1".parse().unwrap(), ToolOutcome::Ok, "seen");
-        result.content.push(cat);
-        let mut messages = asked;
-        messages.extend([answer(&target, &before), ModelMessage::ToolResults(vec![result])]);
-        let given = target.given(messages.clone(), &Without::default());
-        assert_eq!(
-            given.hash.as_deref().unwrap(),
-            "b9fdfdfa551d5845462d3b5cf24481c10c9355fdf9b5706b7f8b08f2d10561dc"
-        );
-        let ModelMessage::Agent(said) = &given.messages[3] else { panic!("the answer is there") };
+        result.content.push(cat());
+        ModelMessage::ToolResults(vec![result])
+    }
+
+    /// Logs keep these hashes: another encoding would cost the reasoning of all sessions.
+    #[test]
+    fn hash_of_a_request_is_stable() {
+        let target = target();
+        let given = |messages: Vec<ModelMessage>, native| {
+            let mut given = Given::new(target.clone(), Without { native, ..Without::default() });
+            let messages = given.add(messages);
+            (messages, given.hash.hex().unwrap())
+        };
+        let (_, before) = given(asked(), false);
+        assert_eq!(before, "5ae0541712cd7115bc619ebbdd512d7bf0898cf4651526578c265c44951853a9");
+        let mut messages = asked();
+        messages.extend([answer(&target, &before), results()]);
+        let (sent, hash) = given(messages.clone(), false);
+        assert_eq!(hash, "b9fdfdfa551d5845462d3b5cf24481c10c9355fdf9b5706b7f8b08f2d10561dc");
+        let ModelMessage::Agent(said) = &sent[3] else { panic!("the answer is there") };
         assert!(said.response.is_none() && said.items.len() == 2);
-        let canonical = target.given(messages, &Without { native: true, ..Without::default() });
-        let ModelMessage::Agent(said) = &canonical.messages[3] else { panic!("the answer is there") };
+        let (canonical, other) = given(messages, true);
+        let ModelMessage::Agent(said) = &canonical[3] else { panic!("the answer is there") };
         assert_eq!((said.items.len(), said.calls().count()), (1, 1));
-        assert_ne!(canonical.hash, given.hash);
+        assert_ne!(other, hash);
+    }
+    #[test]
+    fn a_conversation_is_given_in_steps_as_it_is_at_once() {
+        let mut steps = Given::new(target(), Without::default());
+        let mut sent = steps.add(asked());
+        assert_eq!((steps.media.new.len(), steps.media.answered.len(), steps.has_answered), (1, 0, false));
+        let further = vec![answer(&target(), &steps.hash.hex().unwrap()), results()];
+        let mut whole = Given::new(target(), Without::default());
+        let at_once = whole.add([asked(), further.clone()].concat());
+        assert!(steps.stays(&further));
+        sent.extend(steps.add(further.clone()));
+        assert_eq!((&sent, steps.hash.hex()), (&at_once, whole.hash.hex()));
+        for given in [&steps, &whole] {
+            assert_eq!((given.media.new.len(), given.media.answered.len(), given.has_answered), (0, 1, true));
+        }
+
+        // The earlier messages are given in another form after an answer that says what the provider has refused.
+        let mut refusing = further;
+        let ModelMessage::Agent(AgentMessage { response: Some(response), .. }) = &mut refusing[0] else {
+            panic!("the answer is there")
+        };
+        response.replay = Some(CANONICAL.to_owned());
+        assert!(!steps.stays(&refusing));
+        let ModelMessage::Agent(AgentMessage { response: Some(response), .. }) = &mut refusing[0] else {
+            panic!("the answer is there")
+        };
+        (response.replay, response.left_out) = (None, cat().media().map(Media::digest).into_iter().collect());
+        assert!(!steps.stays(&refusing));
+        assert!(!format!("{:?}", Given::new(target(), Without::default()).add(refusing)).contains("Image"));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::context::{ContextLimits, ModelMessage, shortened};
+use crate::context::{ContextLimits, Messages, shortened};
 use agent_core::{Result, SessionId, WorkspaceId};
 
 /// Maximum duration of a summary.
@@ -29,7 +29,7 @@ pub struct SummaryRequest {
     /// Summary so far, of what precedes the messages; `None` for the first.
     pub previous: Option<String>,
     /// Messages, oldest first.
-    pub messages: Vec<ModelMessage>,
+    pub messages: Messages,
     /// Maximum bytes of the summary; the middle of a longer one is left out.
     pub max_bytes: usize,
 }

@@ -1,6 +1,6 @@
 //! One model call of a run: sends the request and forwards the streamed answer.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{Instrument, info, warn};
 
 use crate::agent::runtime::Shared;
-use crate::context::ModelContext;
+use crate::context::{Messages, ModelContext};
 use crate::model::event::{ModelEvent, ModelPart, PartContent, PartKind, StopReason};
 use crate::model::fault::{FaultKind, ProviderFault};
 use crate::model::media::load_media;
 use crate::model::options::Effort;
 use crate::model::provider::{LlmProvider, ModelRequest, ModelStream};
-use crate::model::replay::ModelTarget;
-use crate::model::request::fit;
+use crate::model::replay::{Given, ModelTarget, SeenMedia};
+use crate::model::request::{choose, fit};
 use crate::model::retry::pause_before_retry;
 use crate::run::report::Update;
 use crate::run::stop::Stopped;
@@ -28,7 +28,7 @@ use crate::turn::state::Driver;
 use agent_core::event::{ModelOrigin, Part};
 use agent_core::isolated::{Isolated, called, isolated};
 use agent_core::model::Usage;
-use agent_core::{BlobName, Error, Result, Seq};
+use agent_core::{Error, Result, Seq};
 use agent_workspace::secrets::Pieces;
 use agent_workspace::secrets::Secrets;
 
@@ -60,12 +60,7 @@ pub(super) struct Asked {
     pub(super) origin: Option<ModelOrigin>,
     /// True if the request had no native items because the provider had refused some.
     pub(super) is_canonical: bool,
-    /// Media in whose place the request had a line of text.
-    pub(super) left_out: BTreeSet<BlobName>,
-    /// Media of the request that were in no request which the provider has answered.
-    new_media: BTreeSet<BlobName>,
-    /// The other media of the request.
-    pub(super) old_media: BTreeSet<BlobName>,
+    pub(super) media: SeenMedia,
     /// True if the provider has answered a request of the session before.
     pub(super) has_answered: bool,
 }
@@ -194,13 +189,12 @@ pub(super) async fn ask(driver: &mut Driver, context: &ModelContext) -> Answer {
     Answer { parts, end, asked, may_retry: heard.may_retry, has_begun: heard.first.is_some() }
 }
 
-/// Returns the request for the context, and what the log says of it.
-fn prepare(
-    driver: &Driver,
+/// Returns the request for the context with the bytes of its media, and what the log says of it.
+async fn prepare(
+    driver: &mut Driver,
     provider: &Arc<dyn LlmProvider>,
     context: &ModelContext,
 ) -> Result<(ModelRequest, Asked), AnswerEnd> {
-    let settings = &driver.settings;
     let target = called(|| ModelTarget::of(&**provider)).ok_or_else(|| {
         fault(
             driver,
@@ -208,43 +202,33 @@ fn prepare(
             "panicked when it was asked for its capabilities, rendering or origin",
         )
     })?;
-    let request = ModelRequest {
+    let (settings, sessions) = (&driver.settings, driver.handle.runtime().storage().sessions.clone());
+    let mut request = ModelRequest {
         system: context.system_or(settings.system_prompt.as_deref()),
-        messages: context.request(),
-        tools: driver.tools.offered(&settings.tool_policies, &*driver.handle.runtime().storage().sessions),
+        messages: Messages::default(),
+        tools: driver.tools.offered(&settings.tool_policies, &*sessions),
         tool_choice: settings.tool_choice.clone(),
         output_schema: settings.output_schema.clone(),
         // A model that reasons could demand the reasoning before its calls.
         effort: if driver.without.native { Some(Effort::Off) } else { settings.effort },
         max_tokens: settings.limits.max_tokens,
     };
-    let mut request =
-        fit(request, &target.capabilities).map_err(|what| fault(driver, FaultKind::InvalidRequest, what))?;
+    fit(&mut request, &target.capabilities).map_err(|what| fault(driver, FaultKind::InvalidRequest, what))?;
     let target = target.with_system(request.system.clone()).with_tools(request.tools.clone());
-    let given = target.given(std::mem::take(&mut request.messages), &driver.without);
-    request.messages = given.messages;
+    let (mut given, mut further) = Given::of(target, &driver.without, context, driver.given.take());
+    load_media(&*sessions, &driver.session, &mut further, &mut given.room).await?;
+    given.messages.extend(further);
+    request.messages = given.messages.clone();
+    choose(&mut request);
     let asked = Asked {
         after: driver.known,
-        given: given.hash,
-        origin: target.origin,
+        given: given.hash.hex(),
+        origin: given.target.origin.clone(),
         is_canonical: driver.without.native,
-        left_out: given.left_out,
-        new_media: given.new_media,
-        old_media: given.old_media,
+        media: given.media.clone(),
         has_answered: given.has_answered,
     };
-    Ok((request, asked))
-}
-
-/// Returns the request for the context with the bytes of its media, and what the log says of it.
-async fn prepared(
-    driver: &mut Driver,
-    provider: &Arc<dyn LlmProvider>,
-    context: &ModelContext,
-) -> Result<(ModelRequest, Asked), AnswerEnd> {
-    let (mut request, asked) = prepare(driver, provider, context)?;
-    let (sessions, session) = (driver.handle.runtime().storage().sessions.clone(), driver.session.clone());
-    load_media(&*sessions, &session, &mut request.messages).await.map_err(AnswerEnd::Failed)?;
+    driver.given = Some(given);
     Ok((request, asked))
 }
 
@@ -257,10 +241,10 @@ fn leave_out(driver: &mut Driver, fault: &ProviderFault, asked: &mut Asked) -> b
             driver.without.native = true;
             true
         }
-        FaultKind::InvalidRequest if !asked.new_media.is_empty() => {
-            let media = asked.new_media.len();
+        FaultKind::InvalidRequest if !asked.media.new.is_empty() => {
+            let media = asked.media.new.len();
             warn!(%session, provider, media, "the provider refused a request with new media; it is asked without them");
-            driver.without.media.append(&mut asked.new_media);
+            driver.without.media.append(&mut asked.media.new);
             true
         }
         _ => false,
@@ -314,7 +298,7 @@ async fn listen(
     let provider = driver.settings.provider(shared, &driver.session)?.clone();
     let limit = driver.settings.limits.model_retries;
     let mut request;
-    (request, *asked) = prepared(driver, &provider, context).await?;
+    (request, *asked) = prepare(driver, &provider, context).await?;
     let mut retries = 0;
     loop {
         let error = match ask_once(driver, &provider, request.clone(), heard).await {
@@ -323,7 +307,7 @@ async fn listen(
         };
         let fault = match ProviderFault::of(&error) {
             Some(fault) if heard.may_retry && leave_out(driver, fault, asked) => {
-                (request, *asked) = prepared(driver, &provider, context).await?;
+                (request, *asked) = prepare(driver, &provider, context).await?;
                 continue;
             }
             Some(fault) if heard.may_retry && retries < limit && fault.kind.is_retryable() => fault.clone(),

@@ -93,9 +93,9 @@ impl Driver {
                     }
                 }
             }
-            if fault == Some(FaultKind::InvalidRequest) && !answer.asked.old_media.is_empty() {
+            if fault == Some(FaultKind::InvalidRequest) && !answer.asked.media.answered.is_empty() {
                 // A request of a history over the limits had not all that stood before its answer.
-                self.without.media.append(&mut answer.asked.old_media);
+                self.without.media.append(&mut answer.asked.media.answered);
                 shorter = None;
                 continue;
             }

@@ -100,7 +100,10 @@ impl Driver {
     async fn drive(&mut self) -> Result<RunReport> {
         self.send(Update::Started { run: self.run, epoch: self.epoch });
         self.before_run().await;
-        let ended = match self.steps().await {
+        let ending = self.steps().await;
+        // Freed before the caller has the report.
+        self.given = None;
+        let ended = match ending {
             Ok(ending) => self.end(ending).await,
             Err(error) => Err(error),
         };

@@ -69,7 +69,7 @@ impl Driver {
             has_native |= native_of(&item).is_some();
             said.items.push(item);
         }
-        let is_changed = asked.is_canonical || !asked.left_out.is_empty();
+        let is_changed = asked.is_canonical || !asked.media.left_out.is_empty();
         if !said.items.is_empty() && (asked.origin.is_some() || has_native || is_changed) {
             let mut response = AgentResponse::new(asked.after);
             response.origin.clone_from(&asked.origin);
@@ -78,7 +78,7 @@ impl Driver {
             response.given = asked.given.clone().filter(|_| is_whole && !asked.is_canonical);
             response.replay = asked.is_canonical.then(|| CANONICAL.to_owned());
             // Each answer has all of them: a summary may replace the answers before it, and not the media.
-            response.left_out = asked.left_out.iter().copied().collect();
+            response.left_out = asked.media.left_out.iter().copied().collect();
             said.response = Some(response);
         }
         said

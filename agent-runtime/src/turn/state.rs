@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::config::OnStoreError;
 use crate::context::ModelContext;
 use crate::model::provider::ToolMode;
-use crate::model::replay::Without;
+use crate::model::replay::{Given, Without};
 use crate::run::report::Update;
 use crate::run::stop::{OwnHead, Stopped, asks_to_stop, stopped};
 use crate::run::updates::UpdateSender;
@@ -58,6 +58,8 @@ pub(crate) struct Driver {
     /// What requests have not after the provider refused it: its own items in the rest of the run, media in the rest of a
     /// turn.
     pub(super) without: Without,
+    /// Messages of the last request, with which the next one begins.
+    pub(super) given: Option<Given>,
     pub(super) settings: Settings,
     /// Tools of all plugins, with those that they offer in the session.
     pub(super) tools: Arc<Toolbox>,
@@ -105,6 +107,7 @@ impl Driver {
             tool_calls: 0,
             answer_calls: 0,
             without: Without::default(),
+            given: None,
             settings,
             tools,
             unattended: false,

@@ -19,7 +19,7 @@ use agent_core::{
     Epoch, MemoryStore, Result, Seq, SessionId, SessionStore, SessionStoreExt, Timestamp, WorkspaceId,
     async_trait,
 };
-use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
+use agent_runtime::context::{ContextLimits, Messages, ModelContext, ModelMessage};
 use agent_runtime::{Config, Gate, ScriptedProvider, Turn};
 use agent_tests::{Site, each_store};
 use futures::FutureExt;
@@ -186,7 +186,7 @@ fn canned(pieces: &[(Piece, bool)]) -> (Canned, Session) {
 }
 
 /// What every provider asks of a conversation.
-fn validate(messages: &[ModelMessage]) {
+fn validate(messages: &Messages) {
     let mut ids = BTreeSet::new();
     let mut at = 0;
     while at < messages.len() {
@@ -324,7 +324,10 @@ async fn limits_keep_the_newest_and_the_question(site: Site) {
     for request in &model.requests()[11..] {
         validate(&request.messages);
         assert!(matches!(request.messages[0], ModelMessage::Summary(_)), "{name}");
-        assert!(request.messages.contains(&ModelMessage::user("the last question")), "{name}");
+        assert!(
+            request.messages.iter().any(|message| *message == ModelMessage::user("the last question")),
+            "{name}"
+        );
         assert!(request.messages.len() <= 5, "{name}");
     }
 }
@@ -350,7 +353,7 @@ async fn a_summary_in_a_run_repeats_its_question_alone(site: Site) {
     let request = model.requests().pop().unwrap().messages;
     let expected = [ModelMessage::user(large), ModelMessage::agent("answer 5"), ModelMessage::user("next")];
     assert!(matches!(request[0], ModelMessage::Summary(_)), "{name}: {request:?}");
-    assert_eq!(request[1..], expected, "{name}");
+    assert_eq!(Vec::from(request)[1..], expected, "{name}");
     let compacted = log(&chat).await.into_iter().rfind(|event| event.kind == EventType::SESSION_COMPACTED);
     let EventPayload::SessionCompacted(compaction) = compacted.expect(name).decode().unwrap() else {
         panic!("{name}")
@@ -561,7 +564,7 @@ async fn inputs_during_a_long_run_follow_its_output(site: Site) {
         let request = &model.requests()[calls + 1].messages;
         validate(request);
         let expected = [ModelMessage::user("second"), ModelMessage::user("third")];
-        assert!(request.ends_with(&expected), "{name}, {calls}: {request:#?}");
+        assert!(Vec::from(request.clone()).ends_with(&expected), "{name}, {calls}: {request:#?}");
     }
 }
 

@@ -19,7 +19,7 @@ use agent_core::{
     BlobName, Error, ErrorKind, MemoryStore, Result, SessionId, SessionStore, Storage, WorkspaceId,
     WriteOutcome, async_trait,
 };
-use agent_runtime::context::{AgentItem, ItemContent, ModelMessage};
+use agent_runtime::context::{AgentItem, ItemContent, Messages, ModelMessage};
 use agent_runtime::secrets::{Secret, SecretName, Secrets};
 use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, Conversation, Input, ModelPart, OnStoreError, Plugin, RunOutcome,
@@ -91,7 +91,7 @@ async fn ask(chat: &Conversation, text: impl Into<Input>) -> String {
 }
 
 /// The results of the last message of a request.
-fn results(messages: &[ModelMessage]) -> Vec<String> {
+fn results(messages: &Messages) -> Vec<String> {
     let Some(ModelMessage::ToolResults(results)) = messages.last() else {
         panic!("no results: {messages:?}")
     };
@@ -173,7 +173,8 @@ async fn output_above_its_preview_is_a_blob(site: Site) {
     assert_eq!(ask(&fork, "Once more.").await, "Read again.", "{store}");
     let requests = model.requests();
     assert!(results(&requests[5].messages)[0] == expected, "{store}: the fork reads it");
-    assert_eq!(requests[4].messages[..5], requests[3].messages[..5], "{store}: it is given the same");
+    let first = |request: usize| requests[request].messages.iter().take(5);
+    assert!(first(4).eq(first(3)), "{store}: it is given the same");
 
     let target: Storage = MemoryStore::new().into();
     let report = StoreCopy::new(storage.clone(), target.clone()).run().await.unwrap();
@@ -320,8 +321,7 @@ async fn media_above_1_kib_are_blobs(site: Site) {
 
     let requests = model.requests();
     for (before, after) in requests.iter().zip(&requests[1..]) {
-        let same = before.messages.len();
-        assert!(before.messages[..] == after.messages[..same], "{store}: a request begins as the one before");
+        assert!(after.messages.starts_with(&before.messages), "{store}: a request begins as the one before");
     }
     let last = &requests[3].messages;
     let given: Vec<_> = last
@@ -569,7 +569,7 @@ async fn death_at_any_step_leaves_nothing_wrong(site: Site) {
             }
             check_log(&chat).await;
             if !is_dead {
-                assert!(step > 8, "{store}: it died at each of the {step} calls before");
+                assert!(step > 7, "{store}: it died at each of the {step} calls before");
                 break;
             }
         }

@@ -128,7 +128,7 @@ async fn requests_share_their_beginning() {
     for pair in requests.windows(2) {
         let (before, now) = (&pair[0].messages, &pair[1].messages);
         let same = before.iter().zip(now).take_while(|(before, now)| before == now).count();
-        shared += now[..same].iter().map(ModelMessage::size_bytes).sum::<usize>();
+        shared += now.iter().take(same).map(ModelMessage::size_bytes).sum::<usize>();
         all += before.iter().map(ModelMessage::size_bytes).sum::<usize>();
     }
     println!(

@@ -48,6 +48,7 @@ mod scheduled;
 mod scheduler;
 mod secrets;
 mod session_tools;
+mod shared_messages;
 mod states;
 mod stop;
 mod streams;

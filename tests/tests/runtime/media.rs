@@ -3,13 +3,13 @@
 use agent_core::event::{Media, MediaSource, Message, NewEvent, Part};
 use agent_core::store::{BlobInfo, PutBlob, ReadBlob, SweepBlobs};
 use agent_core::{ErrorKind, Seq, SessionStoreExt};
-use agent_runtime::context::ModelMessage;
+use agent_runtime::context::{Messages, ModelMessage};
 use agent_runtime::{ScriptedProvider, Turn};
 use agent_tests::{Site, each_store};
 
 use crate::common::agent;
 
-fn pictures(messages: &[ModelMessage]) -> Vec<Part> {
+fn pictures(messages: &Messages) -> Vec<Part> {
     messages
         .iter()
         .filter_map(|message| match message {

@@ -16,7 +16,7 @@ use agent_core::session::Session;
 use agent_core::state::SessionState;
 use agent_core::store::ReadEvents;
 use agent_core::{MemoryStore, Result, Seq, SessionId, SessionStoreExt, Storage, async_trait};
-use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
+use agent_runtime::context::{ContextLimits, Messages, ModelContext, ModelMessage};
 use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, Conversation, FaultKind, LlmProvider, ModelCapabilities, ModelEvent,
     ModelRequest, ModelStream, ModelTarget, Plugin, ProviderFault, RunError, ScriptedProvider, StopReason,
@@ -250,15 +250,15 @@ impl World {
 }
 
 /// Returns whether the messages begin with the same summary, if there is one.
-fn is_same_window(one: &[ModelMessage], other: &[ModelMessage]) -> bool {
-    let summary = |messages: &[ModelMessage]| match messages.first() {
+fn is_same_window(one: &Messages, other: &Messages) -> bool {
+    let summary = |messages: &Messages| match messages.first() {
         Some(ModelMessage::Summary(text)) => Some(text.clone()),
         _ => None,
     };
     summary(one) == summary(other)
 }
 
-fn natives(messages: &[ModelMessage]) -> usize {
+fn natives(messages: &Messages) -> usize {
     let items = messages.iter().filter_map(|message| match message {
         ModelMessage::Agent(said) => Some(&said.items),
         _ => None,

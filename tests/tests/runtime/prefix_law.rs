@@ -15,7 +15,7 @@ use agent_core::model::{ActionKind, Timer};
 use agent_core::state::SessionState;
 use agent_core::store::ReadEvents;
 use agent_core::{Error, ErrorKind, Result, Seq, SessionId, SessionStoreExt, Storage, async_trait};
-use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
+use agent_runtime::context::{ContextLimits, Messages, ModelContext, ModelMessage};
 use agent_runtime::{
     AgentBuilder, AgentRuntime, Config, Conversation, LlmProvider, ModelCall, ModelEvent, ModelPart,
     ModelRequest, ModelStream, ModelTarget, PartKind, Plugin, StopReason, Summarizer, SummaryRequest,
@@ -30,7 +30,7 @@ struct Asked {
     session: SessionId,
     head: Seq,
     system: Option<String>,
-    messages: Vec<ModelMessage>,
+    messages: Messages,
 }
 
 /// A model that answers by chance, and judges what it is asked; while it answers, others write.

@@ -10,7 +10,7 @@ use agent_core::event::{
 };
 use agent_core::json::RawJson;
 use agent_core::{Result, SessionId, SessionStoreExt, Storage, async_trait};
-use agent_runtime::context::{Content, ContextLimits, ModelMessage};
+use agent_runtime::context::{Content, ContextLimits, Messages, ModelMessage};
 use agent_runtime::{
     AgentRuntime, Config, Conversation, FaultKind, Input, LlmProvider, ModelCapabilities, ModelRequest,
     ModelStream, Plugin, ProviderFault, RunError, ScriptedProvider, ToolContext, ToolOutput, ToolSpec, Turn,
@@ -92,7 +92,7 @@ impl Picky {
     }
 }
 
-fn parts(messages: &[ModelMessage]) -> Vec<Part> {
+fn parts(messages: &Messages) -> Vec<Part> {
     let of = |message: &ModelMessage| match message {
         ModelMessage::User(Content { parts, .. }) => parts.clone(),
         ModelMessage::ToolResults(results) => {

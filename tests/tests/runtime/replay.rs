@@ -14,7 +14,7 @@ use agent_core::json::RawJson;
 use agent_core::model::{Access, Patch};
 use agent_core::state::Reason;
 use agent_core::{MemoryStore, Result, SessionStoreExt, Storage, async_trait};
-use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
+use agent_runtime::context::{ContextLimits, Messages, ModelContext, ModelMessage};
 use agent_runtime::secrets::{Secret, SecretName, Secrets};
 use agent_runtime::{
     AgentBuilder, Config, Conversation, Effort, FaultKind, Gate, LlmProvider, MediaKind, ModelCall,
@@ -62,7 +62,7 @@ impl Plugin for Tools {
 }
 
 /// Number of native items in a request.
-fn natives(messages: &[ModelMessage]) -> usize {
+fn natives(messages: &Messages) -> usize {
     let items = messages.iter().filter_map(|message| match message {
         ModelMessage::Agent(said) => Some(&said.items),
         _ => None,

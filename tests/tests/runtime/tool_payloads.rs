@@ -7,7 +7,7 @@ use agent_core::event::{Decision, ToolConfirmation, ToolOutcome};
 use agent_core::json::RawJson;
 use agent_core::model::{Patch, ToolPayloads};
 use agent_core::{Result, async_trait};
-use agent_runtime::context::ModelMessage;
+use agent_runtime::context::{Messages, ModelMessage};
 use agent_runtime::{
     Config, Conversation, Plugin, RunOutcome, ScriptedProvider, ToolContext, ToolMode, ToolPolicy, ToolSpec,
     Turn,
@@ -45,7 +45,7 @@ async fn count(chat: &Conversation, text: &str) -> usize {
     log(chat).await.iter().filter(|event| event.to_json().contains(text)).count()
 }
 
-fn tools_of(messages: &[ModelMessage]) -> usize {
+fn tools_of(messages: &Messages) -> usize {
     let is_tool = |message: &&ModelMessage| match message {
         ModelMessage::Agent(said) => said.calls().next().is_some(),
         ModelMessage::ToolResults(_) => true,

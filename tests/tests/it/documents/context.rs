@@ -157,7 +157,7 @@ async fn newest_messages_that_fit_are_included() {
     let last = [user("question 2"), ModelMessage::agent("answer 2")];
     for (most, from) in [(6, 0), (5, 2), (4, 2), (3, 4), (2, 4)] {
         let context = site.context(ContextLimits::new(most, 1 << 20)).await.unwrap();
-        let messages = context.messages();
+        let messages = Vec::from(context.messages());
         assert_eq!(
             (messages.len(), &messages[messages.len() - 2..]),
             (6 - from, &last[..]),
@@ -183,7 +183,7 @@ async fn an_open_call_keeps_its_result_and_its_id() {
         site.append([NewEvent::agent_message("meanwhile")]).await;
         site.append([result("c", "ok")]).await;
     }
-    let messages = site.context(ContextLimits::default()).await.unwrap().messages();
+    let messages = Vec::from(site.context(ContextLimits::default()).await.unwrap().messages());
     let mut ids = Vec::new();
     for three in messages.chunks(3) {
         let [ModelMessage::Agent(answer), ModelMessage::ToolResults(results), texts] = three else {
@@ -235,7 +235,7 @@ async fn fork_within_a_run_includes_its_question() {
         let last_input = fork.last_input;
         Arc::make_mut(&mut fork).visible_from = last_input;
         let context = ModelContext::read(&site, &fork, limits).await.unwrap();
-        assert!(!context.messages().contains(&user("why?")));
+        assert!(!Vec::from(context.messages()).contains(&user("why?")));
     }
 }
 
@@ -285,13 +285,13 @@ async fn a_question_behind_a_summary_is_read_alone() {
     let behind = [ModelMessage::agent("so"), user("and then?")];
 
     let context = site.context(ContextLimits::default()).await.unwrap();
-    assert_eq!(context.messages()[1..], [&[user("why?")], &behind[..]].concat());
+    assert_eq!(Vec::from(context.messages())[1..], [&[user("why?")], &behind[..]].concat());
     assert!(context.damaged().is_empty() && !context.needs_compaction());
     assert_eq!(site.reads(), 3, "the summary, the question, and what follows");
 
     site.fails = Some((asked.next(), ErrorKind::Corrupt));
     let context = site.context(ContextLimits::default()).await.unwrap();
-    assert_eq!((&context.messages()[1..], context.damaged().len()), (&behind[..], 1));
+    assert_eq!((&Vec::from(context.messages())[1..], context.damaged().len()), (&behind[..], 1));
     site.fails = Some((asked.next(), ErrorKind::Unavailable));
     let error = site.context(ContextLimits::default()).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Unavailable);

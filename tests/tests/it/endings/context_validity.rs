@@ -12,7 +12,7 @@ use agent_core::model::{ActionKind, CallId, Failure, Patch, PendingAction, ToolP
 use agent_core::session::{NewSession, Session};
 use agent_core::state::{Reason, SessionState};
 use agent_core::{Epoch, ErrorKind, RunId, Seq, SessionStoreExt, Storage, Timestamp, WorkspaceId};
-use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
+use agent_runtime::context::{ContextLimits, Messages, ModelContext, ModelMessage};
 use agent_tests::each_store;
 use futures::FutureExt;
 
@@ -27,7 +27,7 @@ struct Life<'a> {
     run: Option<(RunId, Epoch)>,
     count: u32,
     /// What a model was given last, and the window that it was given it in.
-    given: Option<((Seq, Seq), Vec<ModelMessage>)>,
+    given: Option<((Seq, Seq), Messages)>,
     /// How often what was given was longer than what was given before.
     grown: usize,
 }
@@ -214,7 +214,7 @@ impl Life<'_> {
         self.commit(self.seal().with_event(event)).await;
         let limits = ContextLimits::default();
         let context = ModelContext::read(&*self.storage.sessions, &self.now, limits).await.unwrap();
-        assert_eq!(context.messages()[1..], asked, "{}", self.now.to_json());
+        assert_eq!(Vec::from(context.messages())[1..], asked, "{}", self.now.to_json());
     }
 
     /// A compaction adds one event, and changes none.

@@ -9,7 +9,7 @@ use agent_core::session::Session;
 use agent_core::state::{Reason, SessionState};
 use agent_core::store::SessionQuery;
 use agent_core::{ErrorKind, Seq, SessionId, SessionStoreExt, Storage, Timestamp};
-use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
+use agent_runtime::context::{ContextLimits, Messages, ModelContext, ModelMessage};
 use agent_runtime::documents::DocumentWrite;
 use agent_runtime::retention::OldSessionAction;
 use agent_runtime::{AgentBuilder, AgentRuntime, Conversation, EchoProvider};
@@ -28,7 +28,7 @@ async fn prompt(chat: &Conversation, text: &str) -> String {
 }
 
 /// What a person and a model see of a session.
-async fn visible(storage: &Storage, id: SessionId) -> (Arc<Session>, Vec<String>, Vec<ModelMessage>) {
+async fn visible(storage: &Storage, id: SessionId) -> (Arc<Session>, Vec<String>, Messages) {
     let now = storage.sessions.load(id).await.unwrap();
     let read = agent_core::store::ReadEvents::first(1000).with_after(now.visible_from);
     let page = storage.sessions.history(id, read).await.unwrap();

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use agent_runtime::context::{AgentItem, ModelMessage, ModelToolResult};
+use agent_runtime::context::{AgentItem, Messages, ModelMessage, ModelToolResult};
 
 type Checked = Result<(), String>;
 
 /// All rules of all providers.
-pub(crate) fn check(messages: &[ModelMessage]) -> Checked {
+pub(crate) fn check(messages: &Messages) -> Checked {
     anthropic(messages).map_err(|broken| format!("Anthropic: {broken}"))?;
     openai(messages).map_err(|broken| format!("OpenAI: {broken}"))?;
     gemini(messages).map_err(|broken| format!("Gemini: {broken}"))
@@ -23,7 +23,7 @@ enum Part {
 
 /// Turns of a user and a model in alternation: what is said by the same side in a row is one turn, what the system says
 /// goes elsewhere.
-fn turns(messages: &[ModelMessage]) -> Vec<(&'static str, Vec<Part>)> {
+fn turns(messages: &Messages) -> Vec<(&'static str, Vec<Part>)> {
     let mut turns: Vec<(&str, Vec<Part>)> = Vec::new();
     for message in messages {
         let (role, parts) = match message {
@@ -65,7 +65,7 @@ fn ids(parts: &[Part], call: bool) -> Vec<&String> {
 
 /// The first message is the user's. A message with `tool_use` is followed by one of the user that begins with exactly its
 /// `tool_result`s. Ids are unique, of letters, digits, `_` and `-`. No text is empty.
-pub(crate) fn anthropic(messages: &[ModelMessage]) -> Checked {
+pub(crate) fn anthropic(messages: &Messages) -> Checked {
     let turns = turns(messages);
     if turns.first().is_some_and(|(role, _)| *role != "user") {
         return Err("the first message is not the user's".to_owned());
@@ -100,7 +100,7 @@ pub(crate) fn anthropic(messages: &[ModelMessage]) -> Checked {
 
 /// An assistant's message with `tool_calls` is followed by one `tool` message for each, and there are no others. Ids have
 /// at most 40 characters. An assistant's message has text or calls.
-pub(crate) fn openai(messages: &[ModelMessage]) -> Checked {
+pub(crate) fn openai(messages: &Messages) -> Checked {
     let mut open: BTreeSet<String> = BTreeSet::new();
     for (at, message) in messages.iter().enumerate() {
         match message {
@@ -135,7 +135,7 @@ pub(crate) fn openai(messages: &[ModelMessage]) -> Checked {
 
 /// The first turn is the user's, and turns alternate. A turn with function calls comes right behind one of the user, and
 /// is followed by one with as many responses, in the same order.
-pub(crate) fn gemini(messages: &[ModelMessage]) -> Checked {
+pub(crate) fn gemini(messages: &Messages) -> Checked {
     let turns = turns(messages);
     if turns.first().is_some_and(|(role, _)| *role != "user") {
         return Err("the first turn is not the user's".to_owned());
@@ -170,8 +170,11 @@ fn provider_rules_reject_invalid_conversations() {
         ModelMessage::ToolResults(ids.iter().map(result).collect())
     };
     let user = || ModelMessage::user("hello");
-    assert_eq!(check(&[user(), agent("", &["a", "b"]), results(&["a", "b"]), agent("done", &[])]), Ok(()));
-    assert_eq!(check(&[ModelMessage::Summary("before".to_owned()), agent("done", &[])]), Ok(()));
+    assert_eq!(
+        check(&[user(), agent("", &["a", "b"]), results(&["a", "b"]), agent("done", &[])].into()),
+        Ok(())
+    );
+    assert_eq!(check(&[ModelMessage::Summary("before".to_owned()), agent("done", &[])].into()), Ok(()));
     let all: [(&str, Vec<ModelMessage>, [bool; 3]); 9] = [
         ("starts with the agent", vec![agent("hi", &[])], [true, false, true]),
         ("a call without a result", vec![user(), agent("", &["a"])], [true, true, true]),
@@ -192,6 +195,7 @@ fn provider_rules_reject_invalid_conversations() {
         ("nothing said", vec![user(), agent("", &[])], [true, true, false]),
     ];
     for (what, messages, refused) in all {
+        let messages = messages.into();
         let found =
             [anthropic(&messages), openai(&messages), gemini(&messages)].map(|checked| checked.is_err());
         assert_eq!(found, refused, "{what}");
