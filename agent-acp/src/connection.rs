@@ -16,7 +16,7 @@ use agent_runtime::{AgentRuntime, Conversation, MediaKind, NewWorkspace};
 use serde_json::json;
 use tracing::{debug, warn};
 
-use crate::open::OpenSessions;
+use crate::open::{OpenSessions, Options};
 use crate::servers::{ClientServers, GivenServers};
 use crate::updates::Updates;
 use crate::{fault, meta, turn};
@@ -33,51 +33,44 @@ const NO_DIRECTORY: &str = "/";
 /// Number of sessions on a page of a list.
 const PAGE: usize = 50;
 
-/// What a host chooses.
-#[derive(Clone, Debug)]
-pub(crate) struct Options {
-    pub(crate) agent: AgentRuntime,
-    pub(crate) device: Option<DeviceId>,
-    pub(crate) per_directory: bool,
-    /// Name and version that clients are told.
-    pub(crate) info: (String, String),
-    pub(crate) servers: ClientServers,
-}
-
 /// Connection with one client.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
-    options: Options,
     pub(crate) open: Arc<OpenSessions>,
 }
 
 impl Connection {
     pub(crate) fn new(options: Options) -> Self {
-        let open = OpenSessions::new(options.agent.clone(), options.servers.clone());
-        Self { options, open }
+        Self { open: OpenSessions::new(options) }
     }
 
     fn agent(&self) -> &AgentRuntime {
-        &self.options.agent
+        &self.open.options.agent
+    }
+
+    fn servers(&self) -> &ClientServers {
+        &self.open.options.servers
     }
 
     /// Serves the messages of a channel until it is closed.
     pub(crate) async fn serve(&self, channel: Channel) -> Result<(), Error> {
         /// Answers a request in a task, so that it does not hold up the messages behind it.
         macro_rules! request {
-            ($method:ident, $request:ty) => {{
+            ($request:ty, |$this:ident, $client:ident, $asked:ident, $responder:ident| $answer:expr) => {{
                 let connection = self.clone();
-                async move |request: $request, responder: Responder<_>, client: ConnectionTo<Client>| {
-                    let this = connection.clone();
-                    connection.open.spawn(async move {
-                        respond(responder, this.$method(&client, request).await);
-                    });
+                async move |$asked: $request, $responder: Responder<_>, $client: ConnectionTo<Client>| {
+                    let $this = connection.clone();
+                    connection.open.spawn(async move { $answer });
                     Ok(())
                 }
             }};
+            ($method:ident, $request:ty) => {
+                request!($request, |this, _client, request, responder| {
+                    respond(responder, this.$method(request).await);
+                })
+            };
         }
         let (initialized, prompted, cancelled) = (self.clone(), self.clone(), self.clone());
-        let (loaded, resumed) = (self.clone(), self.clone());
         Agent
             .v1()
             .name("agent-acp")
@@ -94,39 +87,22 @@ impl Connection {
             .on_receive_request(request!(delete, schema::DeleteSessionRequest), on_receive_request!())
             .on_receive_request(request!(fork, schema::ForkSessionRequest), on_receive_request!())
             .on_receive_request(
-                async move |request: schema::LoadSessionRequest, responder, client: ConnectionTo<Client>| {
-                    let this = loaded.clone();
-                    loaded.open.spawn(async move {
-                        let opened = this.load(&client, request).await;
-                        this.opened(&client, responder, opened, schema::LoadSessionResponse::new());
-                    });
-                    Ok(())
-                },
+                request!(schema::LoadSessionRequest, |this, client, request, responder| {
+                    let opened = this.load(&client, request).await;
+                    this.opened(&client, responder, opened, schema::LoadSessionResponse::new());
+                }),
                 on_receive_request!(),
             )
             .on_receive_request(
-                async move |request: schema::ResumeSessionRequest,
-                            responder,
-                            client: ConnectionTo<Client>| {
-                    let this = resumed.clone();
-                    resumed.open.spawn(async move {
-                        let opened = this.resume(request).await;
-                        this.opened(&client, responder, opened, schema::ResumeSessionResponse::new());
-                    });
-                    Ok(())
-                },
+                request!(schema::ResumeSessionRequest, |this, client, request, responder| {
+                    let opened = this.resume(request).await;
+                    this.opened(&client, responder, opened, schema::ResumeSessionResponse::new());
+                }),
                 on_receive_request!(),
             )
             .on_receive_request(
                 async move |request: schema::PromptRequest, responder, client: ConnectionTo<Client>| {
-                    // Before the next message is read, which may be the cancellation of this turn.
-                    let turn = session_id(&request.session_id).and_then(|id| prompted.open.begin_turn(id));
-                    match turn {
-                        Ok(turn) => prompted.open.spawn(async move {
-                            respond(responder, turn::prompt(turn, &client, request.prompt).await);
-                        }),
-                        Err(error) => respond(responder, Err(error)),
-                    }
+                    prompted.prompt(client, request, responder);
                     Ok(())
                 },
                 on_receive_request!(),
@@ -143,6 +119,21 @@ impl Connection {
             )
             .connect_to(channel)
             .await
+    }
+
+    /// Begins a turn before the next message is read, which may be the cancellation of this turn.
+    fn prompt(
+        &self,
+        client: ConnectionTo<Client>,
+        request: schema::PromptRequest,
+        responder: Responder<schema::PromptResponse>,
+    ) {
+        match session_id(&request.session_id).and_then(|id| self.open.begin_turn(id)) {
+            Ok(turn) => self.open.spawn(async move {
+                respond(responder, turn::prompt(turn, &client, request.prompt).await);
+            }),
+            Err(error) => respond(responder, Err(error)),
+        }
     }
 
     fn initialize(&self, request: &schema::InitializeRequest) -> Result<schema::InitializeResponse, Error> {
@@ -163,26 +154,21 @@ impl Connection {
         let agent = schema::AgentCapabilities::new()
             .load_session(true)
             .prompt_capabilities(prompts)
-            .mcp_capabilities(self.open.servers().capabilities())
+            .mcp_capabilities(self.servers().capabilities())
             .session_capabilities(sessions);
-        let (name, version) = &self.options.info;
+        let (name, version) = &self.open.options.info;
         Ok(schema::InitializeResponse::new(ProtocolVersion::V1)
             .agent_capabilities(agent)
             .agent_info(schema::Implementation::new(name.as_str(), version.as_str())))
     }
 
-    async fn create(
-        &self,
-        _: &ConnectionTo<Client>,
-        request: schema::NewSessionRequest,
-    ) -> Result<schema::NewSessionResponse, Error> {
+    async fn create(&self, request: schema::NewSessionRequest) -> Result<schema::NewSessionResponse, Error> {
         let directory = directory(&request.cwd)?;
-        let servers = self.open.servers().read(request.mcp_servers, directory)?;
+        let servers = self.servers().read(request.mcp_servers, directory)?;
         let workspace = self.workspace(request.meta.as_ref(), directory).await?;
         let patch = Patch::new().with_label(DIRECTORY_LABEL, directory);
-        let created = self.agent().new_session(workspace, &patch).await;
-        let id = created.map_err(|error| fault::store(&error, None))?.id();
-        self.open.add(id, self.open.servers().give(self.agent(), id, servers)?);
+        let id = self.agent().new_session(workspace, &patch).await.map_err(fault::of_store(None))?.id();
+        self.open.add(id, self.servers().give(self.agent(), id, servers)?);
         let meta = meta::meta(&json!({ "workspace": workspace.to_string() }));
         Ok(schema::NewSessionResponse::new(id.to_string()).meta(meta))
     }
@@ -192,19 +178,19 @@ impl Connection {
         &self,
         client: &ConnectionTo<Client>,
         request: schema::LoadSessionRequest,
-    ) -> Result<(Conversation, GivenServers), Error> {
+    ) -> Result<Conversation, Error> {
         let (id, meta) = (&request.session_id, request.meta.as_ref());
         let (chat, given) = self.opened_at(id, meta, &request.cwd, request.mcp_servers).await?;
         Updates::new(client, &self.open, &chat, chat.record().visible_from).replay().await?;
-        Ok((chat, given))
+        self.open.add(chat.id(), given);
+        Ok(chat)
     }
 
-    async fn resume(
-        &self,
-        request: schema::ResumeSessionRequest,
-    ) -> Result<(Conversation, GivenServers), Error> {
+    async fn resume(&self, request: schema::ResumeSessionRequest) -> Result<Conversation, Error> {
         let (id, meta) = (&request.session_id, request.meta.as_ref());
-        self.opened_at(id, meta, &request.cwd, request.mcp_servers).await
+        let (chat, given) = self.opened_at(id, meta, &request.cwd, request.mcp_servers).await?;
+        self.open.add(chat.id(), given);
+        Ok(chat)
     }
 
     /// Answers the request that opened a session; then asks for the permission that the session waits for.
@@ -212,14 +198,13 @@ impl Connection {
         &self,
         client: &ConnectionTo<Client>,
         responder: Responder<T>,
-        opened: Result<(Conversation, GivenServers), Error>,
+        opened: Result<Conversation, Error>,
         response: T,
     ) {
-        let (chat, given) = match opened {
-            Ok(opened) => opened,
+        let chat = match opened {
+            Ok(chat) => chat,
             Err(error) => return respond(responder, Err(error)),
         };
-        self.open.add(chat.id(), given);
         respond(responder, Ok(response));
         if turn::waits_for_permission(&chat.record())
             && let Ok(turn) = self.open.begin_turn(chat.id())
@@ -231,7 +216,6 @@ impl Connection {
 
     async fn list(
         &self,
-        _: &ConnectionTo<Client>,
         request: schema::ListSessionsRequest,
     ) -> Result<schema::ListSessionsResponse, Error> {
         let mut query = SessionQuery::new().with_limit(PAGE);
@@ -245,14 +229,13 @@ impl Connection {
         if let Some(directory) = at {
             query = query.with_label(DIRECTORY_LABEL, directory);
         }
-        if !self.options.per_directory {
+        if !self.open.options.per_directory {
             match self.bound(request.meta.as_ref()).await? {
                 Some(workspace) => query = query.with_workspace(workspace),
                 None => return Ok(schema::ListSessionsResponse::new(Vec::new())),
             }
         }
-        let listed = self.agent().storage().sessions.list(query).await;
-        let page = listed.map_err(|error| fault::store(&error, None))?;
+        let page = self.agent().storage().sessions.list(query).await.map_err(fault::of_store(None))?;
         for damage in &page.damaged {
             warn!(%damage, "a session is missing in a list");
         }
@@ -270,7 +253,6 @@ impl Connection {
     /// Cancels the turn of a session, waits for its end, and forgets the session. Nothing is removed from the store.
     async fn close(
         &self,
-        _: &ConnectionTo<Client>,
         request: schema::CloseSessionRequest,
     ) -> Result<schema::CloseSessionResponse, Error> {
         let id = session_id(&request.session_id)?;
@@ -282,7 +264,6 @@ impl Connection {
 
     async fn delete(
         &self,
-        _: &ConnectionTo<Client>,
         request: schema::DeleteSessionRequest,
     ) -> Result<schema::DeleteSessionResponse, Error> {
         let id = session_id(&request.session_id)?;
@@ -292,7 +273,7 @@ impl Connection {
         match found {
             Ok(chat) => match chat.delete().await {
                 Err(error) if error.is_absent() || *error.kind() == ErrorKind::Deleted => {}
-                deleted => deleted.map_err(|error| fault::store(&error, Some(id)))?,
+                deleted => deleted.map_err(fault::of_store(Some(id)))?,
             },
             Err(error) if fault::is_absent(&error) => {}
             Err(error) => return Err(error),
@@ -300,19 +281,14 @@ impl Connection {
         Ok(schema::DeleteSessionResponse::new())
     }
 
-    async fn fork(
-        &self,
-        _: &ConnectionTo<Client>,
-        request: schema::ForkSessionRequest,
-    ) -> Result<schema::ForkSessionResponse, Error> {
+    async fn fork(&self, request: schema::ForkSessionRequest) -> Result<schema::ForkSessionResponse, Error> {
         let id = session_id(&request.session_id)?;
         let directory = directory(&request.cwd)?;
-        let servers = self.open.servers().read(request.mcp_servers, directory)?;
-        let of_store = |error| fault::store(&error, Some(id));
+        let servers = self.servers().read(request.mcp_servers, directory)?;
         let parent = self.session(id, request.meta.as_ref()).await?;
-        let fork = parent.fork(Fork::new()).await.map_err(of_store)?;
+        let fork = parent.fork(Fork::new()).await.map_err(fault::of_store(Some(id)))?;
         place(&fork, directory).await?;
-        self.open.add(fork.id(), self.open.servers().give(self.agent(), fork.id(), servers)?);
+        self.open.add(fork.id(), self.servers().give(self.agent(), fork.id(), servers)?);
         Ok(schema::ForkSessionResponse::new(fork.id().to_string()))
     }
 
@@ -326,19 +302,18 @@ impl Connection {
     ) -> Result<(Conversation, GivenServers), Error> {
         let id = session_id(id)?;
         let directory = directory(cwd)?;
-        let servers = self.open.servers().read(servers, directory)?;
+        let servers = self.servers().read(servers, directory)?;
         self.open.check_idle(id)?;
         let chat = self.session(id, meta).await?;
         place(&chat, directory).await?;
-        let given = self.open.servers().give(self.agent(), id, servers)?;
+        let given = self.servers().give(self.agent(), id, servers)?;
         Ok((chat, given))
     }
 
     /// Returns a session that the client may use: one that it has open, or that its list shows. Any other one is not
     /// found, as if it did not exist.
     async fn session(&self, id: SessionId, meta: Option<&schema::Meta>) -> Result<Conversation, Error> {
-        let found = self.agent().conversation_by_id(id).await;
-        let chat = found.map_err(|error| fault::store(&error, Some(id)))?;
+        let chat = self.agent().conversation_by_id(id).await.map_err(fault::of_store(Some(id)))?;
         if self.open.has(id) || self.is_listed(&chat.record(), meta).await? {
             return Ok(chat);
         }
@@ -348,14 +323,13 @@ impl Connection {
 
     /// Returns whether the list of a client shows a session.
     async fn is_listed(&self, now: &Session, meta: Option<&schema::Meta>) -> Result<bool, Error> {
-        let is_visible = self.options.per_directory || self.bound(meta).await? == Some(now.workspace);
+        let is_visible = self.open.options.per_directory || self.bound(meta).await? == Some(now.workspace);
         Ok(is_visible && !now.status.state.is_hidden())
     }
 
     /// Returns the workspace for a new session, which is made if it does not exist.
     async fn workspace(&self, meta: Option<&schema::Meta>, directory: &str) -> Result<WorkspaceId, Error> {
-        let of_store = |error| fault::store(&error, None);
-        let device = if self.options.per_directory {
+        let device = if self.open.options.per_directory {
             Some(meta::device_of(&format!("directory {directory}"))?)
         } else {
             self.device(meta)?
@@ -364,23 +338,19 @@ impl Connection {
         let workspace = match device {
             Some(device) => {
                 let name = &device.as_str()[..device.as_str().floor_char_boundary(200)];
-                workspaces
-                    .resolve_or_create(&device, &NewWorkspace::new(name))
-                    .await
-                    .map_err(of_store)?
-                    .workspace
+                let resolved = workspaces.resolve_or_create(&device, &NewWorkspace::new(name)).await;
+                resolved.map(|resolved| resolved.workspace)
             }
-            None => workspaces.default_workspace().await.map_err(of_store)?,
+            None => workspaces.default_workspace().await,
         };
-        Ok(workspace.id)
+        Ok(workspace.map_err(fault::of_store(None))?.id)
     }
 
     /// Returns the workspace of the device; `None` if it is bound to none.
     async fn bound(&self, meta: Option<&schema::Meta>) -> Result<Option<WorkspaceId>, Error> {
         match self.device(meta)? {
             Some(device) => {
-                let bound = self.agent().storage().bindings.resolve(&device).await;
-                bound.map_err(|error| fault::store(&error, None))
+                self.agent().storage().bindings.resolve(&device).await.map_err(fault::of_store(None))
             }
             None => Ok(Some(WorkspaceId::DEFAULT)),
         }
@@ -389,7 +359,7 @@ impl Connection {
     /// Returns the device that the request names, or else the client, or else the host.
     fn device(&self, meta: Option<&schema::Meta>) -> Result<Option<DeviceId>, Error> {
         let named = meta::device(meta)?.or_else(|| self.open.device());
-        Ok(named.or_else(|| self.options.device.clone()))
+        Ok(named.or_else(|| self.open.options.device.clone()))
     }
 }
 
@@ -409,7 +379,7 @@ async fn place(chat: &Conversation, directory: &str) -> Result<(), Error> {
         return Ok(());
     }
     let patch = Patch::new().with_label(DIRECTORY_LABEL, directory);
-    chat.update(patch).await.map_err(|error| fault::store(&error, Some(chat.id())))
+    chat.update(patch).await.map_err(fault::of_store(Some(chat.id())))
 }
 
 /// Returns the id that a client gave, as an id of a session.
@@ -422,15 +392,11 @@ fn session_id(id: &schema::SessionId) -> Result<SessionId, Error> {
 
 /// Returns an absolute directory as text that a label can keep.
 fn directory(cwd: &Path) -> Result<&str, Error> {
-    let shown = || agent_core::text::quoted(&cwd.to_string_lossy()).to_string();
-    match cwd.to_str() {
-        _ if !cwd.is_absolute() => Err(fault::invalid(format!("cwd {} must be an absolute path", shown()))),
-        Some(text) if text.len() <= DIRECTORY_MAX_BYTES => Ok(text),
-        Some(text) => Err(fault::invalid(format!(
-            "cwd {} has {} bytes, more than {DIRECTORY_MAX_BYTES}",
-            shown(),
-            text.len()
-        ))),
-        None => Err(fault::invalid(format!("cwd {} is not valid UTF-8", shown()))),
-    }
+    let why = match cwd.to_str() {
+        _ if !cwd.is_absolute() => "must be an absolute path".to_owned(),
+        Some(text) if text.len() <= DIRECTORY_MAX_BYTES => return Ok(text),
+        Some(text) => format!("has {} bytes, more than {DIRECTORY_MAX_BYTES}", text.len()),
+        None => "is not valid UTF-8".to_owned(),
+    };
+    Err(fault::invalid(format!("cwd {} {why}", agent_core::text::quoted(&cwd.to_string_lossy()))))
 }

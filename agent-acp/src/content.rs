@@ -79,7 +79,7 @@ async fn put(chat: &Conversation, at: usize, media_type: &str, data: &str) -> Re
     if bytes.is_empty() {
         return Err(fault::invalid(format!("block {at} of the prompt has no bytes; leave it out")));
     }
-    chat.put_media(media_type, bytes).await.map_err(|error| fault::store(&error, Some(chat.id())))
+    chat.put_media(media_type, bytes).await.map_err(fault::of_store(Some(chat.id())))
 }
 
 fn with_uri(media: Media, uri: Option<&str>) -> Media {

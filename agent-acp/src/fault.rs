@@ -27,6 +27,11 @@ pub(crate) fn store(error: &agent_core::Error, session: Option<SessionId>) -> Er
     Error::new(code, error.to_string()).data(data)
 }
 
+/// Returns a function that turns errors of the store into those of [`store`].
+pub(crate) fn of_store(session: Option<SessionId>) -> impl Fn(agent_core::Error) -> Error + Copy {
+    move |error| store(&error, session)
+}
+
 /// Returns the error of a run.
 pub(crate) fn run(error: &RunError, session: SessionId) -> Error {
     match error {

@@ -122,8 +122,8 @@ use agent_core::{DeviceId, Error, ErrorKind, Result};
 use agent_runtime::AgentRuntime;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::connection::{Connection, Options};
-use crate::open::OpenSessions;
+use crate::connection::Connection;
+use crate::open::{OpenSessions, Options};
 use crate::servers::ClientServers;
 
 pub use agent_client_protocol;
@@ -257,23 +257,18 @@ impl AcpAgent {
         let (ours, peer) = Channel::duplex();
         let (to_client, from_client) = ours.into_parts();
         let input = async {
-            let frames = from_client;
             let read = tokio::select! {
-                read = wire::read_frames(reader, &frames, self.message_max_bytes) => read,
-                () = open.flow().gone() => Ok(()),
+                read = wire::read_frames(reader, &from_client, self.message_max_bytes) => read,
+                () = open.flow.gone() => Ok(()),
             };
             open.end().await;
             // What was read is answered; the connection ends with its input.
-            drop(frames);
+            drop(from_client);
             read
         };
         let output = async {
-            let written = tokio::select! {
-                written = wire::write_frames(to_client, writer, open.flow()) => written,
-                () = open.flow().stalled() => Ok(()),
-            };
-            open.flow().cut();
-            open.leave();
+            let written = wire::write_frames(to_client, writer, &open.flow).await;
+            open.abandon();
             written
         };
         let (read, written, served) = tokio::join!(input, output, connection.serve(peer));
@@ -300,8 +295,7 @@ struct Left<'a>(&'a OpenSessions);
 
 impl Drop for Left<'_> {
     fn drop(&mut self) {
-        self.0.flow().cut();
-        self.0.leave();
+        self.0.abandon();
     }
 }
 

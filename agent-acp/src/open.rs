@@ -14,12 +14,22 @@ use crate::fault;
 use crate::servers::{ClientServers, GivenServers};
 use crate::wire::Flow;
 
+/// What a host chooses.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) agent: AgentRuntime,
+    pub(crate) device: Option<DeviceId>,
+    pub(crate) per_directory: bool,
+    /// Name and version that clients are told.
+    pub(crate) info: (String, String),
+    pub(crate) servers: ClientServers,
+}
+
 /// Sessions that a client has open.
 #[derive(Debug)]
 pub(crate) struct OpenSessions {
-    agent: AgentRuntime,
-    servers: ClientServers,
-    flow: Flow,
+    pub(crate) options: Options,
+    pub(crate) flow: Flow,
     state: Mutex<State>,
     /// Work on requests; a request is answered before the connection ends.
     tasks: Mutex<JoinSet<()>>,
@@ -39,16 +49,18 @@ struct State {
 /// Session that a client has open.
 #[derive(Debug, Default)]
 struct OpenSession {
-    turn: Option<Active>,
+    /// True for a turn that is to end; dropped when it has ended.
+    turn: Option<watch::Sender<bool>>,
     /// Held as long as the session is open.
     servers: GivenServers,
 }
 
-/// Turn of a session.
-#[derive(Debug)]
-struct Active {
-    cancel: watch::Sender<bool>,
-    done: watch::Sender<bool>,
+impl OpenSession {
+    fn cancel(&self) {
+        if let Some(turn) = &self.turn {
+            turn.send_replace(true);
+        }
+    }
 }
 
 /// Permit for the one turn that a session has on a connection. Dropping it ends the turn.
@@ -79,28 +91,15 @@ impl TurnPermit {
 
 impl Drop for TurnPermit {
     fn drop(&mut self) {
-        let mut state = self.open.state();
-        if let Some(active) = state.open.get_mut(&self.session).and_then(|open| open.turn.take()) {
-            active.done.send_replace(true);
+        if let Some(open) = self.open.state().open.get_mut(&self.session) {
+            open.turn = None;
         }
     }
 }
 
 impl OpenSessions {
-    pub(crate) fn new(agent: AgentRuntime, servers: ClientServers) -> Arc<Self> {
-        Arc::new(Self { agent, servers, flow: Flow::new(), state: Mutex::default(), tasks: Mutex::default() })
-    }
-
-    pub(crate) const fn agent(&self) -> &AgentRuntime {
-        &self.agent
-    }
-
-    pub(crate) const fn servers(&self) -> &ClientServers {
-        &self.servers
-    }
-
-    pub(crate) const fn flow(&self) -> &Flow {
-        &self.flow
+    pub(crate) fn new(options: Options) -> Arc<Self> {
+        Arc::new(Self { options, flow: Flow::new(), state: Mutex::default(), tasks: Mutex::default() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -175,14 +174,18 @@ impl OpenSessions {
         }
     }
 
+    /// Cancels all turns, and records that nothing more can be written to the client.
+    pub(crate) fn abandon(&self) {
+        self.flow.cut();
+        self.leave();
+    }
+
     /// Cancels all turns. No new ones begin.
     pub(crate) fn leave(&self) {
         self.flow.leave();
         let mut state = self.state();
         state.is_ending = true;
-        for active in state.open.values().filter_map(|open| open.turn.as_ref()) {
-            active.cancel.send_replace(true);
-        }
+        state.open.values().for_each(OpenSession::cancel);
     }
 
     /// Begins the one turn that a session has at a time.
@@ -201,30 +204,27 @@ impl OpenSessions {
         }
         let cancel = watch::Sender::new(false);
         let cancelled = cancel.subscribe();
-        *slot = Some(Active { cancel, done: watch::Sender::new(false) });
+        *slot = Some(cancel);
         Ok(TurnPermit { open: self.clone(), session, cancelled })
     }
 
     /// Requests the end of the turn of a session. Does nothing if it has none.
     pub(crate) fn cancel(&self, session: SessionId) {
-        if let Some(active) = self.state().open.get(&session).and_then(|open| open.turn.as_ref()) {
-            active.cancel.send_replace(true);
-        }
+        self.state().open.get(&session).map(OpenSession::cancel);
     }
 
     /// Ends the turn of a session and forgets the session. Returns whether it was open.
     pub(crate) async fn forget(&self, session: SessionId) -> bool {
-        let done = match self.state().open.get(&session).map(|open| &open.turn) {
+        let turn = match self.state().open.get(&session) {
             None => return false,
-            Some(None) => None,
-            Some(Some(active)) => {
-                active.cancel.send_replace(true);
-                Some(active.done.subscribe())
+            Some(open) => {
+                open.cancel();
+                open.turn.as_ref().map(watch::Sender::subscribe)
             }
         };
-        if let Some(mut done) = done {
+        if let Some(mut turn) = turn {
             // The sender is dropped with the turn.
-            let _ = done.wait_for(|done| *done).await;
+            while turn.changed().await.is_ok() {}
         }
         let _closed = self.state().open.remove(&session);
         true

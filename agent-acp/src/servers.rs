@@ -105,7 +105,7 @@ mod with_mcp {
             match &self.mcp {
                 Some(mcp) if servers.names().next().is_some() => {
                     let given = mcp.session_servers(agent, session, servers);
-                    given.map(Some).map_err(|error| fault::store(&error, Some(session)))
+                    given.map(Some).map_err(fault::of_store(Some(session)))
                 }
                 _ => Ok(None),
             }

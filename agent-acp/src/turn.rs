@@ -58,7 +58,7 @@ pub(crate) async fn prompt(
         }
     }
     let is_cut_off = !chat.record().open_calls.is_empty();
-    let run = chat.prompt(message).await.map_err(|error| turn.of_store(&error))?;
+    let run = chat.prompt(message).await.map_err(turn.of_store())?;
     if is_cut_off {
         // The run that takes over stores the results of these calls before it begins.
         turn.updates.results().await?;
@@ -81,8 +81,8 @@ pub(crate) async fn ask_again(turn: TurnPermit, client: &ConnectionTo<Client>) {
 }
 
 async fn open(turn: &TurnPermit) -> Result<Conversation, Error> {
-    let opened = turn.open.agent().conversation_by_id(turn.session).await;
-    opened.map_err(|error| fault::store(&error, Some(turn.session)))
+    let agent = &turn.open.options.agent;
+    agent.conversation_by_id(turn.session).await.map_err(fault::of_store(Some(turn.session)))
 }
 
 /// End of a run, or of the wait for one.
@@ -107,8 +107,8 @@ impl<'a> Open<'a> {
         Self { turn, client, chat, updates, title: title(chat) }
     }
 
-    fn of_store(&self, error: &agent_core::Error) -> Error {
-        fault::store(error, Some(self.turn.session))
+    fn of_store(&self) -> impl Fn(agent_core::Error) -> Error + use<> {
+        fault::of_store(Some(self.turn.session))
     }
 
     /// Asks for each permission that the work needs, until it ends.
@@ -118,7 +118,7 @@ impl<'a> Open<'a> {
                 Ended::Stopped(reason) => break PromptResponse::new(reason),
                 Ended::Awaiting(action) => action,
             };
-            if !matches!(action.kind, ActionKind::ToolConfirmation | ActionKind::Approval) {
+            if !is_permission(&action) {
                 // The result comes from outside; a run goes on with it, which may be one of another process.
                 let awaits = json!({ "awaits": action.id.as_str() });
                 break PromptResponse::new(StopReason::EndTurn).meta(meta(&awaits));
@@ -130,8 +130,8 @@ impl<'a> Open<'a> {
             let run = match permission {
                 Permission::Given(answer, always) => {
                     if let Some(tool) = always {
-                        let stored = self.turn.open.servers().always_allow(self.chat, &tool).await;
-                        stored.map_err(|error| self.of_store(&error))?;
+                        let servers = &self.turn.open.options.servers;
+                        servers.always_allow(self.chat, &tool).await.map_err(self.of_store())?;
                     }
                     self.answer(&action, answer).await?
                 }
@@ -141,7 +141,7 @@ impl<'a> Open<'a> {
                 }
                 Permission::Gone => break PromptResponse::new(StopReason::Cancelled),
                 Permission::Cancelled => {
-                    self.chat.interrupt().await.map_err(|error| self.of_store(&error))?;
+                    self.chat.interrupt().await.map_err(self.of_store())?;
                     self.updates.catch_up().await?;
                     None
                 }
@@ -176,22 +176,7 @@ impl<'a> Open<'a> {
             () = cancel => return Err(Error::internal_error()),
         };
         self.updates.fill_gap().await?;
-        match ended {
-            Ok(report) => {
-                self.report_reason(&report, self.updates.is_answered).await;
-                self.ended(report)
-            }
-            Err(error) => Err(fault::run(&error, turn.session)),
-        }
-    }
-
-    /// Tells the person why an answer is not all that they may expect.
-    async fn report_reason(&mut self, report: &RunReport, is_answered: bool) {
-        if let RunOutcome::Completed(reason) = report.outcome
-            && let Some(why) = incomplete(reason, is_answered)
-        {
-            self.updates.notice(why).await;
-        }
+        self.ended(ended, self.updates.is_answered).await
     }
 
     async fn read(&mut self, mut run: Run) -> Result<RunReport, RunError> {
@@ -217,21 +202,18 @@ impl<'a> Open<'a> {
         let turn = self.turn;
         let answered = tokio::select! {
             answered = self.chat.wait_for_answer(queued) => answered,
-            () = turn.cancelled() => {
-                if !turn.is_gone() {
-                    self.chat.interrupt().await.map_err(|error| self.of_store(&error))?;
-                }
-                return Ok(Ended::Stopped(StopReason::Cancelled));
-            }
+            () = turn.cancelled() => return self.interrupted().await,
         };
         self.updates.catch_up().await?;
-        match answered {
-            Ok(report) => {
-                self.report_reason(&report, true).await;
-                self.ended(report)
-            }
-            Err(error) => Err(fault::run(&error, turn.session)),
+        self.ended(answered, true).await
+    }
+
+    /// Discards what a cancelled turn waits for. If the client is gone, the session goes on waiting.
+    async fn interrupted(&self) -> Result<Ended, Error> {
+        if !self.turn.is_gone() {
+            self.chat.interrupt().await.map_err(self.of_store())?;
         }
+        Ok(Ended::Stopped(StopReason::Cancelled))
     }
 
     /// Waits until the session does not wait for this answer any more.
@@ -252,25 +234,20 @@ impl<'a> Open<'a> {
     /// Waits for the end of what somebody else's answer began, and sends it from the log.
     async fn follow_others(&mut self) -> Result<Ended, Error> {
         let turn = self.turn;
-        let mut now = self.chat.refresh().await.map_err(|error| self.of_store(&error))?;
+        let mut now = self.chat.refresh().await.map_err(self.of_store())?;
         let mut events = self.chat.follow(now.head);
         while now.status.state == SessionState::Running {
             self.updates.catch_up().await?;
             let event = tokio::select! {
                 event = events.next() => event,
-                () = turn.cancelled() => {
-                    if !turn.is_gone() {
-                        self.chat.interrupt().await.map_err(|error| self.of_store(&error))?;
-                    }
-                    return Ok(Ended::Stopped(StopReason::Cancelled));
-                }
+                () = turn.cancelled() => return self.interrupted().await,
             };
             match event {
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(self.of_store(&error)),
+                Some(Err(error)) => return Err(self.of_store()(error)),
                 None => return Ok(Ended::Stopped(StopReason::Cancelled)),
             }
-            now = self.chat.refresh().await.map_err(|error| self.of_store(&error))?;
+            now = self.chat.refresh().await.map_err(self.of_store())?;
         }
         self.updates.catch_up().await?;
         Ok(match now.action.clone() {
@@ -279,9 +256,16 @@ impl<'a> Open<'a> {
         })
     }
 
-    fn ended(&self, report: RunReport) -> Result<Ended, Error> {
+    /// Returns how a run ended; tells the person why an answer is not all that they may expect.
+    async fn ended(&mut self, ended: Result<RunReport, RunError>, is_answered: bool) -> Result<Ended, Error> {
+        let report = ended.map_err(|error| fault::run(&error, self.turn.session))?;
         Ok(match report.outcome {
-            RunOutcome::Completed(reason) => Ended::Stopped(stop_reason(reason)),
+            RunOutcome::Completed(reason) => {
+                if let Some(why) = incomplete(reason, is_answered) {
+                    self.updates.notice(why).await;
+                }
+                Ended::Stopped(stop_reason(reason))
+            }
             RunOutcome::Awaiting(action) => Ended::Awaiting(action),
             RunOutcome::Failed(_) if self.turn.is_cancelled() => Ended::Stopped(StopReason::Cancelled),
             RunOutcome::Failed(_) => return Err(fault::failed(&report)),
@@ -304,16 +288,16 @@ impl<'a> Open<'a> {
                 Ok(Some(run))
             }
             Err(error) if matches!(error.kind(), ErrorKind::Expired { .. }) => {
-                self.chat.run_pending().await.map_err(|error| self.of_store(&error))
+                self.chat.run_pending().await.map_err(self.of_store())
             }
-            Err(error) => Err(self.of_store(&error)),
+            Err(error) => Err(self.of_store()(error)),
         }
     }
 
     /// Asks the client whether a call may be made, or which choice a question gets.
     async fn permission(&self, action: &PendingAction) -> Result<Permission, Error> {
         let turn = self.turn;
-        let call = self.chat.pending_call().await.map_err(|error| self.of_store(&error))?;
+        let call = self.chat.pending_call().await.map_err(self.of_store())?;
         // Another call, if somebody else has answered meanwhile.
         let call = call.filter(|call| call.call.as_str() == action.id.as_str());
         let title = marked_name(action.tool.as_ref().unwrap_or(&action.question)).into_owned();
@@ -324,13 +308,11 @@ impl<'a> Open<'a> {
         if let Some(call) = call {
             fields = fields.raw_input(value(&call.input));
         }
-        let offered = turn.open.servers().asked(turn.open.agent(), self.chat).await;
+        let options = &turn.open.options;
+        let offered = options.servers.asked(&options.agent, self.chat).await;
         let about = schema::ToolCallUpdate::new(action.id.as_str().to_owned(), fields);
-        let request = schema::RequestPermissionRequest::new(
-            turn.session.to_string(),
-            about,
-            options(action, offered.is_some()),
-        );
+        let options = choices(action, offered.is_some());
+        let request = schema::RequestPermissionRequest::new(turn.session.to_string(), about, options);
         let outcome = tokio::select! {
             biased;
             () = turn.cancelled() => {
@@ -349,29 +331,37 @@ impl<'a> Open<'a> {
                 }
             },
         };
-        let chosen = match outcome {
-            RequestPermissionOutcome::Selected(chosen) => chosen.option_id.0,
-            _ => return Ok(Permission::Cancelled),
-        };
-        let allow = || ToolConfirmation::new(action.id.clone(), Decision::Allow);
+        match outcome {
+            RequestPermissionOutcome::Selected(chosen) => self.given(action, &chosen.option_id.0, offered),
+            _ => Ok(Permission::Cancelled),
+        }
+    }
+
+    /// Returns the answer that the client chose by the id of an option.
+    fn given(
+        &self,
+        action: &PendingAction,
+        chosen: &str,
+        offered: Option<OfferedTool>,
+    ) -> Result<Permission, Error> {
+        let answer = |decision| ToolConfirmation::new(action.id.clone(), decision);
         let choice =
             chosen.strip_prefix("allow/").and_then(|at| action.choices.get(at.parse::<usize>().ok()?));
-        Ok(match (&*chosen, choice) {
-            (REJECT, _) => Permission::Given(ToolConfirmation::new(action.id.clone(), Decision::Deny), None),
-            (ALLOW, _) if action.choices.is_empty() => Permission::Given(allow(), None),
+        Ok(match (chosen, choice) {
+            (REJECT, _) => Permission::Given(answer(Decision::Deny), None),
+            (ALLOW, _) if action.choices.is_empty() => Permission::Given(answer(Decision::Allow), None),
             (ALWAYS, _) if action.choices.is_empty() && offered.is_some() => {
-                Permission::Given(allow(), offered.map(Box::new))
+                Permission::Given(answer(Decision::Allow), offered.map(Box::new))
             }
-            (_, Some(choice)) => Permission::Given(allow().with_choice(choice), None),
+            (_, Some(choice)) => Permission::Given(answer(Decision::Allow).with_choice(choice), None),
             _ => {
-                return Err(fault::refused(
-                    turn.session,
-                    format!(
-                        "session {}: {:?} is none of the options of the permission request for {}; load the session \
-                         again to be asked again",
-                        turn.session, chosen, action.id
-                    ),
-                ));
+                let session = self.turn.session;
+                let text = format!(
+                    "session {session}: {chosen:?} is none of the options of the permission request for {}; load the \
+                     session again to be asked again",
+                    action.id
+                );
+                return Err(fault::refused(session, text));
             }
         })
     }
@@ -393,7 +383,7 @@ fn shown(action: &PendingAction, call: Option<&ToolUse>) -> String {
 
 /// Returns the options for an action. Only for a tool of a server there is one that holds for later calls, because the
 /// runtime keeps no such rule for others.
-fn options(action: &PendingAction, is_of_server: bool) -> Vec<PermissionOption> {
+fn choices(action: &PendingAction, is_of_server: bool) -> Vec<PermissionOption> {
     let mut options = Vec::with_capacity(action.choices.len() + 3);
     if action.choices.is_empty() {
         options.push(PermissionOption::new(ALLOW, "Allow", PermissionOptionKind::AllowOnce));
@@ -411,9 +401,11 @@ fn options(action: &PendingAction, is_of_server: bool) -> Vec<PermissionOption> 
 
 /// Returns whether a session waits for the answer to a permission request.
 pub(crate) fn waits_for_permission(session: &Session) -> bool {
-    use agent_core::model::ActionKind::{Approval, ToolConfirmation};
-    session.status.state == SessionState::RequiresAction
-        && session.action.as_ref().is_some_and(|action| matches!(action.kind, ToolConfirmation | Approval))
+    session.status.state == SessionState::RequiresAction && session.action.as_ref().is_some_and(is_permission)
+}
+
+const fn is_permission(action: &PendingAction) -> bool {
+    matches!(action.kind, ActionKind::ToolConfirmation | ActionKind::Approval)
 }
 
 fn title(chat: &Conversation) -> Option<String> {

@@ -22,13 +22,8 @@ use crate::{content, fault};
 const PAGE: usize = 100;
 const PAGE_BYTES: usize = 1 << 20;
 
-/// Role of the author of a piece.
-#[derive(Clone, Copy)]
-enum Speaker {
-    User,
-    Agent,
-    Thought,
-}
+/// Update for a piece of a message, by the role of its author.
+type Speaker = fn(ContentChunk) -> SessionUpdate;
 
 /// Sends the updates of one session, each once: those of a run as they come, and what it left out from the log.
 pub(crate) struct Updates<'a> {
@@ -101,12 +96,14 @@ impl<'a> Updates<'a> {
 
     /// Sends the visible history of the session, with the messages of people.
     pub(crate) async fn replay(&mut self) -> Result<(), Error> {
-        self.read_log(true).await
+        self.seen = self.read(self.unread(), true).await?;
+        Ok(())
     }
 
     /// Sends what the log has and what was not sent.
     pub(crate) async fn catch_up(&mut self) -> Result<(), Error> {
-        self.read_log(false).await
+        self.seen = self.read(self.unread(), false).await?;
+        Ok(())
     }
 
     /// Sends the results of calls that the log has and that were not sent; nothing else, and what follows stays to be sent.
@@ -125,27 +122,22 @@ impl<'a> Updates<'a> {
         if std::mem::take(&mut self.has_gap) { self.catch_up().await } else { Ok(()) }
     }
 
-    async fn read_log(&mut self, is_replay: bool) -> Result<(), Error> {
-        self.seen = self.read(self.unread(), is_replay).await?;
-        Ok(())
-    }
-
     fn unread(&self) -> ReadEvents {
         ReadEvents::first(PAGE).with_after(self.seen).with_max_bytes(PAGE_BYTES)
     }
 
     /// Sends what the events of the log have and what was not sent. Returns the last event.
     async fn read(&mut self, read: ReadEvents, is_replay: bool) -> Result<Seq, Error> {
-        let of_store = |error| fault::store(&error, Some(self.chat.id()));
+        let of_store = fault::of_store(Some(self.chat.id()));
         let (mut next, mut last) = (Some(read), self.seen);
         while let Some(read) = next {
             let page = self.chat.history(read).await.map_err(of_store)?;
             if let Some(damage) = page.damaged.first() {
                 let text = format!("session {}: {damage}", self.chat.id());
-                return Err(fault::store(&agent_core::Error::corrupt(text), Some(self.chat.id())));
+                return Err(of_store(agent_core::Error::corrupt(text)));
             }
             for event in &page.events {
-                if self.open.flow().is_cut() {
+                if self.open.flow.is_cut() {
                     return Err(Error::internal_error().data("the client is gone"));
                 }
                 self.event(event, is_replay).await.map_err(of_store)?;
@@ -160,21 +152,22 @@ impl<'a> Updates<'a> {
     async fn event(&mut self, event: &Event, is_replay: bool) -> agent_core::Result<()> {
         match event.decode()? {
             EventPayload::UserMessage(message) | EventPayload::UserDefineOutcome(message) if is_replay => {
-                self.message(Speaker::User, event.id().to_string(), &message).await;
+                self.message(SessionUpdate::UserMessageChunk, event.id().to_string(), &message).await;
             }
             EventPayload::AgentMessage(message) => {
                 let id = self.names.next(event, message.part);
-                self.message(Speaker::Agent, id, &message).await;
+                self.message(SessionUpdate::AgentMessageChunk, id, &message).await;
             }
             EventPayload::AgentThinking(message) => {
                 let id = self.names.next(event, message.part);
-                self.message(Speaker::Thought, id, &message).await;
+                self.message(SessionUpdate::AgentThoughtChunk, id, &message).await;
             }
             EventPayload::AgentPart(item) => {
                 let id = self.names.next(event, item.part);
                 match &item.content {
                     Part::Refusal { text, .. } => {
-                        self.message(Speaker::Agent, id, &Message::new(text.as_str())).await;
+                        self.message(SessionUpdate::AgentMessageChunk, id, &Message::new(text.as_str()))
+                            .await;
                     }
                     part => self.part(id, part).await,
                 }
@@ -220,8 +213,8 @@ impl<'a> Updates<'a> {
             // The order of what follows a gap is that of the log.
             _ if self.has_gap => {}
             Update::PartStarted { commit, index, .. } => self.current = Some(name(commit, index)),
-            Update::Text(piece) => self.piece(Speaker::Agent, &piece).await,
-            Update::Thinking(piece) => self.piece(Speaker::Thought, &piece).await,
+            Update::Text(piece) => self.piece(SessionUpdate::AgentMessageChunk, &piece).await,
+            Update::Thinking(piece) => self.piece(SessionUpdate::AgentThoughtChunk, &piece).await,
             Update::Part(part) => {
                 if let Some(id) = self.current.clone() {
                     self.part(id, &part).await;
@@ -286,7 +279,7 @@ impl<'a> Updates<'a> {
         if self.streamed.insert(id.clone(), usize::MAX).is_none()
             && let Some(block) = content::block(self.chat, part, "").await
         {
-            self.chunk(Speaker::Agent, &id, block, false).await;
+            self.chunk(SessionUpdate::AgentMessageChunk, &id, block, false).await;
         }
     }
 
@@ -298,12 +291,7 @@ impl<'a> Updates<'a> {
         if is_streamed {
             chunk = chunk.meta(meta(&json!({ "streamed": true })));
         }
-        self.send(match speaker {
-            Speaker::User => SessionUpdate::UserMessageChunk(chunk),
-            Speaker::Agent => SessionUpdate::AgentMessageChunk(chunk),
-            Speaker::Thought => SessionUpdate::AgentThoughtChunk(chunk),
-        })
-        .await;
+        self.send(speaker(chunk)).await;
     }
 
     async fn call(&mut self, call: &ToolUse) {
@@ -347,9 +335,7 @@ impl<'a> Updates<'a> {
 
     /// Sends an update as soon as few others wait. If the client is gone, nothing is sent; what is stored is in the log.
     async fn send(&self, update: SessionUpdate) {
-        let flow = self.open.flow();
-        flow.room().await;
-        flow.send();
+        self.open.flow.send().await;
         let id = self.chat.id().to_string();
         let _ = self.client.send_notification(schema::SessionNotification::new(id, update));
     }

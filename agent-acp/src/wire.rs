@@ -1,6 +1,5 @@
 //! Messages on a pair of byte streams: one JSON value on a line, of a bounded size, and few of them in memory.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agent_client_protocol::{Error, RawJsonRpcMessage, TransportFrame};
@@ -9,7 +8,8 @@ use futures::StreamExt;
 use futures::channel::mpsc::{UnboundedReceiver, UnboundedSender};
 use serde_json::json;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::sleep;
 
 /// Number of updates that may wait to be written before the reader of a run or of a log waits.
 const QUEUED_MAX: usize = 64;
@@ -26,48 +26,27 @@ const UPDATE: &str = "session/update";
 /// Counts the updates that are sent and not written, so that a slow client does not fill the memory.
 #[derive(Debug)]
 pub(crate) struct Flow {
-    queued: AtomicUsize,
-    written: Notify,
-    /// Number of lines whose writing has begun, and of those that were written.
-    begun: AtomicUsize,
-    ended: AtomicUsize,
+    /// Room for updates that wait to be written; closed if nothing more can be written to the client.
+    room: Semaphore,
     /// True if the client sends nothing more.
     gone: watch::Sender<bool>,
-    /// True if nothing more can be written to the client.
-    cut: watch::Sender<bool>,
 }
 
 impl Flow {
     pub(crate) fn new() -> Self {
-        let (gone, cut) = (watch::Sender::new(false), watch::Sender::new(false));
-        let zero = || AtomicUsize::new(0);
-        Self { queued: zero(), written: Notify::new(), begun: zero(), ended: zero(), gone, cut }
+        Self { room: Semaphore::new(QUEUED_MAX), gone: watch::Sender::new(false) }
     }
 
-    /// Waits until few updates wait to be written, or nothing more can be.
-    pub(crate) async fn room(&self) {
-        loop {
-            let mut written = std::pin::pin!(self.written.notified());
-            written.as_mut().enable();
-            if self.is_cut() || self.queued.load(Ordering::Acquire) < QUEUED_MAX {
-                return;
-            }
-            tokio::select! {
-                () = written => {}
-                () = is_set(&self.cut) => {}
-            }
+    /// Waits until few updates wait to be written, and counts one that is about to be sent; returns at once if nothing
+    /// more can be written.
+    pub(crate) async fn send(&self) {
+        if let Ok(room) = self.room.acquire().await {
+            room.forget();
         }
     }
 
-    /// Counts an update that is about to be sent.
-    pub(crate) fn send(&self) {
-        self.queued.fetch_add(1, Ordering::AcqRel);
-    }
-
     fn sent(&self) {
-        // Only this module takes away, and only what was counted.
-        let _ = self.queued.fetch_update(Ordering::AcqRel, Ordering::Acquire, |queued| queued.checked_sub(1));
-        self.written.notify_waiters();
+        self.room.add_permits(1);
     }
 
     /// Records that the client sends nothing more.
@@ -77,7 +56,7 @@ impl Flow {
 
     /// Records that nothing more can be written to the client.
     pub(crate) fn cut(&self) {
-        self.cut.send_replace(true);
+        self.room.close();
     }
 
     pub(crate) fn is_gone(&self) -> bool {
@@ -85,32 +64,20 @@ impl Flow {
     }
 
     pub(crate) fn is_cut(&self) -> bool {
-        *self.cut.borrow()
-    }
-
-    /// Waits until the client sends nothing more, and then takes nothing for some time, either.
-    pub(crate) async fn stalled(&self) {
-        self.gone().await;
-        loop {
-            let before = self.ended.load(Ordering::Acquire);
-            tokio::time::sleep(STALLED).await;
-            let is_writing = self.begun.load(Ordering::Acquire) > before;
-            if is_writing && self.ended.load(Ordering::Acquire) == before {
-                return;
-            }
-        }
+        self.room.is_closed()
     }
 
     /// Waits until the client sends nothing more.
     pub(crate) async fn gone(&self) {
-        is_set(&self.gone).await;
+        // The sender lives as long as the wait.
+        let _ = self.gone.subscribe().wait_for(|gone| *gone).await;
     }
-}
 
-/// Waits until a flag is set.
-async fn is_set(flag: &watch::Sender<bool>) {
-    // The sender lives as long as the wait.
-    let _ = flag.subscribe().wait_for(|is_set| *is_set).await;
+    /// Waits until the client sends nothing more, and for the time that it then has to take a message.
+    async fn stalled(&self) {
+        self.gone().await;
+        sleep(STALLED).await;
+    }
 }
 
 /// Line of the input.
@@ -149,7 +116,8 @@ pub(crate) async fn read_frames(
     }
 }
 
-/// Writes messages until there are no more, and closes the output.
+/// Writes messages until there are no more, and closes the output. Returns early if a client that sends nothing more does
+/// not take a message.
 ///
 /// # Errors
 ///
@@ -166,10 +134,14 @@ pub(crate) async fn write_frames(
         );
         let mut line = frame.to_json().map_err(std::io::Error::other)?;
         line.push('\n');
-        flow.begun.fetch_add(1, Ordering::AcqRel);
-        writer.write_all(line.as_bytes()).await?;
-        writer.flush().await?;
-        flow.ended.fetch_add(1, Ordering::AcqRel);
+        let write = async {
+            writer.write_all(line.as_bytes()).await?;
+            writer.flush().await
+        };
+        tokio::select! {
+            written = write => written?,
+            () = flow.stalled() => return Ok(()),
+        }
         if is_update {
             flow.sent();
         }
@@ -270,15 +242,13 @@ mod tests {
     async fn room_comes_with_what_is_written_or_with_the_end() {
         let flow = Flow::new();
         for _ in 0..QUEUED_MAX {
-            flow.room().await;
-            flow.send();
+            flow.send().await;
         }
-        let mut room = std::pin::pin!(flow.room());
+        let mut room = std::pin::pin!(flow.send());
         assert!(futures::poll!(room.as_mut()).is_pending());
         flow.sent();
         room.await;
-        flow.send();
-        let mut room = std::pin::pin!(flow.room());
+        let mut room = std::pin::pin!(flow.send());
         assert!(futures::poll!(room.as_mut()).is_pending());
         flow.leave();
         assert!(futures::poll!(room.as_mut()).is_pending());
