@@ -252,11 +252,7 @@ impl McpServers {
 pub struct McpServer {
     target: Target,
     disabled: bool,
-    connect_timeout: Duration,
-    list_timeout: Duration,
-    call_timeout: Duration,
-    message_max_bytes: usize,
-    tools_max: usize,
+    limits: Limits,
     always: BTreeMap<String, String>,
 }
 
@@ -291,16 +287,14 @@ impl McpServer {
     }
 
     const fn of(target: Target) -> Self {
-        Self {
-            target,
-            disabled: false,
-            connect_timeout: Self::CONNECT_TIMEOUT,
-            list_timeout: Self::LIST_TIMEOUT,
-            call_timeout: Self::CALL_TIMEOUT,
-            message_max_bytes: Self::MESSAGE_BYTES,
-            tools_max: Self::TOOLS_MAX,
-            always: BTreeMap::new(),
-        }
+        let limits = Limits {
+            connect: Self::CONNECT_TIMEOUT,
+            list: Self::LIST_TIMEOUT,
+            call: Self::CALL_TIMEOUT,
+            message_bytes: Self::MESSAGE_BYTES,
+            tools: Self::TOOLS_MAX,
+        };
+        Self { target, disabled: false, limits, always: BTreeMap::new() }
     }
 
     /// Adds arguments of the program; no effect on an address.
@@ -344,13 +338,13 @@ impl McpServer {
 
     /// Sets the time in which the server must start and be ready; the default is 30 seconds, the maximum a day.
     pub const fn with_connect_timeout(mut self, time: Duration) -> Self {
-        self.connect_timeout = time;
+        self.limits.connect = time;
         self
     }
 
     /// Sets the time in which the server must list its tools; the default is 30 seconds, the maximum a day.
     pub const fn with_list_timeout(mut self, time: Duration) -> Self {
-        self.list_timeout = time;
+        self.limits.list = time;
         self
     }
 
@@ -358,19 +352,19 @@ impl McpServer {
     ///
     /// The runtime's [limit](field@agent_runtime::Limits::tool_timeout) holds as well.
     pub const fn with_call_timeout(mut self, time: Duration) -> Self {
-        self.call_timeout = time;
+        self.limits.call = time;
         self
     }
 
     /// Sets the maximum bytes of one message of the server, at most 12 MiB; the default is 8 MiB.
     pub const fn with_message_max_bytes(mut self, bytes: usize) -> Self {
-        self.message_max_bytes = bytes;
+        self.limits.message_bytes = bytes;
         self
     }
 
     /// Sets the maximum number of tools; the default is 128. Others are left out.
     pub const fn with_tools_max(mut self, tools: usize) -> Self {
-        self.tools_max = tools;
+        self.limits.tools = tools;
         self
     }
 
@@ -384,9 +378,9 @@ impl McpServer {
     fn check(&self, name: &str) -> Result<()> {
         let wrong = |what: &str| Err(Error::invalid(format!("mcp.{name}: {what}")));
         for (key, time) in [
-            ("connect_timeout", self.connect_timeout),
-            ("list_timeout", self.list_timeout),
-            ("call_timeout", self.call_timeout),
+            ("connect_timeout", self.limits.connect),
+            ("list_timeout", self.limits.list),
+            ("call_timeout", self.limits.call),
         ] {
             if time.is_zero() || time > TIMEOUT_MAX {
                 return wrong(&format!(
@@ -394,7 +388,7 @@ impl McpServer {
                 ));
             }
         }
-        if self.message_max_bytes == 0 || self.message_max_bytes > MESSAGE_MAX_BYTES {
+        if !(1..=MESSAGE_MAX_BYTES).contains(&self.limits.message_bytes) {
             return wrong("message_max_bytes is zero or more than 12 MiB; set 1 to 12582912 bytes");
         }
         match &self.target {
@@ -443,13 +437,6 @@ impl McpServer {
 
     /// Returns the server with the values of its secrets.
     pub(crate) async fn resolve(&self, name: &str, context: &SessionContext) -> Result<Resolved> {
-        let limits = Limits {
-            connect: self.connect_timeout,
-            list: self.list_timeout,
-            call: self.call_timeout,
-            message_bytes: self.message_max_bytes,
-            tools: self.tools_max,
-        };
         let mut hidden = Vec::new();
         let (target, shown) = match &self.target {
             Target::Command { command, args, cwd, env } => {
@@ -488,16 +475,9 @@ impl McpServer {
             }
         };
         let identity = shown.to_string();
-        let settings = BlobName::of(target.settings(&identity, &limits).expose_secret().as_bytes());
-        Ok(Resolved {
-            name: name.to_owned(),
-            target,
-            identity,
-            hidden,
-            settings,
-            limits,
-            always: self.always.clone(),
-        })
+        let settings = BlobName::of(target.settings(&identity, &self.limits).expose_secret().as_bytes());
+        let (name, limits, always) = (name.to_owned(), self.limits, self.always.clone());
+        Ok(Resolved { name, target, identity, hidden, settings, limits, always })
     }
 }
 
@@ -613,17 +593,14 @@ impl RawServer {
                 return wrong("command goes with args, cwd and env, and url with headers; remove the others");
             }
         };
-        let or = |time: Option<Seconds>, default: Duration| time.map_or(default, |time| time.0);
-        Ok(McpServer {
-            target,
-            disabled: self.disabled,
-            connect_timeout: or(self.connect_timeout, McpServer::CONNECT_TIMEOUT),
-            list_timeout: or(self.list_timeout, McpServer::LIST_TIMEOUT),
-            call_timeout: or(self.call_timeout, McpServer::CALL_TIMEOUT),
-            message_max_bytes: self.message_max_bytes.unwrap_or(McpServer::MESSAGE_BYTES),
-            tools_max: self.tools_max.unwrap_or(McpServer::TOOLS_MAX),
-            always: self.always,
-        })
+        let mut server = McpServer { disabled: self.disabled, always: self.always, ..McpServer::of(target) };
+        let limits = &mut server.limits;
+        limits.connect = self.connect_timeout.map_or(limits.connect, |time| time.0);
+        limits.list = self.list_timeout.map_or(limits.list, |time| time.0);
+        limits.call = self.call_timeout.map_or(limits.call, |time| time.0);
+        limits.message_bytes = self.message_max_bytes.unwrap_or(limits.message_bytes);
+        limits.tools = self.tools_max.unwrap_or(limits.tools);
+        Ok(server)
     }
 }
 
@@ -740,7 +717,7 @@ mod tests {
         assert!(!config.explain().contains("hunter22"));
         let servers = McpServers::from_config(&config).unwrap();
         assert_eq!(servers.names().collect::<Vec<_>>(), ["a"]);
-        assert_eq!(servers.0["a"].call_timeout, Duration::from_secs(7));
+        assert_eq!(servers.0["a"].limits.call, Duration::from_secs(7));
         for key in
             ["command = 'sh'", "args = ['-c']", "cwd = '/'", "url = 'http://evil'", "always = { t = '0' }"]
         {

@@ -25,7 +25,6 @@ use tracing::Dispatch;
 
 use crate::backlog::{Backlog, Counted};
 use crate::child::ChildProcess;
-
 use crate::hub::Groups;
 use crate::last_words::last_words;
 use crate::lines::{GROWTH, Lines};
@@ -142,9 +141,10 @@ impl Failure {
 }
 
 /// What the agent is to a server: a client that can do nothing for it.
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
 struct Client {
-    changed: Arc<AtomicBool>,
+    /// Whether the list of tools changed since it was last read.
+    changed: AtomicBool,
 }
 
 impl ClientHandler for Client {
@@ -165,7 +165,6 @@ impl ClientHandler for Client {
 pub(crate) struct Connection {
     service: RunningService<RoleClient, Client>,
     child: Option<Arc<ChildProcess>>,
-    changed: Arc<AtomicBool>,
 }
 
 /// Way to send requests on a connection.
@@ -196,8 +195,7 @@ impl Connection {
         groups: &Arc<Groups>,
         log: &Dispatch,
     ) -> Result<Self, StartFailure> {
-        let changed = Arc::new(AtomicBool::new(false));
-        let client = Client { changed: changed.clone() };
+        let client = Client::default();
         let most = server.limits.message_bytes;
         let connect = server.limits.connect;
         let silent = |_| Failure::Silent(connect);
@@ -213,13 +211,13 @@ impl Connection {
                 let started = tokio::select! {
                     started = timeout(connect, serve_client(client, transport)) => match started {
                         Ok(Ok(service)) => Ok(service),
-                        Ok(Err(error)) => Err(explained(&child, Failure::of_start(&error)).await),
+                        Ok(Err(error)) => Err(explained(Some(&child), Failure::of_start(&error)).await),
                         Err(elapsed) => Err(silent(elapsed)),
                     },
                     () = child.ended() => Err(Failure::Ended),
                 };
                 match started {
-                    Ok(service) => Ok(Self { service, child: Some(Arc::new(child)), changed }),
+                    Ok(service) => Ok(Self { service, child: Some(Arc::new(child)) }),
                     Err(failure) => {
                         Err(StartFailure { failure, last_words: last_words(&child, &server.hidden).await })
                     }
@@ -236,7 +234,7 @@ impl Connection {
                 let transport = StreamableHttpClientTransport::with_client(client_of_http, config);
                 let started = timeout(connect, serve_client(client, transport)).await.map_err(silent)?;
                 let service = started.map_err(|error| Failure::of_start(&error))?;
-                Ok(Self { service, child: None, changed })
+                Ok(Self { service, child: None })
             }
         }
     }
@@ -254,7 +252,7 @@ impl Connection {
 
     /// Returns whether the server has said that its list of tools changed, since the last time.
     pub(crate) fn take_changed(&self) -> bool {
-        self.changed.swap(false, Ordering::AcqRel)
+        self.service.service().changed.swap(false, Ordering::AcqRel)
     }
 
     pub(crate) fn line(&self) -> Line {
@@ -368,11 +366,7 @@ impl Line {
                 match answer {
                     Ok(Ok(result)) => Ok(result),
                     Ok(Err(error)) => {
-                        let failure = Failure::of_request(&error);
-                        match &self.child {
-                            Some(child) => Err(explained(child, failure).await),
-                            None => Err(failure),
-                        }
+                        Err(explained(self.child.as_deref(), Failure::of_request(&error)).await)
                     }
                     Err(_) => Err(Failure::Ended),
                 }
@@ -382,10 +376,10 @@ impl Line {
 }
 
 /// Returns the failure of a request to a process: that it ended, if the request could not be sent because of that.
-async fn explained(child: &ChildProcess, failure: Failure) -> Failure {
-    match failure {
-        Failure::Unsent if timeout(LAST, child.ended()).await.is_ok() => Failure::Ended,
-        failure => failure,
+async fn explained(child: Option<&ChildProcess>, failure: Failure) -> Failure {
+    match (failure, child) {
+        (Failure::Unsent, Some(child)) if timeout(LAST, child.ended()).await.is_ok() => Failure::Ended,
+        (failure, _) => failure,
     }
 }
 

@@ -9,9 +9,9 @@ use agent_core::{Error, ErrorKind, Result};
 use agent_runtime::documents::{Document, DocumentWrite, Documents};
 
 /// Name of the document of a session that holds its permissions.
-pub(crate) const DOCUMENT: &str = "mcp.permissions";
+pub(crate) const PERMISSIONS: &str = "mcp.permissions";
 /// Name of the document of a session that holds the digests of the tools that it was offered.
-const OFFERED: &str = "mcp.offered";
+pub(crate) const OFFERED: &str = "mcp.offered";
 /// Format of its text: an object of names of tools with their digests.
 const FORMAT: u32 = 1;
 /// Maximum number of permissions of a session.
@@ -22,22 +22,13 @@ const ATTEMPTS: usize = 16;
 /// Digests that were allowed, by the name of the tool.
 pub(crate) type Permissions = BTreeMap<String, String>;
 
-/// Reads the permissions of a session.
+/// Reads the digests in a document of a session; none if it has no such document.
 ///
 /// # Errors
 ///
 /// Errors of the store; `Corrupt` or `Unsupported` if the document cannot be read.
-pub(crate) async fn read(documents: &Documents) -> Result<Permissions> {
-    documents.get(DOCUMENT).await?.map_or_else(|| Ok(Permissions::new()), |document| parse(&document))
-}
-
-/// Reads the digests of the tools that a session was offered.
-///
-/// # Errors
-///
-/// As those of [`read`].
-pub(crate) async fn read_offered(documents: &Documents) -> Result<Permissions> {
-    documents.get(OFFERED).await?.map_or_else(|| Ok(Permissions::new()), |document| parse(&document))
+pub(crate) async fn read(documents: &Documents, name: &str) -> Result<Permissions> {
+    documents.get(name).await?.as_ref().map_or_else(|| Ok(Permissions::new()), parse)
 }
 
 /// Stores the digests of the tools that a session is offered.
@@ -74,7 +65,7 @@ fn parse(document: &Document) -> Result<Permissions> {
 pub(crate) async fn set(documents: &Documents, tool: &str, digest: Option<&str>, by: &Actor) -> Result<()> {
     let mut attempts = ATTEMPTS;
     loop {
-        let document = documents.get(DOCUMENT).await?;
+        let document = documents.get(PERMISSIONS).await?;
         let mut permissions = document.as_ref().map_or_else(|| Ok(Permissions::new()), parse)?;
         match digest {
             Some(digest) => permissions.insert(tool.to_owned(), digest.to_owned()),
@@ -88,7 +79,7 @@ pub(crate) async fn set(documents: &Documents, tool: &str, digest: Option<&str>,
             document.map_or(Precondition::MustNotExist, |document| Precondition::Matches(document.revision));
         let text = agent_core::json::to_text(&permissions);
         let write =
-            DocumentWrite::new(DOCUMENT, text, by.clone()).with_format(FORMAT).with_precondition(expect);
+            DocumentWrite::new(PERMISSIONS, text, by.clone()).with_format(FORMAT).with_precondition(expect);
         match documents.put(write).await {
             Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) && attempts > 1 => attempts -= 1,
             written => return written.map(drop),

@@ -2,15 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::Dispatch;
 use tracing::dispatcher::{self, DefaultGuard};
@@ -36,32 +34,31 @@ impl Hub {
     /// Starts the thread.
     pub(crate) fn start() -> io::Result<Self> {
         let (stop, stopped) = oneshot::channel::<()>();
-        let (ready, started) = mpsc::sync_channel(1);
         let log = dispatcher::get_default(Clone::clone);
         let groups = Arc::<Groups>::default();
         let gone = groups.clone();
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
         thread::Builder::new().name("agent-mcp".to_owned()).spawn(move || {
             let _silent: DefaultGuard = dispatcher::set_default(&Dispatch::none());
-            match Builder::new_current_thread().enable_all().build() {
-                Ok(runtime) => {
-                    let _ = ready.send(Ok(runtime.handle().clone()));
-                    // An error says that the sender was dropped.
-                    let _ = runtime.block_on(stopped);
-                    // The processes were killed; the system wants to be asked how they ended.
-                    let _ = runtime.block_on(async { timeout(ENDING, gone.kept.closed()).await });
-                    runtime.shutdown_timeout(ENDING);
-                }
-                Err(error) => drop(ready.send(Err(error))),
-            }
+            // An error says that the sender was dropped.
+            let _ = runtime.block_on(stopped);
+            // Reaps the processes, which were killed.
+            let _ = runtime.block_on(async { timeout(ENDING, gone.kept.closed()).await });
+            runtime.shutdown_timeout(ENDING);
         })?;
-        let handle = started.recv().map_err(io::Error::other)??;
         Ok(Self { handle, _stop: stop, groups, log })
     }
 
     /// Does work on the thread. Returns `None` if it panicked or the thread ended. If the future is dropped, so is the
     /// work.
-    pub(crate) fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Work<T> {
-        Work(self.handle.spawn(work))
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = Option<T>> + Send + 'static {
+        let mut tasks = JoinSet::new();
+        tasks.spawn_on(work, &self.handle);
+        async move { tasks.join_next().await?.ok() }
     }
 
     /// Does work on the thread until it ends by itself.
@@ -74,24 +71,6 @@ impl Drop for Hub {
     fn drop(&mut self) {
         // The thread may have no time left, because the process may end now.
         self.groups.kill();
-    }
-}
-
-/// Work on the thread.
-#[derive(Debug)]
-pub(crate) struct Work<T>(JoinHandle<T>);
-
-impl<T> Future for Work<T> {
-    type Output = Option<T>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(cx).map(Result::ok)
-    }
-}
-
-impl<T> Drop for Work<T> {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

@@ -65,14 +65,13 @@ pub(crate) struct Mended {
 pub(crate) fn mended(message: &[u8]) -> Mended {
     let mut text = String::from_utf8_lossy(message).into_owned().into_bytes();
     replace_half_pairs(&mut text);
-    let mut seen =
-        Seen { values: 0, depth: 0, has_id: false, has_method: false, has_error: false, hides_json: false };
-    let mut json = serde_json::Deserializer::from_slice(text.strip_prefix(BOM).unwrap_or(&text));
+    let mut seen = Seen::default();
+    let whole = text.strip_prefix(BOM).unwrap_or(&text);
+    let mut json = serde_json::Deserializer::from_slice(whole);
     let read = seen.deserialize(&mut json).and_then(|()| json.end());
     // Of an error, the protocol crate reads nothing if its form is wrong; everything is a result.
-    let is_wrong = seen.has_error
-        && !seen.has_method
-        && serde_json::from_slice::<ServerJsonRpcMessage>(text.strip_prefix(BOM).unwrap_or(&text)).is_err();
+    let is_wrong =
+        seen.has_error && !seen.has_method && serde_json::from_slice::<ServerJsonRpcMessage>(whole).is_err();
     if read.is_ok() && !is_wrong {
         return Mended { text, is_request: seen.has_id && seen.has_method };
     }
@@ -85,6 +84,7 @@ pub(crate) fn mended(message: &[u8]) -> Mended {
 }
 
 /// What was seen of a message while it was read, and not kept.
+#[derive(Default)]
 struct Seen {
     values: usize,
     depth: usize,

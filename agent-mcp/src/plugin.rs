@@ -304,7 +304,7 @@ impl Inner {
         let mut sessions = self.sessions();
         let servers = sessions.entry(place(session, store)).or_insert_with(made).clone();
         // While the sessions are locked, so that its servers are not taken out as unused.
-        servers.state().used = Instant::now();
+        servers.state().used = Some(Instant::now());
         servers
     }
 
@@ -319,7 +319,8 @@ impl Inner {
             let has_agent = Arc::strong_count(&servers.store) > held[store];
             let is_used = {
                 let state = servers.state();
-                state.calls > 0 || (has_agent && state.used.elapsed() < self.idle)
+                let is_recent = state.used.is_some_and(|used| used.elapsed() < self.idle);
+                state.calls > 0 || (has_agent && is_recent)
             };
             if !is_used {
                 unused.extend(servers.take_links());
@@ -421,7 +422,7 @@ impl Inner {
         self.store_digests(&servers, context, &offered).await;
         let mut state = servers.state();
         state.offered = offered.clone();
-        state.used = Instant::now();
+        state.used = Some(Instant::now());
         Ok(offered)
     }
 
@@ -471,7 +472,7 @@ impl Inner {
         if servers.state().digests.is_some() && context.session.open_calls.is_empty() {
             return;
         }
-        let digests = consent::read_offered(&documents(context)).await.unwrap_or_else(|error| {
+        let digests = consent::read(&documents(context), consent::OFFERED).await.unwrap_or_else(|error| {
             warn!(session = %context.session.id, %error, "it is not known which MCP tools were offered before");
             Permissions::new()
         });
@@ -499,9 +500,8 @@ impl Inner {
 
     /// Returns the permissions of a session; none if they cannot be read, so that people are asked.
     async fn permissions(&self, context: &SessionContext) -> Permissions {
-        let session = &context.session;
-        consent::read(&documents(context)).await.unwrap_or_else(|error| {
-            warn!(session = %session.id, %error, "the permissions for MCP tools cannot be read; each call is asked about");
+        consent::read(&documents(context), consent::PERMISSIONS).await.unwrap_or_else(|error| {
+            warn!(session = %context.session.id, %error, "the permissions for MCP tools cannot be read; each call is asked about");
             Permissions::new()
         })
     }

@@ -7,12 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent_core::BlobName;
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 
 /// Maximum bytes of the name of an argument.
 const KEY_MAX_BYTES: usize = 64;
 /// Hexadecimal digits of the hash at the end of a changed name.
-const HASH_DIGITS: usize = 10;
+pub(crate) const HASH_DIGITS: usize = 10;
 /// Maximum number of schemas that are put together at the top.
 const MERGES_MAX: usize = 64;
 
@@ -65,7 +66,7 @@ pub(crate) fn fit(mut schema: Map<String, Value>) -> Result<(Map<String, Value>,
     }
     let mut fitting = Fitting { known: BTreeSet::new(), names: BTreeMap::new() };
     let mut schema = Value::Object(schema);
-    fitting.collect(&schema);
+    fitting.collect(&mut schema);
     if fitting.names.values().any(|name| fitting.known.contains(name)) {
         return Err("the name of an argument cannot be changed into one that model providers take");
     }
@@ -110,10 +111,15 @@ fn is_key(key: &str) -> bool {
 fn plain_key(key: &str) -> String {
     let plain: String = key.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     let kept: String = plain.trim_start_matches('_').chars().take(KEY_MAX_BYTES - HASH_DIGITS - 5).collect();
-    let hash = BlobName::of(key.as_bytes()).to_string();
     // It begins with a letter, since some providers want that.
     let start = if kept.starts_with(|c: char| c.is_ascii_alphabetic()) { "" } else { "arg_" };
-    format!("{start}{kept}_{}", &hash[..HASH_DIGITS])
+    with_hash(&format!("{start}{kept}"), key)
+}
+
+/// Returns what is kept of a name, with a hash of the whole name.
+pub(crate) fn with_hash(kept: &str, whole: &str) -> String {
+    let hash = BlobName::of(whole.as_bytes()).to_string();
+    format!("{kept}_{}", &hash[..HASH_DIGITS])
 }
 
 /// Puts what a schema refers to, and what it is made of, into the schema itself: providers want an object at the top. Of
@@ -183,15 +189,7 @@ fn steps(reference: &str) -> Option<Vec<String>> {
 
 /// Returns a step without the escapes of an address and of a pointer.
 fn step(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..2).filter(|_| *first == b'%').and_then(|digits| str::from_utf8(digits).ok());
-        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(escaped.unwrap_or(*first));
-        rest = if escaped.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8_lossy(&bytes).replace("~1", "/").replace("~0", "~")
+    percent_decode_str(text).decode_utf8_lossy().replace("~1", "/").replace("~0", "~")
 }
 
 /// Returns the part of a schema that a reference names.
@@ -247,29 +245,18 @@ struct Fitting {
 
 impl Fitting {
     /// Collects the names of all arguments.
-    fn collect(&mut self, schema: &Value) {
+    fn collect(&mut self, schema: &mut Value) {
         let Value::Object(members) = schema else { return };
-        for (name, value) in members {
-            match value {
-                Value::Object(parts) if SCHEMAS_BY_NAME.contains(&name.as_str()) => {
-                    if name == "properties" {
-                        for key in parts.keys() {
-                            if is_key(key) {
-                                self.known.insert(key.clone());
-                            } else {
-                                self.names.insert(key.clone(), plain_key(key));
-                            }
-                        }
-                    }
-                    parts.values().for_each(|part| self.collect(part));
+        if let Some(Value::Object(named)) = members.get("properties") {
+            for key in named.keys() {
+                if is_key(key) {
+                    self.known.insert(key.clone());
+                } else {
+                    self.names.insert(key.clone(), plain_key(key));
                 }
-                Value::Array(parts) if LISTS.contains(&name.as_str()) || name == "items" => {
-                    parts.iter().for_each(|part| self.collect(part));
-                }
-                part if SCHEMAS.contains(&name.as_str()) => self.collect(part),
-                _ => {}
             }
         }
+        parts_mut(members).into_iter().for_each(|part| self.collect(part));
     }
 
     fn renamed(&self, key: &str) -> String {
@@ -339,14 +326,15 @@ fn parts_mut(members: &mut Map<String, Value>) -> Vec<&mut Value> {
     let mut found = Vec::new();
     for (name, value) in members {
         let name = name.as_str();
-        if SCHEMAS.contains(&name) {
+        if LISTS.contains(&name) || (name == "items" && value.is_array()) {
+            // In older dialects, `items` may be a list.
+            found.extend(value.as_array_mut().into_iter().flatten());
+        } else if SCHEMAS_BY_NAME.contains(&name) {
+            found.extend(value.as_object_mut().into_iter().flat_map(Map::values_mut));
+        } else if SCHEMAS.contains(&name) {
             // Whether others are allowed is said with true or false everywhere.
             let is_keyword = name.starts_with("additional") || name.starts_with("unevaluated");
             found.extend(Some(value).filter(|value| !is_keyword || !value.is_boolean()));
-        } else if SCHEMAS_BY_NAME.contains(&name) {
-            found.extend(value.as_object_mut().into_iter().flat_map(Map::values_mut));
-        } else if LISTS.contains(&name) {
-            found.extend(value.as_array_mut().into_iter().flatten());
         }
     }
     found

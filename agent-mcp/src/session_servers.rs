@@ -27,7 +27,7 @@ pub(crate) struct SessionServers {
     state: Mutex<SessionState>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct SessionState {
     pub(crate) links: BTreeMap<String, Arc<Link>>,
     /// Servers without a link, each with the reason.
@@ -46,24 +46,12 @@ pub(crate) struct SessionState {
     pub(crate) added_links: Vec<String>,
     /// Calls that are being made.
     pub(crate) calls: usize,
-    pub(crate) used: Instant,
+    pub(crate) used: Option<Instant>,
 }
 
 impl SessionServers {
     pub(crate) fn new(store: Arc<dyn SessionStore>) -> Self {
-        let state = SessionState {
-            links: BTreeMap::new(),
-            faults: BTreeMap::new(),
-            run: None,
-            offered: Tools::default(),
-            digests: None,
-            asked: BTreeMap::new(),
-            added: None,
-            added_links: Vec::new(),
-            calls: 0,
-            used: Instant::now(),
-        };
-        Self { store, state: Mutex::new(state) }
+        Self { store, state: Mutex::default() }
     }
 
     pub(crate) fn state(&self) -> std::sync::MutexGuard<'_, SessionState> {
@@ -106,6 +94,6 @@ impl Drop for Busy {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.calls -= 1;
-        state.used = Instant::now();
+        state.used = Some(Instant::now());
     }
 }

@@ -7,14 +7,12 @@ use agent_core::json::RawJson;
 use agent_core::text::quoted;
 use agent_runtime::ToolSpec;
 use rmcp::model::Tool;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use crate::schema;
+use crate::schema::{self, HASH_DIGITS};
 
 /// Separator of the names of a server and of its tool.
 pub(crate) const SEPARATOR: &str = "__";
-/// Hexadecimal digits of the hash at the end of a changed name.
-const HASH_DIGITS: usize = 10;
 /// Maximum bytes of a description; the rest is cut.
 const DESCRIPTION_MAX_BYTES: usize = 16 << 10;
 /// Maximum bytes of an input schema.
@@ -198,46 +196,14 @@ fn tool_name(server: &str, tool: &str) -> String {
     }
     let plain = whole.chars().map(|c| if is_plain(c) { c } else { '_' });
     let kept: String = plain.take(ToolSpec::NAME_MAX_BYTES - HASH_DIGITS - 1).collect();
-    let hash = BlobName::of(whole.as_bytes()).to_string();
-    format!("{kept}_{}", &hash[..HASH_DIGITS])
+    schema::with_hash(&kept, &whole)
 }
 
 /// Returns the digest of a tool. The order of members in the schema does not matter.
 fn digest(identity: &str, tool: &str, description: &str, schema: &Map<String, Value>) -> String {
-    let texts = [identity, tool, description].map(|text| Value::from(text).to_string());
-    let mut canonical = texts.join(",");
-    canonical.push(',');
-    write_members(schema, &mut canonical);
-    BlobName::of(canonical.as_bytes()).to_string()
-}
-
-fn write_members(members: &Map<String, Value>, out: &mut String) {
-    let mut sorted: Vec<_> = members.iter().collect();
-    sorted.sort_by_key(|(name, _)| *name);
-    out.push('{');
-    for (name, value) in sorted {
-        out.push_str(&Value::from(name.as_str()).to_string());
-        out.push(':');
-        write_canonical(value, out);
-        out.push(',');
-    }
-    out.push('}');
-}
-
-/// Writes JSON with the members of objects in the order of their names.
-fn write_canonical(value: &Value, out: &mut String) {
-    match value {
-        Value::Object(members) => write_members(members, out),
-        Value::Array(items) => {
-            out.push('[');
-            for item in items {
-                write_canonical(item, out);
-                out.push(',');
-            }
-            out.push(']');
-        }
-        plain => out.push_str(&plain.to_string()),
-    }
+    let mut whole = json!([identity, tool, description, schema]);
+    whole.sort_all_objects();
+    BlobName::of(whole.to_string().as_bytes()).to_string()
 }
 
 /// Returns the beginning of a text.
@@ -248,7 +214,6 @@ pub(crate) fn cut(text: &str, most: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn listed(most: usize, tools: &Value) -> ToolList {
         let mut reader = ToolListReader::new("srv", "[\"stdio\"]", most);

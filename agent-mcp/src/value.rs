@@ -6,8 +6,9 @@ use agent_core::{Error, Result};
 use agent_runtime::SessionContext;
 use agent_runtime::secrets::SecretName;
 use secrecy::SecretString;
-use serde::de::{Error as _, IgnoredAny};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 /// Maximum of a time limit. Nobody waits longer, and the clock could not count every one.
 pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -65,16 +66,10 @@ impl Hidden {
 
 impl<'de> Deserialize<'de> for Hidden {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// Any value: the text of a usual error would quote it.
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Any {
-            Text(String),
-            Other(IgnoredAny),
-        }
-        match Any::deserialize(deserializer)? {
-            Any::Text(text) => Ok(Self(text)),
-            Any::Other(_) => Err(D::Error::custom(Self::WRONG)),
+        // The text of a usual error would quote the value.
+        match Value::deserialize(deserializer) {
+            Ok(Value::String(text)) => Ok(Self(text)),
+            _ => Err(D::Error::custom(Self::WRONG)),
         }
     }
 }
