@@ -28,30 +28,8 @@ impl Attachments {
     ///
     /// A text for the user.
     pub(crate) async fn add(&mut self, path: &Path) -> Result<String, String> {
-        let named = |error: std::io::Error| format!("cannot attach {}: {error}", path.display());
-        // Opening a pipe would wait for its writer.
-        let found = path.metadata().map_err(named)?;
-        if !found.is_file() {
-            return Err(format!("cannot attach {}: it is not a file", path.display()));
-        }
-        if found.len() > BLOB_MAX_BYTES {
-            return Err(format!(
-                "cannot attach {}: it has {} bytes, and a file may have {BLOB_MAX_BYTES}",
-                path.display(),
-                found.len()
-            ));
-        }
-        let content = Content::of(path, BLOB_MAX_BYTES)
-            .await
-            .map_err(|failure| format!("cannot attach {}: {}", path.display(), failure.text))?;
-        if content.info.bytes == 0 {
-            return Err(format!("cannot attach {}: the file is empty", path.display()));
-        }
-        let guess = mime_guess::from_path(path).first_or_octet_stream();
-        // A message refuses a name with control characters.
-        let name = path.file_name().map(|name| name.to_string_lossy().replace(char::is_control, "\u{fffd}"));
-        let (path, media_type) = (path.to_owned(), guess.essence_str().to_owned());
-        let attached = Attached { path, content, media_type, name };
+        let read = Attached::read(path).await;
+        let attached = read.map_err(|why| format!("cannot attach {}: {why}", path.display()))?;
         let info = attached.content.info;
         let shown = attached.part(Media::blob(&attached.media_type, info.name, info.bytes));
         match self.0.iter_mut().find(|earlier| earlier.path == attached.path) {
@@ -87,6 +65,25 @@ impl Attachments {
 }
 
 impl Attached {
+    async fn read(path: &Path) -> Result<Self, String> {
+        // Opening a pipe would wait for its writer.
+        let found = path.metadata().map_err(|error| error.to_string())?;
+        if !found.is_file() {
+            return Err("it is not a file".to_owned());
+        }
+        if found.len() > BLOB_MAX_BYTES {
+            return Err(format!("it has {} bytes, and a file may have {BLOB_MAX_BYTES}", found.len()));
+        }
+        let content = Content::of(path, BLOB_MAX_BYTES).await.map_err(|failure| failure.text)?;
+        if content.info.bytes == 0 {
+            return Err("the file is empty".to_owned());
+        }
+        let media_type = mime_guess::from_path(path).first_or_octet_stream().essence_str().to_owned();
+        // A message refuses a name with control characters.
+        let name = path.file_name().map(|name| name.to_string_lossy().replace(char::is_control, "\u{fffd}"));
+        Ok(Self { path: path.to_owned(), content, media_type, name })
+    }
+
     /// Returns the part for the file, by the media type that its name suggests.
     fn part(&self, media: Media) -> Part {
         let media = match &self.name {

@@ -29,14 +29,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Notice after the first Ctrl-C at the prompt.
 const AGAIN: &str = "(press Ctrl-C again, or Ctrl-D, to end the program)";
 
-/// Agent, workspace and device of the conversation.
+/// Agent of the conversation, on its store.
 pub(crate) struct ChatContext {
     pub(crate) agent: AgentRuntime,
     pub(crate) servers: Servers,
     /// Writer of summaries, if there is a model that can write them.
     pub(crate) summaries: Option<ModelSummaries>,
-    pub(crate) workspace: Workspace,
-    pub(crate) device: DeviceId,
     /// Address of the store, for messages.
     pub(crate) data: String,
 }
@@ -44,6 +42,8 @@ pub(crate) struct ChatContext {
 /// State of the conversation.
 pub(crate) struct Chat {
     pub(crate) place: ChatContext,
+    pub(crate) workspace: Workspace,
+    device: DeviceId,
     pub(crate) handle: Conversation,
     pub(crate) screen: Screen,
     reader: Reader,
@@ -109,6 +109,8 @@ const fn incomplete(reason: Reason, is_answered: bool) -> Option<&'static str> {
 impl Chat {
     pub(crate) fn new(
         place: ChatContext,
+        workspace: Workspace,
+        device: DeviceId,
         handle: Conversation,
         reader: Reader,
         screen: Screen,
@@ -117,6 +119,8 @@ impl Chat {
         Ok(Self {
             events: handle.follow(seen),
             place,
+            workspace,
+            device,
             handle,
             screen,
             reader,
@@ -179,12 +183,12 @@ impl Chat {
         let now = self.handle.record();
         let title = match &now.attributes.title {
             Some(title) => format!(" ({})", title.text),
-            None if now.id == self.place.workspace.main_session => " (main)".to_owned(),
+            None if now.id == self.workspace.main_session => " (main)".to_owned(),
             None => String::new(),
         };
         self.screen.note(&format!(
             "workspace {}, session {}{title}, {}, data in {}",
-            self.place.workspace.id,
+            self.workspace.id,
             now.id,
             counted(now.counts.messages(), "message"),
             self.place.data,
@@ -261,7 +265,7 @@ impl Chat {
 
     /// Sends a message, and shows the answer.
     async fn send(&mut self, text: String) {
-        let actor = Actor::named(Role::User, self.place.device.as_str()).unwrap_or(Actor::USER);
+        let actor = Actor::named(Role::User, self.device.as_str()).unwrap_or(Actor::USER);
         let message = match self.attachments.message(&self.handle, &text).await {
             Ok(message) => message,
             Err(error) => return self.not_sent(&error),

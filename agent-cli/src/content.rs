@@ -129,8 +129,33 @@ pub(crate) fn read_once(path: &Path) -> Result<(BlobStream, Option<u64>), Failur
     Ok((watched("reading", pieces(path.to_owned()), len), len))
 }
 
+/// Reads a file or a pipe of at most `most` bytes as UTF-8 text; `-` is standard input.
+pub(crate) fn read_text(path: &Path, most: u64) -> Result<String, Failure> {
+    if check_kind(path)?.is_some_and(|len| len > most) {
+        return Err(too_large(path, most));
+    }
+    let mut bytes = Vec::new();
+    let read = source(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
+    read.map_err(|error| Failure::of_file("read", &shown(path), &error))?;
+    if bytes.len() as u64 > most {
+        return Err(too_large(path, most));
+    }
+    String::from_utf8(bytes).map_err(|_| not_text(path))
+}
+
+/// Returns the failure for a file of more than `most` bytes.
+pub(crate) fn too_large(path: &Path, most: u64) -> Failure {
+    let text = format!("{} is too large: the maximum is {most} bytes", shown(path).display());
+    Failure::new(1, "limit_exceeded", text)
+}
+
+/// Returns the failure for a file that is not UTF-8 text.
+pub(crate) fn not_text(path: &Path) -> Failure {
+    Failure::new(1, "failed", format!("cannot read {}: it is not UTF-8 text", shown(path).display()))
+}
+
 /// Returns the name of a file for messages.
-fn shown(path: &Path) -> PathBuf {
+pub(crate) fn shown(path: &Path) -> PathBuf {
     if is_input(path) { PathBuf::from("standard input") } else { path.to_owned() }
 }
 
@@ -145,7 +170,11 @@ fn check_kind(path: &Path) -> Result<Option<u64>, Failure> {
         return Ok(None);
     }
     let meta = std::fs::metadata(path).map_err(|error| Failure::of_file("read", path, &error))?;
-    if !crate::bounded::is_read(&meta) {
+    #[cfg(unix)]
+    let is_pipe = std::os::unix::fs::FileTypeExt::is_fifo(&meta.file_type());
+    #[cfg(not(unix))]
+    let is_pipe = false;
+    if !meta.is_file() && !is_pipe {
         let text = format!("{} is not a regular file or pipe; name a file", path.display());
         return Err(Failure::new(1, "invalid_input", text));
     }
@@ -154,13 +183,8 @@ fn check_kind(path: &Path) -> Result<Option<u64>, Failure> {
 
 /// Returns the path of a file that can be read more than once: the file itself, or a copy of what is read once only.
 fn reread(path: &Path, most: u64) -> Result<(PathBuf, Option<NamedTempFile>), Failure> {
-    let name = shown(path);
-    let too_large = || {
-        let text = format!("{} is too large: the maximum is {most} bytes", name.display());
-        Failure::new(1, "limit_exceeded", text)
-    };
     match check_kind(path)? {
-        Some(bytes) if bytes > most => return Err(too_large()),
+        Some(bytes) if bytes > most => return Err(too_large(path, most)),
         Some(_) => return Ok((path.to_owned(), None)),
         None => {}
     }
@@ -168,9 +192,9 @@ fn reread(path: &Path, most: u64) -> Result<(PathBuf, Option<NamedTempFile>), Fa
         let bytes = io::copy(&mut source(path)?.take(most + 1), &mut copy)?;
         Ok((copy, bytes))
     });
-    let (copy, bytes) = copied.map_err(|error| Failure::of_file("read", &name, &error))?;
+    let (copy, bytes) = copied.map_err(|error| Failure::of_file("read", &shown(path), &error))?;
     if bytes > most {
-        return Err(too_large());
+        return Err(too_large(path, most));
     }
     Ok((copy.path().to_owned(), Some(copy)))
 }

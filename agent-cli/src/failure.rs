@@ -21,10 +21,6 @@ impl Failure {
         Self { code, kind, text: text.into() }
     }
 
-    pub(crate) fn text(&self) -> &str {
-        &self.text
-    }
-
     /// Returns the failure for an error without a kind.
     pub(crate) fn other(error: impl StdError + 'static) -> Self {
         Self::new(1, "failed", full_text(&error))

@@ -38,7 +38,7 @@ pub(crate) struct StoredFile {
     place: usize,
     content: Content,
     /// The file as one line: kind, name, media type and size, as text views show it.
-    line: String,
+    pub(crate) line: String,
     name: Option<String>,
     media_type: Option<String>,
     /// Whether the store has the bytes, as far as that is known without reading them.
@@ -115,11 +115,6 @@ impl StoredFile {
             Err((_, error)) => return Err(error),
         };
         Ok(())
-    }
-
-    /// Returns the file as a line without its number.
-    pub(crate) fn line(&self) -> &str {
-        &self.line
     }
 
     /// Returns the columns of a table: number, media type, number of bytes, state, name. The name is what its sender says, and

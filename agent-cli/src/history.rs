@@ -27,23 +27,14 @@ pub(crate) async fn newest_shown(
     session: &Session,
     count: usize,
 ) -> agent_core::Result<EventPage> {
-    let read = ReadEvents::last(count).with_after(session.visible_from).with_types(SHOWN);
-    let mut newest = sessions.history_of(session, read).await?;
-    let (mut older, mut read) = (Vec::new(), newest.events.len());
-    while let Some(mut next) = newest.next.take() {
-        if read >= count {
-            newest.next = Some(next);
-            break;
-        }
-        next.limit = count - read;
-        let page = sessions.history_of(session, next).await?;
-        read += page.events.len();
-        newest.damaged.extend(page.damaged);
-        newest.next = page.next;
-        older.push(page.events);
+    let mut shown = EventPage::default();
+    shown.next = Some(ReadEvents::last(count).with_after(session.visible_from).with_types(SHOWN));
+    while let Some(mut older) = shown.next.take_if(|_| shown.events.len() < count) {
+        older.limit = count - shown.events.len();
+        let page = sessions.history_of(session, older).await?;
+        shown.events.splice(0..0, page.events);
+        shown.damaged.extend(page.damaged);
+        shown.next = page.next;
     }
-    older.reverse();
-    older.push(newest.events);
-    newest.events = older.concat();
-    Ok(newest)
+    Ok(shown)
 }

@@ -4,10 +4,11 @@ use std::fs;
 use std::io::ErrorKind as IoKind;
 
 use agent_core::Error;
+use agent_core::store::ContentHash;
 use agent_runtime::configuration::{ConfigLayers, LayeredConfig};
 
 use crate::args::Args;
-use crate::bounded::{CONFIG_MAX, read_text};
+use crate::content::read_text;
 use crate::failure::Failure;
 use crate::screen::print_error;
 
@@ -26,7 +27,7 @@ pub(crate) fn host(args: &Args) -> Result<ConfigLayers, Failure> {
     let file = args.config_file()?;
     let text = match fs::metadata(&file) {
         Err(error) if error.kind() == IoKind::NotFound && args.config.is_none() => String::new(),
-        _ => read_text(&file, CONFIG_MAX)?,
+        _ => read_text(&file, ContentHash::CONFIG_MAX_BYTES as u64)?,
     };
     let source = file.display().to_string();
     let layers = ConfigLayers::new().with_global_from(&source, &text)?;

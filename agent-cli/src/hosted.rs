@@ -110,13 +110,9 @@ impl HostedModel {
         };
         Ok(Some(Self { model: provider?.with_name(vendor.name()), key, address: without_user(&address) }))
     }
-
-    /// Says of a fault what the user can do about it.
-    fn explain(&self, error: Error) -> Error {
-        explained(error, self.model.model(), self.key, &self.address)
-    }
 }
 
+/// Says of a fault what the user can do about it.
 fn explained(error: Error, model: &str, key: Option<&str>, address: &str) -> Error {
     let Some(fault) = ProviderFault::of(&error) else { return error };
     let remedy = match fault.kind {
@@ -155,9 +151,10 @@ impl LlmProvider for HostedModel {
     }
 
     async fn generate(&self, request: ModelRequest) -> Result<ModelStream> {
-        let stream = self.model.generate(request).await.map_err(|error| self.explain(error))?;
         let (model, key, address) = (self.model().to_owned(), self.key, self.address.clone());
-        Ok(stream.map(move |event| event.map_err(|error| explained(error, &model, key, &address))).boxed())
+        let explain = move |error| explained(error, &model, key, &address);
+        let stream = self.model.generate(request).await.map_err(&explain)?;
+        Ok(stream.map(move |event| event.map_err(&explain)).boxed())
     }
 
     fn cost(&self, usage: Usage) -> Option<Cost> {

@@ -2,7 +2,6 @@
 
 mod args;
 mod attach;
-mod bounded;
 mod chat;
 mod cli;
 mod command;
@@ -99,7 +98,7 @@ async fn run(cli: Cli) -> ExitCode {
     let code = match opened {
         Ok(chat) => chat.run().await,
         Err(failure) => {
-            screen::print_error(failure.text());
+            screen::print_error(&failure.text);
             1
         }
     };

@@ -28,32 +28,23 @@ const LINES: usize = 200;
 /// Opens the store, the agent and the session that the options name.
 pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Failure> {
     let device = args.device()?;
-    let Opened { agent, servers, summaries, data } = agent(args, &device, ToolMode::Direct).await?;
-    let (handle, workspace) = session(&agent, &device, args).await?;
+    let place = agent(args, &device, ToolMode::Direct).await?;
+    let (handle, workspace) = session(&place.agent, &device, args).await?;
     let (reader, printer) = if terminal {
         Reader::terminal(own_lines(&handle).await?).map_err(Failure::other)?
     } else {
         (Reader::pipe(), None)
     };
-    let place = ChatContext { agent, servers, summaries, workspace, device, data };
-    Chat::new(place, handle, reader, Screen::new(terminal, printer)).map_err(Failure::other)
-}
-
-/// Agent on its store.
-pub(crate) struct Opened {
-    pub(crate) agent: AgentRuntime,
-    pub(crate) servers: Servers,
-    /// Writer of summaries, if the model can write them.
-    pub(crate) summaries: Option<ModelSummaries>,
-    /// Address of the store, for messages.
-    pub(crate) data: String,
+    let screen = Screen::new(terminal, printer);
+    Chat::new(place, workspace, device, handle, reader, screen).map_err(Failure::other)
 }
 
 /// Opens the store, and the agent on it, whose own tools have this mode.
-pub(crate) async fn agent(args: &Args, device: &DeviceId, mode: ToolMode) -> Result<Opened, Failure> {
+pub(crate) async fn agent(args: &Args, device: &DeviceId, mode: ToolMode) -> Result<ChatContext, Failure> {
     let servers = Servers::new(args)?;
     let address = args.address()?;
-    let (storage, data) = (address.open(args.tenant.as_ref()).await?, address.shown());
+    let tenant = args.tenant.clone().unwrap_or_default();
+    let (storage, data) = (address.tenants().await?.tenant(&tenant), address.shown());
     let effects = Effects::default();
     let name = short(device);
     let mut config = Config::default()
@@ -81,7 +72,7 @@ pub(crate) async fn agent(args: &Args, device: &DeviceId, mode: ToolMode) -> Res
         .with_storage(storage)
         .with_effects(effects)
         .build()?;
-    Ok(Opened { agent, servers, summaries, data })
+    Ok(ChatContext { agent, servers, summaries, data })
 }
 
 /// Returns the hosted model that `--model` names; `None` for the offline one.

@@ -1,16 +1,19 @@
 //! Output of commands: tables for people, JSON for programs.
 
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 use agent_core::TenantId;
 use agent_core::json::{RawFields, RawJson};
 use agent_core::store::{Damaged, Pending};
 use agent_runtime::retention::Retained;
+use bytes::Bytes;
+use futures::TryStreamExt;
+use futures::stream::BoxStream;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::failure::for_users;
+use crate::failure::{Failure, for_users};
 use crate::screen::{counted, visible, visible_json};
 use crate::stdout;
 
@@ -127,22 +130,6 @@ pub(crate) fn raw(value: &impl Serialize) -> RawJson {
     RawJson::sure(value)
 }
 
-/// Returns a page of a list as JSON. Its items are passed through as they are stored.
-pub(crate) fn page_of(
-    items: &impl Serialize,
-    total: Option<u64>,
-    next: Option<&str>,
-    damaged: &[Damaged],
-) -> RawFields {
-    let fields = [
-        ("items", raw(items)),
-        ("total", raw(&total)),
-        ("next", raw(&next)),
-        ("damaged", raw(&damage(damaged))),
-    ];
-    fields.into_iter().collect()
-}
-
 /// Prints a line of text.
 pub(crate) fn line(text: &str) {
     put(&format!("{}\n", visible(text)));
@@ -150,12 +137,17 @@ pub(crate) fn line(text: &str) {
 
 /// Prints text unchanged.
 pub(crate) fn put(text: &str) {
-    put_bytes(text.as_bytes());
+    stdout::put(text.as_bytes());
 }
 
-/// Prints bytes unchanged.
-pub(crate) fn put_bytes(bytes: &[u8]) {
-    stdout::put(bytes);
+/// Prints content unchanged.
+pub(crate) async fn put_content(
+    mut content: BoxStream<'_, agent_core::Result<Bytes>>,
+) -> Result<(), Failure> {
+    while let Some(piece) = content.try_next().await? {
+        stdout::put(&piece);
+    }
+    Ok(())
 }
 
 /// Returns objects that could not be read as JSON.
@@ -225,9 +217,4 @@ pub(crate) fn retained_row<T: fmt::Display>(retained: &Retained<T>) -> Vec<Strin
 /// Returns an action in the past tense; in a dry run as one that would be taken.
 pub(crate) fn tense(action: &str, dry_run: bool) -> String {
     if dry_run { format!("would be {action}") } else { action.to_owned() }
-}
-
-/// Returns whether standard error is a terminal.
-pub(crate) fn is_watched() -> bool {
-    io::stderr().is_terminal()
 }

@@ -1,6 +1,6 @@
 //! Progress of a long operation: on a terminal one line on standard error, which is updated in place.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -9,8 +9,6 @@ use clap::ValueEnum;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use tokio::time::Instant;
-
-use crate::output::is_watched;
 
 /// Minimum time between two updates on a terminal.
 const EVERY: Duration = Duration::from_millis(100);
@@ -26,7 +24,7 @@ pub(crate) enum Progress {
     None,
 }
 
-/// Progress output.
+/// Progress output. A progress bar is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Bar {
     progress: Progress,
@@ -35,7 +33,7 @@ pub(crate) struct Bar {
 
 impl Bar {
     pub(crate) fn new(progress: Progress) -> Self {
-        let nobody = progress == Progress::Auto && !is_watched();
+        let nobody = progress == Progress::Auto && !io::stderr().is_terminal();
         Self { progress: if nobody { Progress::None } else { progress }, last_shown: Mutex::new(None) }
     }
 
@@ -62,9 +60,11 @@ impl Bar {
             }
         }
     }
+}
 
-    /// Removes the progress bar.
-    pub(crate) fn end(&self) {
+/// Removes the progress bar.
+impl Drop for Bar {
+    fn drop(&mut self) {
         if self.progress == Progress::Auto {
             let _ = write!(io::stderr(), "\r\x1b[2K");
         }
@@ -84,23 +84,14 @@ pub(crate) fn watched<'a>(
     if bar.progress == Progress::None || len.is_some_and(|len| len < LARGE) {
         return content;
     }
-    let (bar, mut done) = (Cleared(bar), 0);
+    let mut done = 0;
     let content = content.inspect_ok(move |piece| {
         done += piece.len() as u64;
         if done >= LARGE || len.is_some() {
-            bar.0.show(what, done, len, &|bytes| format!("{} MiB", bytes >> 20));
+            bar.show(what, done, len, &|bytes| format!("{} MiB", bytes >> 20));
         }
     });
     content.boxed()
-}
-
-/// Progress bar that is removed when its content is dropped.
-struct Cleared(Bar);
-
-impl Drop for Cleared {
-    fn drop(&mut self) {
-        self.0.end();
-    }
 }
 
 /// Returns a bar of twenty characters.

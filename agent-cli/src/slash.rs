@@ -39,33 +39,14 @@ impl Chat {
             ("new", title) => self.new_session(title).await,
             ("switch", which) if !which.is_empty() => self.switch(which).await,
             ("fork", "") => self.fork().await,
-            ("attach", "") => {
-                self.refuse("name the file: /attach FILE");
-                Ok(())
-            }
-            ("attach", path) => {
-                match self.attachments.add(Path::new(path)).await {
-                    Ok(line) => self
-                        .screen
-                        .note(&format!("{line} is sent with your next message, or alone with an empty line")),
-                    Err(why) => self.refuse(&why),
-                }
-                Ok(())
-            }
+            ("attach", "") => return self.refuse("name the file: /attach FILE"),
+            ("attach", path) => return self.attach(Path::new(path)).await,
             ("detach", "") => {
                 let count = counted(self.attachments.clear() as u64, "file");
-                self.screen.note(&format!("{count} detached"));
-                Ok(())
+                return self.screen.note(&format!("{count} detached"));
             }
             ("files", "") => self.files().await,
-            ("save", which) => {
-                match which.split_once(char::is_whitespace) {
-                    Some((number, path)) => self.save(number, path.trim()).await,
-                    None => self
-                        .refuse("name the file and where to save it: /save N PATH; /files lists the files"),
-                }
-                Ok(())
-            }
+            ("save", which) => return self.save(which).await,
             ("clear", "") => self.clear().await,
             ("compact", "") => self.compact().await,
             ("allow", choice) => self.decide(Decision::Allow, choice).await,
@@ -78,22 +59,14 @@ impl Chat {
             }
             ("mcp", "") => self.servers().await,
             ("run", "") => self.run_pending().await,
-            ("help", "") => {
-                self.screen.line(SLASH_COMMANDS);
-                Ok(())
-            }
-            ("quit" | "exit", "") => {
-                self.quit();
-                Ok(())
-            }
+            ("help", "") => return self.screen.line(SLASH_COMMANDS),
+            ("quit" | "exit", "") => return self.quit(),
             _ => {
-                let text = format!(
+                return self.refuse(&format!(
                     "unknown command /{}; type /help for a list, or //{} to send it as a message",
                     cut(line),
                     cut(line)
-                );
-                self.refuse(&text);
-                Ok(())
+                ));
             }
         };
         if let Err(error) = done {
@@ -102,7 +75,7 @@ impl Chat {
     }
 
     async fn workspace(&mut self) -> agent_core::Result<()> {
-        let workspace = self.place.agent.workspaces().load(self.place.workspace.id).await?;
+        let workspace = self.place.agent.workspaces().load(self.workspace.id).await?;
         let counts = self.handle.stats().await?.counts;
         for (name, value) in [
             ("workspace", workspace.name.as_str()),
@@ -116,7 +89,7 @@ impl Chat {
         ] {
             self.screen.line(&format!("{name:<10} {value}"));
         }
-        self.place.workspace = workspace;
+        self.workspace = workspace;
         Ok(())
     }
 
@@ -182,22 +155,36 @@ impl Chat {
         Ok(())
     }
 
-    async fn save(&mut self, number: &str, path: &str) {
+    async fn attach(&mut self, path: &Path) {
+        match self.attachments.add(path).await {
+            Ok(line) => {
+                let how = "is sent with your next message, or alone with an empty line";
+                self.screen.note(&format!("{line} {how}"));
+            }
+            Err(why) => self.refuse(&why),
+        }
+    }
+
+    async fn save(&mut self, which: &str) {
+        let Some((number, path)) = which.split_once(char::is_whitespace) else {
+            return self.refuse("name the file and where to save it: /save N PATH; /files lists the files");
+        };
+        let path = path.trim();
         let sessions = self.place.agent.storage().sessions.clone();
         let saved = async {
             let now = self.handle.refresh().await?;
             let file = files::find(&*sessions, &now, number).await?;
             let bytes = file.save(&*sessions, &now, Path::new(path), false).await?;
-            Ok::<_, Failure>(format!("{} is saved as {path} ({bytes} bytes)", file.line()))
+            Ok::<_, Failure>(format!("{} is saved as {path} ({bytes} bytes)", file.line))
         };
         match saved.await {
             Ok(line) => self.screen.note(&line),
-            Err(failure) => self.refuse(failure.text()),
+            Err(failure) => self.refuse(&failure.text),
         }
     }
 
     async fn list(&self) -> agent_core::Result<agent_core::store::Page<SessionSummary>> {
-        let query = SessionQuery::new().with_workspace(self.place.workspace.id).with_limit(SESSIONS);
+        let query = SessionQuery::new().with_workspace(self.workspace.id).with_limit(SESSIONS);
         self.place.agent.storage().sessions.list(query).await
     }
 
@@ -207,7 +194,7 @@ impl Chat {
             let here = if session.id == self.handle.id() { '*' } else { ' ' };
             let title = match &session.attributes.title {
                 Some(title) => title.text.as_str(),
-                None if session.id == self.place.workspace.main_session => "main",
+                None if session.id == self.workspace.main_session => "main",
                 None => "",
             };
             self.screen.line(&format!(
@@ -232,7 +219,7 @@ impl Chat {
         if !title.is_empty() {
             patch = patch.with_title(Title::by_user(title));
         }
-        let handle = self.place.agent.new_session(self.place.workspace.id, &patch).await?;
+        let handle = self.place.agent.new_session(self.workspace.id, &patch).await?;
         self.go_to(handle).await;
         Ok(())
     }

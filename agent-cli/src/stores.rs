@@ -4,8 +4,8 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::Backend;
 use agent_core::store::{BackendConfig, Registry};
-use agent_core::{Backend, Storage, TenantId};
 use agent_storage_fs::FsConfig;
 use agent_storage_sqlite::SqliteConfig;
 
@@ -95,11 +95,6 @@ impl Address {
         let kind = Kind::Files(config.root().to_owned());
         let existing = Arc::new(config.clone().with_create(false));
         Self { address: Arc::new(config), existing, kind }
-    }
-
-    /// Opens the store for a tenant; creates it if it does not exist.
-    pub(crate) async fn open(&self, tenant: Option<&TenantId>) -> agent_core::Result<Storage> {
-        Ok(self.tenants().await?.tenant(tenant.unwrap_or(&TenantId::default())))
     }
 
     /// Opens an existing store with all tenants; creates nothing.

@@ -36,7 +36,7 @@ impl Acp {
 
         let device = args.device()?;
         let mode = if self.ask { ToolMode::Confirm } else { ToolMode::Direct };
-        let crate::open::Opened { agent, servers, .. } = crate::open::agent(args, &device, mode).await?;
+        let crate::chat::ChatContext { agent, servers, .. } = crate::open::agent(args, &device, mode).await?;
         let mut interrupts = signal(SignalKind::interrupt()).map_err(Failure::other)?;
         let mut terminations = signal(SignalKind::terminate()).map_err(Failure::other)?;
         let served = agent_acp::AcpAgent::new(agent.clone())

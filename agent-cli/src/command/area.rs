@@ -8,14 +8,13 @@ use agent_core::model::Actor;
 use agent_core::store::{BLOB_MAX_BYTES, WorkspaceArea};
 use agent_runtime::files::WorkspaceFiles;
 use clap::{Args, Subcommand};
-use futures::TryStreamExt;
 use serde_json::json;
 
 use super::site::Site;
 use crate::content::Content;
 use crate::failure::Failure;
 use crate::help::examples;
-use crate::output::put_bytes;
+use crate::output::put_content;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum AreaCommand {
@@ -103,10 +102,7 @@ impl AreaCommand {
             }
             Self::Get { area, name } => {
                 let file = area.of(site).read(&name).await?;
-                let mut content = file.ok_or_else(|| area.absent(&name))?.content;
-                while let Some(piece) = content.try_next().await? {
-                    put_bytes(&piece);
-                }
+                put_content(file.ok_or_else(|| area.absent(&name))?.content).await?;
             }
             Self::Put { area, name, file } => {
                 let content = Content::of(&file, BLOB_MAX_BYTES).await?;

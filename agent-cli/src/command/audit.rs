@@ -20,14 +20,10 @@ pub(crate) struct AuditCommand {
     #[arg(long, value_name = "NUMBER")]
     after: Option<u64>,
     #[command(flatten)]
-    tenants: AllTenants,
+    pub(super) tenants: AllTenants,
 }
 
 impl AuditCommand {
-    pub(super) fn tenants(&self) -> &AllTenants {
-        &self.tenants
-    }
-
     pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
         let limit = usize::try_from(self.limit).unwrap_or(1000);
         let page = Audit::of(&site.storage).list(limit, self.after.map(Seq::new)).await?;

@@ -28,14 +28,11 @@ impl Backup {
             } else {
                 "its folder"
             };
-            return Err(Failure::new(
-                1,
-                "unsupported",
-                format!(
-                    "{} is not a SQLite store, and only SQLite stores can be backed up; run `chat copy FROM sqlite:FILE`, or stop the programs that use the store and copy {copied}",
-                    address.shown()
-                ),
-            ));
+            let text = format!(
+                "{} is not a SQLite store, and only SQLite stores can be backed up; run `chat copy FROM sqlite:FILE`, or stop the programs that use the store and copy {copied}",
+                address.shown()
+            );
+            return Err(Failure::new(1, "unsupported", text));
         };
         let store = config.clone().with_create(false).open().await?;
         match store.backup(&self.file).await {

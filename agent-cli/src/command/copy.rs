@@ -1,7 +1,5 @@
 //! `chat copy`.
 
-use std::sync::Arc;
-
 use agent_admin::copy::{CopyCounts, CopyReport, CopyStage, StoreCopy};
 use agent_core::{TenantId, WorkspaceId};
 use clap::Args as Options;
@@ -46,12 +44,8 @@ impl Copy {
         Self { from, to, workspace: None, all_tenants: false, progress }
     }
 
-    pub(super) async fn run(self, args: &Args) -> Result<(), Failure> {
-        self.run_for(args, args.tenant.as_ref()).await
-    }
-
     /// Copies this tenant, or those that the options choose.
-    pub(super) async fn run_for(self, args: &Args, tenant: Option<&TenantId>) -> Result<(), Failure> {
+    pub(super) async fn run(self, args: &Args, tenant: Option<&TenantId>) -> Result<(), Failure> {
         if self.from.overlaps(&self.to) {
             let text = format!(
                 "cannot copy {} into itself: {} is the same store, or one contains the other; name another target",
@@ -66,11 +60,10 @@ impl Copy {
         let chosen = choose(&*from, tenant, Some(&wanted)).await?;
         let tenants = &chosen.tenants;
         let to = self.to.tenants().await?;
-        let bar = Arc::new(Bar::new(self.progress));
         let mut report = CopyReport::default();
         report.damaged.extend(chosen.damaged.iter().cloned());
         for tenant in tenants {
-            let progress_bar = bar.clone();
+            let bar = Bar::new(self.progress);
             let mut copy =
                 StoreCopy::new(from.tenant(tenant), to.tenant(tenant)).with_progress(move |progress| {
                     let what = match progress.stage {
@@ -79,14 +72,12 @@ impl Copy {
                         CopyStage::Deletions => "deletions",
                         _ => "bindings",
                     };
-                    progress_bar.report(what, progress.done, progress.total);
+                    bar.report(what, progress.done, progress.total);
                 });
             if let Some(id) = self.workspace {
                 copy = copy.with_workspace(id);
             }
-            let done = copy.run().await;
-            bar.end();
-            add(&mut report, done?, self.all_tenants.then_some(tenant));
+            add(&mut report, copy.run().await?, self.all_tenants.then_some(tenant));
         }
         from.close().await?;
         to.close().await?;

@@ -9,7 +9,6 @@ use super::site::Site;
 use super::tenants::AllTenants;
 use crate::failure::Failure;
 use crate::help::examples;
-use crate::output::damage;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum DeviceCommand {
@@ -47,30 +46,15 @@ pub(crate) enum DeviceCommand {
 }
 
 impl DeviceCommand {
-    pub(super) fn tenants(&self) -> Option<&AllTenants> {
-        match self {
-            Self::List { tenants, .. } => Some(tenants),
-            _ => None,
-        }
-    }
-
     pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
         match self {
             Self::List { workspace, limit, after, tenants: _ } => {
                 let mut query = BindingQuery::new().with_limit(limit).with_cursor(after);
                 query.workspace = workspace;
                 let page = site.storage.bindings.list(query).await?;
-                let row = |binding: &agent_core::store::Binding| {
+                site.page(&page, &["WORKSPACE", "DEVICE"], |binding| {
                     vec![binding.workspace.to_string(), binding.device.to_string()]
-                };
-                let rows: Vec<_> = page.items.iter().map(row).collect();
-                let next = page.next.as_ref().map(ToString::to_string);
-                let whole = json!({"items": page.items, "next": next, "damaged": damage(&page.damaged)});
-                site.out.table(&whole, &["WORKSPACE", "DEVICE"], &rows);
-                if let Some(next) = next {
-                    site.out.note(&format!("(more rows: --after '{next}')"));
-                }
-                super::site::named(site, &page.damaged)
+                })
             }
             Self::Bind { name, workspace } => {
                 site.manager.bind(&name, workspace).await?;

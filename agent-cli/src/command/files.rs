@@ -8,14 +8,13 @@ use agent_core::session::Session;
 use agent_core::state::SessionState;
 use agent_core::store::BLOB_MAX_BYTES;
 use agent_core::{Error, ErrorKind, SessionId, SessionStore};
-use futures::TryStreamExt;
 use serde_json::json;
 
-use super::site::{Site, named};
+use super::site::Site;
 use crate::content::Content;
 use crate::failure::Failure;
 use crate::files;
-use crate::output::{damage, put_bytes};
+use crate::output::{damage, put_content};
 use crate::screen::counted;
 
 /// Lists the newest files of a session.
@@ -30,7 +29,7 @@ pub(super) async fn list(site: &Site<'_>, id: SessionId, limit: usize) -> Result
     if more {
         site.out.note("(there may be older files: --limit N)");
     }
-    named(site, &page.damaged)?;
+    site.named(&page.damaged)?;
     match found.iter().filter(|file| file.is_broken()).count() {
         0 => Ok(()),
         count => Err(Failure::incomplete(format!(
@@ -90,11 +89,8 @@ pub(super) async fn save(
             );
             return Err(Failure::new(1, "invalid_input", text));
         }
-        let (mut content, _) = file.open(sessions, &session).await?;
-        while let Some(piece) = content.try_next().await? {
-            put_bytes(&piece);
-        }
-        return Ok(());
+        let (content, _) = file.open(sessions, &session).await?;
+        return put_content(content).await;
     };
     let saved = file.save(sessions, &session, path, replace).await;
     let bytes = saved.map_err(|failure| match failure.kind {

@@ -2,20 +2,15 @@
 
 use serde_json::json;
 
+use super::{closing, refuse_tenant};
 use crate::args::Args;
 use crate::failure::Failure;
 use crate::output::{Out, pending};
 
 pub(super) async fn run(args: &Args) -> Result<(), Failure> {
-    if args.tenant.is_some() {
-        let text = "`chat maintain` is about the whole store, and does not use --tenant";
-        return Err(Failure::new(2, "invalid_input", text));
-    }
+    refuse_tenant(args, "`chat maintain` is about the whole store, and does not use --tenant")?;
     let store = args.address()?.existing().await?;
-    let done = store.maintain().await;
-    let closed = store.close().await;
-    let done = done?;
-    closed?;
+    let done = closing(&*store, async { Ok(store.maintain().await?) }).await?;
     let text = match done.as_slice() {
         [] => "nothing was pending".to_owned(),
         done => done.iter().map(|it| format!("done: {it}")).collect::<Vec<_>>().join("\n"),

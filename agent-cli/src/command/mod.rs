@@ -156,7 +156,7 @@ pub(crate) async fn run(command: Command, args: &Args, mut grammar: clap::Comman
             stdout::put(&script);
             Ok(())
         }
-        Command::Copy(copy) => copy.run(args).await,
+        Command::Copy(copy) => copy.run(args, args.tenant.as_ref()).await,
         Command::Tenant(tenant) => tenant.run(args).await,
         Command::Backup(backup) => backup.run(args).await,
         Command::Upgrade => upgrade::run(args).await,
@@ -186,23 +186,25 @@ impl Command {
     }
 
     /// Returns whether the command may create the store; all others require an existing one.
-    fn makes_store(&self) -> bool {
-        match self {
-            Self::Workspace(command) => command.makes_store(),
-            Self::Session(command) => command.makes_store(),
-            _ => false,
-        }
+    const fn makes_store(&self) -> bool {
+        matches!(
+            self,
+            Self::Workspace(WorkspaceCommand::Create { .. }) | Self::Session(SessionCommand::Import { .. })
+        )
     }
 
     /// Returns the option `--all-tenants`, if the command has it.
-    fn tenants(&self) -> Option<&AllTenants> {
+    const fn tenants(&self) -> Option<&AllTenants> {
         match self {
-            Self::Workspace(command) => command.tenants(),
-            Self::Session(command) => command.tenants(),
-            Self::Device(command) => command.tenants(),
-            Self::Audit(command) => Some(command.tenants()),
-            Self::Sweep(sweep) => Some(sweep.tenants()),
-            Self::Verify { tenants } | Self::Rebuild { tenants } => Some(tenants),
+            Self::Workspace(
+                WorkspaceCommand::List { tenants, .. } | WorkspaceCommand::Gc { tenants, .. },
+            )
+            | Self::Session(SessionCommand::List { tenants, .. })
+            | Self::Device(DeviceCommand::List { tenants, .. })
+            | Self::Audit(AuditCommand { tenants, .. })
+            | Self::Sweep(sweep::Sweep { tenants, .. })
+            | Self::Verify { tenants }
+            | Self::Rebuild { tenants } => Some(tenants),
             _ => None,
         }
     }
@@ -224,9 +226,27 @@ async fn on_store(command: Command, args: &Args) -> Result<(), Failure> {
         }
         store => store?,
     };
-    let done = on_tenants(command, args, &*store).await;
+    closing(&*store, on_tenants(command, args, &*store)).await
+}
+
+/// Does work on a store, and closes the store in any case.
+async fn closing<T>(
+    store: &dyn Backend,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let done = work.await;
     let closed = store.close().await;
-    done.and(closed.map_err(Failure::from))
+    let done = done?;
+    closed?;
+    Ok(done)
+}
+
+/// Refuses `--tenant` for a command that does not use it; `why` says so.
+fn refuse_tenant(args: &Args, why: &str) -> Result<(), Failure> {
+    match args.tenant {
+        Some(_) => Err(Failure::new(2, "invalid_input", why)),
+        None => Ok(()),
+    }
 }
 
 /// Executes a command for one tenant, or for each.
@@ -298,12 +318,7 @@ async fn on_site(command: Command, site: &Site<'_>, is_shared_checked: bool) -> 
         Command::Sweep(sweep) => sweep.run(site).await,
         Command::Verify { .. } => verify::run(site, is_shared_checked).await,
         Command::Rebuild { .. } => verify::rebuild(site).await,
-        Command::Acp(_)
-        | Command::Copy(_)
-        | Command::Tenant(_)
-        | Command::Backup(_)
-        | Command::Upgrade
-        | Command::Maintain
-        | Command::Completions { .. } => Ok(()),
+        // They open stores themselves, or need none.
+        _ => Ok(()),
     }
 }

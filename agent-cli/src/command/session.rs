@@ -8,9 +8,9 @@ use agent_admin::export::SessionExport;
 use agent_admin::manifest::{ImportOutcome, Imported, Manifest};
 use agent_admin::salvage;
 use agent_core::event::NewEvent;
-use agent_core::json::{RawFields, RawJson};
+use agent_core::json::RawFields;
 use agent_core::model::Patch;
-use agent_core::session::{Session, SessionSummary};
+use agent_core::session::Session;
 use agent_core::state::SessionState;
 use agent_core::store::{Cursor, SessionQuery};
 use agent_core::{Error, ErrorKind, Seq, SessionId, SessionStore, SessionStoreExt, WorkspaceId};
@@ -20,19 +20,16 @@ use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
 use super::consent::Consent;
-use super::site::{Site, named};
+use super::site::Site;
 use super::tenants::AllTenants;
 use super::{endings, files};
-use crate::bounded::DOCUMENT_MAX;
-use crate::content::{read_once, write_file};
+use crate::content::{not_text, read_once, shown, too_large, write_file};
 use crate::failure::Failure;
 use crate::help::examples;
 use crate::history::newest_shown;
-use crate::output::{damage, line, page_of, put_bytes, raw};
+use crate::output::{damage, line, put_content, raw};
 use crate::progress::{Bar, Progress};
-use crate::screen::counted;
-use crate::screen::minute;
-use crate::screen::spoken;
+use crate::screen::{counted, minute, spoken};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum SessionCommand {
@@ -252,7 +249,7 @@ impl SessionCommand {
             }
             Self::Fork { id, at } => {
                 let fork = site.storage.sessions.fork(&site.effects, id, at.map(Seq::new)).await?;
-                site.out.result(&value(&fork.to_json())?, &fork.id.to_string());
+                site.out.result(&*fork, &fork.id.to_string());
                 Ok(())
             }
             Self::Salvage { id, workspace, main } => salvage(site, id, workspace, main).await,
@@ -266,17 +263,6 @@ impl SessionCommand {
             Self::Erase { id, now, consent } => endings::erase(site, id, now, &consent).await,
         }
     }
-
-    pub(super) fn makes_store(&self) -> bool {
-        matches!(self, Self::Import { .. })
-    }
-
-    pub(super) fn tenants(&self) -> Option<&AllTenants> {
-        match self {
-            Self::List { tenants, .. } => Some(tenants),
-            _ => None,
-        }
-    }
 }
 
 /// Updates the attributes of a session.
@@ -284,13 +270,14 @@ async fn change(site: &Site<'_>, id: SessionId, text: &str, patch: Patch) -> Res
     let seen = site.storage.sessions.load(id).await?.head;
     let changed = vec![NewEvent::updated(patch)];
     let done = site.storage.sessions.append(&site.effects, id, seen, changed).await?;
-    site.out.result(&value(&done.session.to_json())?, text);
+    site.out.result(&*done.session, text);
     Ok(())
 }
 
 async fn list(site: &Site<'_>, query: SessionQuery) -> Result<(), Failure> {
     let page = site.storage.sessions.list(query).await?;
-    let row = |session: &SessionSummary| {
+    let headings = ["ID", "LAST USED", "STATE", "MESSAGES", "WORKSPACE", "TITLE"];
+    site.page(&page, &headings, |session| {
         let title = session.attributes.title.as_ref().map(|title| title.text.clone());
         vec![
             session.id.to_string(),
@@ -300,15 +287,7 @@ async fn list(site: &Site<'_>, query: SessionQuery) -> Result<(), Failure> {
             session.workspace.to_string(),
             title.unwrap_or_default(),
         ]
-    };
-    let rows: Vec<_> = page.items.iter().map(row).collect();
-    let next = page.next.as_ref().map(ToString::to_string);
-    let whole = page_of(&page.items, page.total, next.as_deref(), &page.damaged);
-    site.out.table(&whole, &["ID", "LAST USED", "STATE", "MESSAGES", "WORKSPACE", "TITLE"], &rows);
-    if let Some(next) = next {
-        site.out.note(&format!("(more rows: --after '{next}')"));
-    }
-    named(site, &page.damaged)
+    })
 }
 
 async fn show(site: &Site<'_>, id: SessionId, turns: usize) -> Result<(), Failure> {
@@ -318,20 +297,18 @@ async fn show(site: &Site<'_>, id: SessionId, turns: usize) -> Result<(), Failur
         turns_page = newest_shown(&*site.storage.sessions, &session, turns).await?;
     }
     if site.out.is_json() {
-        let mut whole = value(&session.to_json())?;
-        let events =
-            turns_page.events.iter().map(|event| value(&event.to_json())).collect::<Result<Vec<_>, _>>()?;
-        whole.insert("turns", raw(&events));
+        let mut whole: RawFields = raw(&*session).to()?;
+        whole.insert("turns", raw(&turns_page.events));
         whole.insert("damaged", raw(&damage(&turns_page.damaged)));
         site.out.result(&whole, "");
-        return named(site, &turns_page.damaged);
+        return site.named(&turns_page.damaged);
     }
     site.out.fields(&Value::Null, &fields(&session));
     if !turns_page.events.is_empty() {
         line("");
     }
     turns_page.events.iter().filter_map(spoken).for_each(|spoken_text| line(&spoken_text));
-    named(site, &turns_page.damaged)
+    site.named(&turns_page.damaged)
 }
 
 fn fields(session: &Session) -> [(&'static str, String); 12] {
@@ -365,29 +342,23 @@ async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result
     let sessions = &*site.storage.sessions;
     let bar = Bar::new(Progress::Auto);
     let export = SessionExport::read(sessions, id, |events| bar.report("events", events, None)).await;
-    bar.end();
+    drop(bar);
     let export = export?;
     let blobs = export.blobs() as u64;
-    let (mut pieces, len) = match blobs {
+    let (pieces, len) = match blobs {
         0 => (export.to_json()?, Some(export.document_bytes())),
         _ => (export.to_archive()?, None),
     };
     let Some(file) = output else {
         if blobs > 0 && io::stdout().is_terminal() {
-            return Err(Failure::new(
-                1,
-                "invalid_input",
-                format!(
-                    "session {id} has {}, so its export is a tar archive, which is not shown on a terminal; give --output \
-                     FILE, or redirect the output",
-                    counted(blobs, "blob")
-                ),
-            ));
+            let text = format!(
+                "session {id} has {}, so its export is a tar archive, which is not shown on a terminal; give --output \
+                 FILE, or redirect the output",
+                counted(blobs, "blob")
+            );
+            return Err(Failure::new(1, "invalid_input", text));
         }
-        while let Some(piece) = pieces.try_next().await? {
-            put_bytes(&piece);
-        }
-        return Ok(());
+        return put_content(pieces).await;
     };
     let bytes = write_file(file, false, pieces, len).await?;
     let with = if blobs > 0 { format!(", with {}", counted(blobs, "blob")) } else { String::new() };
@@ -404,29 +375,25 @@ async fn read_and_import(
     file: &Path,
     with_ancestors: bool,
 ) -> Result<Imported, Failure> {
-    let name = match file == Path::new("-") {
-        true => "standard input".to_owned(),
-        false => file.display().to_string(),
-    };
-    let about = |error: Error| error.about(&name);
+    let name = shown(file);
+    let name = name.display();
+    let about = |error: Error| Failure::from(error.about(&name.to_string()));
     let (mut content, len) = read_once(file)?;
     let first = content.try_next().await?.unwrap_or_default();
     if is_archive(&first) {
         let content = stream::iter([Ok(first)]).chain(content).boxed();
         let archive = Archive::open(content).await.map_err(about)?;
-        return Ok(match with_ancestors {
-            true => archive.import_with_ancestors(sessions).await.map_err(about)?,
-            false => archive.import(sessions).await.map_err(about)?,
-        });
+        let imported = match with_ancestors {
+            true => archive.import_with_ancestors(sessions).await,
+            false => archive.import(sessions).await,
+        };
+        return imported.map_err(about);
     }
     if first.starts_with(&GZIP_MAGIC) {
         let text = format!("cannot read {name}: it is compressed; decompress it with `gzip -d` first");
         return Err(Failure::new(1, "invalid_input", text));
     }
-    let too_large = || {
-        let text = format!("{name} is too large: the maximum is {DOCUMENT_MAX} bytes");
-        Failure::new(1, "limit_exceeded", text)
-    };
+    let too_large = || too_large(file, DOCUMENT_MAX);
     if len.is_some_and(|len| len > DOCUMENT_MAX) {
         return Err(too_large());
     }
@@ -437,15 +404,17 @@ async fn read_and_import(
             return Err(too_large());
         }
     }
-    let text = String::from_utf8(bytes)
-        .map_err(|_| Failure::new(1, "failed", format!("cannot read {name}: it is not UTF-8 text")))?;
+    let text = String::from_utf8(bytes).map_err(|_| not_text(file))?;
     let document = Manifest::parse(&text).map_err(about)?;
-    Ok(match with_ancestors {
-        true => document.import_with_ancestors(sessions).await.map_err(about)?,
-        false => document.import(sessions).await.map_err(about)?,
-    })
+    let imported = match with_ancestors {
+        true => document.import_with_ancestors(sessions).await,
+        false => document.import(sessions).await,
+    };
+    imported.map_err(about)
 }
 
+/// Maximum number of bytes of a session document.
+const DOCUMENT_MAX: u64 = 1 << 30;
 /// First bytes of a gzip file (RFC 1952).
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
@@ -460,32 +429,16 @@ async fn import(
             // The library names its method; the program has an option instead.
             Failure { text: failure.text.replace("import_with_ancestors", "--with-ancestors"), ..failure }
         })?;
-    let (session, events) = (&imported.session, counted(imported.events, "event"));
-    let (mut missing, mut created) = (None, false);
-    match site.storage.workspaces.load(session.workspace).await {
-        Err(error) if *error.kind() == ErrorKind::NotFound && create_workspace => {
-            let new = NewWorkspace::default().with_id(session.workspace);
-            match site.manager.create(new).await {
-                // Another process was faster.
-                Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => {}
-                done => {
-                    done?;
-                    created = true;
-                }
-            }
-        }
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Deleted) => {
-            missing = Some(error);
-        }
-        _ => {}
-    }
-    let mut whole = value(&session.to_json())?;
+    let session = &imported.session;
+    let (created, missing) = workspace_of(site, session, create_workspace).await?;
+    let mut whole: RawFields = raw(&**session).to()?;
     whole.insert("outcome", raw(&imported.outcome.name()));
     whole.insert("events_written", raw(&imported.events));
     whole.insert("blobs_written", raw(&imported.blobs));
     whole.insert("events_ahead", raw(&imported.ahead));
     whole.insert("workspace_exists", raw(&missing.is_none()));
     site.out.result(&whole, &session.id.to_string());
+    let events = counted(imported.events, "event");
     site.out.note(&match imported.outcome {
         ImportOutcome::New => format!("(new session; {events} written)"),
         ImportOutcome::Completed => format!("(an incomplete session was completed; {events} written)"),
@@ -495,24 +448,44 @@ async fn import(
         ),
         _ => "(the session was already in the store; nothing was written)".to_owned(),
     });
+    let workspace = session.workspace;
     if created {
-        site.out.note(&format!("(workspace {} was created)", session.workspace));
+        site.out.note(&format!("(workspace {workspace} was created)"));
     }
-    if let Some(error) = missing {
-        let workspace = session.workspace;
-        site.out.note(&match error.kind() {
-            ErrorKind::Deleted => format!(
-                "(warning: its workspace {workspace} was deleted in this store, so `chat workspace gc` will delete the session; \
-                 import it into another store)"
-            ),
-            _ => format!(
-                "(warning: its workspace {workspace} is not in this store, so no device can open it, and `chat verify` reports \
-                 it; to create it, run the command again with --create-workspace; to copy it from another store, run \
-                 `chat copy FROM TO --workspace {workspace}`)"
-            ),
-        });
+    match missing {
+        None => {}
+        Some(ErrorKind::Deleted) => site.out.note(&format!(
+            "(warning: its workspace {workspace} was deleted in this store, so `chat workspace gc` will delete the session; \
+             import it into another store)"
+        )),
+        Some(_) => site.out.note(&format!(
+            "(warning: its workspace {workspace} is not in this store, so no device can open it, and `chat verify` reports \
+             it; to create it, run the command again with --create-workspace; to copy it from another store, run \
+             `chat copy FROM TO --workspace {workspace}`)"
+        )),
     }
     Ok(())
+}
+
+/// Creates the workspace of an imported session, if that is wanted and the store does not have it. Returns whether it was
+/// created, and otherwise why the store does not have it.
+async fn workspace_of(
+    site: &Site<'_>,
+    session: &Session,
+    create: bool,
+) -> Result<(bool, Option<ErrorKind>), Failure> {
+    let Err(error) = site.storage.workspaces.load(session.workspace).await else { return Ok((false, None)) };
+    match error.kind() {
+        ErrorKind::NotFound if create => {
+            match site.manager.create(NewWorkspace::default().with_id(session.workspace)).await {
+                // Another process was faster.
+                Err(error) if matches!(error.kind(), ErrorKind::Conflict { .. }) => Ok((false, None)),
+                done => Ok(done.map(|_| (true, None))?),
+            }
+        }
+        missing @ (ErrorKind::NotFound | ErrorKind::Deleted) => Ok((false, Some(missing.clone()))),
+        _ => Ok((false, None)),
+    }
 }
 
 async fn salvage(
@@ -561,9 +534,4 @@ async fn salvage(
         ));
     }
     Err(Failure::incomplete(text))
-}
-
-/// Returns JSON of the library as fields.
-fn value(json: &str) -> Result<RawFields, Failure> {
-    Ok(RawJson::parse(json)?.to()?)
 }

@@ -2,13 +2,15 @@
 
 use agent_admin::audit::audited;
 use agent_core::clock::Effects;
-use agent_core::store::Damaged;
+use agent_core::json::RawFields;
+use agent_core::store::{Damaged, Page};
 use agent_core::{Backend, Storage, TenantId};
 use agent_runtime::WorkspaceManager;
+use serde::Serialize;
 
 use crate::args::Args;
 use crate::failure::Failure;
-use crate::output::{Out, count_unread, unread};
+use crate::output::{Out, count_unread, damage, raw, unread};
 
 /// Stores of one tenant, and the output.
 pub(crate) struct Site<'a> {
@@ -31,16 +33,38 @@ impl<'a> Site<'a> {
         let manager = WorkspaceManager::new(storage.clone(), effects.clone());
         Ok(Self { args, storage, effects, manager, out })
     }
-}
 
-/// Prints the objects that a list could not read, and returns an error if there is any.
-pub(super) fn named(site: &Site<'_>, damaged: &[Damaged]) -> Result<(), Failure> {
-    damaged.iter().for_each(|damage| site.out.note(&unread(damage)));
-    match damaged {
-        [] => Ok(()),
-        damaged => Err(Failure::incomplete(format!(
-            "skipped {} (listed above); run `chat verify` for details",
-            count_unread(damaged)
-        ))),
+    /// Prints a page of a list. In JSON, its items are passed through as they are stored.
+    pub(super) fn page<T: Serialize>(
+        &self,
+        page: &Page<T>,
+        headings: &[&str],
+        row: impl Fn(&T) -> Vec<String>,
+    ) -> Result<(), Failure> {
+        let whole: RawFields = [
+            ("items", raw(&page.items)),
+            ("total", raw(&page.total)),
+            ("next", raw(&page.next)),
+            ("damaged", raw(&damage(&page.damaged))),
+        ]
+        .into_iter()
+        .collect();
+        self.out.table(&whole, headings, &page.items.iter().map(row).collect::<Vec<_>>());
+        if let Some(next) = &page.next {
+            self.out.note(&format!("(more rows: --after '{next}')"));
+        }
+        self.named(&page.damaged)
+    }
+
+    /// Prints the objects that a list could not read, and returns an error if there is any.
+    pub(super) fn named(&self, damaged: &[Damaged]) -> Result<(), Failure> {
+        damaged.iter().for_each(|damage| self.out.note(&unread(damage)));
+        match damaged {
+            [] => Ok(()),
+            damaged => Err(Failure::incomplete(format!(
+                "skipped {} (listed above); run `chat verify` for details",
+                count_unread(damaged)
+            ))),
+        }
     }
 }

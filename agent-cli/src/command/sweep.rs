@@ -55,7 +55,7 @@ pub(crate) struct Sweep {
     #[command(flatten)]
     consent: Consent,
     #[command(flatten)]
-    tenants: AllTenants,
+    pub(super) tenants: AllTenants,
 }
 
 /// Treatment of inactive sessions.
@@ -68,10 +68,6 @@ enum Then {
 }
 
 impl Sweep {
-    pub(super) fn tenants(&self) -> &AllTenants {
-        &self.tenants
-    }
-
     fn policy(&self) -> SweepPolicy {
         let days = |days: u64| Duration::from_secs(days.saturating_mul(24 * 3600));
         let mut policy = SweepPolicy::new();
@@ -132,7 +128,7 @@ impl Sweep {
             changed.len()
         ));
         print_copies(&site.out, report.rewrite_pending);
-        super::site::named(site, &report.damaged)
+        site.named(&report.damaged)
     }
 }
 

@@ -1,15 +1,17 @@
 //! `chat tenant`.
 
-use agent_core::store::{BindingQuery, PageQuery, SessionQuery, WorkspaceQuery, pages};
+use agent_core::store::{BindingQuery, Page, SessionQuery, WorkspaceQuery, pages};
 use agent_core::{Backend, Storage, TenantId};
 use agent_storage_fs::FsConfig;
 use clap::Subcommand;
 use futures::TryStreamExt;
+use futures::stream::BoxStream;
 use serde_json::json;
 
 use super::consent::Consent;
 use super::copy::Copy;
-use super::tenants::all;
+use super::tenants::{absent, all};
+use super::{closing, refuse_tenant};
 use crate::args::Args;
 use crate::failure::Failure;
 use crate::help::examples;
@@ -69,23 +71,23 @@ fn target(text: &str) -> Result<Address, String> {
 
 impl TenantCommand {
     pub(super) async fn run(self, args: &Args) -> Result<(), Failure> {
-        if args.tenant.is_some() {
-            let text = "`chat tenant` does not use --tenant; pass the tenant as an argument, as in `chat tenant delete NAME`";
-            return Err(Failure::new(2, "invalid_input", text));
-        }
+        refuse_tenant(
+            args,
+            "`chat tenant` does not use --tenant; pass the tenant as an argument, as in `chat tenant delete NAME`",
+        )?;
         if let Self::Export { name, to, progress } = self {
             return export(args, &name, to, progress).await;
         }
         let store = args.address()?.existing().await?;
-        let done = match self {
-            Self::Delete { name, dry_run: true, .. } => preview(&Out::new(args.json), &*store, &name).await,
-            Self::Delete { name, now, consent, .. } => {
-                delete(&Out::new(args.json), &*store, &name, now, &consent).await
+        let (out, there) = (Out::new(args.json), &*store);
+        let work = async {
+            match self {
+                Self::Delete { name, dry_run: true, .. } => preview(&out, there, &name).await,
+                Self::Delete { name, now, consent, .. } => delete(&out, there, &name, now, &consent).await,
+                _ => list(&out, there).await,
             }
-            _ => list(&Out::new(args.json), &*store).await,
         };
-        let closed = store.close().await;
-        done.and(closed.map_err(Failure::from))
+        closing(there, work).await
     }
 }
 
@@ -101,15 +103,10 @@ async fn list(out: &Out, store: &dyn Backend) -> Result<(), Failure> {
 
 async fn export(args: &Args, name: &TenantId, to: Address, progress: Progress) -> Result<(), Failure> {
     let place = to.shown();
-    Copy::of_tenant(args.address()?, to, progress).run_for(args, Some(name)).await?;
+    Copy::of_tenant(args.address()?, to, progress).run(args, Some(name)).await?;
     let out = Out::new(args.json);
     out.note(&format!("(exported tenant {name} to {place}, a store with this one tenant)"));
     Ok(())
-}
-
-fn absent(name: &TenantId, there: &[TenantId]) -> Failure {
-    let names = there.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    Failure::absent(format!("tenant {name} has no data in this store; tenants with data: {names}"))
 }
 
 /// Prints what a deletion would delete.
@@ -165,21 +162,13 @@ async fn counts(storage: &Storage) -> Result<[u64; 3], Failure> {
     let sessions = SessionQuery::new().with_hidden().with_limit(1000);
     let workspaces = WorkspaceQuery::new().with_deleting().with_limit(1000);
     Ok([
-        count(sessions, |query| storage.sessions.list(query)).await?,
-        count(workspaces, |query| storage.workspaces.list(query)).await?,
-        count(BindingQuery::new().with_limit(1000), |query| storage.bindings.list(query)).await?,
+        count(pages(sessions, |query| storage.sessions.list(query))).await?,
+        count(pages(workspaces, |query| storage.workspaces.list(query))).await?,
+        count(pages(BindingQuery::new().with_limit(1000), |query| storage.bindings.list(query))).await?,
     ])
 }
 
-async fn count<
-    Q: PageQuery,
-    T: Send,
-    F: Future<Output = agent_core::Result<agent_core::store::Page<T>>> + Send,
->(
-    query: Q,
-    list: impl Fn(Q) -> F + Send,
-) -> Result<u64, Failure> {
-    let mut pages = pages(query, list);
+async fn count<T>(mut pages: BoxStream<'_, agent_core::Result<Page<T>>>) -> agent_core::Result<u64> {
     let mut count = 0;
     while let Some(page) = pages.try_next().await? {
         count += (page.items.len() + page.damaged.len()) as u64;

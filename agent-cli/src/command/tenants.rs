@@ -41,16 +41,20 @@ pub(crate) async fn choose(
         return Ok(Chosen { tenants: there, is_all: true, others: Some(0), damaged });
     }
     if named.is_some() && !there.contains(&one) {
-        let names = there.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let text = match there.is_empty() {
-            true => format!("tenant {one} has no data in this store, and no other tenant has any"),
-            false => format!("tenant {one} has no data in this store; tenants with data: {names}"),
-        };
-        return Err(Failure::absent(text));
+        return Err(absent(&one, &there));
     }
     let others = there.iter().filter(|tenant| **tenant != one).count();
     let others = all_tenants.map(|_| others);
     Ok(Chosen { tenants: vec![one], is_all: false, others, damaged: Vec::new() })
+}
+
+/// Returns the failure for a tenant without data.
+pub(super) fn absent(name: &TenantId, there: &[TenantId]) -> Failure {
+    let names = there.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    Failure::absent(match there.is_empty() {
+        true => format!("tenant {name} has no data in this store, and no other tenant has any"),
+        false => format!("tenant {name} has no data in this store; tenants with data: {names}"),
+    })
 }
 
 impl Chosen {

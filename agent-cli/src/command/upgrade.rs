@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use agent_core::store::{BindingQuery, Damaged, Page, PageQuery, SessionQuery, WorkspaceQuery, pages};
+use agent_core::store::{BindingQuery, Damaged, Page, SessionQuery, WorkspaceQuery, pages};
 use agent_core::{Backend, ErrorKind};
 use futures::TryStreamExt;
+use futures::stream::BoxStream;
 use serde_json::json;
 
-use super::tenants;
+use super::{closing, refuse_tenant, tenants};
 use crate::args::Args;
 use crate::failure::Failure;
 use crate::output::{Out, damage, line, unread};
@@ -28,10 +29,7 @@ struct Counts {
 }
 
 pub(super) async fn run(args: &Args) -> Result<(), Failure> {
-    if args.tenant.is_some() {
-        let text = "`chat upgrade` is about the whole store, and does not use --tenant";
-        return Err(Failure::new(2, "invalid_input", text));
-    }
+    refuse_tenant(args, "`chat upgrade` is about the whole store, and does not use --tenant")?;
     let address = args.address()?;
     let store = match address.existing().await {
         Err(error) if *error.kind() == ErrorKind::Unsupported => {
@@ -40,10 +38,7 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
         }
         opened => opened?,
     };
-    let counts = count_all(&*store).await;
-    let closed = store.close().await;
-    let counts = counts?;
-    closed?;
+    let counts = closing(&*store, count_all(&*store)).await?;
     report(&Out::new(args.json), &address.shown(), address.formats(), &counts)
 }
 
@@ -102,26 +97,25 @@ async fn count_all(store: &dyn Backend) -> Result<Counts, Failure> {
         let of = |what: &str| format!("{what} of tenant {tenant}");
         let unreadable = &mut counts.unreadable;
         let query = WorkspaceQuery::new().with_deleting().with_limit(1000);
-        let list = |query| storage.workspaces.list(query);
-        counts.workspaces += count(&of("workspaces"), query, list, unreadable).await?;
+        let list = pages(query, |query| storage.workspaces.list(query));
+        counts.workspaces += count(&of("workspaces"), list, unreadable).await?;
         let query = SessionQuery::new().with_hidden().with_limit(1000);
-        let list = |query| storage.sessions.list(query);
-        counts.sessions += count(&of("sessions"), query, list, unreadable).await?;
+        let list = pages(query, |query| storage.sessions.list(query));
+        counts.sessions += count(&of("sessions"), list, unreadable).await?;
         let query = BindingQuery::new().with_limit(1000);
-        let list = |query| storage.bindings.list(query);
-        counts.bindings += count(&of("device bindings"), query, list, unreadable).await?;
+        let list = pages(query, |query| storage.bindings.list(query));
+        counts.bindings += count(&of("device bindings"), list, unreadable).await?;
     }
     Ok(counts)
 }
 
 /// Returns how many objects a list has, and collects those that are not readable.
-async fn count<Q: PageQuery, T: Send, F: Future<Output = agent_core::Result<Page<T>>> + Send>(
+async fn count<T>(
     object: &str,
-    query: Q,
-    list: impl Fn(Q) -> F + Send,
+    mut pages: BoxStream<'_, agent_core::Result<Page<T>>>,
     unreadable: &mut BTreeSet<Damaged>,
 ) -> Result<u64, Failure> {
-    let (mut count, mut pages) = (0, pages(query, list));
+    let mut count = 0;
     loop {
         match pages.try_next().await {
             Ok(Some(page)) => {

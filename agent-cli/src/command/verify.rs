@@ -30,7 +30,7 @@ pub(super) async fn run(site: &Site<'_>, is_shared_checked: bool) -> Result<(), 
         true => verify_tenant(&site.storage, report).await,
         false => verify(&site.storage, report).await,
     };
-    bar.end();
+    drop(bar);
     let found = read?;
     let whole = json!({
         "workspaces": found.workspaces, "sessions": found.sessions, "events": found.events,

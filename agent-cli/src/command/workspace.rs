@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use agent_core::json::{RawFields, RawJson};
-use agent_core::model::Workspace;
+use agent_core::json::RawFields;
 use agent_core::store::{BindingQuery, Cursor, SessionQuery, WorkspaceQuery};
 use agent_core::{ErrorKind, SessionId, WorkspaceId};
 use agent_runtime::NewWorkspace;
@@ -17,9 +16,8 @@ use super::tenants::AllTenants;
 use crate::failure::Failure;
 use crate::help::examples;
 use crate::offline::OfflineModel;
-use crate::output::{damage, page_of, print_copies, raw, retained_value, tense};
-use crate::screen::counted;
-use crate::screen::minute;
+use crate::output::{damage, print_copies, raw, retained_value, tense};
+use crate::screen::{counted, minute};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum WorkspaceCommand {
@@ -98,17 +96,6 @@ pub(crate) enum WorkspaceCommand {
 }
 
 impl WorkspaceCommand {
-    pub(super) fn makes_store(&self) -> bool {
-        matches!(self, Self::Create { .. })
-    }
-
-    pub(super) fn tenants(&self) -> Option<&AllTenants> {
-        match self {
-            Self::List { tenants, .. } | Self::Gc { tenants, .. } => Some(tenants),
-            _ => None,
-        }
-    }
-
     pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
         match self {
             Self::List { all, limit, after, tenants: _ } => list(site, all, limit, after).await,
@@ -120,14 +107,14 @@ impl WorkspaceCommand {
                 let mut new = NewWorkspace::new(name);
                 (new.provider, new.description) = (provider, description);
                 let workspace = site.manager.create(new).await?;
-                site.out.result(&value(&workspace)?, &workspace.id.to_string());
+                site.out.result(&workspace, &workspace.id.to_string());
                 Ok(())
             }
             Self::Show { id } => show(site, id).await,
             Self::SetMain { id, session } => {
                 let workspace = site.manager.set_main_session(id, session).await?;
                 let text = format!("session {session} is now the main session of workspace {id}");
-                site.out.result(&value(&workspace)?, &text);
+                site.out.result(&workspace, &text);
                 Ok(())
             }
             Self::Delete { id, consent } => {
@@ -170,27 +157,15 @@ async fn list(site: &Site<'_>, all: bool, limit: usize, after: Option<Cursor>) -
     let mut query = WorkspaceQuery::new().with_total().with_limit(limit).with_cursor(after);
     query.with_deleting = all;
     let page = site.storage.workspaces.list(query).await?;
-    let rows: Vec<_> = page
-        .items
-        .iter()
-        .map(|workspace| {
-            vec![
-                workspace.id.to_string(),
-                minute(workspace.last_accessed),
-                minute(workspace.created_at),
-                workspace.provider.clone().unwrap_or_default(),
-                workspace.name.clone(),
-            ]
-        })
-        .collect();
-    let items = page.items.iter().map(value).collect::<Result<Vec<_>, _>>()?;
-    let next = page.next.as_ref().map(ToString::to_string);
-    let whole = page_of(&items, page.total, next.as_deref(), &page.damaged);
-    site.out.table(&whole, &["ID", "LAST USED", "CREATED", "PROVIDER", "NAME"], &rows);
-    if let Some(next) = next {
-        site.out.note(&format!("(more rows: --after '{next}')"));
-    }
-    super::site::named(site, &page.damaged)
+    site.page(&page, &["ID", "LAST USED", "CREATED", "PROVIDER", "NAME"], |workspace| {
+        vec![
+            workspace.id.to_string(),
+            minute(workspace.last_accessed),
+            minute(workspace.created_at),
+            workspace.provider.clone().unwrap_or_default(),
+            workspace.name.clone(),
+        ]
+    })
 }
 
 async fn show(site: &Site<'_>, id: WorkspaceId) -> Result<(), Failure> {
@@ -202,7 +177,7 @@ async fn show(site: &Site<'_>, id: WorkspaceId) -> Result<(), Failure> {
     let main = site.storage.sessions.load(workspace.main_session).await.ok();
     let messages = main.map_or(0, |main| main.counts.messages());
     let has_config = site.storage.workspaces.load_config(id).await?.is_some();
-    let mut whole = value(&workspace)?;
+    let mut whole: RawFields = raw(&workspace).to()?;
     whole.insert("devices", raw(&devices));
     whole.insert("sessions", raw(&sessions));
     whole.insert("messages", raw(&messages));
@@ -249,7 +224,7 @@ async fn gc(site: &Site<'_>, days: u64, dry_run: bool, watch: u64) -> Result<(),
         report.retained.len()
     ));
     print_copies(&site.out, report.rewrite_pending);
-    super::site::named(site, &report.damaged)
+    site.named(&report.damaged)
 }
 
 /// Returns the rows of the table of `workspace gc`.
@@ -279,9 +254,4 @@ fn gc_rows(report: &GcReport, days: u64, dry_run: bool) -> Vec<Vec<String>> {
         rows.push(vec![format!("workspace {}", kept.id), "kept".to_owned(), kept.reason.to_string()]);
     }
     rows
-}
-
-/// Returns a record as JSON.
-fn value(workspace: &Workspace) -> Result<RawFields, Failure> {
-    Ok(RawJson::parse(&workspace.to_json())?.to()?)
 }
