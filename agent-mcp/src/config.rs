@@ -11,7 +11,7 @@ use agent_core::{BlobName, Error, Result};
 use agent_runtime::SessionContext;
 use agent_runtime::configuration::{ConfigLayers, LayeredConfig};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
@@ -437,12 +437,13 @@ impl McpServer {
 
     /// Returns the server with the values of its secrets.
     pub(crate) async fn resolve(&self, name: &str, context: &SessionContext) -> Result<Resolved> {
-        let mut hidden = Vec::new();
+        let (mut hidden, mut given) = (Vec::new(), Vec::new());
         let (target, shown) = match &self.target {
             Target::Command { command, args, cwd, env } => {
                 let mut values = Vec::with_capacity(env.len());
                 for (variable, value) in env {
                     let value = value.resolve(context, &mut hidden).await?;
+                    given.push((variable, value.clone()));
                     if value.expose_secret().len() >= HIDDEN_MIN_BYTES {
                         hidden.push((format!("(value of {variable})"), value.clone()));
                     }
@@ -458,14 +459,11 @@ impl McpServer {
                 let mut values = HeaderMap::with_capacity(headers.len());
                 for (header, value) in headers {
                     let value = value.resolve(context, &mut hidden).await?;
+                    given.push((header, value.clone()));
                     let value = HeaderValue::try_from(value.expose_secret());
                     let (Ok(known), Ok(mut value)) = (HeaderName::try_from(header), value) else {
-                        return Err(fault(
-                            name,
-                            "headers",
-                            header,
-                            "the value has characters that no header has",
-                        ));
+                        let why = "the value has characters that no header has";
+                        return Err(fault(name, "headers", header, why));
                     };
                     value.set_sensitive(true);
                     values.insert(known, value);
@@ -475,7 +473,10 @@ impl McpServer {
             }
         };
         let identity = shown.to_string();
-        let settings = BlobName::of(target.settings(&identity, &self.limits).expose_secret().as_bytes());
+        let given: Vec<_> = given.iter().map(|(name, value)| (name, value.expose_secret())).collect();
+        let settings =
+            SecretString::from(format!("{identity} {:?} {}", self.limits, serde_json::json!(given)));
+        let settings = BlobName::of(settings.expose_secret().as_bytes());
         let (name, limits, always) = (name.to_owned(), self.limits, self.always.clone());
         Ok(Resolved { name, target, identity, hidden, settings, limits, always })
     }

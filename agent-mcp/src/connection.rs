@@ -225,13 +225,10 @@ impl Connection {
             }
             ResolvedTarget::Url { url, headers } => {
                 let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-                let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
-                    .custom_headers(headers)
-                    .max_sse_event_size(most)
-                    .max_json_response_size(most)
-                    .max_error_response_size(REFUSAL_MAX_BYTES);
-                let client_of_http = HttpClient::new().map_err(|_| Failure::Unsent)?;
-                let transport = StreamableHttpClientTransport::with_client(client_of_http, config);
+                let config =
+                    StreamableHttpClientTransportConfig::with_uri(url.as_str()).custom_headers(headers);
+                let http = HttpClient::new(most).map_err(|_| Failure::Unsent)?;
+                let transport = StreamableHttpClientTransport::with_client(http, config);
                 let started = timeout(connect, serve_client(client, transport)).await.map_err(silent)?;
                 let service = started.map_err(|error| Failure::of_start(&error))?;
                 Ok(Self { service, child: None })

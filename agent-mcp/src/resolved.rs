@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use agent_core::BlobName;
 use http::HeaderMap;
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 
 /// Limits of a server.
 #[derive(Clone, Copy, Debug)]
@@ -38,22 +38,6 @@ pub(crate) struct Resolved {
 pub(crate) enum ResolvedTarget {
     Command { command: String, args: Vec<String>, cwd: Option<PathBuf>, env: Vec<(String, SecretString)> },
     Url { url: String, headers: HeaderMap },
-}
-
-impl ResolvedTarget {
-    /// Returns all settings as one text, which holds the values of secrets.
-    pub(crate) fn settings(&self, identity: &str, limits: &Limits) -> SecretString {
-        let values: Vec<(&str, String)> = match self {
-            Self::Command { env, .. } => {
-                env.iter().map(|(name, value)| (name.as_str(), value.expose_secret().to_owned())).collect()
-            }
-            Self::Url { headers, .. } => headers
-                .iter()
-                .map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
-                .collect(),
-        };
-        format!("{identity} {limits:?} {}", serde_json::json!(values)).into()
-    }
 }
 
 impl fmt::Debug for Resolved {

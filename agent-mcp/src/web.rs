@@ -14,10 +14,12 @@ use http::header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response};
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, PingRequest, RequestId, ServerJsonRpcMessage};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, ErrorData, PingRequest, RequestId, ServerJsonRpcMessage,
+};
 use rmcp::transport::streamable_http_client::{
     AuthRequiredError, HttpStatusError, InsufficientScopeError, SseError, StreamableHttpClient,
-    StreamableHttpError, StreamableHttpPostResponse, StreamableHttpResponseLimits,
+    StreamableHttpError, StreamableHttpPostResponse,
 };
 use sse_stream::{Sse, SseStream};
 use tokio::time::timeout;
@@ -46,14 +48,16 @@ type EventStream = BoxStream<'static, Result<Sse, SseError>>;
 #[derive(Clone, Debug)]
 pub(crate) struct HttpClient {
     client: Client,
+    /// Maximum bytes of an answer, and of an event of a stream.
+    message_max_bytes: usize,
     backlog: Backlog,
 }
 
 impl HttpClient {
-    pub(crate) fn new() -> Result<Self, reqwest::Error> {
+    pub(crate) fn new(message_max_bytes: usize) -> Result<Self, reqwest::Error> {
         // A connection whose last answer was not read to its end would hold up the next request.
         let client = Client::builder().pool_max_idle_per_host(0).redirect(redirects()).build()?;
-        Ok(Self { client, backlog: Backlog::default() })
+        Ok(Self { client, message_max_bytes, backlog: Backlog::default() })
     }
 
     fn post(
@@ -61,20 +65,19 @@ impl HttpClient {
         uri: &str,
         message: &ClientJsonRpcMessage,
         session: Option<&str>,
-        auth: Option<&str>,
         headers: &Headers,
     ) -> Result<RequestBuilder, HttpError> {
         let body = serde_json::to_vec(message)?;
-        let request = with_headers(self.client.post(uri), session, auth, headers);
+        let request = with_headers(self.client.post(uri), session, headers);
         Ok(request.header(CONTENT_TYPE, JSON).body(body))
     }
 
     /// Returns whether a server that refused a request refuses each of its session: then it did not carry out the request,
     /// because it does not know the session any more.
-    async fn has_forgotten(&self, uri: &str, session: &str, auth: Option<&str>, headers: &Headers) -> bool {
+    async fn has_forgotten(&self, uri: &str, session: &str, headers: &Headers) -> bool {
         let ping = ClientRequest::PingRequest(PingRequest::default());
         let ping = ClientJsonRpcMessage::request(ping, RequestId::String("session".into()));
-        let Ok(request) = self.post(uri, &ping, Some(session), auth, headers) else { return false };
+        let Ok(request) = self.post(uri, &ping, Some(session), headers) else { return false };
         match timeout(PROBE, request.send()).await {
             Ok(Ok(response)) => is_refused_session(response.status()),
             _ => false,
@@ -97,21 +100,14 @@ fn redirects() -> Policy {
     })
 }
 
-fn with_headers(
-    request: RequestBuilder,
-    session: Option<&str>,
-    auth: Option<&str>,
-    headers: &Headers,
-) -> RequestBuilder {
+/// Adds the headers of the configuration, among which an authorization is, if there is one, and those of the protocol.
+fn with_headers(request: RequestBuilder, session: Option<&str>, headers: &Headers) -> RequestBuilder {
     let mut request = request.header(ACCEPT, format!("{EVENTS}, {JSON}"));
     for (name, value) in headers {
         request = request.header(name, value);
     }
-    if let Some(session) = session {
-        request = request.header(SESSION, session);
-    }
-    match auth {
-        Some(auth) => request.bearer_auth(auth),
+    match session {
+        Some(session) => request.header(SESSION, session),
         None => request,
     }
 }
@@ -160,6 +156,19 @@ async fn read_json(response: Response, max_size: usize) -> Result<Vec<u8>, HttpE
         body.extend_from_slice(&piece);
     }
     Ok(mended(&body).text)
+}
+
+/// Returns the error of the protocol with which a server refuses a request; `None` if it gives no such error.
+async fn refusal(response: Response, media_type: &str, max_size: usize) -> Option<ErrorData> {
+    let status = response.status();
+    if media_type != JSON || matches!(status.as_u16(), 401 | 403 | 429) || status.is_redirection() {
+        return None;
+    }
+    let body = read_json(response, max_size).await.ok()?;
+    match serde_json::from_slice(&body) {
+        Ok(ServerJsonRpcMessage::Error(refusal)) => Some(refusal.error),
+        _ => None,
+    }
 }
 
 /// Counts the bytes of the events of a stream, and mends them.
@@ -261,27 +270,14 @@ impl StreamableHttpClient for HttpClient {
         uri: Arc<str>,
         message: ClientJsonRpcMessage,
         session: Option<Arc<str>>,
-        auth: Option<String>,
+        _: Option<String>,
         headers: Headers,
     ) -> Result<StreamableHttpPostResponse, HttpError> {
-        let limits = StreamableHttpResponseLimits::default();
-        self.post_message_with_response_limits(uri, message, session, auth, headers, limits).await
-    }
-
-    async fn post_message_with_response_limits(
-        &self,
-        uri: Arc<str>,
-        message: ClientJsonRpcMessage,
-        session: Option<Arc<str>>,
-        auth: Option<String>,
-        headers: Headers,
-        limits: StreamableHttpResponseLimits,
-    ) -> Result<StreamableHttpPostResponse, HttpError> {
-        let (session, auth) = (session.as_deref(), auth.as_deref());
+        let session = session.as_deref();
         if matches!(&message, ClientJsonRpcMessage::Response(_) | ClientJsonRpcMessage::Error(_)) {
             self.backlog.sent(1);
         }
-        let response = self.post(&uri, &message, session, auth, &headers)?.send().await?;
+        let response = self.post(&uri, &message, session, &headers)?.send().await?;
         check_challenge(&response)?;
         let request = match &message {
             ClientJsonRpcMessage::Request(request) => Some(&request.id),
@@ -296,7 +292,7 @@ impl StreamableHttpClient for HttpClient {
             (status, Some(session))
                 if request.is_some()
                     && is_refused_session(status)
-                    && self.has_forgotten(&uri, session, auth, &headers).await =>
+                    && self.has_forgotten(&uri, session, &headers).await =>
             {
                 return Err(StreamableHttpError::SessionExpired);
             }
@@ -304,37 +300,28 @@ impl StreamableHttpClient for HttpClient {
         }
         let Some(id) = request else {
             // Nothing in the answer matters.
-            return if status.is_success() {
-                Ok(StreamableHttpPostResponse::Accepted)
-            } else {
-                Err(failed(status))
+            return match status.is_success() {
+                true => Ok(StreamableHttpPostResponse::Accepted),
+                false => Err(failed(status)),
             };
         };
         let media_type = media_type(&response);
         let given = response.headers().get(SESSION).and_then(|id| id.to_str().ok()).map(str::to_owned);
         if !status.is_success() {
-            let is_refusal =
-                media_type == JSON && !matches!(status.as_u16(), 401 | 403 | 429) && !status.is_redirection();
-            let body =
-                if is_refusal { read_json(response, limits.max_json_response_size).await.ok() } else { None };
-            let message = body.and_then(|body| serde_json::from_slice(&body).ok());
-            return match message {
-                // It answers the request, also if it does not name it.
-                Some(ServerJsonRpcMessage::Error(refusal)) => Ok(StreamableHttpPostResponse::Json(
-                    ServerJsonRpcMessage::error(refusal.error, Some(id.clone())),
-                    given,
-                )),
-                _ => Err(failed(status)),
-            };
+            let refusal = refusal(response, &media_type, self.message_max_bytes).await;
+            // It answers the request, also if it does not name it.
+            let refusal = refusal.map(|refusal| ServerJsonRpcMessage::error(refusal, Some(id.clone())));
+            return refusal
+                .map(|refusal| StreamableHttpPostResponse::Json(refusal, given))
+                .ok_or_else(|| failed(status));
         }
         match media_type.as_str() {
             EVENTS => {
-                let events =
-                    events(response, limits.max_sse_event_size, Some(id.clone()), self.backlog.clone());
+                let events = events(response, self.message_max_bytes, Some(id.clone()), self.backlog.clone());
                 Ok(StreamableHttpPostResponse::Sse(events, given))
             }
             JSON => {
-                let body = read_json(response, limits.max_json_response_size).await?;
+                let body = read_json(response, self.message_max_bytes).await?;
                 Ok(StreamableHttpPostResponse::Json(serde_json::from_slice(&body)?, given))
             }
             // Its value is no secret, and nobody is shown it.
@@ -346,10 +333,10 @@ impl StreamableHttpClient for HttpClient {
         &self,
         uri: Arc<str>,
         session: Arc<str>,
-        auth: Option<String>,
+        _: Option<String>,
         headers: Headers,
     ) -> Result<(), HttpError> {
-        let request = with_headers(self.client.delete(&*uri), Some(&session), auth.as_deref(), &headers);
+        let request = with_headers(self.client.delete(&*uri), Some(&session), &headers);
         let status = request.send().await?.status();
         // A server need not support it.
         match status {
@@ -364,23 +351,10 @@ impl StreamableHttpClient for HttpClient {
         uri: Arc<str>,
         session: Option<Arc<str>>,
         last_event: Option<String>,
-        auth: Option<String>,
+        _: Option<String>,
         headers: Headers,
     ) -> Result<EventStream, HttpError> {
-        let most = StreamableHttpResponseLimits::default().max_sse_event_size;
-        self.get_stream_with_max_sse_event_size(uri, session, last_event, auth, headers, most).await
-    }
-
-    async fn get_stream_with_max_sse_event_size(
-        &self,
-        uri: Arc<str>,
-        session: Option<Arc<str>>,
-        last_event: Option<String>,
-        auth: Option<String>,
-        headers: Headers,
-        most: usize,
-    ) -> Result<EventStream, HttpError> {
-        let mut request = with_headers(self.client.get(&*uri), session.as_deref(), auth.as_deref(), &headers);
+        let mut request = with_headers(self.client.get(&*uri), session.as_deref(), &headers);
         if let Some(last_event) = last_event {
             request = request.header(LAST_EVENT, last_event);
         }
@@ -390,7 +364,7 @@ impl StreamableHttpClient for HttpClient {
             StatusCode::METHOD_NOT_ALLOWED => Err(StreamableHttpError::ServerDoesNotSupportSse),
             status if !status.is_success() => Err(failed(status)),
             _ if media_type(&response) != EVENTS => Err(StreamableHttpError::UnexpectedContentType(None)),
-            _ => Ok(events(response, most, None, self.backlog.clone())),
+            _ => Ok(events(response, self.message_max_bytes, None, self.backlog.clone())),
         }
     }
 }
