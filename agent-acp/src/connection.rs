@@ -39,6 +39,23 @@ pub(crate) struct Connection {
     pub(crate) open: Arc<OpenSessions>,
 }
 
+/// Answers a request in a task, so that it does not hold up the messages behind it.
+macro_rules! request {
+    ($connection:expr, $request:ty, |$this:ident, $client:ident, $asked:ident, $responder:ident| $answer:expr) => {{
+        let connection = $connection.clone();
+        async move |$asked: $request, $responder: Responder<_>, $client: ConnectionTo<Client>| {
+            let $this = connection.clone();
+            connection.open.spawn(async move { $answer });
+            Ok(())
+        }
+    }};
+    ($connection:expr, $method:ident, $request:ty) => {
+        request!($connection, $request, |this, _client, request, responder| {
+            respond(responder, this.$method(request).await);
+        })
+    };
+}
+
 impl Connection {
     pub(crate) fn new(options: Options) -> Self {
         Self { open: OpenSessions::new(options) }
@@ -54,22 +71,6 @@ impl Connection {
 
     /// Serves the messages of a channel until it is closed.
     pub(crate) async fn serve(&self, channel: Channel) -> Result<(), Error> {
-        /// Answers a request in a task, so that it does not hold up the messages behind it.
-        macro_rules! request {
-            ($request:ty, |$this:ident, $client:ident, $asked:ident, $responder:ident| $answer:expr) => {{
-                let connection = self.clone();
-                async move |$asked: $request, $responder: Responder<_>, $client: ConnectionTo<Client>| {
-                    let $this = connection.clone();
-                    connection.open.spawn(async move { $answer });
-                    Ok(())
-                }
-            }};
-            ($method:ident, $request:ty) => {
-                request!($request, |this, _client, request, responder| {
-                    respond(responder, this.$method(request).await);
-                })
-            };
-        }
         let (initialized, prompted, cancelled) = (self.clone(), self.clone(), self.clone());
         Agent
             .v1()
@@ -81,20 +82,20 @@ impl Connection {
                 },
                 on_receive_request!(),
             )
-            .on_receive_request(request!(create, schema::NewSessionRequest), on_receive_request!())
-            .on_receive_request(request!(list, schema::ListSessionsRequest), on_receive_request!())
-            .on_receive_request(request!(close, schema::CloseSessionRequest), on_receive_request!())
-            .on_receive_request(request!(delete, schema::DeleteSessionRequest), on_receive_request!())
-            .on_receive_request(request!(fork, schema::ForkSessionRequest), on_receive_request!())
+            .on_receive_request(request!(self, create, schema::NewSessionRequest), on_receive_request!())
+            .on_receive_request(request!(self, list, schema::ListSessionsRequest), on_receive_request!())
+            .on_receive_request(request!(self, close, schema::CloseSessionRequest), on_receive_request!())
+            .on_receive_request(request!(self, delete, schema::DeleteSessionRequest), on_receive_request!())
+            .on_receive_request(request!(self, fork, schema::ForkSessionRequest), on_receive_request!())
             .on_receive_request(
-                request!(schema::LoadSessionRequest, |this, client, request, responder| {
+                request!(self, schema::LoadSessionRequest, |this, client, request, responder| {
                     let opened = this.load(&client, request).await;
                     this.opened(&client, responder, opened, schema::LoadSessionResponse::new());
                 }),
                 on_receive_request!(),
             )
             .on_receive_request(
-                request!(schema::ResumeSessionRequest, |this, client, request, responder| {
+                request!(self, schema::ResumeSessionRequest, |this, client, request, responder| {
                     let opened = this.resume(request).await;
                     this.opened(&client, responder, opened, schema::ResumeSessionResponse::new());
                 }),

@@ -43,7 +43,6 @@ struct State {
     takes_notices: bool,
     /// Sessions that the client has created, loaded or resumed.
     open: HashMap<SessionId, OpenSession>,
-    is_ending: bool,
 }
 
 /// Session that a client has open.
@@ -183,15 +182,13 @@ impl OpenSessions {
     /// Cancels all turns. No new ones begin.
     pub(crate) fn leave(&self) {
         self.flow.leave();
-        let mut state = self.state();
-        state.is_ending = true;
-        state.open.values().for_each(OpenSession::cancel);
+        self.state().open.values().for_each(OpenSession::cancel);
     }
 
     /// Begins the one turn that a session has at a time.
     pub(crate) fn begin_turn(self: &Arc<Self>, session: SessionId) -> Result<TurnPermit, Error> {
         let mut state = self.state();
-        if state.is_ending {
+        if self.flow.is_gone() {
             return Err(fault::refused(session, format!("session {session}: the connection is ending")));
         }
         let slot = &mut state.open.get_mut(&session).ok_or_else(|| fault::not_open(session))?.turn;
