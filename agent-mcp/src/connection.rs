@@ -21,9 +21,10 @@ use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::io::InspectWriter;
 use tracing::Dispatch;
 
-use crate::backlog::{Backlog, Counted};
+use crate::backlog::Backlog;
 use crate::child::ChildProcess;
 use crate::hub::Groups;
 use crate::last_words::last_words;
@@ -206,7 +207,8 @@ impl Connection {
                     .map_err(|error| Failure::NotStarted(error.kind()))?;
                 let backlog = Backlog::default();
                 let output = Lines::new(pipes.output, most, backlog.clone());
-                let transport = AsyncRwTransport::new_client(output, Counted { inner: pipes.input, backlog })
+                let input = InspectWriter::new(pipes.input, move |bytes: &[u8]| backlog.written(bytes));
+                let transport = AsyncRwTransport::new_client(output, input)
                     .with_max_line_length(most.saturating_mul(GROWTH));
                 let started = tokio::select! {
                     started = timeout(connect, serve_client(client, transport)) => match started {
@@ -347,27 +349,17 @@ impl Line {
         };
         let answer = tokio::select! {
             biased;
-            answer = timeout_at(until, &mut handle.rx) => Some(answer),
-            // A process that it has started may hold its output open.
-            () = ended => None,
-        };
-        let answer = match answer {
-            Some(answer) => answer,
-            // The last thing that it wrote may be the answer.
-            None => Ok(timeout(LAST, &mut handle.rx).await.unwrap_or(Ok(Err(ServiceError::TransportClosed)))),
-        };
-        match answer {
-            Err(_) => Err(Failure::Silent(time)),
-            Ok(answer) => {
-                pending.0 = None;
-                match answer {
-                    Ok(Ok(result)) => Ok(result),
-                    Ok(Err(error)) => {
-                        Err(explained(self.child.as_deref(), Failure::of_request(&error)).await)
-                    }
-                    Err(_) => Err(Failure::Ended),
-                }
+            answer = timeout_at(until, &mut handle.rx) => answer.map_err(|_| Failure::Silent(time))?,
+            // A process that it has started may hold its output open. The last thing that it wrote may be the answer.
+            () = ended => {
+                timeout(LAST, &mut handle.rx).await.unwrap_or(Ok(Err(ServiceError::TransportClosed)))
             }
+        };
+        pending.0 = None;
+        match answer {
+            Ok(Ok(result)) => Ok(result),
+            Ok(Err(error)) => Err(explained(self.child.as_deref(), Failure::of_request(&error)).await),
+            Err(_) => Err(Failure::Ended),
         }
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use tracing::Dispatch;
 
-use crate::connection::{Connection, Failure, Line};
+use crate::connection::{Connection, Failure, Line, StartFailure};
 use crate::content;
 use crate::hub::Groups;
 use crate::resolved::Resolved;
@@ -114,37 +114,38 @@ impl Link {
             connection.close().await;
             count_failure(state, Duration::ZERO);
         }
-        let (start, is_new) = (Instant::now(), state.connection.is_none());
-        if is_new {
-            if let Some(wait) = state.retry_at.and_then(|at| at.checked_duration_since(Instant::now()))
-                && !wait.is_zero()
-            {
-                let last = self.status().error.unwrap_or_else(|| Failure::Ended.to_string());
-                let last = last.split("; it is not tried").next().unwrap_or_default().to_owned();
-                let text = format!("{last}; it is not tried again for {} seconds", wait.as_secs() + 1);
-                return Err(Failed { text, last_words: None, is_new: false });
-            }
-            match Connection::open(&self.server, &self.groups, &self.log).await {
-                Ok(connection) => state.connection = Some(connection),
-                Err(started) => {
-                    return Err(failed(state, &started.failure, start.elapsed(), started.last_words));
-                }
-            }
+        let start = Instant::now();
+        if let Some(wait) = state.retry_at.and_then(|at| at.checked_duration_since(start))
+            && state.connection.is_none()
+            && !wait.is_zero()
+        {
+            let last = self.status().error.unwrap_or_else(|| Failure::Ended.to_string());
+            let last = last.split("; it is not tried").next().unwrap_or_default().to_owned();
+            let text = format!("{last}; it is not tried again for {} seconds", wait.as_secs() + 1);
+            return Err(Failed { text, last_words: None, is_new: false });
         }
-        let Some(connection) = &state.connection else {
-            return Err(failed(state, &Failure::Ended, start.elapsed(), None));
+        self.listed(state, again).await.map_err(|StartFailure { failure, last_words }| {
+            count_failure(state, start.elapsed());
+            Failed { text: failure.for_logs(), last_words, is_new: true }
+        })
+    }
+
+    async fn listed(&self, state: &mut State, again: bool) -> Result<(Line, Arc<ToolList>), StartFailure> {
+        let is_new = state.connection.is_none();
+        let connection = match &mut state.connection {
+            Some(connection) => connection,
+            none => none.insert(Connection::open(&self.server, &self.groups, &self.log).await?),
         };
         let line = connection.line();
         if connection.take_changed() || again || is_new {
             match line.list(&self.server).await {
                 Ok(tools) => state.tools = Arc::new(tools),
                 Err(failure) => {
-                    let mut last_words = None;
+                    let last_words = connection.last_words(&self.server).await;
                     if let Some(connection) = state.connection.take() {
-                        last_words = connection.last_words(&self.server).await;
                         connection.close().await;
                     }
-                    return Err(failed(state, &failure, start.elapsed(), last_words));
+                    return Err(StartFailure { failure, last_words });
                 }
             }
         }
@@ -201,11 +202,6 @@ impl Link {
         };
         let _ = timeout(CLOSING, close).await;
     }
-}
-
-fn failed(state: &mut State, failure: &Failure, took: Duration, last_words: Option<String>) -> Failed {
-    count_failure(state, took);
-    Failed { text: failure.for_logs(), last_words, is_new: true }
 }
 
 /// Counts a failure that took so long, and sets when the server may be started again.

@@ -17,8 +17,6 @@ const UNREADABLE: &str = "agent-mcp: the answer cannot be read";
 const VALUES_MAX: usize = 500_000;
 /// Beginning of names that mean something to serde_json itself.
 const PRIVATE: &str = "$serde_json::private::";
-/// What stands for a byte that is no UTF-8.
-const REPLACEMENT: &str = "\u{FFFD}";
 /// Mark at the beginning of a text, which readers of JSON may skip.
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
@@ -32,22 +30,14 @@ pub(crate) struct Utf8 {
 impl Utf8 {
     /// Takes a piece, and returns the whole characters so far.
     pub(crate) fn push(&mut self, piece: &[u8]) -> Vec<u8> {
-        let mut bytes = mem::take(&mut self.tail);
-        bytes.extend_from_slice(piece);
-        let mut mended = Vec::with_capacity(bytes.len());
-        let mut rest = bytes.as_slice();
-        while let Err(error) = str::from_utf8(rest) {
-            let (good, bad) = rest.split_at(error.valid_up_to());
-            mended.extend_from_slice(good);
-            let Some(length) = error.error_len() else {
-                self.tail = bad.to_vec();
-                return mended;
-            };
-            mended.extend_from_slice(REPLACEMENT.as_bytes());
-            rest = &bad[length..];
-        }
-        mended.extend_from_slice(rest);
-        mended
+        self.tail.extend_from_slice(piece);
+        // The last character may go on in the next piece.
+        let last = self.tail.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
+        let is_cut = str::from_utf8(last).is_err_and(|error| error.error_len().is_none());
+        let whole = self.tail.len() - if is_cut { last.len() } else { 0 };
+        let tail = self.tail.split_off(whole);
+        let whole = mem::replace(&mut self.tail, tail);
+        String::from_utf8_lossy(&whole).into_owned().into_bytes()
     }
 }
 
