@@ -234,8 +234,6 @@ fn ignored(named: &[schema::McpServer]) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
     #[cfg(feature = "mcp")]
     #[test]
     fn servers_over_stdio_and_http_are_taken_and_no_secret_is_given() {

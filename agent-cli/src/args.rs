@@ -67,6 +67,14 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// Refuses `--tenant` for a command that does not use it; `why` says so.
+    pub(crate) fn refuse_tenant(&self, why: &str) -> Result<(), Failure> {
+        match self.tenant {
+            Some(_) => Err(Failure::new(2, "invalid_input", why)),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the address of the store.
     pub(crate) fn address(&self) -> Result<Address, Failure> {
         Ok(match (&self.store, &self.data_dir) {

@@ -100,7 +100,6 @@ impl Attached {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use std::fs::File;
 

@@ -162,7 +162,7 @@ impl Chat {
                 },
                 event = self.events.next() => self.follow(event, true),
                 // Pressed during an operation that cannot be cancelled, or just after the end of an answer.
-                _ = self.interrupts.recv() => if self.screen.is_terminal() {
+                _ = self.interrupts.recv() => if self.screen.is_terminal {
                     interrupted = true;
                     self.screen.note_above(AGAIN);
                 } else {
@@ -266,32 +266,29 @@ impl Chat {
     /// Sends a message, and shows the answer.
     async fn send(&mut self, text: String) {
         let actor = Actor::named(Role::User, self.device.as_str()).unwrap_or(Actor::USER);
-        let message = match self.attachments.message(&self.handle, &text).await {
-            Ok(message) => message,
-            Err(error) => return self.not_sent(&error),
+        let sent = async {
+            let message = self.attachments.message(&self.handle, &text).await?;
+            self.handle.prompt(UserInput::from(message).with_actor(actor)).await
         };
-        match self.handle.prompt(UserInput::from(message).with_actor(actor)).await {
-            Ok(run) => {
-                self.attachments.clear();
-                match run.queued().cloned() {
-                    Some(queued) => self.wait(queued).await,
-                    None => {
-                        self.own.unseen.push_back(text);
-                        self.show(run).await;
-                    }
+        let run = match sent.await {
+            Ok(run) => run,
+            Err(error) => {
+                self.fail(&error);
+                if !self.attachments.is_empty() {
+                    self.screen.note(
+                        "the message was not sent; the attached files wait for your next one, and /detach removes them",
+                    );
                 }
+                return;
             }
-            Err(error) => self.not_sent(&error),
-        }
-    }
-
-    /// Prints why a message was not sent, and what becomes of its files.
-    fn not_sent(&mut self, error: &(dyn Error + 'static)) {
-        self.fail(error);
-        if !self.attachments.is_empty() {
-            self.screen.note(
-                "the message was not sent; the attached files wait for your next one, and /detach removes them",
-            );
+        };
+        self.attachments.clear();
+        match run.queued().cloned() {
+            Some(queued) => self.wait(queued).await,
+            None => {
+                self.own.unseen.push_back(text);
+                self.show(run).await;
+            }
         }
     }
 
@@ -475,13 +472,11 @@ impl Chat {
     fn follow(&mut self, event: Option<agent_core::Result<Event>>, at_prompt: bool) {
         let event = match event {
             Some(Ok(event)) => event,
-            Some(Err(error)) => {
-                self.fail(&error);
-                self.events = futures::stream::pending().boxed();
-                self.seen = Seq::new(u64::MAX);
-                return;
-            }
-            None => {
+            end => {
+                if let Some(Err(error)) = end {
+                    self.fail(&error);
+                    self.seen = Seq::new(u64::MAX);
+                }
                 self.events = futures::stream::pending().boxed();
                 return;
             }

@@ -18,7 +18,7 @@ impl Chat {
             Err(error) => return self.fail(&error),
         };
         let text = question(action, call.as_ref());
-        let rest = if self.screen.is_terminal() { pages(&text) } else { [text].into() };
+        let rest = if self.screen.is_terminal { pages(&text) } else { [text].into() };
         self.asked = Question {
             about: Some((action.id.clone(), action.seq)),
             pages: rest.len(),

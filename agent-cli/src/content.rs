@@ -237,7 +237,6 @@ fn pieces(path: PathBuf) -> BlobStream {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use futures::FutureExt;
 

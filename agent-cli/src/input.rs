@@ -70,11 +70,8 @@ impl Reader {
                 Ok(None) => return Input::End,
                 Err(error) => return Input::Broken(format!("cannot read standard input: {error}")),
             };
-            if line.last() == Some(&b'\n') {
-                line.pop();
-                if line.last() == Some(&b'\r') {
-                    line.pop();
-                }
+            if line.pop_if(|byte| *byte == b'\n').is_some() {
+                line.pop_if(|byte| *byte == b'\r');
             }
             if line.len() > LINE_MAX {
                 return Input::Bad(format!(

@@ -3,7 +3,6 @@
 mod args;
 mod attach;
 mod chat;
-mod cli;
 mod command;
 mod consent;
 mod content;
@@ -38,7 +37,28 @@ use rustix::process::Signal;
 #[cfg(unix)]
 use tokio::signal::unix::{SignalKind, signal};
 
-use cli::Cli;
+use args::Args;
+use command::Command;
+use help::AFTER_HELP;
+
+/// Chat with an agent in durable sessions, and administer the stores
+///
+/// Without a command, `chat` opens a conversation: each line that you type is sent to the most recently used session of
+/// the device's workspace. The first start creates both. Every message is stored before it is answered, so the program
+/// can be stopped at any time, and the next start continues the conversation. Several instances can use the same data
+/// at once: one of them answers at a time, and all show every message.
+///
+/// The model is an offline model that repeats each message. `!time` makes it call a tool that returns the time, `!sleep
+/// 5` one that waits five seconds.
+#[derive(Debug, Parser)]
+#[command(name = "chat", version, max_term_width = 100, after_help = AFTER_HELP)]
+struct Cli {
+    #[command(flatten)]
+    args: Args,
+
+    #[command(subcommand)]
+    command: Option<Command>,
+}
 
 /// Number of threads that read and write files for a command. Each thread that takes part in a copy has its own buffers.
 const FILE_THREADS: usize = 4;
@@ -49,7 +69,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return print_usage(&error),
     };
-    let serves = cli.command.as_ref().is_some_and(command::Command::serves);
+    let serves = cli.command.as_ref().is_some_and(Command::serves);
     let administers = cli.command.is_some() && !serves;
     let mut runtime = if administers {
         tokio::runtime::Builder::new_current_thread()
@@ -89,13 +109,14 @@ async fn run(cli: Cli) -> ExitCode {
         return command::run(command, &args, Cli::command()).await;
     }
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    // With MCP servers, the agent reads it.
-    let checked = if cfg!(feature = "mcp") { Ok(()) } else { command::check_config(&args) };
-    let opened = match checked {
-        Ok(()) => open::open(&args, terminal).await,
-        Err(failure) => Err(failure),
+    let opened = async {
+        // With MCP servers, the agent reads it.
+        if !cfg!(feature = "mcp") {
+            command::check_config(&args)?;
+        }
+        open::open(&args, terminal).await
     };
-    let code = match opened {
+    let code = match opened.await {
         Ok(chat) => chat.run().await,
         Err(failure) => {
             screen::print_error(&failure.text);

@@ -5,11 +5,12 @@ use std::time::Duration;
 use agent_core::clock::Effects;
 use agent_core::json::RawJson;
 use agent_core::model::Usage;
-use agent_core::{Error, ErrorKind, Result, async_trait};
+use agent_core::{Error, Result, async_trait};
 use agent_runtime::context::ModelMessage;
+use agent_runtime::schemars::JsonSchema;
 use agent_runtime::{
-    EchoProvider, LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, Plugin, StopReason,
-    ToolContext, ToolMode, ToolSpec,
+    EchoProvider, LlmProvider, ModelCall, ModelEvent, ModelRequest, ModelStream, StopReason, Tool, ToolMode,
+    ToolSpec, tool,
 };
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
@@ -77,46 +78,27 @@ fn tool_call(text: &str, tools: &[ToolSpec]) -> Result<Option<ModelCall>> {
     })
 }
 
+/// Input of the tool `clock`.
+#[derive(Deserialize, JsonSchema)]
+#[schemars(crate = "agent_runtime::schemars")]
+struct Nothing {}
+
 /// Input of the tool `sleep`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(crate = "agent_runtime::schemars")]
 struct Sleep {
     seconds: f64,
 }
 
-/// Tools that return the time, and wait.
-#[derive(Debug)]
-pub(crate) struct Tools {
-    pub(crate) effects: Effects,
-    /// Whether calls need consent.
-    pub(crate) mode: ToolMode,
-}
-
-#[async_trait]
-impl Plugin for Tools {
-    fn name(&self) -> &str {
-        "offline tools"
-    }
-
-    fn tools(&self) -> Vec<ToolSpec> {
-        vec![
-            ToolSpec::new("clock", "Returns the time in UTC.").with_mode(self.mode),
-            ToolSpec::new("sleep", "Waits for `seconds` seconds.").with_mode(self.mode),
-        ]
-    }
-
-    async fn call(&self, tool: &str, input: RawJson, _: ToolContext) -> Result<RawJson> {
-        match tool {
-            "clock" => RawJson::of(&self.effects.now()),
-            "sleep" => {
-                let Sleep { seconds } = input.to()?;
-                let time = Duration::try_from_secs_f64(seconds).map_err(|source| {
-                    Error::new(ErrorKind::InvalidInput, format!("cannot wait {seconds} seconds"))
-                        .with_source(source)
-                })?;
-                tokio::time::sleep(time).await;
-                RawJson::of(&format!("waited {seconds} s"))
-            }
-            _ => Err(Error::new(ErrorKind::Provider, format!("unknown tool {tool}"))),
-        }
-    }
+/// Returns tools that return the time, and wait. Calls need consent if `mode` says so.
+pub(crate) fn tools(effects: Effects, mode: ToolMode) -> [Tool; 2] {
+    let clock = tool("clock", "Returns the time in UTC.", move |_: Nothing, _| {
+        std::future::ready(Ok::<_, Error>(effects.now()))
+    });
+    let sleep = tool("sleep", "Waits for `seconds` seconds.", |Sleep { seconds }, _| async move {
+        let time = Duration::try_from_secs_f64(seconds);
+        tokio::time::sleep(time.map_err(|_| format!("cannot wait {seconds} seconds"))?).await;
+        Ok::<_, String>(format!("waited {seconds} s"))
+    });
+    [clock, sleep].map(|tool| tool.with_mode(mode))
 }

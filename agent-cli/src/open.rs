@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::input::Reader;
 #[cfg(not(feature = "models"))]
 use crate::model::ModelName;
-use crate::offline::{OfflineModel, Tools};
+use crate::offline::{OfflineModel, tools};
 use crate::screen::{Screen, visible};
 use crate::servers::Servers;
 use crate::summaries::ModelSummaries;
@@ -57,7 +57,7 @@ pub(crate) async fn agent(args: &Args, device: &DeviceId, mode: ToolMode) -> Res
         config = config.with_context_limits(ContextLimits::new(limits, ContextLimits::default().bytes));
     }
     let hosted = hosted(args)?;
-    let summaries = hosted.clone().map(ModelSummaries::new);
+    let summaries = hosted.clone().map(ModelSummaries);
     let mut builder = match hosted {
         Some(model) => AgentBuilder::new().with_llm(model),
         None => AgentBuilder::new().with_llm(OfflineModel::new(args.echo_delay_ms)),
@@ -65,10 +65,12 @@ pub(crate) async fn agent(args: &Args, device: &DeviceId, mode: ToolMode) -> Res
     if let Some(summaries) = &summaries {
         builder = builder.with_summarizer(summaries.clone());
     }
+    let [clock, sleep] = tools(effects.clone(), mode);
     let agent = servers
         .add_to(builder)
         .with_config(config)
-        .with_plugin(Tools { effects: effects.clone(), mode })
+        .with_tool(clock)
+        .with_tool(sleep)
         .with_storage(storage)
         .with_effects(effects)
         .build()?;

@@ -39,18 +39,18 @@ impl Out {
 
     /// Prints a result as one line of JSON. Stored JSON is passed through unchanged.
     fn whole(&self, value: &impl Serialize) {
-        let mut value = raw(value);
+        let mut value = RawJson::sure(value);
         if let (Some((tenant, others)), Ok(mut fields)) = (&self.tenant, value.to::<RawFields>()) {
-            fields.insert("tenant", raw(tenant));
-            fields.insert("other_tenants", raw(others));
-            value = raw(&fields);
+            fields.insert("tenant", RawJson::sure(tenant));
+            fields.insert("other_tenants", RawJson::sure(others));
+            value = RawJson::sure(&fields);
         }
-        put(&format!("{}\n", value.get()));
+        stdout::put(&format!("{}\n", value.get()));
     }
 
     fn title(&self) {
         if let (Some((tenant, _)), true) = (&self.tenant, self.titled) {
-            put(&format!("tenant {tenant}\n"));
+            stdout::put(&format!("tenant {tenant}\n"));
         }
     }
 
@@ -84,7 +84,7 @@ impl Out {
             for (cell, width) in cells.iter().zip(&widths) {
                 text.push_str(&format!("{cell:<width$}  "));
             }
-            put(&format!("{}\n", text.trim_end()));
+            stdout::put(&format!("{}\n", text.trim_end()));
         };
         show(headings.iter().map(ToString::to_string).collect());
         for row in rows {
@@ -125,19 +125,9 @@ impl Out {
     }
 }
 
-/// Returns a value as JSON; the values here always have a JSON form.
-pub(crate) fn raw(value: &impl Serialize) -> RawJson {
-    RawJson::sure(value)
-}
-
 /// Prints a line of text.
 pub(crate) fn line(text: &str) {
-    put(&format!("{}\n", visible(text)));
-}
-
-/// Prints text unchanged.
-pub(crate) fn put(text: &str) {
-    stdout::put(text.as_bytes());
+    stdout::put(&format!("{}\n", visible(text)));
 }
 
 /// Prints content unchanged.

@@ -15,7 +15,7 @@ use crate::stdout;
 /// Standard output and standard error.
 pub(crate) struct Screen {
     /// Whether input and output are a terminal.
-    terminal: bool,
+    pub(crate) is_terminal: bool,
     /// Whether the output is a terminal, which text must not steer.
     is_shown: bool,
     printer: Option<Printer>,
@@ -24,27 +24,22 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    pub(crate) fn new(terminal: bool, printer: Option<Printer>) -> Self {
-        Self { terminal, is_shown: io::stdout().is_terminal(), printer, open: false }
-    }
-
-    /// Returns whether input and output are a terminal.
-    pub(crate) fn is_terminal(&self) -> bool {
-        self.terminal
+    pub(crate) fn new(is_terminal: bool, printer: Option<Printer>) -> Self {
+        Self { is_terminal, is_shown: io::stdout().is_terminal(), printer, open: false }
     }
 
     /// Prints a piece of an answer.
     pub(crate) fn answer(&mut self, piece: &str) {
         let Some(last) = piece.chars().last() else { return };
         let piece = if self.is_shown { visible(piece) } else { piece.into() };
-        self.put(&piece);
+        stdout::put(&*piece);
         self.open = last != '\n';
     }
 
     /// Ends the last line of an answer, if it has no line end yet.
     pub(crate) fn end_answer(&mut self) {
         if std::mem::take(&mut self.open) {
-            self.put("\n");
+            stdout::put("\n");
         }
     }
 
@@ -52,20 +47,20 @@ impl Screen {
     pub(crate) fn echo(&mut self, text: &str) {
         self.end_answer();
         let text = if self.is_shown { visible(text) } else { text.into() };
-        self.put(&format!("{text}\n"));
+        stdout::put(&format!("{text}\n"));
     }
 
     /// Prints a line of the output of a command.
     pub(crate) fn line(&mut self, text: &str) {
         self.end_answer();
-        self.put(&format!("{}\n", visible(text)));
+        stdout::put(&format!("{}\n", visible(text)));
     }
 
     /// Prints a notice.
     pub(crate) fn note(&mut self, text: &str) {
         self.end_answer();
-        if self.terminal {
-            self.put(&format!("{}\n", visible(text)));
+        if self.is_terminal {
+            stdout::put(&format!("{}\n", visible(text)));
         } else {
             // A failure to write to standard error is ignored.
             let _ = writeln!(io::stderr(), "{}", visible(text));
@@ -78,10 +73,6 @@ impl Screen {
             Some(printer) => printer(format!("{}\n", visible(text))),
             None => self.note(text),
         }
-    }
-
-    fn put(&self, text: &str) {
-        stdout::put(text.as_bytes());
     }
 }
 

@@ -7,11 +7,11 @@ use std::sync::OnceLock;
 /// Error of the first failed write.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 
-/// Writes to standard output.
-pub(crate) fn put(bytes: &[u8]) {
+/// Writes a text or bytes to standard output, unchanged.
+pub(crate) fn put(content: &(impl AsRef<[u8]> + ?Sized)) {
     if !is_closed() {
         let mut out = io::stdout().lock();
-        note(out.write_all(bytes).and_then(|()| out.flush()));
+        note(out.write_all(content.as_ref()).and_then(|()| out.flush()));
     }
 }
 

@@ -9,6 +9,7 @@ use agent_core::store::{BackendConfig, Registry};
 use agent_storage_fs::FsConfig;
 use agent_storage_sqlite::SqliteConfig;
 
+use crate::failure::Failure;
 use crate::screen::print_error;
 
 /// Address of a store, checked but not opened yet.
@@ -131,20 +132,17 @@ impl Address {
 
     /// Returns whether the stores are the same, or one contains the other; resolves links.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
-        match (&self.kind, &other.kind) {
-            (Kind::Sqlite(one), Kind::Sqlite(other)) => real(one.path()) == real(other.path()),
-            (Kind::Bucket(one), Kind::Bucket(other)) => one == other,
-            (one, other) => {
-                let place = |kind: &Kind| match kind {
-                    Kind::Files(folder) => Some(real(folder)),
-                    Kind::Sqlite(config) => Some(real(config.path())),
-                    Kind::Bucket(_) | Kind::Other => None,
-                };
-                let (Some(a), Some(b)) = (place(one), place(other)) else { return false };
-                let holds =
-                    |kind: &Kind, a: &Path, b: &Path| matches!(kind, Kind::Files(_)) && b.starts_with(a);
-                holds(one, &a, &b) || holds(other, &b, &a)
+        let place = |kind: &Kind| match kind {
+            Kind::Files(folder) => Some(real(folder)),
+            Kind::Sqlite(config) => Some(real(config.path())),
+            Kind::Bucket(_) | Kind::Other => None,
+        };
+        match (place(&self.kind), place(&other.kind)) {
+            (Some(one), Some(two)) => {
+                let holds = |store: &Self, a: &Path, b: &Path| store.folder().is_some() && b.starts_with(a);
+                one == two || holds(self, &one, &two) || holds(other, &two, &one)
             }
+            _ => matches!((&self.kind, &other.kind), (Kind::Bucket(one), Kind::Bucket(two)) if one == two),
         }
     }
 
@@ -174,6 +172,18 @@ impl Address {
     pub(crate) fn shown(&self) -> String {
         self.address.to_string()
     }
+}
+
+/// Does work on a store, and closes the store in any case.
+pub(crate) async fn closing<T>(
+    store: &dyn Backend,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let done = work.await;
+    let closed = store.close().await;
+    let done = done?;
+    closed?;
+    Ok(done)
 }
 
 /// Returns a path without links and dots, even if a part of it does not exist yet.

@@ -21,15 +21,9 @@ const TASK: &str = "You summarise a conversation between a user and an assistant
 
 /// Summarizer that asks a model. Cloning is cheap.
 #[derive(Clone, Debug)]
-pub(crate) struct ModelSummaries {
-    model: Arc<dyn LlmProvider>,
-}
+pub(crate) struct ModelSummaries(pub(crate) Arc<dyn LlmProvider>);
 
 impl ModelSummaries {
-    pub(crate) fn new(model: Arc<dyn LlmProvider>) -> Self {
-        Self { model }
-    }
-
     /// Asks the model for a summary of the previous one and the messages, of about `max_bytes` at most.
     ///
     /// # Errors
@@ -53,9 +47,9 @@ impl ModelSummaries {
         text.push_str(&format!("Summarise all of this in at most {words} words."));
         let mut request = ModelRequest::new([ModelMessage::user(text)]);
         request.system = Some(TASK.to_owned());
-        let summary = answer(&*self.model, request).await?;
+        let summary = answer(&*self.0, request).await?;
         if summary.trim().is_empty() {
-            let text = format!("{}: the model gave no summary; try again", self.model.name());
+            let text = format!("{}: the model gave no summary; try again", self.0.name());
             return Err(Error::new(ErrorKind::Provider, text));
         }
         Ok(summary)

@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use super::{closing, refuse_tenant};
 use crate::args::Args;
 use crate::failure::Failure;
 use crate::output::{Out, pending};
+use crate::stores::closing;
 
 pub(super) async fn run(args: &Args) -> Result<(), Failure> {
-    refuse_tenant(args, "`chat maintain` is about the whole store, and does not use --tenant")?;
+    args.refuse_tenant("`chat maintain` is about the whole store, and does not use --tenant")?;
     let store = args.address()?.existing().await?;
     let done = closing(&*store, async { Ok(store.maintain().await?) }).await?;
     let text = match done.as_slice() {

@@ -31,6 +31,7 @@ use crate::help::examples;
 use crate::host_config;
 use crate::output::Out;
 use crate::stdout;
+use crate::stores::closing;
 use acp::Acp;
 use area::AreaCommand;
 use audit::AuditCommand;
@@ -227,26 +228,6 @@ async fn on_store(command: Command, args: &Args) -> Result<(), Failure> {
         store => store?,
     };
     closing(&*store, on_tenants(command, args, &*store)).await
-}
-
-/// Does work on a store, and closes the store in any case.
-async fn closing<T>(
-    store: &dyn Backend,
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    let done = work.await;
-    let closed = store.close().await;
-    let done = done?;
-    closed?;
-    Ok(done)
-}
-
-/// Refuses `--tenant` for a command that does not use it; `why` says so.
-fn refuse_tenant(args: &Args, why: &str) -> Result<(), Failure> {
-    match args.tenant {
-        Some(_) => Err(Failure::new(2, "invalid_input", why)),
-        None => Ok(()),
-    }
 }
 
 /// Executes a command for one tenant, or for each.

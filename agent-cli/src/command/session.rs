@@ -8,7 +8,7 @@ use agent_admin::export::SessionExport;
 use agent_admin::manifest::{ImportOutcome, Imported, Manifest};
 use agent_admin::salvage;
 use agent_core::event::NewEvent;
-use agent_core::json::RawFields;
+use agent_core::json::{RawFields, RawJson};
 use agent_core::model::Patch;
 use agent_core::session::Session;
 use agent_core::state::SessionState;
@@ -27,7 +27,7 @@ use crate::content::{not_text, read_once, shown, too_large, write_file};
 use crate::failure::Failure;
 use crate::help::examples;
 use crate::history::newest_shown;
-use crate::output::{damage, line, put_content, raw};
+use crate::output::{damage, line, put_content};
 use crate::progress::{Bar, Progress};
 use crate::screen::{counted, minute, spoken};
 
@@ -297,9 +297,9 @@ async fn show(site: &Site<'_>, id: SessionId, turns: usize) -> Result<(), Failur
         turns_page = newest_shown(&*site.storage.sessions, &session, turns).await?;
     }
     if site.out.is_json() {
-        let mut whole: RawFields = raw(&*session).to()?;
-        whole.insert("turns", raw(&turns_page.events));
-        whole.insert("damaged", raw(&damage(&turns_page.damaged)));
+        let mut whole: RawFields = RawJson::sure(&*session).to()?;
+        whole.insert("turns", RawJson::sure(&turns_page.events));
+        whole.insert("damaged", RawJson::sure(&damage(&turns_page.damaged)));
         site.out.result(&whole, "");
         return site.named(&turns_page.damaged);
     }
@@ -377,7 +377,7 @@ async fn read_and_import(
 ) -> Result<Imported, Failure> {
     let name = shown(file);
     let name = name.display();
-    let about = |error: Error| Failure::from(error.about(&name.to_string()));
+    let about = |error: Error| Failure::from(error.about(name.to_string()));
     let (mut content, len) = read_once(file)?;
     let first = content.try_next().await?.unwrap_or_default();
     if is_archive(&first) {
@@ -431,12 +431,12 @@ async fn import(
         })?;
     let session = &imported.session;
     let (created, missing) = workspace_of(site, session, create_workspace).await?;
-    let mut whole: RawFields = raw(&**session).to()?;
-    whole.insert("outcome", raw(&imported.outcome.name()));
-    whole.insert("events_written", raw(&imported.events));
-    whole.insert("blobs_written", raw(&imported.blobs));
-    whole.insert("events_ahead", raw(&imported.ahead));
-    whole.insert("workspace_exists", raw(&missing.is_none()));
+    let mut whole: RawFields = RawJson::sure(&**session).to()?;
+    whole.insert("outcome", RawJson::sure(&imported.outcome.name()));
+    whole.insert("events_written", RawJson::sure(&imported.events));
+    whole.insert("blobs_written", RawJson::sure(&imported.blobs));
+    whole.insert("events_ahead", RawJson::sure(&imported.ahead));
+    whole.insert("workspace_exists", RawJson::sure(&missing.is_none()));
     site.out.result(&whole, &session.id.to_string());
     let events = counted(imported.events, "event");
     site.out.note(&match imported.outcome {

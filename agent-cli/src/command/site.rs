@@ -2,7 +2,7 @@
 
 use agent_admin::audit::audited;
 use agent_core::clock::Effects;
-use agent_core::json::RawFields;
+use agent_core::json::{RawFields, RawJson};
 use agent_core::store::{Damaged, Page};
 use agent_core::{Backend, Storage, TenantId};
 use agent_runtime::WorkspaceManager;
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::args::Args;
 use crate::failure::Failure;
-use crate::output::{Out, count_unread, damage, raw, unread};
+use crate::output::{Out, count_unread, damage, unread};
 
 /// Stores of one tenant, and the output.
 pub(crate) struct Site<'a> {
@@ -42,10 +42,10 @@ impl<'a> Site<'a> {
         row: impl Fn(&T) -> Vec<String>,
     ) -> Result<(), Failure> {
         let whole: RawFields = [
-            ("items", raw(&page.items)),
-            ("total", raw(&page.total)),
-            ("next", raw(&page.next)),
-            ("damaged", raw(&damage(&page.damaged))),
+            ("items", RawJson::sure(&page.items)),
+            ("total", RawJson::sure(&page.total)),
+            ("next", RawJson::sure(&page.next)),
+            ("damaged", RawJson::sure(&damage(&page.damaged))),
         ]
         .into_iter()
         .collect();

@@ -11,14 +11,13 @@ use serde_json::json;
 use super::consent::Consent;
 use super::copy::Copy;
 use super::tenants::{absent, all};
-use super::{closing, refuse_tenant};
 use crate::args::Args;
 use crate::failure::Failure;
 use crate::help::examples;
 use crate::output::{Out, damage, print_copies};
 use crate::progress::Progress;
 use crate::screen::counted;
-use crate::stores::{Address, copy_address};
+use crate::stores::{Address, closing, copy_address};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum TenantCommand {
@@ -71,8 +70,7 @@ fn target(text: &str) -> Result<Address, String> {
 
 impl TenantCommand {
     pub(super) async fn run(self, args: &Args) -> Result<(), Failure> {
-        refuse_tenant(
-            args,
+        args.refuse_tenant(
             "`chat tenant` does not use --tenant; pass the tenant as an argument, as in `chat tenant delete NAME`",
         )?;
         if let Self::Export { name, to, progress } = self {

@@ -8,11 +8,12 @@ use futures::TryStreamExt;
 use futures::stream::BoxStream;
 use serde_json::json;
 
-use super::{closing, refuse_tenant, tenants};
+use super::tenants;
 use crate::args::Args;
 use crate::failure::Failure;
 use crate::output::{Out, damage, line, unread};
 use crate::screen::counted;
+use crate::stores::closing;
 
 /// What to do with a store, or an object, of another format.
 const OTHER_FORMAT: &str = "Nothing was changed: this version reads the forms that it writes, and brings up no other. Read older \
@@ -29,7 +30,7 @@ struct Counts {
 }
 
 pub(super) async fn run(args: &Args) -> Result<(), Failure> {
-    refuse_tenant(args, "`chat upgrade` is about the whole store, and does not use --tenant")?;
+    args.refuse_tenant("`chat upgrade` is about the whole store, and does not use --tenant")?;
     let address = args.address()?;
     let store = match address.existing().await {
         Err(error) if *error.kind() == ErrorKind::Unsupported => {

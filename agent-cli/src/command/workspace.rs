@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_core::json::RawFields;
+use agent_core::json::{RawFields, RawJson};
 use agent_core::store::{BindingQuery, Cursor, SessionQuery, WorkspaceQuery};
 use agent_core::{ErrorKind, SessionId, WorkspaceId};
 use agent_runtime::NewWorkspace;
@@ -16,7 +16,7 @@ use super::tenants::AllTenants;
 use crate::failure::Failure;
 use crate::help::examples;
 use crate::offline::OfflineModel;
-use crate::output::{damage, print_copies, raw, retained_value, tense};
+use crate::output::{damage, print_copies, retained_value, tense};
 use crate::screen::{counted, minute};
 
 #[derive(Clone, Debug, Subcommand)]
@@ -177,11 +177,11 @@ async fn show(site: &Site<'_>, id: WorkspaceId) -> Result<(), Failure> {
     let main = site.storage.sessions.load(workspace.main_session).await.ok();
     let messages = main.map_or(0, |main| main.counts.messages());
     let has_config = site.storage.workspaces.load_config(id).await?.is_some();
-    let mut whole: RawFields = raw(&workspace).to()?;
-    whole.insert("devices", raw(&devices));
-    whole.insert("sessions", raw(&sessions));
-    whole.insert("messages", raw(&messages));
-    whole.insert("has_config", raw(&has_config));
+    let mut whole: RawFields = RawJson::sure(&workspace).to()?;
+    whole.insert("devices", RawJson::sure(&devices));
+    whole.insert("sessions", RawJson::sure(&sessions));
+    whole.insert("messages", RawJson::sure(&messages));
+    whole.insert("has_config", RawJson::sure(&has_config));
     site.out.fields(
         &whole,
         &[
