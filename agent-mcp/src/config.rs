@@ -1,7 +1,7 @@
 //! Configuration of servers: read from layers or JSON, checked, and resolved with the values of secrets.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use agent_core::text::quoted;
 use agent_core::{BlobName, Error, Result};
 use agent_runtime::SessionContext;
 use agent_runtime::configuration::{ConfigLayers, LayeredConfig};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde_json::Value;
@@ -456,7 +456,7 @@ impl McpServer {
                 (ResolvedTarget::Command { command, args, cwd, env: values }, shown)
             }
             Target::Url { url, headers } => {
-                let mut values = HeaderMap::with_capacity(headers.len());
+                let mut values = HashMap::with_capacity(headers.len());
                 for (header, value) in headers {
                     let value = value.resolve(context, &mut hidden).await?;
                     given.push((header, value.clone()));

@@ -226,9 +226,8 @@ impl Connection {
                 }
             }
             ResolvedTarget::Url { url, headers } => {
-                let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-                let config =
-                    StreamableHttpClientTransportConfig::with_uri(url.as_str()).custom_headers(headers);
+                let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
+                    .custom_headers(headers.clone());
                 let http = HttpClient::new(most).map_err(|_| Failure::Unsent)?;
                 let transport = StreamableHttpClientTransport::with_client(http, config);
                 let started = timeout(connect, serve_client(client, transport)).await.map_err(silent)?;

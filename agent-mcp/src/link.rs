@@ -156,40 +156,35 @@ impl Link {
     pub(crate) async fn call(&self, offered: &McpTool, arguments: JsonObject) -> Result<ToolOutput> {
         let name = &self.server.name;
         let unavailable = |text: String| Error::new(ErrorKind::Unavailable, text);
-        let (line, tools) = match self.ready(false).await {
-            Ok(ready) => ready,
-            Err(failed) => {
-                let text = format!("not called: MCP server {name} cannot be used: {}", failed.text);
-                return Err(unavailable(text));
-            }
-        };
+        let (line, tools) = self.ready(false).await.map_err(|failed| {
+            unavailable(format!("not called: MCP server {name} cannot be used: {}", failed.text))
+        })?;
         if !tools.tools.iter().any(|tool| tool.tool == offered.tool && tool.digest == offered.digest) {
             return Err(changed(offered));
         }
-        let failure = match line.call(&self.server, &offered.tool, arguments).await {
-            Ok(result) => {
-                self.state.lock().await.failures = 0;
-                return content::output(name, result);
-            }
+        let called = line.call(&self.server, &offered.tool, arguments).await;
+        if matches!(called, Ok(_) | Err(Failure::Refused(_))) {
+            self.state.lock().await.failures = 0;
+        }
+        match called {
+            Ok(result) => content::output(name, result),
             Err(Failure::Refused(text)) => {
-                self.state.lock().await.failures = 0;
-                return Err(Error::new(
-                    ErrorKind::Provider,
-                    format!("MCP server {name} refused the call: {text}"),
-                ));
+                let text = format!("MCP server {name} refused the call: {text}");
+                Err(Error::new(ErrorKind::Provider, text))
             }
-            Err(failure) => failure,
-        };
-        if matches!(failure, Failure::Silent(_)) && !line.answers().await {
-            let mut state = self.state.lock().await;
-            if let Some(connection) = state.connection.take() {
-                connection.close().await;
-                count_failure(&mut state, Duration::ZERO);
+            Err(failure) => {
+                if matches!(failure, Failure::Silent(_)) && !line.answers().await {
+                    let mut state = self.state.lock().await;
+                    if let Some(connection) = state.connection.take() {
+                        connection.close().await;
+                        count_failure(&mut state, Duration::ZERO);
+                    }
+                }
+                Err(unavailable(format!(
+                    "MCP server {name}: {failure}; it is not known whether the tool took effect"
+                )))
             }
         }
-        Err(unavailable(format!(
-            "MCP server {name}: {failure}; it is not known whether the tool took effect"
-        )))
     }
 
     /// Closes the connection; ends the server if it is a child process.

@@ -1,12 +1,12 @@
 //! Servers with the values of their secrets, as they are started or contacted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_core::BlobName;
-use http::HeaderMap;
+use http::{HeaderName, HeaderValue};
 use secrecy::SecretString;
 
 /// Limits of a server.
@@ -37,7 +37,7 @@ pub(crate) struct Resolved {
 /// What is started or contacted.
 pub(crate) enum ResolvedTarget {
     Command { command: String, args: Vec<String>, cwd: Option<PathBuf>, env: Vec<(String, SecretString)> },
-    Url { url: String, headers: HeaderMap },
+    Url { url: String, headers: HashMap<HeaderName, HeaderValue> },
 }
 
 impl fmt::Debug for Resolved {
