@@ -141,12 +141,7 @@ pub(crate) fn session_of(text: &str) -> Option<SessionId> {
 
 /// Returns an error and its causes, in one line.
 pub(crate) fn full_text(error: &(dyn StdError + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
+    let errors = std::iter::successors(Some(error), |&error| error.source());
+    let text = errors.map(ToString::to_string).collect::<Vec<_>>().join(": ");
     for_users(&text).into_owned()
 }

@@ -80,11 +80,8 @@ impl Out {
             }
         }
         let show = |cells: Vec<String>| {
-            let mut text = String::new();
-            for (cell, width) in cells.iter().zip(&widths) {
-                text.push_str(&format!("{cell:<width$}  "));
-            }
-            stdout::put(&format!("{}\n", text.trim_end()));
+            let cells = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  "));
+            stdout::put(&format!("{}\n", cells.collect::<String>().trim_end()));
         };
         show(headings.iter().map(ToString::to_string).collect());
         for row in rows {

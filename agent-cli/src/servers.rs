@@ -74,18 +74,14 @@ impl Servers {
 
     /// Returns a text for each server that ended when it was started, with its last words, unless they were shown.
     pub(crate) fn last_words(&mut self, agent: &AgentRuntime, chat: &Conversation) -> Vec<String> {
-        let mut texts = Vec::new();
-        for server in self.mcp.status(agent, chat.id()) {
-            let Some(words) = server.last_words else { continue };
-            if self.shown.insert((server.name.clone(), words.clone())) {
-                let words = words.replace('\n', "\n  | ");
-                texts.push(format!(
-                    "(MCP server {} cannot be used; /mcp shows more)\n  | {words}",
-                    server.name
-                ));
-            }
-        }
-        texts
+        let servers = self.mcp.status(agent, chat.id()).into_iter();
+        let new = servers.filter_map(|server| {
+            let (name, words) = (server.name, server.last_words?);
+            let text = words.replace('\n', "\n  | ");
+            let text = format!("(MCP server {name} cannot be used; /mcp shows more)\n  | {text}");
+            self.shown.insert((name, words)).then_some(text)
+        });
+        new.collect()
     }
 
     /// Lets the clients of a service name servers, too.

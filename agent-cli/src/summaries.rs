@@ -39,9 +39,7 @@ impl ModelSummaries {
         if let Some(previous) = previous {
             text.push_str(&format!("Summary of what came before:\n{previous}\n\n"));
         }
-        for message in messages {
-            add(&mut text, message);
-        }
+        messages.iter().for_each(|message| add(&mut text, message));
         // A word has about six bytes.
         let words = (max_bytes / 6).min(1_000);
         text.push_str(&format!("Summarise all of this in at most {words} words."));

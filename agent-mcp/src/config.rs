@@ -474,8 +474,8 @@ impl McpServer {
         };
         let identity = shown.to_string();
         let given: Vec<_> = given.iter().map(|(name, value)| (name, value.expose_secret())).collect();
-        let settings =
-            SecretString::from(format!("{identity} {:?} {}", self.limits, serde_json::json!(given)));
+        let settings = serde_json::json!([identity, format!("{:?}", self.limits), given, self.always]);
+        let settings = SecretString::from(settings.to_string());
         let settings = BlobName::of(settings.expose_secret().as_bytes());
         let (name, limits, always) = (name.to_owned(), self.limits, self.always.clone());
         Ok(Resolved { name, target, identity, hidden, settings, limits, always })

@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::io::ErrorKind as IoKind;
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -100,16 +101,10 @@ impl Failure {
     }
 
     fn of_source(error: &(dyn StdError + 'static)) -> Self {
-        let mut source = Some(error);
-        while let Some(error) = source {
-            // The error of a status stands in one that is generic over the HTTP client, and is shown by that as it is.
-            let status = error.to_string().strip_prefix("HTTP ").and_then(|status| status.parse().ok());
-            if let Some(status) = status {
-                return Self::Status(status);
-            }
-            source = error.source();
-        }
-        Self::Unsent
+        let mut sources = iter::successors(Some(error), |&error| error.source());
+        // The error of a status stands in one that is generic over the HTTP client, and is shown by that as it is.
+        let status = sources.find_map(|error| error.to_string().strip_prefix("HTTP ")?.parse().ok());
+        status.map_or(Self::Unsent, Self::Status)
     }
 
     fn of_start(error: &ClientInitializeError) -> Self {

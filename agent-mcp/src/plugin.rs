@@ -390,11 +390,7 @@ impl Inner {
         let mut before = std::mem::take(&mut state.links);
         for server in resolved {
             let link = match before.remove(&server.name) {
-                Some(link)
-                    if link.server.settings == server.settings && link.server.always == server.always =>
-                {
-                    link
-                }
+                Some(link) if link.server.settings == server.settings => link,
                 other => {
                     before.extend(other.map(|link| (server.name.clone(), link)));
                     Arc::new(Link::new(server, hub.groups.clone(), hub.log.clone()))

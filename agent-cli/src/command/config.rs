@@ -36,8 +36,8 @@ impl ConfigCommand {
             let entry = |entry: agent_runtime::configuration::ConfigEntry<'_>| {
                 let value = entry.value.map_or(Value::Null, |value| json!(value));
                 let mut fields = json!({"value": value, "secret": entry.value.is_none()});
-                if let (true, Some(fields)) = (explain, fields.as_object_mut()) {
-                    fields.insert("layer".to_owned(), json!(entry.layer.to_string()));
+                if explain {
+                    fields["layer"] = entry.layer.to_string().into();
                 }
                 (entry.key, fields)
             };

@@ -58,11 +58,10 @@ impl Copy {
         let from = self.from.existing().await?;
         let wanted = AllTenants { all_tenants: self.all_tenants };
         let chosen = choose(&*from, tenant, Some(&wanted)).await?;
-        let tenants = &chosen.tenants;
         let to = self.to.tenants().await?;
         let mut report = CopyReport::default();
         report.damaged.extend(chosen.damaged.iter().cloned());
-        for tenant in tenants {
+        for tenant in &chosen.tenants {
             let bar = Bar::new(self.progress);
             let mut copy =
                 StoreCopy::new(from.tenant(tenant), to.tenant(tenant)).with_progress(move |progress| {
@@ -83,17 +82,16 @@ impl Copy {
         to.close().await?;
         let out = Out::new(args.json);
         let mut whole = value(&report);
-        if let Some(fields) = whole.as_object_mut() {
-            fields.insert("other_tenants".to_owned(), json!(chosen.others));
-        }
+        whole["other_tenants"] = json!(chosen.others);
         out.result(&whole, &summary(&report));
         chosen.print_omitted(&out);
         if !out.is_json() {
-            report
-                .damaged
-                .iter()
-                .for_each(|damage| line(&format!("not copied from the source, {}", unread(damage))));
-            report.refused.iter().for_each(|refused| line(&format!("not copied: {refused}")));
+            for damage in &report.damaged {
+                line(&format!("not copied from the source, {}", unread(damage)));
+            }
+            for refused in &report.refused {
+                line(&format!("not copied: {refused}"));
+            }
         }
         if report.is_whole() {
             return Ok(());

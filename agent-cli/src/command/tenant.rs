@@ -166,10 +166,7 @@ async fn counts(storage: &Storage) -> Result<[u64; 3], Failure> {
     ])
 }
 
-async fn count<T>(mut pages: BoxStream<'_, agent_core::Result<Page<T>>>) -> agent_core::Result<u64> {
-    let mut count = 0;
-    while let Some(page) = pages.try_next().await? {
-        count += (page.items.len() + page.damaged.len()) as u64;
-    }
-    Ok(count)
+async fn count<T>(pages: BoxStream<'_, agent_core::Result<Page<T>>>) -> agent_core::Result<u64> {
+    let counts = pages.map_ok(|page| (page.items.len() + page.damaged.len()) as u64);
+    counts.try_fold(0, |sum, count| std::future::ready(Ok(sum + count))).await
 }
