@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agent_client_protocol::schema::ProtocolVersion;
 use agent_client_protocol::v1::{ConnectionTo, Responder, schema};
-use agent_client_protocol::{Agent, Channel, Client, Error, JsonRpcResponse};
+use agent_client_protocol::{Agent, Channel, Client, JsonRpcResponse, Result};
 use agent_client_protocol::{on_receive_notification, on_receive_request};
 use agent_core::model::Patch;
 use agent_core::session::{Fork, Session};
@@ -70,7 +70,7 @@ impl Connection {
     }
 
     /// Serves the messages of a channel until it is closed.
-    pub(crate) async fn serve(&self, channel: Channel) -> Result<(), Error> {
+    pub(crate) async fn serve(&self, channel: Channel) -> Result<()> {
         let (initialized, prompted, cancelled) = (self.clone(), self.clone(), self.clone());
         Agent
             .v1()
@@ -137,7 +137,7 @@ impl Connection {
         }
     }
 
-    fn initialize(&self, request: &schema::InitializeRequest) -> Result<schema::InitializeResponse, Error> {
+    fn initialize(&self, request: &schema::InitializeRequest) -> Result<schema::InitializeResponse> {
         let client = request.client_capabilities.session.as_ref();
         let takes_notices = client.is_some_and(|client| client.notices.is_some());
         self.open.set_client(meta::device(request.meta.as_ref())?, takes_notices);
@@ -163,7 +163,7 @@ impl Connection {
             .agent_info(schema::Implementation::new(name.as_str(), version.as_str())))
     }
 
-    async fn create(&self, request: schema::NewSessionRequest) -> Result<schema::NewSessionResponse, Error> {
+    async fn create(&self, request: schema::NewSessionRequest) -> Result<schema::NewSessionResponse> {
         let directory = directory(&request.cwd)?;
         let servers = self.servers().read(request.mcp_servers, directory)?;
         let workspace = self.workspace(request.meta.as_ref(), directory).await?;
@@ -179,7 +179,7 @@ impl Connection {
         &self,
         client: &ConnectionTo<Client>,
         request: schema::LoadSessionRequest,
-    ) -> Result<Conversation, Error> {
+    ) -> Result<Conversation> {
         let (id, meta) = (&request.session_id, request.meta.as_ref());
         let (chat, given) = self.opened_at(id, meta, &request.cwd, request.mcp_servers).await?;
         Updates::new(client, &self.open, &chat, chat.record().visible_from).replay().await?;
@@ -187,7 +187,7 @@ impl Connection {
         Ok(chat)
     }
 
-    async fn resume(&self, request: schema::ResumeSessionRequest) -> Result<Conversation, Error> {
+    async fn resume(&self, request: schema::ResumeSessionRequest) -> Result<Conversation> {
         let (id, meta) = (&request.session_id, request.meta.as_ref());
         let (chat, given) = self.opened_at(id, meta, &request.cwd, request.mcp_servers).await?;
         self.open.add(chat.id(), given);
@@ -199,7 +199,7 @@ impl Connection {
         &self,
         client: &ConnectionTo<Client>,
         responder: Responder<T>,
-        opened: Result<Conversation, Error>,
+        opened: Result<Conversation>,
         response: T,
     ) {
         let chat = match opened {
@@ -215,10 +215,7 @@ impl Connection {
         }
     }
 
-    async fn list(
-        &self,
-        request: schema::ListSessionsRequest,
-    ) -> Result<schema::ListSessionsResponse, Error> {
+    async fn list(&self, request: schema::ListSessionsRequest) -> Result<schema::ListSessionsResponse> {
         let mut query = SessionQuery::new().with_limit(PAGE);
         if let Some(cursor) = &request.cursor {
             let cursor = cursor.parse::<Cursor>().map_err(|error| {
@@ -252,10 +249,7 @@ impl Connection {
     }
 
     /// Cancels the turn of a session, waits for its end, and forgets the session. Nothing is removed from the store.
-    async fn close(
-        &self,
-        request: schema::CloseSessionRequest,
-    ) -> Result<schema::CloseSessionResponse, Error> {
+    async fn close(&self, request: schema::CloseSessionRequest) -> Result<schema::CloseSessionResponse> {
         let id = session_id(&request.session_id)?;
         if !self.open.forget(id).await {
             self.session(id, request.meta.as_ref()).await?;
@@ -263,10 +257,7 @@ impl Connection {
         Ok(schema::CloseSessionResponse::new())
     }
 
-    async fn delete(
-        &self,
-        request: schema::DeleteSessionRequest,
-    ) -> Result<schema::DeleteSessionResponse, Error> {
+    async fn delete(&self, request: schema::DeleteSessionRequest) -> Result<schema::DeleteSessionResponse> {
         let id = session_id(&request.session_id)?;
         let found = self.session(id, request.meta.as_ref()).await;
         self.open.forget(id).await;
@@ -282,7 +273,7 @@ impl Connection {
         Ok(schema::DeleteSessionResponse::new())
     }
 
-    async fn fork(&self, request: schema::ForkSessionRequest) -> Result<schema::ForkSessionResponse, Error> {
+    async fn fork(&self, request: schema::ForkSessionRequest) -> Result<schema::ForkSessionResponse> {
         let id = session_id(&request.session_id)?;
         let directory = directory(&request.cwd)?;
         let servers = self.servers().read(request.mcp_servers, directory)?;
@@ -300,7 +291,7 @@ impl Connection {
         meta: Option<&schema::Meta>,
         cwd: &Path,
         servers: Vec<schema::McpServer>,
-    ) -> Result<(Conversation, GivenServers), Error> {
+    ) -> Result<(Conversation, GivenServers)> {
         let id = session_id(id)?;
         let directory = directory(cwd)?;
         let servers = self.servers().read(servers, directory)?;
@@ -313,7 +304,7 @@ impl Connection {
 
     /// Returns a session that the client may use: one that it has open, or that its list shows. Any other one is not
     /// found, as if it did not exist.
-    async fn session(&self, id: SessionId, meta: Option<&schema::Meta>) -> Result<Conversation, Error> {
+    async fn session(&self, id: SessionId, meta: Option<&schema::Meta>) -> Result<Conversation> {
         let chat = self.agent().conversation_by_id(id).await.map_err(fault::of_store(Some(id)))?;
         if self.open.has(id) || self.is_listed(&chat.record(), meta).await? {
             return Ok(chat);
@@ -323,13 +314,13 @@ impl Connection {
     }
 
     /// Returns whether the list of a client shows a session.
-    async fn is_listed(&self, now: &Session, meta: Option<&schema::Meta>) -> Result<bool, Error> {
+    async fn is_listed(&self, now: &Session, meta: Option<&schema::Meta>) -> Result<bool> {
         let is_visible = self.open.options.per_directory || self.bound(meta).await? == Some(now.workspace);
         Ok(is_visible && !now.status.state.is_hidden())
     }
 
     /// Returns the workspace for a new session, which is made if it does not exist.
-    async fn workspace(&self, meta: Option<&schema::Meta>, directory: &str) -> Result<WorkspaceId, Error> {
+    async fn workspace(&self, meta: Option<&schema::Meta>, directory: &str) -> Result<WorkspaceId> {
         let device = if self.open.options.per_directory {
             Some(meta::device_of(&format!("directory {directory}"))?)
         } else {
@@ -348,7 +339,7 @@ impl Connection {
     }
 
     /// Returns the workspace of the device; `None` if it is bound to none.
-    async fn bound(&self, meta: Option<&schema::Meta>) -> Result<Option<WorkspaceId>, Error> {
+    async fn bound(&self, meta: Option<&schema::Meta>) -> Result<Option<WorkspaceId>> {
         match self.device(meta)? {
             Some(device) => {
                 self.agent().storage().bindings.resolve(&device).await.map_err(fault::of_store(None))
@@ -358,20 +349,20 @@ impl Connection {
     }
 
     /// Returns the device that the request names, or else the client, or else the host.
-    fn device(&self, meta: Option<&schema::Meta>) -> Result<Option<DeviceId>, Error> {
+    fn device(&self, meta: Option<&schema::Meta>) -> Result<Option<DeviceId>> {
         let named = meta::device(meta)?.or_else(|| self.open.device());
         Ok(named.or_else(|| self.open.options.device.clone()))
     }
 }
 
-fn respond<T: JsonRpcResponse>(responder: Responder<T>, response: Result<T, Error>) {
+fn respond<T: JsonRpcResponse>(responder: Responder<T>, response: Result<T>) {
     if responder.respond_with_result(response).is_err() {
         debug!("the client was gone before its request was answered");
     }
 }
 
 /// Records the directory in which a session goes on, if it is another one.
-async fn place(chat: &Conversation, directory: &str) -> Result<(), Error> {
+async fn place(chat: &Conversation, directory: &str) -> Result<()> {
     let now = chat.record();
     // It may be archived by somebody else while it is open here.
     if now.attributes.labels.get(DIRECTORY_LABEL).is_some_and(|label| label == directory)
@@ -384,7 +375,7 @@ async fn place(chat: &Conversation, directory: &str) -> Result<(), Error> {
 }
 
 /// Returns the id that a client gave, as an id of a session.
-fn session_id(id: &schema::SessionId) -> Result<SessionId, Error> {
+fn session_id(id: &schema::SessionId) -> Result<SessionId> {
     id.0.parse().map_err(|error| {
         fault::invalid(format!("{} is no session id: {error}", agent_core::text::quoted(&id.0)))
             .data(json!({ "sessionId": &*id.0 }))
@@ -392,7 +383,7 @@ fn session_id(id: &schema::SessionId) -> Result<SessionId, Error> {
 }
 
 /// Returns an absolute directory as text that a label can keep.
-fn directory(cwd: &Path) -> Result<&str, Error> {
+fn directory(cwd: &Path) -> Result<&str> {
     let why = match cwd.to_str() {
         _ if !cwd.is_absolute() => "must be an absolute path".to_owned(),
         Some(text) if text.len() <= DIRECTORY_MAX_BYTES => return Ok(text),

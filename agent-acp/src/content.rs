@@ -1,10 +1,10 @@
 //! Content of prompts as messages of a session, and parts of a session as content of updates.
 
-use agent_client_protocol::Error;
 use agent_client_protocol::v1::schema::{
     AudioContent, BlobResourceContents, ContentBlock, EmbeddedResource, EmbeddedResourceResource,
     ImageContent, ResourceLink, TextContent,
 };
+use agent_client_protocol::{Error, Result};
 use agent_core::event::{Media, MediaSource, Message, Part};
 use agent_core::json::RawJson;
 use agent_runtime::Conversation;
@@ -28,7 +28,7 @@ const URI: &str = "uri";
 /// # Errors
 ///
 /// An error of the protocol that names the block.
-pub(crate) async fn message(chat: &Conversation, blocks: Vec<ContentBlock>) -> Result<Message, Error> {
+pub(crate) async fn message(chat: &Conversation, blocks: Vec<ContentBlock>) -> Result<Message> {
     let mut parts = Vec::with_capacity(blocks.len());
     for (at, block) in blocks.into_iter().enumerate() {
         parts.push(part(chat, at, block).await?);
@@ -37,7 +37,7 @@ pub(crate) async fn message(chat: &Conversation, blocks: Vec<ContentBlock>) -> R
     Ok(Message::of_parts(parts))
 }
 
-async fn part(chat: &Conversation, at: usize, block: ContentBlock) -> Result<Part, Error> {
+async fn part(chat: &Conversation, at: usize, block: ContentBlock) -> Result<Part> {
     Ok(match block {
         ContentBlock::Text(text) => Part::text(text.text),
         ContentBlock::Image(image) => {
@@ -72,7 +72,7 @@ fn unknown(at: usize) -> Error {
 }
 
 /// Puts the bytes of a medium into the session.
-async fn put(chat: &Conversation, at: usize, media_type: &str, data: &str) -> Result<Media, Error> {
+async fn put(chat: &Conversation, at: usize, media_type: &str, data: &str) -> Result<Media> {
     let bytes = STANDARD
         .decode(data)
         .map_err(|error| fault::invalid(format!("block {at} of the prompt is not valid base64: {error}")))?;

@@ -1,6 +1,6 @@
 //! Extension of the protocol: the member `agent` of `_meta`, an object.
 
-use agent_client_protocol::Error;
+use agent_client_protocol::Result;
 use agent_client_protocol::v1::schema::Meta;
 use agent_core::DeviceId;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ pub(crate) fn meta(ours: &Value) -> Meta {
 /// # Errors
 ///
 /// An error of the protocol if it is no name of a device.
-pub(crate) fn device(meta: Option<&Meta>) -> Result<Option<DeviceId>, Error> {
+pub(crate) fn device(meta: Option<&Meta>) -> Result<Option<DeviceId>> {
     let Some(named) = meta.and_then(|meta| meta.get(MEMBER)?.get("device")) else { return Ok(None) };
     let text = named.as_str().ok_or_else(|| {
         fault::invalid(format!(
@@ -35,6 +35,6 @@ pub(crate) fn device(meta: Option<&Meta>) -> Result<Option<DeviceId>, Error> {
 /// # Errors
 ///
 /// An error of the protocol if it is no name of a device.
-pub(crate) fn device_of(text: &str) -> Result<DeviceId, Error> {
+pub(crate) fn device_of(text: &str) -> Result<DeviceId> {
     text.parse().map_err(|error: agent_core::ParseError| fault::invalid(error.to_string()))
 }

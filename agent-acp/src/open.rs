@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent_client_protocol::Error;
+use agent_client_protocol::Result;
 use agent_core::{DeviceId, SessionId};
 use agent_runtime::AgentRuntime;
 use tokio::sync::watch;
@@ -141,7 +141,7 @@ impl OpenSessions {
     }
 
     /// Refuses a session that has a turn.
-    pub(crate) fn check_idle(&self, session: SessionId) -> Result<(), Error> {
+    pub(crate) fn check_idle(&self, session: SessionId) -> Result<()> {
         if self.state().open.get(&session).is_some_and(|open| open.turn.is_some()) {
             let text =
                 format!("session {session} has a turn that has not ended; cancel it, or wait for its end");
@@ -186,7 +186,7 @@ impl OpenSessions {
     }
 
     /// Begins the one turn that a session has at a time.
-    pub(crate) fn begin_turn(self: &Arc<Self>, session: SessionId) -> Result<TurnPermit, Error> {
+    pub(crate) fn begin_turn(self: &Arc<Self>, session: SessionId) -> Result<TurnPermit> {
         let mut state = self.state();
         if self.flow.is_gone() {
             return Err(fault::refused(session, format!("session {session}: the connection is ending")));

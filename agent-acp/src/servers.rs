@@ -12,7 +12,7 @@ mod with_mcp {
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    use agent_client_protocol::Error;
+    use agent_client_protocol::Result;
     use agent_client_protocol::v1::schema;
     use agent_core::SessionId;
     use agent_core::model::Actor;
@@ -46,11 +46,7 @@ mod with_mcp {
         }
 
         /// Reads the servers that a client names for a session in `directory`.
-        pub(crate) fn read(
-            &self,
-            named: Vec<schema::McpServer>,
-            directory: &str,
-        ) -> Result<NamedServers, Error> {
+        pub(crate) fn read(&self, named: Vec<schema::McpServer>, directory: &str) -> Result<NamedServers> {
             if self.mcp.is_none() {
                 ignored(&named);
                 return Ok(McpServers::new());
@@ -101,7 +97,7 @@ mod with_mcp {
             agent: &AgentRuntime,
             session: SessionId,
             servers: NamedServers,
-        ) -> Result<GivenServers, Error> {
+        ) -> Result<GivenServers> {
             match &self.mcp {
                 Some(mcp) if servers.names().next().is_some() => {
                     let given = mcp.session_servers(agent, session, servers);
@@ -159,7 +155,7 @@ mod with_mcp {
 
 #[cfg(not(feature = "mcp"))]
 mod without_mcp {
-    use agent_client_protocol::Error;
+    use agent_client_protocol::Result;
     use agent_client_protocol::v1::schema;
     use agent_core::SessionId;
     use agent_runtime::{AgentRuntime, Conversation};
@@ -194,17 +190,12 @@ mod without_mcp {
             schema::McpCapabilities::new()
         }
 
-        pub(crate) fn read(&self, named: Vec<schema::McpServer>, _: &str) -> Result<NamedServers, Error> {
+        pub(crate) fn read(&self, named: Vec<schema::McpServer>, _: &str) -> Result<NamedServers> {
             ignored(&named);
             Ok(NamedServers)
         }
 
-        pub(crate) fn give(
-            &self,
-            _: &AgentRuntime,
-            _: SessionId,
-            _: NamedServers,
-        ) -> Result<GivenServers, Error> {
+        pub(crate) fn give(&self, _: &AgentRuntime, _: SessionId, _: NamedServers) -> Result<GivenServers> {
             Ok(GivenServers)
         }
 

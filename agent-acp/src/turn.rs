@@ -1,7 +1,7 @@
 //! Turn of a session: from a prompt, or from the answer to a permission request, to the end of the work.
 
 use agent_client_protocol::v1::{ConnectionTo, schema};
-use agent_client_protocol::{Client, Error};
+use agent_client_protocol::{Client, Error, Result};
 use agent_core::ErrorKind;
 use agent_core::event::{Decision, ToolConfirmation, ToolUse};
 use agent_core::model::{ActionKind, CallId, PendingAction};
@@ -46,7 +46,7 @@ pub(crate) async fn prompt(
     turn: TurnPermit,
     client: &ConnectionTo<Client>,
     blocks: Vec<ContentBlock>,
-) -> Result<PromptResponse, Error> {
+) -> Result<PromptResponse> {
     let chat = open(&turn).await?;
     let message = content::message(&chat, blocks).await?;
     let mut turn = Open::new(&turn, client, &chat);
@@ -80,7 +80,7 @@ pub(crate) async fn ask_again(turn: TurnPermit, client: &ConnectionTo<Client>) {
     }
 }
 
-async fn open(turn: &TurnPermit) -> Result<Conversation, Error> {
+async fn open(turn: &TurnPermit) -> Result<Conversation> {
     let agent = &turn.open.options.agent;
     agent.conversation_by_id(turn.session).await.map_err(fault::of_store(Some(turn.session)))
 }
@@ -112,7 +112,7 @@ impl<'a> Open<'a> {
     }
 
     /// Asks for each permission that the work needs, until it ends.
-    async fn finish(&mut self, mut ended: Ended) -> Result<PromptResponse, Error> {
+    async fn finish(&mut self, mut ended: Ended) -> Result<PromptResponse> {
         let response = loop {
             let action = match ended {
                 Ended::Stopped(reason) => break PromptResponse::new(reason),
@@ -159,7 +159,7 @@ impl<'a> Open<'a> {
     }
 
     /// Streams a run to its end. A cancelled turn cancels the run, which then stores what it has.
-    async fn follow(&mut self, run: Run) -> Result<Ended, Error> {
+    async fn follow(&mut self, run: Run) -> Result<Ended> {
         if let Some(queued) = run.queued().cloned() {
             return self.wait(&queued).await;
         }
@@ -198,7 +198,7 @@ impl<'a> Open<'a> {
     }
 
     /// Waits for the answer to an input that another run gives, and sends it from the log.
-    async fn wait(&mut self, queued: &Queued) -> Result<Ended, Error> {
+    async fn wait(&mut self, queued: &Queued) -> Result<Ended> {
         let turn = self.turn;
         let answered = tokio::select! {
             answered = self.chat.wait_for_answer(queued) => answered,
@@ -209,7 +209,7 @@ impl<'a> Open<'a> {
     }
 
     /// Discards what a cancelled turn waits for. If the client is gone, the session goes on waiting.
-    async fn interrupted(&self) -> Result<Ended, Error> {
+    async fn interrupted(&self) -> Result<Ended> {
         if !self.turn.is_gone() {
             self.chat.interrupt().await.map_err(self.of_store())?;
         }
@@ -232,7 +232,7 @@ impl<'a> Open<'a> {
     }
 
     /// Waits for the end of what somebody else's answer began, and sends it from the log.
-    async fn follow_others(&mut self) -> Result<Ended, Error> {
+    async fn follow_others(&mut self) -> Result<Ended> {
         let turn = self.turn;
         let mut now = self.chat.refresh().await.map_err(self.of_store())?;
         let mut events = self.chat.follow(now.head);
@@ -257,7 +257,7 @@ impl<'a> Open<'a> {
     }
 
     /// Returns how a run ended; tells the person why an answer is not all that they may expect.
-    async fn ended(&mut self, ended: Result<RunReport, RunError>, is_answered: bool) -> Result<Ended, Error> {
+    async fn ended(&mut self, ended: Result<RunReport, RunError>, is_answered: bool) -> Result<Ended> {
         let report = ended.map_err(|error| fault::run(&error, self.turn.session))?;
         Ok(match report.outcome {
             RunOutcome::Completed(reason) => {
@@ -274,11 +274,7 @@ impl<'a> Open<'a> {
     }
 
     /// Stores an answer, and starts the run that goes on with it.
-    async fn answer(
-        &mut self,
-        action: &PendingAction,
-        answer: ToolConfirmation,
-    ) -> Result<Option<Run>, Error> {
+    async fn answer(&mut self, action: &PendingAction, answer: ToolConfirmation) -> Result<Option<Run>> {
         let is_allowed = answer.decision == Decision::Allow;
         match self.chat.answer_and_run(answer).await {
             Ok(run) => {
@@ -295,7 +291,7 @@ impl<'a> Open<'a> {
     }
 
     /// Asks the client whether a call may be made, or which choice a question gets.
-    async fn permission(&self, action: &PendingAction) -> Result<Permission, Error> {
+    async fn permission(&self, action: &PendingAction) -> Result<Permission> {
         let turn = self.turn;
         let call = self.chat.pending_call().await.map_err(self.of_store())?;
         // Another call, if somebody else has answered meanwhile.
@@ -343,7 +339,7 @@ impl<'a> Open<'a> {
         action: &PendingAction,
         chosen: &str,
         offered: Option<OfferedTool>,
-    ) -> Result<Permission, Error> {
+    ) -> Result<Permission> {
         let answer = |decision| ToolConfirmation::new(action.id.clone(), decision);
         let choice =
             chosen.strip_prefix("allow/").and_then(|at| action.choices.get(at.parse::<usize>().ok()?));

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use agent_client_protocol::v1::{ConnectionTo, schema};
-use agent_client_protocol::{Client, Error};
+use agent_client_protocol::{Client, Error, Result};
 use agent_core::event::{Event, EventPayload, EventType, Message, Part, ToolOutcome, ToolResult, ToolUse};
 use agent_core::json::RawJson;
 use agent_core::model::CallId;
@@ -95,19 +95,19 @@ impl<'a> Updates<'a> {
     }
 
     /// Sends the visible history of the session, with the messages of people.
-    pub(crate) async fn replay(&mut self) -> Result<(), Error> {
+    pub(crate) async fn replay(&mut self) -> Result<()> {
         self.seen = self.read(self.unread(), true).await?;
         Ok(())
     }
 
     /// Sends what the log has and what was not sent.
-    pub(crate) async fn catch_up(&mut self) -> Result<(), Error> {
+    pub(crate) async fn catch_up(&mut self) -> Result<()> {
         self.seen = self.read(self.unread(), false).await?;
         Ok(())
     }
 
     /// Sends the results of calls that the log has and that were not sent; nothing else, and what follows stays to be sent.
-    pub(crate) async fn results(&mut self) -> Result<(), Error> {
+    pub(crate) async fn results(&mut self) -> Result<()> {
         let types = [EventType::AGENT_TOOL_RESULT, EventType::USER_CUSTOM_TOOL_RESULT];
         self.read(self.unread().with_types(types), false).await.map(drop)
     }
@@ -118,7 +118,7 @@ impl<'a> Updates<'a> {
     }
 
     /// Sends what the log has of a run that left out updates.
-    pub(crate) async fn fill_gap(&mut self) -> Result<(), Error> {
+    pub(crate) async fn fill_gap(&mut self) -> Result<()> {
         if std::mem::take(&mut self.has_gap) { self.catch_up().await } else { Ok(()) }
     }
 
@@ -127,7 +127,7 @@ impl<'a> Updates<'a> {
     }
 
     /// Sends what the events of the log have and what was not sent. Returns the last event.
-    async fn read(&mut self, read: ReadEvents, is_replay: bool) -> Result<Seq, Error> {
+    async fn read(&mut self, read: ReadEvents, is_replay: bool) -> Result<Seq> {
         let of_store = fault::of_store(Some(self.chat.id()));
         let (mut next, mut last) = (Some(read), self.seen);
         while let Some(read) = next {

@@ -7,7 +7,7 @@ use agent_core::model::{Actor, Role};
 use agent_core::{DeviceId, SessionId, TenantId};
 use agent_storage_fs::FsConfig;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::model::ModelName;
 use crate::offline::OfflineModel;
 use crate::stores::{Address, address};
@@ -68,7 +68,7 @@ pub(crate) struct Args {
 
 impl Args {
     /// Refuses `--tenant` for a command that does not use it; `why` says so.
-    pub(crate) fn refuse_tenant(&self, why: &str) -> Result<(), Failure> {
+    pub(crate) fn refuse_tenant(&self, why: &str) -> Result<()> {
         match self.tenant {
             Some(_) => Err(Failure::new(2, "invalid_input", why)),
             None => Ok(()),
@@ -76,7 +76,7 @@ impl Args {
     }
 
     /// Returns the address of the store.
-    pub(crate) fn address(&self) -> Result<Address, Failure> {
+    pub(crate) fn address(&self) -> Result<Address> {
         Ok(match (&self.store, &self.data_dir) {
             (Some(store), _) => store.clone(),
             (None, Some(folder)) => Address::files(FsConfig::new(folder)),
@@ -86,7 +86,7 @@ impl Args {
 
     /// Returns the path of the host's configuration file: in the data folder if the store is a folder, else in the data
     /// folder of the user.
-    pub(crate) fn config_file(&self) -> Result<PathBuf, Failure> {
+    pub(crate) fn config_file(&self) -> Result<PathBuf> {
         if let Some(file) = &self.config {
             return Ok(file.clone());
         }

@@ -36,7 +36,9 @@ impl Chat {
                 format!("{}, or /deny", choices.collect::<Vec<_>>().join(", "))
             }
             ActionKind::ToolConfirmation | ActionKind::Approval => {
-                let always = self.place.servers.can_always_allow(action);
+                // All later calls may be allowed of a tool of an MCP server.
+                let is_of_server = action.tool.as_ref().is_some_and(|tool| tool.contains("__"));
+                let always = cfg!(feature = "mcp") && is_of_server;
                 if always { "/allow, /always or /deny" } else { "/allow or /deny" }.to_owned()
             }
             _ => "a result that another program gives".to_owned(),

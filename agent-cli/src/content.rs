@@ -13,7 +13,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use tempfile::NamedTempFile;
 use tokio::task::spawn_blocking;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::progress::watched;
 
 /// Content of a file: its size and hash, and a way to read it again.
@@ -27,7 +27,7 @@ pub(crate) struct Content {
 
 impl Content {
     /// Reads a file or a pipe of at most `most` bytes once, for its size and hash; `-` is standard input.
-    pub(crate) async fn of(path: &Path, most: u64) -> Result<Self, Failure> {
+    pub(crate) async fn of(path: &Path, most: u64) -> Result<Self> {
         let path = path.to_owned();
         let opened = spawn_blocking(move || reread(&path, most)).await;
         let (path, copy) = opened.map_err(|error| Failure::new(1, "failed", error.to_string()))??;
@@ -59,7 +59,7 @@ pub(crate) async fn write_file(
     replace: bool,
     content: BoxStream<'_, agent_core::Result<Bytes>>,
     len: Option<u64>,
-) -> Result<u64, Failure> {
+) -> Result<u64> {
     let failed = |error: io::Error| Failure::of_file("write", path, &error);
     match std::fs::symlink_metadata(path) {
         Ok(meta) if replace && !meta.is_file() => {
@@ -124,13 +124,13 @@ fn remove_leftovers(folder: &Path) {
 }
 
 /// Returns the bytes of a file or a pipe, which is read once, and the length of a file; `-` is standard input.
-pub(crate) fn read_once(path: &Path) -> Result<(BlobStream, Option<u64>), Failure> {
+pub(crate) fn read_once(path: &Path) -> Result<(BlobStream, Option<u64>)> {
     let len = check_kind(path)?;
     Ok((watched("reading", pieces(path.to_owned()), len), len))
 }
 
 /// Reads a file or a pipe of at most `most` bytes as UTF-8 text; `-` is standard input.
-pub(crate) fn read_text(path: &Path, most: u64) -> Result<String, Failure> {
+pub(crate) fn read_text(path: &Path, most: u64) -> Result<String> {
     if check_kind(path)?.is_some_and(|len| len > most) {
         return Err(too_large(path, most));
     }
@@ -165,7 +165,7 @@ fn is_input(path: &Path) -> bool {
 
 /// Refuses what is neither a file nor a pipe; returns the length of a file. The type is checked before the file is
 /// opened, because opening a device may have an effect.
-fn check_kind(path: &Path) -> Result<Option<u64>, Failure> {
+fn check_kind(path: &Path) -> Result<Option<u64>> {
     if is_input(path) {
         return Ok(None);
     }
@@ -182,7 +182,7 @@ fn check_kind(path: &Path) -> Result<Option<u64>, Failure> {
 }
 
 /// Returns the path of a file that can be read more than once: the file itself, or a copy of what is read once only.
-fn reread(path: &Path, most: u64) -> Result<(PathBuf, Option<NamedTempFile>), Failure> {
+fn reread(path: &Path, most: u64) -> Result<(PathBuf, Option<NamedTempFile>)> {
     match check_kind(path)? {
         Some(bytes) if bytes > most => return Err(too_large(path, most)),
         Some(_) => return Ok((path.to_owned(), None)),

@@ -16,6 +16,9 @@ pub(crate) struct Failure {
     pub(crate) text: String,
 }
 
+/// Result of what a command does.
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
 impl Failure {
     pub(crate) fn new(code: u8, kind: &'static str, text: impl Into<String>) -> Self {
         Self { code, kind, text: text.into() }

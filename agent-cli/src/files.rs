@@ -14,8 +14,8 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 
-use crate::content::write_file;
-use crate::failure::Failure;
+use crate::content::{Content as FileContent, write_file};
+use crate::failure::{Failure, Result};
 
 /// Number of events that are read at once in search of files.
 const PAGE: usize = 200;
@@ -103,20 +103,6 @@ impl StoredFile {
         format!("{:>6}  {}{state}", self.number(), self.line)
     }
 
-    /// Asks the store whether it has the bytes, and reads none.
-    async fn check(&mut self, sessions: &dyn SessionStore, session: &Session) -> agent_core::Result<()> {
-        let Content::Blob(info) = &self.content else { return Ok(()) };
-        let (owner, _) = session.lineage.locate(session.id, self.seq);
-        let opened = sessions.read_blob(ReadBlob::new(owner, info.name).with_range(0..0)).await;
-        self.state = match opened.map_err(|error| (error.kind().clone(), error)) {
-            Ok(_) => State::Stored,
-            Err((ErrorKind::NotFound, _)) => State::Lost,
-            Err((ErrorKind::Corrupt, _)) => State::Damaged,
-            Err((_, error)) => return Err(error),
-        };
-        Ok(())
-    }
-
     /// Returns the columns of a table: number, media type, number of bytes, state, name. The name is what its sender says, and
     /// no path.
     pub(crate) fn row(&self) -> Vec<String> {
@@ -135,34 +121,6 @@ impl StoredFile {
         let (media, name) = (&self.media_type, &self.name);
         let state = self.state.name();
         json!({"file": self.number(), "event": self.seq, "media": media, "bytes": bytes, "sha256": sha256, "name": name, "state": state})
-    }
-
-    /// Opens the file to read it.
-    pub(crate) async fn open(
-        &self,
-        sessions: &dyn SessionStore,
-        session: &Session,
-    ) -> agent_core::Result<(BlobStream, u64)> {
-        match &self.content {
-            Content::Blob(info) => {
-                let read = ReadBlob::new(session.id, info.name);
-                let BlobContent { blob, content, .. } = sessions.event_blob(self.seq, read).await?;
-                Ok((content, blob.bytes))
-            }
-            Content::Bytes(bytes) => Ok((stream::iter([Ok(bytes.clone())]).boxed(), bytes.len() as u64)),
-        }
-    }
-
-    /// Saves the file at a path. Returns the number of its bytes.
-    pub(crate) async fn save(
-        &self,
-        sessions: &dyn SessionStore,
-        session: &Session,
-        path: &Path,
-        replace: bool,
-    ) -> Result<u64, Failure> {
-        let (content, bytes) = self.open(sessions, session).await?;
-        write_file(path, replace, content, Some(bytes)).await
     }
 }
 
@@ -224,78 +182,108 @@ fn of_artifact(artifact: &Artifact) -> Option<(Content, Part)> {
     Some((Content::Blob(info), Part::Resource(media)))
 }
 
-/// Returns the newest files of a session, oldest first, at least `count` if there are as many, and whether there may be
-/// older ones.
-pub(crate) async fn newest_files(
-    sessions: &dyn SessionStore,
-    session: &Session,
-    count: usize,
-) -> agent_core::Result<(Vec<StoredFile>, EventPage, bool)> {
-    let read = ReadEvents::last(PAGE).with_after(session.visible_from).with_types(TYPES);
-    let (mut found, mut damaged, mut next) = (Vec::new(), EventPage::default(), Some(read));
-    while let Some(read) = next.take_if(|_| found.len() < count) {
-        let page = sessions.history_of(session, read).await?;
-        let mut older: Vec<_> = page.events.iter().flat_map(files_of).collect();
-        for file in &mut older {
-            file.check(sessions, session).await?;
-        }
-        found.splice(0..0, older);
-        damaged.damaged.extend(page.damaged);
-        next = page.next;
-    }
-    Ok((found, damaged, next.is_some()))
+/// Files of a session.
+#[derive(Clone, Copy)]
+pub(crate) struct SessionFiles<'a> {
+    pub(crate) sessions: &'a dyn SessionStore,
+    pub(crate) session: &'a Session,
 }
 
-/// Stores the bytes of a lost or damaged blob again, for each session to which it belongs: this one, and those from which it
-/// was forked, as far as their events name it. Returns these sessions; none if no event names the blob.
-pub(crate) async fn restore(
-    sessions: &dyn SessionStore,
-    session: &Session,
-    copy: &crate::content::Content,
-) -> Result<BTreeSet<SessionId>, Failure> {
-    let (mut owners, mut next) = (BTreeSet::new(), Some(ReadEvents::first(PAGE)));
-    while let Some(read) = next {
-        let page = sessions.history_of(session, read).await?;
-        if let (None, true, Some(damage)) = (&page.next, owners.is_empty(), page.damaged.first()) {
-            // The event that names the blob may be the damaged one.
-            return Err(Error::corrupt(format!("session {}: {damage}", session.id)).into());
+impl SessionFiles<'_> {
+    /// Returns the newest files, oldest first, at least `count` if there are as many, and whether there may be
+    /// older ones.
+    pub(crate) async fn newest(self, count: usize) -> agent_core::Result<(Vec<StoredFile>, EventPage, bool)> {
+        let read = ReadEvents::last(PAGE).with_after(self.session.visible_from).with_types(TYPES);
+        let (mut found, mut damaged, mut next) = (Vec::new(), EventPage::default(), Some(read));
+        while let Some(read) = next.take_if(|_| found.len() < count) {
+            let page = self.sessions.history_of(self.session, read).await?;
+            let mut older: Vec<_> = page.events.iter().flat_map(files_of).collect();
+            for file in &mut older {
+                self.check(file).await?;
+            }
+            found.splice(0..0, older);
+            damaged.damaged.extend(page.damaged);
+            next = page.next;
         }
-        let naming = page.events.iter().filter(|event| event.blobs.contains(&copy.info.name));
-        owners.extend(naming.map(|event| session.lineage.locate(session.id, event.seq).0));
-        next = page.next;
+        Ok((found, damaged, next.is_some()))
     }
-    for owner in &owners {
-        let put = sessions.put_blob(PutBlob::new(*owner, copy.info, copy.open())).await;
-        put.map_err(|error| copy.not_stored(error, "run the command again"))?;
-    }
-    Ok(owners)
-}
 
-/// Returns the file with a number, as [`StoredFile::number`] gives it.
-pub(crate) async fn find(
-    sessions: &dyn SessionStore,
-    session: &Session,
-    number: &str,
-) -> Result<StoredFile, Failure> {
-    let absent = |what: &str| Failure::absent(format!("session {} has no file {what}", session.id));
-    let (seq, place) = match number.split_once('.') {
-        Some((seq, place)) => (seq.parse(), place.parse::<usize>().map(Some)),
-        None => (number.parse::<u64>(), Ok(None)),
-    };
-    let (Ok(seq @ 1..), Ok(place)) = (seq, place) else {
-        let text = format!("{} is no number of a file; it is like 12, or like 12.2", quoted(number));
-        return Err(Failure::new(1, "invalid_input", text));
-    };
-    let read = ReadEvents::first(1).with_after(Seq::new(seq - 1));
-    let page = sessions.history_of(session, read).await?;
-    let event = page.events.iter().find(|event| event.seq.get() == seq);
-    let files = event.map(files_of).unwrap_or_default();
-    match (files.len(), place) {
-        (0, _) => Err(absent(number)),
-        (1, None) => Ok(files[0].clone()),
-        (several, None) => Err(absent(&format!("{number}, but {number}.1 to {number}.{several}"))),
-        (_, Some(place)) => {
-            place.checked_sub(1).and_then(|place| files.get(place)).cloned().ok_or_else(|| absent(number))
+    /// Returns the file with a number, as [`StoredFile::number`] gives it.
+    pub(crate) async fn find(self, number: &str) -> Result<StoredFile> {
+        let absent = |what: &str| Failure::absent(format!("session {} has no file {what}", self.session.id));
+        let (seq, place) = match number.split_once('.') {
+            Some((seq, place)) => (seq.parse(), place.parse::<usize>().map(Some)),
+            None => (number.parse::<u64>(), Ok(None)),
+        };
+        let (Ok(seq @ 1..), Ok(place)) = (seq, place) else {
+            let text = format!("{} is no number of a file; it is like 12, or like 12.2", quoted(number));
+            return Err(Failure::new(1, "invalid_input", text));
+        };
+        let read = ReadEvents::first(1).with_after(Seq::new(seq - 1));
+        let page = self.sessions.history_of(self.session, read).await?;
+        let event = page.events.iter().find(|event| event.seq.get() == seq);
+        let files = event.map(files_of).unwrap_or_default();
+        match (files.len(), place) {
+            (0, _) => Err(absent(number)),
+            (1, None) => Ok(files[0].clone()),
+            (several, None) => Err(absent(&format!("{number}, but {number}.1 to {number}.{several}"))),
+            (_, Some(place)) => {
+                place.checked_sub(1).and_then(|place| files.get(place)).cloned().ok_or_else(|| absent(number))
+            }
         }
+    }
+
+    /// Asks the store whether it has the bytes, and reads none.
+    async fn check(self, file: &mut StoredFile) -> agent_core::Result<()> {
+        let Content::Blob(info) = &file.content else { return Ok(()) };
+        let (owner, _) = self.session.lineage.locate(self.session.id, file.seq);
+        let opened = self.sessions.read_blob(ReadBlob::new(owner, info.name).with_range(0..0)).await;
+        file.state = match opened.map_err(|error| (error.kind().clone(), error)) {
+            Ok(_) => State::Stored,
+            Err((ErrorKind::NotFound, _)) => State::Lost,
+            Err((ErrorKind::Corrupt, _)) => State::Damaged,
+            Err((_, error)) => return Err(error),
+        };
+        Ok(())
+    }
+
+    /// Opens the file to read it.
+    pub(crate) async fn open(self, file: &StoredFile) -> agent_core::Result<(BlobStream, u64)> {
+        match &file.content {
+            Content::Blob(info) => {
+                let read = ReadBlob::new(self.session.id, info.name);
+                let BlobContent { blob, content, .. } = self.sessions.event_blob(file.seq, read).await?;
+                Ok((content, blob.bytes))
+            }
+            Content::Bytes(bytes) => Ok((stream::iter([Ok(bytes.clone())]).boxed(), bytes.len() as u64)),
+        }
+    }
+
+    /// Saves the file at a path. Returns the number of its bytes.
+    pub(crate) async fn save(self, file: &StoredFile, path: &Path, replace: bool) -> Result<u64> {
+        let (content, bytes) = self.open(file).await?;
+        write_file(path, replace, content, Some(bytes)).await
+    }
+
+    /// Stores the bytes of a lost or damaged blob again, for each session to which it belongs: this one, and those from which it
+    /// was forked, as far as their events name it. Returns these sessions; none if no event names the blob.
+    pub(crate) async fn restore(self, copy: &FileContent) -> Result<BTreeSet<SessionId>> {
+        let Self { sessions, session } = self;
+        let (mut owners, mut next) = (BTreeSet::new(), Some(ReadEvents::first(PAGE)));
+        while let Some(read) = next {
+            let page = sessions.history_of(session, read).await?;
+            if let (None, true, Some(damage)) = (&page.next, owners.is_empty(), page.damaged.first()) {
+                // The event that names the blob may be the damaged one.
+                return Err(Error::corrupt(format!("session {}: {damage}", session.id)).into());
+            }
+            let naming = page.events.iter().filter(|event| event.blobs.contains(&copy.info.name));
+            owners.extend(naming.map(|event| session.lineage.locate(session.id, event.seq).0));
+            next = page.next;
+        }
+        for owner in &owners {
+            let put = sessions.put_blob(PutBlob::new(*owner, copy.info, copy.open())).await;
+            put.map_err(|error| copy.not_stored(error, "run the command again"))?;
+        }
+        Ok(owners)
     }
 }

@@ -9,7 +9,7 @@ use agent_runtime::configuration::{ConfigLayers, LayeredConfig};
 
 use crate::args::Args;
 use crate::content::read_text;
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::screen::print_error;
 
 /// Environment variables with API keys of providers, and the keys that they set. Their values are never shown.
@@ -23,7 +23,7 @@ const KEYS: [(&str, &str); 3] = [
 const KNOWN: [&str; 3] = ["mcp", "provider", "providers"];
 
 /// Returns the layer of the host.
-pub(crate) fn host(args: &Args) -> Result<ConfigLayers, Failure> {
+pub(crate) fn host(args: &Args) -> Result<ConfigLayers> {
     let file = args.config_file()?;
     let text = match fs::metadata(&file) {
         Err(error) if error.kind() == IoKind::NotFound && args.config.is_none() => String::new(),
@@ -37,7 +37,7 @@ pub(crate) fn host(args: &Args) -> Result<ConfigLayers, Failure> {
 
 /// Prints the keys at the top that mean nothing to the program. The key for MCP servers that others use is an error:
 /// somebody waits for these servers, and what is secret in it would be shown.
-pub(crate) fn name_unknown(source: &str, config: &LayeredConfig) -> Result<(), Failure> {
+pub(crate) fn name_unknown(source: &str, config: &LayeredConfig) -> Result<()> {
     for key in config.values().keys().filter(|key| !KNOWN.contains(&key.as_str())) {
         let plain: String = key.chars().filter(char::is_ascii_alphanumeric).collect();
         if matches!(plain.to_ascii_lowercase().as_str(), "mcp" | "mcpserver" | "mcpservers") {
@@ -52,7 +52,7 @@ pub(crate) fn name_unknown(source: &str, config: &LayeredConfig) -> Result<(), F
 }
 
 /// Returns the layer of the host, with what is protected and what is secret.
-pub(crate) fn layers(args: &Args) -> Result<ConfigLayers, Failure> {
+pub(crate) fn layers(args: &Args) -> Result<ConfigLayers> {
     let mut layers = host(args)?;
     // Only the host decides to which server an API key is sent, and which programs are started.
     for key in ["providers.*.base_url", "providers.*.api_key"] {

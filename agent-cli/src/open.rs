@@ -13,7 +13,7 @@ use agent_runtime::{AgentBuilder, AgentRuntime, Config, Conversation, LlmProvide
 
 use crate::args::{Args, short};
 use crate::chat::{Chat, ChatContext};
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::input::Reader;
 #[cfg(not(feature = "models"))]
 use crate::model::ModelName;
@@ -26,7 +26,7 @@ use crate::summaries::ModelSummaries;
 const LINES: usize = 200;
 
 /// Opens the store, the agent and the session that the options name.
-pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Failure> {
+pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat> {
     let device = args.device()?;
     let place = agent(args, &device, ToolMode::Direct).await?;
     let (handle, workspace) = session(&place.agent, &device, args).await?;
@@ -40,7 +40,7 @@ pub(crate) async fn open(args: &Args, terminal: bool) -> Result<Chat, Failure> {
 }
 
 /// Opens the store, and the agent on it, whose own tools have this mode.
-pub(crate) async fn agent(args: &Args, device: &DeviceId, mode: ToolMode) -> Result<ChatContext, Failure> {
+pub(crate) async fn agent(args: &Args, device: &DeviceId, mode: ToolMode) -> Result<ChatContext> {
     let servers = Servers::new(args)?;
     let address = args.address()?;
     let tenant = args.tenant.clone().unwrap_or_default();
@@ -79,13 +79,13 @@ pub(crate) async fn agent(args: &Args, device: &DeviceId, mode: ToolMode) -> Res
 
 /// Returns the hosted model that `--model` names; `None` for the offline one.
 #[cfg(feature = "models")]
-fn hosted(args: &Args) -> Result<Option<Arc<dyn LlmProvider>>, Failure> {
+fn hosted(args: &Args) -> Result<Option<Arc<dyn LlmProvider>>> {
     let hosted = crate::hosted::HostedModel::new(&args.model)?;
     Ok(hosted.map(|model| -> Arc<dyn LlmProvider> { Arc::new(model) }))
 }
 
 #[cfg(not(feature = "models"))]
-fn hosted(args: &Args) -> Result<Option<Arc<dyn LlmProvider>>, Failure> {
+fn hosted(args: &Args) -> Result<Option<Arc<dyn LlmProvider>>> {
     if args.model == ModelName::Offline {
         return Ok(None);
     }

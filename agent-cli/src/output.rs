@@ -13,7 +13,7 @@ use futures::stream::BoxStream;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::failure::{Failure, for_users};
+use crate::failure::{Result, for_users};
 use crate::screen::{counted, visible, visible_json};
 use crate::stdout;
 
@@ -128,9 +128,7 @@ pub(crate) fn line(text: &str) {
 }
 
 /// Prints content unchanged.
-pub(crate) async fn put_content(
-    mut content: BoxStream<'_, agent_core::Result<Bytes>>,
-) -> Result<(), Failure> {
+pub(crate) async fn put_content(mut content: BoxStream<'_, agent_core::Result<Bytes>>) -> Result<()> {
     while let Some(piece) = content.try_next().await? {
         stdout::put(&piece);
     }

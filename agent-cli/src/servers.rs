@@ -1,6 +1,6 @@
 //! MCP servers of the configuration, for the program with the feature `mcp`.
 
-use agent_core::model::PendingAction;
+use agent_core::Result;
 use agent_runtime::{AgentBuilder, AgentRuntime, Conversation};
 
 #[cfg(feature = "mcp")]
@@ -13,7 +13,6 @@ use agent_mcp::Mcp;
 use agent_runtime::SessionContext;
 
 use crate::args::Args;
-use crate::failure::Failure;
 
 /// MCP servers of the agent.
 #[derive(Clone, Debug)]
@@ -28,7 +27,7 @@ pub(crate) struct Servers {
 #[cfg(feature = "mcp")]
 impl Servers {
     /// Reads the configuration of the host. That of a workspace is read when a run begins.
-    pub(crate) fn new(args: &Args) -> Result<Self, Failure> {
+    pub(crate) fn new(args: &Args) -> crate::failure::Result<Self> {
         let layers = crate::host_config::layers(args)?;
         // What is wrong in the host's file is said at once, and not with the first message.
         drop(agent_mcp::McpServers::from_config(&layers.clone().merge(|name| std::env::var(name).ok())?)?);
@@ -41,11 +40,7 @@ impl Servers {
     }
 
     /// Returns a line for each server, and one for each of its tools. Connects to the servers if necessary.
-    pub(crate) async fn lines(
-        &self,
-        agent: &AgentRuntime,
-        chat: &Conversation,
-    ) -> agent_core::Result<Vec<String>> {
+    pub(crate) async fn lines(&self, agent: &AgentRuntime, chat: &Conversation) -> Result<Vec<String>> {
         let tools = self.mcp.tools(context(agent, chat)).await?;
         let mut lines = Vec::new();
         for server in self.mcp.status(agent, chat.id()) {
@@ -90,25 +85,16 @@ impl Servers {
         service.with_mcp(self.mcp.clone())
     }
 
-    /// Returns whether all later calls of the tool that a question is about may be allowed: it is one of a server.
-    pub(crate) fn can_always_allow(&self, action: &PendingAction) -> bool {
-        action.tool.as_ref().is_some_and(|tool| tool.contains("__"))
-    }
-
     /// Allows all later calls of the tool that the session's question is about. Returns false if no server offers what the
     /// question is about.
-    pub(crate) async fn always_allow(
-        &self,
-        agent: &AgentRuntime,
-        chat: &Conversation,
-    ) -> agent_core::Result<bool> {
+    pub(crate) async fn always_allow(&self, agent: &AgentRuntime, chat: &Conversation) -> Result<bool> {
         let Some(tool) = self.mcp.asked(context(agent, chat)).await? else { return Ok(false) };
         self.mcp.always_allow(chat, &tool, &Actor::USER).await?;
         Ok(true)
     }
 
     /// Asks again before each call of a tool.
-    pub(crate) async fn ask_again(&self, chat: &Conversation, tool: &str) -> agent_core::Result<()> {
+    pub(crate) async fn ask_again(&self, chat: &Conversation, tool: &str) -> Result<()> {
         self.mcp.ask_again(chat, tool, &Actor::USER).await
     }
 }
@@ -127,7 +113,7 @@ fn context(agent: &AgentRuntime, chat: &Conversation) -> SessionContext {
     reason = "as with the feature `mcp`"
 )]
 impl Servers {
-    pub(crate) fn new(_: &Args) -> Result<Self, Failure> {
+    pub(crate) fn new(_: &Args) -> crate::failure::Result<Self> {
         Ok(Self {})
     }
 
@@ -135,7 +121,7 @@ impl Servers {
         builder
     }
 
-    pub(crate) async fn lines(&self, _: &AgentRuntime, _: &Conversation) -> agent_core::Result<Vec<String>> {
+    pub(crate) async fn lines(&self, _: &AgentRuntime, _: &Conversation) -> Result<Vec<String>> {
         let text = "(this program was built without MCP servers; build it with `cargo build --bin chat --features mcp`)";
         Ok(vec![text.to_owned()])
     }
@@ -149,15 +135,11 @@ impl Servers {
         service
     }
 
-    pub(crate) fn can_always_allow(&self, _: &PendingAction) -> bool {
-        false
-    }
-
-    pub(crate) async fn always_allow(&self, _: &AgentRuntime, _: &Conversation) -> agent_core::Result<bool> {
+    pub(crate) async fn always_allow(&self, _: &AgentRuntime, _: &Conversation) -> Result<bool> {
         Ok(false)
     }
 
-    pub(crate) async fn ask_again(&self, _: &Conversation, _: &str) -> agent_core::Result<()> {
+    pub(crate) async fn ask_again(&self, _: &Conversation, _: &str) -> Result<()> {
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use agent_runtime::context::{ContextLimits, ModelContext, ModelMessage};
 
 use crate::chat::Chat;
 use crate::failure::Failure;
-use crate::files;
+use crate::files::{SessionFiles, StoredFile};
 use crate::help::SLASH_COMMANDS;
 use crate::history::newest_shown;
 use crate::screen::{counted, cut, minute, spoken};
@@ -133,7 +133,8 @@ impl Chat {
     async fn files(&mut self) -> agent_core::Result<()> {
         let now = self.handle.refresh().await?;
         let sessions = self.place.agent.storage().sessions.clone();
-        let (found, page, more) = files::newest_files(&*sessions, &now, HISTORY).await?;
+        let (found, page, more) =
+            SessionFiles { sessions: &*sessions, session: &now }.newest(HISTORY).await?;
         if more {
             self.screen.line("(older files: `chat session files ID --limit N`)");
         }
@@ -143,7 +144,7 @@ impl Chat {
         for file in &found {
             self.screen.line(&file.listed());
         }
-        if found.iter().any(files::StoredFile::is_broken) {
+        if found.iter().any(StoredFile::is_broken) {
             self.screen.line(&format!(
                 "(if you have a copy of a lost or damaged file, run `chat session restore-file {} PATH`)",
                 now.id
@@ -173,8 +174,9 @@ impl Chat {
         let sessions = self.place.agent.storage().sessions.clone();
         let saved = async {
             let now = self.handle.refresh().await?;
-            let file = files::find(&*sessions, &now, number).await?;
-            let bytes = file.save(&*sessions, &now, Path::new(path), false).await?;
+            let files = SessionFiles { sessions: &*sessions, session: &now };
+            let file = files.find(number).await?;
+            let bytes = files.save(&file, Path::new(path), false).await?;
             Ok::<_, Failure>(format!("{} is saved as {path} ({bytes} bytes)", file.line))
         };
         match saved.await {

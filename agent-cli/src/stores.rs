@@ -9,7 +9,7 @@ use agent_core::store::{BackendConfig, Registry};
 use agent_storage_fs::FsConfig;
 use agent_storage_sqlite::SqliteConfig;
 
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::screen::print_error;
 
 /// Address of a store, checked but not opened yet.
@@ -175,10 +175,7 @@ impl Address {
 }
 
 /// Does work on a store, and closes the store in any case.
-pub(crate) async fn closing<T>(
-    store: &dyn Backend,
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+pub(crate) async fn closing<T>(store: &dyn Backend, work: impl Future<Output = Result<T>>) -> Result<T> {
     let done = work.await;
     let closed = store.close().await;
     let done = done?;

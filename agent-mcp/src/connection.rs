@@ -69,6 +69,9 @@ pub(crate) enum Failure {
     Unreadable,
 }
 
+/// Result of a request.
+type Result<T, E = Failure> = std::result::Result<T, E>;
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -264,7 +267,7 @@ impl Connection {
 
 impl Line {
     /// Reads all pages of the list of tools.
-    pub(crate) async fn list(&self, server: &Resolved) -> Result<ToolList, Failure> {
+    pub(crate) async fn list(&self, server: &Resolved) -> Result<ToolList> {
         let mut reader = ToolListReader::new(&server.name, &server.identity, server.limits.tools);
         let has_tools = self.peer.peer_info().is_some_and(|info| info.capabilities.tools.is_some());
         if !has_tools {
@@ -307,7 +310,7 @@ impl Line {
         server: &Resolved,
         tool: &str,
         arguments: JsonObject,
-    ) -> Result<ServerResult, Failure> {
+    ) -> Result<ServerResult> {
         let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
         let request = CallToolRequest::new(params);
         let time = server.limits.call;
@@ -324,12 +327,7 @@ impl Line {
 
     /// Sends a request, and waits for its answer until the deadline, which is `time` after the beginning. A request
     /// without an answer is cancelled, also if the future is dropped.
-    async fn request(
-        &self,
-        request: ClientRequest,
-        until: Instant,
-        time: Duration,
-    ) -> Result<ServerResult, Failure> {
+    async fn request(&self, request: ClientRequest, until: Instant, time: Duration) -> Result<ServerResult> {
         let options = PeerRequestOptions::no_options();
         let sent = timeout_at(until, self.peer.send_cancellable_request(request, options)).await;
         let sent = sent.map_err(|_| Failure::Silent(time))?.map_err(|error| Failure::of_request(&error))?;

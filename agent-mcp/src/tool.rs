@@ -6,8 +6,8 @@ use agent_core::BlobName;
 use agent_core::json::RawJson;
 use agent_core::text::quoted;
 use agent_runtime::ToolSpec;
-use rmcp::model::Tool;
-use serde_json::{Map, Value, json};
+use rmcp::model::{JsonObject, Tool};
+use serde_json::{Value, json};
 
 use crate::schema::{self, HASH_DIGITS};
 
@@ -103,7 +103,7 @@ impl<'a> ToolListReader<'a> {
         self.list.tools.len() < self.most
     }
 
-    fn add(&mut self, tool: &str, description: &str, schema: Map<String, Value>) {
+    fn add(&mut self, tool: &str, description: &str, schema: JsonObject) {
         if !self.has_room() {
             let text = format!("tools after the first {} are left out; set tools_max", self.most);
             self.list.left_out += 1;
@@ -136,12 +136,7 @@ impl<'a> ToolListReader<'a> {
         }
     }
 
-    fn tool(
-        &mut self,
-        tool: &str,
-        description: &str,
-        schema: Map<String, Value>,
-    ) -> Result<McpTool, &'static str> {
+    fn tool(&mut self, tool: &str, description: &str, schema: JsonObject) -> Result<McpTool, &'static str> {
         if tool.is_empty() || tool.len() > 1024 || tool.chars().any(char::is_control) {
             return Err("it has no name, or one with control characters or more than 1024 bytes");
         }
@@ -176,7 +171,7 @@ impl<'a> ToolListReader<'a> {
 }
 
 /// Returns a schema as JSON, if it is small enough.
-fn check_size(schema: &Map<String, Value>) -> Result<RawJson, &'static str> {
+fn check_size(schema: &JsonObject) -> Result<RawJson, &'static str> {
     match RawJson::of(schema) {
         Ok(schema) if schema.get().len() > SCHEMA_MAX_BYTES => Err("its input schema has more than 64 KiB"),
         Ok(schema) if schema.depth() > SCHEMA_MAX_DEPTH => Err("its input schema has more than 32 levels"),
@@ -200,7 +195,7 @@ fn tool_name(server: &str, tool: &str) -> String {
 }
 
 /// Returns the digest of a tool. The order of members in the schema does not matter.
-fn digest(identity: &str, tool: &str, description: &str, schema: &Map<String, Value>) -> String {
+fn digest(identity: &str, tool: &str, description: &str, schema: &JsonObject) -> String {
     let mut whole = json!([identity, tool, description, schema]);
     whole.sort_all_objects();
     BlobName::of(whole.to_string().as_bytes()).to_string()

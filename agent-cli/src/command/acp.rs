@@ -1,7 +1,7 @@
 //! Service for an editor, over standard input and output.
 
 use crate::args::Args;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 
 /// Options of the service.
 #[derive(Clone, Debug, clap::Args)]
@@ -15,7 +15,7 @@ pub(crate) struct Acp {
 impl Acp {
     /// Says how to build a program that has the command.
     #[allow(clippy::unused_async, reason = "the command waits if the program has it")]
-    pub(crate) async fn run(self, _: &Args) -> Result<u8, Failure> {
+    pub(crate) async fn run(self, _: &Args) -> Result<u8> {
         let options = if self.ask { " --ask" } else { "" };
         let text = format!(
             "acp{options}: this program was built without the Agent Client Protocol; build it with `cargo build --bin \
@@ -28,7 +28,7 @@ impl Acp {
 #[cfg(feature = "acp")]
 impl Acp {
     /// Serves until the input ends, or a signal does. Returns the exit code.
-    pub(crate) async fn run(self, args: &Args) -> Result<u8, Failure> {
+    pub(crate) async fn run(self, args: &Args) -> Result<u8> {
         use std::time::Duration;
 
         use agent_runtime::ToolMode;

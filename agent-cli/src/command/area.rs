@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::site::Site;
 use crate::content::Content;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::help::examples;
 use crate::output::put_content;
 
@@ -85,7 +85,7 @@ impl Area {
 }
 
 impl AreaCommand {
-    pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
+    pub(super) async fn run(self, site: &Site<'_>) -> Result<()> {
         match self {
             Self::List { area } => {
                 site.storage.workspaces.load(area.workspace).await?;
@@ -127,7 +127,7 @@ impl AreaCommand {
 }
 
 /// Imports the folders of a workspace. Equal files are not written again, so an import can be repeated.
-async fn import(site: &Site<'_>, workspace: WorkspaceId, folder: &Path) -> Result<(), Failure> {
+async fn import(site: &Site<'_>, workspace: WorkspaceId, folder: &Path) -> Result<()> {
     let (mut items, mut rows) = (Vec::new(), Vec::new());
     for area in WorkspaceArea::ALL {
         let area_files = WorkspaceFiles::new(&site.storage, &site.effects, workspace, area);
@@ -155,7 +155,7 @@ async fn import(site: &Site<'_>, workspace: WorkspaceId, folder: &Path) -> Resul
 }
 
 /// Returns the files below a folder with their names; none if the folder does not exist. Links are not followed.
-fn files(folder: &Path) -> Result<Vec<(String, PathBuf)>, Failure> {
+fn files(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     let failed = |path: &Path, error: &std::io::Error| Failure::of_file("read", path, error);
     let no_text = |path: &Path| {
         let why = format!("cannot read {}: its name is not Unicode text; rename it", path.display());

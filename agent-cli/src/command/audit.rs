@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::site::Site;
 use super::tenants::AllTenants;
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::help::examples;
 
 /// Options of `chat audit`.
@@ -24,7 +24,7 @@ pub(crate) struct AuditCommand {
 }
 
 impl AuditCommand {
-    pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
+    pub(super) async fn run(self, site: &Site<'_>) -> Result<()> {
         let limit = usize::try_from(self.limit).unwrap_or(1000);
         let page = Audit::of(&site.storage).list(limit, self.after.map(Seq::new)).await?;
         let rows: Vec<_> = page.entries.iter().map(row).collect();

@@ -6,7 +6,7 @@ use agent_core::ErrorKind;
 use serde_json::json;
 
 use crate::args::Args;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::help::examples;
 use crate::output::Out;
 
@@ -20,7 +20,7 @@ pub(crate) struct Backup {
 }
 
 impl Backup {
-    pub(super) async fn run(self, args: &Args) -> Result<(), Failure> {
+    pub(super) async fn run(self, args: &Args) -> Result<()> {
         let address = args.address()?;
         let Some(config) = address.database() else {
             let copied = if address.is_bucket() {

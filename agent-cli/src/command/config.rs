@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::site::Site;
 use crate::args::Args;
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::help::examples;
 use crate::host_config::{layers, name_unknown};
 use crate::output::line;
@@ -29,7 +29,7 @@ pub(crate) enum ConfigCommand {
 }
 
 impl ConfigCommand {
-    pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
+    pub(super) async fn run(self, site: &Site<'_>) -> Result<()> {
         let Self::Show { workspace, explain } = self;
         let config = merged(site, workspace).await?;
         if site.out.is_json() {
@@ -58,7 +58,7 @@ impl ConfigCommand {
 }
 
 /// Returns the merged layers of a workspace. A device that is not bound has no workspace layer.
-async fn merged(site: &Site<'_>, workspace: Option<WorkspaceId>) -> Result<LayeredConfig, Failure> {
+async fn merged(site: &Site<'_>, workspace: Option<WorkspaceId>) -> Result<LayeredConfig> {
     let mut layers = layers(site.args)?;
     let bound = match workspace {
         Some(id) => Some(id),

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 
 /// Option that confirms in advance.
 #[derive(Clone, Debug, clap::Args)]
@@ -14,16 +14,16 @@ pub(crate) struct Consent {
 
 impl Consent {
     /// Asks on a terminal whether to do `what`; without a terminal, refuses unless `--yes` was given.
-    pub(crate) fn ask(&self, what: &str) -> Result<(), Failure> {
+    pub(crate) fn ask(&self, what: &str) -> Result<()> {
         self.confirm(what, "add --yes to confirm")
     }
 
     /// Asks like [`ask`](Self::ask), for a command with the option `--dry-run`.
-    pub(crate) fn ask_or_preview(&self, what: &str) -> Result<(), Failure> {
+    pub(crate) fn ask_or_preview(&self, what: &str) -> Result<()> {
         self.confirm(what, "add --dry-run to see what it would do, or --yes to confirm")
     }
 
-    fn confirm(&self, what: &str, remedy: &str) -> Result<(), Failure> {
+    fn confirm(&self, what: &str, remedy: &str) -> Result<()> {
         if self.yes {
             return Ok(());
         }

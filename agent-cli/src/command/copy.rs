@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::tenants::{AllTenants, choose};
 use crate::args::Args;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::help::examples;
 use crate::output::{Out, damage, line, unread};
 use crate::progress::{Bar, Progress};
@@ -45,7 +45,7 @@ impl Copy {
     }
 
     /// Copies this tenant, or those that the options choose.
-    pub(super) async fn run(self, args: &Args, tenant: Option<&TenantId>) -> Result<(), Failure> {
+    pub(super) async fn run(self, args: &Args, tenant: Option<&TenantId>) -> Result<()> {
         if self.from.overlaps(&self.to) {
             let text = format!(
                 "cannot copy {} into itself: {} is the same store, or one contains the other; name another target",

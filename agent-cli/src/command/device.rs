@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::site::Site;
 use super::tenants::AllTenants;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::help::examples;
 
 #[derive(Clone, Debug, Subcommand)]
@@ -46,7 +46,7 @@ pub(crate) enum DeviceCommand {
 }
 
 impl DeviceCommand {
-    pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
+    pub(super) async fn run(self, site: &Site<'_>) -> Result<()> {
         match self {
             Self::List { workspace, limit, after, tenants: _ } => {
                 let mut query = BindingQuery::new().with_limit(limit).with_cursor(after);

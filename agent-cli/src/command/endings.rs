@@ -6,12 +6,12 @@ use serde_json::json;
 
 use super::consent::Consent;
 use super::site::Site;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::output::print_copies;
 use crate::screen::counted;
 
 /// Deletes a session, and removes its events if `purge` is true.
-pub(super) async fn delete(site: &Site<'_>, id: SessionId, purge: bool) -> Result<(), Failure> {
+pub(super) async fn delete(site: &Site<'_>, id: SessionId, purge: bool) -> Result<()> {
     site.manager.delete_session(id).await?;
     let purged = match purge {
         true => site.manager.purge(id).await.map_err(|error| not_purged(id, error))?,
@@ -43,12 +43,7 @@ fn not_purged(id: SessionId, error: Error) -> Failure {
 }
 
 /// Erases a session; fails if a fork still needs events of it.
-pub(super) async fn erase(
-    site: &Site<'_>,
-    id: SessionId,
-    now: bool,
-    consent: &Consent,
-) -> Result<(), Failure> {
+pub(super) async fn erase(site: &Site<'_>, id: SessionId, now: bool, consent: &Consent) -> Result<()> {
     // No question is asked about a session that does not exist; one about a deleted or damaged session is.
     match site.storage.sessions.load(id).await {
         Err(error) if *error.kind() == ErrorKind::NotFound => return Err(error.into()),

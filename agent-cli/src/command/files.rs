@@ -12,18 +12,18 @@ use serde_json::json;
 
 use super::site::Site;
 use crate::content::Content;
-use crate::failure::Failure;
-use crate::files;
+use crate::failure::{Failure, Result};
+use crate::files::{SessionFiles, StoredFile};
 use crate::output::{damage, put_content};
 use crate::screen::counted;
 
 /// Lists the newest files of a session.
-pub(super) async fn list(site: &Site<'_>, id: SessionId, limit: usize) -> Result<(), Failure> {
+pub(super) async fn list(site: &Site<'_>, id: SessionId, limit: usize) -> Result<()> {
     let sessions = &*site.storage.sessions;
     let session = existing(sessions, id).await?;
-    let (found, page, more) = files::newest_files(sessions, &session, limit).await?;
-    let rows: Vec<_> = found.iter().map(files::StoredFile::row).collect();
-    let items: Vec<_> = found.iter().map(files::StoredFile::to_value).collect();
+    let (found, page, more) = SessionFiles { sessions, session: &session }.newest(limit).await?;
+    let rows: Vec<_> = found.iter().map(StoredFile::row).collect();
+    let items: Vec<_> = found.iter().map(StoredFile::to_value).collect();
     let whole = json!({"items": items, "more": more, "damaged": damage(&page.damaged)});
     site.out.table(&whole, &["FILE", "MEDIA", "BYTES", "STATE", "NAME"], &rows);
     if more {
@@ -41,7 +41,7 @@ pub(super) async fn list(site: &Site<'_>, id: SessionId, limit: usize) -> Result
 }
 
 /// Loads a session that is not deleted. What is left of a deleted one is read by its forks only.
-async fn existing(sessions: &dyn SessionStore, id: SessionId) -> Result<Arc<Session>, Failure> {
+async fn existing(sessions: &dyn SessionStore, id: SessionId) -> Result<Arc<Session>> {
     let session = sessions.load(id).await?;
     if session.status.state == SessionState::Deleted {
         return Err(Error::new(ErrorKind::Deleted, format!("session {id} was deleted")).into());
@@ -50,12 +50,12 @@ async fn existing(sessions: &dyn SessionStore, id: SessionId) -> Result<Arc<Sess
 }
 
 /// Restores the bytes of a lost or damaged blob from a copy.
-pub(super) async fn restore(site: &Site<'_>, id: SessionId, path: &Path) -> Result<(), Failure> {
+pub(super) async fn restore(site: &Site<'_>, id: SessionId, path: &Path) -> Result<()> {
     let sessions = &*site.storage.sessions;
     let session = sessions.load(id).await?;
     let copy = Content::of(path, BLOB_MAX_BYTES).await?;
     let (sha256, bytes) = (copy.info.name, copy.info.bytes);
-    let owners = files::restore(sessions, &session, &copy).await?;
+    let owners = SessionFiles { sessions, session: &session }.restore(&copy).await?;
     if owners.is_empty() {
         return Err(Failure::absent(format!(
             "nothing was stored: {} has {bytes} bytes and the SHA-256 {sha256}, and no event of session {id} or of a session \
@@ -78,10 +78,11 @@ pub(super) async fn save(
     number: &str,
     output: Option<&Path>,
     replace: bool,
-) -> Result<(), Failure> {
+) -> Result<()> {
     let sessions = &*site.storage.sessions;
     let session = existing(sessions, id).await?;
-    let file = files::find(sessions, &session, number).await?;
+    let files = SessionFiles { sessions, session: &session };
+    let file = files.find(number).await?;
     let Some(path) = output else {
         if io::stdout().is_terminal() {
             let text = format!(
@@ -89,10 +90,10 @@ pub(super) async fn save(
             );
             return Err(Failure::new(1, "invalid_input", text));
         }
-        let (content, _) = file.open(sessions, &session).await?;
+        let (content, _) = files.open(&file).await?;
         return put_content(content).await;
     };
-    let saved = file.save(sessions, &session, path, replace).await;
+    let saved = files.save(&file, path, replace).await;
     let bytes = saved.map_err(|failure| match failure.kind {
         "exists" if !replace && path.symlink_metadata().is_ok_and(|meta| meta.is_file()) => {
             Failure { text: format!("{}; --replace replaces it", failure.text), ..failure }

@@ -3,11 +3,11 @@
 use serde_json::json;
 
 use crate::args::Args;
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::output::{Out, pending};
 use crate::stores::closing;
 
-pub(super) async fn run(args: &Args) -> Result<(), Failure> {
+pub(super) async fn run(args: &Args) -> Result<()> {
     args.refuse_tenant("`chat maintain` is about the whole store, and does not use --tenant")?;
     let store = args.address()?.existing().await?;
     let done = closing(&*store, async { Ok(store.maintain().await?) }).await?;

@@ -26,7 +26,7 @@ use agent_core::{Backend, ErrorKind};
 use clap::Subcommand;
 
 use crate::args::Args;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::help::examples;
 use crate::host_config;
 use crate::output::Out;
@@ -140,7 +140,7 @@ pub(crate) enum Command {
 }
 
 /// Checks the configuration file that `--config` names, for what does not read it.
-pub(crate) fn check_config(args: &Args) -> Result<(), Failure> {
+pub(crate) fn check_config(args: &Args) -> Result<()> {
     args.config.as_ref().map_or(Ok(()), |_| host_config::host(args).map(drop))
 }
 
@@ -217,7 +217,7 @@ impl Command {
 }
 
 /// Opens the store, executes a command, and closes the store.
-async fn on_store(command: Command, args: &Args) -> Result<(), Failure> {
+async fn on_store(command: Command, args: &Args) -> Result<()> {
     let address = args.address()?;
     let opened = if command.makes_store() { address.tenants().await } else { address.existing().await };
     let store = match opened {
@@ -231,7 +231,7 @@ async fn on_store(command: Command, args: &Args) -> Result<(), Failure> {
 }
 
 /// Executes a command for one tenant, or for each.
-async fn on_tenants(command: Command, args: &Args, store: &dyn Backend) -> Result<(), Failure> {
+async fn on_tenants(command: Command, args: &Args, store: &dyn Backend) -> Result<()> {
     let out = Out::new(args.json);
     if command.makes_store() {
         let tenant = args.tenant.clone().unwrap_or_default();
@@ -249,7 +249,7 @@ async fn on_each(
     args: &Args,
     store: &dyn Backend,
     chosen: &tenants::Chosen,
-) -> Result<(), Failure> {
+) -> Result<()> {
     let out = Out::new(args.json);
     let damage = chosen.damaged.first();
     let mut failed: Vec<_> =
@@ -288,7 +288,7 @@ async fn on_each(
 }
 
 /// Executes a command for one tenant. A verification leaves out what tenants share if `is_shared_checked` is true.
-async fn on_site(command: Command, site: &Site<'_>, is_shared_checked: bool) -> Result<(), Failure> {
+async fn on_site(command: Command, site: &Site<'_>, is_shared_checked: bool) -> Result<()> {
     match command {
         Command::Workspace(command) => command.run(site).await,
         Command::Session(command) => command.run(site).await,

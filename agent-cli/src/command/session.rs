@@ -24,7 +24,7 @@ use super::site::Site;
 use super::tenants::AllTenants;
 use super::{endings, files};
 use crate::content::{not_text, read_once, shown, too_large, write_file};
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::help::examples;
 use crate::history::newest_shown;
 use crate::output::{damage, line, put_content};
@@ -225,7 +225,7 @@ fn label(text: &str) -> Result<(String, String), String> {
 }
 
 impl SessionCommand {
-    pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
+    pub(super) async fn run(self, site: &Site<'_>) -> Result<()> {
         match self {
             Self::List { workspace, state, label, all, limit, after, total, tenants: _ } => {
                 let mut query = SessionQuery::new().with_states(state).with_limit(limit).with_cursor(after);
@@ -266,7 +266,7 @@ impl SessionCommand {
 }
 
 /// Updates the attributes of a session.
-async fn change(site: &Site<'_>, id: SessionId, text: &str, patch: Patch) -> Result<(), Failure> {
+async fn change(site: &Site<'_>, id: SessionId, text: &str, patch: Patch) -> Result<()> {
     let seen = site.storage.sessions.load(id).await?.head;
     let changed = vec![NewEvent::updated(patch)];
     let done = site.storage.sessions.append(&site.effects, id, seen, changed).await?;
@@ -274,7 +274,7 @@ async fn change(site: &Site<'_>, id: SessionId, text: &str, patch: Patch) -> Res
     Ok(())
 }
 
-async fn list(site: &Site<'_>, query: SessionQuery) -> Result<(), Failure> {
+async fn list(site: &Site<'_>, query: SessionQuery) -> Result<()> {
     let page = site.storage.sessions.list(query).await?;
     let headings = ["ID", "LAST USED", "STATE", "MESSAGES", "WORKSPACE", "TITLE"];
     site.page(&page, &headings, |session| {
@@ -290,7 +290,7 @@ async fn list(site: &Site<'_>, query: SessionQuery) -> Result<(), Failure> {
     })
 }
 
-async fn show(site: &Site<'_>, id: SessionId, turns: usize) -> Result<(), Failure> {
+async fn show(site: &Site<'_>, id: SessionId, turns: usize) -> Result<()> {
     let session = site.storage.sessions.load(id).await?;
     let mut turns_page = agent_core::store::EventPage::new(Vec::new());
     if turns > 0 && session.status.state != SessionState::Deleted {
@@ -338,7 +338,7 @@ fn fields(session: &Session) -> [(&'static str, String); 12] {
     ]
 }
 
-async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result<(), Failure> {
+async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result<()> {
     let sessions = &*site.storage.sessions;
     let bar = Bar::new(Progress::Auto);
     let export = SessionExport::read(sessions, id, |events| bar.report("events", events, None)).await;
@@ -370,11 +370,7 @@ async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result
 }
 
 /// Imports the document or archive in a file.
-async fn read_and_import(
-    sessions: &dyn SessionStore,
-    file: &Path,
-    with_ancestors: bool,
-) -> Result<Imported, Failure> {
+async fn read_and_import(sessions: &dyn SessionStore, file: &Path, with_ancestors: bool) -> Result<Imported> {
     let name = shown(file);
     let name = name.display();
     let about = |error: Error| Failure::from(error.about(name.to_string()));
@@ -418,12 +414,7 @@ const DOCUMENT_MAX: u64 = 1 << 30;
 /// First bytes of a gzip file (RFC 1952).
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-async fn import(
-    site: &Site<'_>,
-    file: &Path,
-    with_ancestors: bool,
-    create_workspace: bool,
-) -> Result<(), Failure> {
+async fn import(site: &Site<'_>, file: &Path, with_ancestors: bool, create_workspace: bool) -> Result<()> {
     let imported =
         read_and_import(&*site.storage.sessions, file, with_ancestors).await.map_err(|failure| {
             // The library names its method; the program has an option instead.
@@ -469,11 +460,7 @@ async fn import(
 
 /// Creates the workspace of an imported session, if that is wanted and the store does not have it. Returns whether it was
 /// created, and otherwise why the store does not have it.
-async fn workspace_of(
-    site: &Site<'_>,
-    session: &Session,
-    create: bool,
-) -> Result<(bool, Option<ErrorKind>), Failure> {
+async fn workspace_of(site: &Site<'_>, session: &Session, create: bool) -> Result<(bool, Option<ErrorKind>)> {
     let Err(error) = site.storage.workspaces.load(session.workspace).await else { return Ok((false, None)) };
     match error.kind() {
         ErrorKind::NotFound if create => {
@@ -488,12 +475,7 @@ async fn workspace_of(
     }
 }
 
-async fn salvage(
-    site: &Site<'_>,
-    id: SessionId,
-    into: Option<WorkspaceId>,
-    main: bool,
-) -> Result<(), Failure> {
+async fn salvage(site: &Site<'_>, id: SessionId, into: Option<WorkspaceId>, main: bool) -> Result<()> {
     let saved = salvage::salvage(&site.storage, &site.effects, id, into).await?;
     if main {
         let new = &saved.session;

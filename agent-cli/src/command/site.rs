@@ -9,7 +9,7 @@ use agent_runtime::WorkspaceManager;
 use serde::Serialize;
 
 use crate::args::Args;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::output::{Out, count_unread, damage, unread};
 
 /// Stores of one tenant, and the output.
@@ -22,12 +22,7 @@ pub(crate) struct Site<'a> {
 }
 
 impl<'a> Site<'a> {
-    pub(crate) fn new(
-        args: &'a Args,
-        store: &dyn Backend,
-        tenant: &TenantId,
-        out: Out,
-    ) -> Result<Self, Failure> {
+    pub(crate) fn new(args: &'a Args, store: &dyn Backend, tenant: &TenantId, out: Out) -> Result<Self> {
         let effects = Effects::default();
         let storage = audited(&store.tenant(tenant), &effects, args.actor()?);
         let manager = WorkspaceManager::new(storage.clone(), effects.clone());
@@ -40,7 +35,7 @@ impl<'a> Site<'a> {
         page: &Page<T>,
         headings: &[&str],
         row: impl Fn(&T) -> Vec<String>,
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         let whole: RawFields = [
             ("items", RawJson::sure(&page.items)),
             ("total", RawJson::sure(&page.total)),
@@ -57,7 +52,7 @@ impl<'a> Site<'a> {
     }
 
     /// Prints the objects that a list could not read, and returns an error if there is any.
-    pub(super) fn named(&self, damaged: &[Damaged]) -> Result<(), Failure> {
+    pub(super) fn named(&self, damaged: &[Damaged]) -> Result<()> {
         damaged.iter().for_each(|damage| self.out.note(&unread(damage)));
         match damaged {
             [] => Ok(()),

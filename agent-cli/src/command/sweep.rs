@@ -11,7 +11,7 @@ use serde_json::json;
 use super::consent::Consent;
 use super::site::Site;
 use super::tenants::AllTenants;
-use crate::failure::Failure;
+use crate::failure::Result;
 use crate::help::examples;
 use crate::output::{damage, print_copies, retained_row, retained_value, tense};
 use crate::screen::counted;
@@ -92,7 +92,7 @@ impl Sweep {
         self.dry_run || !(removes || (self.inactive.is_some() && self.then == Then::Terminate))
     }
 
-    pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
+    pub(super) async fn run(self, site: &Site<'_>) -> Result<()> {
         if !self.is_harmless() {
             self.consent.ask_or_preview("this sweep")?;
         }

@@ -12,7 +12,7 @@ use super::consent::Consent;
 use super::copy::Copy;
 use super::tenants::{absent, all};
 use crate::args::Args;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::help::examples;
 use crate::output::{Out, damage, print_copies};
 use crate::progress::Progress;
@@ -69,7 +69,7 @@ fn target(text: &str) -> Result<Address, String> {
 }
 
 impl TenantCommand {
-    pub(super) async fn run(self, args: &Args) -> Result<(), Failure> {
+    pub(super) async fn run(self, args: &Args) -> Result<()> {
         args.refuse_tenant(
             "`chat tenant` does not use --tenant; pass the tenant as an argument, as in `chat tenant delete NAME`",
         )?;
@@ -89,7 +89,7 @@ impl TenantCommand {
     }
 }
 
-async fn list(out: &Out, store: &dyn Backend) -> Result<(), Failure> {
+async fn list(out: &Out, store: &dyn Backend) -> Result<()> {
     let (tenants, damaged) = all(store).await?;
     let rows: Vec<_> = tenants.iter().map(|tenant| vec![tenant.to_string()]).collect();
     out.table(&json!({"items": tenants, "damaged": damage(&damaged)}), &["TENANT"], &rows);
@@ -99,7 +99,7 @@ async fn list(out: &Out, store: &dyn Backend) -> Result<(), Failure> {
     }
 }
 
-async fn export(args: &Args, name: &TenantId, to: Address, progress: Progress) -> Result<(), Failure> {
+async fn export(args: &Args, name: &TenantId, to: Address, progress: Progress) -> Result<()> {
     let place = to.shown();
     Copy::of_tenant(args.address()?, to, progress).run(args, Some(name)).await?;
     let out = Out::new(args.json);
@@ -108,7 +108,7 @@ async fn export(args: &Args, name: &TenantId, to: Address, progress: Progress) -
 }
 
 /// Prints what a deletion would delete.
-async fn preview(out: &Out, store: &dyn Backend, name: &TenantId) -> Result<(), Failure> {
+async fn preview(out: &Out, store: &dyn Backend, name: &TenantId) -> Result<()> {
     let (there, _) = all(store).await?;
     if !there.contains(name) {
         return Err(absent(name, &there));
@@ -122,13 +122,7 @@ async fn preview(out: &Out, store: &dyn Backend, name: &TenantId) -> Result<(), 
     Ok(())
 }
 
-async fn delete(
-    out: &Out,
-    store: &dyn Backend,
-    name: &TenantId,
-    now: bool,
-    consent: &Consent,
-) -> Result<(), Failure> {
+async fn delete(out: &Out, store: &dyn Backend, name: &TenantId, now: bool, consent: &Consent) -> Result<()> {
     let (there, _) = all(store).await?;
     let is_there = there.contains(name);
     // No question is asked about a tenant without data; the remainder of an interrupted deletion is removed.
@@ -156,7 +150,7 @@ fn contents(sessions: u64, workspaces: u64, devices: u64) -> String {
 }
 
 /// Counts the sessions, workspaces and devices of a tenant.
-async fn counts(storage: &Storage) -> Result<[u64; 3], Failure> {
+async fn counts(storage: &Storage) -> Result<[u64; 3]> {
     let sessions = SessionQuery::new().with_hidden().with_limit(1000);
     let workspaces = WorkspaceQuery::new().with_deleting().with_limit(1000);
     Ok([

@@ -3,7 +3,7 @@
 use agent_core::store::Damaged;
 use agent_core::{Backend, TenantId};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::output::{Out, line};
 
 /// Option of the commands that can process all tenants.
@@ -31,7 +31,7 @@ pub(crate) async fn choose(
     store: &dyn Backend,
     named: Option<&TenantId>,
     all_tenants: Option<&AllTenants>,
-) -> Result<Chosen, Failure> {
+) -> Result<Chosen> {
     let one = named.cloned().unwrap_or_default();
     if named.is_none() && all_tenants.is_none() {
         return Ok(Chosen { tenants: vec![one], is_all: false, others: None, damaged: Vec::new() });
@@ -72,7 +72,7 @@ impl Chosen {
 }
 
 /// Returns the tenants with data, and the damage of their list.
-pub(super) async fn all(store: &dyn Backend) -> Result<(Vec<TenantId>, Vec<Damaged>), Failure> {
+pub(super) async fn all(store: &dyn Backend) -> Result<(Vec<TenantId>, Vec<Damaged>)> {
     let (mut all, mut damaged): (Vec<TenantId>, _) = (Vec::new(), Vec::new());
     loop {
         let page = store.tenants(all.last().cloned()).await?;

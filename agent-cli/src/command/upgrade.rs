@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::tenants;
 use crate::args::Args;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::output::{Out, damage, line, unread};
 use crate::screen::counted;
 use crate::stores::closing;
@@ -29,7 +29,7 @@ struct Counts {
     unreadable: BTreeSet<Damaged>,
 }
 
-pub(super) async fn run(args: &Args) -> Result<(), Failure> {
+pub(super) async fn run(args: &Args) -> Result<()> {
     args.refuse_tenant("`chat upgrade` is about the whole store, and does not use --tenant")?;
     let address = args.address()?;
     let store = match address.existing().await {
@@ -44,7 +44,7 @@ pub(super) async fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Prints the numbers, and what is not readable. The numbers are those that this version writes: it reads no others.
-fn report(out: &Out, store: &str, formats: &[(&str, u64)], counts: &Counts) -> Result<(), Failure> {
+fn report(out: &Out, store: &str, formats: &[(&str, u64)], counts: &Counts) -> Result<()> {
     let (unsupported, damaged): (Vec<_>, Vec<_>) =
         counts.unreadable.iter().cloned().partition(|object| object.is_unsupported);
     let numbers: serde_json::Map<_, _> =
@@ -88,7 +88,7 @@ fn report(out: &Out, store: &str, formats: &[(&str, u64)], counts: &Counts) -> R
 }
 
 /// Looks at each object of each tenant, as lists do: at its number, and at enough of it to read its record.
-async fn count_all(store: &dyn Backend) -> Result<Counts, Failure> {
+async fn count_all(store: &dyn Backend) -> Result<Counts> {
     let mut counts = Counts::default();
     let (tenants, damaged) = tenants::all(store).await?;
     counts.unreadable.extend(damaged);
@@ -115,7 +115,7 @@ async fn count<T>(
     object: &str,
     mut pages: BoxStream<'_, agent_core::Result<Page<T>>>,
     unreadable: &mut BTreeSet<Damaged>,
-) -> Result<u64, Failure> {
+) -> Result<u64> {
     let mut count = 0;
     loop {
         match pages.try_next().await {

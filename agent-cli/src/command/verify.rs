@@ -7,13 +7,13 @@ use agent_core::Backend;
 use serde_json::{Value, json};
 
 use super::site::Site;
-use crate::failure::{Failure, for_users, session_of};
+use crate::failure::{Failure, Result, for_users, session_of};
 use crate::output::{Out, count_unread, damage, pending, print_pending, unread};
 use crate::progress::{Bar, Progress};
 use crate::screen::counted;
 
 /// Verifies what all tenants of a store share; returns `false` if they share nothing.
-pub(super) async fn shared(store: &dyn Backend, out: &Out) -> Result<bool, Failure> {
+pub(super) async fn shared(store: &dyn Backend, out: &Out) -> Result<bool> {
     let Some(found) = verify_shared(store).await? else { return Ok(false) };
     let whole = json!({"findings": findings(&found), "pending": pending(&found.pending), "foreign": damage(&found.foreign)});
     out.result(&whole, "checked the file that all tenants share");
@@ -21,7 +21,7 @@ pub(super) async fn shared(store: &dyn Backend, out: &Out) -> Result<bool, Failu
 }
 
 /// Verifies a tenant. What it shares with others is verified, too, unless `is_shared_checked` says that this was done.
-pub(super) async fn run(site: &Site<'_>, is_shared_checked: bool) -> Result<(), Failure> {
+pub(super) async fn run(site: &Site<'_>, is_shared_checked: bool) -> Result<()> {
     let bar = Bar::new(Progress::Auto);
     let report = |so_far: &Verification| {
         bar.report(&format!("{}, events", counted(so_far.sessions, "session")), so_far.events, None);
@@ -55,7 +55,7 @@ fn findings(found: &Verification) -> Value {
 }
 
 /// Prints the findings and what is pending; returns a failure if there are findings.
-fn judge(out: &Out, found: &Verification) -> Result<(), Failure> {
+fn judge(out: &Out, found: &Verification) -> Result<()> {
     found.findings.iter().for_each(|finding| out.note(&for_users(&finding.to_string())));
     print_pending(out, &found.pending);
     found
@@ -132,7 +132,7 @@ fn next_commands(findings: &[Finding]) -> String {
     next.into_iter().collect::<Vec<_>>().join(" ")
 }
 
-pub(super) async fn rebuild(site: &Site<'_>) -> Result<(), Failure> {
+pub(super) async fn rebuild(site: &Site<'_>) -> Result<()> {
     let done = site.storage.sessions.rebuild().await?;
     let text = format!(
         "rebuilt the records and list entries of {} from their logs",

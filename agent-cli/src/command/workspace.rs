@@ -13,7 +13,7 @@ use serde_json::json;
 use super::consent::Consent;
 use super::site::Site;
 use super::tenants::AllTenants;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::help::examples;
 use crate::offline::OfflineModel;
 use crate::output::{damage, print_copies, retained_value, tense};
@@ -96,7 +96,7 @@ pub(crate) enum WorkspaceCommand {
 }
 
 impl WorkspaceCommand {
-    pub(super) async fn run(self, site: &Site<'_>) -> Result<(), Failure> {
+    pub(super) async fn run(self, site: &Site<'_>) -> Result<()> {
         match self {
             Self::List { all, limit, after, tenants: _ } => list(site, all, limit, after).await,
             Self::Create { name, provider, description } => {
@@ -153,7 +153,7 @@ impl WorkspaceCommand {
     }
 }
 
-async fn list(site: &Site<'_>, all: bool, limit: usize, after: Option<Cursor>) -> Result<(), Failure> {
+async fn list(site: &Site<'_>, all: bool, limit: usize, after: Option<Cursor>) -> Result<()> {
     let mut query = WorkspaceQuery::new().with_total().with_limit(limit).with_cursor(after);
     query.with_deleting = all;
     let page = site.storage.workspaces.list(query).await?;
@@ -168,7 +168,7 @@ async fn list(site: &Site<'_>, all: bool, limit: usize, after: Option<Cursor>) -
     })
 }
 
-async fn show(site: &Site<'_>, id: WorkspaceId) -> Result<(), Failure> {
+async fn show(site: &Site<'_>, id: WorkspaceId) -> Result<()> {
     let workspace = site.storage.workspaces.load(id).await?;
     let bound = site.storage.bindings.list(BindingQuery::new().with_workspace(id)).await?;
     let devices: Vec<_> = bound.items.iter().map(|binding| binding.device.to_string()).collect();
@@ -201,7 +201,7 @@ async fn show(site: &Site<'_>, id: WorkspaceId) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn gc(site: &Site<'_>, days: u64, dry_run: bool, watch: u64) -> Result<(), Failure> {
+async fn gc(site: &Site<'_>, days: u64, dry_run: bool, watch: u64) -> Result<()> {
     let mut policy = GcPolicy::days(days).with_watch(Duration::from_secs(watch));
     policy.dry_run = dry_run;
     let report = site.manager.gc(policy.with_report_recent()).await?;
