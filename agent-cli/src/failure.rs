@@ -83,15 +83,6 @@ fn next_command(error: &Error) -> &'static str {
     }
 }
 
-impl From<Box<dyn StdError>> for Failure {
-    fn from(error: Box<dyn StdError>) -> Self {
-        match error.downcast::<Error>() {
-            Ok(error) => (*error).into(),
-            Err(error) => Self::new(1, "failed", full_text(&*error)),
-        }
-    }
-}
-
 /// Remedies in texts of the library, which are for programmers, and those of this program. SESSION becomes the session that
 /// the text names.
 const REMEDIES: [(&str, &str); 11] = [

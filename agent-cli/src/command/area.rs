@@ -109,10 +109,8 @@ impl AreaCommand {
                 let files = area.of(site);
                 let put = files.put_content(&name, content.info, || content.open(), Actor::USER);
                 let revision = put.await.map_err(|error| content.not_stored(error, "put it again"))?;
-                site.out.result(
-                    &json!({"name": name, "revision": revision}),
-                    &format!("stored {name} as version {revision}"),
-                );
+                let text = format!("stored {name} as version {revision}");
+                site.out.result(&json!({"name": name, "revision": revision}), &text);
             }
             Self::Import { workspace, folder } => import(site, workspace, &folder).await?,
             Self::Delete { area, name } => {

@@ -362,10 +362,8 @@ async fn export(site: &Site<'_>, id: SessionId, output: Option<&Path>) -> Result
     };
     let bytes = write_file(file, false, pieces, len).await?;
     let with = if blobs > 0 { format!(", with {}", counted(blobs, "blob")) } else { String::new() };
-    site.out.result(
-        &json!({"session": id, "file": file, "bytes": bytes, "blobs": blobs}),
-        &format!("exported session {id} to {} ({bytes} bytes{with})", file.display()),
-    );
+    let text = format!("exported session {id} to {} ({bytes} bytes{with})", file.display());
+    site.out.result(&json!({"session": id, "file": file, "bytes": bytes, "blobs": blobs}), &text);
     Ok(())
 }
 
@@ -495,10 +493,8 @@ async fn salvage(site: &Site<'_>, id: SessionId, into: Option<WorkspaceId>, main
         .map(|lost| json!({"first": lost.first, "last": lost.last, "reason": lost.reason}))
         .collect();
     let new = saved.session.id;
-    site.out.result(
-        &json!({"session": new, "of": id, "main": main, "read": saved.read, "lost": lost}),
-        &new.to_string(),
-    );
+    let whole = json!({"session": new, "of": id, "main": main, "read": saved.read, "lost": lost});
+    site.out.result(&whole, &new.to_string());
     saved.lost.iter().for_each(|lost| site.out.note(&format!("lost: {lost}")));
     if saved.lost.is_empty() {
         return Ok(());
