@@ -24,7 +24,7 @@ pub(crate) enum Progress {
     None,
 }
 
-/// Progress output. A progress bar is removed when this is dropped.
+/// Progress output. A progress bar that was shown is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Bar {
     progress: Progress,
@@ -65,7 +65,8 @@ impl Bar {
 /// Removes the progress bar.
 impl Drop for Bar {
     fn drop(&mut self) {
-        if self.progress == Progress::Auto {
+        let is_shown = self.last_shown.get_mut().is_ok_and(|last_shown| last_shown.is_some());
+        if is_shown {
             let _ = write!(io::stderr(), "\r\x1b[2K");
         }
     }

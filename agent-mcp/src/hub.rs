@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -34,19 +34,26 @@ impl Hub {
     /// Starts the thread.
     pub(crate) fn start() -> io::Result<Self> {
         let (stop, stopped) = oneshot::channel::<()>();
+        let (ready, started) = mpsc::sync_channel(1);
         let log = dispatcher::get_default(Clone::clone);
         let groups = Arc::<Groups>::default();
         let gone = groups.clone();
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
         thread::Builder::new().name("agent-mcp".to_owned()).spawn(move || {
             let _silent: DefaultGuard = dispatcher::set_default(&Dispatch::none());
-            // An error says that the sender was dropped.
-            let _ = runtime.block_on(stopped);
-            // Reaps the processes, which were killed.
-            let _ = runtime.block_on(async { timeout(ENDING, gone.kept.closed()).await });
-            runtime.shutdown_timeout(ENDING);
+            // Built here: a runtime must not be dropped in a task, as it would be if there is no thread for it.
+            match Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => {
+                    let _ = ready.send(Ok(runtime.handle().clone()));
+                    // An error says that the sender was dropped.
+                    let _ = runtime.block_on(stopped);
+                    // Reaps the processes, which were killed.
+                    let _ = runtime.block_on(async { timeout(ENDING, gone.kept.closed()).await });
+                    runtime.shutdown_timeout(ENDING);
+                }
+                Err(error) => drop(ready.send(Err(error))),
+            }
         })?;
+        let handle = started.recv().map_err(io::Error::other)??;
         Ok(Self { handle, _stop: stop, groups, log })
     }
 
