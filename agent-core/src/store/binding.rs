@@ -262,10 +262,7 @@ impl BindingQuery {
     ///
     /// `InvalidInput` for a cursor of another query.
     pub fn after(&self) -> Result<Option<DeviceId>> {
-        self.cursor
-            .as_ref()
-            .map(|cursor| Ok(cursor.key(self.fingerprint())?.parse::<DeviceId>()?))
-            .transpose()
+        self.cursor.as_ref().map(|cursor| cursor.id::<DeviceId>(self.fingerprint())).transpose()
     }
 
     /// For backends that hold all bindings in memory: returns the page of the matching ones, given in any order.

@@ -474,10 +474,7 @@ impl BlobQuery {
     ///
     /// `InvalidInput` for a cursor of another query.
     pub fn after(&self) -> Result<Option<BlobName>> {
-        self.cursor
-            .as_ref()
-            .map(|cursor| Ok(cursor.key(self.fingerprint())?.parse::<BlobName>()?))
-            .transpose()
+        self.cursor.as_ref().map(|cursor| cursor.id::<BlobName>(self.fingerprint())).transpose()
     }
 
     /// For backends: returns the page of these blobs, which are given in any order.

@@ -257,12 +257,13 @@ impl Cursor {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if the cursor belongs to another query.
+    /// `InvalidInput` if the cursor belongs to another query, or is malformed.
     pub fn key(&self, fingerprint: u64) -> Result<String> {
         let mut parts = self.0.splitn(3, '.');
         let (version, print, key) = (parts.next(), parts.next(), parts.next());
         if version == Some("c2") && print == Some(&format!("{fingerprint:016x}")) {
-            return percent_decode(key.unwrap_or_default());
+            return percent_decode(key.unwrap_or_default())
+                .map_err(|source| self.malformed().with_source(source));
         }
         Err(Error::invalid(format!(
             "cursor {} belongs to another query; list from the start",
@@ -280,14 +281,21 @@ impl Cursor {
     ///
     /// # Errors
     ///
-    /// `InvalidInput` if the cursor belongs to another query.
+    /// `InvalidInput` if the cursor belongs to another query, or is malformed.
     pub fn recent_key<T: FromStr<Err = ParseError>>(&self, fingerprint: u64) -> Result<(Timestamp, T)> {
         let key = self.key(fingerprint)?;
-        let (at, id) = key
-            .split_once(' ')
-            .ok_or_else(|| Error::invalid(format!("cursor {} is malformed", quoted(&self.0))))?;
-        let at = at.parse().map_err(|source| Error::invalid("cursor is malformed").with_source(source))?;
-        Ok((Timestamp::from_micros(at), id.parse()?))
+        let (at, id) = key.split_once(' ').ok_or_else(|| self.malformed())?;
+        let at = at.parse().map_err(|source| self.malformed().with_source(source))?;
+        Ok((Timestamp::from_micros(at), id.parse().map_err(|source| self.malformed().with_source(source))?))
+    }
+
+    /// Returns the id from which the cursor was made.
+    pub(crate) fn id<T: FromStr<Err = ParseError>>(&self, fingerprint: u64) -> Result<T> {
+        self.key(fingerprint)?.parse().map_err(|source| self.malformed().with_source(source))
+    }
+
+    fn malformed(&self) -> Error {
+        Error::invalid(format!("cursor {} is malformed; list from the start", quoted(&self.0)))
     }
 }
 

@@ -3,7 +3,7 @@
 use agent_core::model::{Actor, Role};
 use agent_core::state::SessionState;
 use agent_core::store::{BindingQuery, Cursor, SessionQuery, WorkspaceQuery};
-use agent_core::{SessionId, Timestamp, WorkspaceId};
+use agent_core::{ErrorKind, SessionId, Timestamp, WorkspaceId};
 
 fn session(text: &str) -> SessionId {
     text.parse().unwrap()
@@ -63,4 +63,21 @@ fn query_fingerprints_depend_on_meaning_only() {
     let id = "019c60d9-9c41-715c-8289-ec2d0a9167ec";
     let workspace = SessionQuery::new().with_workspace(id.parse().unwrap());
     assert_ne!(of(workspace), of(SessionQuery::new().with_parent(session(id))));
+}
+
+/// A client may send anything as a cursor of its query: each refusal names the cursor.
+#[test]
+fn malformed_keys_of_cursors_are_refused_by_name() {
+    let print = SessionQuery::new().fingerprint();
+    for key in ["", "default", "17", "x default", "17 default", "%ff", "%00", "99999999999999999999 x"] {
+        let cursor: Cursor = format!("c2.{print:016x}.{}", key.replace(' ', "%20")).parse().unwrap();
+        let error = cursor.recent_key::<SessionId>(print).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::InvalidInput);
+        let text = error.to_string();
+        assert!(text.contains("cursor") && text.contains("list from the start"), "{key}: {text}");
+    }
+    let query = BindingQuery::new();
+    let cursor = Cursor::after(query.fingerprint(), "");
+    let error = query.with_cursor(Some(cursor)).page(std::iter::empty()).unwrap_err();
+    assert!(error.to_string().contains("list from the start"), "{error}");
 }
