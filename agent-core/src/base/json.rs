@@ -446,6 +446,19 @@ impl RawFields {
         })
     }
 
+    /// Checks that none of the fields that are left has a known name: a field that is there twice would be written again in
+    /// place of the one that was taken.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` for such a field.
+    pub(crate) fn check_unknown(&self, known: &[&str]) -> Result<()> {
+        match self.iter().find(|(name, _)| known.contains(name)) {
+            Some((name, _)) => Err(Error::corrupt(format!("the field {name} is there twice"))),
+            None => Ok(()),
+        }
+    }
+
     /// Removes and decodes a required field, like [`take`](Self::take).
     ///
     /// # Errors

@@ -229,13 +229,13 @@ impl Workspace {
     ///
     /// # Errors
     ///
-    /// `Corrupt` if the text is not a record.
+    /// `Corrupt` if the text is not a record, or has a field twice.
     pub fn from_json(text: &str) -> Result<Self> {
         let mut f: RawFields = serde_json::from_str(text).map_err(|source| {
             let fault = JsonFault::from(source);
             Error::corrupt(format!("the text is not a workspace record: {fault}")).with_source(fault)
         })?;
-        Ok(Self {
+        let workspace = Self {
             id: f.need("id")?,
             name: f.need("name")?,
             created_at: f.need("created_at")?,
@@ -248,9 +248,26 @@ impl Workspace {
             creator: f.take("creator")?,
             settings: f.or_default("settings")?,
             extra: f,
-        })
+        };
+        workspace.extra.check_unknown(FIELDS)?;
+        Ok(workspace)
     }
 }
+
+/// Names of the record's own fields. No unknown field may have such a name.
+const FIELDS: &[&str] = &[
+    "id",
+    "name",
+    "created_at",
+    "last_accessed",
+    "revision",
+    "status",
+    "main_session",
+    "provider",
+    "description",
+    "creator",
+    "settings",
+];
 
 impl<'de> Deserialize<'de> for Workspace {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -63,7 +63,9 @@ macro_rules! record {
         }
 
         fn read(mut fields: RawFields) -> Result<Session> {
-            Ok(Session { $($name: record!(@read $form fields $name),)* extra: fields })
+            $(let $name = record!(@read $form fields $name);)*
+            fields.check_unknown(&[$(stringify!($name)),*])?;
+            Ok(Session { $($name,)* extra: fields })
         }
 
         impl Serialize for Session {
@@ -425,7 +427,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// `Corrupt` if the text is not a record.
+    /// `Corrupt` if the text is not a record, or has a field twice.
     pub fn from_json(text: &str) -> Result<Self> {
         let fields = serde_json::from_str(text).map_err(|source| {
             let fault = JsonFault::from(source);

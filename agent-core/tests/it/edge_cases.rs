@@ -199,6 +199,27 @@ fn workspace_round_trips_through_json() {
     }
 }
 
+/// A field that is there twice would be written again in place of the one that was read.
+#[test]
+fn records_with_a_field_twice_are_refused() {
+    let effects = Effects::default();
+    let workspace = Workspace::new(WorkspaceId::DEFAULT, "n", effects.new_session_id(), effects.now());
+    let twice = |text: &str, field: &str, [one, two]: [&str; 2]| {
+        format!("{},\"{field}\":{one},\"{field}\":{two}}}", text.strip_suffix('}').unwrap())
+    };
+    let error =
+        Workspace::from_json(&twice(&workspace.to_json(), "provider", ["null", "\"a\""])).unwrap_err();
+    assert_eq!(
+        (error.kind(), &*error.to_string()),
+        (&ErrorKind::Corrupt, "the field provider is there twice")
+    );
+    let record = Driver::created().now().to_json();
+    let error = Session::from_json(&twice(&record, "depth", ["0", "3"])).unwrap_err();
+    assert_eq!((error.kind(), &*error.to_string()), (&ErrorKind::Corrupt, "the field depth is there twice"));
+    let unknown = twice(&record, "later", ["1", "2"]);
+    assert_eq!(Session::from_json(&unknown).unwrap().to_json(), unknown);
+}
+
 /// A patch is empty where it changes nothing: what a session keeps of its configuration is written where it differs.
 #[test]
 fn patch_is_empty_only_if_it_changes_nothing() {
