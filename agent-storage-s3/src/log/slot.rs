@@ -328,7 +328,10 @@ impl Entry {
                 let line = lines.next();
                 let record = line.as_ref().and_then(|line| line.json(Tag::Record));
                 let record = record.ok_or_else(|| corrupt(&name(session, slot), "has a damaged record"))?;
-                Some(Arc::new(Session::from_json(record)?))
+                Some(Arc::new(Session::from_json(record).map_err(|error| {
+                    let what = format!("has a record that cannot be read ({error})");
+                    corrupt(&name(session, slot), &what).with_source(error)
+                })?))
             }
             Kind::Stub | Kind::Void => None,
         };

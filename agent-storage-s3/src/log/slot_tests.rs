@@ -327,3 +327,18 @@ fn kept_windows_are_bounded() {
     let carried = heads.window_with(log.id, log.head.as_ref().unwrap().last()).unwrap();
     assert_eq!(carried.head.slot, slots[39]);
 }
+
+/// A record with a right checksum that this version cannot read, as another program may write it, is refused by the name of its slot.
+#[test]
+fn unreadable_records_name_their_slot() {
+    let log = Log::new(1);
+    let mut body = Vec::new();
+    for line in lines(&log.slots[&Slot::FIRST]) {
+        match line.json(Tag::Record) {
+            Some(json) => push(&mut body, Tag::Record, &json.replace("last_active_at", "last_seen_at")),
+            None => body.extend([&line.raw[..], b"\n"].concat()),
+        }
+    }
+    let error = Entry::parse(&body.into(), log.id, Slot::FIRST).unwrap_err().to_string();
+    assert!(error.contains(&log.id.to_string()) && error.contains("last_active_at is missing"), "{error}");
+}
