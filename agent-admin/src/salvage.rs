@@ -125,24 +125,10 @@ pub async fn salvage(
         open: Vec::new(),
         documents: BTreeMap::new(),
     };
-    let (mut read, mut gaps) = (0, Vec::new());
-    while let Some(step) = walk.next().await? {
-        match step {
-            Step::Event(event) => {
-                read += 1;
-                saved.take(&event).await?;
-            }
-            Step::LostRange(gap) => {
-                // The reason may name files of the server; it is not written to the conversation.
-                let lost = SystemMessage::injected(format!("[Lost: {}]", gap.place()));
-                saved.add(NewEvent::of(&EventPayload::SystemMessage(lost))).await?;
-                gaps.push(gap);
-            }
-        }
-    }
-    gaps.append(&mut saved.lost);
-    gaps.sort_by_key(|gap| gap.first);
-    Ok(Salvaged { session: saved.finish().await?, read, lost: gaps })
+    let read = saved.take_all(&mut walk).await?;
+    let mut lost = std::mem::take(&mut saved.lost);
+    lost.sort_by_key(|gap| gap.first);
+    Ok(Salvaged { session: saved.finish().await?, read, lost })
 }
 
 /// Reconstructs a session without a readable record from its first event and the number of its last: its lineage and
@@ -195,7 +181,7 @@ struct Saved<'a> {
     from: SessionId,
     /// Its ancestors.
     lineage: Lineage,
-    /// Events of which a blob is lost.
+    /// Events that are lost, or of which a blob is.
     lost: Vec<LostRange>,
     /// Calls without a result so far, in order.
     open: Vec<CallId>,
@@ -204,6 +190,26 @@ struct Saved<'a> {
 }
 
 impl Saved<'_> {
+    /// Takes what can be read, and notes what is lost. Returns the number of events that were read.
+    async fn take_all(&mut self, walk: &mut Walk<'_>) -> Result<u64> {
+        let mut read = 0;
+        while let Some(step) = walk.next().await? {
+            match step {
+                Step::Event(event) => {
+                    read += 1;
+                    self.take(&event).await?;
+                }
+                Step::LostRange(gap) => {
+                    // The reason may name files of the server; it is not written to the conversation.
+                    let lost = SystemMessage::injected(format!("[Lost: {}]", gap.place()));
+                    self.add(NewEvent::of(&EventPayload::SystemMessage(lost))).await?;
+                    self.lost.push(gap);
+                }
+            }
+        }
+        Ok(read)
+    }
+
     async fn take(&mut self, event: &Event) -> Result<()> {
         // An event that cannot be decoded is not damaged: a later version may have written it.
         let Ok(body) = event.decode() else { return Ok(()) };

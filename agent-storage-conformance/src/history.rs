@@ -175,6 +175,31 @@ impl<'a> Judge<'a> {
         }
     }
 
+    /// Checks the answer to a commit. Returns the position of the record in it, and the number of the commit in the log,
+    /// which has none if it changed nothing.
+    fn acknowledged(&self, id: CommitId, done: &Committed) -> Result<(Place, Option<usize>), String> {
+        let seen = self.place_of(&done.session)?;
+        let at = self.ids.iter().position(|known| *known == id);
+        match at {
+            Some(at) if done.last != self.states[at].head || seen < 2 * (at + 1) => {
+                Err(format!("it ends at event {}", self.states[at].head))
+            }
+            None if done.first <= done.last => Err("acknowledged, and not in the log".to_owned()),
+            _ => Ok((seen, at)),
+        }
+    }
+
+    /// Returns the position of the commit that a page of events ends with; `None` for an empty page.
+    fn place_of_page(&self, page: &EventPage) -> Result<Option<Place>, String> {
+        let known = |event: &Event| self.log.get(event.seq.get() as usize - 1) == Some(event);
+        if !page.damaged.is_empty() || !page.events.iter().all(known) {
+            return Err("not what is in the log".to_owned());
+        }
+        let Some(last) = page.events.last() else { return Ok(None) };
+        let at = self.states.iter().position(|state| state.head == last.seq);
+        Ok(Some(2 * (at.ok_or("half a commit")? + 1) + 1))
+    }
+
     fn judge(&self, calls: &[&Call]) -> Result<(), String> {
         let mut marks = Vec::new();
         let mut refusals = Vec::new();
@@ -187,19 +212,9 @@ impl<'a> Judge<'a> {
                     let write = writes.entry(*id).or_insert(Write { asked, ..Write::NEW });
                     match done {
                         Ok(done) => {
-                            let seen = self.place_of(&done.session).map_err(wrong)?;
-                            let at = self.ids.iter().position(|known| known == id);
-                            match at {
-                                Some(at) => {
-                                    let own = self.states[at].head;
-                                    if done.last != own || seen < 2 * (at + 1) {
-                                        return Err(wrong(format!("it ends at event {own}")));
-                                    }
-                                    write.answered = write.answered.min(answered);
-                                }
-                                // What it asked for was so already.
-                                None if done.first > done.last => {}
-                                None => return Err(wrong("acknowledged, and not in the log".to_owned())),
+                            let (seen, at) = self.acknowledged(*id, done).map_err(wrong)?;
+                            if at.is_some() {
+                                write.answered = write.answered.min(answered);
                             }
                             // The record may be that right after the commit, however long ago that was.
                             if at.is_none_or(|at| seen != 2 * (at + 1) + 1) {
@@ -217,14 +232,8 @@ impl<'a> Judge<'a> {
                     marks.push(Mark { place, asked, answered });
                 }
                 Answer::Read(Ok(page)) => {
-                    let known = |event: &Event| self.log.get(event.seq.get() as usize - 1) == Some(event);
-                    if !page.damaged.is_empty() || !page.events.iter().all(known) {
-                        return Err(wrong("not what is in the log".to_owned()));
-                    }
-                    let Some(last) = page.events.last() else { continue };
-                    let at = self.states.iter().position(|state| state.head == last.seq);
-                    let at = at.ok_or_else(|| wrong("half a commit".to_owned()))?;
-                    marks.push(Mark { place: 2 * (at + 1) + 1, asked, answered });
+                    let place = self.place_of_page(page).map_err(wrong)?;
+                    marks.extend(place.map(|place| Mark { place, asked, answered }));
                 }
                 Answer::Load(Err(error)) | Answer::Read(Err(error)) if is_trouble(error) => {}
                 Answer::Load(Err(_)) | Answer::Read(Err(_)) => {

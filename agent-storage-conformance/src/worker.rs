@@ -194,23 +194,34 @@ async fn carry_out(storage: &Storage, order: Order) -> Checked {
             }
         }
         Order::PutBlobs(id, workspace, first) => {
-            let mut seen = storage.sessions.load(id).await?.head;
-            for n in first..first + ENDLESS as u64 {
-                let bytes = numbered_blob(n);
-                let shown = showing(BlobInfo::of(&bytes));
-                storage.sessions.put_blob(PutBlob::of_bytes(id, bytes.clone())).await?;
-                answer(BlobStep::Put(n).to_text())?;
-                seen = storage.sessions.append(&effects, id, seen, vec![shown.clone()]).await?.last;
-                answer(BlobStep::Named(n).to_text())?;
-                if n % 3 == 1 {
-                    let new = NewSession::new(effects.new_session_id(), workspace);
-                    let id = new.id;
-                    storage.sessions.put_blob(PutBlob::of_bytes(id, bytes)).await?;
-                    answer(BlobStep::Early(n, id).to_text())?;
-                    storage.sessions.commit(Commit::create(&effects, new).with_event(shown)).await?;
-                    answer(BlobStep::Created(n, id).to_text())?;
-                }
-            }
+            put_blobs(storage, &effects, (id, workspace), first).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts blobs with these numbers and events that name them, every third also into a new session of the workspace.
+async fn put_blobs(
+    storage: &Storage,
+    effects: &Effects,
+    (id, workspace): (SessionId, WorkspaceId),
+    first: u64,
+) -> Checked {
+    let mut seen = storage.sessions.load(id).await?.head;
+    for n in first..first + ENDLESS as u64 {
+        let bytes = numbered_blob(n);
+        let shown = showing(BlobInfo::of(&bytes));
+        storage.sessions.put_blob(PutBlob::of_bytes(id, bytes.clone())).await?;
+        answer(BlobStep::Put(n).to_text())?;
+        seen = storage.sessions.append(effects, id, seen, vec![shown.clone()]).await?.last;
+        answer(BlobStep::Named(n).to_text())?;
+        if n % 3 == 1 {
+            let new = NewSession::new(effects.new_session_id(), workspace);
+            let id = new.id;
+            storage.sessions.put_blob(PutBlob::of_bytes(id, bytes)).await?;
+            answer(BlobStep::Early(n, id).to_text())?;
+            storage.sessions.commit(Commit::create(effects, new).with_event(shown)).await?;
+            answer(BlobStep::Created(n, id).to_text())?;
         }
     }
     Ok(())

@@ -1,5 +1,7 @@
 //! Position up to which a summary may replace the history.
 
+use std::borrow::Cow;
+
 use crate::base::{Error, Result, Seq};
 use crate::event::{Compaction, EventType};
 use crate::session::Session;
@@ -23,23 +25,11 @@ pub(crate) async fn compaction<S: SessionStore + ?Sized>(
     until: Option<Seq>,
     summary: String,
 ) -> Result<Compaction> {
-    let nothing = |at: Seq| {
-        Err(Error::invalid(format!(
-            "session {} has the events 1 to {}; those up to {at} are compacted already, or cannot be yet",
-            now.id, now.head
-        )))
-    };
     let from = now.visible_from.max(now.context_from);
     if until.is_some_and(|until| until <= from || until > now.head) {
-        return nothing(until.unwrap_or(from));
+        return Err(nothing(now, until.unwrap_or(from)));
     }
-    let open = ReadEvents::first(1).with_after(now.inputs_done_through.max(from)).with_types(INPUTS);
-    let open = history::part_of(store, now.id, now.head, now.lineage.clone(), open)
-        .await?
-        .events
-        .pop()
-        .map(|event| event.seq);
-    let most = open.map_or(now.head, |seq| Seq::new(seq.get().saturating_sub(1)));
+    let most = answered_through(store, now, from).await?;
     if let Some(until) = until
         && until > most
     {
@@ -49,21 +39,46 @@ pub(crate) async fn compaction<S: SessionStore + ?Sized>(
             now.id
         )));
     }
-    let compaction = async |at: Seq, past: &Session| {
-        let inputs = open_inputs(store, now, past, at).await?;
-        let claimed = past.inputs_claimed_through.max(past.inputs_done_through).min(at);
-        Ok(Compaction::new(at, summary).with_inputs(inputs, claimed))
-    };
-    let mut at = until.unwrap_or(most);
-    if at == now.head && now.open_calls.is_empty() {
-        return if at > from { compaction(at, now).await } else { nothing(at) };
-    }
-    loop {
-        if at <= from {
-            return nothing(at);
+    let (at, past) = safe_end(store, now, from, (until.unwrap_or(most), until.is_some())).await?;
+    let inputs = open_inputs(store, now, &past, at).await?;
+    let claimed = past.inputs_claimed_through.max(past.inputs_done_through).min(at);
+    Ok(Compaction::new(at, summary).with_inputs(inputs, claimed))
+}
+
+fn nothing(now: &Session, at: Seq) -> Error {
+    Error::invalid(format!(
+        "session {} has the events 1 to {}; those up to {at} are compacted already, or cannot be yet",
+        now.id, now.head
+    ))
+}
+
+/// Returns the last event after `from` before which every input is answered.
+async fn answered_through<S>(store: &S, now: &Session, from: Seq) -> Result<Seq>
+where
+    S: SessionStore + ?Sized,
+{
+    let open = ReadEvents::first(1).with_after(now.inputs_done_through.max(from)).with_types(INPUTS);
+    let page = history::part_of(store, now.id, now.head, now.lineage.clone(), open).await?;
+    Ok(page.events.first().map_or(now.head, |event| Seq::new(event.seq.get().saturating_sub(1))))
+}
+
+/// Returns the last end of a commit up to `at` at which no tool call is open, and the record there. An `exact` position is
+/// that end, or is refused.
+async fn safe_end<'a, S>(
+    store: &S,
+    now: &'a Session,
+    from: Seq,
+    (mut at, exact): (Seq, bool),
+) -> Result<(Seq, Cow<'a, Session>)>
+where
+    S: SessionStore + ?Sized,
+{
+    while at > from {
+        if at == now.head && now.open_calls.is_empty() {
+            return Ok((at, Cow::Borrowed(now)));
         }
         if let Some((before, after)) = history::inside_commit(store, now, at).await? {
-            if until.is_some() {
+            if exact {
                 return Err(Error::invalid(format!(
                     "event {at} of session {} is inside a commit; compact up to {before} or {after}",
                     now.id
@@ -74,10 +89,10 @@ pub(crate) async fn compaction<S: SessionStore + ?Sized>(
         }
         let past = history::fold_to(store, now, at).await?;
         if past.open_calls.is_empty() {
-            return compaction(at, &past).await;
+            return Ok((at, Cow::Owned(past)));
         }
         let safe = history::commit_end_before(store, now, past.pair_safe_head()).await?;
-        if until.is_some() {
+        if exact {
             return Err(Error::invalid(format!(
                 "a tool call is open at event {at} of session {}; compact up to {safe} or to after its result",
                 now.id
@@ -85,6 +100,7 @@ pub(crate) async fn compaction<S: SessionStore + ?Sized>(
         }
         at = safe;
     }
+    Err(nothing(now, at))
 }
 
 /// Returns the inputs that were open at event `at`, where the record was `past`, oldest first; the newest if they are many.

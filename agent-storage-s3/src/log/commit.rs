@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agent_core::commit::{Commit, Committed, Precondition};
+use agent_core::model::NeededBlob;
 use agent_core::{Error, ErrorKind, Plan, Result, SessionId, WriteOutcome, plan};
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -92,17 +93,8 @@ impl<'a> Attempts<'a> {
             return Ok(None);
         };
         let slot = self.known.as_deref().map_or(Slot::FIRST, Entry::next);
-        if let Err(error) = blob_names::require(self.slots, self.id, blobs, slot, self.until).await {
-            let is_refusal = matches!(error.kind(), ErrorKind::BlobMissing { .. } | ErrorKind::InvalidInput);
-            if is_refusal && !self.confirmed {
-                // The commit may have been applied, and its blobs removed with the session since.
-                self.refresh().await?;
-                return Ok(None);
-            }
-            if is_refusal && slot == Slot::FIRST && self.is_void().await? {
-                return Err(voided(self.id));
-            }
-            return Err(error.with_outcome(WriteOutcome::NotApplied));
+        if !self.require_blobs(blobs, slot).await? {
+            return Ok(None);
         }
         if let Some(head) = self.known.as_deref().filter(|head| !head.is_whole()) {
             return Err(corrupt(
@@ -134,21 +126,40 @@ impl<'a> Attempts<'a> {
         let body =
             Entry::encode(before.as_deref(), base.as_deref(), self.commit.id, &own, after, keys.clone());
         let replayed = self.win(slot, &body).await?;
-        match replayed {
-            Some(_) => {
-                self.put_later(keys.iter().filter(|key| key.slot == slot));
-                self.supersede(before.map_or_else(Vec::new, |before| before.head.keys.clone()), &keys);
-            }
-            // The winner of the slot may name the same keys. An emptied slot does not show it.
-            None => {
-                let covers = |known: &Arc<Entry>| known.head.slot >= slot && known.head.kind != Kind::Stub;
-                if let Some(known) = self.known.clone().filter(covers) {
-                    let mine = keys.into_iter().filter(|key| key.slot == slot).collect();
-                    self.supersede(mine, &known.head.keys);
-                }
-            }
+        if replayed.is_some() {
+            self.put_later(keys.iter().filter(|key| key.slot == slot));
+            self.supersede(before.map_or_else(Vec::new, |before| before.head.keys.clone()), &keys);
+        } else {
+            self.withdraw(keys, slot);
         }
         replayed.map(|replayed| planned.map(|plan| landed(plan, replayed))).transpose()
+    }
+
+    /// Checks that the blobs of the commit are there. Returns false if the known commit was confirmed instead.
+    async fn require_blobs(&mut self, blobs: &[NeededBlob], slot: Slot) -> Result<bool> {
+        let Err(error) = blob_names::require(self.slots, self.id, blobs, slot, self.until).await else {
+            return Ok(true);
+        };
+        let is_refusal = matches!(error.kind(), ErrorKind::BlobMissing { .. } | ErrorKind::InvalidInput);
+        if is_refusal && !self.confirmed {
+            // The commit may have been applied, and its blobs removed with the session since.
+            self.refresh().await?;
+            return Ok(false);
+        }
+        if is_refusal && slot == Slot::FIRST && self.is_void().await? {
+            return Err(voided(self.id));
+        }
+        Err(error.with_outcome(WriteOutcome::NotApplied))
+    }
+
+    /// Supersedes the keys that were put for a slot that another commit won. The winner may name the same keys; an emptied
+    /// slot does not show it.
+    fn withdraw(&self, keys: Vec<IndexKey>, slot: Slot) {
+        let covers = |known: &Arc<Entry>| known.head.slot >= slot && known.head.kind != Kind::Stub;
+        if let Some(known) = self.known.clone().filter(covers) {
+            let mine = keys.into_iter().filter(|key| key.slot == slot).collect();
+            self.supersede(mine, &known.head.keys);
+        }
     }
 
     /// Returns whether the first slot was taken so that the session cannot be created.

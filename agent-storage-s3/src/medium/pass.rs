@@ -442,25 +442,12 @@ pub(crate) async fn page<L: Listable>(listed: &L, request: Request) -> Result<Pa
     let folders = folders.into_iter().map(|folder| folder.name).collect();
     let mut pass = Pass::new(listed, folders, from.clone(), Found::new(start.clone(), kept));
     pass.forgets = with_total;
-    let (mut requests, mut last_listed, mut end) = (0, 0, None::<String>);
+    let (mut sent, mut end) = (Sent::default(), None::<String>);
     let is_more = loop {
-        // As many keys as may be shown, in the order of all lists.
+        // As many keys as may be shown.
         let wanted = most.saturating_sub(pass.found.count_to(end.as_deref())).min(KEYS);
-        let mut batch = Vec::new();
-        let mut is_over = false;
-        while batch.len() < wanted {
-            for (n, source) in sources.iter_mut().enumerate() {
-                let sent = source.fill(listed.bucket()).await?;
-                requests += sent;
-                last_listed = if sent > 0 { n } else { last_listed };
-            }
-            let next = sources.iter().enumerate().filter_map(|(n, source)| Some((source.next()?, n))).min();
-            let Some((_, n)) = next else {
-                is_over = true;
-                break;
-            };
-            batch.extend(sources[n].keys.pop());
-        }
+        let batch = next_keys(listed.bucket(), &mut sources, wanted, &mut sent).await?;
+        let is_over = batch.len() < wanted;
         if let Some(last) = batch.last() {
             end = pass.place(&last.name);
         }
@@ -471,8 +458,8 @@ pub(crate) async fn page<L: Listable>(listed: &L, request: Request) -> Result<Pa
         }
     };
     let end = end.filter(|_| is_more);
-    if requests > 1 {
-        pass.last_check(&sources, last_listed, end.as_deref()).await?;
+    if sent.requests > 1 {
+        pass.last_check(&sources, sent.last, end.as_deref()).await?;
     }
     pass.clean().await?;
     let Found { shown, count, mut damaged, .. } = pass.found;
@@ -489,6 +476,35 @@ pub(crate) async fn page<L: Listable>(listed: &L, request: Request) -> Result<Pa
     damaged.sort();
     let next = end.filter(|_| limit > 0).map(|end| Cursor::after(fingerprint, &end));
     Ok(Page::new(items).with_next(next).with_total(with_total.then_some(count)).with_damaged(damaged))
+}
+
+/// Requests for keys that were sent.
+#[derive(Default)]
+struct Sent {
+    requests: usize,
+    /// Source for which the last one was sent.
+    last: usize,
+}
+
+/// Returns the next keys in the order of all sources: as many as are wanted, or fewer at the end.
+async fn next_keys(
+    bucket: &Bucket,
+    sources: &mut [Source],
+    wanted: usize,
+    sent: &mut Sent,
+) -> Result<Vec<Key>> {
+    let mut keys = Vec::new();
+    while keys.len() < wanted {
+        for (n, source) in sources.iter_mut().enumerate() {
+            let requests = source.fill(bucket).await?;
+            sent.requests += requests;
+            sent.last = if requests > 0 { n } else { sent.last };
+        }
+        let next = sources.iter().enumerate().filter_map(|(n, source)| Some((source.next()?, n))).min();
+        let Some((_, n)) = next else { break };
+        keys.extend(sources[n].keys.pop());
+    }
+    Ok(keys)
 }
 
 /// Returns all items of a list that is read as a whole.

@@ -133,6 +133,29 @@ struct Header {
     lines: usize,
 }
 
+impl Header {
+    /// Returns the header of the next write of an object, whose newest id and lines [`encode`] adds. Its key stays while
+    /// the contents stay in their folder.
+    fn after<C: Content>(before: Option<&Self>, key: &str, content: &C) -> Self {
+        let place = before.and_then(|before| before.key.clone());
+        let writes = before.map_or(0, |before| before.writes).saturating_add(1);
+        let folder = content.folder(place.as_ref().map(|place| place.folder.as_str()));
+        let place = folder.map(|folder| match place {
+            Some(place) if place.folder == folder => place,
+            _ => IndexPlace { folder, writes },
+        });
+        Self {
+            format: FORMAT,
+            kind: C::KIND.to_owned(),
+            name: last(key).to_owned(),
+            writes,
+            recent: before.map_or_else(Vec::new, |before| before.recent.clone()),
+            key: place,
+            lines: 0,
+        }
+    }
+}
+
 /// Decision on an object.
 pub(crate) enum Decision<C, T> {
     /// Write these contents, and return this answer.
@@ -225,7 +248,6 @@ impl Bucket {
         // Number of times that other writers were faster, and whether `now` was read since.
         let (mut lost, mut rested) = (0, true);
         loop {
-            let writes = now.as_ref().map_or(0, |now| now.header.writes);
             let current = now.as_ref().and_then(in_force);
             names.extend(current.clone());
             let (content, answer) = match decide(now.as_ref().map(|now| &now.content))? {
@@ -237,31 +259,15 @@ impl Bucket {
             // A refusal, or an answer without a write, does not wait; nor does the second attempt.
             if lost > 1 && !rested {
                 if !self.pause(lost - 2, until).await {
-                    let text = format!("cannot write {key}: other writers were faster each time; try again");
-                    return Err(Error::new(ErrorKind::Unavailable, text).timed_out());
+                    return Err(too_slow(key));
                 }
                 now = self.current::<C>(key, until).await?;
                 rested = true;
                 continue;
             }
             let write = self.write_id();
-            let count = writes.saturating_add(1);
-            let before = now.as_ref().and_then(|now| now.header.key.clone());
-            let folder = content.folder(before.as_ref().map(|before| before.folder.as_str()));
-            let place = folder.map(|folder| match before {
-                Some(before) if before.folder == folder => before,
-                _ => IndexPlace { folder, writes: count },
-            });
-            let header = Header {
-                format: FORMAT,
-                kind: C::KIND.to_owned(),
-                name: last(key).to_owned(),
-                writes: count,
-                recent: now.as_ref().map_or_else(Vec::new, |now| now.header.recent.clone()),
-                key: place.clone(),
-                lines: 0,
-            };
-            let new = place.as_ref().map(name);
+            let header = Header::after(now.as_ref().map(|now| &now.header), key, &content);
+            let (count, new) = (header.writes, header.key.as_ref().map(name));
             if let Some(name) = new.as_ref().filter(|name| current.as_ref() != Some(name)) {
                 let put = self.put(name, &Bytes::new(), &Condition::Any, until).await;
                 // The contents were not sent. A key that is left is not in force.
@@ -269,10 +275,7 @@ impl Bucket {
                 names.push(name.clone());
             }
             let body = encode(header, &write, &content);
-            let condition = match &now {
-                None => Condition::Absent,
-                Some(now) => Condition::Is(now.tag.clone()),
-            };
+            let condition = now.as_ref().map_or(Condition::Absent, |now| Condition::Is(now.tag.clone()));
             let (there, doubt) = match self.put(key, &body, &condition, until).await? {
                 Put::Stored(_) => {
                     return Ok(Replaced { answer, superseded: superseded(names, new.as_ref()) });
@@ -287,12 +290,8 @@ impl Bucket {
                     let superseded = superseded(names, in_force(now).as_ref());
                     return Ok(Replaced { answer, superseded });
                 }
-                let since = now.header.writes.saturating_sub(count);
-                if doubt && since >= REMEMBERED as u64 {
-                    let text = format!(
-                        "cannot tell whether {key} was written: other writers have replaced it since; read it again"
-                    );
-                    return Err(Error::new(ErrorKind::Unavailable, text).with_outcome(outcome));
+                if doubt && now.header.writes.saturating_sub(count) >= REMEMBERED as u64 {
+                    return Err(replaced_since(key));
                 }
             }
             (lost, rested) = (lost + 1, false);
@@ -303,6 +302,17 @@ impl Bucket {
     fn write_id(&self) -> String {
         format!("{:016x}{:016x}", self.effects.random_u64(), self.effects.random_u64())
     }
+}
+
+fn too_slow(key: &str) -> Error {
+    let text = format!("cannot write {key}: other writers were faster each time; try again");
+    Error::new(ErrorKind::Unavailable, text).timed_out()
+}
+
+fn replaced_since(key: &str) -> Error {
+    let text =
+        format!("cannot tell whether {key} was written: other writers have replaced it since; read it again");
+    Error::new(ErrorKind::Unavailable, text).with_outcome(WriteOutcome::Unknown)
 }
 
 /// Returns those of `names` that are not in force.

@@ -354,16 +354,7 @@ pub(crate) fn sessions(
     let (limit, label) = (query.limit.min(PAGE_MAX), rarest_label(conn, tenant, query)?);
     let walked = found_states(conn, tenant, query)?;
     let mut wanted = Wanted { tenant, query, after, label, walked, count: false };
-    let mut recent = Vec::new();
-    if let Some(sql) = wanted.recent() {
-        each(conn, &sql.text, sql.values(), |row| {
-            let (at, id) = (number(row, 0)?, text(row, 1)?.unwrap_or_default().to_owned());
-            recent.push(Recent { at, id, crc: number(row, 2)?, summary: text(row, 3)?.map(str::to_owned) });
-            Ok(())
-        })?;
-    }
-    recent.sort_unstable_by(|one, other| (other.at, &other.id).cmp(&(one.at, &one.id)));
-    let mut recent = recent.into_iter().peekable();
+    let mut recent = recent_rows(conn, &wanted)?.into_iter().peekable();
     let mut taken = Taken { tenant, limit, listed: Listed::default(), last: None, count: 0, bytes: 0 };
     let sql = wanted.ordered();
     let mut statement = conn.prepare_cached(&sql.text)?;
@@ -397,13 +388,32 @@ pub(crate) fn sessions(
     listed.page.next = last.filter(|_| count > limit).map(|(at, id)| Cursor::after_recent(print, at, id));
     if query.with_total {
         (wanted.count, wanted.after) = (true, None);
-        let mut total = 0;
-        for all in std::iter::once(wanted.ordered()).chain(wanted.recent()) {
-            total += first_number(conn, &all.text, all.values())?.unwrap_or(0);
-        }
-        listed.page.total = Some(u64::try_from(total).unwrap_or(0));
+        listed.page.total = Some(total(conn, &wanted)?);
     }
     Ok(Some(listed))
+}
+
+/// Returns the rows that are not in their order yet, the newest first.
+fn recent_rows(conn: &Connection, wanted: &Wanted<'_>) -> Step<Vec<Recent>> {
+    let mut recent = Vec::new();
+    if let Some(sql) = wanted.recent() {
+        each(conn, &sql.text, sql.values(), |row| {
+            let (at, id) = (number(row, 0)?, text(row, 1)?.unwrap_or_default().to_owned());
+            recent.push(Recent { at, id, crc: number(row, 2)?, summary: text(row, 3)?.map(str::to_owned) });
+            Ok(())
+        })?;
+    }
+    recent.sort_unstable_by(|one, other| (other.at, &other.id).cmp(&(one.at, &one.id)));
+    Ok(recent)
+}
+
+/// Returns the number of rows on all pages, of a list whose statements count.
+fn total(conn: &Connection, wanted: &Wanted<'_>) -> Step<u64> {
+    let mut total = 0;
+    for all in std::iter::once(wanted.ordered()).chain(wanted.recent()) {
+        total += first_number(conn, &all.text, all.values())?.unwrap_or(0);
+    }
+    Ok(u64::try_from(total).unwrap_or(0))
 }
 
 /// Returns the summary of a session, whose id is also given as its row has it; `None` if the row is damaged.

@@ -4,6 +4,7 @@
 mod circles;
 mod features;
 mod first_words;
+mod functions;
 mod futures;
 
 mod one_build;
